@@ -1,0 +1,200 @@
+from aerobee.namesrv.v1 import namesrv_pb2 as _namesrv_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class PutTopicRequest(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: _namesrv_pb2.TopicConfig
+    def __init__(self, topic: _Optional[_Union[_namesrv_pb2.TopicConfig, _Mapping]] = ...) -> None: ...
+
+class PutTopicResponse(_message.Message):
+    __slots__ = ("created", "unreachable_namesrvs")
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    UNREACHABLE_NAMESRVS_FIELD_NUMBER: _ClassVar[int]
+    created: bool
+    unreachable_namesrvs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, created: _Optional[bool] = ..., unreachable_namesrvs: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DeleteTopicRequest(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+
+class DeleteTopicResponse(_message.Message):
+    __slots__ = ("deleted",)
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    deleted: bool
+    def __init__(self, deleted: _Optional[bool] = ...) -> None: ...
+
+class GetTopicRequest(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+
+class GetTopicResponse(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: _namesrv_pb2.TopicConfig
+    def __init__(self, topic: _Optional[_Union[_namesrv_pb2.TopicConfig, _Mapping]] = ...) -> None: ...
+
+class ListTopicsRequest(_message.Message):
+    __slots__ = ("include_system",)
+    INCLUDE_SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    include_system: bool
+    def __init__(self, include_system: _Optional[bool] = ...) -> None: ...
+
+class ListTopicsResponse(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[_namesrv_pb2.TopicConfig]
+    def __init__(self, topics: _Optional[_Iterable[_Union[_namesrv_pb2.TopicConfig, _Mapping]]] = ...) -> None: ...
+
+class GroupConfig(_message.Message):
+    __slots__ = ("consumer_group", "consume_enable", "consume_from_min_enable", "consume_broadcast_enable", "consume_message_orderly", "retry_queue_count", "retry_max_times", "retry_delays_ms", "broker_id", "which_broker_when_consume_slowly", "notify_consumer_ids_changed_enable", "consume_timeout_minutes", "attributes")
+    class AttributesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    CONSUME_ENABLE_FIELD_NUMBER: _ClassVar[int]
+    CONSUME_FROM_MIN_ENABLE_FIELD_NUMBER: _ClassVar[int]
+    CONSUME_BROADCAST_ENABLE_FIELD_NUMBER: _ClassVar[int]
+    CONSUME_MESSAGE_ORDERLY_FIELD_NUMBER: _ClassVar[int]
+    RETRY_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    RETRY_MAX_TIMES_FIELD_NUMBER: _ClassVar[int]
+    RETRY_DELAYS_MS_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    WHICH_BROKER_WHEN_CONSUME_SLOWLY_FIELD_NUMBER: _ClassVar[int]
+    NOTIFY_CONSUMER_IDS_CHANGED_ENABLE_FIELD_NUMBER: _ClassVar[int]
+    CONSUME_TIMEOUT_MINUTES_FIELD_NUMBER: _ClassVar[int]
+    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    consume_enable: bool
+    consume_from_min_enable: bool
+    consume_broadcast_enable: bool
+    consume_message_orderly: bool
+    retry_queue_count: int
+    retry_max_times: int
+    retry_delays_ms: _containers.RepeatedScalarFieldContainer[int]
+    broker_id: int
+    which_broker_when_consume_slowly: int
+    notify_consumer_ids_changed_enable: bool
+    consume_timeout_minutes: int
+    attributes: _containers.ScalarMap[str, str]
+    def __init__(self, consumer_group: _Optional[str] = ..., consume_enable: _Optional[bool] = ..., consume_from_min_enable: _Optional[bool] = ..., consume_broadcast_enable: _Optional[bool] = ..., consume_message_orderly: _Optional[bool] = ..., retry_queue_count: _Optional[int] = ..., retry_max_times: _Optional[int] = ..., retry_delays_ms: _Optional[_Iterable[int]] = ..., broker_id: _Optional[int] = ..., which_broker_when_consume_slowly: _Optional[int] = ..., notify_consumer_ids_changed_enable: _Optional[bool] = ..., consume_timeout_minutes: _Optional[int] = ..., attributes: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class PutGroupRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: GroupConfig
+    def __init__(self, group: _Optional[_Union[GroupConfig, _Mapping]] = ...) -> None: ...
+
+class PutGroupResponse(_message.Message):
+    __slots__ = ("created",)
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    created: bool
+    def __init__(self, created: _Optional[bool] = ...) -> None: ...
+
+class DeleteGroupRequest(_message.Message):
+    __slots__ = ("consumer_group", "remove_offsets")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    remove_offsets: bool
+    def __init__(self, consumer_group: _Optional[str] = ..., remove_offsets: _Optional[bool] = ...) -> None: ...
+
+class DeleteGroupResponse(_message.Message):
+    __slots__ = ("deleted",)
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    deleted: bool
+    def __init__(self, deleted: _Optional[bool] = ...) -> None: ...
+
+class GetGroupRequest(_message.Message):
+    __slots__ = ("consumer_group",)
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    def __init__(self, consumer_group: _Optional[str] = ...) -> None: ...
+
+class GetGroupResponse(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: GroupConfig
+    def __init__(self, group: _Optional[_Union[GroupConfig, _Mapping]] = ...) -> None: ...
+
+class ListGroupsRequest(_message.Message):
+    __slots__ = ("include_system",)
+    INCLUDE_SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    include_system: bool
+    def __init__(self, include_system: _Optional[bool] = ...) -> None: ...
+
+class ListGroupsResponse(_message.Message):
+    __slots__ = ("groups",)
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[GroupConfig]
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupConfig, _Mapping]]] = ...) -> None: ...
+
+class GetBrokerStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetBrokerStatusResponse(_message.Message):
+    __slots__ = ("cluster", "broker_name", "broker_id", "broker_address", "version", "start_timestamp_ms", "min_physical_offset", "max_physical_offset", "flushed_physical_offset", "read_only_reason", "messages_in_total", "messages_out_total", "dead_letters_total", "corrupted_records_total", "store_path", "disk_free_bytes", "disk_total_bytes", "parked_pulls", "delayed_messages", "resident_memory_bytes")
+    class DelayedMessagesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    START_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    MIN_PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FLUSHED_PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_IN_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_OUT_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    CORRUPTED_RECORDS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    STORE_PATH_FIELD_NUMBER: _ClassVar[int]
+    DISK_FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PARKED_PULLS_FIELD_NUMBER: _ClassVar[int]
+    DELAYED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    RESIDENT_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    broker_name: str
+    broker_id: int
+    broker_address: str
+    version: str
+    start_timestamp_ms: int
+    min_physical_offset: int
+    max_physical_offset: int
+    flushed_physical_offset: int
+    read_only_reason: str
+    messages_in_total: int
+    messages_out_total: int
+    dead_letters_total: int
+    corrupted_records_total: int
+    store_path: str
+    disk_free_bytes: int
+    disk_total_bytes: int
+    parked_pulls: int
+    delayed_messages: _containers.ScalarMap[str, int]
+    resident_memory_bytes: int
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_address: _Optional[str] = ..., version: _Optional[str] = ..., start_timestamp_ms: _Optional[int] = ..., min_physical_offset: _Optional[int] = ..., max_physical_offset: _Optional[int] = ..., flushed_physical_offset: _Optional[int] = ..., read_only_reason: _Optional[str] = ..., messages_in_total: _Optional[int] = ..., messages_out_total: _Optional[int] = ..., dead_letters_total: _Optional[int] = ..., corrupted_records_total: _Optional[int] = ..., store_path: _Optional[str] = ..., disk_free_bytes: _Optional[int] = ..., disk_total_bytes: _Optional[int] = ..., parked_pulls: _Optional[int] = ..., delayed_messages: _Optional[_Mapping[str, int]] = ..., resident_memory_bytes: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,68 @@
+"""Generates proto/gen from the .proto files: the one protoc call of the repository.
+
+Run it after every change to a .proto file; `make check` runs it into a scratch directory and fails when
+the committed code differs.
+
+    python proto/generate.py            # rewrite proto/gen
+    python proto/generate.py --check    # compare only
+"""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import shutil
+import sys
+import tempfile
+from importlib import resources
+from pathlib import Path
+
+from grpc_tools import protoc
+
+HERE = Path(__file__).parent
+ROOTS = ("aerobee", "apache")
+
+
+def sources() -> list[str]:
+    """The .proto files, relative to `proto/`, sorted."""
+    return sorted(str(p.relative_to(HERE)) for root in ROOTS for p in (HERE / root).rglob("*.proto"))
+
+
+def generate(out: Path) -> None:
+    """Writes messages and their stubs for type checkers into `out`. Raises SystemExit on a protoc error."""
+    out.mkdir(parents=True, exist_ok=True)
+    well_known = str(resources.files("grpc_tools") / "_proto")
+    arguments = ["protoc", f"-I{HERE}", f"-I{well_known}", f"--python_out={out}", f"--pyi_out={out}", f"--grpc_python_out={out}"]
+    if protoc.main(arguments + sources()) != 0:
+        raise SystemExit("protoc failed: see the message above")
+
+
+def files_below(root: Path) -> set[Path]:
+    return {p.relative_to(root) for p in root.rglob("*.py*") if "__pycache__" not in p.parts}
+
+
+def differences(committed: Path, fresh: Path) -> list[str]:
+    """Paths that are missing on one side or differ, sorted."""
+    ours, new = files_below(committed), files_below(fresh)
+    changed = {p for p in ours & new if not filecmp.cmp(committed / p, fresh / p, shallow=False)}
+    return sorted(str(p) for p in (ours ^ new) | changed)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare proto/gen with fresh output, write nothing")
+    options = parser.parse_args()
+    if not options.check:
+        shutil.rmtree(HERE / "gen", ignore_errors=True)
+        generate(HERE / "gen")
+        return 0
+    with tempfile.TemporaryDirectory() as scratch:
+        generate(Path(scratch))
+        stale = differences(HERE / "gen", Path(scratch))
+    if stale:
+        print(f"proto/gen is not what the .proto files give: {', '.join(stale)}. Run: python proto/generate.py")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

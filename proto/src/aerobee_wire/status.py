@@ -1,0 +1,160 @@
+"""Response codes and the one error type that crosses the wire.
+
+A failed RPC carries a gRPC status whose details are the message, and trailing metadata that any language
+can read (`trailers_of`, `error_from`). Numbers are RocketMQ's (ResponseCode, RemotingSysResponseCode);
+from 1001 on they are ours.
+
+    MqError                 code, message, retryable, retry_after_ms
+      (processes subclass it; the class does not cross the wire, the code does)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+
+CODE_KEY = "aerobee-code"
+CODE_NUMBER_KEY = "aerobee-code-number"
+RETRYABLE_KEY = "aerobee-retryable"
+RETRY_AFTER_KEY = "aerobee-retry-after-ms"
+
+
+class Code(IntEnum):
+    SUCCESS = 0
+    SYSTEM_ERROR = 1
+    SYSTEM_BUSY = 2
+    REQUEST_CODE_NOT_SUPPORTED = 3
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+    MESSAGE_ILLEGAL = 13
+    SERVICE_NOT_AVAILABLE = 14
+    VERSION_NOT_SUPPORTED = 15
+    NO_PERMISSION = 16
+    TOPIC_NOT_EXIST = 17
+    TOPIC_EXIST_ALREADY = 18
+    PULL_NOT_FOUND = 19
+    PULL_RETRY_IMMEDIATELY = 20
+    PULL_OFFSET_MOVED = 21
+    QUERY_NOT_FOUND = 22
+    SUBSCRIPTION_PARSE_FAILED = 23
+    SUBSCRIPTION_NOT_EXIST = 24
+    SUBSCRIPTION_NOT_LATEST = 25
+    SUBSCRIPTION_GROUP_NOT_EXIST = 26
+    INVALID_PARAMETER = 29
+    CONSUMER_NOT_ONLINE = 206
+    NO_MESSAGE = 208
+    POLLING_FULL = 209
+    POLLING_TIMEOUT = 210
+    BROKER_NOT_EXIST = 211
+    FLOW_CONTROL = 215
+    ILLEGAL_OPERATION = 604
+    # ours
+    DISK_FULL = 1001
+    MESSAGE_CORRUPTED = 1002
+    NAMESRV_UNREACHABLE = 1003
+    BROKER_UNREACHABLE = 1004
+    REQUEST_TIMEOUT = 1005
+
+
+# The gRPC status of each code; a code that is not listed is INTERNAL.
+GRPC_STATUS: Mapping[Code, str] = {
+    Code.SYSTEM_BUSY: "RESOURCE_EXHAUSTED",
+    Code.REQUEST_CODE_NOT_SUPPORTED: "UNIMPLEMENTED",
+    Code.FLUSH_DISK_TIMEOUT: "DEADLINE_EXCEEDED",
+    Code.MESSAGE_ILLEGAL: "INVALID_ARGUMENT",
+    Code.SERVICE_NOT_AVAILABLE: "UNAVAILABLE",
+    Code.NO_PERMISSION: "PERMISSION_DENIED",
+    Code.TOPIC_NOT_EXIST: "NOT_FOUND",
+    Code.TOPIC_EXIST_ALREADY: "ALREADY_EXISTS",
+    Code.QUERY_NOT_FOUND: "NOT_FOUND",
+    Code.SUBSCRIPTION_PARSE_FAILED: "INVALID_ARGUMENT",
+    Code.SUBSCRIPTION_NOT_EXIST: "FAILED_PRECONDITION",
+    Code.SUBSCRIPTION_NOT_LATEST: "FAILED_PRECONDITION",
+    Code.SUBSCRIPTION_GROUP_NOT_EXIST: "NOT_FOUND",
+    Code.INVALID_PARAMETER: "INVALID_ARGUMENT",
+    Code.BROKER_NOT_EXIST: "NOT_FOUND",
+    Code.FLOW_CONTROL: "RESOURCE_EXHAUSTED",
+    Code.POLLING_FULL: "RESOURCE_EXHAUSTED",
+    Code.ILLEGAL_OPERATION: "FAILED_PRECONDITION",
+    Code.DISK_FULL: "RESOURCE_EXHAUSTED",
+    Code.MESSAGE_CORRUPTED: "DATA_LOSS",
+    Code.NAMESRV_UNREACHABLE: "UNAVAILABLE",
+    Code.BROKER_UNREACHABLE: "UNAVAILABLE",
+    Code.REQUEST_TIMEOUT: "DEADLINE_EXCEEDED",
+}
+
+# The same request may succeed later, or on another broker.
+RETRYABLE = frozenset(
+    {
+        Code.SYSTEM_BUSY,
+        Code.SERVICE_NOT_AVAILABLE,
+        Code.FLOW_CONTROL,
+        Code.POLLING_FULL,
+        Code.DISK_FULL,
+        Code.NAMESRV_UNREACHABLE,
+        Code.BROKER_UNREACHABLE,
+        Code.REQUEST_TIMEOUT,
+    }
+)
+
+
+class MqError(Exception):
+    """A failure with what the caller acts on.
+
+    `message` is one sentence that says what is wrong and what to do. `retry_after_ms` is set when there is
+    a sensible wait.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        message: str,
+        *,
+        retryable: bool | None = None,
+        retry_after_ms: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.retryable = code in RETRYABLE if retryable is None else retryable
+        self.retry_after_ms = retry_after_ms
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.code.name}, {self.message!r})"
+
+
+def grpc_status_of(code: Code) -> str:
+    """The name of the gRPC status that carries `code`."""
+    return GRPC_STATUS.get(code, "INTERNAL")
+
+
+def trailers_of(error: MqError) -> tuple[tuple[str, str], ...]:
+    """The trailing metadata of a failed RPC."""
+    trailers = [
+        (CODE_KEY, error.code.name),
+        (CODE_NUMBER_KEY, str(int(error.code))),
+        (RETRYABLE_KEY, "true" if error.retryable else "false"),
+    ]
+    if error.retry_after_ms is not None:
+        trailers.append((RETRY_AFTER_KEY, str(error.retry_after_ms)))
+    return tuple(trailers)
+
+
+def error_from(message: str, trailers: Iterable[tuple[str, str | bytes]]) -> MqError | None:
+    """The error that `trailers_of` wrote, or None when these trailers carry none."""
+    values = {key: value for key, value in trailers if isinstance(value, str)}
+    number = values.get(CODE_NUMBER_KEY, "")
+    if not number.isdigit():
+        return None
+    try:
+        code = Code(int(number))
+    except ValueError:  # a newer peer: keep its name in the text
+        code, message = Code.SYSTEM_ERROR, f"{values.get(CODE_KEY, number)}: {message}"
+    wait = values.get(RETRY_AFTER_KEY, "")
+    return MqError(
+        code,
+        message,
+        retryable=values.get(RETRYABLE_KEY) == "true",
+        retry_after_ms=int(wait) if wait.isdigit() else None,
+    )

@@ -1,0 +1,107 @@
+"""Topic and group names: their rules, the system ones, and the names that are built from a group.
+
+The only place where `%RETRY%` and `%DLQ%` are written. Source: RocketMQ's TopicValidator and MixAll.
+"""
+
+from __future__ import annotations
+
+import re
+
+from aerobee_wire.status import Code, MqError
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+SYSTEM_PREFIX = "rmq_sys_"
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+
+AUTO_CREATE_TOPIC = "TBW102"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+BENCHMARK_TOPIC = "BenchmarkTest"
+OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+
+MAX_TOPIC_CHARACTERS = 127
+MAX_DERIVED_TOPIC_CHARACTERS = 255  # %RETRY% and %DLQ% topics
+MAX_GROUP_CHARACTERS = 120
+
+SYSTEM_TOPICS = frozenset(
+    {
+        AUTO_CREATE_TOPIC,
+        SELF_TEST_TOPIC,
+        BENCHMARK_TOPIC,
+        OFFSET_MOVED_TOPIC,
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        TRACE_TOPIC,
+    }
+)
+
+# Clients may not send to these.
+SEND_REFUSED_TOPICS = frozenset(
+    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
+)
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
+
+
+def retry_topic(consumer_group: str) -> str:
+    return RETRY_PREFIX + consumer_group
+
+
+def dead_letter_topic(consumer_group: str) -> str:
+    return DLQ_PREFIX + consumer_group
+
+
+def is_retry(topic: str) -> bool:
+    return topic.startswith(RETRY_PREFIX)
+
+
+def is_dead_letter(topic: str) -> bool:
+    return topic.startswith(DLQ_PREFIX)
+
+
+def is_system(topic: str) -> bool:
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
+
+
+def is_system_group(consumer_group: str) -> bool:
+    return consumer_group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def group_of(topic: str) -> str | None:
+    """The consumer group of a retry or dead-letter topic; None for any other topic."""
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if topic.startswith(prefix):
+            return topic[len(prefix) :]
+    return None
+
+
+def check_topic(topic: str) -> None:
+    """Raises MqError INVALID_PARAMETER that names the rule which `topic` breaks."""
+    limit = MAX_DERIVED_TOPIC_CHARACTERS if group_of(topic) is not None else MAX_TOPIC_CHARACTERS
+    _check("topic", topic, limit)
+
+
+def check_group(group: str) -> None:
+    """Raises MqError INVALID_PARAMETER that names the rule which `group` breaks."""
+    _check("group", group, MAX_GROUP_CHARACTERS)
+
+
+def _check(kind: str, name: str, limit: int) -> None:
+    if not name.strip():
+        raise MqError(Code.INVALID_PARAMETER, f"the {kind} name is blank: give one of letters, digits, _ - % |")
+    if len(name) > limit:
+        shown = name[:32] + "…"
+        raise MqError(
+            Code.INVALID_PARAMETER, f"the {kind} name {shown!r} has {len(name)} characters: use at most {limit}"
+        )
+    if not _LEGAL.fullmatch(name):
+        raise MqError(
+            Code.INVALID_PARAMETER, f"the {kind} name {name!r} is illegal: use only letters, digits, _ - % |"
+        )
