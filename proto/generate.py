@@ -1,7 +1,7 @@
 """Generates proto/gen from the .proto files: the one protoc call of the repository.
 
-Run it after every change to a .proto file; `make check` runs it into a scratch directory and fails when
-the committed code differs.
+Run it after every change to a .proto file; `make check` runs it into a scratch directory and fails
+when the committed code differs.
 
     python proto/generate.py            # rewrite proto/gen
     python proto/generate.py --check    # compare only
@@ -25,15 +25,20 @@ ROOTS = ("aerobee", "apache")
 
 def sources() -> list[str]:
     """The .proto files, relative to `proto/`, sorted."""
-    return sorted(str(p.relative_to(HERE)) for root in ROOTS for p in (HERE / root).rglob("*.proto"))
+    return sorted(
+        str(p.relative_to(HERE)) for root in ROOTS for p in (HERE / root).rglob("*.proto")
+    )
 
 
 def generate(out: Path) -> None:
-    """Writes messages and their stubs for type checkers into `out`. Raises SystemExit on a protoc error."""
+    """Writes messages and their stubs for type checkers into `out`.
+
+    Raises SystemExit on a protoc error.
+    """
     out.mkdir(parents=True, exist_ok=True)
     well_known = str(resources.files("grpc_tools") / "_proto")
-    arguments = ["protoc", f"-I{HERE}", f"-I{well_known}", f"--python_out={out}", f"--pyi_out={out}", f"--grpc_python_out={out}"]
-    if protoc.main(arguments + sources()) != 0:
+    kinds = [f"--{kind}_out={out}" for kind in ("python", "pyi", "grpc_python")]
+    if protoc.main(["protoc", f"-I{HERE}", f"-I{well_known}", *kinds, *sources()]) != 0:
         raise SystemExit("protoc failed: see the message above")
 
 
@@ -49,8 +54,10 @@ def differences(committed: Path, fresh: Path) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare proto/gen with fresh output, write nothing")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="compare only, write nothing")
     options = parser.parse_args()
     if not options.check:
         shutil.rmtree(HERE / "gen", ignore_errors=True)
@@ -60,7 +67,7 @@ def main() -> int:
         generate(Path(scratch))
         stale = differences(HERE / "gen", Path(scratch))
     if stale:
-        print(f"proto/gen is not what the .proto files give: {', '.join(stale)}. Run: python proto/generate.py")
+        print(f"proto/gen is stale: {', '.join(stale)}. Run: python proto/generate.py")
     return 1 if stale else 0
 
 

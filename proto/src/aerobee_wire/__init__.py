@@ -1,1 +1,4 @@
-"""What two Aerobee processes must agree on. Pure: no I/O, no clock, no grpc; each module has test vectors."""
+"""What two Aerobee processes must agree on.
+
+Pure: no I/O, no clock, no grpc; each module has test vectors.
+"""

@@ -1,7 +1,8 @@
 """Response codes and the one error type that crosses the wire.
 
-A failed RPC carries a gRPC status whose details are the message, and trailing metadata that any language
-can read (`trailers_of`, `error_from`). Numbers are RocketMQ's (ResponseCode, RemotingSysResponseCode);
+A failed RPC carries a gRPC status whose details are the message, and trailing metadata that any
+language can read (`trailers_of`, `error_from`). Numbers are RocketMQ's (ResponseCode,
+RemotingSysResponseCode);
 from 1001 on they are ours.
 
     MqError                 code, message, retryable, retry_after_ms
@@ -102,8 +103,8 @@ RETRYABLE = frozenset(
 class MqError(Exception):
     """A failure with what the caller acts on.
 
-    `message` is one sentence that says what is wrong and what to do. `retry_after_ms` is set when there is
-    a sensible wait.
+    `message` is one sentence that says what is wrong and what to do. `retry_after_ms` is set when
+    there is a sensible wait.
     """
 
     def __init__(

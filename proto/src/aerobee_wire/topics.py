@@ -1,6 +1,7 @@
 """Topic and group names: their rules, the system ones, and the names that are built from a group.
 
-The only place where `%RETRY%` and `%DLQ%` are written. Source: RocketMQ's TopicValidator and MixAll.
+The only place where `%RETRY%` and `%DLQ%` are written. Source: RocketMQ's TopicValidator and
+MixAll.
 """
 
 from __future__ import annotations
@@ -44,7 +45,14 @@ SYSTEM_TOPICS = frozenset(
 
 # Clients may not send to these.
 SEND_REFUSED_TOPICS = frozenset(
-    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
+    {
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+    }
 )
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
@@ -94,14 +102,13 @@ def check_group(group: str) -> None:
 
 
 def _check(kind: str, name: str, limit: int) -> None:
+    problem = None
     if not name.strip():
-        raise MqError(Code.INVALID_PARAMETER, f"the {kind} name is blank: give one of letters, digits, _ - % |")
-    if len(name) > limit:
-        shown = name[:32] + "…"
-        raise MqError(
-            Code.INVALID_PARAMETER, f"the {kind} name {shown!r} has {len(name)} characters: use at most {limit}"
-        )
-    if not _LEGAL.fullmatch(name):
-        raise MqError(
-            Code.INVALID_PARAMETER, f"the {kind} name {name!r} is illegal: use only letters, digits, _ - % |"
-        )
+        problem = "is blank"
+    elif len(name) > limit:
+        problem = f"{name[:32]!r}… has {len(name)} characters: use at most {limit}"
+    elif not _LEGAL.fullmatch(name):
+        problem = f"{name!r} is illegal"
+    if problem:
+        rule = f"the {kind} name {problem}; it is made of letters, digits, _ - % |"
+        raise MqError(Code.INVALID_PARAMETER, rule)

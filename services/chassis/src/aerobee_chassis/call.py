@@ -1,0 +1,55 @@
+"""What a handler sees of an RPC. Knows no transport: any transport can be put under the same
+handlers.
+
+A handler is a coroutine over plain messages:
+
+    async def get_route(self, request: RouteRequest, call: Call) -> RouteResponse      # unary
+    async def watch(self, request: WatchRequest, call: Call) -> None                   # server
+    stream
+
+A server stream ends when its handler returns. A handler whose caller went away gets CancelledError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from google.protobuf.message import Message
+
+
+class Call(Protocol):
+    """One RPC in progress."""
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The caller's metadata, text values only; of a repeated key the last."""
+
+    @property
+    def peer(self) -> str:
+        """The caller's address as "host:port" (IPv6 in brackets); "unix" for a local socket."""
+
+    def time_remaining_s(self) -> float | None:
+        """Seconds until the caller's deadline, or None when it set none."""
+
+    def cancelled(self) -> bool:
+        """Whether the caller has gone."""
+
+    async def write(self, message: Any) -> None:
+        """Sends one message of a server stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a failed RPC is told to the caller."""
+
+    status: str  # name of a gRPC status, e.g. "NOT_FOUND"
+    message: str
+    trailers: tuple[tuple[str, str], ...] = ()
+
+
+class Handler(Protocol):
+    """A unary handler returns the response; that of a server stream returns None."""
+
+    async def __call__(self, request: Any, call: Call) -> Message | None: ...

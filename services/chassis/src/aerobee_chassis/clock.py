@@ -1,0 +1,22 @@
+"""The time of day and the time that only goes forward, as an argument that tests can bend."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Milliseconds since the Unix epoch. May jump."""
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since some start. Never goes back."""
+
+
+class SystemClock:
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,173 @@
+"""Options of a service: one model per process, filled from the command line, `--set`, environment,
+file.
+
+Precedence: command line > --set > environment > file > default. Environment: AEROBEE_<FIELD> (for
+example AEROBEE_LISTEN_PORT) and what a model names in `environment_aliases` (for example
+NAMESRV_ADDR). A file is RocketMQ's `broker.conf` (key=value lines) or a JSON object. A key that
+RocketMQ has and this service does not is collected for one warning; a key that nobody knows is
+refused with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
+from pydantic.alias_generators import to_camel
+
+from aerobee_chassis.errors import ConfigError
+
+ENVIRONMENT_PREFIX = "AEROBEE_"
+
+OptionsType = TypeVar("OptionsType", bound="Options")
+
+
+class Options(BaseModel):
+    """Base of a service's options: fields in snake_case, keys (aliases) in RocketMQ's camelCase."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="forbid",
+        frozen=True,
+        validate_default=True,
+    )
+
+    # RocketMQ's keys that this service reads over without effect.
+    unsupported_keys: ClassVar[frozenset[str]] = frozenset()
+    # environment variable → key
+    environment_aliases: ClassVar[Mapping[str, str]] = {}
+
+    _ignored: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def ignored_keys(self) -> tuple[str, ...]:
+        """RocketMQ's keys that were given and have no effect here, sorted: worth one warning."""
+        return self._ignored
+
+    def to_json(self) -> dict[str, Any]:
+        """Key → value, as `--print-config` shows it."""
+        return self.model_dump(by_alias=True, mode="json")
+
+    @classmethod
+    def keys_shown(cls) -> list[str]:
+        """The keys as files and `--print-config` have them."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
+
+    @classmethod
+    def keys(cls) -> dict[str, str]:
+        """Every accepted spelling of a key → field name."""
+        spellings = {name: name for name in cls.model_fields}
+        for name, field in cls.model_fields.items():
+            spellings[field.alias or name] = name
+        return spellings
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> Self:
+        """Options from key → value. Raises ConfigError for an unknown key or a bad value."""
+        spellings = cls.keys()
+        known: dict[str, Any] = {}
+        ignored = set()
+        for key, value in values.items():
+            if key in spellings:
+                known[spellings[key]] = value
+            elif key in cls.unsupported_keys:
+                ignored.add(key)
+            else:
+                raise ConfigError(_unknown(key, [*cls.keys_shown(), *cls.unsupported_keys]))
+        try:
+            options = cls.model_validate(known)
+        except ValidationError as error:
+            raise ConfigError(_first_problem(cls, error)) from None
+        options._ignored = tuple(sorted(ignored))
+        return options
+
+
+def load(
+    model: type[OptionsType],
+    *,
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    sets: Iterable[str] = (),
+    cli: Mapping[str, Any] | None = None,
+) -> OptionsType:
+    """Options of type `model` from all sources.
+
+    `sets` holds "key=value" strings; a `cli` value of None counts as not given. Raises ConfigError.
+    """
+    layers: list[Mapping[str, Any]] = [
+        read_file(file) if file else {},
+        _from_environment(model, environ or {}),
+        dict(_split(item) for item in sets),
+        {key: value for key, value in (cli or {}).items() if value is not None},
+    ]
+    spellings = model.keys()
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            merged[spellings.get(key, key)] = value
+    return model.from_values(merged)
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """Key → value of a JSON object or of key=value lines (# and ! start a comment).
+
+    Raises ConfigError.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration file {path}: {error.strerror}") from None
+    if text.lstrip().startswith("{"):
+        try:
+            content = json.loads(text)
+        except ValueError as error:
+            raise ConfigError(f"the configuration file {path} is not valid JSON: {error}") from None
+        return dict(content)
+    values = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped[0] in "#!":
+            continue
+        key, separator, value = stripped.partition("=")
+        if not separator:
+            raise ConfigError(f"{path}:{number}: not a key=value line: {stripped[:60]!r}")
+        values[key.strip()] = value.strip()
+    return values
+
+
+def _split(item: str) -> tuple[str, str]:
+    key, separator, value = item.partition("=")
+    if not separator or not key.strip():
+        raise ConfigError(f"--set {item!r}: write it as key=value")
+    return key.strip(), value.strip()
+
+
+def _from_environment(model: type[Options], environ: Mapping[str, str]) -> dict[str, str]:
+    # Other programs of the suite have AEROBEE_ variables too, so an unknown one is no error here.
+    by_variable = {ENVIRONMENT_PREFIX + name.upper(): name for name in model.model_fields}
+    by_variable.update(model.environment_aliases)
+    ordered = sorted(by_variable, key=lambda variable: variable.startswith(ENVIRONMENT_PREFIX))
+    return {
+        by_variable[variable]: environ[variable] for variable in ordered if environ.get(variable)
+    }
+
+
+def _unknown(key: str, known: list[str]) -> str:
+    nearest = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {nearest[0]}?" if nearest else "--print-config shows the keys"
+    return f"unknown option {key!r}: {hint}"
+
+
+def _first_problem(model: type[Options], error: ValidationError) -> str:
+    problem = error.errors()[0]
+    name = str(problem["loc"][0]) if problem["loc"] else ""
+    field = model.model_fields.get(name)
+    key = (field.alias if field else None) or name
+    if not key:
+        return str(problem["msg"]).removeprefix("Value error, ")
+    return f"option {key}={problem['input']!r}: {str(problem['msg']).removeprefix('Value error, ')}"

@@ -1,0 +1,20 @@
+"""Why a service cannot start. Each is told to the user as one line.
+
+StartError
+├── ConfigError   a bad option
+└── PortInUse     another process listens there
+"""
+
+from __future__ import annotations
+
+
+class StartError(Exception):
+    """A service cannot start. The message is one line that says why and what to do."""
+
+
+class ConfigError(StartError):
+    """A bad option. The message names the option."""
+
+
+class PortInUse(StartError):
+    """The address cannot be bound. The message names it."""

@@ -1,0 +1,177 @@
+"""The gRPC server of the chassis over its real transport, on port 0 of the loopback."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+import structlog
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from aerobee_chassis.call import Call, Failure
+from aerobee_chassis.errors import PortInUse
+from aerobee_chassis.server import Server, bind
+
+# grpc's own health service, implemented by hand, stands for any service.
+DESCRIPTOR = health_pb2.DESCRIPTOR.services_by_name["Health"]
+Request, Response = health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse
+
+
+class Refused(Exception):
+    """What a domain raises."""
+
+
+class Handlers:
+    def __init__(self) -> None:
+        self.arrived = asyncio.Event()
+        self.cancelled = asyncio.Event()
+        self.seen: dict[str, Any] = {}
+
+    async def check(self, request: Any, call: Call) -> Any:
+        self.seen = {"metadata": call.metadata, "peer": call.peer, "left": call.time_remaining_s()}
+        match request.service:
+            case "refused":
+                raise Refused("not now: try later")
+            case "defect":
+                raise ZeroDivisionError("a secret detail")
+            case "wait":
+                self.arrived.set()
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    self.cancelled.set()
+                    raise
+        return Response(status=Response.SERVING)
+
+    async def list(self, request: Any, call: Call) -> Any:
+        return health_pb2.HealthListResponse()
+
+    async def watch(self, request: Any, call: Call) -> None:
+        for status in (Response.NOT_SERVING, Response.SERVING):
+            await call.write(Response(status=status))
+        if request.service == "refused":
+            raise Refused("enough")
+
+
+def failure_of(error: Exception) -> Failure | None:
+    if isinstance(error, Refused):
+        return Failure("RESOURCE_EXHAUSTED", str(error), (("aerobee-code", "SYSTEM_BUSY"),))
+    return None
+
+
+@pytest.fixture
+def handlers() -> Handlers:
+    return Handlers()
+
+
+@pytest.fixture
+async def target(handlers: Handlers) -> AsyncIterator[str]:
+    service = bind(DESCRIPTOR, handlers)
+    renamed = type(service)("test.Echo", service.methods)
+    server = Server([renamed], host="127.0.0.1", port=0, failure_of=failure_of)
+    port = await server.start()
+    yield f"127.0.0.1:{port}"
+    await server.stop(grace_s=0)
+
+
+@pytest.fixture
+async def channel(target: str) -> AsyncIterator[grpc.aio.Channel]:
+    async with grpc.aio.insecure_channel(target) as channel:
+        yield channel
+
+
+def unary(channel: grpc.aio.Channel) -> Any:
+    return channel.unary_unary(
+        "/test.Echo/Check",
+        request_serializer=Request.SerializeToString,
+        response_deserializer=Response.FromString,
+    )
+
+
+def stream(channel: grpc.aio.Channel) -> Any:
+    return channel.unary_stream(
+        "/test.Echo/Watch",
+        request_serializer=Request.SerializeToString,
+        response_deserializer=Response.FromString,
+    )
+
+
+async def test_handler_sees_metadata_peer_and_deadline(
+    channel: grpc.aio.Channel, handlers: Handlers
+) -> None:
+    answer = await unary(channel)(Request(), metadata=(("x-client-id", "c1"),), timeout=30)
+    assert answer.status == Response.SERVING
+    assert handlers.seen["metadata"]["x-client-id"] == "c1"
+    assert handlers.seen["peer"].startswith("127.0.0.1:")
+    assert 0 < handlers.seen["left"] <= 30
+
+
+async def test_domain_error_crosses_with_status_message_and_trailers(
+    channel: grpc.aio.Channel,
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await unary(channel)(Request(service="refused"))
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert caught.value.details() == "not now: try later"
+    trailers = {key: value for key, value in caught.value.trailing_metadata() or ()}  # noqa: C416
+    assert trailers["aerobee-code"] == "SYSTEM_BUSY"
+
+
+async def test_defect_is_told_without_its_details(channel: grpc.aio.Channel) -> None:
+    with structlog.testing.capture_logs() as logs, pytest.raises(grpc.aio.AioRpcError) as caught:
+        await unary(channel)(Request(service="defect"))
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert "secret" not in (caught.value.details() or "")
+    assert [line["rpc"] for line in logs if line["event"] == "handler failed"] == [
+        "test.Echo/Check"
+    ]
+
+
+async def test_handler_is_cancelled_when_its_caller_leaves(
+    channel: grpc.aio.Channel, handlers: Handlers
+) -> None:
+    call = unary(channel)(Request(service="wait"))
+    await asyncio.wait_for(handlers.arrived.wait(), 10)
+    call.cancel()
+    await asyncio.wait_for(handlers.cancelled.wait(), 10)
+    assert handlers.cancelled.is_set()
+
+
+async def test_stream_ends_with_its_handler_and_carries_its_error(
+    channel: grpc.aio.Channel,
+) -> None:
+    statuses = [answer.status async for answer in stream(channel)(Request())]
+    assert statuses == [Response.NOT_SERVING, Response.SERVING]
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        _ = [answer async for answer in stream(channel)(Request(service="refused"))]
+    assert caught.value.details() == "enough"
+
+
+async def test_health_answers_for_the_process_and_each_service(channel: grpc.aio.Channel) -> None:
+    stub = health_pb2_grpc.HealthStub(channel)
+    for name in ("", "test.Echo"):
+        assert (await stub.Check(Request(service=name))).status == Response.SERVING
+
+
+async def test_reflection_lists_the_services(channel: grpc.aio.Channel) -> None:
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    ask = reflection_pb2.ServerReflectionRequest(list_services="")
+    async for answer in stub.ServerReflectionInfo(iter([ask])):
+        names = {service.name for service in answer.list_services_response.service}
+    assert {"test.Echo", "grpc.health.v1.Health"} <= names
+
+
+async def test_second_server_on_the_port_is_refused(target: str) -> None:
+    port = int(target.rpartition(":")[2])
+    second = Server([], host="127.0.0.1", port=port, failure_of=failure_of)
+    with pytest.raises(PortInUse, match=str(port)):
+        await second.start()
+
+
+def test_missing_handler_is_refused_at_start() -> None:
+    with pytest.raises(TypeError, match=r"no coroutine check for grpc\.health\.v1\.Health\.Check"):
+        bind(DESCRIPTOR, object())

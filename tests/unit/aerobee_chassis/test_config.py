@@ -1,0 +1,91 @@
+"""Options: sources, precedence, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from pydantic import Field
+
+from aerobee_chassis.config import Options, load
+from aerobee_chassis.errors import ConfigError
+
+
+class Sample(Options):
+    unsupported_keys: ClassVar[frozenset[str]] = frozenset({"sendMessageThreadPoolNums"})
+    environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrv_addr"}
+
+    listen_port: int = Field(default=10911, ge=0, le=65535)
+    namesrv_addr: str = ""
+    broker_name: str = "broker-a"
+
+
+def test_defaults_hold_when_nothing_is_given() -> None:
+    assert load(Sample).listen_port == 10911
+
+
+def test_command_line_wins_over_set_over_environment_over_file(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("# ports\nlistenPort=1\nbrokerName = from-file\n")
+    environ = {"AEROBEE_LISTEN_PORT": "2", "NAMESRV_ADDR": "a:1", "PATH": "/bin"}
+    options = load(
+        Sample, file=file, environ=environ, sets=["listenPort=3"], cli={"listen_port": 4}
+    )
+    assert (options.listen_port, options.broker_name, options.namesrv_addr) == (
+        4,
+        "from-file",
+        "a:1",
+    )
+    assert load(Sample, file=file, environ=environ, sets=["listenPort=3"]).listen_port == 3
+    assert load(Sample, file=file, environ=environ).listen_port == 2
+    assert load(Sample, file=file).listen_port == 1
+
+
+def test_own_variable_wins_over_the_shared_one() -> None:
+    environ = {"AEROBEE_NAMESRV_ADDR": "ours:1", "NAMESRV_ADDR": "shared:1"}
+    assert load(Sample, environ=environ).namesrv_addr == "ours:1"
+
+
+def test_json_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "broker.json"
+    file.write_text('{"listenPort": 7}')
+    assert load(Sample, file=file).listen_port == 7
+
+
+def test_unknown_key_is_refused_with_the_nearest_known_one() -> None:
+    with pytest.raises(
+        ConfigError, match=r"unknown option 'listenport': did you mean listenPort\?"
+    ):
+        load(Sample, sets=["listenport=1"])
+
+
+def test_key_of_rocketmq_without_effect_is_collected_for_one_warning() -> None:
+    assert load(Sample, sets=["sendMessageThreadPoolNums=4"]).ignored_keys == (
+        "sendMessageThreadPoolNums",
+    )
+
+
+@pytest.mark.parametrize("value", ["many", "70000"])
+def test_bad_value_names_the_key_and_the_value(value: str) -> None:
+    with pytest.raises(ConfigError, match=f"option listenPort='{value}'"):
+        load(Sample, sets=[f"listenPort={value}"])
+
+
+@pytest.mark.parametrize("text", ["{", "no separator"])
+def test_broken_file_is_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "broken.conf"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=r"broken\.conf"):
+        load(Sample, file=file)
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.conf: No such file"):
+        load(Sample, file=tmp_path / "nowhere.conf")
+
+
+def test_printed_configuration_can_be_read_back() -> None:
+    options = load(Sample, sets=["listenPort=5"])
+    assert Sample.from_values(options.to_json()) == options
