@@ -1,0 +1,71 @@
+"""How the benchmarks measure: interleaved rounds of ours and a baseline, so that noise hits both.
+
+These machines are shared: a figure by itself says little, the ratio inside one run says much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+Operation = Callable[[], Awaitable[int]]  # does one call, returns the messages that it moved
+
+ROUNDS = 5
+ROUND_S = 1.2
+
+
+@dataclass(frozen=True)
+class Result:
+    """`ratio` is ours over baseline, of the medians of the rounds."""
+
+    name: str
+    unit: str
+    ours: float
+    baseline: float
+    ratio: float
+    target: float | None = None
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+async def rate(operation: Operation, in_flight: int, seconds: float = ROUND_S) -> float:
+    """Messages a second of `operation` with `in_flight` calls at a time."""
+    deadline = time.perf_counter() + seconds
+    moved = 0
+
+    async def worker() -> None:
+        nonlocal moved
+        while time.perf_counter() < deadline:
+            moved += await operation()
+
+    start = time.perf_counter()
+    await asyncio.gather(*(worker() for _ in range(in_flight)))
+    return moved / (time.perf_counter() - start)
+
+
+async def compare(
+    name: str, ours: Operation, baseline: Operation, *, in_flight: int, target: float, note: str
+) -> Result:
+    """Rates of both in turn, `ROUNDS` times after one round to warm up each."""
+    await rate(ours, in_flight, ROUND_S / 2)
+    await rate(baseline, in_flight, ROUND_S / 2)
+    rounds = [(await rate(ours, in_flight), await rate(baseline, in_flight)) for _ in range(ROUNDS)]
+    our_median = statistics.median(pair[0] for pair in rounds)
+    base_median = statistics.median(pair[1] for pair in rounds)
+    ratio = our_median / base_median
+    return Result(name, "messages/s", our_median, base_median, ratio, target, note)
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of a process in MB (10^6 bytes), as the kernel counts it."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise RuntimeError(f"no VmRSS for process {pid}: it is gone")

@@ -1,0 +1,82 @@
+"""All benchmarks: prints a table and writes build/bench.json.
+
+python tests/bench/run.py                # everything
+python tests/bench/run.py --only ingest_batch_1k,pull_batch_1k
+python tests/bench/run.py --json         # the file's content on stdout too
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+
+from measure import Result
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).parent
+OUTPUT = HERE.parents[1] / "build" / "bench.json"
+
+# module → the names that it measures
+SUITES = {
+    "throughput": ("ingest_batch_1k", "pull_batch_1k"),
+    "startup": ("up_ready", "up_memory"),
+}
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default="", help="names, separated by commas")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON too")
+    return parser.parse_args()
+
+
+def measure(wanted: set[str]) -> list[Result]:
+    results: list[Result] = []
+    for module, names in SUITES.items():
+        if wanted and not wanted & set(names):
+            continue
+        print(f"measuring {', '.join(names)} …", file=sys.stderr, flush=True)
+        results += asyncio.run(importlib.import_module(module).results())
+    return [result for result in results if not wanted or result.name in wanted]
+
+
+def show(results: list[Result]) -> None:
+    table = Table("name", "unit", "ours", "baseline", "ratio", "target", "note", box=None)
+    for result in results:
+        target = "" if result.target is None else f"{result.target:g}"
+        figures = (f"{result.ours:,.2f}", f"{result.baseline:,.2f}", f"{result.ratio:.2f}")
+        table.add_row(result.name, result.unit, *figures, target, result.note)
+    Console(width=160).print(table)
+
+
+def main() -> int:
+    options = parse()
+    results = measure({name for name in options.only.split(",") if name})
+    show(results)
+    machine = {
+        "python": platform.python_version(),
+        "cpus": os.cpu_count(),
+        "kernel": platform.release(),
+    }
+    report = {"machine": machine, "results": [result.to_json() for result in results]}
+    OUTPUT.parent.mkdir(exist_ok=True)
+    OUTPUT.write_text(json.dumps(report, indent=2) + "\n")
+    print(
+        f"wrote {OUTPUT.relative_to(Path.cwd()) if OUTPUT.is_relative_to(Path.cwd()) else OUTPUT}"
+    )
+    if options.json:
+        print(json.dumps(report))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""The life of a service process, in a real one: ready line, signals, exit codes; its HTTP endpoint."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from aerobee_chassis.errors import PortInUse
+from aerobee_chassis.metrics import MetricsEndpoint
+
+PROGRAM = """
+import sys
+from aerobee_chassis.errors import StartError
+from aerobee_chassis.logs import configure
+from aerobee_chassis.process import run
+
+class App:
+    ready_fields = {"address": "127.0.0.1:1"}
+    async def start(self):
+        if "fail" in sys.argv:
+            raise StartError("the disk is on fire; buy a new one")
+    async def stop(self):
+        print("cleaned up", file=sys.stderr)
+
+configure("sample")
+sys.exit(run(App))
+"""
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_stops_a_ready_process_cleanly(number: signal.Signals) -> None:
+    with start() as process:
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+    assert (ready["event"], ready["address"], ready["service"]) == (
+        "ready",
+        "127.0.0.1:1",
+        "sample",
+    )
+    assert [json.loads(line)["event"] for line in out.splitlines()] == ["stopping", "stopped"]
+    assert (process.returncode, err) == (0, "cleaned up\n")
+
+
+def test_start_error_is_one_line_and_exit_code_1() -> None:
+    with start("fail") as process:
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (1, "")
+    assert err == "cleaned up\nerror: the disk is on fire; buy a new one\n"
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    registry = CollectorRegistry()
+    Counter("sample", "A sample.", registry=registry).inc(3)
+    return registry
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_metrics_and_health_are_served(registry: CollectorRegistry) -> None:
+    ready = False
+    endpoint = MetricsEndpoint(registry, "127.0.0.1", 0, lambda: ready)
+    port = endpoint.start()
+    try:
+        assert "sample_total 3.0" in get(port, "/metrics?x=1")[1]
+        assert get(port, "/healthz") == (200, "alive\n")
+        assert get(port, "/readyz") == (503, "not ready\n")
+        ready = True
+        assert get(port, "/readyz") == (200, "ready\n")
+        assert get(port, "/")[0] == 404
+        with pytest.raises(PortInUse, match=str(port)):
+            MetricsEndpoint(registry, "127.0.0.1", port, lambda: True).start()
+    finally:
+        endpoint.stop()

@@ -1,0 +1,26 @@
+"""Addresses as the chassis writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from aerobee_chassis.server import join_address, peer_address
+
+
+@pytest.mark.parametrize(
+    ("peer", "address"),
+    [
+        ("ipv4:127.0.0.1:5123", "127.0.0.1:5123"),
+        ("ipv6:%5B::1%5D:5123", "[::1]:5123"),
+        ("unix:/tmp/socket", "unix"),
+    ],
+)
+def test_peer_is_given_as_host_and_port(peer: str, address: str) -> None:
+    assert peer_address(peer) == address
+
+
+@pytest.mark.parametrize(
+    ("host", "address"), [("127.0.0.1", "127.0.0.1:1"), ("::1", "[::1]:1"), ("[::1]", "[::1]:1")]
+)
+def test_ipv6_host_is_put_in_brackets(host: str, address: str) -> None:
+    assert join_address(host, 1) == address
