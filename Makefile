@@ -1,0 +1,80 @@
+# The verbs of the repository; .ci/run calls the same ones. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+# Appended to the command of demo, up, test, bench and fault, e.g. make demo ARGS=--all
+ARGS ?=
+
+BIN := .venv/bin
+# Dependencies first. Each has a pyproject.toml; none is published, so pip must not look for one.
+DISTRIBUTIONS := proto services/chassis services/namesrv services/broker clients/python clients/cli jobs/spark
+SOURCES := proto/src services/chassis/src services/namesrv/src services/broker/src \
+	clients/python/src clients/cli/src jobs/spark/src proto/generate.py
+STAMP := .venv/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+
+.PHONY: help install demo up test bench check fault lock clean java
+
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## make .venv with everything in it; instant when nothing changed
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: Python 3.11 or newer is needed, and '$(PYTHON)' is not: install one, or name it: make $(firstword $(MAKECMDGOALS)) PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; \
+	  echo "error: '$(PYTHON) -m venv' failed, see above; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+
+$(STAMP): .venv/bin/python requirements.lock $(DISTRIBUTIONS:%=%/pyproject.toml)
+	@echo "installing the locked packages into .venv; the first time this downloads about 600 MB, most of it Spark"
+	@$(PIP) install --quiet --require-hashes -r requirements.lock
+	@$(PIP) install --quiet --no-deps --no-build-isolation $(DISTRIBUTIONS:%=-e %)
+	@touch $@
+
+demo: install java ## the main job end to end on real data; ARGS=--all for the whole year
+	@exec $(BIN)/aerobee demo $(ARGS)
+
+up: install ## namesrv and broker in the foreground; Ctrl-C stops them
+	@exec $(BIN)/aerobee up $(ARGS)
+
+test: install java ## the whole test suite; ARGS='-k flush' for a part of it
+	@exec $(BIN)/python -m pytest $(ARGS)
+
+bench: install ## benchmarks: a table, and build/bench.json
+	@exec $(BIN)/python tests/bench/run.py $(ARGS)
+
+fault: install ## the long fault campaign
+	@exec $(BIN)/python -m pytest tests/fault --campaign $(ARGS)
+
+check: install ## format, lint, types, imports, generated code; changes nothing
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(SOURCES) tests
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python proto/generate.py --check
+
+# A throwaway resolver, so that what resolves is not among what is resolved. Three files from one
+# resolution: the two of the image are parts of the first. Hosts of the index stay out of all of them.
+COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+lock: ## resolve requirements.in anew into requirements.lock and deploy/*.lock
+	@scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
+	$(PYTHON) -m venv "$$scratch"; "$$scratch/bin/pip" --disable-pip-version-check install --quiet 'uv>=0.9'; \
+	export PATH="$$scratch/bin:$$PATH"; \
+	$(COMPILE) --upgrade -o requirements.lock requirements.in; \
+	for part in services build; do \
+	  $(COMPILE) -c requirements.lock -o deploy/requirements-$$part.lock deploy/requirements-$$part.in; \
+	done
+
+clean: ## remove .venv, caches and what the other verbs wrote; never data/
+	rm -rf .venv build report .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+java:
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	found=$$("$$java" -version 2>&1 | sed -nE 's/.* version "([0-9]+).*/\1/p' | head -n 1 || true); \
+	if [[ -z "$$found" || "$$found" -lt 17 ]]; then \
+	  echo "error: the Spark job needs Java 17 or newer (found: $${found:-none}): install it, on Debian and Ubuntu: apt-get install openjdk-17-jre-headless, or set JAVA_HOME" >&2; exit 1; fi
