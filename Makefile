@@ -29,9 +29,10 @@ install: $(STAMP) ## make .venv with everything in it; instant when nothing chan
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; \
 	  echo "error: '$(PYTHON) -m venv' failed, see above; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 
-$(STAMP): .venv/bin/python requirements.lock $(DISTRIBUTIONS:%=%/pyproject.toml)
+$(STAMP): .venv/bin/python requirements.lock deploy/requirements-build.lock $(DISTRIBUTIONS:%=%/pyproject.toml)
 	@echo "installing the locked packages into .venv; the first time this downloads about 600 MB, most of it Spark"
-	@$(PIP) install --quiet --require-hashes -r requirements.lock
+	@$(PIP) install --quiet --require-hashes -r deploy/requirements-build.lock
+	@$(PIP) install --quiet --require-hashes --no-build-isolation -r requirements.lock
 	@$(PIP) install --quiet --no-deps --no-build-isolation $(DISTRIBUTIONS:%=-e %)
 	@touch $@
 
