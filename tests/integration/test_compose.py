@@ -1,0 +1,226 @@
+"""docker-compose.yml with a real engine: built, started, used from the host, killed, stopped.
+
+One project for the whole module, with a name, ports and an image of its own, so that it disturbs no
+other. Without an engine these tests are skipped, unless AEROBEE_REQUIRE_ENGINE says that there must
+be one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from aerobee.broker.v1 import message_pb2, message_pb2_grpc
+from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
+from testcontainers.compose import DockerCompose
+
+from support.repository import ROOT
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+TOPIC = "compose"
+CALL_TIMEOUT_S = 10.0
+
+
+def engine_problem() -> str | None:
+    """Why no engine can be used here, or None."""
+    if shutil.which("docker") is None:
+        return "no `docker` command"
+    for command, missing in (("info", "no engine answers"), ("compose version", "no Compose v2")):
+        answer = subprocess.run(
+            ["docker", *command.split()], capture_output=True, text=True, check=False
+        )
+        if answer.returncode != 0:
+            return f"{missing}: {answer.stderr.strip().splitlines()[-1:]}"
+    return None
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Project(DockerCompose):
+    """The compose file under a random project name. `ports`: service → port on the host."""
+
+    def __init__(self, scratch: Path, **environment: str) -> None:
+        self.name = f"aerobee-test-{uuid.uuid4().hex[:8]}"
+        self.ports = {"namesrv": free_port(), "broker": free_port()}
+        environment |= {
+            "COMPOSE_PROJECT_NAME": self.name,
+            "AEROBEE_IMAGE": f"{self.name}:latest",
+            "AEROBEE_NAMESRV_PORT": str(self.ports["namesrv"]),
+            "AEROBEE_BROKER_PORT": str(self.ports["broker"]),
+        }
+        env_file = scratch / "compose.env"
+        env_file.write_text("".join(f"{key}={value}\n" for key, value in environment.items()))
+        super().__init__(context=str(ROOT), build=True, env_file=str(env_file))
+
+    def run(self, *command: str) -> str:
+        """`docker compose …` with this project; its output. Raises CalledProcessError."""
+        return subprocess.run(
+            [*self.docker_compose_command(), *command],
+            cwd=ROOT, check=True, capture_output=True, text=True,
+        ).stdout  # fmt: skip
+
+    def inside(self, service: str, *command: str) -> tuple[str, int]:
+        """Output and exit code of a command in the container of `service`."""
+        answer = subprocess.run(
+            [*self.docker_compose_command(), "exec", "-T", service, *command],
+            cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        return answer.stdout, answer.returncode
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    problem = engine_problem()
+    if problem and os.environ.get("AEROBEE_REQUIRE_ENGINE"):
+        pytest.fail(f"AEROBEE_REQUIRE_ENGINE is set, but {problem}")
+    if problem:
+        pytest.skip(f"needs a Docker engine: {problem}")
+    made = Project(tmp_path_factory.mktemp("compose"))
+    try:
+        try:
+            made.start()
+        except subprocess.CalledProcessError:
+            print(made.run("logs"))  # pytest shows it with the failure
+            raise
+        yield made
+    finally:
+        made.stop()
+        subprocess.run(
+            ["docker", "image", "rm", f"{made.name}:latest"], capture_output=True, check=False
+        )
+
+
+def broker_address(project: Project) -> str:
+    """Where a classic client would go: what the route of a topic says."""
+    with grpc.insecure_channel(f"127.0.0.1:{project.ports['namesrv']}") as channel:
+        stub = namesrv_pb2_grpc.NamesrvServiceStub(channel)
+        info = stub.GetClusterInfo(namesrv_pb2.GetClusterInfoRequest(), timeout=CALL_TIMEOUT_S)
+    [broker] = info.brokers
+    return str(broker.addresses[0])
+
+
+def send(address: str, *bodies: bytes) -> list[int]:
+    """Sends to queue 0 of the topic; the queue offsets."""
+    messages = [message_pb2.Message(topic=TOPIC, queue_id=0, body=body) for body in bodies]
+    with grpc.insecure_channel(address) as channel:
+        stub = message_pb2_grpc.MessageServiceStub(channel)
+        request = message_pb2.SendRequest(producer_group="compose-test", messages=messages)
+        response = stub.Send(request, timeout=CALL_TIMEOUT_S, wait_for_ready=True)
+    return [result.queue_offset for result in response.results]
+
+
+def pull(address: str) -> list[bytes]:
+    """All bodies of queue 0 of the topic."""
+    with grpc.insecure_channel(address) as channel:
+        stub = message_pb2_grpc.MessageServiceStub(channel)
+        request = message_pb2.PullRequest(topic=TOPIC, queue_id=0, plain=True, browse=True)
+        response = stub.Pull(request, timeout=CALL_TIMEOUT_S, wait_for_ready=True)
+    return [message.body for message in response.messages]
+
+
+def state(project: Project, service: str) -> dict[str, object]:
+    """What the engine says of the container, running or not."""
+    container = project.run("ps", "--all", "--quiet", service).strip()
+    answer = subprocess.run(
+        ["docker", "inspect", "--format", "{{json .State}}", container],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return dict(json.loads(answer.stdout))
+
+
+@pytest.mark.parametrize("service", ["namesrv", "broker"])
+def test_a_service_runs_with_no_rights_that_it_does_not_need(
+    project: Project, service: str
+) -> None:
+    assert project.inside(service, "id", "-u") == ("10001\n", 0)
+    _, code = project.inside(service, "touch", "/opt/aerobee/x")
+    assert code != 0
+    assert project.inside(service, "sh", "-c", "touch /data/x && rm /data/x") == ("", 0)
+
+
+def test_ports_are_published_on_loopback_only(project: Project) -> None:
+    published = {
+        service: {
+            (port.URL, port.PublishedPort)
+            for port in project.get_container(service).Publishers
+            if port.PublishedPort
+        }
+        for service in project.ports
+    }
+    assert published == {s: {("127.0.0.1", port)} for s, port in project.ports.items()}
+
+
+def test_an_unhealthy_broker_would_be_seen(project: Project) -> None:
+    """The health check asks grpc.health.v1: it tells a port that serves from one that does not."""
+    check = ("python", "-m", "aerobee_chassis.healthcheck")
+    assert project.inside("broker", *check, f"127.0.0.1:{project.ports['broker']}") == (
+        "serving\n",
+        0,
+    )
+    _, code = project.inside("broker", *check, "127.0.0.1:1")
+    assert code == 1
+
+
+def test_the_routed_address_serves_the_host_and_the_other_containers(project: Project) -> None:
+    address = broker_address(project)
+    body = uuid.uuid4().bytes
+    send(address, body)
+    assert body in pull(address)
+    health = ("python", "-m", "aerobee_chassis.healthcheck", address)
+    assert project.inside("namesrv", *health) == ("serving\n", 0)
+
+
+def test_the_published_port_serves_the_host(project: Project) -> None:
+    body = uuid.uuid4().bytes
+    send(f"127.0.0.1:{project.ports['broker']}", body)
+    assert body in pull(f"127.0.0.1:{project.ports['broker']}")
+
+
+def test_acknowledged_messages_survive_kill_9_of_the_broker(project: Project) -> None:
+    published = f"127.0.0.1:{project.ports['broker']}"
+    bodies = [f"before-{number}".encode() for number in range(50)]
+    offsets = send(published, *bodies)
+    project.run("kill", "--signal", "SIGKILL", "broker")
+    assert state(project, "broker")["ExitCode"] == 137
+    project.run("up", "--detach", "--wait", "--no-build")
+    kept = pull(broker_address(project))
+    assert [body for body in kept if body.startswith(b"before-")] == bodies
+    assert send(published, b"after") == [offsets[-1] + 1]
+
+
+def test_a_broker_that_died_is_started_again_by_the_engine(project: Project) -> None:
+    """Not by us: the process is killed from within, as when memory runs out."""
+    before = state(project, "broker")
+    # Every process but the container's first, which is the engine's init.
+    project.inside("broker", "sh", "-c", "kill -9 -1")
+    project.run("up", "--detach", "--wait", "--no-build", "--no-recreate")
+    after = state(project, "broker")
+    assert after["StartedAt"] != before["StartedAt"]
+    assert pull(broker_address(project))
+
+
+def test_what_the_broker_advertises_can_be_chosen(project: Project, tmp_path: Path) -> None:
+    chosen = Project(tmp_path, AEROBEE_BROKER_HOST="10.1.2.3")
+    environment = chosen.get_config()["services"]["broker"]["environment"]
+    assert environment["AEROBEE_BROKER_IP1"] == "10.1.2.3"
+
+
+def test_services_stop_in_order_when_asked(project: Project) -> None:
+    """Last in the file: what follows would find nothing running."""
+    project.run("stop")
+    for service in project.ports:
+        assert state(project, service)["ExitCode"] == 0, service
+        assert '"event": "stopped"' in project.get_logs(service)[0], service
