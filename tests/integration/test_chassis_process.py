@@ -1,4 +1,4 @@
-"""The life of a service process, in a real one: ready line, signals, exit codes; its HTTP endpoint."""
+"""The life of a service process, in a real one: ready line, signals, exit codes, HTTP."""
 
 from __future__ import annotations
 

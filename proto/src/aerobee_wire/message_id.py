@@ -1,0 +1,91 @@
+"""Message ids: the offset message id that a broker gives, and the unique id that a sender makes.
+
+Offset message id: upper-case hex of the store host (IP 4 or 16 bytes, port 4 bytes) and the
+physical offset (8 bytes): 32 or 56 digits. Unique id: upper-case hex of IP (4 or 16), process id
+(2), a number of the process (4), milliseconds since the start of the month (4) and a counter (2):
+32 or 56 digits.
+"""
+
+from __future__ import annotations
+
+import calendar
+import ipaddress
+import struct
+import time
+
+from aerobee_wire.status import Code, MqError
+
+_OFFSET_V4 = struct.Struct(">4siq")
+_OFFSET_V6 = struct.Struct(">16siq")
+
+
+def pack_host(host: str) -> bytes:
+    """Address bytes (4 or 16) and port (4) of "ip:port".
+
+    Raises ValueError for a name or a bad port.
+    """
+    ip, _, port = host.rpartition(":")
+    return ipaddress.ip_address(ip.strip("[]")).packed + int(port).to_bytes(4, "big")
+
+
+def unpack_host(packed: bytes) -> str:
+    """The "ip:port" of 8 or 20 bytes; an IPv6 address in brackets."""
+    port = int.from_bytes(packed[-4:], "big")
+    if len(packed) == 8:
+        return f"{packed[0]}.{packed[1]}.{packed[2]}.{packed[3]}:{port}"
+    return f"[{ipaddress.IPv6Address(packed[:16])}]:{port}"
+
+
+def offset_message_id(packed_host: bytes, physical_offset: int) -> str:
+    """The id of the record at `physical_offset` on the broker with this packed store host."""
+    return (packed_host + physical_offset.to_bytes(8, "big")).hex().upper()
+
+
+def parse_offset_message_id(message_id: str) -> tuple[str, int]:
+    """(store host "ip:port", physical offset). Raises MqError INVALID_PARAMETER."""
+    try:
+        data = bytes.fromhex(message_id)
+    except ValueError:
+        data = b""
+    if len(data) not in (_OFFSET_V4.size, _OFFSET_V6.size):
+        raise MqError(
+            Code.INVALID_PARAMETER,
+            f"{message_id[:64]!r} is no offset message id: it is 32 or 56 hex digits",
+        )
+    return unpack_host(data[:-8]), int.from_bytes(data[-8:], "big")
+
+
+class UniqueIds:
+    """Makes unique ids. One a process: ids differ by the counter, processes by address, id and
+    number.
+
+    `number` is any 32-bit number that tells this generator from others in the process. `now_ms` is
+    the time of the first id; later ids take their own.
+    """
+
+    def __init__(self, ip: str, process_id: int, number: int) -> None:
+        packed = ipaddress.ip_address(ip).packed
+        prefix = (
+            packed
+            + (process_id & 0xFFFF).to_bytes(2, "big")
+            + (number & 0xFFFFFFFF).to_bytes(4, "big")
+        )
+        self._prefix = prefix.hex().upper()
+        self._counter = 0
+        self._month_start_ms = 0
+        self._month_end_ms = 0
+
+    def make(self, now_ms: int) -> str:
+        """A new id. Unique while fewer than 65,536 are made in one millisecond."""
+        if not self._month_start_ms <= now_ms < self._month_end_ms:
+            self._month_start_ms, self._month_end_ms = month_of(now_ms)
+        counter = self._counter = (self._counter + 1) & 0xFFFF
+        return f"{self._prefix}{now_ms - self._month_start_ms:08X}{counter:04X}"
+
+
+def month_of(now_ms: int) -> tuple[int, int]:
+    """First millisecond of the month (UTC) that `now_ms` lies in, and of the next one."""
+    year, month = time.gmtime(now_ms / 1000)[:2]
+    start = calendar.timegm((year, month, 1, 0, 0, 0)) * 1000
+    days = calendar.monthrange(year, month)[1]
+    return start, start + days * 86_400_000

@@ -1,0 +1,165 @@
+"""The properties string of a message: name 0x01 value 0x02, repeated, in UTF-8; and RocketMQ's
+names.
+
+The last 0x02 is written too. At most 32,767 bytes (a signed short in the record).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aerobee_wire.status import Code, MqError
+
+NAME_END = "\x01"
+VALUE_END = "\x02"
+_NAME_END = b"\x01"
+_VALUE_END = b"\x02"
+MAX_BYTES = 32_767
+KEY_SEPARATOR = " "
+
+KEYS = "KEYS"
+TAGS = "TAGS"
+WAIT = "WAIT"
+DELAY = "DELAY"
+RETRY_TOPIC = "RETRY_TOPIC"
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QUEUE_ID = "REAL_QID"
+TRANSACTION_PREPARED = "TRAN_MSG"
+PRODUCER_GROUP = "PGROUP"
+MIN_OFFSET = "MIN_OFFSET"
+MAX_OFFSET = "MAX_OFFSET"
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+RECONSUME_TIME = "RECONSUME_TIME"
+MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+MESSAGE_REGION = "MSG_REGION"
+TRACE_ON = "TRACE_ON"
+UNIQUE_KEY = "UNIQ_KEY"
+CONSUME_START_TIME = "CONSUME_START_TIME"
+CHECK_IMMUNITY_TIME = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+TRANSACTION_ID = "__transactionId__"
+TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+CLUSTER = "CLUSTER"
+POP_CHECK_POINT = "POP_CK"
+FIRST_POP_TIME = "1ST_POP_TIME"
+SHARDING_KEY = "__SHARDINGKEY"
+TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
+TIMER_DELAY_MS = "TIMER_DELAY_MS"
+TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+TIMER_OUT_MS = "TIMER_OUT_MS"
+DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
+DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
+# Ours: why the last attempt failed.
+DLQ_REASON = "DLQ_REASON"
+DLQ_REASON_DESCRIPTION = "DLQ_REASON_DESCRIPTION"
+
+# Names that are not for a user's own properties.
+RESERVED = frozenset(
+    {
+        "KEYS",
+        "TAGS",
+        "WAIT",
+        "DELAY",
+        "RETRY_TOPIC",
+        "REAL_TOPIC",
+        "REAL_QID",
+        "TRAN_MSG",
+        "PGROUP",
+        "MIN_OFFSET",
+        "MAX_OFFSET",
+        "BUYER_ID",
+        "ORIGIN_MESSAGE_ID",
+        "TRANSFER_FLAG",
+        "CORRECTION_FLAG",
+        "MQ2_FLAG",
+        "RECONSUME_TIME",
+        "MSG_REGION",
+        "TRACE_ON",
+        "UNIQ_KEY",
+        "EXTEND_UNIQ_INFO",
+        "MAX_RECONSUME_TIMES",
+        "CONSUME_START_TIME",
+        "INNER_NUM",
+        "INNER_BASE",
+        "DUP_INFO",
+        "CHECK_IMMUNITY_TIME_IN_SECONDS",
+        "TRAN_PREPARED_QUEUE_OFFSET",
+        "__transactionId__",
+        "TRANSACTION_CHECK_TIMES",
+        "INSTANCE_ID",
+        "CORRELATION_ID",
+        "REPLY_TO_CLIENT",
+        "TTL",
+        "ARRIVE_TIME",
+        "PUSH_REPLY_TIME",
+        "CLUSTER",
+        "MSG_TYPE",
+        "POP_CK",
+        "POP_CK_OFFSET",
+        "1ST_POP_TIME",
+        "__SHARDINGKEY",
+        "PROPERTY_FORWARD_QUEUE_ID",
+        "REDIRECT",
+        "INNER_MULTI_DISPATCH",
+        "INNER_MULTI_QUEUE_OFFSET",
+        "TRACE_CONTEXT",
+        "TIMER_DELAY_SEC",
+        "TIMER_DELAY_MS",
+        "TIMER_DELIVER_MS",
+        "TIMER_ENQUEUE_MS",
+        "TIMER_DEQUEUE_MS",
+        "TIMER_ROLL_TIMES",
+        "TIMER_OUT_MS",
+        "TIMER_DEL_UNIQKEY",
+        "TIMER_DELAY_LEVEL",
+        "__BORNHOST",
+        "BORN_TIMESTAMP",
+        "__CRC32#",
+        "DLQ_ORIGIN_TOPIC",
+        "DLQ_ORIGIN_MESSAGE_ID",
+        "DLQ_REASON",
+        "DLQ_REASON_DESCRIPTION",
+    }
+)
+
+
+def encode(properties: Mapping[str, str]) -> bytes:
+    """The properties string.
+
+    Raises MqError MESSAGE_ILLEGAL for a separator inside a name or value.
+    """
+    text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+    if text.count(NAME_END) != len(properties) or text.count(VALUE_END) != len(properties):
+        raise MqError(
+            Code.MESSAGE_ILLEGAL,
+            "a property holds the byte 0x01 or 0x02, which separates properties",
+        )
+    return text.encode("utf-8", "surrogatepass")
+
+
+def decode(encoded: bytes) -> dict[str, str]:
+    """Name → value. An entry with an empty name or without a value is dropped, as RocketMQ does.
+
+    Bytes that are not UTF-8 are replaced, so that one bad message cannot stop a reader.
+    """
+    result = {}
+    for entry in encoded.decode("utf-8", "replace").split(VALUE_END):
+        name, separator, value = entry.partition(NAME_END)
+        if name and separator and value:
+            result[name] = value
+    return result
+
+
+def get(encoded: bytes, name: bytes) -> bytes | None:
+    """The value of one property without decoding the others; None when it is not there.
+
+    `name` ends with 0x01: b"TAGS\\x01".
+    """
+    start = encoded.find(name)
+    # The name must begin an entry: it could also end another name, or stand inside a value.
+    while start > 0 and encoded[start - 1] != 2:
+        start = encoded.find(name, start + 1)
+    if start < 0:
+        return None
+    start += len(name)
+    end = encoded.find(_VALUE_END, start)
+    return encoded[start : end if end >= 0 else None] or None

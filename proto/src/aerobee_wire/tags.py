@@ -1,0 +1,48 @@
+"""Tags: Java's string hash, the tags code of a consume-queue unit, and tag expressions.
+
+A broker compares only tags codes; whoever delivers to a user compares the tags themselves. Source:
+facts of ConsumeQueue, FilterAPI and String.hashCode.
+"""
+
+from __future__ import annotations
+
+from aerobee_wire.status import Code, MqError
+
+ALL = "*"
+SEPARATOR = "||"
+
+
+def java_hash(text: str) -> int:
+    """Java's String.hashCode: the 31-polynomial over UTF-16 units, as a signed 32-bit number."""
+    result = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        result = (31 * result + (high << 8 | low)) & 0xFFFFFFFF
+    return result - 0x1_0000_0000 if result & 0x8000_0000 else result
+
+
+def tags_code(tags: str | None) -> int:
+    """The code of a message's TAGS; 0 for a message without."""
+    return java_hash(tags) if tags else 0
+
+
+def parse_expression(expression: str) -> frozenset[str]:
+    """The tags of "a || b"; empty for "*" or "", which mean every message.
+
+    Raises MqError SUBSCRIPTION_PARSE_FAILED when there is a separator and no tag.
+    """
+    stripped = expression.strip()
+    if stripped in ("", ALL):
+        return frozenset()
+    tags = frozenset(tag.strip() for tag in stripped.split(SEPARATOR) if tag.strip())
+    if not tags:
+        raise MqError(
+            Code.SUBSCRIPTION_PARSE_FAILED,
+            f"the tag expression {expression!r} names no tag: write * or a || b",
+        )
+    return tags
+
+
+def codes_of(tags: frozenset[str]) -> frozenset[int] | None:
+    """The tags codes that match, or None when every message does."""
+    return frozenset(map(tags_code, tags)) if tags else None
