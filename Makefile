@@ -10,10 +10,11 @@ ARGS ?=
 
 BIN := .venv/bin
 # Dependencies first. Each has a pyproject.toml; none is published, so pip must not look for one.
-DISTRIBUTIONS := proto services/chassis services/namesrv services/broker clients/python clients/cli jobs/spark
-SOURCES := proto/src services/chassis/src services/namesrv/src services/broker/src \
+DISTRIBUTIONS := proto services/chassis services/namesrv services/broker services/proxy clients/python clients/cli jobs/spark
+SOURCES := proto/src services/chassis/src services/namesrv/src services/broker/src services/proxy/src \
 	clients/python/src clients/cli/src jobs/spark/src proto/generate.py
 STAMP := .venv/.installed
+OFFICIAL_PYTHON := build/sdk/python/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .PHONY: help install demo up test bench check fault lock clean java
@@ -36,13 +37,19 @@ $(STAMP): .venv/bin/python requirements.lock deploy/requirements-build.lock $(DI
 	@$(PIP) install --quiet --no-deps --no-build-isolation $(DISTRIBUTIONS:%=-e %)
 	@touch $@
 
+# The official SDK that the conformance tests run, in an environment of its own.
+$(OFFICIAL_PYTHON): tests/conformance/sdk/python.lock
+	@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --require-hashes -r $<
+	@touch $@
+
 demo: install java ## the main job end to end on real data; ARGS=--all for the whole year
 	@exec $(BIN)/aerobee demo $(ARGS)
 
 up: install ## namesrv and broker in the foreground; Ctrl-C stops them
 	@exec $(BIN)/aerobee up $(ARGS)
 
-test: install java ## the whole test suite; ARGS='-k flush' for a part of it
+test: install java $(OFFICIAL_PYTHON) ## the whole test suite; ARGS='-k flush' for a part of it
 	@exec $(BIN)/python -m pytest $(ARGS)
 
 bench: install ## benchmarks: a table, and build/bench.json

@@ -1,0 +1,4 @@
+"""The proxy: speaks the public protocol apache.rocketmq.v2 to the official SDKs, ours to brokers.
+
+Keeps nothing that a restart may lose.
+"""
