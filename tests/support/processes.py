@@ -1,0 +1,204 @@
+"""A service in a process of its own: start it, know its address, read its log, stop or kill it.
+
+For `python -m aerobee_namesrv` and its like, which say that they serve with one JSON line
+`{"event": "ready", "address": "127.0.0.1:PORT", …}` on stdout. Everything here blocks: inside a
+coroutine that shares its loop with others, use `asyncio.to_thread`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import IO, Any, Self
+
+START_TIMEOUT_S = 30.0
+STOP_GRACE_S = 15.0
+
+
+class StartFailure(AssertionError):
+    """The process ended or stayed silent before its ready line. The message holds its output."""
+
+
+class ServiceProcess:
+    """`python -m MODULE ARGUMENT…`, started on entry of `with`, gone on exit.
+
+        with ServiceProcess("aerobee_namesrv", "--port", "0", "--data", str(tmp_path)) as namesrv:
+            stub = stub_for(namesrv.address)
+
+    A `--port 0` becomes the port that was bound at the first start, so that `restart` keeps it.
+    """
+
+    def __init__(self, module: str, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+        self.module = module
+        self.arguments = list(arguments)
+        self.ready: dict[str, Any] = {}
+        self._env = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
+        self._process: subprocess.Popen[str] | None = None
+        self._readers: list[threading.Thread] = []
+        self._open_streams = 0
+        self._changed = threading.Condition()
+        self._out: list[str] = []
+        self._err: list[str] = []
+
+    def __enter__(self) -> Self:
+        if self._process is None:
+            self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+        if error is not None:
+            print(self.output)  # pytest shows it with the failure
+
+    # ---- what it says ----
+
+    @property
+    def address(self) -> str:
+        """The "host:port" of the ready line."""
+        return str(self.ready["address"])
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        """The JSON lines of stdout, over all starts."""
+        with self._changed:
+            lines = list(self._out)
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def events(self, event: str) -> list[dict[str, Any]]:
+        """The log lines of this event."""
+        return [line for line in self.log if line.get("event") == event]
+
+    @property
+    def stderr(self) -> str:
+        with self._changed:
+            return "".join(self._err)
+
+    @property
+    def output(self) -> str:
+        with self._changed:
+            return f"--- {self.module} stdout\n{''.join(self._out)}--- stderr\n{''.join(self._err)}"
+
+    # ---- its life ----
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> str:
+        """Starts it and waits for the ready line; returns the address. Raises StartFailure."""
+        process = self.launch()
+        with self._changed:
+            self._changed.wait_for(lambda: self.ready or not self._open_streams, timeout_s)
+        if not self.ready:
+            self.kill()
+            code = process.returncode
+            raise StartFailure(f"{self.module} was not ready (exit code {code}):\n{self.output}")
+        self._keep_port()
+        return self.address
+
+    def launch(self) -> subprocess.Popen[str]:
+        """Starts it and waits for nothing: for a start that is meant to fail (`wait`)."""
+        assert self._process is None, "already started"
+        self.ready = {}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", self.module, *self.arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self._env,
+            text=True,
+        )
+        assert self._process.stdout is not None and self._process.stderr is not None
+        self._open_streams = 2
+        self._readers = [
+            threading.Thread(target=self._read, args=(stream, lines), daemon=True)
+            for stream, lines in (
+                (self._process.stdout, self._out),
+                (self._process.stderr, self._err),
+            )
+        ]
+        for reader in self._readers:
+            reader.start()
+        return self._process
+
+    def wait(self, timeout_s: float = START_TIMEOUT_S) -> int:
+        """Waits until it ends by itself; returns the exit code. Raises TimeoutExpired."""
+        assert self._process is not None, "not started"
+        code = self._process.wait(timeout_s)
+        self._finish()
+        return code
+
+    def stop(self, grace_s: float = STOP_GRACE_S) -> int | None:
+        """SIGTERM, and SIGKILL when it has not ended after `grace_s`; returns the exit code.
+
+        None when it was not running.
+        """
+        return self._end(signal.SIGTERM, grace_s)
+
+    def kill(self) -> int | None:
+        """SIGKILL; returns the exit code, or None when it was not running."""
+        return self._end(signal.SIGKILL, STOP_GRACE_S)
+
+    def restart(self) -> str:
+        """Stops it if it runs, and starts it with the same arguments on the same port."""
+        self.stop()
+        return self.start()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Sends a signal, for example SIGSTOP."""
+        os.kill(self.pid, number)
+
+    def _end(self, number: signal.Signals, grace_s: float) -> int | None:
+        process = self._process
+        if process is None:
+            return None
+        process.send_signal(number)
+        try:
+            code = process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+        self._finish()
+        return code
+
+    def _finish(self) -> None:
+        for reader in self._readers:
+            reader.join(STOP_GRACE_S)
+        self._process = None
+
+    def _keep_port(self) -> None:
+        for place, argument in enumerate(self.arguments[:-1]):
+            if argument == "--port" and self.arguments[place + 1] == "0":
+                self.arguments[place + 1] = str(self.port)
+
+    def _read(self, stream: IO[str], lines: list[str]) -> None:
+        with stream:
+            for line in stream:
+                with self._changed:
+                    lines.append(line)
+                    if lines is self._out and _is_ready(line):
+                        self.ready = json.loads(line)
+                        self._changed.notify_all()
+        with self._changed:
+            self._open_streams -= 1
+            self._changed.notify_all()
+
+
+def _is_ready(line: str) -> bool:
+    return line.startswith("{") and json.loads(line).get("event") == "ready"
