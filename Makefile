@@ -65,8 +65,8 @@ check: install ## format, lint, types, imports, generated code; changes nothing
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python proto/generate.py --check
 
-# A throwaway resolver, so that what resolves is not among what is resolved. Three files from one
-# resolution: the two of the image are parts of the first. Hosts of the index stay out of all of them.
+# A throwaway resolver, so that what resolves is not among what is resolved. The two locks of the image are
+# parts of the first; the official SDK has one of its own. Hosts of the index stay out of all of them.
 COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 lock: ## resolve requirements.in anew into requirements.lock and deploy/*.lock
 	@scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
@@ -75,7 +75,8 @@ lock: ## resolve requirements.in anew into requirements.lock and deploy/*.lock
 	$(COMPILE) --upgrade -o requirements.lock requirements.in; \
 	for part in services build; do \
 	  $(COMPILE) -c requirements.lock -o deploy/requirements-$$part.lock deploy/requirements-$$part.in; \
-	done
+	done; \
+	$(COMPILE) --upgrade -o tests/conformance/sdk/python.lock tests/conformance/sdk/python.in
 
 clean: ## remove .venv, caches and what the other verbs wrote; never data/
 	rm -rf .venv build report .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
