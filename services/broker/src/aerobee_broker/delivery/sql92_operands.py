@@ -1,0 +1,286 @@
+"""The meaning of SQL92 conditions: operands that are functions over properties, and how they
+combine.
+
+Knows no syntax; `sql92.py` says what the rules are and calls this while it parses. Each function
+here returns a new operand or raises FilterSyntaxError.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from aerobee_wire.status import Code, MqError
+
+MAX_DEPTH = 64  # far below the interpreter's recursion limit; people write less than 10
+
+INT_RANGE = range(-(2**31), 2**31)
+LONG_RANGE = range(-(2**63), 2**63)
+MIN_DOUBLE = 5e-324  # the smallest above zero; RocketMQ takes no literal below it, not even 0.0
+MAX_DIGITS = 64
+
+Properties = Mapping[str, str]
+Value = str | int | float | bool | None
+Evaluate = Callable[[Properties], Value]
+Read = Callable[[Any], Any]
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+# As Java's Double.valueOf; without its NaN and hexadecimal forms.
+_FLOAT = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
+
+
+class FilterSyntaxError(MqError):
+    """A filter expression that cannot be compiled."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.SUBSCRIPTION_PARSE_FAILED, message)
+
+
+class NotReadable(ValueError):
+    """A property that cannot be read as the type it is compared with: the condition fails."""
+
+
+class Kind(Enum):
+    TEXT = auto()  # a property or a string literal
+    INT = auto()
+    LONG = auto()
+    DOUBLE = auto()
+    BOOLEAN = auto()
+    UNKNOWN = auto()  # NULL, and what is always null
+
+
+NUMBERS = frozenset({Kind.INT, Kind.LONG, Kind.DOUBLE})
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    kind: Kind
+    evaluate: Evaluate
+    depth: int = 1
+    literal: bool = False
+    value: Value = None  # of a literal
+    property: str | None = None
+
+
+def literal(kind: Kind, value: Value) -> Operand:
+    return Operand(kind, lambda _: value, literal=True, value=value)
+
+
+def named(name: str) -> Operand:
+    """The property of that name."""
+    return Operand(Kind.TEXT, operator.methodcaller("get", name), property=name)
+
+
+def integer(digits: str) -> Operand:
+    value = int(digits) if len(digits) <= MAX_DIGITS else LONG_RANGE.stop
+    if value not in LONG_RANGE:
+        raise FilterSyntaxError(f"{digits[:24]} is more than {LONG_RANGE[-1]}: use a float literal")
+    return literal(Kind.INT if value in INT_RANGE else Kind.LONG, value)
+
+
+def floating(text: str) -> Operand:
+    value = float(text)
+    if not MIN_DOUBLE <= value < float("inf"):
+        raise FilterSyntaxError(
+            f"{text[:24]} is no float literal that can be compared: write 0 for zero"
+        )
+    return literal(Kind.DOUBLE, value)
+
+
+def negative(operand: Operand) -> Operand:
+    """Minus a number; minus a property is always null."""
+    if operand.kind in NUMBERS and not isinstance(operand.value, str | None):
+        return literal(operand.kind, -operand.value)
+    if operand.literal or operand.kind is Kind.BOOLEAN:
+        raise FilterSyntaxError("a minus stands before a number only")
+    return Operand(Kind.UNKNOWN, lambda _: None, _deeper(operand))
+
+
+def conjunction(operands: Sequence[Operand]) -> Operand:
+    """AND: false if one is false, else null if one is null. Later ones may not be looked at."""
+    return _chain(operands, decides=False)
+
+
+def disjunction(operands: Sequence[Operand]) -> Operand:
+    """OR: true if one is true, else null if one is null. Later ones may not be looked at."""
+    return _chain(operands, decides=True)
+
+
+def _chain(operands: Sequence[Operand], *, decides: bool) -> Operand:
+    parts = tuple(condition(operand).evaluate for operand in operands)
+
+    def evaluate(properties: Properties) -> Value:
+        result: Value = not decides
+        for part in parts:
+            value = part(properties)
+            if value is decides:
+                return decides
+            if value is None:
+                result = None
+        return result
+
+    return Operand(Kind.BOOLEAN, evaluate, _deeper(*operands))
+
+
+def negation(operand: Operand) -> Operand:
+    """NOT: null stays null."""
+    inner = condition(operand).evaluate
+
+    def evaluate(properties: Properties) -> Value:
+        value = inner(properties)
+        return None if value is None else not value
+
+    return Operand(Kind.BOOLEAN, evaluate, _deeper(operand))
+
+
+def condition(operand: Operand) -> Operand:
+    """The operand as a condition. A property alone is null when missing, else false."""
+    if operand.kind is Kind.BOOLEAN or (operand.literal and operand.kind is Kind.UNKNOWN):
+        return operand
+    if operand.property is None:
+        raise FilterSyntaxError("a value alone is no condition: compare it with something")
+    read = operand.evaluate
+    return Operand(Kind.BOOLEAN, lambda properties: None if read(properties) is None else False)
+
+
+def equal(left: Operand, right: Operand) -> Operand:
+    if any(operand.literal and operand.kind is Kind.UNKNOWN for operand in (left, right)):
+        raise FilterSyntaxError("nothing equals NULL: write IS NULL or IS NOT NULL")
+    if left.literal and right.literal and left.kind is Kind.BOOLEAN is not right.kind:
+        raise FilterSyntaxError("TRUE and FALSE cannot be compared with another kind of literal")
+    get_left, get_right = left.evaluate, right.evaluate
+    readers = _readers(left.kind, right.kind)
+    read_left, read_right = readers or (_same, _same)
+
+    def evaluate(properties: Properties) -> Value:
+        one, other = get_left(properties), get_right(properties)
+        if one is None:
+            return True if other is None else None
+        if other is None or readers is None:
+            return False
+        return bool(read_left(one) == read_right(other))
+
+    return Operand(Kind.BOOLEAN, evaluate, _deeper(left, right))
+
+
+def is_null(operand: Operand) -> Operand:
+    get = operand.evaluate
+    return Operand(Kind.BOOLEAN, lambda properties: get(properties) is None, _deeper(operand))
+
+
+def ordered(compare: Callable[[Any, Any], bool], left: Operand, right: Operand) -> Operand:
+    """One of > >= < <=. Null when a side is null."""
+    for operand in (left, right):
+        if operand.kind is Kind.BOOLEAN or (operand.literal and operand.kind not in NUMBERS):
+            raise FilterSyntaxError("> >= < <= and BETWEEN compare numbers and properties only")
+    get_left, get_right = left.evaluate, right.evaluate
+    both_text = left.kind is right.kind is Kind.TEXT
+    floats: tuple[Read, Read] = (_read_double, _read_double)
+    read_left, read_right = (
+        floats if both_text else _readers(left.kind, right.kind) or (_same, _same)
+    )
+
+    def evaluate(properties: Properties) -> Value:
+        one = get_left(properties)
+        if one is None:
+            return None
+        other = get_right(properties)
+        if other is None:
+            return None
+        return compare(read_left(one), read_right(other))
+
+    return Operand(Kind.BOOLEAN, evaluate, _deeper(left, right))
+
+
+def between(operand: Operand, low: Operand, high: Operand) -> Operand:
+    if low.kind in NUMBERS and high.kind in NUMBERS and _number(low) > _number(high):
+        raise FilterSyntaxError(f"BETWEEN {low.value} AND {high.value} holds nothing: swap them")
+    above = ordered(operator.ge, operand, low)
+    below = ordered(operator.le, operand, high)
+    return conjunction((above, below))
+
+
+def not_between(operand: Operand, low: Operand, high: Operand) -> Operand:
+    below = ordered(operator.lt, operand, low)
+    above = ordered(operator.gt, operand, high)
+    return disjunction((below, above))
+
+
+def among(operand: Operand, texts: frozenset[str]) -> Operand:
+    """IN: null without the property."""
+    if operand.property is None:
+        raise FilterSyntaxError("a property stands before IN, and strings in its parentheses")
+    get = operand.evaluate
+
+    def evaluate(properties: Properties) -> Value:
+        value = get(properties)
+        return None if value is None else value in texts
+
+    return Operand(Kind.BOOLEAN, evaluate, _deeper(operand))
+
+
+def text_test(test: Callable[[str, str], bool], operand: Operand, text: str) -> Operand:
+    """CONTAINS and the like. False for what is missing or no text, and for an empty literal."""
+    get = operand.evaluate
+
+    def evaluate(properties: Properties) -> Value:
+        value = get(properties)
+        return isinstance(value, str) and text != "" and test(value, text)
+
+    return Operand(Kind.BOOLEAN, evaluate, _deeper(operand))
+
+
+def _deeper(*operands: Operand) -> int:
+    depth = 1 + max(operand.depth for operand in operands)
+    if depth > MAX_DEPTH:
+        raise FilterSyntaxError(f"the filter nests deeper than {MAX_DEPTH} levels: flatten it")
+    return depth
+
+
+def _readers(left: Kind, right: Kind) -> tuple[Read, Read] | None:
+    """How to read two values so that they compare; None when they never can."""
+    if left is right or (left in NUMBERS and right in NUMBERS) or Kind.UNKNOWN in (left, right):
+        return _same, _same
+    if left is Kind.TEXT:
+        return _READ_AS[right], _same
+    if right is Kind.TEXT:
+        return _same, _READ_AS[left]
+    return None
+
+
+def _number(operand: Operand) -> float:
+    assert not isinstance(operand.value, str | None)
+    return operand.value
+
+
+def _same(value: Value) -> Value:
+    return value
+
+
+def _read_integer(text: str, bounds: range) -> int:
+    if len(text) <= MAX_DIGITS and _INTEGER.fullmatch(text) and (value := int(text)) in bounds:
+        return value
+    raise NotReadable(text[:MAX_DIGITS])
+
+
+def _read_double(text: str) -> float:
+    match = _FLOAT.fullmatch(text.strip())
+    if match is None:
+        raise NotReadable(text[:MAX_DIGITS])
+    return float(match.group(1))
+
+
+def _read_boolean(text: str) -> bool:
+    return text.lower() == "true"
+
+
+_READ_AS: Mapping[Kind, Read] = {
+    Kind.INT: lambda text: _read_integer(text, INT_RANGE),
+    Kind.LONG: lambda text: _read_integer(text, LONG_RANGE),
+    Kind.DOUBLE: _read_double,
+    Kind.BOOLEAN: _read_boolean,
+}
