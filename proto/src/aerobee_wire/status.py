@@ -56,6 +56,7 @@ class Code(IntEnum):
     NAMESRV_UNREACHABLE = 1003
     BROKER_UNREACHABLE = 1004
     REQUEST_TIMEOUT = 1005
+    INVALID_RECEIPT_HANDLE = 1006
 
 
 # The gRPC status of each code; a code that is not listed is INTERNAL.
@@ -83,6 +84,7 @@ GRPC_STATUS: Mapping[Code, str] = {
     Code.NAMESRV_UNREACHABLE: "UNAVAILABLE",
     Code.BROKER_UNREACHABLE: "UNAVAILABLE",
     Code.REQUEST_TIMEOUT: "DEADLINE_EXCEEDED",
+    Code.INVALID_RECEIPT_HANDLE: "INVALID_ARGUMENT",
 }
 
 # The same request may succeed later, or on another broker.
