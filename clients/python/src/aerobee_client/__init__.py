@@ -1,0 +1,90 @@
+"""The classic client of Aerobee: asks a name server for routes and talks to brokers directly.
+
+`Producer`, `PushConsumer` and `AdminClient` are for programs without asyncio; `AsyncProducer`,
+`AsyncPushConsumer` and `AsyncAdminClient` are the same for asyncio. Importing this package is
+cheap: what a name needs is imported when the name is first used.
+"""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aerobee_client.admin import AdminClient
+    from aerobee_client.async_admin import AsyncAdminClient
+    from aerobee_client.consume_result import ConsumeResult, DeadLetter, ReconsumeLater
+    from aerobee_client.consumer_options import ConsumeFromWhere
+    from aerobee_client.errors import (
+        BrokerUnreachable,
+        ClientClosed,
+        Code,
+        MqError,
+        NamesrvUnreachable,
+        PartialSend,
+        RequestTimeout,
+    )
+    from aerobee_client.message import Message, ReceivedMessage
+    from aerobee_client.message_queue import MessageQueue
+    from aerobee_client.producer import AsyncProducer, Producer
+    from aerobee_client.push_consumer import AsyncPushConsumer, PushConsumer
+    from aerobee_client.send_result import SendResult
+
+__all__ = [
+    "AdminClient",
+    "AsyncAdminClient",
+    "AsyncProducer",
+    "AsyncPushConsumer",
+    "BrokerUnreachable",
+    "ClientClosed",
+    "Code",
+    "ConsumeFromWhere",
+    "ConsumeResult",
+    "DeadLetter",
+    "Message",
+    "MessageQueue",
+    "MqError",
+    "NamesrvUnreachable",
+    "PartialSend",
+    "Producer",
+    "PushConsumer",
+    "ReceivedMessage",
+    "ReconsumeLater",
+    "RequestTimeout",
+    "SendResult",
+]
+
+_MODULES = {
+    "admin": ("AdminClient",),
+    "async_admin": ("AsyncAdminClient",),
+    "consume_result": ("ConsumeResult", "DeadLetter", "ReconsumeLater"),
+    "consumer_options": ("ConsumeFromWhere",),
+    "errors": (
+        "BrokerUnreachable",
+        "ClientClosed",
+        "Code",
+        "MqError",
+        "NamesrvUnreachable",
+        "PartialSend",
+        "RequestTimeout",
+    ),
+    "message": ("Message", "ReceivedMessage"),
+    "message_queue": ("MessageQueue",),
+    "producer": ("AsyncProducer", "Producer"),
+    "push_consumer": ("AsyncPushConsumer", "PushConsumer"),
+    "send_result": ("SendResult",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+# The application decides where logs go.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value

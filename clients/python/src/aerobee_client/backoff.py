@@ -1,0 +1,19 @@
+"""Waits that double from failure to failure. Pure."""
+
+from __future__ import annotations
+
+
+class Backoff:
+    """`next_s()` gives `first_s`, twice that, … up to `limit_s`; `reset()` after a success."""
+
+    def __init__(self, first_s: float, limit_s: float) -> None:
+        self._first_s = first_s
+        self._limit_s = limit_s
+        self._wait_s = first_s
+
+    def next_s(self) -> float:
+        wait_s, self._wait_s = self._wait_s, min(self._wait_s * 2, self._limit_s)
+        return wait_s
+
+    def reset(self) -> None:
+        self._wait_s = self._first_s

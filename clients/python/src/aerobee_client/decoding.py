@@ -1,0 +1,40 @@
+"""Records of a pull answer as received messages. Pure."""
+
+from __future__ import annotations
+
+from aerobee_client.message import ReceivedMessage
+from aerobee_wire import properties
+from aerobee_wire.record import CorruptRecord, iter_records
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import is_retry
+
+_TAGS = f"{properties.TAGS}\x01".encode()
+
+
+def received(
+    records: bytes,
+    broker_name: str,
+    *,
+    tags: frozenset[bytes] = frozenset(),
+    origin_topics: bool = False,
+) -> list[ReceivedMessage]:
+    """The messages of concatenated records; of these tags only, when there are any.
+
+    `origin_topics`: those of a retry topic show the topic that they were first sent to.
+    Raises MESSAGE_CORRUPTED when a record fails its check; none of them is then returned.
+    """
+    messages = []
+    try:
+        for record in iter_records(records):
+            if tags and properties.get(record.raw_properties, _TAGS) not in tags:
+                continue  # brokers compare only the hash codes of tags
+            message = ReceivedMessage(record, broker_name)
+            if origin_topics and is_retry(record.topic):
+                message.topic = message.origin_topic
+            messages.append(message)
+    except CorruptRecord as error:
+        raise MqError(
+            Code.MESSAGE_CORRUPTED,
+            f"broker {broker_name} answered with a record that fails its check: {error.reason}",
+        ) from None
+    return messages

@@ -1,0 +1,84 @@
+"""What the client raises. The codes are those of the wire; no other exception leaves a public call.
+
+MqError                  code, message, retryable, retry_after_ms
+├─ NamesrvUnreachable    no name server of the list answers
+├─ BrokerUnreachable     a broker (or one name server) cannot be reached, or the connection broke
+├─ RequestTimeout        no answer in time; whether the request was carried out is unknown
+├─ ClientClosed          the call came before start or after close
+└─ PartialSend           some messages of a batch were stored and others were not
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from aerobee_wire.status import Code, MqError
+
+if TYPE_CHECKING:
+    from aerobee_client.send_result import SendResult
+
+__all__ = [
+    "BrokerUnreachable",
+    "ClientClosed",
+    "Code",
+    "MqError",
+    "NamesrvUnreachable",
+    "PartialSend",
+    "RequestTimeout",
+]
+
+
+class NamesrvUnreachable(MqError):
+    def __init__(self, addresses: Sequence[str], reason: str) -> None:
+        super().__init__(
+            Code.NAMESRV_UNREACHABLE,
+            f"no name server answers at {'; '.join(addresses)} ({reason}): "
+            "start one there, or correct NAMESRV_ADDR or the namesrv argument",
+        )
+
+
+class BrokerUnreachable(MqError):
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(
+            Code.BROKER_UNREACHABLE,
+            f"{address} cannot be reached ({reason}): check that the process runs there and that "
+            "this machine may connect to it",
+        )
+
+
+class RequestTimeout(MqError):
+    def __init__(self, address: str, timeout_s: float) -> None:
+        super().__init__(
+            Code.REQUEST_TIMEOUT,
+            f"{address} did not answer within {timeout_s:.3g} s: it may or may not have carried "
+            "the request out; try again or allow more time",
+        )
+
+
+class ClientClosed(MqError):
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            Code.ILLEGAL_OPERATION,
+            f"the {what} is not running: call start() first, or use it inside a with block",
+        )
+
+
+class PartialSend(MqError):
+    """Some messages of a batch were stored, others not.
+
+    `results[i]` belongs to message i of the batch and is None where it failed. `cause` is the first
+    failure; its code is this error's code.
+    """
+
+    def __init__(self, results: Sequence[SendResult | None], cause: MqError) -> None:
+        missing = sum(result is None for result in results)
+        super().__init__(
+            cause.code,
+            f"{missing} of {len(results)} messages were not stored: send again those whose entry "
+            f"in `results` is None. The first failure: {cause.message}",
+            retryable=cause.retryable,
+            retry_after_ms=cause.retry_after_ms,
+        )
+        self.results = results
+        self.cause = cause

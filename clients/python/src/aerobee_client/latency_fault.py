@@ -1,0 +1,73 @@
+"""Which brokers a producer should leave alone for a while, judged by how long they took to answer.
+
+Pure: no clock, no I/O. Off by default. Source: RocketMQ's MQFaultStrategy (facts §7.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from aerobee_client.message_queue import MessageQueue
+
+# From this latency on (ms) → for how long the broker is avoided (ms). The highest that is reached.
+NOT_AVAILABLE_MS: tuple[tuple[int, int], ...] = (
+    (15_000, 30_000),
+    (5_000, 10_000),
+    (3_000, 6_000),
+    (1_800, 5_000),
+    (550, 2_000),
+    (100, 0),
+    (50, 0),
+)
+
+# A request that failed counts as this latency, hence 10,000 ms of isolation.
+ISOLATION_LATENCY_MS = 10_000
+
+
+def not_available_ms(latency_ms: int) -> int:
+    """For how long a broker that took `latency_ms` is avoided."""
+    return next((pause for bound, pause in NOT_AVAILABLE_MS if latency_ms >= bound), 0)
+
+
+@dataclass(slots=True)
+class _Fault:
+    available_from_ms: int
+    reachable: bool
+
+
+class LatencyFault:
+    """Remembers the faults of brokers by name. `now_ms` is a monotonic time."""
+
+    def __init__(self) -> None:
+        self._faults: dict[str, _Fault] = {}
+
+    def record(
+        self, broker_name: str, latency_ms: int, now_ms: int, *, failed: bool = False
+    ) -> None:
+        """A request took `latency_ms`, or failed."""
+        pause = not_available_ms(ISOLATION_LATENCY_MS if failed else latency_ms)
+        self._faults[broker_name] = _Fault(now_ms + pause, reachable=not failed)
+
+    def is_available(self, broker_name: str, now_ms: int) -> bool:
+        fault = self._faults.get(broker_name)
+        return fault is None or now_ms >= fault.available_from_ms
+
+    def is_reachable(self, broker_name: str) -> bool:
+        fault = self._faults.get(broker_name)
+        return fault is None or fault.reachable
+
+    def choose(
+        self, candidates: Sequence[MessageQueue], now_ms: int, avoid: str | None
+    ) -> MessageQueue:
+        """The first of `candidates` (in order of preference, not empty) whose broker is available
+        and not `avoid`; else one that is reachable; else the first."""
+        rules: tuple[Callable[[MessageQueue], bool], ...] = (
+            lambda q: q.broker_name != avoid and self.is_available(q.broker_name, now_ms),
+            lambda q: self.is_reachable(q.broker_name),
+        )
+        for rule in rules:
+            for queue in candidates:
+                if rule(queue):
+                    return queue
+        return candidates[0]

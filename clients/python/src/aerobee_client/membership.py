@@ -1,0 +1,177 @@
+"""One stay of a member in its group, from start to close: puts the parts of a push consumer
+together and keeps them going (rebalance, commit). The inside of `push_consumer.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+
+from aerobee.broker.v1 import client_pb2
+
+from aerobee_client.assignment import Assignment, StartRule
+from aerobee_client.client_instance import ClientInstance
+from aerobee_client.concurrent_consumption import ConcurrentConsumption
+from aerobee_client.consumer_options import ConsumerOptions
+from aerobee_client.listener import Consume
+from aerobee_client.offset_store import OffsetStore
+from aerobee_client.process_queue import ProcessQueue
+from aerobee_client.puller import Puller, TopicSubscription
+from aerobee_client.send_back import SendBack
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import retry_topic
+
+log = logging.getLogger(__name__)
+
+REBALANCE_INTERVAL_S = 20.0
+REBALANCE_AGAIN_S = 1.0  # when a route or the list of members could not be had
+REBALANCE_PAUSE_S = 0.1  # several notices at once make one rebalance
+COMMIT_INTERVAL_S = 5.0
+DEFAULT_TIMESTAMP_AGE_MS = 30 * 60 * 1000
+
+
+class Membership:
+    """`subscriptions` by topic, the group's retry topic among them; they may change meanwhile."""
+
+    def __init__(
+        self,
+        consumer_group: str,
+        instance: ClientInstance,
+        consume: Consume,
+        subscriptions: Mapping[str, TopicSubscription],
+        options: ConsumerOptions,
+    ) -> None:
+        self._consumer_group = consumer_group
+        self._instance = instance
+        self._subscriptions = subscriptions
+        self._options = options
+        self._offsets = OffsetStore(instance, consumer_group)
+        self.consumption = ConcurrentConsumption(
+            consume,
+            self._offsets,
+            SendBack(instance, consumer_group, options.max_reconsume_times),
+            instance.clock,
+            concurrency=options.concurrency,
+            batch_size=options.consume_message_batch_max_size,
+            timeout_s=options.consume_timeout.total_seconds(),
+        )
+        self.assignment = Assignment(
+            instance,
+            self._offsets,
+            consumer_group,
+            strategy=options.strategy,
+            limits=options.flow_limits(),
+            start_rule=self._start_rule(),
+            pull=self._pull,
+        )
+        self._puller = Puller(
+            instance,
+            self._offsets,
+            consumer_group,
+            batch_size=options.pull_batch_size,
+            on_messages=self.consumption.submit,
+            on_moved=self.assignment.move,
+        )
+        self._rebalance_now = asyncio.Event()
+        self._announce = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Joins the group and owns its share. Raises MqError; then close it."""
+        self._instance.start(self._heartbeat, self._noticed)
+        await self._find_routes()
+        await self._instance.announce()
+        self.consumption.start()
+        await self.assignment.rebalance(list(self._subscriptions))
+        self._tasks = [
+            asyncio.create_task(self._rebalance_on(), name="rebalance"),
+            asyncio.create_task(self._commit_on(), name="commit offsets"),
+        ]
+        self._rebalance_now.set()
+
+    async def close(self, timeout_s: float) -> None:
+        """Waits for running listeners, commits, leaves."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.assignment.stop_pulling()
+        await self.consumption.close(timeout_s)
+        await self.assignment.release_all()
+        await self._instance.close()
+
+    def subscriptions_changed(self) -> None:
+        """Tells the brokers and divides the queues anew, soon."""
+        self._announce = True
+        self._rebalance_now.set()
+
+    def _start_rule(self) -> StartRule:
+        timestamp_ms = self._options.consume_timestamp_ms
+        if timestamp_ms is None:
+            timestamp_ms = self._instance.clock.now_ms() - DEFAULT_TIMESTAMP_AGE_MS
+        return StartRule(self._options.consume_from_where, timestamp_ms)
+
+    async def _find_routes(self) -> None:
+        """Of the subscribed topics. One that does not exist yet is looked for again at every
+        rebalance."""
+        for topic in list(self._subscriptions):
+            try:
+                await self._instance.routes.route(topic)
+            except MqError as error:
+                if error.code is not Code.TOPIC_NOT_EXIST:
+                    raise
+                if topic != retry_topic(self._consumer_group):  # made by the first heartbeat
+                    log.warning("%s waits for topic %s: %s", self._consumer_group, topic, error)
+
+    def _pull(self, process_queue: ProcessQueue, queue_offset: int) -> Coroutine[None, None, None]:
+        subscription = self._subscriptions[process_queue.queue.topic]
+        return self._puller.run(process_queue, subscription, queue_offset)
+
+    def _heartbeat(self) -> client_pb2.HeartbeatRequest:
+        request = self._instance.new_heartbeat()
+        request.consumers.add(
+            consumer_group=self._consumer_group,
+            consume_type=client_pb2.PUSH,
+            message_model=client_pb2.CLUSTERING,
+            consume_from_where=self._options.consume_from_where.value,
+            subscriptions=[one.to_proto() for one in self._subscriptions.values()],
+        )
+        return request
+
+    def _noticed(self, notice: client_pb2.ClientNotice) -> None:
+        """The group changed, or a broker was reached again and has a new list of its members."""
+        changed = notice.HasField("group_members_changed")
+        if not changed or notice.group_members_changed.consumer_group == self._consumer_group:
+            self._rebalance_now.set()
+
+    async def _rebalance_on(self) -> None:
+        while True:
+            await asyncio.sleep(REBALANCE_PAUSE_S)
+            self._rebalance_now.clear()
+            complete = False
+            try:
+                complete = await self._rebalance()
+            except Exception:
+                log.exception("rebalance of %s failed", self._consumer_group)
+            wait_s = REBALANCE_INTERVAL_S if complete else REBALANCE_AGAIN_S
+            try:
+                await asyncio.wait_for(self._rebalance_now.wait(), wait_s)
+            except TimeoutError:
+                continue
+
+    async def _rebalance(self) -> bool:
+        if self._announce:
+            self._announce = False
+            try:
+                await self._find_routes()
+                await self._instance.announce()
+            except MqError as error:
+                log.warning("subscriptions of %s not announced: %s", self._consumer_group, error)
+                self._announce = True
+                return False
+        return await self.assignment.rebalance(list(self._subscriptions))
+
+    async def _commit_on(self) -> None:
+        while True:
+            await asyncio.sleep(COMMIT_INTERVAL_S)
+            await self._offsets.commit()

@@ -1,0 +1,271 @@
+"""A message to send, and a message that was received. Pure; knows no network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Protocol
+
+from aerobee_wire import properties as names
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import check_topic
+
+LAST_DELAY_LEVEL = 18
+
+# Programs send many messages to few topics; a check costs as much as the rest of a Message.
+_check_topic = lru_cache(maxsize=1024)(check_topic)
+
+
+def _illegal(text: str) -> MqError:
+    return MqError(Code.MESSAGE_ILLEGAL, text)
+
+
+class Message:
+    """A message to send.
+
+    `tag`: what consumers filter by. `keys`: what it can be looked up by; a key holds no space.
+    `properties`: the user's own. `delay_level`: 1 to 18 delays it (1 s to 2 h by default); 0 does
+    not. `flag`: an opaque number of the user.
+
+    Raises MqError: INVALID_PARAMETER (the topic's name), MESSAGE_ILLEGAL (empty body, a reserved or
+    unprintable property, a bad tag, key or delay level); TypeError when the body is not bytes.
+    """
+
+    __slots__ = ("body", "delay_level", "flag", "keys", "properties", "tag", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str = "",
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        flag: int = 0,
+    ) -> None:
+        _check_topic(topic)
+        if not isinstance(body, bytes):
+            raise TypeError(f"a body is bytes, not {type(body).__name__}: encode it")
+        if not body:
+            raise _illegal("the body is empty: give at least one byte")
+        if not 0 <= delay_level <= LAST_DELAY_LEVEL:
+            raise _illegal(f"delay_level is {delay_level}: give 1 to {LAST_DELAY_LEVEL}, or 0")
+        self.topic = topic
+        self.body = body
+        self.tag = tag
+        self.keys = (keys,) if isinstance(keys, str) and keys else tuple(keys)
+        self.properties = properties or {}
+        self.delay_level = delay_level
+        self.flag = flag
+        if tag:
+            _check_text("the tag", tag)
+        for key in self.keys:
+            _check_key(key)
+        if properties:
+            _check_properties(properties)
+
+    def __repr__(self) -> str:
+        tag = f", tag={self.tag!r}" if self.tag else ""
+        return f"Message({self.topic!r}, {len(self.body)} bytes{tag})"
+
+    def encoded_properties(self, message_id: str) -> bytes:
+        """The properties string, with `message_id` as UNIQ_KEY.
+
+        Raises MESSAGE_ILLEGAL over 32,767 bytes.
+        """
+        text = f"{names.UNIQUE_KEY}\x01{message_id}\x02"
+        if self.tag:
+            text += f"{names.TAGS}\x01{self.tag}\x02"
+        if self.keys:
+            text += f"{names.KEYS}\x01{' '.join(self.keys)}\x02"
+        if self.delay_level:
+            text += f"{names.DELAY}\x01{self.delay_level}\x02"
+        for name, value in self.properties.items():
+            text += f"{name}\x01{value}\x02"
+        try:
+            encoded = text.encode()
+        except UnicodeEncodeError as error:
+            raise _illegal(f"a property cannot be written in UTF-8: {error}") from None
+        if len(encoded) > names.MAX_BYTES:
+            raise _illegal(
+                f"the properties take {len(encoded)} bytes: keep them, with tag and keys, within "
+                f"{names.MAX_BYTES}"
+            )
+        return encoded
+
+
+def _check_text(what: str, text: str) -> None:
+    if "\x01" in text or "\x02" in text:
+        raise _illegal(f"{what} {text!r} holds \\x01 or \\x02, which separate properties")
+
+
+def _check_key(key: str) -> None:
+    _check_text("the key", key)
+    if not key or " " in key:
+        raise _illegal(f"the key {key!r} is empty or holds a space: give keys=[…] for several")
+
+
+def _check_properties(properties: Mapping[str, str]) -> None:
+    for name, value in properties.items():
+        if not name or not value:
+            raise _illegal(f"the property {name!r} = {value!r} is empty: leave it out")
+        if name in names.RESERVED:
+            raise _illegal(f"the property name {name!r} is reserved: choose another")
+        _check_text("the property name", name)
+        _check_text(f"the property {name}:", value)
+
+
+class StoredRecord(Protocol):
+    """A message as a broker keeps it: `aerobee_wire.record.Record`, or the plain form of the
+    contract."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def queue_id(self) -> int: ...
+    @property
+    def queue_offset(self) -> int: ...
+    @property
+    def physical_offset(self) -> int: ...
+    @property
+    def store_size(self) -> int: ...
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def properties(self) -> Mapping[str, str]: ...
+    @property
+    def flag(self) -> int: ...
+    @property
+    def sys_flag(self) -> int: ...
+    @property
+    def born_timestamp_ms(self) -> int: ...
+    @property
+    def born_host(self) -> str: ...
+    @property
+    def store_timestamp_ms(self) -> int: ...
+    @property
+    def store_host(self) -> str: ...
+    @property
+    def reconsume_times(self) -> int: ...
+    @property
+    def offset_message_id(self) -> str: ...
+
+
+class ReceivedMessage:
+    """A message that was received. What is not asked for is not decoded.
+
+    `topic`: as stored; a push consumer shows the listener the origin topic of a retried message,
+    and `stored_topic` stays. `reconsume_times`: 0 at the first delivery. `broker_name`: "" when
+    unknown.
+    """
+
+    __slots__ = ("_record", "broker_name", "queue_offset", "reconsume_times", "topic")
+
+    def __init__(self, record: StoredRecord, broker_name: str = "") -> None:
+        self._record = record
+        self.broker_name = broker_name
+        self.topic = record.topic
+        self.queue_offset = record.queue_offset
+        self.reconsume_times = record.reconsume_times
+
+    def __repr__(self) -> str:
+        where = f"{self.stored_topic}/{self.broker_name}/{self.queue_id}"
+        return f"ReceivedMessage({where} at {self.queue_offset}, {self.message_id})"
+
+    @property
+    def body(self) -> bytes:
+        return self._record.body
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return self._record.properties
+
+    def _property(self, name: str) -> str:
+        """One property; "" when it is absent."""
+        return self._record.properties.get(name, "")
+
+    @property
+    def tag(self) -> str:
+        return self._property(names.TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self._property(names.KEYS).split())
+
+    @property
+    def message_id(self) -> str:
+        """The id that the producer gave it; the same in every retry."""
+        return self._property(names.UNIQUE_KEY) or self._record.offset_message_id
+
+    @property
+    def offset_message_id(self) -> str:
+        """Where this record is: store host and physical offset, in hex."""
+        return self._record.offset_message_id
+
+    @property
+    def stored_topic(self) -> str:
+        return self._record.topic
+
+    @property
+    def origin_topic(self) -> str:
+        """Where it was first sent, of a retry or dead letter too."""
+        return (
+            self._property(names.DLQ_ORIGIN_TOPIC)
+            or self._property(names.RETRY_TOPIC)
+            or self._record.topic
+        )
+
+    @property
+    def origin_message_id(self) -> str:
+        """The offset message id of the record that was first consumed."""
+        return (
+            self._property(names.DLQ_ORIGIN_MESSAGE_ID)
+            or self._property(names.ORIGIN_MESSAGE_ID)
+            or self._record.offset_message_id
+        )
+
+    @property
+    def failure_reason(self) -> str:
+        """Why the last consumption failed, e.g. the class of the exception; "" when it did not."""
+        return self._property(names.DLQ_REASON)
+
+    @property
+    def failure_description(self) -> str:
+        return self._property(names.DLQ_REASON_DESCRIPTION)
+
+    @property
+    def queue_id(self) -> int:
+        return self._record.queue_id
+
+    @property
+    def physical_offset(self) -> int:
+        return self._record.physical_offset
+
+    @property
+    def store_size(self) -> int:
+        return self._record.store_size
+
+    @property
+    def flag(self) -> int:
+        return self._record.flag
+
+    @property
+    def sys_flag(self) -> int:
+        return self._record.sys_flag
+
+    @property
+    def born_timestamp_ms(self) -> int:
+        return self._record.born_timestamp_ms
+
+    @property
+    def born_host(self) -> str:
+        return self._record.born_host
+
+    @property
+    def store_timestamp_ms(self) -> int:
+        return self._record.store_timestamp_ms
+
+    @property
+    def store_host(self) -> str:
+        return self._record.store_host

@@ -1,0 +1,26 @@
+"""How the queues of a topic are divided among the members of a group: pure functions.
+
+A strategy is called by every member with the same sorted lists and its own client id, and returns
+its share. It must be deterministic: then the shares of all members are disjoint and cover all
+queues, without a word between them. Source: facts §7.4.
+"""
+
+from aerobee_client.rebalance.consistent_hash import consistent_hash
+from aerobee_client.rebalance.strategies import (
+    Strategy,
+    average,
+    average_by_circle,
+    config,
+    machine_room,
+    machine_room_nearby,
+)
+
+__all__ = [
+    "Strategy",
+    "average",
+    "average_by_circle",
+    "config",
+    "consistent_hash",
+    "machine_room",
+    "machine_room_nearby",
+]

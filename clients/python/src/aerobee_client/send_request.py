@@ -1,0 +1,113 @@
+"""Turning messages into Send requests, many at a time, and responses into results. Pure.
+
+Bulk goes in the columnar form, one topic and queue per request, which costs the least on both
+sides; delayed messages go in the plain form, because the broker files each under its own delay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from aerobee.broker.v1 import message_pb2
+
+from aerobee_client.message import Message
+from aerobee_client.message_queue import MessageQueue
+from aerobee_client.send_result import SendResult
+from aerobee_wire.properties import decode
+
+# One request: large enough that the call costs little per message, small enough to flow.
+RUN_MESSAGES = 512
+RUN_BYTES = 1024 * 1024
+
+
+def runs(messages: Sequence[Message]) -> Iterator[list[int]]:
+    """Indexes of the messages of each request: one topic, all delayed or none, within the limits. A
+    message over the byte limit travels alone."""
+    groups: dict[tuple[str, bool], list[int]] = {}
+    for index, message in enumerate(messages):
+        groups.setdefault((message.topic, message.delay_level > 0), []).append(index)
+    for group in groups.values():
+        yield from _cut(messages, group)
+
+
+def _cut(messages: Sequence[Message], indexes: Sequence[int]) -> Iterator[list[int]]:
+    run: list[int] = []
+    size = 0
+    for index in indexes:
+        length = len(messages[index].body)
+        if run and (len(run) == RUN_MESSAGES or size + length > RUN_BYTES):
+            yield run
+            run, size = [], 0
+        run.append(index)
+        size += length
+    if run:
+        yield run
+
+
+def request(
+    messages: Sequence[Message], message_ids: Sequence[str], born_timestamp_ms: int
+) -> message_pb2.SendRequest:
+    """Of one run. The queue id is to be set."""
+    if messages[0].delay_level:
+        return _plain_request(messages, message_ids, born_timestamp_ms)
+    properties = [
+        message.encoded_properties(message_id)
+        for message, message_id in zip(messages, message_ids, strict=True)
+    ]
+    bodies = [message.body for message in messages]
+    flags = [message.flag for message in messages]
+    batch = message_pb2.MessageBatch(
+        topic=messages[0].topic,
+        body_sizes=list(map(len, bodies)),
+        bodies=b"".join(bodies),
+        properties_sizes=list(map(len, properties)),
+        properties=b"".join(properties),
+        flags=flags if any(flags) else None,
+        born_timestamp_ms=born_timestamp_ms,
+    )
+    return message_pb2.SendRequest(batch=batch)
+
+
+def _plain_request(
+    messages: Sequence[Message], message_ids: Sequence[str], born_timestamp_ms: int
+) -> message_pb2.SendRequest:
+    return message_pb2.SendRequest(
+        messages=[
+            message_pb2.Message(
+                topic=message.topic,
+                body=message.body,
+                properties=decode(message.encoded_properties(message_id)),
+                flag=message.flag,
+                born_timestamp_ms=born_timestamp_ms,
+            )
+            for message, message_id in zip(messages, message_ids, strict=True)
+        ]
+    )
+
+
+def set_queue(request: message_pb2.SendRequest, queue_id: int) -> None:
+    """Sends all messages of `request` to this queue."""
+    if request.HasField("batch"):
+        request.batch.queue_id = queue_id
+    for message in request.messages:
+        message.queue_id = queue_id
+
+
+def results(
+    response: message_pb2.SendResponse, message_ids: Sequence[str], queue: MessageQueue
+) -> list[SendResult]:
+    """Of one run that was sent to `queue`."""
+    host = response.store_host
+    if not response.HasField("batch_result"):
+        return [
+            SendResult(message_id, queue, one.queue_offset, one.physical_offset, host)
+            for message_id, one in zip(message_ids, response.results, strict=True)
+        ]
+    batch = response.batch_result
+    first = batch.first_queue_offset
+    return [
+        SendResult(message_id, queue, first + index, physical_offset, host)
+        for index, (message_id, physical_offset) in enumerate(
+            zip(message_ids, batch.physical_offsets, strict=True)
+        )
+    ]
