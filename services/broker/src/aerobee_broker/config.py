@@ -1,0 +1,152 @@
+"""Options of a broker: RocketMQ's keys where it has one. Knows neither files nor the command line.
+
+Defaults differ from RocketMQ's in: flushDiskType (SYNC_FLUSH: what is acknowledged is durable),
+pullBatchMaxMessageCount (4096: answers are raw slices of the log), bindAddress (loopback).
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from aerobee_broker.rocketmq_keys import UNSUPPORTED_KEYS
+from aerobee_chassis.config import Options
+
+Milliseconds = Annotated[int, Field(ge=1)]
+Port = Annotated[int, Field(ge=0, le=65_535)]
+Percent = Annotated[int, Field(ge=1, le=100)]
+
+DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+MAX_DELAY_LEVELS = 18  # the queues of a group's own delays start behind them
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DELAY = re.compile(r"(\d+)([smhd])")
+
+
+class BrokerOptions(Options):
+    # ---- who and where ----
+    broker_cluster_name: str = Field(default="DefaultCluster", min_length=1)
+    broker_name: str = Field(default_factory=socket.gethostname, min_length=1)
+    broker_id: int = Field(default=0, ge=0)
+    bind_address: str = "127.0.0.1"
+    listen_port: Port = 10_911
+    # What clients are told to dial; empty: the address that it is bound to.
+    broker_ip1: str = Field(default="", alias="brokerIP1")
+    namesrv_addr: str = ""
+    register_name_server_period: Milliseconds = 30_000  # clamped to 10 … 60 s
+    register_broker_timeout_mills: Milliseconds = 24_000
+    broker_permission: int = Field(default=6, ge=0, le=7)
+
+    # ---- topics and groups ----
+    auto_create_topic_enable: bool = True
+    auto_create_subscription_group: bool = True
+    default_topic_queue_nums: int = Field(default=8, ge=1, le=65_536)
+    cluster_topic_enable: bool = True
+    broker_topic_enable: bool = True
+    validate_system_topic_when_update_topic: bool = True
+    enable_mixed_message_type: bool = False
+
+    # ---- messages ----
+    max_message_size: int = Field(default=4 * 1024 * 1024, ge=1, le=32 * 1024 * 1024)
+    message_delay_level: str = DELAY_LEVELS
+    pull_batch_max_message_count: int = Field(default=4_096, ge=1)
+    long_polling_enable: bool = True
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True
+
+    # ---- clients ----
+    channel_expired_timeout: Milliseconds = 120_000
+    notify_consumer_ids_changed_enable: bool = True
+
+    # ---- store ----
+    store_path_root_dir: Path = Path("~/aerobee/broker/store")
+    flush_disk_type: Literal["SYNC_FLUSH", "ASYNC_FLUSH"] = "SYNC_FLUSH"
+    sync_flush_timeout: Milliseconds = 5_000
+    flush_interval_commit_log: Milliseconds = 500
+    flush_commit_log_least_pages: int = Field(default=4, ge=0)
+    flush_commit_log_thorough_interval: Milliseconds = 10_000
+    flush_interval_consume_queue: Milliseconds = 1_000
+    flush_consumer_offset_interval: Milliseconds = 5_000
+    flush_delay_offset_interval: Milliseconds = 10_000
+    mapped_file_size_commit_log: int = Field(default=1024**3, ge=4_096)
+    mapped_file_size_consume_queue: int = Field(default=6_000_000, ge=20)
+    message_index_enable: bool = True
+    max_hash_slot_num: int = Field(default=5_000_000, ge=1)
+    max_index_num: int = Field(default=20_000_000, ge=2)
+    check_crc_on_recover: bool = Field(default=True, alias="checkCRCOnRecover")
+    clean_resource_interval: Milliseconds = 10_000
+    delete_when: str = "04"
+    file_reserved_time: int = Field(default=72, ge=1)  # hours
+    delete_file_batch_max: int = Field(default=10, ge=1)
+    disk_max_used_space_ratio: Percent = 75
+    disk_space_clean_forcibly_ratio: Percent = 85
+    disk_space_warning_level_ratio: Percent = 90
+    clean_file_forcibly_enable: bool = True
+
+    # ---- what an operator sees ----
+    metrics_exporter_type: Literal["DISABLE", "PROM"] = "DISABLE"
+    metrics_prom_exporter_host: str = "127.0.0.1"
+    metrics_prom_exporter_port: Port = 5_557
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    unsupported_keys: ClassVar[frozenset[str]] = UNSUPPORTED_KEYS
+    environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}
+
+    @property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """Delay of level 1, 2, … in milliseconds."""
+        return parse_delay_levels(self.message_delay_level)
+
+    @property
+    def namesrvs(self) -> tuple[str, ...]:
+        """The "host:port" of every name server."""
+        return tuple(part.strip() for part in self.namesrv_addr.split(";") if part.strip())
+
+    @field_validator("message_delay_level")
+    @classmethod
+    def _levels(cls, value: str) -> str:
+        parse_delay_levels(value)
+        return value
+
+    @field_validator("delete_when")
+    @classmethod
+    def _hours(cls, value: str) -> str:
+        if not all(re.fullmatch(r"\d{1,2}", hour) and int(hour) < 24 for hour in value.split(";")):
+            raise ValueError('write hours of the day, separated by ";", for example 04;16')
+        return value
+
+    @field_validator("namesrv_addr")
+    @classmethod
+    def _addresses(cls, value: str) -> str:
+        for part in filter(None, map(str.strip, value.split(";"))):
+            host, _, port = part.rpartition(":")
+            if not host or not port.isdigit() or int(port) > 65_535:
+                raise ValueError(f'{part!r} is no host:port; separate several with ";"')
+        return value
+
+    @model_validator(mode="after")
+    def _watermarks(self) -> Self:
+        if not (
+            self.disk_max_used_space_ratio
+            <= self.disk_space_clean_forcibly_ratio
+            <= self.disk_space_warning_level_ratio
+        ):
+            raise ValueError(
+                "diskMaxUsedSpaceRatio, diskSpaceCleanForciblyRatio and diskSpaceWarningLevelRatio "
+                "must not descend"
+            )
+        return self
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """Milliseconds of each level of "1s 5s 1m 2h". Raises ValueError."""
+    matches = [_DELAY.fullmatch(word) for word in text.split()]
+    if not matches or len(matches) > MAX_DELAY_LEVELS or not all(matches):
+        raise ValueError(
+            f"write 1 to {MAX_DELAY_LEVELS} delays with a unit s, m, h or d, for example 1s 5s 1m"
+        )
+    return tuple(int(match[1]) * _UNITS_MS[match[2]] for match in matches if match)

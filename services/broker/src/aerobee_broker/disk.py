@@ -1,0 +1,232 @@
+"""The disk as the store and the configuration files see it: files addressed by offset, durable when
+said so.
+
+Two disks exist: this one, over the operating system, and the simulated one of the fault tests,
+whose power can be cut. What counts as durable, on both:
+
+* bytes: after `DiskFile.sync` of the file that they were written to; so is the size of the file
+* names (created, renamed, removed): after `Disk.sync_directory` of the directory
+
+Reading is by `pread`, never by memory map: a sector that cannot be read is then an OSError of one
+call and not the end of the process, and no page fault stops the loop while it holds the GIL.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+class DiskFile(Protocol):
+    """An open file. Every method raises OSError."""
+
+    path: Path
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+
+    def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        """All of `data`."""
+
+    def sync(self) -> None:
+        """Makes everything durable that was written before."""
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None:
+        """Cuts or extends; what is added reads as zeros and takes no space."""
+
+    def allocate(self, size: int) -> None:
+        """Extends to `size` with zeros and takes the space now."""
+
+    def close(self) -> None: ...
+
+
+class Held(Protocol):
+    """A lock that is held until it is closed or the process ends."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Of the file system that a path lies on, in bytes. `free` is what we may use."""
+
+    used: int
+    free: int
+
+    @property
+    def percent(self) -> float:
+        return 100.0 * self.used / max(1, self.used + self.free)
+
+
+class Disk(Protocol):
+    """Every method raises OSError."""
+
+    def open(self, path: Path, *, create: bool = False) -> DiskFile:
+        """For reading and writing. FileNotFoundError when it is not there and not to be created."""
+
+    def exists(self, path: Path) -> bool: ...
+
+    def list(self, directory: Path) -> list[str]:
+        """Names, sorted. Empty when there is no such directory."""
+
+    def make_directory(self, path: Path) -> None:
+        """With its parents; nothing to do when it is there."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Takes the place of `target`."""
+
+    def remove(self, path: Path) -> None: ...
+
+    def remove_tree(self, path: Path) -> None:
+        """Nothing to do when it is not there."""
+
+    def sync_directory(self, path: Path) -> None: ...
+
+    def lock(self, path: Path) -> Held | None:
+        """None when another process holds it."""
+
+    def usage(self, path: Path) -> Usage: ...
+
+
+class RealFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def pread(self, size: int, offset: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < size and data:  # one call moves at most 2 GiB, and may be cut short
+            data = os.pread(self._fd, size - got, offset + got)
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        written = os.pwrite(self._fd, data, offset)
+        if written < len(data):
+            rest = memoryview(data)
+            while written < len(data):
+                written += os.pwrite(self._fd, rest[written:], offset + written)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def allocate(self, size: int) -> None:
+        os.posix_fallocate(self._fd, 0, size)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class RealLock:
+    """flock on a file: the kernel lets it go when the process ends, however it ends."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class RealDisk:
+    """The operating system's files."""
+
+    def open(self, path: Path, *, create: bool = False) -> RealFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return RealFile(path, os.open(path, flags, 0o644))
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def list(self, directory: Path) -> list[str]:
+        try:
+            return sorted(os.listdir(directory))
+        except FileNotFoundError:
+            return []
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink()
+
+    def remove_tree(self, path: Path) -> None:
+        if path.exists():
+            shutil.rmtree(path)
+
+    def sync_directory(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: Path) -> RealLock | None:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except OSError:
+            os.close(fd)
+            raise
+        return RealLock(fd)
+
+    def usage(self, path: Path) -> Usage:
+        found = os.statvfs(path)
+        used = (found.f_blocks - found.f_bfree) * found.f_frsize
+        return Usage(used, found.f_bavail * found.f_frsize)
+
+
+def read_file(disk: Disk, path: Path) -> bytes:
+    """The whole content. Raises FileNotFoundError."""
+    file = disk.open(path)
+    try:
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()
+
+
+def replace_file(disk: Disk, path: Path, data: bytes, *, keep_backup: bool = False) -> None:
+    """Puts `data` in the place of the file at once: whoever reads, also after a power cut, finds
+    the old content or the new one. `keep_backup`: the old content stays as `path` + ".bak".
+    """
+    new = path.with_name(path.name + ".tmp")
+    file = disk.open(new, create=True)
+    try:
+        file.truncate(0)
+        file.pwrite(data, 0)
+        file.sync()
+    finally:
+        file.close()
+    if keep_backup and disk.exists(path):
+        disk.rename(path, path.with_name(path.name + ".bak"))
+        disk.sync_directory(path.parent)
+    disk.rename(new, path)
+    disk.sync_directory(path.parent)

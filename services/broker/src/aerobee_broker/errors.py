@@ -1,0 +1,149 @@
+"""The broker's errors. The code crosses the wire, the class does not.
+
+MqError (aerobee_wire.status)
+├── StoreError
+│   ├── MessageIllegal      MESSAGE_ILLEGAL        a message that no store takes
+│   ├── DiskFull            DISK_FULL              too little space; names path, free bytes, watermark
+│   ├── StoreReadOnly       SERVICE_NOT_AVAILABLE  after a failed write or flush, or closed
+│   ├── StoreWriteError     SERVICE_NOT_AVAILABLE  the bytes did not reach the file
+│   ├── StoreFlushError     SERVICE_NOT_AVAILABLE  the bytes may not be on the disk: nothing is acknowledged
+│   ├── MessageNotFound     QUERY_NOT_FOUND        there is no record at that place
+│   ├── MessageCorrupted    MESSAGE_CORRUPTED      there is one, and it fails its check
+│   └── StoreOpenError      SYSTEM_ERROR           the store cannot be opened
+│       ├── StoreLocked         another broker holds the directory
+│       └── CommitLogBroken     a file is missing or has another size
+├── ConfigFileDamaged   SYSTEM_ERROR            a file under config/ and its .bak cannot be read
+├── InvalidParameter    INVALID_PARAMETER
+├── NoPermission        NO_PERMISSION
+├── TopicNotExist       TOPIC_NOT_EXIST
+├── GroupNotExist       SUBSCRIPTION_GROUP_NOT_EXIST
+├── FlushTimeout        FLUSH_DISK_TIMEOUT      stored, and not known to be durable
+└── TooMuchUnflushed    SYSTEM_BUSY             the disk does not keep up
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aerobee_wire.status import Code, MqError
+
+
+class StoreError(MqError):
+    """Something between the store and its disk, or a message that it cannot keep."""
+
+
+class MessageIllegal(StoreError):
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.MESSAGE_ILLEGAL, message)
+
+
+class DiskFull(StoreError):
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.DISK_FULL, message, retry_after_ms=10_000)
+
+
+class StoreReadOnly(StoreError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            Code.SERVICE_NOT_AVAILABLE,
+            f"the store is read-only: {reason}; send to another broker, and restart this one "
+            "once its disk is well",
+        )
+
+
+class StoreWriteError(StoreError):
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.SERVICE_NOT_AVAILABLE, message)
+
+
+class StoreFlushError(StoreError):
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.SERVICE_NOT_AVAILABLE, message)
+
+
+class MessageNotFound(StoreError):
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.QUERY_NOT_FOUND, message)
+
+
+class MessageCorrupted(StoreError):
+    """`file` and `physical_offset` say where."""
+
+    def __init__(self, file: Path, physical_offset: int, reason: str) -> None:
+        super().__init__(
+            Code.MESSAGE_CORRUPTED,
+            f"the record at physical offset {physical_offset} in {file} is damaged ({reason}) "
+            "and is not served; restore it from another copy",
+        )
+        self.file = file
+        self.physical_offset = physical_offset
+
+
+class StoreOpenError(StoreError):
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.SYSTEM_ERROR, message)
+
+
+class StoreLocked(StoreOpenError):
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"the data directory {path} is held by another broker: stop it, or give another one"
+        )
+
+
+class CommitLogBroken(StoreOpenError):
+    """The files of the commit log do not follow one another. The message names the file."""
+
+
+class ConfigFileDamaged(MqError):
+    def __init__(self, problems: str) -> None:
+        super().__init__(
+            Code.SYSTEM_ERROR,
+            f"cannot read {problems}; restore the file, or remove it and its .bak to start without",
+        )
+
+
+class InvalidParameter(MqError):
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.INVALID_PARAMETER, message)
+
+
+class NoPermission(MqError):
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.NO_PERMISSION, message)
+
+
+class TopicNotExist(MqError):
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            Code.TOPIC_NOT_EXIST,
+            f"this broker has no topic {topic!r}: create it (aerobee topic create {topic}), "
+            "or send to it where autoCreateTopicEnable is on",
+        )
+
+
+class GroupNotExist(MqError):
+    def __init__(self, consumer_group: str) -> None:
+        super().__init__(
+            Code.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"this broker has no consumer group {consumer_group!r}: create it "
+            f"(aerobee group create {consumer_group}), or turn autoCreateSubscriptionGroup on",
+        )
+
+
+class FlushTimeout(MqError):
+    def __init__(self, timeout_ms: int) -> None:
+        super().__init__(
+            Code.FLUSH_DISK_TIMEOUT,
+            f"stored, but not on the disk within {timeout_ms} ms (syncFlushTimeout): "
+            "sending again may make a duplicate",
+        )
+
+
+class TooMuchUnflushed(MqError):
+    def __init__(self, unflushed: int) -> None:
+        super().__init__(
+            Code.SYSTEM_BUSY,
+            f"{unflushed} bytes wait for the disk: send again in a moment, or elsewhere",
+            retry_after_ms=100,
+        )

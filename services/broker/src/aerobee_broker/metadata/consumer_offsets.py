@@ -1,0 +1,108 @@
+"""Where each consumer group is in each message queue: `consumerOffset.json`.
+
+A commit overwrites, also backwards. Written every few seconds, so a crash may take the last ones
+back: those messages come again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aerobee_broker.metadata.data_version import DataVersion
+from aerobee_broker.metadata.table import Clock, Table
+
+_COMMITS_PER_VERSION = 500
+_SEPARATOR = "@"  # no legal name holds it
+
+
+class ConsumerOffsets(Table):
+    """(topic, consumer group) → queue id → queue offset of the next message to consume.
+
+    A reset also leaves a mark: until the consumer has been told by its next pull, what it commits
+    is not taken, or the reset would be undone by a commit that was under way.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._offsets: dict[tuple[str, str], dict[int, int]] = {}
+        self._resets: dict[tuple[str, str], dict[int, int]] = {}
+        self._commits = 0
+
+    def get(self, consumer_group: str, topic: str, queue_id: int) -> int | None:
+        return self._offsets.get((topic, consumer_group), {}).get(queue_id)
+
+    def of(self, consumer_group: str, topic: str) -> Mapping[int, int]:
+        """Queue id → queue offset."""
+        return self._offsets.get((topic, consumer_group), {})
+
+    def topics_of(self, consumer_group: str) -> list[str]:
+        return sorted(topic for topic, group in self._offsets if group == consumer_group)
+
+    def commit(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        key = (topic, consumer_group)
+        if self._resets and queue_id in self._resets.get(key, {}):
+            return
+        queues = self._offsets.get(key)
+        if queues is None:
+            queues = self._offsets[key] = {}
+        if queues.get(queue_id) != queue_offset:
+            queues[queue_id] = queue_offset
+            self._committed()
+
+    def reset(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Moves the group, whatever a running consumer commits before its next pull."""
+        key = (topic, consumer_group)
+        self._offsets.setdefault(key, {})[queue_id] = queue_offset
+        self._resets.setdefault(key, {})[queue_id] = queue_offset
+        self._committed()
+
+    def take_reset(self, consumer_group: str, topic: str, queue_id: int) -> int | None:
+        """The offset that the queue was reset to, once."""
+        if not self._resets:
+            return None
+        key = (topic, consumer_group)
+        pending = self._resets.get(key)
+        if pending is None or queue_id not in pending:
+            return None
+        offset = pending.pop(queue_id)
+        if not pending:
+            del self._resets[key]
+        return offset
+
+    def remove_topic(self, topic: str) -> None:
+        self._remove([key for key in self._offsets if key[0] == topic])
+
+    def remove_group(self, consumer_group: str) -> None:
+        self._remove([key for key in self._offsets if key[1] == consumer_group])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "dataVersion": self.version.to_json(),
+            "offsetTable": {
+                f"{topic}{_SEPARATOR}{group}": {str(queue): at for queue, at in queues.items()}
+                for (topic, group), queues in self._offsets.items()
+            },
+        }
+
+    def load(self, content: dict[str, Any]) -> None:
+        self._offsets = {}
+        for key, queues in (content.get("offsetTable") or {}).items():
+            topic, separator, group = key.partition(_SEPARATOR)
+            if separator:
+                self._offsets[topic, group] = {int(queue): int(at) for queue, at in queues.items()}
+        self.version = DataVersion.from_json(content.get("dataVersion") or {})
+
+    def _remove(self, keys: list[tuple[str, str]]) -> None:
+        for key in keys:
+            del self._offsets[key]
+            self._resets.pop(key, None)
+        if keys:
+            self._changed()
+
+    def _committed(self) -> None:
+        """The data version counts hundreds of commits as one: it is for replicas, not for files."""
+        self.revision += 1
+        self._commits += 1
+        if self._commits % _COMMITS_PER_VERSION == 0:
+            self.version = self.version.next(self._clock.now_ms())

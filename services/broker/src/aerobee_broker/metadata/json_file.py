@@ -1,0 +1,54 @@
+"""A JSON file that is replaced at once, with the content before it in `.bak`. Knows no table.
+
+Order of a write: temporary file, fsync, old file to `.bak`, rename, fsync of the directory. Whatever
+moment the power goes, one of the two files is whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aerobee_broker.disk import Disk, read_file, replace_file
+from aerobee_broker.errors import ConfigFileDamaged
+
+
+class JsonFile:
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self.path = path
+        self._disk = disk
+
+    def load(self) -> dict[str, Any] | None:
+        """The content, else that of `.bak`, or None when there is neither file.
+
+        Raises ConfigFileDamaged when what is there cannot be read.
+        """
+        backup = self.path.with_name(self.path.name + ".bak")
+        problems = []
+        for path in (self.path, backup):
+            try:
+                return _parse(read_file(self._disk, path))
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError) as error:
+                problems.append(f"{path}: {error}")
+        if problems:
+            raise ConfigFileDamaged("; ".join(problems))
+        return None
+
+    def write(self, data: bytes) -> None:
+        """Puts `data` in place. Raises OSError. Blocks for two or three disk flushes."""
+        replace_file(self._disk, self.path, data, keep_backup=True)
+
+
+def encode(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _parse(data: bytes) -> dict[str, Any]:
+    content = json.loads(data)
+    if not isinstance(content, dict):
+        raise ValueError("not a JSON object")
+    return content

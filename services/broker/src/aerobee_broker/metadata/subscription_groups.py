@@ -1,0 +1,141 @@
+"""The consumer groups of this broker: `subscriptionGroup.json`. Knows neither clients nor offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aerobee_broker.metadata.data_version import DataVersion
+from aerobee_broker.metadata.table import Clock, Table
+
+DEFAULT_RETRY_MAX_TIMES = 16
+# RocketMQ's customised policy answers retry n with entry n + 2 of its list, so that its default
+# list, the 18 delay levels, starts at level 3.
+_POLICY_SKIP = 2
+
+TOOLS_GROUP = "TOOLS_CONSUMER"
+PREDEFINED_GROUPS = (
+    TOOLS_GROUP,
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionGroup:
+    consumer_group: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_count: int = 1
+    # Delivery attempts = this + 1.
+    retry_max_times: int = DEFAULT_RETRY_MAX_TIMES
+    # Before retry 1, 2, …; beyond the last, the last again. Empty: the delay levels from level 3 on.
+    retry_delays_ms: tuple[int, ...] = ()
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int = 0
+    consume_timeout_minutes: int = 15
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        delays = self.retry_delays_ms
+        policy = [*delays[:1] * _POLICY_SKIP, *delays]
+        return {
+            "groupName": self.consumer_group,
+            "consumeEnable": self.consume_enable,
+            "consumeFromMinEnable": self.consume_from_min_enable,
+            "consumeBroadcastEnable": self.consume_broadcast_enable,
+            "consumeMessageOrderly": self.consume_message_orderly,
+            "retryQueueNums": self.retry_queue_count,
+            "retryMaxTimes": self.retry_max_times,
+            "groupRetryPolicy": {
+                "type": "CUSTOMIZED",
+                "customizedRetryPolicy": {"next": policy} if policy else None,
+            },
+            "brokerId": self.broker_id,
+            "whichBrokerWhenConsumeSlowly": self.which_broker_when_consume_slowly,
+            "notifyConsumerIdsChangedEnable": self.notify_consumer_ids_changed_enable,
+            "groupSysFlag": self.group_sys_flag,
+            "consumeTimeoutMinute": self.consume_timeout_minutes,
+            "subscriptionDataSet": None,
+            "attributes": dict(self.attributes),
+        }
+
+    @classmethod
+    def from_json(cls, group: str, content: Mapping[str, Any]) -> SubscriptionGroup:
+        return cls(
+            consumer_group=group,
+            consume_enable=bool(content.get("consumeEnable", True)),
+            consume_from_min_enable=bool(content.get("consumeFromMinEnable", True)),
+            consume_broadcast_enable=bool(content.get("consumeBroadcastEnable", True)),
+            consume_message_orderly=bool(content.get("consumeMessageOrderly", False)),
+            retry_queue_count=int(content.get("retryQueueNums", 1)),
+            retry_max_times=int(content.get("retryMaxTimes", DEFAULT_RETRY_MAX_TIMES)),
+            retry_delays_ms=_delays(content.get("groupRetryPolicy") or {}),
+            broker_id=int(content.get("brokerId", 0)),
+            which_broker_when_consume_slowly=int(content.get("whichBrokerWhenConsumeSlowly", 1)),
+            notify_consumer_ids_changed_enable=bool(
+                content.get("notifyConsumerIdsChangedEnable", True)
+            ),
+            group_sys_flag=int(content.get("groupSysFlag", 0)),
+            consume_timeout_minutes=int(content.get("consumeTimeoutMinute", 15)),
+            attributes=dict(content.get("attributes") or {}),
+        )
+
+
+def _delays(policy: Mapping[str, Any]) -> tuple[int, ...]:
+    """Of the customised policy. The exponential one is for consumers that pop."""
+    listed = (policy.get("customizedRetryPolicy") or {}).get("next") or ()
+    return tuple(map(int, listed[_POLICY_SKIP:] or listed[-1:]))
+
+
+class SubscriptionGroups(Table):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._groups: dict[str, SubscriptionGroup] = {}
+        self._forbidden: dict[str, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def get(self, consumer_group: str) -> SubscriptionGroup | None:
+        return self._groups.get(consumer_group)
+
+    def all(self) -> list[SubscriptionGroup]:
+        return list(self._groups.values())
+
+    def put(self, group: SubscriptionGroup) -> bool:
+        """Adds or replaces. False: it was there, changed or not."""
+        known = self._groups.get(group.consumer_group)
+        if known != group:
+            self._groups[group.consumer_group] = group
+            self._changed()
+        return known is None
+
+    def remove(self, consumer_group: str) -> bool:
+        if self._groups.pop(consumer_group, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "dataVersion": self.version.to_json(),
+            "subscriptionGroupTable": {name: one.to_json() for name, one in self._groups.items()},
+            "forbiddenTable": self._forbidden,  # kept for who reads it, without effect here
+        }
+
+    def load(self, content: dict[str, Any]) -> None:
+        table = content.get("subscriptionGroupTable") or {}
+        self._groups = {name: SubscriptionGroup.from_json(name, one) for name, one in table.items()}
+        self._forbidden = dict(content.get("forbiddenTable") or {})
+        self.version = DataVersion.from_json(content.get("dataVersion") or {})

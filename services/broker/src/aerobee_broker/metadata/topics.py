@@ -1,0 +1,120 @@
+"""The topics of this broker: `topics.json`. Knows their numbers, not what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aerobee_broker.metadata.data_version import DataVersion
+from aerobee_broker.metadata.table import Clock, Table
+
+PRIORITY = 8
+READ = 4
+WRITE = 2
+INHERIT = 1
+READ_WRITE = READ | WRITE
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    topic: str
+    read_queue_count: int
+    write_queue_count: int
+    permission: int = READ_WRITE
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def readable(self) -> bool:
+        return bool(self.permission & READ)
+
+    @property
+    def writable(self) -> bool:
+        return bool(self.permission & WRITE)
+
+    @property
+    def queue_count(self) -> int:
+        """Of queues that exist: to write, to read, or both."""
+        return max(self.read_queue_count, self.write_queue_count)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "topicName": self.topic,
+            "readQueueNums": self.read_queue_count,
+            "writeQueueNums": self.write_queue_count,
+            "perm": self.permission,
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": self.topic_sys_flag,
+            "order": self.order,
+            "attributes": dict(self.attributes),
+        }
+
+    @classmethod
+    def from_json(cls, topic: str, content: Mapping[str, Any]) -> TopicConfig:
+        return cls(
+            topic=topic,
+            read_queue_count=int(content["readQueueNums"]),
+            write_queue_count=int(content["writeQueueNums"]),
+            permission=int(content["perm"]),
+            topic_sys_flag=int(content.get("topicSysFlag", 0)),
+            order=bool(content.get("order", False)),
+            attributes=dict(content.get("attributes") or {}),
+        )
+
+
+class Topics(Table):
+    """Topic name → configuration. Reads are by dictionary: the send path asks once a request."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._configs: dict[str, TopicConfig] = {}
+        self._changed_at: dict[str, int] = {}
+        self._removed_at = 0
+
+    def __len__(self) -> int:
+        return len(self._configs)
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._configs
+
+    def get(self, topic: str) -> TopicConfig | None:
+        return self._configs.get(topic)
+
+    def all(self) -> list[TopicConfig]:
+        return list(self._configs.values())
+
+    def put(self, config: TopicConfig) -> bool:
+        """Adds or replaces. False: it was there, changed or not."""
+        known = self._configs.get(config.topic)
+        if known != config:
+            self._configs[config.topic] = config
+            self._changed()
+            self._changed_at[config.topic] = self.revision
+        return known is None
+
+    def remove(self, topic: str) -> bool:
+        if self._configs.pop(topic, None) is None:
+            return False
+        self._changed_at.pop(topic, None)
+        self._changed()
+        self._removed_at = self.revision
+        return True
+
+    def changed_since(self, revision: int) -> list[TopicConfig] | None:
+        """What was put after `revision`; None when something was removed: then only all will do."""
+        if revision < self._removed_at:
+            return None
+        return [self._configs[topic] for topic, at in self._changed_at.items() if at > revision]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "dataVersion": self.version.to_json(),
+            "topicConfigTable": {name: config.to_json() for name, config in self._configs.items()},
+        }
+
+    def load(self, content: dict[str, Any]) -> None:
+        table = content.get("topicConfigTable") or {}
+        self._configs = {name: TopicConfig.from_json(name, one) for name, one in table.items()}
+        self.version = DataVersion.from_json(content.get("dataVersion") or {})
