@@ -1,0 +1,135 @@
+"""What a Message takes and refuses; what a ReceivedMessage shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee_client.message import Message, ReceivedMessage
+from aerobee_wire import message_id, properties, record
+from aerobee_wire.status import Code, MqError
+
+HOST = message_id.pack_host("10.0.0.2:10911")
+
+
+def stored(topic: str = "t", **names: str) -> record.Record:
+    return record.decode(
+        record.encode(
+            topic=topic,
+            queue_id=3,
+            queue_offset=7,
+            physical_offset=1000,
+            body=b"body",
+            properties=properties.encode(names),
+            flag=5,
+            sys_flag=0,
+            born_timestamp_ms=11,
+            born_host=HOST,
+            store_timestamp_ms=12,
+            store_host=HOST,
+            reconsume_times=2,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"topic": "no spaces"}, Code.INVALID_PARAMETER),
+        ({"topic": ""}, Code.INVALID_PARAMETER),
+        ({"topic": "t" * 128}, Code.INVALID_PARAMETER),
+        ({"body": b""}, Code.MESSAGE_ILLEGAL),
+        ({"tag": "a\x01b"}, Code.MESSAGE_ILLEGAL),
+        ({"keys": "two keys"}, Code.MESSAGE_ILLEGAL),
+        ({"keys": ["ok", ""]}, Code.MESSAGE_ILLEGAL),
+        ({"properties": {"UNIQ_KEY": "mine"}}, Code.MESSAGE_ILLEGAL),
+        ({"properties": {"DLQ_REASON": "mine"}}, Code.MESSAGE_ILLEGAL),
+        ({"properties": {"a": "b\x02c"}}, Code.MESSAGE_ILLEGAL),
+        ({"properties": {"a": ""}}, Code.MESSAGE_ILLEGAL),
+        ({"delay_level": 19}, Code.MESSAGE_ILLEGAL),
+        ({"delay_level": -1}, Code.MESSAGE_ILLEGAL),
+    ],
+)
+def test_bad_argument_is_refused_with_its_code(arguments: dict[str, Any], code: Code) -> None:
+    with pytest.raises(MqError) as caught:
+        Message(**{"topic": "t", "body": b"x", **arguments})
+    assert caught.value.code is code
+    assert not caught.value.retryable
+
+
+def test_text_body_is_refused_with_advice() -> None:
+    with pytest.raises(TypeError, match="encode it"):
+        Message("t", "text")  # type: ignore[arg-type]
+
+
+def test_encoded_properties_hold_id_tag_keys_delay_and_the_users_own() -> None:
+    message = Message(
+        "t", b"x", tag="UA", keys=["k1", "k2"], properties={"café": "crème"}, delay_level=3
+    )
+    assert properties.decode(message.encoded_properties("ID")) == {
+        "UNIQ_KEY": "ID",
+        "TAGS": "UA",
+        "KEYS": "k1 k2",
+        "DELAY": "3",
+        "café": "crème",
+    }
+
+
+def test_properties_over_the_limit_are_refused() -> None:
+    message = Message("t", b"x", properties={"a": "v" * 32_767})
+    with pytest.raises(MqError, match="32767") as caught:
+        message.encoded_properties("ID")
+    assert caught.value.code is Code.MESSAGE_ILLEGAL
+
+
+def test_property_outside_utf8_is_refused() -> None:
+    with pytest.raises(MqError, match="UTF-8"):
+        Message("t", b"x", properties={"a": "\ud800"}).encoded_properties("ID")
+
+
+# Any text that UTF-8 can write (no surrogates: category Cs).
+_NAMES = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"),
+    min_size=1,
+    max_size=20,
+).filter(lambda text: text not in properties.RESERVED)
+
+
+@given(st.dictionaries(_NAMES, _NAMES, max_size=5))
+def test_properties_survive_encoding(own: dict[str, str]) -> None:
+    encoded = Message("t", b"x", properties=own).encoded_properties("ID")
+    assert properties.decode(encoded) == {"UNIQ_KEY": "ID", **own}
+
+
+def test_received_message_shows_the_record() -> None:
+    message = ReceivedMessage(stored(TAGS="UA", KEYS="a b", UNIQ_KEY="U", mine="1"), "broker-a")
+    assert (message.topic, message.queue_id, message.queue_offset) == ("t", 3, 7)
+    assert (message.body, message.tag, message.keys) == (b"body", "UA", ("a", "b"))
+    assert (message.message_id, message.broker_name) == ("U", "broker-a")
+    assert message.offset_message_id == "0A00000200002A9F00000000000003E8"
+    assert (message.flag, message.reconsume_times) == (5, 2)
+    assert (message.born_timestamp_ms, message.store_timestamp_ms) == (11, 12)
+    assert message.properties["mine"] == "1"
+
+
+def test_message_without_unique_key_is_named_by_its_offset_message_id() -> None:
+    message = ReceivedMessage(stored())
+    assert message.message_id == message.offset_message_id == message.origin_message_id
+
+
+def test_dead_letter_shows_origin_and_reason() -> None:
+    message = ReceivedMessage(
+        stored(
+            "%DLQ%g",
+            RETRY_TOPIC="flights",
+            ORIGIN_MESSAGE_ID="AB",
+            DLQ_REASON="ValueError",
+            DLQ_REASON_DESCRIPTION="no arrival",
+        )
+    )
+    assert (message.topic, message.stored_topic) == ("%DLQ%g", "%DLQ%g")
+    assert (message.origin_topic, message.origin_message_id) == ("flights", "AB")
+    assert (message.failure_reason, message.failure_description) == ("ValueError", "no arrival")

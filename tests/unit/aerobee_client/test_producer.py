@@ -1,0 +1,350 @@
+"""Sending through a cluster in memory: batches, turns, retries, errors."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from aerobee_client.errors import BrokerUnreachable, ClientClosed, PartialSend, RequestTimeout
+from aerobee_client.message import Message
+from aerobee_client.message_queue import MessageQueue
+from aerobee_client.producer import AsyncProducer
+from aerobee_wire.status import Code, MqError
+from support.fake_cluster import FakeBroker, FakeCluster
+from support.polling import until
+
+NAMESRV = "10.0.0.1:9876"
+TOPIC = "flights"
+
+
+@pytest.fixture
+def broker() -> FakeBroker:
+    broker = FakeBroker("a", "10.0.0.11:10911")
+    broker.create(TOPIC, 4)
+    return broker
+
+
+@pytest.fixture
+def other() -> FakeBroker:
+    broker = FakeBroker("b", "10.0.0.12:10911")
+    broker.create(TOPIC, 4)
+    return broker
+
+
+def producer(cluster: FakeCluster, **settings: Any) -> AsyncProducer:
+    return AsyncProducer("p", namesrv=NAMESRV, transport=cluster, **settings)
+
+
+def messages(count: int, **arguments: Any) -> list[Message]:
+    return [Message(TOPIC, b"%d" % n, **arguments) for n in range(count)]
+
+
+async def test_message_is_stored_as_it_was_given(broker: FakeBroker) -> None:
+    async with producer(FakeCluster(broker)) as sender:
+        message = Message(TOPIC, b"body", tag="UA", keys=["k"], properties={"mine": "1"}, flag=7)
+        result = await sender.send(message)
+    (stored,) = broker.messages(TOPIC)
+    assert (stored.body, stored.flag) == (b"body", 7)
+    assert stored.properties == {
+        "UNIQ_KEY": result.message_id,
+        "TAGS": "UA",
+        "KEYS": "k",
+        "mine": "1",
+    }
+    assert result.queue == MessageQueue(TOPIC, "a", stored.queue_id)
+    assert (result.queue_offset, result.physical_offset) == (0, stored.physical_offset)
+    assert result.offset_message_id == stored.offset_message_id
+
+
+async def test_single_sends_take_the_queues_in_turn(broker: FakeBroker) -> None:
+    async with producer(FakeCluster(broker)) as sender:
+        results = [await sender.send(message) for message in messages(8)]
+    assert sorted(result.queue.queue_id for result in results) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+async def test_batch_is_one_request_with_results_in_order(broker: FakeBroker) -> None:
+    cluster = FakeCluster(broker)
+    async with producer(cluster) as sender:
+        results = await sender.send_batch(messages(128))
+    assert len(cluster.requests("Send")) == 1
+    assert [result.queue_offset for result in results] == list(range(128))
+    assert len({result.message_id for result in results}) == 128
+    stored = {record.unique_message_id: record.body for record in broker.messages(TOPIC)}
+    assert [stored[result.message_id] for result in results] == [b"%d" % n for n in range(128)]
+
+
+async def test_batch_is_split_by_topic_size_and_delay(broker: FakeBroker) -> None:
+    broker.create("other", 1)
+    cluster = FakeCluster(broker)
+    mixed = [
+        Message(TOPIC, b"x" * 600_000),
+        Message("other", b"small"),
+        Message(TOPIC, b"y" * 600_000),
+        Message(TOPIC, b"late", delay_level=3),
+    ]
+    async with producer(cluster) as sender:
+        results = await sender.send_batch(mixed)
+    assert [result.queue.topic for result in results] == [TOPIC, "other", TOPIC, TOPIC]
+    requests = cluster.requests("Send")
+    assert len(requests) == 4
+    (plain,) = [request for request in requests if request.messages]
+    assert plain.messages[0].properties["DELAY"] == "3"
+    for message, result in zip(mixed, results, strict=True):
+        stored = {record.unique_message_id: record for record in broker.messages(message.topic)}
+        assert stored[result.message_id].body == message.body
+
+
+async def test_batch_to_a_queue_keeps_its_order(broker: FakeBroker) -> None:
+    queue = MessageQueue(TOPIC, "a", 2)
+    async with producer(FakeCluster(broker)) as sender:
+        results = await sender.send_batch(messages(1_500), queue=queue)
+    assert {result.queue for result in results} == {queue}
+    assert [result.queue_offset for result in results] == list(range(1_500))
+    assert [record.body for record in broker.messages(TOPIC)] == [b"%d" % n for n in range(1_500)]
+
+
+async def test_empty_batch_sends_nothing(broker: FakeBroker) -> None:
+    cluster = FakeCluster(broker)
+    async with producer(cluster) as sender:
+        assert await sender.send_batch([]) == []
+    assert not cluster.requests("Send")
+
+
+async def test_other_broker_takes_over_at_once(broker: FakeBroker, other: FakeBroker) -> None:
+    cluster = FakeCluster(broker, other)
+    async with producer(cluster) as sender:
+        await sender.queues(TOPIC)
+        cluster.down = {broker.address}
+        results = [await sender.send(message) for message in messages(6)]
+    assert {result.queue.broker_name for result in results} == {"b"}
+    assert len(other.messages(TOPIC)) == 6
+
+
+@pytest.mark.parametrize("code", [Code.SYSTEM_BUSY, Code.SYSTEM_ERROR, Code.NO_PERMISSION])
+async def test_answer_that_another_broker_may_not_give_is_tried_elsewhere(
+    broker: FakeBroker, other: FakeBroker, code: Code
+) -> None:
+    cluster = FakeCluster(broker, other)
+
+    def refuse(address: str, request: Any) -> None:
+        if address == broker.address:
+            raise MqError(code, "not here")
+
+    cluster.answers["Send"] = refuse
+    async with producer(cluster) as sender:
+        results = [await sender.send(message) for message in messages(4)]
+    assert {result.queue.broker_name for result in results} == {"b"}
+
+
+async def test_tries_end_after_the_retries(broker: FakeBroker) -> None:
+    cluster = FakeCluster(broker)
+
+    def refuse(address: str, request: Any) -> None:
+        raise MqError(Code.SYSTEM_ERROR, "broken")
+
+    cluster.answers["Send"] = refuse
+    async with producer(cluster, retries=2) as sender:
+        with pytest.raises(MqError) as caught:
+            await sender.send(Message(TOPIC, b"x"))
+    assert caught.value.code is Code.SYSTEM_ERROR
+    assert len(cluster.requests("Send")) == 3
+
+
+@pytest.mark.parametrize("code", [Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER])
+async def test_refusal_of_the_message_itself_is_not_tried_again(
+    broker: FakeBroker, code: Code
+) -> None:
+    cluster = FakeCluster(broker)
+
+    def refuse(address: str, request: Any) -> None:
+        raise MqError(code, "bad message")
+
+    cluster.answers["Send"] = refuse
+    async with producer(cluster) as sender:
+        with pytest.raises(MqError) as caught:
+            await sender.send(Message(TOPIC, b"x"))
+    assert caught.value.code is code
+    assert len(cluster.requests("Send")) == 1
+
+
+async def test_send_waits_for_the_only_broker_to_come_back(broker: FakeBroker) -> None:
+    cluster = FakeCluster(broker)
+    async with producer(cluster, send_timeout=timedelta(seconds=30)) as sender:
+        await sender.queues(TOPIC)
+        cluster.down = {broker.address}
+        sending = sender.send_async(Message(TOPIC, b"x"))
+        await until(lambda: len(cluster.requests("Send")) >= 3)
+        cluster.revive(broker)
+        result = await sending
+    assert len({request.batch.properties for request in cluster.requests("Send")}) == 1
+    assert broker.messages(TOPIC)[0].unique_message_id == result.message_id
+
+
+async def test_send_to_an_absent_broker_fails_when_the_time_is_over(broker: FakeBroker) -> None:
+    cluster = FakeCluster(broker)
+    async with producer(cluster, send_timeout=timedelta(milliseconds=120)) as sender:
+        await sender.queues(TOPIC)
+        cluster.down = {broker.address}
+        with pytest.raises(BrokerUnreachable) as caught:
+            await sender.send(Message(TOPIC, b"x"))
+    assert broker.address in caught.value.message
+
+
+async def test_timeout_is_not_extended_by_another_try(
+    broker: FakeBroker, other: FakeBroker
+) -> None:
+    cluster = FakeCluster(broker, other)
+
+    async def too_late(address: str) -> None:
+        await asyncio.sleep(0.05)
+        raise RequestTimeout(address, 0.05)
+
+    cluster.answers["Send"] = lambda address, request: too_late(address)
+    async with producer(cluster, send_timeout=timedelta(milliseconds=50)) as sender:
+        with pytest.raises(RequestTimeout):
+            await sender.send(Message(TOPIC, b"x"))
+    assert len(cluster.requests("Send")) == 1
+
+
+async def test_partly_stored_batch_tells_which_messages_are_missing(broker: FakeBroker) -> None:
+    broker.create("full", 1)
+    cluster = FakeCluster(broker)
+
+    def refuse(address: str, request: Any) -> None:
+        if request.batch.topic == "full":
+            raise MqError(Code.MESSAGE_ILLEGAL, "not this one")
+
+    cluster.answers["Send"] = refuse
+    async with producer(cluster) as sender:
+        with pytest.raises(PartialSend) as caught:
+            await sender.send_batch([Message(TOPIC, b"1"), Message("full", b"2")])
+    first, second = caught.value.results
+    assert first is not None and second is None
+    assert caught.value.code is Code.MESSAGE_ILLEGAL
+    assert "1 of 2" in caught.value.message
+
+
+async def test_batch_of_which_nothing_was_stored_raises_the_cause(broker: FakeBroker) -> None:
+    cluster = FakeCluster(broker)
+
+    def refuse(address: str, request: Any) -> None:
+        raise MqError(Code.DISK_FULL, "4 bytes free", retryable=False)
+
+    cluster.answers["Send"] = refuse
+    async with producer(cluster) as sender:
+        with pytest.raises(MqError) as caught:
+            await sender.send_batch(messages(600))
+    assert caught.value.code is Code.DISK_FULL and not isinstance(caught.value, PartialSend)
+
+
+async def test_body_over_the_limit_is_refused_before_anything_is_sent(broker: FakeBroker) -> None:
+    cluster = FakeCluster(broker)
+    async with producer(cluster) as sender:
+        with pytest.raises(MqError, match="4194304") as caught:
+            await sender.send_batch([Message(TOPIC, b"x"), Message(TOPIC, bytes(4 * 1024**2 + 1))])
+    assert caught.value.code is Code.MESSAGE_ILLEGAL
+    assert not cluster.calls
+
+
+async def test_system_topic_is_refused(broker: FakeBroker) -> None:
+    async with producer(FakeCluster(broker)) as sender:
+        with pytest.raises(MqError) as caught:
+            await sender.send(Message("SCHEDULE_TOPIC_XXXX", b"x"))
+    assert caught.value.code is Code.NO_PERMISSION
+
+
+async def test_unknown_topic_is_created_by_the_first_send() -> None:
+    broker = FakeBroker("a", "10.0.0.11:10911", topics={"TBW102": 8})
+    async with producer(FakeCluster(broker)) as sender:
+        await sender.send(Message("new", b"x"))
+    assert broker.topics["new"] == 4
+
+
+async def test_callback_gets_result_or_error(broker: FakeBroker) -> None:
+    told: list[tuple[Any, Any]] = []
+    async with producer(FakeCluster(broker)) as sender:
+        good = sender.send_async(Message(TOPIC, b"x"), lambda *told_of: told.append(told_of))
+        bad = sender.send_async(
+            Message("SCHEDULE_TOPIC_XXXX", b"x"), lambda *told_of: told.append(told_of)
+        )
+        await asyncio.gather(good, bad, return_exceptions=True)
+        await asyncio.sleep(0)
+    by_kind = sorted(told, key=lambda pair: pair[1] is not None)
+    assert by_kind[0] == (good.result(), None)
+    assert by_kind[1] == (None, bad.exception())
+
+
+async def test_oneway_is_sent_before_close_returns_and_never_raises(broker: FakeBroker) -> None:
+    cluster = FakeCluster(broker)
+    async with producer(cluster) as sender:
+        await sender.send_oneway(Message(TOPIC, b"x"))
+        await sender.queues(TOPIC)
+    assert len(broker.messages(TOPIC)) == 1
+    cluster.answers["Send"] = lambda address, request: _raise(MqError(Code.SYSTEM_BUSY, "busy"))
+    async with producer(cluster) as sender:
+        await sender.send_oneway(Message(TOPIC, b"x"))
+    assert len(cluster.requests("Send")) == 2
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+async def test_close_waits_for_sends_under_way(broker: FakeBroker) -> None:
+    cluster = FakeCluster(broker)
+    release = asyncio.Event()
+
+    cluster.answers["Send"] = lambda address, request: _after(release, cluster, request)
+    sender = producer(cluster)
+    await sender.start()
+    sending = sender.send_async(Message(TOPIC, b"x"))
+    await until(lambda: cluster.requests("Send"))
+    closing = asyncio.create_task(sender.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    release.set()
+    await closing
+    assert sending.done() and sending.result().queue_offset == 0
+
+
+async def _after(release: asyncio.Event, cluster: FakeCluster, request: Any) -> Any:
+    await release.wait()
+    (broker,) = cluster.brokers.values()
+    return await cluster._Send(broker, request)
+
+
+async def test_use_outside_of_its_life_is_a_typed_error(broker: FakeBroker) -> None:
+    sender = producer(FakeCluster(broker))
+    with pytest.raises(ClientClosed, match="start"):
+        await sender.send(Message(TOPIC, b"x"))
+    await sender.start()
+    await sender.close()
+    await sender.close()
+    with pytest.raises(ClientClosed):
+        await sender.queues(TOPIC)
+
+
+async def test_producer_tells_its_brokers_that_it_lives_and_leaves(broker: FakeBroker) -> None:
+    cluster = FakeCluster(broker)
+    async with producer(cluster) as sender:
+        await sender.send(Message(TOPIC, b"x"))
+        await until(lambda: broker.clients)
+        (beat,) = broker.clients.values()
+        assert list(beat.producer_groups) == ["p"]
+        assert not broker.watchers
+    assert not broker.clients
+
+
+async def test_slow_broker_is_avoided_when_asked_for(broker: FakeBroker, other: FakeBroker) -> None:
+    cluster = FakeCluster(broker, other)
+    async with producer(cluster, latency_fault=True) as sender:
+        await sender.queues(TOPIC)
+        cluster.down = {broker.address}
+        for message in messages(3):
+            await sender.send(message)
+        cluster.down = set()
+        results = [await sender.send(message) for message in messages(8)]
+    assert {result.queue.broker_name for result in results} == {"b"}

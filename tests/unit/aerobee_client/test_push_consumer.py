@@ -1,0 +1,512 @@
+"""A group over a cluster in memory: consuming, failing, sharing, coming back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from aerobee_client import concurrent_consumption, membership
+from aerobee_client.consume_result import ConsumeResult, DeadLetter, ReconsumeLater
+from aerobee_client.consumer_options import ConsumeFromWhere
+from aerobee_client.errors import NamesrvUnreachable
+from aerobee_client.message import ReceivedMessage
+from aerobee_client.push_consumer import AsyncPushConsumer
+from aerobee_wire import properties
+from aerobee_wire.status import Code, MqError
+from support.fake_cluster import STORE_TIME_MS, FakeBroker, FakeCluster
+from support.polling import until
+
+NAMESRV = "10.0.0.1:9876"
+TOPIC = "flights"
+GROUP = "g"
+RETRY = "%RETRY%g"
+DEAD = "%DLQ%g"
+
+Consumers = Callable[..., Any]
+
+
+@pytest.fixture
+def broker() -> FakeBroker:
+    broker = FakeBroker("a", "10.0.0.11:10911")
+    broker.create(TOPIC, 4)
+    return broker
+
+
+@pytest.fixture
+def cluster(broker: FakeBroker) -> FakeCluster:
+    return FakeCluster(broker)
+
+
+@pytest.fixture
+async def join(cluster: FakeCluster) -> AsyncIterator[Consumers]:
+    """Starts a member of the group; all leave at the end."""
+    async with AsyncExitStack() as stack:
+
+        async def start(
+            listener: Any = None, *, expression: str = "*", **settings: Any
+        ) -> AsyncPushConsumer:
+            consumer = AsyncPushConsumer(
+                GROUP, listener, namesrv=NAMESRV, transport=cluster, **settings
+            )
+            consumer.subscribe(TOPIC, expression)
+            return await stack.enter_async_context(consumer)
+
+        yield start
+
+
+def fill(broker: FakeBroker, count: int, *, topic: str = TOPIC, **names: str) -> None:
+    queue_count = broker.topics[topic]
+    for n in range(count):
+        broker.append(topic, n % queue_count, b"%d" % n, properties.encode(names))
+
+
+def committed(broker: FakeBroker, topic: str = TOPIC) -> int:
+    """Sum of the group's stored offsets."""
+    return sum(offset for (_, name, _), offset in broker.offsets.items() if name == topic)
+
+
+async def test_every_message_reaches_the_listener_once(broker: FakeBroker, join: Consumers) -> None:
+    fill(broker, 1_000)
+    seen: list[bytes] = []
+    consumer = await join(lambda message: seen.append(message.body))
+    await until(lambda: len(seen) >= 1_000)
+    await consumer.close()
+    assert Counter(seen) == Counter(b"%d" % n for n in range(1_000))
+    assert committed(broker) == 1_000
+
+
+async def test_coroutine_listener_consumes_too(broker: FakeBroker, join: Consumers) -> None:
+    seen: list[bytes] = []
+    running: list[int] = []
+    together: list[int] = []
+
+    async def listen(message: ReceivedMessage) -> None:
+        running.append(1)
+        await asyncio.sleep(0)
+        together.append(len(running))
+        running.pop()
+        seen.append(message.body)
+
+    await join(listen, concurrency=3)
+    fill(broker, 50)
+    await broker_wakes(broker)
+    await until(lambda: len(seen) == 50)
+    assert max(together) <= 3
+
+
+async def broker_wakes(broker: FakeBroker) -> None:
+    async with broker.arrived:
+        broker.arrived.notify_all()
+
+
+async def test_messages_that_arrive_later_wake_the_pull(
+    broker: FakeBroker, join: Consumers
+) -> None:
+    seen: list[bytes] = []
+    await join(lambda message: seen.append(message.body))
+    fill(broker, 10)
+    await broker_wakes(broker)
+    await until(lambda: len(seen) == 10)
+
+
+async def test_batch_listener_gets_lists_up_to_its_size(
+    broker: FakeBroker, join: Consumers
+) -> None:
+    fill(broker, 100)
+    sizes: list[int] = []
+    await join(
+        batch_listener=lambda messages: sizes.append(len(messages)),
+        consume_message_batch_max_size=8,
+    )
+    await until(lambda: sum(sizes) == 100)
+    assert max(sizes) == 8
+
+
+async def test_only_tags_of_the_expression_are_delivered_though_the_broker_sends_more(
+    broker: FakeBroker, join: Consumers
+) -> None:
+    """Brokers compare hash codes; "Aa" and "BB" have the same one in Java."""
+    for tag in ("Aa", "BB", "UA"):
+        fill(broker, 20, TAGS=tag)
+    fill(broker, 20)
+    seen: list[str] = []
+    consumer = await join(lambda message: seen.append(message.tag), expression="Aa || UA")
+    await until(lambda: len(seen) == 40)
+    await until(lambda: all(queue for queue in consumer.queues))
+    await consumer.close()
+    assert Counter(seen) == {"Aa": 20, "UA": 20}
+    assert committed(broker) > 0
+
+
+async def test_queue_of_which_nothing_matches_advances(broker: FakeBroker, join: Consumers) -> None:
+    fill(broker, 40, TAGS="UA")
+    consumer = await join(print, expression="DL")
+    await until(lambda: len(pulls_from(broker, consumer, 10)) == 4)
+    await consumer.close()
+    assert committed(broker) == 40
+
+
+def pulls_from(broker: FakeBroker, consumer: AsyncPushConsumer, offset: int) -> set[int]:
+    """Queue ids of TOPIC that were pulled at `offset`, piggybacking it as the commit offset."""
+    return {
+        queue_id
+        for (_, topic, queue_id), stored in broker.offsets.items()
+        if topic == TOPIC and stored == offset
+    }
+
+
+async def test_failure_is_retried_with_its_reason_under_the_origin_topic(
+    broker: FakeBroker, join: Consumers
+) -> None:
+    fill(broker, 1, KEYS="UA1545")
+    seen: list[ReceivedMessage] = []
+
+    def listen(message: ReceivedMessage) -> None:
+        seen.append(message)
+        if message.reconsume_times == 0:
+            raise ValueError("no arrival time")
+
+    await join(listen)
+    await until(lambda: len(seen) == 2)
+    retried = seen[1]
+    assert (retried.topic, retried.stored_topic, retried.reconsume_times) == (TOPIC, RETRY, 1)
+    assert retried.keys == ("UA1545",)
+    (stored,) = broker.messages(RETRY)
+    assert stored.properties["DLQ_REASON"] == "ValueError"
+    assert stored.properties["DLQ_REASON_DESCRIPTION"] == "no arrival time"
+
+
+async def test_message_is_dead_lettered_after_its_attempts(
+    broker: FakeBroker, join: Consumers
+) -> None:
+    broker.max_reconsume_times = 2
+    fill(broker, 5)
+    attempts: Counter[bytes] = Counter()
+
+    def listen(message: ReceivedMessage) -> ConsumeResult:
+        attempts[message.body] += 1
+        return ConsumeResult.RECONSUME_LATER
+
+    await join(listen)
+    await until(lambda: len(broker.messages(DEAD)) == 5)
+    assert set(attempts.values()) == {3}
+
+
+async def test_listener_may_choose_level_or_dead_letter(
+    broker: FakeBroker, cluster: FakeCluster, join: Consumers
+) -> None:
+    fill(broker, 2)
+
+    def listen(message: ReceivedMessage) -> None:
+        if message.reconsume_times:
+            return
+        if message.body == b"0":
+            raise ReconsumeLater("busy", delay_level=5)
+        raise DeadLetter("hopeless")
+
+    await join(listen)
+    await until(lambda: broker.messages(DEAD))
+    await until(lambda: broker.messages(RETRY))
+    entries = [entry for request in cluster.requests("SendBack") for entry in request.entries]
+    assert {entry.delay_level for entry in entries} == {5, -1}
+    assert [record.body for record in broker.messages(DEAD)] == [b"1"]
+
+
+async def test_failures_that_wait_together_go_back_together(
+    broker: FakeBroker, cluster: FakeCluster, join: Consumers
+) -> None:
+    fill(broker, 200)
+    consumer = await join(lambda message: ConsumeResult.DEAD_LETTER)
+    await until(lambda: len(broker.messages(DEAD)) == 200)
+    assert len(cluster.requests("SendBack")) < 100
+    await consumer.close()
+    assert committed(broker) == 200
+
+
+async def test_message_that_the_broker_does_not_take_back_is_consumed_again_here(
+    broker: FakeBroker, cluster: FakeCluster, join: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(concurrent_consumption, "CONSUME_AGAIN_S", 0.01)
+
+    def refuse(address: str, request: Any) -> None:
+        raise MqError(Code.NO_PERMISSION, "the broker is not writable")
+
+    cluster.answers["SendBack"] = refuse
+    fill(broker, 1)
+    times: list[int] = []
+
+    def listen(message: ReceivedMessage) -> None:
+        times.append(message.reconsume_times)
+        if len(times) < 3:
+            raise ValueError("not yet")
+
+    consumer = await join(listen)
+    await until(lambda: len(times) == 3)
+    await consumer.close()
+    assert times == [0, 1, 2]
+    assert committed(broker) == 1
+    assert not broker.messages(RETRY)
+
+
+async def test_members_share_the_queues_and_take_over_from_one_that_leaves(
+    broker: FakeBroker, join: Consumers
+) -> None:
+    first = await join(print)
+    await until(lambda: len(owned(first)) == 4)
+    second = await join(print)
+    await until(lambda: len(owned(first)) == 2 and len(owned(second)) == 2)
+    assert owned(first) | owned(second) == {0, 1, 2, 3}
+    await first.close()
+    await until(lambda: len(owned(second)) == 4)
+
+
+def owned(consumer: AsyncPushConsumer) -> set[int]:
+    return {queue.queue_id for queue in consumer.queues if queue.topic == TOPIC}
+
+
+async def test_group_goes_on_where_it_stopped(broker: FakeBroker, join: Consumers) -> None:
+    fill(broker, 40)
+    seen: list[bytes] = []
+    consumer = await join(lambda message: seen.append(message.body))
+    await until(lambda: len(seen) == 40)
+    await consumer.close()
+    fill(broker, 8)
+    await join(lambda message: seen.append(message.body))
+    await until(lambda: len(seen) == 48)
+    assert committed(broker) >= 40
+
+
+@pytest.mark.parametrize(
+    ("where", "first"),
+    [
+        (ConsumeFromWhere.FIRST_OFFSET, 5),
+        (ConsumeFromWhere.LAST_OFFSET, 10),
+        (ConsumeFromWhere.TIMESTAMP, 7),
+    ],
+)
+async def test_group_without_offset_begins_where_it_was_told(
+    broker: FakeBroker, join: Consumers, where: ConsumeFromWhere, first: int
+) -> None:
+    broker.create("one", 1)
+    fill(broker, 10, topic="one")
+    broker.min_offsets["one", 0] = 5
+    size = broker.physical_offset // 10
+    consumer = AsyncPushConsumer(
+        GROUP,
+        print,
+        namesrv=NAMESRV,
+        transport=FakeCluster(broker),
+        consume_from_where=where,
+        consume_timestamp_ms=STORE_TIME_MS + 7 * size,
+    )
+    consumer.subscribe("one")
+    async with consumer:
+        pass
+    assert broker.offsets[GROUP, "one", 0] >= first
+    (pull, *_) = [
+        request
+        for request in consumer_requests(consumer)
+        if request.topic == "one" and request.queue_id == 0
+    ]
+    assert pull.queue_offset == first
+
+
+def consumer_requests(consumer: AsyncPushConsumer) -> list[Any]:
+    transport = consumer._transport
+    assert isinstance(transport, FakeCluster)
+    return transport.requests("Pull")
+
+
+async def test_last_offset_misses_nothing_of_a_topic_that_never_lost_a_message(
+    broker: FakeBroker, join: Consumers
+) -> None:
+    fill(broker, 8)
+    seen: list[bytes] = []
+    await join(
+        lambda message: seen.append(message.body),
+        consume_from_where=ConsumeFromWhere.LAST_OFFSET,
+    )
+    await until(lambda: len(seen) == 8)
+
+
+async def test_reset_of_the_group_is_followed(broker: FakeBroker, join: Consumers) -> None:
+    fill(broker, 8)
+    seen: list[bytes] = []
+    await join(lambda message: seen.append(message.body))
+    await until(lambda: len(seen) == 8)
+    for queue_id in range(4):
+        broker.moved[GROUP, TOPIC, queue_id] = 0
+    await broker_wakes(broker)
+    await until(lambda: len(seen) == 16)
+
+
+async def test_consumer_survives_a_broker_that_dies_and_comes_back(
+    broker: FakeBroker, cluster: FakeCluster, join: Consumers
+) -> None:
+    seen: list[bytes] = []
+    consumer = await join(lambda message: seen.append(message.body))
+    fill(broker, 20)
+    await broker_wakes(broker)
+    await until(lambda: len(seen) == 20)
+    await cluster.kill(broker)
+    fill(broker, 20)
+    cluster.revive(broker)
+    await until(lambda: len(seen) >= 40)
+    await until(lambda: broker.members(GROUP))
+    assert len(owned(consumer)) == 4
+    assert Counter(seen) == {b"%d" % n: 2 for n in range(20)}
+
+
+async def test_consumer_survives_name_servers_that_are_silent(
+    broker: FakeBroker, cluster: FakeCluster, join: Consumers
+) -> None:
+    seen: list[bytes] = []
+    await join(lambda message: seen.append(message.body))
+    cluster.down.add(NAMESRV)
+    await cluster.kill(broker)
+    cluster.revive(broker)
+    fill(broker, 4)
+    await until(lambda: len(seen) == 4)
+
+
+async def test_topic_that_appears_later_is_found(
+    broker: FakeBroker, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "REBALANCE_AGAIN_S", 0.05)
+    seen: list[bytes] = []
+    consumer = AsyncPushConsumer(
+        GROUP,
+        lambda message: seen.append(message.body),
+        namesrv=NAMESRV,
+        transport=cluster,
+    )
+    consumer.subscribe("later")
+    async with consumer:
+        broker.create("later", 1)
+        fill(broker, 3, topic="later")
+        await until(lambda: len(seen) == 3)
+
+
+async def test_subscription_may_change_while_it_runs(broker: FakeBroker, join: Consumers) -> None:
+    broker.create("more", 1)
+    fill(broker, 3, topic="more")
+    seen: list[str] = []
+    consumer = await join(lambda message: seen.append(message.topic))
+    consumer.subscribe("more")
+    await until(lambda: seen == ["more"] * 3)
+    consumer.unsubscribe("more")
+    await until(lambda: not any(queue.topic == "more" for queue in consumer.queues))
+    assert len(owned(consumer)) == 4
+
+
+async def test_close_waits_for_the_listener_and_keeps_what_it_did(
+    broker: FakeBroker, join: Consumers
+) -> None:
+    fill(broker, 40)
+    begun = threading.Event()
+    finish = threading.Event()
+    seen: list[bytes] = []
+
+    def listen(message: ReceivedMessage) -> None:
+        begun.set()
+        finish.wait(10)
+        seen.append(message.body)
+
+    consumer = await join(listen, concurrency=4)
+    await until(begun.is_set)
+    closing = asyncio.create_task(consumer.close())
+    await asyncio.sleep(0.05)
+    assert not closing.done() and broker.clients
+    finish.set()
+    await closing
+    assert 1 <= len(seen) <= 8  # those that ran, and no further ones
+    assert not broker.clients and not consumer.queues
+    assert committed(broker) <= len(seen)
+
+
+async def test_close_gives_up_on_a_listener_that_does_not_end(
+    broker: FakeBroker, join: Consumers
+) -> None:
+    fill(broker, 1)
+    begun = asyncio.Event()
+
+    async def listen(message: ReceivedMessage) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    consumer = await join(listen)
+    await begun.wait()
+    await consumer.close(timedelta(milliseconds=10))
+    assert committed(broker) == 0
+
+
+async def test_message_whose_listener_takes_too_long_is_given_back(
+    broker: FakeBroker, cluster: FakeCluster, join: Consumers
+) -> None:
+    fill(broker, 1)
+    seen: list[int] = []
+
+    async def listen(message: ReceivedMessage) -> None:
+        seen.append(message.reconsume_times)
+        if not message.reconsume_times:
+            await asyncio.Event().wait()
+
+    consumer = await join(listen, consume_timeout=timedelta(milliseconds=50))
+    await until(lambda: seen == [0, 1])
+    ((entry,),) = [request.entries for request in cluster.requests("SendBack")]
+    assert (entry.delay_level, entry.failure.reason) == (3, "ConsumeTimeout")
+    await consumer.close(timedelta(milliseconds=10))
+    assert committed(broker) == 1
+
+
+async def test_start_without_name_server_is_a_typed_error_and_leaves_nothing(
+    cluster: FakeCluster, join: Consumers
+) -> None:
+    cluster.down.add(NAMESRV)
+    with pytest.raises(NamesrvUnreachable):
+        await join(print)
+
+
+async def test_group_that_every_broker_refuses_is_told_at_start(
+    cluster: FakeCluster, join: Consumers
+) -> None:
+    def refuse(address: str, request: Any) -> None:
+        raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "create the group first")
+
+    cluster.answers["Heartbeat"] = refuse
+    with pytest.raises(MqError) as caught:
+        await join(print)
+    assert caught.value.code is Code.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"consumer_group": "not legal"}, Code.INVALID_PARAMETER),
+        ({"concurrency": 0}, Code.INVALID_PARAMETER),
+        ({"pull_batch_size": 5_000}, Code.INVALID_PARAMETER),
+        ({"batch_listener": print}, Code.INVALID_PARAMETER),
+    ],
+)
+def test_bad_setting_is_refused(arguments: dict[str, Any], code: Code) -> None:
+    with pytest.raises(MqError) as caught:
+        AsyncPushConsumer(**{"consumer_group": GROUP, "listener": print, **arguments})
+    assert caught.value.code is code
+
+
+@pytest.mark.parametrize(
+    ("topic", "expression", "code"),
+    [("not legal", "*", Code.INVALID_PARAMETER), ("t", "||", Code.SUBSCRIPTION_PARSE_FAILED)],
+)
+def test_bad_subscription_is_refused(topic: str, expression: str, code: Code) -> None:
+    consumer = AsyncPushConsumer(GROUP, print, namesrv=NAMESRV)
+    with pytest.raises(MqError) as caught:
+        consumer.subscribe(topic, expression)
+    assert caught.value.code is code
