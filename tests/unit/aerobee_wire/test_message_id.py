@@ -1,0 +1,53 @@
+"""Offset message ids and unique ids."""
+
+from __future__ import annotations
+
+import pytest
+
+from aerobee_wire import message_id
+from aerobee_wire.status import Code, MqError
+
+NOVEMBER_MS = 1_793_491_200_000  # 2026-11-01T00:00:00Z
+
+
+@pytest.mark.parametrize(
+    ("host", "offset", "expected"),
+    [
+        ("127.0.0.1:10911", 258, "7F00000100002A9F0000000000000102"),
+        ("[::1]:1", 0, "0" * 31 + "1" + "00000001" + "0" * 16),
+    ],
+)
+def test_offset_message_id_is_host_and_physical_offset_in_hex(
+    host: str, offset: int, expected: str
+) -> None:
+    """§2.6: 32 digits for IPv4, 56 for IPv6."""
+    made = message_id.offset_message_id(message_id.pack_host(host), offset)
+    assert made == expected
+    assert message_id.parse_offset_message_id(made) == (host, offset)
+
+
+@pytest.mark.parametrize("bad", ["", "xyz", "7F", "0" * 33, "0" * 40])
+def test_what_is_no_offset_message_id_is_refused(bad: str) -> None:
+    with pytest.raises(MqError, match="32 or 56 hex digits") as caught:
+        message_id.parse_offset_message_id(bad)
+    assert caught.value.code is Code.INVALID_PARAMETER
+
+
+def test_unique_id_has_its_parts_in_order() -> None:
+    """§2.6: IP, process id, number, milliseconds of the month, counter."""
+    ids = message_id.UniqueIds("10.0.0.7", 0x12345, 0xCAFEBABE)
+    assert ids.make(NOVEMBER_MS + 5) == "0A000007" + "2345" + "CAFEBABE" + "00000005" + "0001"
+    assert ids.make(NOVEMBER_MS + 5)[-4:] == "0002"
+    assert len(message_id.UniqueIds("::1", 1, 1).make(NOVEMBER_MS)) == 56
+
+
+def test_milliseconds_start_again_each_month_and_follow_a_clock_that_jumps_back() -> None:
+    ids = message_id.UniqueIds("10.0.0.7", 1, 1)
+    assert ids.make(NOVEMBER_MS - 1)[20:28] == f"{31 * 86_400_000 - 1:08X}"
+    assert ids.make(NOVEMBER_MS)[20:28] == "00000000"
+    assert ids.make(NOVEMBER_MS - 1)[20:28] == f"{31 * 86_400_000 - 1:08X}"
+
+
+def test_ids_of_one_millisecond_differ() -> None:
+    ids = message_id.UniqueIds("10.0.0.7", 1, 1)
+    assert len({ids.make(NOVEMBER_MS) for _ in range(65_536)}) == 65_536

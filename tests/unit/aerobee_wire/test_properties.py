@@ -1,0 +1,49 @@
+"""The properties string."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee_wire import properties
+from aerobee_wire.status import Code, MqError
+
+text = st.text(
+    st.characters(blacklist_characters="\x01\x02", blacklist_categories=["Cs"]), min_size=1
+)
+
+
+def test_last_separator_is_written_too() -> None:
+    """§2.4: name 0x01 value 0x02, repeated."""
+    assert properties.encode({"KEYS": "a b", "TAGS": "é"}) == b"KEYS\x01a b\x02TAGS\x01\xc3\xa9\x02"
+    assert properties.encode({}) == b""
+
+
+@given(st.dictionaries(text, text))
+def test_what_was_encoded_is_decoded(values: dict[str, str]) -> None:
+    assert properties.decode(properties.encode(values)) == values
+
+
+@pytest.mark.parametrize("values", [{"a\x01b": "c"}, {"a": "b\x02"}])
+def test_separator_inside_is_refused(values: dict[str, str]) -> None:
+    with pytest.raises(MqError) as caught:
+        properties.encode(values)
+    assert caught.value.code is Code.MESSAGE_ILLEGAL
+
+
+def test_entries_without_name_or_value_are_dropped_and_bad_utf8_is_replaced() -> None:
+    encoded = b"\x01v\x02a\x01\x02b\x02c\x01\xff\x02"
+    assert properties.decode(encoded) == {"c": "�"}
+
+
+@given(st.dictionaries(text, text), text)
+def test_one_value_is_found_without_decoding_all(values: dict[str, str], name: str) -> None:
+    found = properties.get(properties.encode(values), name.encode() + b"\x01")
+    assert (found.decode() if found else None) == values.get(name)
+
+
+def test_name_inside_another_name_or_value_is_not_found() -> None:
+    encoded = properties.encode({"MYTAGS": "x", "KEYS": "TAGS", "TAGS": "y"})
+    assert properties.get(encoded, b"TAGS\x01") == b"y"
+    assert properties.get(encoded[:-7], b"TAGS\x01") is None

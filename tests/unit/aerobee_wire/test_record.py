@@ -1,0 +1,165 @@
+"""The record codec: one vector byte by byte, round trips, and every way to be corrupt."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee_wire import message_id, record
+
+V4 = message_id.pack_host("10.0.0.7:10911")
+V6 = message_id.pack_host("[2001:db8::1]:9")
+
+
+def fields(**changes: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "topic": "flights",
+        "queue_id": 3,
+        "queue_offset": 17,
+        "physical_offset": 4096,
+        "body": b"hello",
+        "properties": b"TAGS\x01UA\x02",
+        "flag": -5,
+        "sys_flag": 0,
+        "born_timestamp_ms": 1_700_000_000_001,
+        "born_host": V4,
+        "store_timestamp_ms": 1_700_000_000_002,
+        "store_host": V4,
+        "reconsume_times": 2,
+        "prepared_transaction_offset": 99,
+    }
+    return values | changes
+
+
+def test_layout_is_that_of_the_facts_byte_by_byte() -> None:
+    """§2.1: the fields in their order, fixed part 91 bytes for IPv4 hosts and magic V1."""
+    expected = b"".join(
+        (
+            struct.pack(">i", 91 + 5 + 7 + 8),
+            bytes.fromhex("DAA320A7"),
+            struct.pack(">i", zlib.crc32(b"hello") & 0x7FFFFFFF),
+            struct.pack(">ii", 3, -5),
+            struct.pack(">qq", 17, 4096),
+            struct.pack(">i", 0),
+            struct.pack(">q", 1_700_000_000_001),
+            bytes([10, 0, 0, 7]) + struct.pack(">i", 10911),
+            struct.pack(">q", 1_700_000_000_002),
+            bytes([10, 0, 0, 7]) + struct.pack(">i", 10911),
+            struct.pack(">iq", 2, 99),
+            struct.pack(">i", 5) + b"hello",
+            b"\x07flights",
+            struct.pack(">h", 8) + b"TAGS\x01UA\x02",
+        )
+    )
+    assert record.encode(**fields()) == expected
+
+
+@pytest.mark.parametrize("born", [V4, V6])
+@pytest.mark.parametrize("store", [V4, V6])
+@pytest.mark.parametrize("topic", ["t", "a" * 127, "%RETRY%" + "g" * 121, "ü" * 100])
+def test_hosts_of_both_families_and_both_magics_come_back(
+    born: bytes, store: bytes, topic: str
+) -> None:
+    encoded = record.encode(**fields(born_host=born, store_host=store, topic=topic))
+    decoded = record.decode(encoded)
+    wide = len(topic.encode()) > 127
+    assert encoded[4:8].hex().upper() == ("DAA320AB" if wide else "DAA320A7")
+    assert len(encoded) == 91 + len(born) + len(store) - 16 + wide + 5 + len(topic.encode()) + 8
+    assert (decoded.topic, decoded.store_size) == (topic, len(encoded))
+    assert decoded.born_host == message_id.unpack_host(born)
+    assert decoded.store_host == message_id.unpack_host(store)
+    assert decoded.sys_flag == (0x10 if len(born) == 20 else 0) | (0x20 if len(store) == 20 else 0)
+
+
+@given(
+    body=st.binary(max_size=300),
+    properties=st.binary(max_size=300),
+    numbers=st.tuples(*[st.integers(-(2**31), 2**31 - 1)] * 3),
+    offsets=st.tuples(*[st.integers(0, 2**62)] * 3),
+)
+def test_what_was_encoded_is_decoded(
+    body: bytes, properties: bytes, numbers: tuple[int, ...], offsets: tuple[int, ...]
+) -> None:
+    given_fields = fields(
+        body=body,
+        properties=properties,
+        queue_id=numbers[0],
+        flag=numbers[1],
+        reconsume_times=numbers[2],
+        queue_offset=offsets[0],
+        physical_offset=offsets[1],
+        prepared_transaction_offset=offsets[2],
+    )
+    decoded = record.decode(b"before" + record.encode(**given_fields), 6)
+    for name in ("body", "queue_id", "flag", "reconsume_times", "queue_offset", "physical_offset"):
+        assert getattr(decoded, name) == given_fields[name]
+    assert decoded.raw_properties == properties
+    assert decoded.body_crc == zlib.crc32(body) & 0x7FFFFFFF
+
+
+def test_ids_and_properties_are_decoded_on_demand() -> None:
+    decoded = record.decode(
+        record.encode(**fields(properties=b"UNIQ_KEY\x01ID\x02KEYS\x01a b\x02"))
+    )
+    assert decoded.unique_message_id == "ID"
+    assert decoded.properties == {"UNIQ_KEY": "ID", "KEYS": "a b"}
+    assert decoded.offset_message_id == "0A00000700002A9F0000000000001000"
+
+
+def test_records_that_stand_one_after_the_other_are_iterated() -> None:
+    joined = b"".join(record.encode(**fields(queue_offset=n)) for n in range(5))
+    assert [item.queue_offset for item in record.iter_records(joined)] == [0, 1, 2, 3, 4]
+    assert list(record.iter_records(b"")) == []
+
+
+def patched(at: int, data: bytes) -> bytes:
+    encoded = bytearray(record.encode(**fields()))
+    encoded[at : at + len(data)] = data
+    return bytes(encoded)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "too few"),
+        (record.encode(**fields())[:-1], "does not fit"),
+        (patched(4, b"\0\0\0\0"), "magic code 0x00000000"),
+        (patched(0, b"\0\0\0\x50"), "size 80"),
+        (patched(0, b"\x7f\xff\xff\xff"), "does not fit"),
+        (patched(84, b"\0\0\x10\0"), "body length 4096"),
+        (patched(84, b"\xff\xff\xff\xff"), "body length -1"),
+        (patched(93, b"\xff"), "topic does not fit"),
+        (patched(93, b"\x06"), "do not add up"),
+        (patched(94, b"\xff"), "not UTF-8"),
+        (patched(88, b"j"), "CRC"),
+        (patched(39, b"\x10"), ""),  # says IPv6 for the born host: everything after moves
+    ],
+)
+def test_harm_is_found_and_named(data: bytes, reason: str) -> None:
+    with pytest.raises(record.CorruptRecord) as caught:
+        record.decode(data)
+    assert reason in caught.value.reason
+
+
+def test_every_flipped_bit_of_the_body_is_found() -> None:
+    encoded = record.encode(**fields())
+    for bit in range(88 * 8, 93 * 8):
+        harmed = bytearray(encoded)
+        harmed[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(record.CorruptRecord, match="CRC"):
+            record.decode(bytes(harmed))
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_give_a_record_or_corrupt_record(data: bytes) -> None:
+    prefixed = struct.pack(">i", len(data) + 8) + bytes.fromhex("DAA320A7") + data
+    try:
+        decoded = record.decode(prefixed)
+    except record.CorruptRecord:
+        return
+    assert decoded.store_size == len(prefixed)
