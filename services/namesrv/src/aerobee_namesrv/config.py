@@ -1,0 +1,139 @@
+"""Options of the name server: RocketMQ's keys where it has one, and which may change at run time.
+Knows neither files nor the command line.
+
+Differs from RocketMQ in: bindAddress (loopback), kvConfigPath (below ~/aerobee).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from aerobee_chassis.config import Options
+from aerobee_chassis.errors import ConfigError
+from aerobee_wire.status import Code, MqError
+
+Port = Annotated[int, Field(ge=0, le=65_535)]
+Milliseconds = Annotated[int, Field(ge=1)]
+
+# What RocketMQ's namesrv reads and this one has no use for: thread pools, Netty, the controller.
+UNSUPPORTED_KEYS = frozenset(
+    [
+        "clientRequestThreadPoolNums",
+        "clientRequestThreadPoolQueueCapacity",
+        "clusterTest",
+        "configBlackList",
+        "configStorePath",
+        "defaultThreadPoolNums",
+        "defaultThreadPoolQueueCapacity",
+        "enableControllerInNamesrv",
+        "enableShutdownGracefully",
+        "productEnvName",
+        "rocketmqHome",
+        "serverAsyncSemaphoreValue",
+        "serverCallbackExecutorThreads",
+        "serverChannelMaxIdleTimeSeconds",
+        "serverNettyWorkerGroupEnable",
+        "serverOnewaySemaphoreValue",
+        "serverPooledByteBufAllocatorEnable",
+        "serverSelectorThreads",
+        "serverSocketBacklog",
+        "serverSocketRcvBufSize",
+        "serverSocketSndBufSize",
+        "serverWorkerThreads",
+        "shutdownWaitTimeSeconds",
+        "useEpollNativeSelector",
+        "writeBufferHighWaterMark",
+        "writeBufferLowWaterMark",
+    ]
+)
+
+
+class NamesrvOptions(Options):
+    bind_address: str = "127.0.0.1"
+    listen_port: Port = 9_876
+    kv_config_path: Path = Path("~/aerobee/namesrv/kvConfig.json")
+
+    # ---- brokers ----
+    scan_not_active_broker_interval: Milliseconds = 5_000
+    un_register_broker_queue_capacity: int = Field(default=3_000, ge=1)
+    support_acting_master: bool = False
+    notify_min_broker_id_changed: bool = False
+    delete_topic_with_broker_registration: bool = False
+
+    # ---- what clients may ask ----
+    enable_all_topic_list: bool = True
+    enable_topic_list: bool = True  # lists by cluster and by unit
+    order_message_enable: bool = False
+    return_order_topic_config_to_broker: bool = True
+    # After a start no route is given for a while, so that a half-known cluster is not taken for all
+    # of it.
+    need_wait_for_service: bool = False
+    wait_seconds_for_service: int = Field(default=45, ge=0)
+
+    # ---- what an operator sees ----
+    metrics_exporter_type: Literal["DISABLE", "PROM"] = "DISABLE"
+    metrics_prom_exporter_host: str = "127.0.0.1"
+    metrics_prom_exporter_port: Port = 5_556  # a broker on the same host has 5557
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    unsupported_keys: ClassVar[frozenset[str]] = UNSUPPORTED_KEYS
+
+    # What may change at run time: switches that name neither a path nor a command, none of which
+    # can stop the service. In RocketMQ the way from "set any key" to a shell was CVE-2023-37582.
+    runtime_keys: ClassVar[frozenset[str]] = frozenset(
+        [
+            "deleteTopicWithBrokerRegistration",
+            "enableAllTopicList",
+            "enableTopicList",
+            "notifyMinBrokerIdChanged",
+            "orderMessageEnable",
+            "returnOrderTopicConfigToBroker",
+            "supportActingMaster",
+        ]
+    )
+
+    @field_validator("kv_config_path")
+    @classmethod
+    def _at_home(cls, value: Path) -> Path:
+        return value.expanduser()
+
+
+class RuntimeOptions:
+    """The options as they are now. A change lasts as long as the process."""
+
+    def __init__(self, options: NamesrvOptions) -> None:
+        self.now = options
+
+    def entries(self) -> dict[str, str]:
+        """Key → value as text, all keys."""
+        return {
+            key: value if isinstance(value, str) else json.dumps(value)
+            for key, value in self.now.to_json().items()
+        }
+
+    def update(self, entries: Mapping[str, str]) -> None:
+        """Changes all of `entries`, or nothing.
+
+        Raises MqError: NO_PERMISSION for a key that is set at start only, INVALID_PARAMETER for an
+        unknown key or a bad value.
+        """
+        try:
+            # Unknown keys and bad values first: nobody is told that a misspelt key is forbidden.
+            changed = type(self.now).from_values({**self.now.to_json(), **entries})
+        except ConfigError as error:
+            raise MqError(Code.INVALID_PARAMETER, str(error)) from None
+        names = self.now.keys()
+        allowed = {names[key] for key in self.now.runtime_keys}
+        fixed = sorted(key for key in entries if names.get(key) not in allowed)
+        if fixed:
+            raise MqError(
+                Code.NO_PERMISSION,
+                f"{', '.join(fixed)} can be set at start only; "
+                f"at run time: {', '.join(sorted(self.now.runtime_keys))}",
+            )
+        self.now = changed

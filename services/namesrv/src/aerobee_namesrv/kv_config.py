@@ -1,0 +1,165 @@
+"""The key-value configuration: namespace → key → value, kept in one JSON file of RocketMQ's shape.
+
+The file is replaced as a whole and the one before it stays as `.bak`: after a crash at any moment
+one of the two is whole. Knows nothing of what the values mean.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import structlog
+
+from aerobee_chassis.errors import StartError
+from aerobee_wire.status import Code, MqError
+
+ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"  # the one namespace that the name server itself reads
+
+Table = dict[str, dict[str, str]]
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replaces a file so that a crash leaves the old one or the new one. Raises OSError."""
+    new = path.with_name(path.name + ".tmp")
+    with new.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+class KVConfigManager:
+    """The table in memory and its file. Every change is durable when the call returns.
+
+    `replace` writes the file (replace_file; a test may bend it). One process at a time: `open`
+    holds a lock beside the file until `close`.
+    """
+
+    def __init__(self, path: Path, replace: Callable[[Path, bytes], None] = replace_file) -> None:
+        self._path = path
+        self._backup = path.with_name(path.name + ".bak")
+        self._replace = replace
+        self._lock: int | None = None
+        self._table: Table = {}
+
+    def open(self) -> None:
+        """Loads the file, or the one before it when the file is broken.
+
+        Raises StartError: the directory cannot be used, another name server uses the file, or
+        neither file can be read.
+        """
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._hold()
+            self._table = self._load()
+        except OSError as error:
+            raise StartError(f"cannot use {self._path}: {error.strerror}") from None
+
+    def close(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def get(self, namespace: str, key: str) -> str:
+        """Raises MqError QUERY_NOT_FOUND."""
+        value = self._table.get(namespace, {}).get(key)
+        if value is None:
+            raise MqError(
+                Code.QUERY_NOT_FOUND,
+                f"there is no key {key!r} in namespace {namespace!r}; put it first",
+            )
+        return value
+
+    def entries(self, namespace: str) -> Mapping[str, str]:
+        """Key → value. Raises MqError QUERY_NOT_FOUND when nothing was ever put there."""
+        if namespace not in self._table:
+            raise MqError(
+                Code.QUERY_NOT_FOUND,
+                f"there is no namespace {namespace!r}; put a key into it first",
+            )
+        return self._table[namespace]
+
+    def order_topic_config(self) -> Mapping[str, str]:
+        """Topic → "broker-a:4;broker-b:4"; empty when nobody has set any."""
+        return self._table.get(ORDER_TOPIC_CONFIG, {})
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        """Raises MqError SYSTEM_ERROR when the file cannot be written; nothing is changed then."""
+        self._write({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})
+
+    def delete(self, namespace: str, key: str) -> None:
+        """A missing key is no error; its namespace stays, empty. Raises MqError like `put`."""
+        kept = dict(self._table.get(namespace, {}))
+        if kept.pop(key, None) is not None:
+            self._write({**self._table, namespace: kept})
+
+    def _write(self, table: Table) -> None:
+        try:
+            # What is backed up is the table: a broken file must not replace a good one.
+            self._replace(self._backup, _encode(self._table))
+            self._replace(self._path, _encode(table))
+        except OSError as error:
+            raise MqError(
+                Code.SYSTEM_ERROR,
+                f"cannot write {self._path}: {error.strerror}; nothing was changed",
+                retryable=True,
+            ) from error
+        self._table = table
+
+    def _load(self) -> Table:
+        if not self._path.exists() and not self._backup.exists():
+            return {}
+        problems = []
+        for path in (self._path, self._backup):
+            try:
+                table = _decode(path.read_bytes())
+            except (OSError, ValueError, RecursionError) as error:
+                problems.append(f"{path}: {error}")
+                continue
+            if problems:
+                structlog.get_logger().warning(
+                    "kv config loaded from backup", path=str(path), problem=problems[0]
+                )
+            return table
+        raise StartError(
+            f"the key-value configuration cannot be read ({'; '.join(problems)}); "
+            "restore the file, or move both away to start without it"
+        )
+
+    def _hold(self) -> None:
+        lock = os.open(
+            self._path.with_name(self._path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o644
+        )
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise StartError(
+                f"another name server uses {self._path}; give this one its own --data directory"
+            ) from None
+        self._lock = lock
+
+
+def _encode(table: Table) -> bytes:
+    return json.dumps({"configTable": table}, ensure_ascii=False, indent=1).encode()
+
+
+def _decode(content: bytes) -> Table:
+    """Raises ValueError with what is wrong."""
+    document = json.loads(content)
+    table = document.get("configTable") if isinstance(document, dict) else None
+    if not isinstance(table, dict):
+        raise ValueError("no object configTable in it")
+    for namespace, entries in table.items():
+        if not isinstance(entries, dict) or not all(isinstance(v, str) for v in entries.values()):
+            raise ValueError(f"namespace {namespace!r} is not a map of texts")
+    return table

@@ -1,0 +1,41 @@
+"""The background work of the name server: find brokers that fell silent, remove those that left.
+
+Two coroutines that run until cancelled; app.py owns their tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from aerobee_chassis.clock import Clock
+from aerobee_namesrv.broker_live_table import BrokerLiveTable
+from aerobee_namesrv.removals import RemovalQueue
+from aerobee_namesrv.route_info_manager import RouteInfoManager
+
+FIRST_SCAN_MS = 5_000
+
+
+async def scan_for_expired(table: BrokerLiveTable, clock: Clock, interval_ms: int) -> None:
+    """Submits silent brokers for removal every `interval_ms`, the first time after at most 5 s.
+
+    A scan that comes late is left out: the process itself was stopped, and what its brokers sent
+    meanwhile waits to be read.
+    """
+    pause_ms = min(FIRST_SCAN_MS, interval_ms)
+    while True:
+        due_ms = clock.monotonic_ms() + pause_ms
+        await asyncio.sleep(pause_ms / 1_000)
+        late_ms = clock.monotonic_ms() - due_ms
+        if late_ms > max(FIRST_SCAN_MS, interval_ms):
+            structlog.get_logger().warning("expiry scan left out", late_ms=late_ms)
+        elif expired := table.expire():
+            structlog.get_logger().warning("brokers expired", count=expired)
+        pause_ms = interval_ms
+
+
+async def remove_in_batches(manager: RouteInfoManager, removals: RemovalQueue) -> None:
+    """Unregisters what the removal queue holds, as soon as it holds something."""
+    while True:
+        manager.unregister(await removals.next_batch())

@@ -1,0 +1,54 @@
+"""What Prometheus sees of a name server. Read at scrape time, so that nothing is counted twice.
+
+Scrapes come from another thread: only lengths and numbers are read, which is safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from aerobee_namesrv.removals import RemovalQueue
+from aerobee_namesrv.route_info_manager import RouteInfoManager
+from aerobee_namesrv.rows import Reason
+
+
+@dataclass(slots=True)
+class RouteCounts:
+    """Route queries since the start."""
+
+    found: int = 0
+    missed: int = 0
+
+
+class NamesrvCollector:
+    """For `CollectorRegistry.register`."""
+
+    def __init__(
+        self, manager: RouteInfoManager, removals: RemovalQueue, counts: RouteCounts
+    ) -> None:
+        self._manager = manager
+        self._removals = removals
+        self._counts = counts
+
+    def collect(self) -> Iterator[Metric]:
+        for name, text, value in (
+            ("brokers", "Brokers that are registered.", len(self._manager.broker_live_table)),
+            ("topics", "Topics that some broker has.", len(self._manager.topic_queue_table)),
+            ("removals_waiting", "Brokers that wait to be unregistered.", len(self._removals)),
+        ):
+            yield GaugeMetricFamily(f"aerobee_namesrv_{name}", text, value=value)
+        removed = CounterMetricFamily(
+            "aerobee_namesrv_unregistered", "Brokers that were unregistered.", labels=["reason"]
+        )
+        for reason in Reason:
+            removed.add_metric([reason.value], self._manager.unregistered[reason])
+        yield removed
+        queries = CounterMetricFamily(
+            "aerobee_namesrv_route_queries", "Route queries.", labels=["outcome"]
+        )
+        queries.add_metric(["found"], self._counts.found)
+        queries.add_metric(["missed"], self._counts.missed)
+        yield queries

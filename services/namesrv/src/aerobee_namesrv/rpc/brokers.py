@@ -1,0 +1,103 @@
+"""What brokers call: RegisterBroker, UnregisterBroker, BrokerHeartbeat, QueryDataVersion,
+WatchRegistration.
+
+Codes: INVALID_PARAMETER; SYSTEM_ERROR (single-topic registration of an unknown broker); SYSTEM_BUSY
+(removal queue full); BROKER_NOT_EXIST (heartbeat and watch of an unknown broker).
+Differs from Apache's: a full removal queue is SYSTEM_BUSY, not SYSTEM_ERROR; an unknown broker's
+heartbeat is told so; the connection that a broker dies with is a stream of its own, the watch.
+"""
+
+from __future__ import annotations
+
+from aerobee.namesrv.v1 import namesrv_pb2 as pb
+
+from aerobee_chassis.call import Call
+from aerobee_namesrv.config import RuntimeOptions
+from aerobee_namesrv.kv_config import KVConfigManager
+from aerobee_namesrv.removals import RemovalQueue
+from aerobee_namesrv.route_info_manager import RouteInfoManager
+from aerobee_namesrv.rows import BrokerKey
+from aerobee_namesrv.rpc import checks, convert
+from aerobee_wire.status import Code, MqError
+
+# A batch is removed within milliseconds; the wait is for the loop to get there.
+RETRY_AFTER_MS = 100
+
+
+class BrokerRpcs:
+    def __init__(
+        self,
+        manager: RouteInfoManager,
+        removals: RemovalQueue,
+        kv_config: KVConfigManager,
+        options: RuntimeOptions,
+    ) -> None:
+        self._manager = manager
+        self._removals = removals
+        self._kv_config = kv_config
+        self._options = options
+
+    async def register_broker(
+        self, request: pb.RegisterBrokerRequest, call: Call
+    ) -> pb.RegisterBrokerResponse:
+        registered = self._manager.register_broker(convert.registration(request, call.peer))
+        if registered.rejected:
+            return pb.RegisterBrokerResponse(rejected=True)
+        tell_order = self._options.now.return_order_topic_config_to_broker
+        return pb.RegisterBrokerResponse(
+            master_address=registered.master_address,
+            ha_server_address=registered.ha_server_address,
+            order_topic_config=self._kv_config.order_topic_config() if tell_order else {},
+        )
+
+    async def unregister_broker(
+        self, request: pb.UnregisterBrokerRequest, call: Call
+    ) -> pb.UnregisterBrokerResponse:
+        if not self._removals.submit(convert.unregistration(request)):
+            raise MqError(
+                Code.SYSTEM_BUSY,
+                "too many brokers are being unregistered; try again",
+                retry_after_ms=RETRY_AFTER_MS,
+            )
+        return pb.UnregisterBrokerResponse()
+
+    async def broker_heartbeat(
+        self, request: pb.BrokerHeartbeatRequest, call: Call
+    ) -> pb.BrokerHeartbeatResponse:
+        key = convert.broker_key(request)
+        if not self._manager.broker_live_table.refresh(key):
+            raise _unknown(request.broker_name, key)
+        return pb.BrokerHeartbeatResponse()
+
+    async def query_data_version(
+        self, request: pb.QueryDataVersionRequest, call: Call
+    ) -> pb.QueryDataVersionResponse:
+        key = convert.broker_key(request)
+        table = self._manager.broker_live_table
+        stored = table.data_version(key)
+        table.refresh(key)
+        return pb.QueryDataVersionResponse(
+            changed=stored != convert.data_version(request.data_version),
+            data_version=convert.to_data_version(stored) if stored else None,
+        )
+
+    async def watch_registration(self, request: pb.WatchRegistrationRequest, call: Call) -> None:
+        key = convert.broker_key(request)
+        broker_id = checks.not_negative("broker_id", request.broker_id)
+        table = self._manager.broker_live_table
+        watch = table.open_watch(key, request.broker_name, broker_id, call.peer)
+        if watch is None:
+            raise _unknown(request.broker_name, key)
+        try:
+            async for notice in watch.notices():
+                await call.write(convert.to_notice(notice))
+        finally:
+            table.end_watch(key, watch)
+
+
+def _unknown(broker_name: str, key: BrokerKey) -> MqError:
+    return MqError(
+        Code.BROKER_NOT_EXIST,
+        f"no broker {broker_name!r} at {key.address} in cluster {key.cluster!r} is registered "
+        "here; register first",
+    )

@@ -1,0 +1,53 @@
+"""Is a request well-formed? Each check raises INVALID_PARAMETER with the field and the remedy.
+
+Nothing here knows a table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from aerobee_namesrv.rows import PERMISSION_ALL
+from aerobee_wire.status import Code, MqError
+
+MAX_NAME_CHARACTERS = 255  # as long as the longest topic name
+
+# A host name, an IPv4 address or an IPv6 address in brackets, and a port.
+_ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.%\w]+\]):(\d{1,5})", re.ASCII)
+
+
+def invalid(field: str, value: object, remedy: str) -> MqError:
+    return MqError(Code.INVALID_PARAMETER, f"{field}={value!r}: {remedy}")
+
+
+def name(field: str, value: str) -> str:
+    """`value`, which must not be blank."""
+    if not value.strip() or len(value) > MAX_NAME_CHARACTERS:
+        raise invalid(field, value[:32], f"give 1 to {MAX_NAME_CHARACTERS} characters")
+    return value
+
+
+def address(field: str, value: str) -> str:
+    """`value`, which must be "host:port"."""
+    match = _ADDRESS.fullmatch(value)
+    if match is None or not 0 < int(match[1]) <= 65_535:
+        raise invalid(field, value[:64], "write it as host:port, an IPv6 host in brackets")
+    return value
+
+
+def not_negative(field: str, value: int) -> int:
+    if value < 0:
+        raise invalid(field, value, "give 0 or more")
+    return value
+
+
+def permission(field: str, value: int) -> int:
+    if not 0 <= value <= PERMISSION_ALL:
+        raise invalid(field, value, "give a sum of 4 (read), 2 (write), 1 (inherit), 8 (priority)")
+    return value
+
+
+def not_empty(field: str, values: Iterable[object]) -> None:
+    if not any(True for _ in values):
+        raise invalid(field, [], "give at least one")

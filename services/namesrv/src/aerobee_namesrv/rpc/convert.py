@@ -1,0 +1,164 @@
+"""Between the messages of the contract and the rows of the tables. Raises INVALID_PARAMETER."""
+
+from __future__ import annotations
+
+from aerobee.namesrv.v1 import namesrv_pb2 as pb
+
+from aerobee_namesrv.rows import (
+    DEFAULT_HEARTBEAT_TIMEOUT_MS,
+    BrokerData,
+    BrokerKey,
+    BrokerLive,
+    DataVersion,
+    QueueData,
+    Registration,
+    TopicConfig,
+    TopicRoute,
+    Unregistration,
+)
+from aerobee_namesrv.rpc import checks
+from aerobee_namesrv.watch import MinBrokerIdChanged
+
+# ---- in ----
+
+
+def broker_key(
+    request: pb.BrokerHeartbeatRequest | pb.QueryDataVersionRequest | pb.WatchRegistrationRequest,
+) -> BrokerKey:
+    checks.name("broker_name", request.broker_name)
+    return BrokerKey(
+        checks.name("cluster", request.cluster),
+        checks.address("broker_address", request.broker_address),
+    )
+
+
+def data_version(message: pb.DataVersion) -> DataVersion:
+    return DataVersion(message.state_version, message.counter, message.timestamp_ms)
+
+
+def registration(request: pb.RegisterBrokerRequest, connection: str) -> Registration:
+    timeout_ms = checks.not_negative("heartbeat_timeout_ms", request.heartbeat_timeout_ms)
+    if request.ha_server_address:
+        checks.address("ha_server_address", request.ha_server_address)
+    return Registration(
+        cluster=checks.name("cluster", request.cluster),
+        broker_name=checks.name("broker_name", request.broker_name),
+        broker_id=checks.not_negative("broker_id", request.broker_id),
+        address=checks.address("broker_address", request.broker_address),
+        data_version=data_version(request.data_version),
+        topics=tuple(map(_topic_config, request.topics)),
+        incremental=request.incremental,
+        ha_server_address=request.ha_server_address,
+        heartbeat_timeout_ms=timeout_ms or DEFAULT_HEARTBEAT_TIMEOUT_MS,
+        enable_acting_master=(
+            request.enable_acting_master if request.HasField("enable_acting_master") else None
+        ),
+        zone_name=request.zone_name,
+        filter_servers=(
+            tuple(request.filter_servers.addresses) if request.HasField("filter_servers") else None
+        ),
+        connection=connection,
+    )
+
+
+def unregistration(request: pb.UnregisterBrokerRequest) -> Unregistration:
+    return Unregistration(
+        checks.name("cluster", request.cluster),
+        checks.name("broker_name", request.broker_name),
+        checks.not_negative("broker_id", request.broker_id),
+        checks.address("broker_address", request.broker_address),
+    )
+
+
+def queue_data(message: pb.QueueData) -> QueueData:
+    return QueueData(
+        broker_name=checks.name("queues.broker_name", message.broker_name),
+        read_queue_count=checks.not_negative("queues.read_queue_count", message.read_queue_count),
+        write_queue_count=checks.not_negative(
+            "queues.write_queue_count", message.write_queue_count
+        ),
+        permission=checks.permission("queues.permission", message.permission),
+        topic_sys_flag=message.topic_sys_flag,
+        attributes=dict(message.attributes),
+    )
+
+
+def _topic_config(message: pb.TopicConfig) -> TopicConfig:
+    # Names are those of a broker, which has checked them: what is odd in one topic must not keep a
+    # whole broker out.
+    return TopicConfig(
+        topic=checks.name("topics.topic", message.topic),
+        read_queue_count=checks.not_negative("topics.read_queue_count", message.read_queue_count),
+        write_queue_count=checks.not_negative(
+            "topics.write_queue_count", message.write_queue_count
+        ),
+        permission=checks.permission("topics.permission", message.permission),
+        topic_sys_flag=message.topic_sys_flag,
+        attributes=dict(message.attributes),
+    )
+
+
+# ---- out ----
+
+
+def to_data_version(version: DataVersion) -> pb.DataVersion:
+    return pb.DataVersion(
+        state_version=version.state_version,
+        timestamp_ms=version.timestamp_ms,
+        counter=version.counter,
+    )
+
+
+def to_notice(notice: MinBrokerIdChanged) -> pb.BrokerNotice:
+    return pb.BrokerNotice(
+        min_broker_id_changed=pb.MinBrokerIdChanged(
+            min_broker_id=notice.min_broker_id,
+            min_broker_address=notice.min_broker_address,
+            offline_broker_address=notice.offline_broker_address,
+            ha_broker_address=notice.ha_broker_address,
+        )
+    )
+
+
+def to_topic_route(route: TopicRoute, order_topic_config: str) -> pb.TopicRoute:
+    return pb.TopicRoute(
+        queues=[_to_queue_data(queue) for queue in route.queues],
+        brokers=[to_broker_data(broker) for broker in route.brokers],
+        filter_servers={
+            address: pb.FilterServers(addresses=servers)
+            for address, servers in route.filter_servers.items()
+        },
+        order_topic_config=order_topic_config,
+    )
+
+
+def to_broker_data(broker: BrokerData) -> pb.BrokerData:
+    return pb.BrokerData(
+        cluster=broker.cluster,
+        broker_name=broker.broker_name,
+        addresses=broker.addresses,
+        zone_name=broker.zone_name,
+        enable_acting_master=broker.enable_acting_master,
+    )
+
+
+def to_live_broker(key: BrokerKey, live: BrokerLive) -> pb.LiveBroker:
+    return pb.LiveBroker(
+        cluster=key.cluster,
+        broker_address=key.address,
+        last_update_timestamp_ms=live.last_update_timestamp_ms,
+        heartbeat_timeout_ms=live.heartbeat_timeout_ms,
+        data_version=to_data_version(live.data_version),
+        ha_server_address=live.ha_server_address,
+    )
+
+
+def _to_queue_data(queue: QueueData) -> pb.QueueData:
+    return pb.QueueData(
+        broker_name=queue.broker_name,
+        read_queue_count=queue.read_queue_count,
+        write_queue_count=queue.write_queue_count,
+        permission=queue.permission,
+        topic_sys_flag=queue.topic_sys_flag,
+        attributes=queue.attributes,
+    )

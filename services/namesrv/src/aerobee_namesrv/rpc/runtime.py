@@ -1,0 +1,33 @@
+"""The process itself: GetRuntimeConfig, UpdateRuntimeConfig.
+
+Codes: NO_PERMISSION (a key that is set at start only); INVALID_PARAMETER (unknown key, bad value).
+Differs from Apache's: keys are allowed one by one where Apache forbids some, and a change is not
+written to a file: it lasts as long as the process.
+"""
+
+from __future__ import annotations
+
+import structlog
+from aerobee.namesrv.v1 import namesrv_pb2 as pb
+
+from aerobee_chassis.call import Call
+from aerobee_namesrv.config import RuntimeOptions
+
+
+class RuntimeRpcs:
+    def __init__(self, options: RuntimeOptions) -> None:
+        self._options = options
+
+    async def get_runtime_config(
+        self, request: pb.GetRuntimeConfigRequest, call: Call
+    ) -> pb.GetRuntimeConfigResponse:
+        return pb.GetRuntimeConfigResponse(entries=self._options.entries())
+
+    async def update_runtime_config(
+        self, request: pb.UpdateRuntimeConfigRequest, call: Call
+    ) -> pb.UpdateRuntimeConfigResponse:
+        self._options.update(request.entries)
+        structlog.get_logger().info(
+            "options changed", peer=call.peer, changed=dict(request.entries)
+        )
+        return pb.UpdateRuntimeConfigResponse()
