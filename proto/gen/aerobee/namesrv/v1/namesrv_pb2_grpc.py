@@ -185,6 +185,7 @@ class NamesrvServiceServicer:
 
         The route of a topic: its queues on each broker, and the addresses of these brokers.
         TOPIC_NOT_EXIST (17): no live broker serves the topic.
+        SYSTEM_ERROR (1), retryable: not ready yet (needWaitForService).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -245,6 +246,7 @@ class NamesrvServiceServicer:
     def PutKvConfig(self, request, context):
         """---- key-value configuration, kept in kvConfig.json ----
 
+        SYSTEM_ERROR (1), retryable: the file cannot be written; nothing was changed. So for a deletion.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -279,7 +281,8 @@ class NamesrvServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateRuntimeConfig(self, request, context):
-        """Only keys that name neither a path nor a command can be changed at run time.
+        """Only keys that name neither a path nor a command can be changed at run time. All or nothing; lasts
+        as long as the process.
         NO_PERMISSION (16): the key may be set at start only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
