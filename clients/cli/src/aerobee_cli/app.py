@@ -1,0 +1,63 @@
+"""The tree of commands. Each module of `commands` imports what is slow when it runs."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from aerobee_cli.commands import cluster, dlq, group, message, services, topic
+from aerobee_cli.commands.demo import demo
+
+app = typer.Typer(
+    name="aerobee",
+    help="Aerobee: a message queue with topics, consumer groups, retries and dead letters.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    epilog="Try: aerobee up",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"aerobee {version('aerobee-cli')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    namesrv: Annotated[
+        str | None,
+        typer.Option(
+            metavar="H:P;H:P",
+            envvar="NAMESRV_ADDR",
+            show_envvar=True,
+            help="Name servers, for all commands. Default: 127.0.0.1:9876.",
+        ),
+    ] = None,
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="And leave.")
+    ] = False,
+) -> None:
+    """What all commands share."""
+
+
+app.command(epilog="Example: aerobee up --data ./data --set flushDiskType=ASYNC_FLUSH")(services.up)
+app.command(
+    epilog="Example: aerobee namesrv --port 9876 --data ./data",
+    context_settings=services.PASS_ON,
+)(services.namesrv)
+app.add_typer(services.broker_app, name="broker")
+app.command(epilog="Example: make demo, or: aerobee demo --messages 5000 --out report")(demo)
+app.add_typer(topic.app, name="topic")
+app.add_typer(group.app, name="group")
+app.add_typer(message.app, name="message")
+app.add_typer(dlq.app, name="dlq")
+app.add_typer(cluster.app, name="cluster")
+app.command(
+    epilog="Example: aerobee report --group billing --out report",
+    context_settings={**services.PASS_ON, "help_option_names": []},
+)(services.report)

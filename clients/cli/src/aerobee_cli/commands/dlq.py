@@ -1,0 +1,271 @@
+"""`aerobee dlq`: list, peek, redrive, export. Nothing here consumes a dead letter."""
+
+from __future__ import annotations
+
+import asyncio
+import json as json_format
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aerobee_cli import messages, output
+from aerobee_cli.options import PRODUCER_GROUP, BadOption, Group, Json, Namesrv, namesrv_of
+from aerobee_cli.output import Column
+from aerobee_cli.redrive_target import Target
+
+if TYPE_CHECKING:
+    from aerobee_cli.dead_letters import DeadLetters
+    from aerobee_client import ReceivedMessage
+
+app = typer.Typer(
+    help="Dead letters of a consumer group. Looking at them consumes nothing.", no_args_is_help=True
+)
+
+Ids = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--id", metavar="ID", help="Only this message id (either kind). May be given again."
+    ),
+]
+Tag = Annotated[str, typer.Option(help="Only with this tag.")]
+Reason = Annotated[str, typer.Option(help="Only with this reason, e.g. the class of an exception.")]
+STDOUT = Path("-")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which dead letters. What is not given does not matter."""
+
+    ids: frozenset[str] = frozenset()
+    tag: str = ""
+    reason: str = ""
+
+    def takes(self, letter: ReceivedMessage) -> bool:
+        return (
+            (not self.ids or bool(self.ids & {letter.message_id, letter.offset_message_id}))
+            and (not self.tag or letter.tag == self.tag)
+            and (not self.reason or letter.failure_reason == self.reason)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Dead letters of one group. `namesrv`: where to ask."""
+
+    namesrv: str
+    group: str
+    choice: Choice
+
+
+@app.command("list", epilog="Example: aerobee dlq list billing --json")
+def list_letters(
+    context: typer.Context,
+    *,
+    group: Group,
+    tag: Tag = "",
+    reason: Reason = "",
+    limit: Annotated[
+        int, typer.Option(min=0, metavar="N", help="At most so many, oldest first; 0: all.")
+    ] = 0,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """List dead letters: which they are, where they come from, why they failed, where they lie."""
+    query = Query(namesrv_of(context, namesrv), group, Choice(tag=tag, reason=reason))
+    items = _collect(query, limit, messages.head)
+    output.show_list(items, messages.DEAD_LETTER_COLUMNS, as_json=json)
+    _tell_empty(items, group, json)
+
+
+@app.command(epilog="Example: aerobee dlq peek billing -n 3")
+def peek(
+    context: typer.Context,
+    *,
+    group: Group,
+    ids: Ids = None,
+    count: Annotated[
+        int, typer.Option("-n", min=1, metavar="N", help="So many, oldest first.")
+    ] = 1,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Show dead letters with their properties and bodies."""
+    choice = Choice(ids=frozenset(ids or ()))
+    limit = max(count, len(choice.ids))
+    items = _collect(Query(namesrv_of(context, namesrv), group, choice), limit, messages.whole)
+    if json:
+        output.show_list(items, (), as_json=True)
+        return
+    for number, item in enumerate(items):
+        print("" if number == 0 else "\n", end="")
+        output.show_one(item, as_json=False)
+    _tell_empty(items, group, json)
+
+
+@app.command(epilog="Example: aerobee dlq export billing --out dead.jsonl")
+def export(
+    context: typer.Context,
+    *,
+    group: Group,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="- is stdout.")] = STDOUT,
+    tag: Tag = "",
+    reason: Reason = "",
+    namesrv: Namesrv = None,
+) -> None:
+    """Write dead letters as JSON lines, with their properties and bodies."""
+    query = Query(namesrv_of(context, namesrv), group, Choice(tag=tag, reason=reason))
+    if out == STDOUT:
+        _export(query, sys.stdout.write)
+        return
+    try:
+        with out.open("w", encoding="utf-8") as file:
+            count = _export(query, file.write)
+    except OSError as error:
+        raise BadOption(f"cannot write {out}: {error.strerror}") from None
+    output.note(f"wrote {count:,} dead letters to {out}")
+
+
+@app.command(epilog="Example: aerobee dlq redrive billing --all --rate 100 --dry-run")
+def redrive(
+    context: typer.Context,
+    *,
+    group: Group,
+    ids: Ids = None,
+    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    tag: Tag = "",
+    reason: Reason = "",
+    to: Annotated[
+        Target,
+        typer.Option(
+            help="retry: only this group gets them. origin: every group of the topic does."
+        ),
+    ] = Target.RETRY,
+    rate: Annotated[
+        float | None,
+        typer.Option(min=0.001, metavar="N", help="At most so many a second. Default: no limit."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing.")] = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Send dead letters again, with a fresh count of attempts.
+
+    Body, tag, keys, message id and user properties are kept. The dead letters stay in the
+    dead-letter topic until they expire: doing this twice sends them twice.
+    """
+    if bool(ids) == everything:
+        raise BadOption("give --all, or --id ID for each dead letter to send again")
+    choice = Choice(frozenset(ids or ()), tag, reason)
+    query = Query(namesrv_of(context, namesrv), group, choice)
+    outcomes = asyncio.run(_redrive(query, to, rate, dry_run=dry_run))
+    failed = [outcome for outcome in outcomes if outcome["status"] == "failed"]
+    if json:
+        output.show_list(outcomes, (), as_json=True)
+    elif failed or dry_run:
+        columns = [Column(title, title.replace(" ", "_")) for title in OUTCOME_TITLES]
+        output.write_table(failed or outcomes, columns)
+    _tell_redriven(outcomes, group, dry_run)
+    missing = choice.ids - {outcome[key] for outcome in outcomes for key in ID_KEYS}
+    for message_id in sorted(missing):
+        output.note(f"error: {group} has no dead letter {message_id}")
+    if failed or missing:
+        raise typer.Exit(1)
+
+
+OUTCOME_TITLES = ("message id", "offset message id", "tag", "topic", "status", "error")
+ID_KEYS = ("message_id", "offset_message_id")
+
+
+def _tell_redriven(outcomes: list[dict[str, Any]], group: str, dry_run: bool) -> None:
+    failed = sum(outcome["status"] == "failed" for outcome in outcomes)
+    verb = "would send" if dry_run else "sent"
+    topics = ", ".join(sorted({outcome["topic"] for outcome in outcomes} - {""}))
+    where = f" to {topics}" if topics else ""
+    output.note(
+        f"{verb} {len(outcomes) - failed:,} of {len(outcomes):,} dead letters of {group}{where}"
+    )
+
+
+async def _redrive(
+    query: Query, to: Target, rate: float | None, *, dry_run: bool
+) -> list[dict[str, Any]]:
+    from contextlib import AsyncExitStack
+
+    from aerobee_cli.dead_letters import DeadLetters
+    from aerobee_cli.redrive import redrive as send_again
+    from aerobee_client import AsyncAdminClient, AsyncProducer
+
+    async with AsyncExitStack() as stack:
+        admin = await stack.enter_async_context(AsyncAdminClient(query.namesrv))
+        producer = None
+        if not dry_run:
+            opened = AsyncProducer(PRODUCER_GROUP, namesrv=query.namesrv)
+            producer = await stack.enter_async_context(opened)
+        letters = DeadLetters(admin, query.group)
+        outcomes = send_again(_chosen(letters, query.choice), producer, query.group, to, rate)
+        items = [asdict(outcome) async for outcome in outcomes]
+        _check_complete(letters)
+        return items
+
+
+def _collect(
+    query: Query, limit: int, item_of: Callable[[ReceivedMessage], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """At most `limit` items (0: all)."""
+    items: list[dict[str, Any]] = []
+
+    def take(letter: ReceivedMessage) -> bool:
+        items.append(item_of(letter))
+        return len(items) != limit
+
+    asyncio.run(_each(query, take))
+    return items
+
+
+def _export(query: Query, write: Callable[[str], Any]) -> int:
+    count = 0
+
+    def take(letter: ReceivedMessage) -> bool:
+        nonlocal count
+        count += 1
+        write(json_format.dumps(messages.whole(letter), ensure_ascii=False) + "\n")
+        return True
+
+    asyncio.run(_each(query, take))
+    return count
+
+
+async def _each(query: Query, take: Callable[[ReceivedMessage], bool]) -> None:
+    """Calls `take` with every dead letter that was chosen, until it returns False."""
+    from aerobee_cli.dead_letters import DeadLetters
+    from aerobee_client import AsyncAdminClient
+
+    async with AsyncAdminClient(query.namesrv) as admin:
+        letters = DeadLetters(admin, query.group)
+        async for letter in _chosen(letters, query.choice):
+            if not take(letter):
+                return
+        _check_complete(letters)
+
+
+async def _chosen(letters: DeadLetters, choice: Choice) -> AsyncIterator[ReceivedMessage]:
+    async for letter in letters.read():
+        if choice.takes(letter):
+            yield letter
+
+
+def _check_complete(letters: DeadLetters) -> None:
+    if letters.corrupted:
+        output.note(
+            f"warning: {letters.corrupted} records of {letters.topic} are corrupt and left out: "
+            "the broker's log names their file and physical offset"
+        )
+
+
+def _tell_empty(items: list[dict[str, Any]], group: str, json: bool) -> None:
+    if not items and not json:
+        output.note(f"no dead letters of {group}")

@@ -1,0 +1,127 @@
+"""`aerobee message`: send, get, query."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aerobee_cli import messages, output
+from aerobee_cli.options import (
+    PRODUCER_GROUP,
+    BadOption,
+    Json,
+    Namesrv,
+    Topic,
+    admin_client,
+    namesrv_of,
+)
+
+app = typer.Typer(help="Single messages.", no_args_is_help=True)
+
+STDIN = Path("-")
+
+
+@app.command(epilog="Example: aerobee message send orders '{\"id\": 7}' --tag paid --key order-7")
+def send(
+    context: typer.Context,
+    *,
+    topic: Topic,
+    body: Annotated[str | None, typer.Argument(metavar="[BODY]", help="Its text.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Take the body from a file; - is stdin.")
+    ] = None,
+    tag: Annotated[str, typer.Option(help="What consumers filter by.")] = "",
+    key: Annotated[
+        list[str] | None, typer.Option(help="What it can be looked up by. May be given again.")
+    ] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="NAME=VALUE", help="May be given again."),
+    ] = None,
+    delay_level: Annotated[
+        int, typer.Option(min=0, max=18, metavar="N", help="Delay it: 1 = 1 s … 18 = 2 h.")
+    ] = 0,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Send one message, and wait until it is stored."""
+    from aerobee_client import Message, Producer
+
+    message = Message(
+        topic,
+        body_of(body, file),
+        tag=tag,
+        keys=key or (),
+        properties=dict(map(property_of, properties or ())),
+        delay_level=delay_level,
+    )
+    with Producer(PRODUCER_GROUP, namesrv=namesrv_of(context, namesrv)) as producer:
+        sent = producer.send(message)
+    item = {
+        "message_id": sent.message_id,
+        "offset_message_id": sent.offset_message_id,
+        "topic": sent.queue.topic,
+        "broker_name": sent.queue.broker_name,
+        "queue_id": sent.queue.queue_id,
+        "queue_offset": sent.queue_offset,
+    }
+    output.show_one(item, as_json=json)
+
+
+@app.command(epilog="Example: aerobee message get 7F00000100002A9F0000000000000000")
+def get(
+    context: typer.Context,
+    *,
+    offset_message_id: Annotated[
+        str, typer.Argument(metavar="OFFSET_MESSAGE_ID", help="As send, query and dlq show it.")
+    ],
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Show one message, with its body. Consumes nothing."""
+    with admin_client(context, namesrv) as admin:
+        message = admin.get_message(offset_message_id)
+    output.show_one(messages.whole(message), as_json=json)
+
+
+@app.command(epilog="Example: aerobee message query orders --key order-7")
+def query(
+    context: typer.Context,
+    *,
+    topic: Topic,
+    key: Annotated[str, typer.Option(help="One of its keys.")] = "",
+    unique_id: Annotated[str, typer.Option("--id", help="Its message id.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="At most so many.")] = 32,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Find messages by key or by message id, newest first."""
+    if bool(key) == bool(unique_id):
+        raise BadOption("give either --key or --id")
+    with admin_client(context, namesrv) as admin:
+        found = admin.query_messages(topic, key=key, unique_id=unique_id, max_messages=limit)
+    output.show_list(map(messages.head, found), messages.MESSAGE_COLUMNS, as_json=json)
+
+
+def body_of(text: str | None, file: Path | None) -> bytes:
+    """The body that was given as text or as a file. Raises BadOption unless one of them was."""
+    if (text is None) == (file is None):
+        raise BadOption("give the body, or --file FILE")
+    if text is not None:
+        return text.encode("utf-8", "surrogateescape")
+    assert file is not None
+    try:
+        return sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
+    except OSError as error:
+        raise BadOption(f"cannot read {file}: {error.strerror}") from None
+
+
+def property_of(text: str) -> tuple[str, str]:
+    """Name and value of `--property`. Raises BadOption."""
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise BadOption(f"--property {text!r}: write it as NAME=VALUE")
+    return name, value

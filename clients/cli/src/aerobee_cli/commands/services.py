@@ -1,0 +1,133 @@
+"""Running services: `aerobee up`, `namesrv` and `broker`; and `broker status` of one that runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from aerobee_cli import output
+from aerobee_cli.options import DEFAULT_NAMESRV, Json, Namesrv, admin_client
+
+DEFAULT_DATA = Path("data")
+NAMESRV_PORT = 9_876
+BROKER_PORT = 10_911
+# Arguments that are not ours go to the program that we become.
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+Port = Annotated[int, typer.Option(min=0, max=65_535, metavar="P", help="0 picks a free one.")]
+
+
+def up(
+    data: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where messages and settings are kept.")
+    ] = DEFAULT_DATA,
+    namesrv_port: Port = NAMESRV_PORT,
+    broker_port: Port = BROKER_PORT,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Option of the broker, or namesrv.KEY=VALUE of the name server. May be repeated.",
+        ),
+    ] = None,
+) -> None:
+    """Run a name server and a broker as local processes.
+
+    Prints one line when they serve: ready namesrv=H:P broker=H:P. Their logs go to stderr. Ctrl-C
+    and SIGTERM stop them.
+    """
+    from aerobee_cli import up as foreground
+    from aerobee_cli.suite import SuiteOptions
+
+    foreground.run(SuiteOptions(data, namesrv_port, broker_port, tuple(sets or ())))
+
+
+def namesrv(context: typer.Context) -> None:
+    """Run a name server in the foreground.
+
+    Options: --port P, --host H, --data DIR, --config FILE, --set key=value, --print-config.
+    """
+    become("aerobee_namesrv", context.args)
+
+
+class ServiceGroup(TyperGroup):
+    """Commands, and arguments that belong to no command but to the service itself."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        service = bool(args) and args[0] not in {*self.commands, "--help"}
+        if not args or service:
+            ctx.obj = list(args)
+            args = []
+        return super().parse_args(ctx, args)
+
+
+broker_app = typer.Typer(cls=ServiceGroup, invoke_without_command=True)
+
+
+@broker_app.callback(epilog="Example: aerobee broker --port 10911 --namesrv 127.0.0.1:9876")
+def broker(context: typer.Context) -> None:
+    """Run a broker in the foreground, or look at one that runs.
+
+    Options: --port P, --host H, --data DIR, --namesrv H:P;H:P, --config FILE, --set key=value,
+    --print-config.
+    """
+    if context.invoked_subcommand is None:
+        inherited = context.find_root().params.get("namesrv")
+        if inherited:
+            os.environ["NAMESRV_ADDR"] = inherited
+        become("aerobee_broker", context.obj or [])
+
+
+@broker_app.command(epilog="Example: aerobee broker status broker-a --json")
+def status(
+    context: typer.Context,
+    *,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[BROKER]", help="Name or H:P. Default: every master.")
+    ] = None,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Show how a running broker does: its log, counters, disk and memory."""
+    with admin_client(context, namesrv) as admin:
+        if name is not None:
+            output.show_one(output.items_of([admin.broker_status(name)])[0], as_json=json)
+            return
+        names = sorted({found.broker_name for found in admin.cluster().brokers})
+        items = output.items_of(admin.broker_status(each) for each in names)
+    if json:
+        output.show_list(items, (), as_json=True)
+        return
+    for number, item in enumerate(items):
+        print("" if number == 0 else "\n", end="")
+        output.show_one(item, as_json=False)
+    if not items:
+        output.note("no broker is registered: start one with `aerobee up` or `aerobee broker`")
+
+
+def report(context: typer.Context) -> None:
+    """Write the report over the dead letters and retries of a group. Needs Java 17 or newer.
+
+    Options: --group G, --out DIR, and those that `aerobee report --help` of the Spark job tells.
+    """
+    inherited = context.find_root().params.get("namesrv")
+    os.environ["NAMESRV_ADDR"] = inherited or os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
+    become("aerobee_spark", ["report", *context.args])
+
+
+def become(module: str, arguments: Sequence[str]) -> NoReturn:
+    """This process goes on as `python -m MODULE ARGUMENT…`."""
+    if importlib.util.find_spec(module) is None:
+        print(f"error: {module} is not installed here: run `make install`", file=sys.stderr)
+        raise typer.Exit(1)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])

@@ -1,0 +1,147 @@
+"""`aerobee topic`: create, list, route, status, delete."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from aerobee_cli import output
+from aerobee_cli.options import Json, Namesrv, Topic, Yes, admin_client, confirm
+from aerobee_cli.output import Column, items_of, number
+
+app = typer.Typer(help="Topics.", no_args_is_help=True)
+
+DEFAULT_QUEUES = 8
+
+
+class MessageType(StrEnum):
+    NORMAL = "normal"
+    FIFO = "fifo"
+    DELAY = "delay"
+    TRANSACTION = "transaction"
+
+
+@app.command(epilog="Example: aerobee topic create orders --queues 8")
+def create(
+    context: typer.Context,
+    *,
+    topic: Topic,
+    kind: Annotated[
+        MessageType, typer.Option("--type", help="Kind of messages that it takes.")
+    ] = MessageType.NORMAL,
+    queues: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Message queues on each broker.")
+    ] = DEFAULT_QUEUES,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Create a topic on every broker, or change it."""
+    with admin_client(context, namesrv) as admin:
+        made = admin.create_topic(
+            topic,
+            queues=queues,
+            message_type=kind.name,
+            order=kind is MessageType.FIFO,
+        )
+    columns = (
+        Column("broker", "broker_name"),
+        Column("address", "address"),
+        Column("topic", "created", lambda created: "created" if created else "was there"),
+    )
+    output.show_list(items_of(made), columns, as_json=json)
+
+
+@app.command("list", epilog="Example: aerobee topic list --all --json")
+def list_topics(
+    context: typer.Context,
+    *,
+    everything: Annotated[
+        bool, typer.Option("--all", help="System, retry and dead-letter topics too.")
+    ] = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """List topics."""
+    with admin_client(context, namesrv) as admin:
+        topics = admin.list_topics(include_system=everything, include_derived=everything)
+    columns = (
+        Column("topic", "topic"),
+        Column("type", "message_type", str.lower),
+        Column(
+            "brokers",
+            "brokers",
+            lambda brokers: ", ".join(
+                f"{broker['broker_name']} ({broker['write_queue_count']} queues)"
+                for broker in brokers
+            ),
+        ),
+    )
+    output.show_list(items_of(topics), columns, as_json=json)
+
+
+@app.command(epilog="Example: aerobee topic route orders")
+def route(
+    context: typer.Context, topic: Topic, namesrv: Namesrv = None, json: Json = False
+) -> None:
+    """Show which brokers serve a topic, and where they are."""
+    with admin_client(context, namesrv) as admin:
+        found = items_of([admin.topic_route(topic)])[0]
+    if json:
+        output.show_one(found, as_json=True)
+        return
+    brokers = {broker["broker_name"]: broker for broker in found["brokers"]}
+    items = [queues | brokers[queues["broker_name"]] for queues in found["queues"]]
+    columns = (
+        Column("broker", "broker_name"),
+        Column("cluster", "cluster"),
+        number("read queues", "read_queue_count"),
+        number("write queues", "write_queue_count"),
+        Column("permission", "permission", permission_text),
+        Column(
+            "addresses",
+            "addresses",
+            lambda found: ", ".join(f"{number}={address}" for number, address in found.items()),
+        ),
+    )
+    output.write_table(items, columns)
+
+
+@app.command(epilog="Example: aerobee topic status orders")
+def status(
+    context: typer.Context, topic: Topic, namesrv: Namesrv = None, json: Json = False
+) -> None:
+    """Show the bounds of every message queue of a topic."""
+    with admin_client(context, namesrv) as admin:
+        queues = items_of(admin.topic_status(topic))
+    items = [queue | {"message_count": _count(queue)} for queue in queues]
+    columns = (
+        Column("broker", "broker_name"),
+        number("queue id", "queue_id"),
+        number("min offset", "min_offset"),
+        number("max offset", "max_offset"),
+        number("messages", "message_count"),
+        output.moment("earliest", "earliest_timestamp_ms"),
+        output.moment("latest", "latest_timestamp_ms"),
+    )
+    output.show_list(items, columns, as_json=json)
+
+
+@app.command(epilog="Example: aerobee topic delete orders --yes")
+def delete(context: typer.Context, topic: Topic, yes: Yes = False, namesrv: Namesrv = None) -> None:
+    """Delete a topic from every broker, with its messages and the offsets of its consumers."""
+    confirm(f"Delete topic {topic} and its messages?", yes)
+    with admin_client(context, namesrv) as admin:
+        deleted = admin.delete_topic(topic)
+    output.note(f"deleted {topic}" if deleted else f"there was no topic {topic}")
+    if not deleted:
+        raise typer.Exit(1)
+
+
+def permission_text(permission: int) -> str:
+    return ("r" if permission & 4 else "-") + ("w" if permission & 2 else "-")
+
+
+def _count(queue: dict[str, int]) -> int:
+    return queue["max_offset"] - queue["min_offset"]

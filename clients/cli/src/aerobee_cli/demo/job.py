@@ -1,0 +1,158 @@
+"""The main job: flights go into a topic, a group consumes them, failures are dead-lettered.
+
+Runs against any cluster. Knows neither how the services were started nor the report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import islice
+
+from aerobee_cli.dead_letters import DeadLetters
+from aerobee_cli.demo import flights
+from aerobee_cli.demo.arrival_delays import ArrivalDelays
+from aerobee_cli.demo.figures import MAX_ATTEMPTS, Figures
+from aerobee_cli.demo.progress import Counts, Progress
+from aerobee_cli.errors import DemoFailed
+from aerobee_client import (
+    AsyncAdminClient,
+    AsyncProducer,
+    AsyncPushConsumer,
+    ConsumeFromWhere,
+    Message,
+    MqError,
+)
+
+TOPIC = "flights"
+GROUP = "arrival-delay"
+PRODUCER_GROUP = "flight-board"
+QUEUES = 8
+RETRY_DELAYS = (timedelta(seconds=1), timedelta(seconds=2))
+BATCH = 128
+# Batches that are under way at once: one fdatasync of the broker settles several.
+WINDOW = 4
+# Long enough to ride through a restart of the broker.
+SEND_TIMEOUT = timedelta(seconds=60)
+POLL_S = 0.2
+# Nothing moved for so long: something is wrong.
+STALLED_S = 120.0
+
+
+@dataclass(slots=True)
+class Job:
+    """One run. `rows`: what to send, `total` of them. The results are there when `run` returns."""
+
+    namesrv: str
+    rows: Iterable[flights.Row]
+    total: int
+    progress: Progress
+    delays: ArrivalDelays = field(default_factory=ArrivalDelays)
+    sent: set[str] = field(default_factory=set)
+    # Message id → carrier.
+    dead: dict[str, str] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Returns when every message was consumed or dead-lettered. Raises MqError, DemoFailed."""
+        async with AsyncAdminClient(self.namesrv) as admin:
+            await admin.create_topic(TOPIC, queues=QUEUES)
+            await admin.create_group(GROUP, max_attempts=MAX_ATTEMPTS, retry_delays=RETRY_DELAYS)
+            consumer = AsyncPushConsumer(
+                GROUP,
+                self.delays.on_flight,
+                namesrv=self.namesrv,
+                consume_from_where=ConsumeFromWhere.FIRST_OFFSET,
+            )
+            consumer.subscribe(TOPIC)
+            async with consumer:
+                sending = asyncio.create_task(self._send_all())
+                try:
+                    await self._until_settled(admin, sending)
+                finally:
+                    sending.cancel()
+
+    def figures(self) -> Figures:
+        return Figures(
+            messages_sent=len(self.sent),
+            messages_consumed=len(self.delays.arrived),
+            retried=len(self.delays.retries),
+            dead_letters=len(self.dead),
+            dead_letters_by_tag=dict(sorted(Counter(self.dead.values()).items())),
+            mean_arrival_delay_by_tag=self.delays.mean_by_carrier(),
+        )
+
+    def is_settled(self) -> bool:
+        """Every message that was sent was consumed or dead-lettered."""
+        return self.delays.arrived | self.dead.keys() >= self.sent
+
+    async def _send_all(self) -> None:
+        window = asyncio.Semaphore(WINDOW)
+        async with AsyncProducer(
+            PRODUCER_GROUP, namesrv=self.namesrv, send_timeout=SEND_TIMEOUT
+        ) as producer:
+
+            async def send(batch: list[Message]) -> None:
+                try:
+                    results = await producer.send_batch(batch)
+                    self.sent.update(result.message_id for result in results)
+                finally:
+                    window.release()
+
+            messages = map(message_of, self.rows)
+            async with asyncio.TaskGroup() as group:
+                while batch := list(islice(messages, BATCH)):
+                    await window.acquire()
+                    group.create_task(send(batch))
+
+    async def _until_settled(self, admin: AsyncAdminClient, sending: asyncio.Task[None]) -> None:
+        letters = DeadLetters(admin, GROUP)
+        loop = asyncio.get_running_loop()
+        last, moved_at = Counts(), loop.time()
+        while True:
+            await asyncio.wait({sending}, timeout=POLL_S)
+            if sending.done():
+                _reraise(sending)
+                await asyncio.sleep(POLL_S)
+            await self._read_dead(letters)
+            counts = self._counts()
+            self.progress.update(counts)
+            if sending.done() and self.is_settled():
+                return
+            if counts != last:
+                last, moved_at = counts, loop.time()
+            elif loop.time() - moved_at > STALLED_S:
+                raise DemoFailed(
+                    f"nothing has moved for {STALLED_S:g} s: {self._missing()} messages were "
+                    "neither consumed nor dead-lettered"
+                )
+
+    async def _read_dead(self, letters: DeadLetters) -> None:
+        # A broker that is being restarted has no answer; the next round asks again.
+        with suppress(MqError):
+            async for letter in letters.read():
+                self.dead[letter.message_id] = letter.tag
+
+    def _counts(self) -> Counts:
+        return Counts(
+            len(self.sent), len(self.delays.arrived), len(self.delays.retries), len(self.dead)
+        )
+
+    def _missing(self) -> int:
+        return len(self.sent - self.delays.arrived - self.dead.keys())
+
+
+def message_of(row: flights.Row) -> Message:
+    """A flight as a message: body JSON, tag carrier, key carrier and flight number."""
+    return Message(TOPIC, flights.to_json(row), tag=row["carrier"], keys=flights.key(row))
+
+
+def _reraise(sending: asyncio.Task[None]) -> None:
+    """Raises the first thing that went wrong in it, without the group around it."""
+    try:
+        sending.result()
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None

@@ -1,0 +1,34 @@
+"""Durations as people write them: "200ms", "5s", "2m", "1h", "1d". Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+_MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+def parse_duration(text: str) -> timedelta:
+    """A duration with its unit. Raises ValueError that shows how to write it."""
+    found = _DURATION.fullmatch(text.strip())
+    if not found:
+        raise ValueError(f"{text.strip()!r} is no duration: write it like 200ms, 5s, 2m, 1h or 1d")
+    milliseconds = float(found[1]) * _MILLISECONDS[found[2]]
+    if milliseconds != int(milliseconds):
+        raise ValueError(f"{text.strip()!r} is finer than a millisecond")
+    return timedelta(milliseconds=int(milliseconds))
+
+
+def parse_durations(text: str) -> list[timedelta]:
+    """Durations separated by commas. Raises ValueError."""
+    return [parse_duration(part) for part in text.split(",")]
+
+
+def format_ms(duration_ms: int) -> str:
+    """The shortest exact writing: 90000 → "90s", 7200000 → "2h", 1500 → "1500ms"."""
+    for unit in ("d", "h", "m", "s"):
+        count, rest = divmod(duration_ms, _MILLISECONDS[unit])
+        if count and not rest:
+            return f"{count}{unit}"
+    return f"{duration_ms}ms"

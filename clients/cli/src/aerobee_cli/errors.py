@@ -1,0 +1,25 @@
+"""What a command fails with, beside the client's MqError. The message is one line for the user.
+
+CommandError
+├── ProcessEnded   a service or job that the command started ended, or did not get ready
+├── NoFlights      the demo's data is not installed
+└── DemoFailed     the demo did not come to its end
+"""
+
+from __future__ import annotations
+
+
+class CommandError(Exception):
+    """The command cannot go on. The message is one line that says why and what to do."""
+
+
+class ProcessEnded(CommandError):
+    """The message says which process, and why if it told."""
+
+
+class NoFlights(CommandError):
+    """The message says how to get them."""
+
+
+class DemoFailed(CommandError):
+    """The message says what is missing."""

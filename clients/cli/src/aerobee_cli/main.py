@@ -1,0 +1,81 @@
+"""The entry point of `aerobee`: runs a command and turns what goes wrong into one line.
+
+Exit codes: 0 done, 1 it failed, 2 the command line is wrong, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+INTERRUPTED = 130
+# Set to see where an unexpected error comes from.
+TRACEBACK_VARIABLE = "AEROBEE_TRACEBACK"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit code; `arguments` are those after the program's name."""
+    try:
+        return _run(sys.argv[1:] if arguments is None else list(arguments))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has enough. Nothing more can be written, at exit neither.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(arguments: list[str]) -> int:
+    import typer
+    from typer.exceptions import TyperException
+
+    from aerobee_cli.app import app
+
+    try:
+        code = app(arguments, prog_name="aerobee", standalone_mode=False)
+    except TyperException as error:
+        return _tell_usage(error)
+    except typer.Abort:
+        return INTERRUPTED
+    except Exception as error:
+        if os.environ.get(TRACEBACK_VARIABLE):
+            raise
+        print(f"error: {_one_line(explain(error))}", file=sys.stderr)
+        return 1
+    sys.stdout.flush()
+    return code if isinstance(code, int) else 0
+
+
+def explain(error: Exception) -> str:
+    """What to tell about an exception that a command let pass."""
+    from aerobee_cli.errors import CommandError
+    from aerobee_wire.status import MqError
+
+    if isinstance(error, (CommandError, MqError)):
+        return str(error)
+    if isinstance(error, OSError):
+        return str(error)
+    kind = type(error).__name__
+    return f"{kind}: {error} (unexpected; {TRACEBACK_VARIABLE}=1 shows where)"
+
+
+def _tell_usage(error: Exception) -> int:
+    from typer.exceptions import TyperException
+
+    assert isinstance(error, TyperException)
+    if error.message.startswith("Usage:"):  # a group of commands without a command
+        print(error.message)
+        return 2
+    context = getattr(error, "ctx", None)
+    hint = f" (see {context.command_path} --help)" if context is not None else ""
+    print(f"error: {_one_line(error.format_message())}{hint}", file=sys.stderr)
+    return error.exit_code
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

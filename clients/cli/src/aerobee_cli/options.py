@@ -1,0 +1,67 @@
+"""Options that several commands share, and the way from them to a client."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aerobee_cli.durations import parse_durations
+
+if TYPE_CHECKING:
+    from aerobee_client import AdminClient
+
+DEFAULT_NAMESRV = "127.0.0.1:9876"
+# What brokers see as the sender of the messages of this command.
+PRODUCER_GROUP = "aerobee-cli"
+
+Namesrv = Annotated[
+    str | None,
+    typer.Option(
+        "--namesrv",
+        metavar="H:P;H:P",
+        help="Name servers. Default: NAMESRV_ADDR, or 127.0.0.1:9876.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON: an array for a list.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
+
+
+class BadOption(typer.BadParameter):
+    """A value that no client need see to be refused."""
+
+
+def namesrv_of(context: typer.Context, given: str | None) -> str:
+    """The name servers: of the command, else of `aerobee` itself, else the default."""
+    inherited = context.find_root().params.get("namesrv")
+    return given or inherited or DEFAULT_NAMESRV
+
+
+@contextmanager
+def admin_client(context: typer.Context, namesrv: str | None) -> Iterator[AdminClient]:
+    from aerobee_client import AdminClient
+
+    with AdminClient(namesrv_of(context, namesrv)) as admin:
+        yield admin
+
+
+def retry_delays(text: str | None) -> list[timedelta]:
+    """Of `--retry-delays`. Raises BadOption."""
+    if not text:
+        return []
+    try:
+        return parse_durations(text)
+    except ValueError as error:
+        raise BadOption(f"--retry-delays: {error}") from None
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Asks on a terminal; a program that runs this command has decided already."""
+    if not yes and sys.stdin.isatty() and not typer.confirm(question):
+        raise typer.Exit(1)

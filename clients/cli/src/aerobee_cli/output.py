@@ -1,0 +1,131 @@
+"""What commands print: a table for people, or JSON for programs. Lists are JSON arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+Item = Mapping[str, Any]
+
+# Wide enough for any table when the output is no terminal: nothing is folded for a program.
+PIPE_WIDTH = 4_096
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: its title, the key of its value, and how the value is written."""
+
+    title: str
+    key: str
+    write: Callable[[Any], str] = str
+    right: bool = False
+
+
+def number(title: str, key: str) -> Column:
+    """A column of numbers; empty where there is none."""
+    return Column(title, key, lambda value: "" if value is None else f"{value:,}", right=True)
+
+
+def moment(title: str, key: str) -> Column:
+    """A column of times, given in milliseconds since the epoch."""
+    return Column(title, key, iso_time)
+
+
+def joined(title: str, key: str) -> Column:
+    """A column of lists."""
+    return Column(title, key, lambda values: ", ".join(map(str, values)))
+
+
+def iso_time(timestamp_ms: int) -> str:
+    """UTC with milliseconds; "" for 0, which stands for unknown."""
+    if not timestamp_ms:
+        return ""
+    at = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
+
+
+def items_of(descriptions: Iterable[Any]) -> list[dict[str, Any]]:
+    """Dataclass instances as items."""
+    return [dataclasses.asdict(description) for description in descriptions]
+
+
+def show_list(items: Iterable[Item], columns: Sequence[Column], *, as_json: bool) -> None:
+    """One JSON array with an item on each line, written as the items come; or a table."""
+    if as_json:
+        _write_array(items)
+    else:
+        write_table(items, columns)
+
+
+def show_one(item: Item, *, as_json: bool) -> None:
+    """One JSON object, or a line for each value that is not empty."""
+    if as_json:
+        print(_json(item))
+        return
+    width = max(len(_title(key)) for key in item)
+    for key, value in item.items():
+        text = _text(key, value)
+        if text:
+            print(f"{_title(key):<{width}}  {text}")
+
+
+def write_table(items: Iterable[Item], columns: Sequence[Column], title: str | None = None) -> None:
+    """On stdout."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for column in columns:
+        table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
+    for item in items:
+        # As Text: a body or a name is no markup.
+        table.add_row(*(Text(column.write(item[column.key])) for column in columns))
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    Console(width=width, highlight=False).print(table)
+
+
+def note(text: str) -> None:
+    """A remark on stderr, so that stdout stays what was asked for."""
+    print(text, file=sys.stderr)
+
+
+def _write_array(items: Iterable[Item]) -> None:
+    separator = "[\n"
+    for item in items:
+        sys.stdout.write(separator + _json(item))
+        separator = ",\n"
+    sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
+
+
+def _json(item: Item) -> str:
+    return json.dumps(item, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (tuple, frozenset, set)):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _title(key: str) -> str:
+    return key.removesuffix("_ms").replace("_", " ")
+
+
+def _text(key: str, value: object) -> str:
+    if key.endswith("timestamp_ms") and isinstance(value, int):
+        return iso_time(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={item}" for name, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)

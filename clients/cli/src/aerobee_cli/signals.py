@@ -1,0 +1,52 @@
+"""Work that SIGINT, SIGTERM or SIGHUP puts an end to, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from typing import Any
+
+# What a shell reports for a program that ended by SIGINT.
+INTERRUPTED = 130
+
+
+class Stopped(Exception):
+    """A signal asked for the end. `number`: which one."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(f"stopped by {number.name}")
+        self.number = number
+
+
+class StopSignals:
+    """Listens in the running loop. Several signals count as the first."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._stopped: asyncio.Future[Stopped] = loop.create_future()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._stop, number)
+
+    def _stop(self, number: signal.Signals) -> None:
+        if not self._stopped.done():
+            self._stopped.set_result(Stopped(number))
+
+    async def guard(self, *works: Coroutine[Any, Any, None]) -> None:
+        """Runs `works` side by side until the first of them returns or raises, then ends the rest.
+
+        Raises what that one raised; Stopped when a signal came first.
+        """
+        tasks = {asyncio.create_task(work) for work in works}
+        waits: set[asyncio.Future[Any]] = {*tasks, self._stopped}
+        try:
+            ended, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            # How the others took the end says nothing about why it came.
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for first in ended - {self._stopped}:
+            first.result()
+        if self._stopped in ended:
+            raise self._stopped.result()
