@@ -1,0 +1,392 @@
+"""Commit-log records to Arrow columns, some thousand at a time, with numpy instead of a loop.
+
+Pure: bytes in, a RecordBatch out; the layout is that of `aerobee_wire.record`, which decodes one
+record and is what the tests compare with. Only where a record starts takes a Python step per
+message; everything else is gathered column by column (about 300,000 records a second and core,
+three times as fast as one by one). What is unusual (properties that are not UTF-8, or not in
+RocketMQ's form) is decoded by `aerobee_wire.properties`, whose rules so hold everywhere.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aerobee_wire import message_id, record
+from aerobee_wire import properties as props
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+PROPERTIES = pa.map_(pa.string(), pa.string())
+# The order and the types are those of the Spark schema (`schema.py`).
+ARROW_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("brokerName", pa.string()),
+        ("queueId", pa.int32()),
+        ("queueOffset", pa.int64()),
+        ("msgId", pa.string()),
+        ("offsetMsgId", pa.string()),
+        ("tags", pa.string()),
+        ("keys", pa.string()),
+        ("body", pa.binary()),
+        ("bodySize", pa.int32()),
+        ("flag", pa.int32()),
+        ("sysFlag", pa.int32()),
+        ("bornTimestamp", TIMESTAMP),
+        ("storeTimestamp", TIMESTAMP),
+        ("bornHost", pa.string()),
+        ("storeHost", pa.string()),
+        ("reconsumeTimes", pa.int32()),
+        ("properties", PROPERTIES),
+    ]
+)
+
+# What Spark and Python can show: the years 1 to 9999. A sender may claim any born timestamp.
+_FIRST_MS = -62_135_596_800_000
+_LAST_MS = 253_402_300_799_999
+_SIZE = struct.Struct(">i")
+_HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+
+
+def decode(
+    records: bytes,
+    broker_name: str,
+    *,
+    include_body: bool = True,
+    max_body_bytes: int | None = None,
+    include_properties: bool = True,
+) -> pa.RecordBatch:
+    """A RecordBatch of ARROW_SCHEMA, one row for each record that stands in `records`.
+
+    A column that is not included is null; `max_body_bytes` cuts bodies, and bodySize still tells
+    their whole length. Raises aerobee_wire.record.CorruptRecord.
+    """
+    rows = _Rows(records)
+    properties = _Properties(rows)
+    offset_ids = _offset_message_ids(rows)
+    born_hosts, store_hosts = _hosts(rows, rows.born_host), _hosts(rows, rows.store_host)
+    body = (
+        _binaries(rows.slices(rows.body, max_body_bytes))
+        if include_body
+        else pa.nulls(rows.count, pa.binary())
+    )
+    columns = {
+        "topic": _topics(rows),
+        "brokerName": _repeated(broker_name, rows.count),
+        "queueId": _array(rows.queue_id, pa.int32()),
+        "queueOffset": _array(rows.queue_offset, pa.int64()),
+        "msgId": pc.coalesce(properties.of(props.UNIQUE_KEY), offset_ids),
+        "offsetMsgId": offset_ids,
+        "tags": properties.of(props.TAGS),
+        "keys": properties.of(props.KEYS),
+        "body": body,
+        "bodySize": _array(rows.body.ends - rows.body.starts, pa.int32()),
+        "flag": _array(rows.flag, pa.int32()),
+        "sysFlag": _array(rows.sys_flag, pa.int32()),
+        "bornTimestamp": _timestamps(rows.born_timestamp_ms),
+        "storeTimestamp": _timestamps(rows.store_timestamp_ms),
+        "bornHost": born_hosts,
+        "storeHost": store_hosts,
+        "reconsumeTimes": _array(rows.reconsume_times, pa.int32()),
+        "properties": properties.maps if include_properties else pa.nulls(rows.count, PROPERTIES),
+    }
+    return pa.RecordBatch.from_arrays(
+        [columns[name] for name in ARROW_SCHEMA.names], schema=ARROW_SCHEMA
+    )
+
+
+def with_tags(batch: pa.RecordBatch, tags: Collection[str]) -> pa.RecordBatch:
+    """The rows whose tag is one of `tags`."""
+    return batch.filter(pc.is_in(batch.column("tags"), value_set=_strings(tags)))
+
+
+# ---- the header ----
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """Where one field stands in the buffer, row by row."""
+
+    starts: Ints
+    ends: Ints
+
+
+class _Rows:
+    """The fixed fields of every record as arrays, and where the other ones stand."""
+
+    def __init__(self, records: bytes) -> None:
+        self.memory = memoryview(records)
+        self.bytes: Bytes = np.frombuffer(records, np.uint8)
+        starts = np.array(_starts(records), np.int64)
+        self.count = len(starts)
+        sizes = self.int32(starts)
+        magic = self.int32(starts + 4)
+        self.queue_id = self.int32(starts + 12)
+        self.flag = self.int32(starts + 16)
+        self.queue_offset = self.int64(starts + 20)
+        self.physical_offset = self.int64(starts + 28)
+        self.sys_flag = self.int32(starts + 36)
+        self.born_timestamp_ms = self.int64(starts + 40)
+        born_size = np.where(self.sys_flag & record.BORN_HOST_V6, 20, 8)
+        store_size = np.where(self.sys_flag & record.STORE_HOST_V6, 20, 8)
+        body_at = starts + record.HEADER.size - 16 + born_size + store_size
+        self._check(body_at <= starts + sizes, starts)
+        born_end = starts + 48 + born_size
+        self.born_host = _Spans(starts + 48, born_end)
+        self.store_timestamp_ms = self.int64(born_end)
+        store_end = born_end + 8 + store_size
+        self.store_host = _Spans(born_end + 8, store_end)
+        self.reconsume_times = self.int32(store_end)
+        self._find_tail(starts, starts + sizes, magic, body_at)
+
+    def _find_tail(self, starts: Ints, ends: Ints, magic: Ints, body_at: Ints) -> None:
+        """Body, topic and properties. Raises CorruptRecord when a length leads out of its record:
+        each is checked before it is followed."""
+        body_end = body_at + self.int32(body_at - 4)
+        wide = magic == record.MAGIC_V2
+        topic_at = body_end + np.where(wide, 2, 1)
+        good = ((magic == record.MAGIC_V1) | wide) & (body_end >= body_at) & (topic_at + 2 <= ends)
+        self._check(good, starts)
+        topic_size = np.where(wide, self._int16(topic_at - 2), self.bytes[topic_at - 1])
+        topic_end = topic_at + topic_size
+        self._check(topic_end + 2 <= ends, starts)
+        properties_at = topic_end + 2
+        self._check(properties_at + self._int16(topic_end) == ends, starts)
+        self.body = _Spans(body_at, body_end)
+        self.topic = _Spans(topic_at, topic_end)
+        self.properties = _Spans(properties_at, ends)
+
+    def _check(self, good: npt.NDArray[np.bool_], starts: Ints) -> None:
+        if not good.all():
+            # Says in its own words what is wrong with the first bad one.
+            record.decode(self.memory, int(starts[int(np.argmin(good))]), check_crc=False)
+            raise record.CorruptRecord("the lengths inside a record do not add up to its size")
+
+    def gather(self, starts: Ints, width: int) -> Bytes:
+        """`width` bytes from each start on, one row each, contiguous."""
+        found: Bytes = self.bytes[starts[:, None] + np.arange(width)]
+        return found
+
+    def int32(self, at: Ints) -> Ints:
+        return self.gather(at, 4).view(">i4").ravel().astype(np.int64)
+
+    def int64(self, at: Ints) -> Ints:
+        return self.gather(at, 8).view(">i8").ravel().astype(np.int64)
+
+    def _int16(self, at: Ints) -> Ints:
+        return self.gather(at, 2).view(">u2").ravel().astype(np.int64)
+
+    def slices(self, spans: _Spans, longest: int | None = None) -> list[memoryview]:
+        ends = spans.ends if longest is None else np.minimum(spans.ends, spans.starts + longest)
+        memory = self.memory
+        return [
+            memory[start:end]
+            for start, end in zip(spans.starts.tolist(), ends.tolist(), strict=True)
+        ]
+
+
+def _starts(records: bytes) -> list[int]:
+    """Where each record starts. Raises CorruptRecord when a size leads nowhere."""
+    starts, at, end = [], 0, len(records)
+    read = _SIZE.unpack_from
+    while at < end:
+        size = read(records, at)[0] if at + 4 <= end else 0
+        if size < record.FIXED_V1 or at + size > end:
+            record.decode(records, at, check_crc=False)
+            raise record.CorruptRecord(f"size {size} does not fit into the {end - at} bytes there")
+        starts.append(at)
+        at += size
+    return starts
+
+
+# ---- columns ----
+
+
+def _array(values: Ints, kind: pa.DataType) -> pa.Array:
+    width = np.int32 if pa.types.is_int32(kind) else np.int64
+    buffer = pa.py_buffer(np.ascontiguousarray(values, width))
+    return pa.Array.from_buffers(kind, len(values), [None, buffer])
+
+
+def _timestamps(values: Ints) -> pa.Array:
+    """Null where the time lies outside of the years 1 to 9999."""
+    good = (values >= _FIRST_MS) & (values <= _LAST_MS)
+    column = _array(np.where(good, values, 0) * 1000, pa.int64()).cast(TIMESTAMP)
+    if good.all():
+        return column
+    return pc.if_else(_booleans(good), column, pa.scalar(None, TIMESTAMP))
+
+
+def _booleans(values: npt.NDArray[np.bool_]) -> pa.Array:
+    bits = pa.py_buffer(np.packbits(values, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
+
+
+def _variable(kind: pa.DataType, data: bytes | Bytes, lengths: Ints) -> pa.Array:
+    """Strings or binaries that stand one after the other in `data`."""
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.Array.from_buffers(
+        kind, len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+
+
+def _binaries(values: list[memoryview]) -> pa.Array:
+    return _variable(pa.binary(), b"".join(values), np.array(list(map(len, values)), np.int64))
+
+
+def _strings(values: Iterable[str]) -> pa.Array:
+    encoded = [value.encode("utf-8", "replace") for value in values]
+    return _variable(pa.string(), b"".join(encoded), np.array(list(map(len, encoded)), np.int64))
+
+
+def _repeated(value: str, count: int) -> pa.Array:
+    encoded = value.encode()
+    return _variable(pa.string(), encoded * count, np.full(count, len(encoded), np.int64))
+
+
+def _topics(rows: _Rows) -> pa.Array:
+    data = b"".join(rows.slices(rows.topic))
+    try:
+        str(data, "utf-8")
+    except UnicodeDecodeError:
+        raise record.CorruptRecord("the topic is not UTF-8") from None
+    return _variable(pa.string(), data, rows.topic.ends - rows.topic.starts)
+
+
+def _hosts(rows: _Rows, spans: _Spans) -> pa.Array:
+    """ "ip:port" of each; few differ, so each different one is written once and then taken."""
+    wide = (spans.ends - spans.starts) == 20
+    names: list[str] = []
+    places = np.zeros(rows.count, np.int64)
+    for width, chosen in ((8, ~wide), (20, wide)):
+        if chosen.any():
+            packed = rows.gather(spans.starts[chosen], width)
+            different, place = np.unique(
+                packed.view(np.dtype((np.void, width))).ravel(), return_inverse=True
+            )
+            places[chosen] = place.ravel() + len(names)
+            names.extend(message_id.unpack_host(host.tobytes()) for host in different)
+    return _strings(names).take(_array(places, pa.int64()))
+
+
+def _offset_message_ids(rows: _Rows) -> pa.Array:
+    """Upper-case hex of store host and physical offset: 32 digits, or 56 with IPv6."""
+    wide = (rows.store_host.ends - rows.store_host.starts) == 20
+    physical = rows.physical_offset.astype(">i8").view(np.uint8).reshape(-1, 8)
+    if not wide.any():
+        digits = _hex(rows.gather(rows.store_host.starts, 8), physical)
+        return _variable(pa.string(), digits.ravel(), np.full(rows.count, 32, np.int64))
+    ids = np.empty(rows.count, object)
+    for width, chosen in ((8, ~wide), (20, wide)):
+        digits = _hex(rows.gather(rows.store_host.starts[chosen], width), physical[chosen])
+        ids[chosen] = [row.tobytes().decode("ascii") for row in digits]
+    return _strings(ids)
+
+
+def _hex(host: Bytes, physical: Bytes) -> Bytes:
+    raw = np.concatenate([host, physical], axis=1)
+    nibbles = np.stack([raw >> 4, raw & 15], axis=2).reshape(len(raw), 2 * raw.shape[1])
+    return np.ascontiguousarray(_HEX[nibbles])
+
+
+# ---- properties ----
+
+
+class _Properties:
+    """The properties of all rows: names and values flat, and how many each row has."""
+
+    def __init__(self, rows: _Rows) -> None:
+        slices = rows.slices(rows.properties)
+        lengths = rows.properties.ends - rows.properties.starts
+        flat = _split(b"".join(slices), lengths)
+        self._take(flat or _decode_each(slices))
+        if flat is not None and self._has_a_name_twice():
+            self._take(_decode_each(slices))
+
+    def _take(self, flat: _Flat) -> None:
+        self._names, self._values, self._counts = flat
+        coded = self._names.dictionary_encode()
+        names = coded.dictionary.to_pylist()
+        self._codes = np.frombuffer(coded.indices.buffers()[1], np.int32)[: len(coded)]
+        self._code_of = {name: code for code, name in enumerate(names)}
+        self._row_of = np.repeat(np.arange(len(self._counts)), self._counts)
+
+    def _has_a_name_twice(self) -> bool:
+        pairs = np.sort(self._row_of * (len(self._code_of) + 1) + self._codes)
+        return bool((pairs[1:] == pairs[:-1]).any())
+
+    def of(self, name: str) -> pa.Array:
+        """The value of one property, row by row; null where a row has none."""
+        found = np.flatnonzero(self._codes == self._code_of.get(name, -1))
+        places = np.zeros(len(self._counts), np.int64)
+        places[self._row_of[found]] = found
+        there = np.zeros(len(self._counts), np.bool_)
+        there[self._row_of[found]] = True
+        if not there.any():
+            return pa.nulls(len(there), pa.string())
+        indices = pa.Array.from_buffers(
+            pa.int64(), len(places), [_booleans(there).buffers()[1], pa.py_buffer(places)]
+        )
+        return self._values.take(indices)
+
+    @property
+    def maps(self) -> pa.Array:
+        offsets = np.zeros(len(self._counts) + 1, np.int64)
+        np.cumsum(self._counts, out=offsets[1:])
+        return pa.MapArray.from_arrays(_array(offsets, pa.int32()), self._names, self._values)
+
+
+# Names, values, and how many of them each row has.
+_Flat = tuple[pa.Array, pa.Array, Ints]
+
+
+def _split(joined: bytes, lengths: Ints) -> _Flat | None:
+    """Of properties strings that stand one after the other. None when one of them is not plain:
+    not UTF-8, without its last separator, with an empty name or value, with separators amiss."""
+    data = np.frombuffer(joined, np.uint8)
+    is_separator = (data == 1) | (data == 2)
+    at = np.flatnonzero(is_separator)
+    token_lengths = np.diff(at, prepend=-1) - 1
+    row_ends = np.cumsum(lengths)
+    plain = (
+        len(at) % 2 == 0
+        and (data[at[0::2]] == 1).all()
+        and (data[at[1::2]] == 2).all()
+        and (token_lengths > 0).all()
+        and (data[row_ends[lengths > 0] - 1] == 2).all()
+        and _is_utf8(joined)
+    )
+    if not plain:
+        return None
+    tokens = _variable(pa.string(), data[~is_separator], token_lengths)
+    even = np.arange(0, len(at), 2)
+    names, values = (tokens.take(_array(even + i, pa.int64())) for i in (0, 1))
+    rows = np.searchsorted(row_ends, at[1::2], side="right")
+    return names, values, np.bincount(rows, minlength=len(lengths))
+
+
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        str(data, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _decode_each(slices: list[memoryview]) -> _Flat:
+    decoded = [props.decode(bytes(encoded)) for encoded in slices]
+    names = _strings(name for each in decoded for name in each)
+    values = _strings(value for each in decoded for value in each.values())
+    return names, values, np.array(list(map(len, decoded)), np.int64)

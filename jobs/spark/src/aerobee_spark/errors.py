@@ -1,0 +1,28 @@
+"""What a read raises. All are MqError, so that the command can print them as one line.
+
+MqError
+├─ OptionError      an option of the data source is unknown, missing, or has a value it cannot have
+├─ DataLossError    messages that the read was asked for are not there any more
+└─ ReportError      the report cannot be made; says what to do
+"""
+
+from __future__ import annotations
+
+from aerobee_wire.status import Code, MqError
+
+__all__ = ["Code", "DataLossError", "MqError", "OptionError", "ReportError"]
+
+
+class OptionError(MqError):
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.INVALID_PARAMETER, message)
+
+
+class DataLossError(MqError):
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.PULL_OFFSET_MOVED, message, retryable=False)
+
+
+class ReportError(MqError):
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.INVALID_PARAMETER, message)

@@ -1,0 +1,140 @@
+"""Queue offsets as plain values: bounds, ranges, where a read starts and ends, how it is split.
+
+Pure. The bounds come from the brokers (`planning.py`); every offset here is a queue offset, and
+every range is half open: `end` is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from aerobee_spark.errors import DataLossError, OptionError
+
+EARLIEST = -2
+LATEST = -1
+# topic → broker name → queue id → queue offset, or EARLIEST or LATEST
+OffsetsByTopic = Mapping[str, Mapping[str, Mapping[int, int]]]
+
+
+class Queue(NamedTuple):
+    """A message queue."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"queue {self.queue_id} of {self.topic} on {self.broker_name}"
+
+
+class Bounds(NamedTuple):
+    """What a broker holds of a queue: offsets from `min_offset` up to, not with, `max_offset`."""
+
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    queue: Queue
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One side of a read: the same `everywhere`, with exceptions for some queues.
+
+    With `timestamp_ms` the offset is looked up by store time instead: the first message stored at
+    or after it.
+    """
+
+    everywhere: int
+    by_queue: Mapping[Queue, int] | None = None
+    timestamp_ms: int | None = None
+
+    def of(self, queue: Queue) -> int:
+        return (self.by_queue or {}).get(queue, self.everywhere)
+
+
+AT_EARLIEST = Position(EARLIEST)
+AT_LATEST = Position(LATEST)
+
+
+def by_queue(offsets: OffsetsByTopic) -> dict[Queue, int]:
+    return {
+        Queue(topic, broker_name, queue_id): offset
+        for topic, brokers in offsets.items()
+        for broker_name, queues in brokers.items()
+        for queue_id, offset in queues.items()
+    }
+
+
+def check_known(position: Position, queues: Iterable[Queue], option: str) -> None:
+    """Raises OptionError when an offset is given for a queue that is not read."""
+    unknown = sorted(set(position.by_queue or {}) - set(queues))
+    if unknown:
+        raise OptionError(
+            f"{option} names {unknown[0]}, which is not among the queues to read: "
+            "correct the topic, the broker name or the queue id"
+        )
+
+
+def range_of(
+    queue: Queue, bounds: Bounds, start: int, end: int, *, fail_on_data_loss: bool
+) -> OffsetRange:
+    """The range to read; EARLIEST and LATEST become numbers. `end` before `start` is empty.
+
+    Raises DataLossError when offsets that were asked for are outside of `bounds`; without
+    `fail_on_data_loss` the range is cut to what is there.
+    """
+    first = _number(start, bounds)
+    last = _number(end, bounds)
+    if fail_on_data_loss:
+        for wanted in (first, last):
+            _check_inside(queue, bounds, wanted)
+    first = min(max(first, bounds.min_offset), bounds.max_offset)
+    last = min(max(last, first), bounds.max_offset)
+    return OffsetRange(queue, first, last)
+
+
+def _number(offset: int, bounds: Bounds) -> int:
+    named = {EARLIEST: bounds.min_offset, LATEST: bounds.max_offset}
+    return named.get(offset, offset)
+
+
+def _check_inside(queue: Queue, bounds: Bounds, wanted: int) -> None:
+    if wanted < bounds.min_offset:
+        raise DataLossError(
+            f"{queue}: wanted queue offset {wanted}, but the min offset is {bounds.min_offset}: "
+            f"{bounds.min_offset - wanted} messages are gone. Start at {bounds.min_offset} or "
+            "later, or set failOnDataLoss to false to read what is left"
+        )
+    if wanted > bounds.max_offset:
+        raise DataLossError(
+            f"{queue}: wanted queue offset {wanted}, but the max offset is {bounds.max_offset} "
+            f"(min offset {bounds.min_offset}): the queue is younger than this offset. Correct "
+            "it, or set failOnDataLoss to false to read what is there"
+        )
+
+
+def split(
+    ranges: Iterable[OffsetRange], *, max_records: int, min_partitions: int = 1
+) -> list[OffsetRange]:
+    """The same offsets in ranges of at most `max_records` and nearly equal length; at least
+    `min_partitions` of them if there are as many messages. Empty ranges are left out."""
+    filled = [whole for whole in ranges if len(whole)]
+    total = sum(map(len, filled))
+    size = max(1, min(max_records, total // max(min_partitions, 1)))
+    return [part for whole in filled for part in _cut(whole, -(-len(whole) // size))]
+
+
+def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
+    cuts = [whole.start + len(whole) * i // parts for i in range(parts + 1)]
+    return [OffsetRange(whole.queue, start, end) for start, end in pairwise(cuts)]

@@ -1,0 +1,120 @@
+"""The data source: `spark.read.format("rocketmq")`, batch, by queue offset.
+
+This module is loaded by Spark's planner processes and on workers, so it imports neither grpc nor
+pyarrow at its top: grpc must not be loaded before the worker has been forked. Names, defaults and
+meaning of the options: `options.py`; what a row holds: `schema.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from aerobee_spark import schema as schemas
+from aerobee_spark.offsets import OffsetRange, split
+from aerobee_spark.options import ReadOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from aerobee_client import AdminClient
+
+FORMAT = "rocketmq"
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the format known. Spark's own discovery does not look into `--py-files`, and stops at
+    any broken package named pyspark_*; this works always."""
+    spark.dataSource.register(RocketMqSource)
+
+
+class RocketMqSource(DataSource):
+    """`format("rocketmq")`. Raises OptionError when it is made with options that cannot be."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        self.read_options = ReadOptions.parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        return schemas.SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        schemas.check(schema)
+        return RocketMqReader(self.read_options, tuple(schema.names))
+
+
+@dataclass
+class RangePartition(InputPartition):
+    """What one task reads."""
+
+    wanted: OffsetRange
+
+
+class RocketMqReader(DataSourceReader):
+    """Plans and reads; travels to the workers by pickle, and so holds nothing but values."""
+
+    def __init__(self, options: ReadOptions, names: tuple[str, ...]) -> None:
+        self.options = options
+        # A schema that the user gave is a choice of columns.
+        self.names = names
+
+    def partitions(self) -> list[InputPartition]:
+        """One for each range of at most maxRecordsPerPartition messages. Raises MqError."""
+        from aerobee_spark.planning import connect, plan
+
+        with connect(self.options.name_server) as admin:
+            ranges = plan(admin, self.options)
+        parts = split(
+            ranges,
+            max_records=self.options.max_records_per_partition,
+            min_partitions=self.options.min_partitions,
+        )
+        return [RangePartition(part) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """RecordBatches with the columns of the schema. Raises MqError, CorruptRecord."""
+        # With nothing to read Spark makes a partition of its own and reads that.
+        if isinstance(partition, RangePartition):
+            yield from self._read(partition.wanted)
+
+    def _read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        from aerobee_spark import columns
+        from aerobee_spark.reading import read_range
+
+        options = self.options
+        for chunk in read_range(_client(options.name_server), wanted, options):
+            batch = columns.decode(
+                chunk.records,
+                wanted.queue.broker_name,
+                include_body=options.include_body,
+                max_body_bytes=options.max_body_bytes,
+                include_properties=options.include_properties,
+            )
+            if options.tags:
+                batch = columns.with_tags(batch, options.tags)
+            yield batch.select(list(self.names))
+
+
+# Spark uses a worker process again for later tasks; a connection lives as long as the process. The
+# process id guards against a fork in between, which no connection survives.
+_clients: dict[tuple[int, str], Any] = {}
+
+
+def _client(name_server: str) -> AdminClient:
+    from aerobee_spark.planning import connect
+
+    key = (os.getpid(), name_server)
+    if key not in _clients:
+        _clients[key] = connect(name_server)
+    client: AdminClient = _clients[key]
+    return client
