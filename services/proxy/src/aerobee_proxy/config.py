@@ -1,0 +1,83 @@
+"""Options of a proxy: RocketMQ's keys (rmq-proxy.json) where it has one. Knows neither files nor
+the command line.
+
+Defaults differ from RocketMQ's in: useEndpointPortFromRequest (true: a mapped port stays the mapped
+port), bindAddress (loopback).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+from pydantic import Field, field_validator
+
+from aerobee_chassis.config import Options
+from aerobee_proxy.rocketmq_keys import UNSUPPORTED_KEYS
+
+Milliseconds = Annotated[int, Field(ge=1)]
+Port = Annotated[int, Field(ge=0, le=65_535)]
+
+
+class ProxyOptions(Options):
+    # ---- where ----
+    bind_address: str = "127.0.0.1"
+    grpc_server_port: Port = 8_081
+    namesrv_addr: str = ""
+    # What clients are told to dial, "host:port;host:port". Empty: what each of them dialled.
+    advertised_endpoints: str = ""
+    use_endpoint_port_from_request: bool = True
+
+    # ---- messages ---- (a size of 0 or less: no limit here)
+    max_message_size: int = 4 * 1024 * 1024
+    enable_message_body_empty_check: bool = True
+    max_user_property_size: int = 16 * 1024
+    user_property_max_num: int = 128
+    max_message_group_size: int = 64
+    max_lite_topic_size: int = Field(default=64, ge=1)
+    max_delay_time_mills: Milliseconds = 86_400_000
+    max_transaction_recovery_second: int = Field(default=3_600, ge=1)
+    enable_topic_message_type_check: bool = True
+
+    # ---- leases ----
+    default_invisible_time_mills: Milliseconds = 60_000
+    min_invisible_time_mills_for_recv: Milliseconds = 10_000
+    max_invisible_time_mills: Milliseconds = 43_200_000
+
+    # ---- what clients are told ----
+    grpc_client_producer_max_attempts: int = Field(default=3, ge=1)
+    grpc_client_producer_backoff_initial_millis: Milliseconds = 10
+    grpc_client_producer_backoff_max_millis: Milliseconds = 1_000
+    grpc_client_producer_backoff_multiplier: int = Field(default=2, ge=1)
+    grpc_client_consumer_max_long_polling_timeout_millis: Milliseconds = 20_000
+    grpc_client_consumer_long_polling_batch_size: int = Field(default=32, ge=1, le=32)
+
+    # ---- what an operator sees ----
+    log_level: str = "info"
+
+    unsupported_keys: ClassVar[frozenset[str]] = UNSUPPORTED_KEYS
+    environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}
+
+    @property
+    def namesrvs(self) -> tuple[str, ...]:
+        """The "host:port" of every name server."""
+        return tuple(part.strip() for part in self.namesrv_addr.split(";") if part.strip())
+
+    @field_validator("advertised_endpoints")
+    @classmethod
+    def _one_name_or_addresses(cls, value: str) -> str:
+        hosts = [part.rpartition(":")[0].strip() for part in value.split(";") if part.strip()]
+        if len(hosts) > 1 and not all(re.fullmatch(r"[\d.]+|\[?[\da-fA-F:]+\]?", h) for h in hosts):
+            # The C++ SDK ends its process when a name comes with a second address.
+            raise ValueError("write one host name, or several IP addresses")
+        return value
+
+    @field_validator("namesrv_addr", "advertised_endpoints")
+    @classmethod
+    def _addresses(cls, value: str) -> str:
+        for part in filter(None, map(str.strip, value.split(";"))):
+            host, _, port = part.rpartition(":")
+            if not host or not port.isdigit() or int(port) > 65_535:
+                raise ValueError(f'{part!r} is no host:port; separate several with ";"')
+        return value

@@ -1,0 +1,95 @@
+"""What the proxy tells its clients when it cannot do as they ask.
+
+    Refused             a code of the public protocol and a sentence, made by the proxy itself
+    wire.MqError        from a broker or a name server; its code is translated here, and only here
+
+Both travel as a Status inside the response. Anything else is a defect: INTERNAL_SERVER_ERROR, and a
+traceback in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from apache.rocketmq.v2.definition_pb2 import Code, Status
+
+from aerobee_wire.status import Code as BrokerCode
+from aerobee_wire.status import MqError
+
+INTERNAL_MESSAGE = "internal error: see the log of the proxy"
+
+
+class Refused(Exception):
+    """A request that the proxy refuses. The message says what is wrong and what to do."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+# What a broker's or name server's code means to a client of the public protocol.
+TRANSLATION: Mapping[BrokerCode, Code] = {
+    BrokerCode.SUCCESS: Code.OK,
+    BrokerCode.SYSTEM_ERROR: Code.INTERNAL_SERVER_ERROR,
+    BrokerCode.SYSTEM_BUSY: Code.TOO_MANY_REQUESTS,
+    BrokerCode.REQUEST_CODE_NOT_SUPPORTED: Code.NOT_IMPLEMENTED,
+    BrokerCode.FLUSH_DISK_TIMEOUT: Code.MASTER_PERSISTENCE_TIMEOUT,
+    BrokerCode.SLAVE_NOT_AVAILABLE: Code.HA_NOT_AVAILABLE,
+    BrokerCode.FLUSH_SLAVE_TIMEOUT: Code.SLAVE_PERSISTENCE_TIMEOUT,
+    BrokerCode.MESSAGE_ILLEGAL: Code.BAD_REQUEST,
+    BrokerCode.SERVICE_NOT_AVAILABLE: Code.INTERNAL_SERVER_ERROR,
+    BrokerCode.VERSION_NOT_SUPPORTED: Code.VERSION_UNSUPPORTED,
+    BrokerCode.NO_PERMISSION: Code.FORBIDDEN,
+    BrokerCode.TOPIC_NOT_EXIST: Code.TOPIC_NOT_FOUND,
+    BrokerCode.TOPIC_EXIST_ALREADY: Code.BAD_REQUEST,
+    BrokerCode.PULL_NOT_FOUND: Code.MESSAGE_NOT_FOUND,
+    BrokerCode.PULL_RETRY_IMMEDIATELY: Code.MESSAGE_NOT_FOUND,
+    BrokerCode.PULL_OFFSET_MOVED: Code.ILLEGAL_OFFSET,
+    BrokerCode.QUERY_NOT_FOUND: Code.MESSAGE_NOT_FOUND,
+    BrokerCode.SUBSCRIPTION_PARSE_FAILED: Code.ILLEGAL_FILTER_EXPRESSION,
+    BrokerCode.SUBSCRIPTION_NOT_EXIST: Code.BAD_REQUEST,
+    BrokerCode.SUBSCRIPTION_NOT_LATEST: Code.BAD_REQUEST,
+    BrokerCode.SUBSCRIPTION_GROUP_NOT_EXIST: Code.CONSUMER_GROUP_NOT_FOUND,
+    BrokerCode.INVALID_PARAMETER: Code.BAD_REQUEST,
+    BrokerCode.CONSUMER_NOT_ONLINE: Code.NOT_FOUND,
+    BrokerCode.NO_MESSAGE: Code.MESSAGE_NOT_FOUND,
+    BrokerCode.POLLING_FULL: Code.TOO_MANY_REQUESTS,
+    BrokerCode.POLLING_TIMEOUT: Code.MESSAGE_NOT_FOUND,
+    BrokerCode.BROKER_NOT_EXIST: Code.BAD_REQUEST,
+    BrokerCode.FLOW_CONTROL: Code.TOO_MANY_REQUESTS,
+    BrokerCode.ILLEGAL_OPERATION: Code.BAD_REQUEST,
+    BrokerCode.DISK_FULL: Code.INTERNAL_SERVER_ERROR,
+    BrokerCode.MESSAGE_CORRUPTED: Code.INTERNAL_SERVER_ERROR,
+    BrokerCode.NAMESRV_UNREACHABLE: Code.PROXY_TIMEOUT,
+    BrokerCode.BROKER_UNREACHABLE: Code.PROXY_TIMEOUT,
+    BrokerCode.REQUEST_TIMEOUT: Code.PROXY_TIMEOUT,
+    BrokerCode.INVALID_RECEIPT_HANDLE: Code.INVALID_RECEIPT_HANDLE,
+}
+
+
+def status(code: Code = Code.OK, message: str = "") -> Status:
+    """A Status; its message defaults to the name of the code."""
+    return Status(code=code, message=message or Code.Name(code))
+
+
+def status_of(error: Exception) -> Status | None:
+    """How a failure is told to the client; None for a defect."""
+    if isinstance(error, Refused):
+        return status(error.code, error.message)
+    if isinstance(error, MqError):
+        return status(TRANSLATION.get(error.code, Code.INTERNAL_SERVER_ERROR), error.message)
+    return None
+
+
+def overall(entries: Iterable[Status]) -> Status:
+    """The status of a response with these entries.
+
+    Their common code, MULTIPLE_RESULTS when they differ, INTERNAL_SERVER_ERROR without any.
+    """
+    by_code = {entry.code: entry for entry in entries}
+    if len(by_code) == 1:
+        return next(iter(by_code.values()))
+    if by_code:
+        return status(Code.MULTIPLE_RESULTS, "the entries have different codes: look at each")
+    return status(Code.INTERNAL_SERVER_ERROR, "the request has no entry")

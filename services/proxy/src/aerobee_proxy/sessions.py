@@ -1,0 +1,133 @@
+"""The clients of this proxy: what each said of itself, and the streams it holds open.
+
+A client is known by its id, not by a connection: one SDK opens a channel for every route, others
+hold two telemetry streams. Nothing here must survive a restart: a client that this proxy never
+heard of is served all the same, and its settings come with its next telemetry stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from apache.rocketmq.v2.definition_pb2 import FilterExpression, FilterType, Settings
+from apache.rocketmq.v2.service_pb2 import TelemetryCommand
+
+from aerobee_proxy.resources import stored_name
+from aerobee_wire.tags import ALL, SEPARATOR
+
+EXPIRY_MS = 120_000  # of silence, for a client without a stream
+
+
+class CommandStream(Protocol):
+    """The way back to a client: one of its telemetry streams."""
+
+    def offer(self, command: TelemetryCommand) -> None:
+        """Puts a command in line; never waits."""
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    client_id: str
+    last_seen_ms: int
+    settings: Settings | None = None  # as they were answered
+    streams: set[CommandStream] = field(default_factory=set)
+
+    @property
+    def consumer_group(self) -> str:
+        """The stored name of its group; empty for producers and before settings came."""
+        if self.settings is None or self.settings.WhichOneof("pub_sub") != "subscription":
+            return ""
+        return stored_name(self.settings.subscription.group)
+
+    @property
+    def published_topics(self) -> frozenset[str]:
+        """Stored names."""
+        if self.settings is None:
+            return frozenset()
+        return frozenset(map(stored_name, self.settings.publishing.topics))
+
+    @property
+    def subscriptions(self) -> Mapping[str, FilterExpression]:
+        """Stored name of a topic → what it wants of it."""
+        if self.settings is None:
+            return {}
+        entries = self.settings.subscription.subscriptions
+        return {stored_name(entry.topic): entry.expression for entry in entries}
+
+    @property
+    def request_timeout_ms(self) -> int:
+        """What the client said; 3 s, which all SDKs use, when it did not."""
+        said = self.settings is not None and self.settings.HasField("request_timeout")
+        return self.settings.request_timeout.ToMilliseconds() if said and self.settings else 3_000
+
+
+class Sessions:
+    """All sessions, by client id."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._by_id.values())
+
+    def get(self, client_id: str) -> Session | None:
+        return self._by_id.get(client_id)
+
+    def touch(self, client_id: str, now_ms: int) -> Session:
+        """The session of a client that gave a sign of life; a new one when it was unknown."""
+        session = self._by_id.get(client_id)
+        if session is None:
+            session = self._by_id[client_id] = Session(client_id, now_ms)
+        session.last_seen_ms = now_ms
+        return session
+
+    def remove(self, client_id: str) -> Session | None:
+        """Forgets a client that says goodbye."""
+        return self._by_id.pop(client_id, None)
+
+    def expire(self, now_ms: int) -> list[Session]:
+        """Forgets the clients that hold no stream and were silent too long, and returns them."""
+        gone = [
+            session
+            for session in self
+            if not session.streams and now_ms - session.last_seen_ms > EXPIRY_MS
+        ]
+        for session in gone:
+            del self._by_id[session.client_id]
+        return gone
+
+    def members(self, consumer_group: str) -> list[Session]:
+        return [session for session in self if session.consumer_group == consumer_group]
+
+    def producers_of(self, topic: str) -> list[Session]:
+        """Clients with a stream that said they publish to this topic."""
+        return [s for s in self if s.streams and topic in s.published_topics]
+
+
+def conflicts(members: list[Session]) -> dict[str, list[str]]:
+    """Topics to which the members of one group subscribe differently → what they want, sorted.
+
+    Such a group loses messages in silence: what one member's filter drops, no other will see. A
+    topic that only some members subscribe to counts too; those that do not want "".
+    """
+    subscribed = [member.subscriptions for member in members]
+    wanted = {
+        topic: {_normal(topics.get(topic)) for topics in subscribed}
+        for topic in {topic for topics in subscribed for topic in topics}
+    }
+    return {topic: sorted(texts) for topic, texts in sorted(wanted.items()) if len(texts) > 1}
+
+
+def _normal(expression: FilterExpression | None) -> str:
+    """Equal for expressions that mean the same as far as spelling goes; never "" but for None."""
+    if expression is None:
+        return ""
+    text = expression.expression.strip()
+    if expression.type == FilterType.SQL:
+        return text
+    return SEPARATOR.join(sorted({tag.strip() for tag in text.split(SEPARATOR)} - {""})) or ALL

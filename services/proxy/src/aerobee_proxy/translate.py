@@ -1,0 +1,191 @@
+"""Messages of the public protocol into ours, and stored records back. Pure.
+
+The only place where reconsume times (stored, from 0) become delivery attempts (public, from 1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+
+from aerobee.broker.v1.message_pb2 import Message as BrokerMessage
+from apache.rocketmq.v2.definition_pb2 import (
+    DeadLetterQueue,
+    Digest,
+    DigestType,
+    Encoding,
+    Message,
+    MessageType,
+    SystemProperties,
+)
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from aerobee_proxy.resources import resource_of
+from aerobee_proxy.validation import RESERVED_PROPERTIES, message_type, milliseconds
+from aerobee_wire import properties as names
+from aerobee_wire import topics
+from aerobee_wire.record import COMPRESSED, Record
+
+BORN_HOST = "__BORNHOST"
+TRACE_CONTEXT = "TRACE_CONTEXT"
+# Ours; RocketMQ's brokers know neither.
+LITE_TOPIC = "__LITE_TOPIC"
+PRIORITY = "_SYS_MSG_PRIORITY_"
+
+GZIP_MAGIC = b"\x1f\x8b"
+ZLIB_MAGIC = 0x78
+_AUTODETECT = 32 + zlib.MAX_WBITS
+
+_DELAY_NAMES = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS)
+
+
+def to_broker(message: Message, topic: str, queue_id: int, peer: str) -> BrokerMessage:
+    """A validated message as the broker takes it. `peer` is the client's "host:port"."""
+    system = message.system_properties
+    return BrokerMessage(
+        topic=topic,
+        queue_id=queue_id,
+        body=message.body,
+        properties={**message.user_properties, **_stored_properties(message, topic)},
+        sys_flag=COMPRESSED if system.body_encoding == Encoding.GZIP else 0,
+        born_timestamp_ms=max(0, milliseconds(system.born_timestamp)),
+        born_host=peer if ":" in peer else "",
+    )
+
+
+def _stored_properties(message: Message, topic: str) -> dict[str, str]:
+    """The system's own. Delivery attempt and queue id of the client are not heeded."""
+    system = message.system_properties
+    stored = {names.UNIQUE_KEY: system.message_id}
+    if keys := names.KEY_SEPARATOR.join(filter(None, system.keys)):
+        stored[names.KEYS] = keys
+    for name, text in (
+        (names.TAGS, system.tag),
+        (names.SHARDING_KEY, system.message_group),
+        (TRACE_CONTEXT, system.trace_context),
+        (BORN_HOST, system.born_host),
+        (LITE_TOPIC, system.lite_topic),
+    ):
+        if text:
+            stored[name] = text
+    if system.HasField("priority"):
+        stored[PRIORITY] = str(system.priority)
+    if system.HasField("delivery_timestamp"):
+        stored[names.TIMER_DELIVER_MS] = str(milliseconds(system.delivery_timestamp))
+    if message_type(message) == MessageType.TRANSACTION:
+        stored[names.TRANSACTION_PREPARED] = "true"
+        stored[names.PRODUCER_GROUP] = topic
+        if system.HasField("orphaned_transaction_recovery_duration"):
+            immunity_s = milliseconds(system.orphaned_transaction_recovery_duration) // 1_000
+            stored[names.CHECK_IMMUNITY_TIME] = str(immunity_s)
+    return stored
+
+
+def from_record(
+    record: Record,
+    *,
+    namespace: str,
+    max_body_size: int,
+    receipt_handle: str = "",
+    delivery_attempt: int = 0,
+) -> Message:
+    """A stored message as clients get it.
+
+    A compressed body is inflated if that gives at most `max_body_size` bytes, because the SDKs
+    disagree about what GZIP means (gzip or zlib). A delivery attempt of 0 is worked out from the
+    reconsume times.
+    """
+    stored = record.properties
+    body, encoding = _body(record, max_body_size)
+    system = SystemProperties(
+        message_id=stored.get(names.UNIQUE_KEY) or record.offset_message_id,
+        keys=filter(None, stored.get(names.KEYS, "").split(names.KEY_SEPARATOR)),
+        body_digest=Digest(type=DigestType.MD5, checksum=md5_of(body)),
+        body_encoding=encoding,
+        message_type=stored_type(stored),
+        born_timestamp=_timestamp(record.born_timestamp_ms),
+        born_host=stored.get(BORN_HOST) or record.born_host,
+        store_timestamp=_timestamp(record.store_timestamp_ms),
+        store_host=record.store_host,
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        delivery_attempt=delivery_attempt or record.reconsume_times + 1,
+        tag=stored.get(names.TAGS),
+        message_group=stored.get(names.SHARDING_KEY),
+        trace_context=stored.get(TRACE_CONTEXT),
+        lite_topic=stored.get(LITE_TOPIC),
+        receipt_handle=receipt_handle or None,
+        dead_letter_queue=_origin_of_dead_letter(record),
+    )
+    if stored.get(PRIORITY, "").isdecimal():
+        system.priority = int(stored[PRIORITY])
+    if stored.get(names.TIMER_DELIVER_MS, "").isdecimal():
+        system.delivery_timestamp.CopyFrom(_timestamp(int(stored[names.TIMER_DELIVER_MS])))
+    return Message(
+        topic=resource_of(_origin_topic(record), namespace),
+        user_properties={k: v for k, v in stored.items() if k not in RESERVED_PROPERTIES},
+        system_properties=system,
+        body=body,
+    )
+
+
+def stored_type(stored: dict[str, str]) -> MessageType:
+    """The type that the stored properties make of a message."""
+    if stored.get(names.TRANSACTION_PREPARED) == "true":
+        return MessageType.TRANSACTION
+    # On a retry the delay level is that of the retry, not the sender's.
+    level = names.DELAY in stored and names.RETRY_TOPIC not in stored
+    if level or any(name in stored for name in _DELAY_NAMES):
+        return MessageType.DELAY
+    if names.SHARDING_KEY in stored:
+        return MessageType.FIFO
+    if LITE_TOPIC in stored:
+        return MessageType.LITE
+    return MessageType.PRIORITY if PRIORITY in stored else MessageType.NORMAL
+
+
+def md5_of(body: bytes) -> str:
+    """Upper-case hex: the one spelling of a digest on which all SDKs agree."""
+    return hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
+
+
+def _body(record: Record, max_body_size: int) -> tuple[bytes, Encoding]:
+    if not record.sys_flag & COMPRESSED:
+        return record.body, Encoding.IDENTITY
+    inflated = _inflate(record.body, max_body_size)
+    return (record.body, Encoding.GZIP) if inflated is None else (inflated, Encoding.IDENTITY)
+
+
+def _inflate(body: bytes, limit: int) -> bytes | None:
+    """What gzip or zlib data unpacks to; None for other data, broken data and more than `limit`."""
+    if not body.startswith(GZIP_MAGIC) and body[:1] != bytes((ZLIB_MAGIC,)):
+        return None
+    engine = zlib.decompressobj(_AUTODETECT)
+    try:
+        # One more, or data of just that size would not be seen to end.
+        inflated = engine.decompress(body, limit + 1)
+    except zlib.error:
+        return None
+    return inflated if engine.eof and len(inflated) <= limit else None
+
+
+def _origin_topic(record: Record) -> str:
+    """The topic that the message was sent to, also when it waited in a retry topic."""
+    if topics.is_retry(record.topic):
+        return record.properties.get(names.RETRY_TOPIC, record.topic)
+    return record.topic
+
+
+def _origin_of_dead_letter(record: Record) -> DeadLetterQueue | None:
+    if not topics.is_dead_letter(record.topic):
+        return None
+    stored = record.properties
+    return DeadLetterQueue(
+        topic=stored.get(names.DLQ_ORIGIN_TOPIC) or stored.get(names.RETRY_TOPIC, ""),
+        message_id=stored.get(names.DLQ_ORIGIN_MESSAGE_ID)
+        or stored.get(names.ORIGIN_MESSAGE_ID, ""),
+    )
+
+
+def _timestamp(epoch_ms: int) -> Timestamp:
+    return Timestamp(seconds=epoch_ms // 1_000, nanos=epoch_ms % 1_000 * 1_000_000)

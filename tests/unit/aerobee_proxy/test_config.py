@@ -1,0 +1,49 @@
+"""Options of the proxy: RocketMQ's file is read, mistakes are named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from aerobee_chassis.config import load
+from aerobee_chassis.errors import ConfigError
+from aerobee_proxy.config import ProxyOptions
+
+
+def test_file_of_a_rocketmq_cluster_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "rmq-proxy.json"
+    settings = {"rocketMQClusterName": "DefaultCluster", "grpcServerPort": 8082}
+    file.write_text(json.dumps({**settings, "namesrvAddr": "a:9876;b:9876"}))
+    options = load(ProxyOptions, file=file)
+    assert options.grpc_server_port == 8082
+    assert options.namesrvs == ("a:9876", "b:9876")
+    assert options.ignored_keys == ("rocketMQClusterName",)
+
+
+def test_defaults_are_those_of_the_facts() -> None:
+    options = ProxyOptions()
+    assert options.grpc_server_port == 8081
+    assert options.max_message_size == 4_194_304
+    assert options.max_user_property_size == 16_384
+    assert options.user_property_max_num == 128
+    assert options.max_delay_time_mills == 24 * 3_600_000
+    assert options.max_invisible_time_mills == 12 * 3_600_000
+
+
+def test_no_key_is_both_supported_and_without_effect() -> None:
+    assert ProxyOptions.unsupported_keys.isdisjoint(ProxyOptions.keys())
+
+
+@pytest.mark.parametrize("text", ["nowhere", "a:b", "host:70000", ":1"])
+def test_bad_address_is_named(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no host:port"):
+        load(ProxyOptions, sets=[f"namesrvAddr={text}"])
+
+
+def test_several_advertised_names_are_refused_and_several_addresses_are_not() -> None:
+    load(ProxyOptions, sets=["advertisedEndpoints=10.0.0.1:8081;10.0.0.2:8081"])
+    load(ProxyOptions, sets=["advertisedEndpoints=mq.example:8081"])
+    with pytest.raises(ConfigError, match="one host name"):
+        load(ProxyOptions, sets=["advertisedEndpoints=a.example:8081;b.example:8081"])

@@ -1,0 +1,296 @@
+"""Messages of the public protocol into ours and back."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from typing import Any
+
+import pytest
+from apache.rocketmq.v2.definition_pb2 import (
+    DigestType,
+    Encoding,
+    Message,
+    MessageType,
+    Resource,
+    SystemProperties,
+)
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee_proxy.translate import from_record, md5_of, to_broker
+from aerobee_wire import message_id, properties, record
+from aerobee_wire.record import COMPRESSED, Record
+
+PEER = "10.1.2.3:50000"
+BORN_MS, STORED_MS = 1_700_000_000_123, 1_700_000_000_456
+MESSAGE_ID = "01" + "A" * 32
+
+
+def sent(body: bytes = b"hello", user: dict[str, str] | None = None, **system: Any) -> Message:
+    fields = {
+        "message_id": MESSAGE_ID,
+        "born_timestamp": Timestamp(seconds=BORN_MS // 1000, nanos=123_000_000),
+        "born_host": "laptop",
+        "body_encoding": Encoding.IDENTITY,
+        **system,
+    }
+    return Message(
+        topic=Resource(resource_namespace="eu", name="orders"),
+        user_properties=user or {},
+        system_properties=SystemProperties(**fields),
+        body=body,
+    )
+
+
+def stored(message: Message, topic: str = "eu%orders", **fields: Any) -> Record:
+    """The record that a broker makes of it."""
+    ours = to_broker(message, topic, 3, PEER)
+    defaults: dict[str, Any] = {
+        "topic": topic,
+        "queue_id": 3,
+        "queue_offset": 7,
+        "physical_offset": 4_096,
+        "body": ours.body,
+        "properties": properties.encode(dict(ours.properties)),
+        "flag": 0,
+        "sys_flag": ours.sys_flag,
+        "born_timestamp_ms": ours.born_timestamp_ms,
+        "born_host": message_id.pack_host(ours.born_host),
+        "store_timestamp_ms": STORED_MS,
+        "store_host": message_id.pack_host("10.0.0.1:10911"),
+    }
+    return record.decode(record.encode(**{**defaults, **fields}))
+
+
+def delivered(source: Record, **arguments: Any) -> Message:
+    return from_record(source, namespace="eu", max_body_size=4_194_304, **arguments)
+
+
+# ---- to the broker ----
+
+
+def test_system_properties_become_stored_ones() -> None:
+    message = sent(
+        tag="paid",
+        keys=["k1", "", "k2"],
+        message_group="g",
+        trace_context="00-ab",
+        delivery_timestamp=Timestamp(seconds=1_800_000_000),
+        user={"price": "10"},
+    )
+    ours = to_broker(message, "eu%orders", 3, PEER)
+    assert dict(ours.properties) == {
+        "price": "10",
+        "UNIQ_KEY": MESSAGE_ID,
+        "TAGS": "paid",
+        "KEYS": "k1 k2",
+        "__SHARDINGKEY": "g",
+        "TRACE_CONTEXT": "00-ab",
+        "TIMER_DELIVER_MS": "1800000000000",
+        "__BORNHOST": "laptop",
+    }
+    assert (ours.topic, ours.queue_id, ours.body) == ("eu%orders", 3, b"hello")
+    assert (ours.born_timestamp_ms, ours.born_host) == (BORN_MS, PEER)
+    assert ours.sys_flag == 0
+
+
+def test_half_message_says_so_and_names_its_producers() -> None:
+    message = sent(
+        message_type=MessageType.TRANSACTION,
+        orphaned_transaction_recovery_duration=Duration(seconds=30),
+    )
+    stored_properties = to_broker(message, "eu%orders", 3, PEER).properties
+    assert stored_properties["TRAN_MSG"] == "true"
+    assert stored_properties["PGROUP"] == "eu%orders"
+    assert stored_properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] == "30"
+
+
+def test_delivery_attempt_and_queue_of_the_client_are_not_heeded() -> None:
+    """Rule 18: the C++ SDK puts part of a timestamp into the delivery attempt."""
+    ours = to_broker(sent(delivery_attempt=999, queue_id=77), "eu%orders", 3, PEER)
+    assert ours.queue_id == 3
+    assert ours.reconsume_times == 0
+    assert "RECONSUME_TIME" not in ours.properties
+
+
+def test_compressed_body_is_marked_and_left_alone() -> None:
+    packed = gzip.compress(b"hello")
+    ours = to_broker(sent(body=packed, body_encoding=Encoding.GZIP), "eu%orders", 3, PEER)
+    assert ours.body == packed
+    assert ours.sys_flag == COMPRESSED
+
+
+def test_peer_without_a_port_and_time_before_the_epoch_are_left_to_the_broker() -> None:
+    ours = to_broker(sent(born_timestamp=Timestamp(seconds=-5)), "t", 0, "unix")
+    assert ours.born_host == "" and ours.born_timestamp_ms == 0
+
+
+# ---- to the client ----
+
+
+def test_every_field_that_the_sdks_dereference_is_there() -> None:
+    """Rule 11."""
+    system = delivered(stored(sent()), receipt_handle="handle").system_properties
+    assert system.body_encoding == Encoding.IDENTITY
+    assert system.body_digest.type == DigestType.MD5
+    assert system.body_digest.checksum == hashlib.md5(b"hello").hexdigest().upper()
+    assert system.born_timestamp.ToMilliseconds() == BORN_MS
+    assert system.message_id == MESSAGE_ID
+    assert system.receipt_handle == "handle"
+    assert system.delivery_attempt == 1
+    assert system.message_type == MessageType.NORMAL
+
+
+def test_message_comes_back_as_it_was_sent() -> None:
+    message = sent(
+        body="grüße 🙂".encode(),
+        user={"price": "10", "ü": "€"},
+        tag="paid",
+        keys=["k1", "k2"],
+        message_group="g",
+        trace_context="00-ab",
+        delivery_timestamp=Timestamp(seconds=1_800_000_000),
+        priority=3,
+    )
+    back = delivered(stored(message))
+    assert back.topic == message.topic
+    assert back.body == message.body
+    assert back.user_properties == message.user_properties
+    ours, theirs = back.system_properties, message.system_properties
+    for name in ("tag", "keys", "message_id", "message_group", "trace_context", "priority"):
+        assert getattr(ours, name) == getattr(theirs, name)
+    assert ours.born_host == "laptop"
+    assert ours.delivery_timestamp == theirs.delivery_timestamp
+
+
+def test_store_adds_where_and_when() -> None:
+    system = delivered(stored(sent())).system_properties
+    assert (system.queue_id, system.queue_offset) == (3, 7)
+    assert system.store_timestamp.ToMilliseconds() == STORED_MS
+    assert system.store_host == "10.0.0.1:10911"
+
+
+def test_what_is_not_set_is_absent() -> None:
+    system = delivered(stored(sent())).system_properties
+    for name in (
+        "tag",
+        "message_group",
+        "trace_context",
+        "delivery_timestamp",
+        "receipt_handle",
+        "invisible_duration",
+        "dead_letter_queue",
+        "lite_topic",
+        "priority",
+    ):
+        assert not system.HasField(name), name
+
+
+def test_delivery_attempt_is_one_more_than_the_reconsume_times() -> None:
+    source = stored(sent(), reconsume_times=2)
+    assert delivered(source).system_properties.delivery_attempt == 3
+    assert delivered(source, delivery_attempt=5).system_properties.delivery_attempt == 5
+
+
+@pytest.mark.parametrize(
+    ("system", "expected"),
+    [
+        ({}, MessageType.NORMAL),
+        ({"message_group": "g"}, MessageType.FIFO),
+        ({"delivery_timestamp": Timestamp(seconds=9)}, MessageType.DELAY),
+        ({"message_type": MessageType.TRANSACTION, "message_group": "g"}, MessageType.TRANSACTION),
+        ({"lite_topic": "a"}, MessageType.LITE),
+        ({"priority": 0}, MessageType.PRIORITY),
+    ],
+)
+def test_type_comes_back(system: dict[str, Any], expected: MessageType) -> None:
+    assert delivered(stored(sent(**system))).system_properties.message_type == expected
+
+
+def test_delay_level_of_a_retry_does_not_make_a_delayed_message() -> None:
+    retried = stored(sent(), properties=properties.encode({"DELAY": "3", "RETRY_TOPIC": "orders"}))
+    assert delivered(retried).system_properties.message_type == MessageType.NORMAL
+    delayed = stored(sent(), properties=properties.encode({"DELAY": "3"}))
+    assert delivered(delayed).system_properties.message_type == MessageType.DELAY
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
+def test_compressed_body_is_inflated_whichever_way_it_was_packed(pack: Any) -> None:
+    """The C++ SDK labels zlib as GZIP; Rust inflates nothing."""
+    source = stored(sent(body=pack(b"hello" * 99), body_encoding=Encoding.GZIP))
+    back = delivered(source)
+    assert back.body == b"hello" * 99
+    assert back.system_properties.body_encoding == Encoding.IDENTITY
+    assert back.system_properties.body_digest.checksum == md5_of(b"hello" * 99)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        gzip.compress(bytes(2_000)),  # a bomb: larger than the limit once inflated
+        gzip.compress(bytes(1_001)),
+        gzip.compress(b"hello")[:-4],  # cut off
+        gzip.compress(b"hello")[:4] + b"broken",
+        b"\x04\x22\x4d\x18 something else",
+        b"x",
+    ],
+)
+def test_what_cannot_be_inflated_within_the_limit_goes_out_as_it_is(body: bytes) -> None:
+    source = stored(sent(body=body, body_encoding=Encoding.GZIP))
+    back = from_record(source, namespace="eu", max_body_size=1_000)
+    assert back.body == body
+    assert back.system_properties.body_encoding == Encoding.GZIP
+    assert back.system_properties.body_digest.checksum == md5_of(body)
+
+
+def test_body_of_just_the_limit_is_inflated() -> None:
+    source = stored(sent(body=gzip.compress(bytes(1_000)), body_encoding=Encoding.GZIP))
+    assert from_record(source, namespace="", max_body_size=1_000).body == bytes(1_000)
+
+
+def test_retry_shows_the_topic_it_was_sent_to() -> None:
+    kept = properties.encode({"RETRY_TOPIC": "eu%orders", "UNIQ_KEY": MESSAGE_ID})
+    back = delivered(stored(sent(), topic="%RETRY%eu%billing", properties=kept))
+    assert back.topic == Resource(resource_namespace="eu", name="orders")
+
+
+def test_dead_letter_tells_where_it_came_from() -> None:
+    kept = properties.encode(
+        {"DLQ_ORIGIN_TOPIC": "orders", "DLQ_ORIGIN_MESSAGE_ID": "0A", "UNIQ_KEY": MESSAGE_ID}
+    )
+    back = delivered(stored(sent(), topic="%DLQ%eu%billing", properties=kept))
+    assert back.topic == Resource(resource_namespace="eu", name="%DLQ%billing")
+    origin = back.system_properties.dead_letter_queue
+    assert (origin.topic, origin.message_id) == ("orders", "0A")
+
+
+def test_dead_letter_of_the_classic_kind_tells_it_too() -> None:
+    kept = properties.encode({"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "0B"})
+    origin = delivered(
+        stored(sent(), topic="%DLQ%billing", properties=kept)
+    ).system_properties.dead_letter_queue
+    assert (origin.topic, origin.message_id) == ("orders", "0B")
+
+
+def test_message_of_a_classic_producer_gets_the_brokers_id_and_host() -> None:
+    source = stored(sent(), properties=b"")
+    system = delivered(source).system_properties
+    assert system.message_id == source.offset_message_id
+    assert system.born_host == PEER
+
+
+@given(
+    st.binary(max_size=64),
+    st.dictionaries(
+        st.from_regex(r"[a-z]{1,8}", fullmatch=True), st.text(min_size=1, max_size=8), max_size=4
+    ),
+)
+def test_bodies_and_properties_of_any_kind_come_back(body: bytes, user: dict[str, str]) -> None:
+    kept = {name: value for name, value in user.items() if not {"\x01", "\x02"} & set(value)}
+    back = delivered(stored(sent(body=body, user=kept)))
+    assert back.body == body
+    assert dict(back.user_properties) == kept
