@@ -1,4 +1,4 @@
-"""Namespaces in names."""
+"""Namespaces in the names of topics and consumer groups."""
 
 from __future__ import annotations
 
