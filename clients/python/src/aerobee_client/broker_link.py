@@ -81,6 +81,9 @@ class BrokerLink:
                     log.warning("link to broker %s is down: %s", self.address, error)
                 self.refusal = error
                 self._tried.set()
+            except Exception:
+                log.exception("link to broker %s failed", self.address)
+                self._tried.set()
             await asyncio.sleep(backoff.next_s())
 
     async def _live(self) -> None:

@@ -19,7 +19,6 @@ from aerobee_client.clock import Clock, SystemClock
 from aerobee_client.namesrv import NamesrvClient, namesrv_addresses
 from aerobee_client.route import RouteCache
 from aerobee_client.transport import GrpcTransport, Transport
-from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)
 
@@ -126,5 +125,5 @@ class ClientInstance:
             await asyncio.sleep(ROUTE_REFRESH_INTERVAL_S)
             try:
                 await self.routes.refresh_all()
-            except MqError as error:
-                log.warning("routes not refreshed: %s", error)
+            except Exception:
+                log.exception("routes not refreshed")

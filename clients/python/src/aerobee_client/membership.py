@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 
 from aerobee.broker.v1 import client_pb2
 
@@ -154,10 +155,10 @@ class Membership:
             except Exception:
                 log.exception("rebalance of %s failed", self._consumer_group)
             wait_s = REBALANCE_INTERVAL_S if complete else REBALANCE_AGAIN_S
-            try:
-                await asyncio.wait_for(self._rebalance_now.wait(), wait_s)
-            except TimeoutError:
-                continue
+            # Not wait_for: in Python 3.11 it may swallow a cancellation.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._rebalance_now.wait()
 
     async def _rebalance(self) -> bool:
         if self._announce:
@@ -174,4 +175,7 @@ class Membership:
     async def _commit_on(self) -> None:
         while True:
             await asyncio.sleep(COMMIT_INTERVAL_S)
-            await self._offsets.commit()
+            try:
+                await self._offsets.commit()
+            except Exception:
+                log.exception("offsets of %s not committed", self._consumer_group)

@@ -86,7 +86,8 @@ class ThreadRunner:
             self._batches.put(None)
         if self._open:
             try:
-                await asyncio.wait_for(self._idle.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._idle.wait()
             except TimeoutError:
                 return False
         return True
@@ -146,7 +147,8 @@ class TaskRunner:
     async def close(self, timeout_s: float) -> bool:
         self._closing = True
         try:
-            await asyncio.wait_for(self._batches.join(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._batches.join()
             return True
         except TimeoutError:
             return False

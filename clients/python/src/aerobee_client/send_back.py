@@ -16,7 +16,6 @@ from aerobee.broker.v1 import message_pb2
 from aerobee_client import rpcs
 from aerobee_client.client_instance import ClientInstance
 from aerobee_client.message import ReceivedMessage
-from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)
 
@@ -63,16 +62,13 @@ class SendBack:
             (self._entry(message, rejection), done)
         )
         if broker_name not in self._senders:
-            task = asyncio.create_task(self._send_all(broker_name))
-            self._senders[broker_name] = task
-            task.add_done_callback(lambda _: self._senders.pop(broker_name))
+            self._senders[broker_name] = asyncio.create_task(self._send_all(broker_name))
         return done
 
     async def drained(self) -> None:
         """Returns once nothing is waiting."""
         while self._senders:
             await asyncio.gather(*self._senders.values())
-            await asyncio.sleep(0)
 
     def _entry(self, message: ReceivedMessage, rejection: Rejection) -> message_pb2.SendBackEntry:
         return message_pb2.SendBackEntry(
@@ -93,14 +89,16 @@ class SendBack:
             batch = [waiting.popleft() for _ in range(min(len(waiting), MAX_ENTRIES))]
             try:
                 accepted = await self._send(broker_name, [entry for entry, _ in batch])
-            except MqError as error:
+            except Exception as error:  # whatever it is, these messages are still ours
                 log.warning(
-                    "%d messages not sent back to broker %s: %s", len(batch), broker_name, error
+                    "%d messages not sent back to broker %s: %r", len(batch), broker_name, error
                 )
                 accepted = [False] * len(batch)
             for (_, done), ok in zip(batch, accepted, strict=True):
                 if not done.done():
                     done.set_result(ok)
+        # At once, with no await since the last look: what is given from now on starts a new task.
+        del self._senders[broker_name]
 
     async def _send(self, broker_name: str, entries: list[message_pb2.SendBackEntry]) -> list[bool]:
         request = message_pb2.SendBackRequest(

@@ -1,0 +1,108 @@
+"""The synchronous classes and the loop thread under them; what importing the package costs."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import aerobee_client
+from aerobee_client import AdminClient, Message, Producer, PushConsumer
+from aerobee_client.loop_thread import LoopThread
+from aerobee_wire.status import Code, MqError
+
+
+def test_every_public_name_is_there() -> None:
+    for name in aerobee_client.__all__:
+        assert getattr(aerobee_client, name).__name__ == name
+    with pytest.raises(AttributeError):
+        _ = aerobee_client.Nonsense
+
+
+def test_importing_the_package_loads_neither_grpc_nor_protobuf() -> None:
+    code = (
+        "import aerobee_client, sys; "
+        "print([name for name in ('grpc', 'google.protobuf', 'asyncio') if name in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
+
+
+def test_loop_thread_runs_coroutines_and_passes_errors_on() -> None:
+    async def answer() -> str:
+        return threading.current_thread().name
+
+    async def fail() -> None:
+        raise ValueError("inside")
+
+    loop = LoopThread("test loop")
+    loop.start()
+    assert loop.run(answer()) == "test loop"
+    with pytest.raises(ValueError, match="inside"):
+        loop.run(fail())
+    loop.stop()
+    loop.stop()
+
+
+def test_stopping_cancels_what_still_runs() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    async def wait() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    loop = LoopThread("test loop")
+    loop.start()
+    future = loop.submit(wait())
+    begun.wait()
+    loop.stop()
+    assert ended.is_set() and future.cancelled()
+
+
+def test_blocking_call_inside_its_own_loop_is_refused() -> None:
+    loop = LoopThread("test loop")
+    loop.start()
+
+    async def nothing() -> None:
+        return None
+
+    async def inside() -> None:
+        loop.run(nothing())
+
+    with pytest.raises(MqError) as caught:
+        loop.run(inside())
+    assert caught.value.code is Code.ILLEGAL_OPERATION
+    loop.stop()
+
+
+def test_use_before_start_and_after_close_is_a_typed_error() -> None:
+    producer = Producer("p", namesrv="127.0.0.1:1")
+    for _ in range(2):
+        with pytest.raises(MqError) as caught:
+            producer.send(Message("t", b"x"))
+        assert caught.value.code is Code.ILLEGAL_OPERATION
+        producer.start()
+        producer.close()
+        producer.close()
+
+
+@pytest.mark.parametrize("namesrv", ["", "no-port"])
+def test_bad_name_server_leaves_no_thread_behind(namesrv: str) -> None:
+    before = threading.active_count()
+    for start in (
+        lambda: AdminClient(namesrv),
+        lambda: Producer("p", namesrv=namesrv).start(),
+        lambda: PushConsumer("g", print, namesrv=namesrv).start(),
+    ):
+        with pytest.raises(MqError) as caught:
+            start()
+        assert caught.value.code is Code.INVALID_PARAMETER
+    assert threading.active_count() == before
