@@ -1,0 +1,180 @@
+"""The command line itself: what it offers, and how it refuses. No network."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from aerobee_cli import main
+from aerobee_cli.app import app
+from aerobee_cli.commands.group import reset_place
+from aerobee_cli.commands.message import body_of, property_of
+from aerobee_cli.errors import ProcessEnded
+from aerobee_cli.options import BadOption, retry_delays
+from aerobee_cli.suite import SuiteOptions
+from aerobee_wire.status import Code, MqError
+
+GROUPS = ("topic", "group", "message", "dlq", "cluster", "broker")
+# What the architecture promises.
+COMMANDS = {
+    "up",
+    "namesrv",
+    "broker",
+    "demo",
+    "report",
+    "topic create",
+    "topic list",
+    "topic route",
+    "topic status",
+    "topic delete",
+    "group create",
+    "group list",
+    "group progress",
+    "group reset-offset",
+    "group delete",
+    "message send",
+    "message get",
+    "message query",
+    "dlq list",
+    "dlq peek",
+    "dlq redrive",
+    "dlq export",
+    "cluster list",
+    "broker status",
+}
+PASSED_ON = {"report"}  # its help is the job's own
+
+
+def tree(command: Any = None, path: str = "") -> Iterator[str]:
+    command = command or typer.main.get_command(app)
+    for name, child in getattr(command, "commands", {}).items():
+        here = f"{path} {name}".strip()
+        if name not in GROUPS or name == "broker":
+            yield here
+        yield from tree(child, here)
+
+
+def test_every_promised_command_is_there() -> None:
+    assert set(tree()) == COMMANDS
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS - PASSED_ON))
+def test_every_command_has_help_with_an_example(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main([*command.split(), "--help"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"Example: aerobee {command}" in out or f"aerobee {command} --" in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["frob"],
+        ["topic", "frob"],
+        ["topic", "create"],
+        ["topic", "create", "t", "--queues", "0"],
+        ["topic", "create", "t", "--type", "odd"],
+        ["group", "create", "g", "--retry-delays", "1s,5"],
+        ["group", "create", "g", "--max-attempts", "0"],
+        ["group", "reset-offset", "g", "t", "--to", "yesterday"],
+        ["message", "send", "t"],
+        ["message", "send", "t", "body", "--file", "f"],
+        ["message", "send", "t", "body", "--property", "x"],
+        ["message", "query", "t"],
+        ["message", "query", "t", "--key", "a", "--id", "b"],
+        ["dlq", "redrive", "g"],
+        ["dlq", "redrive", "g", "--all", "--id", "x"],
+        ["up", "--namesrv-port", "70000"],
+    ],
+)
+def test_a_wrong_command_line_is_refused_in_one_line(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.startswith("error: ") and err.count("\n") == 1 and err.endswith("\n")
+
+
+def test_an_illegal_name_is_refused_without_asking_a_server(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main.main(["dlq", "list", "bad name"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: the group name 'bad name' is illegal") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (MqError(Code.TOPIC_NOT_EXIST, "no such topic: create it"), "no such topic: create it"),
+        (ProcessEnded("broker: port in use"), "broker: port in use"),
+        (FileNotFoundError(2, "No such file or directory", "x"), "No such file or directory: 'x'"),
+    ],
+)
+def test_an_expected_error_is_told_as_it_is(error: Exception, text: str) -> None:
+    assert main.explain(error).endswith(text)
+
+
+def test_an_unexpected_error_says_how_to_see_where_it_comes_from() -> None:
+    assert "AEROBEE_TRACEBACK=1" in main.explain(ZeroDivisionError("division by zero"))
+
+
+def test_the_command_loads_nothing_slow_before_it_knows_what_to_do() -> None:
+    """So that `aerobee up` has its children started at once."""
+    program = (
+        "import sys; from aerobee_cli import app, main, up; "
+        "print(*sorted({'grpc', 'rich', 'aerobee_client.producer', 'aerobee_broker',"
+        " 'google.protobuf'} & set(sys.modules)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert shown.stdout.decode().split() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("earliest", {"timestamp_ms": 0}),
+        ("latest", {"timestamp_ms": -1}),
+        ("42", {"queue_offset": 42}),
+        ("2025-06-01T00:00:00Z", {"timestamp_ms": 1_748_736_000_000}),
+        ("2025-06-01", {"timestamp_ms": 1_748_736_000_000}),
+        ("2025-06-01T02:00:00+02:00", {"timestamp_ms": 1_748_736_000_000}),
+    ],
+)
+def test_offsets_are_reset_to_an_end_a_time_or_an_offset(text: str, place: dict[str, int]) -> None:
+    assert reset_place(text) == place
+
+
+def test_no_retry_delays_leave_it_to_the_broker() -> None:
+    assert retry_delays(None) == []
+
+
+def test_a_body_comes_from_the_command_line_or_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "body"
+    file.write_bytes(b"\x00\xff")
+    assert body_of("grüße", None) == "grüße".encode()
+    assert body_of(None, file) == b"\x00\xff"
+    with pytest.raises(BadOption, match="cannot read"):
+        body_of(None, tmp_path / "missing")
+
+
+def test_the_value_of_a_property_may_hold_an_equals_sign() -> None:
+    assert property_of("formula=a=b") == ("formula", "a=b")
+
+
+def test_sets_go_to_the_service_that_they_name() -> None:
+    sets = ("flushDiskType=ASYNC_FLUSH", "namesrv.logLevel=debug", "broker.brokerName=b.c")
+    options = SuiteOptions(Path("d"), 0, 1, sets)
+    assert options.namesrv_arguments() == ["--port", "0", "--data", "d", "--set", "logLevel=debug"]
+    assert options.broker_arguments() == [
+        *("--port", "1", "--data", "d"),
+        *("--set", "flushDiskType=ASYNC_FLUSH", "--set", "brokerName=b.c"),
+    ]

@@ -1,0 +1,58 @@
+"""What commands print."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aerobee_cli import output
+from aerobee_cli.output import Column
+
+COLUMNS = (Column("topic", "topic"), output.number("lag", "lag"), output.moment("at", "at_ms"))
+
+
+def test_a_list_is_one_json_array(capsys: pytest.CaptureFixture[str]) -> None:
+    items = [{"topic": "orders", "keys": ("a", "b")}, {"topic": "grüße", "keys": ()}]
+    output.show_list(items, COLUMNS, as_json=True)
+    assert json.loads(capsys.readouterr().out) == [
+        {"topic": "orders", "keys": ["a", "b"]},
+        {"topic": "grüße", "keys": []},
+    ]
+
+
+def test_an_empty_list_is_an_empty_array(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show_list([], COLUMNS, as_json=True)
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_a_table_that_goes_into_a_pipe_is_not_folded(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "n" * 300
+    output.show_list([{"topic": name, "lag": 1234567, "at_ms": 0}], COLUMNS, as_json=False)
+    out = capsys.readouterr().out
+    assert name in out and "1,234,567" in out and "topic" in out
+
+
+def test_what_looks_like_markup_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show_list([{"topic": "[red]x[/]", "lag": None, "at_ms": 0}], COLUMNS, as_json=False)
+    assert "[red]x[/]" in capsys.readouterr().out
+
+
+def test_one_thing_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show_one({"a": 1, "b": {"c": "d"}}, as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"a": 1, "b": {"c": "d"}}
+
+
+def test_one_thing_is_a_line_for_each_value(capsys: pytest.CaptureFixture[str]) -> None:
+    item = {"store_timestamp_ms": 1_700_000_000_001, "empty": "", "up": True, "n": 12_345}
+    output.show_one(item, as_json=False)
+    lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        ["store", "timestamp", "2023-11-14T22:13:20.001Z"],
+        ["up", "yes"],
+        ["n", "12,345"],
+    ]
+
+
+def test_time_zero_is_unknown() -> None:
+    assert output.iso_time(0) == ""
