@@ -6,6 +6,7 @@ Two coroutines that run until cancelled; app.py owns their tasks.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -17,7 +18,12 @@ from aerobee_namesrv.route_info_manager import RouteInfoManager
 FIRST_SCAN_MS = 5_000
 
 
-async def scan_for_expired(table: BrokerLiveTable, clock: Clock, interval_ms: int) -> None:
+async def scan_for_expired(
+    table: BrokerLiveTable,
+    clock: Clock,
+    interval_ms: int,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
     """Submits silent brokers for removal every `interval_ms`, the first time after at most 5 s.
 
     A scan that comes late is left out: the process itself was stopped, and what its brokers sent
@@ -26,7 +32,7 @@ async def scan_for_expired(table: BrokerLiveTable, clock: Clock, interval_ms: in
     pause_ms = min(FIRST_SCAN_MS, interval_ms)
     while True:
         due_ms = clock.monotonic_ms() + pause_ms
-        await asyncio.sleep(pause_ms / 1_000)
+        await sleep(pause_ms / 1_000)
         late_ms = clock.monotonic_ms() - due_ms
         if late_ms > max(FIRST_SCAN_MS, interval_ms):
             structlog.get_logger().warning("expiry scan left out", late_ms=late_ms)

@@ -1,0 +1,120 @@
+"""Options of the name server: facts §8.1, and which of them may change at run time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aerobee_chassis.config import load
+from aerobee_chassis.errors import ConfigError
+from aerobee_namesrv.config import UNSUPPORTED_KEYS, NamesrvOptions, RuntimeOptions
+from aerobee_wire.status import Code, MqError
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("listenPort", 9876),
+        ("scanNotActiveBrokerInterval", 5000),
+        ("unRegisterBrokerQueueCapacity", 3000),
+        ("enableAllTopicList", True),
+        ("enableTopicList", True),
+        ("orderMessageEnable", False),
+        ("returnOrderTopicConfigToBroker", True),
+        ("supportActingMaster", False),
+        ("notifyMinBrokerIdChanged", False),
+        ("deleteTopicWithBrokerRegistration", False),
+        ("needWaitForService", False),
+        ("waitSecondsForService", 45),
+    ],
+)
+def test_default_is_rocketmqs(key: str, value: object) -> None:
+    """§8.1."""
+    assert NamesrvOptions().to_json()[key] == value
+
+
+def test_file_of_rocketmq_is_taken_with_one_list_of_what_has_no_effect(tmp_path: Path) -> None:
+    file = tmp_path / "namesrv.properties"
+    file.write_text(
+        "listenPort=19876\nclientRequestThreadPoolNums=8\nconfigStorePath=/x/namesrv.properties\n"
+    )
+    options = load(NamesrvOptions, file=file)
+    assert options.listen_port == 19_876
+    assert options.ignored_keys == ("clientRequestThreadPoolNums", "configStorePath")
+
+
+def test_no_key_is_both_supported_and_not() -> None:
+    assert not UNSUPPORTED_KEYS & NamesrvOptions.keys().keys()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("listenPort", "65536"),
+        ("scanNotActiveBrokerInterval", "0"),
+        ("unRegisterBrokerQueueCapacity", "0"),
+        ("metricsExporterType", "JMX"),
+    ],
+)
+def test_value_out_of_range_is_refused(key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"option {key}='{value}'"):
+        NamesrvOptions.from_values({key: value})
+
+
+def test_tilde_is_the_home_directory() -> None:
+    options = NamesrvOptions.from_values({"kvConfigPath": "~/x.json"})
+    assert options.kv_config_path == Path.home() / "x.json"
+
+
+# ---- at run time ----
+
+
+@pytest.fixture
+def runtime() -> RuntimeOptions:
+    return RuntimeOptions(NamesrvOptions())
+
+
+def test_switch_changes_at_run_time(runtime: RuntimeOptions) -> None:
+    runtime.update({"enableTopicList": "false", "supportActingMaster": "true"})
+    assert (runtime.now.enable_topic_list, runtime.now.support_acting_master) == (False, True)
+    assert runtime.entries()["enableTopicList"] == "false"
+
+
+@pytest.mark.parametrize("key", sorted(NamesrvOptions.runtime_keys))
+def test_every_key_that_may_change_is_a_switch(key: str) -> None:
+    field = NamesrvOptions.model_fields[NamesrvOptions.keys()[key]]
+    assert field.annotation is bool
+
+
+@pytest.mark.parametrize(
+    "key", ["kvConfigPath", "kv_config_path", "listenPort", "configStorePath", "rocketmqHome"]
+)
+def test_path_or_port_cannot_change_at_run_time(runtime: RuntimeOptions, key: str) -> None:
+    """§1.8: NO_PERMISSION."""
+    with pytest.raises(MqError, match=f"{key} can be set at start only") as caught:
+        runtime.update({key: "1", "enableTopicList": "false"})
+    assert caught.value.code is Code.NO_PERMISSION
+    assert runtime.now == NamesrvOptions(), "all or nothing"
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"enableTopicLst": "false"}, "did you mean enableTopicList"),
+        ({"enableTopicList": "perhaps"}, "option enableTopicList='perhaps'"),
+    ],
+)
+def test_unknown_key_or_bad_value_is_refused_at_run_time(
+    runtime: RuntimeOptions, entries: dict[str, str], message: str
+) -> None:
+    with pytest.raises(MqError, match=message) as caught:
+        runtime.update({"supportActingMaster": "true", **entries})
+    assert caught.value.code is Code.INVALID_PARAMETER
+    assert runtime.now == NamesrvOptions(), "all or nothing"
+
+
+def test_entries_are_texts_that_can_be_read_back(runtime: RuntimeOptions) -> None:
+    entries = runtime.entries()
+    assert entries["listenPort"] == "9876"
+    assert NamesrvOptions.from_values(entries) == runtime.now

@@ -1,0 +1,285 @@
+"""Unregistration and expiry: facts §1.4."""
+
+from __future__ import annotations
+
+import pytest
+
+from aerobee_namesrv.rows import Reason, Unregistration
+from support.routing_tables import (
+    CLUSTER,
+    RoutingTables,
+    address_of,
+    key_of,
+    until_closed,
+)
+
+
+@pytest.fixture
+def tables() -> RoutingTables:
+    return RoutingTables()
+
+
+def unregistration(broker_name: str = "broker-a", broker_id: int = 0) -> Unregistration:
+    return Unregistration(CLUSTER, broker_name, broker_id, address_of(broker_name, broker_id))
+
+
+# ---- effect ----
+
+
+def test_last_member_takes_broker_name_cluster_and_topics_along(tables: RoutingTables) -> None:
+    """§1.4 effect and topics: removed broker."""
+    tables.register(filter_servers=("f:1",))
+    tables.manager.unregister([unregistration()])
+    assert tables.manager.broker_addr_table == {}
+    assert tables.manager.cluster_addr_table == {}
+    assert tables.manager.filter_server_table == {}
+    assert len(tables.live) == 0
+    assert len(tables.manager.topic_queue_table) == 0
+    assert tables.manager.pickup_topic_route_data("orders") is None
+
+
+def test_other_brokers_of_topic_and_cluster_stay(tables: RoutingTables) -> None:
+    tables.register("broker-a")
+    tables.register("broker-b")
+    tables.manager.unregister([unregistration("broker-a")])
+    assert tables.manager.cluster_addr_table == {CLUSTER: {"broker-b"}}
+    assert [queue.broker_name for queue in tables.route().queues] == ["broker-b"]
+
+
+def test_batch_removes_all_its_brokers(tables: RoutingTables) -> None:
+    for name in ("broker-a", "broker-b", "broker-c"):
+        tables.register(name)
+    tables.manager.unregister([unregistration("broker-a"), unregistration("broker-c")])
+    assert list(tables.manager.broker_addr_table) == ["broker-b"]
+    assert tables.manager.unregistered[Reason.REQUESTED] == 2
+
+
+def test_replica_that_leaves_changes_no_topic(tables: RoutingTables) -> None:
+    """§1.4: reduced broker with a master."""
+    tables.register(broker_id=0, enable_acting_master=True)
+    tables.register(broker_id=1, enable_acting_master=True)
+    tables.manager.unregister([unregistration(broker_id=1)])
+    assert tables.addresses() == {0: address_of("broker-a")}
+    assert tables.permission() == 6
+
+
+@pytest.mark.parametrize(("enable_acting_master", "permission"), [(True, 4), (False, 6)])
+def test_topics_that_lost_their_master_become_read_only(
+    tables: RoutingTables, enable_acting_master: bool, permission: int
+) -> None:
+    """§1.4 topics: reduced group, acting master enabled, no id 0 left."""
+    tables.register(broker_id=0, enable_acting_master=enable_acting_master)
+    tables.register(broker_id=1, enable_acting_master=enable_acting_master)
+    tables.manager.unregister([unregistration(broker_id=0)])
+    assert tables.addresses() == {1: address_of("broker-a", 1)}
+    assert tables.permission() == permission
+
+
+def test_group_that_loses_all_members_in_one_batch_is_gone(tables: RoutingTables) -> None:
+    tables.register(broker_id=0, enable_acting_master=True)
+    tables.register(broker_id=1, enable_acting_master=True)
+    tables.manager.unregister([unregistration(broker_id=0), unregistration(broker_id=1)])
+    assert tables.manager.broker_addr_table == {}
+    assert len(tables.manager.topic_queue_table) == 0
+
+
+def test_unknown_broker_is_no_error(tables: RoutingTables) -> None:
+    tables.register()
+    tables.manager.unregister([unregistration("broker-z")])
+    assert tables.addresses() == {0: address_of("broker-a")}
+
+
+def test_broker_is_not_removed_under_another_name(tables: RoutingTables) -> None:
+    """It would leave an address in the route that no scan ever finds."""
+    tables.register()
+    tables.manager.unregister([Unregistration(CLUSTER, "broker-z", 0, address_of("broker-a"))])
+    assert tables.live.get(key_of()) is not None
+
+
+def test_address_that_was_replaced_leaves_its_successor_alone(tables: RoutingTables) -> None:
+    """§1.2 step 6, §1.4: removal is by address, not by id."""
+    tables.register(address="10.0.0.1:10911")
+    tables.register(address="10.0.0.2:10911")
+    tables.manager.unregister([Unregistration(CLUSTER, "broker-a", 0, "10.0.0.1:10911")])
+    assert tables.addresses() == {0: "10.0.0.2:10911"}
+    assert [key.address for key, _ in tables.live.items()] == ["10.0.0.2:10911"]
+
+
+# ---- silence ----
+
+
+def test_broker_is_kept_until_its_silence_is_longer_than_its_timeout(
+    tables: RoutingTables,
+) -> None:
+    """§1.4: expired when lastUpdate + heartbeatTimeout < now; 120 s by default."""
+    tables.register()
+    tables.clock.advance(120_000)
+    tables.scan()
+    assert tables.addresses()
+    tables.clock.advance(1)
+    tables.scan()
+    assert not tables.addresses()
+    assert tables.manager.unregistered[Reason.EXPIRED] == 1
+
+
+def test_each_broker_has_its_own_timeout(tables: RoutingTables) -> None:
+    """§1.4: 10 s in slave-acting-master mode."""
+    tables.register("broker-a")
+    tables.register("broker-b", heartbeat_timeout_ms=10_000)
+    tables.clock.advance(10_001)
+    tables.scan()
+    assert list(tables.manager.broker_addr_table) == ["broker-a"]
+
+
+def test_every_sign_of_life_counts(tables: RoutingTables) -> None:
+    """§1.4: registration and heartbeat refresh the time of the last sign."""
+    tables.register()
+    tables.clock.advance(100_000)
+    assert tables.live.refresh(key_of())
+    tables.clock.advance(100_000)
+    tables.register()
+    tables.clock.advance(100_000)
+    tables.scan()
+    assert tables.addresses()
+
+
+def test_heartbeat_of_an_unknown_broker_is_told_so(tables: RoutingTables) -> None:
+    assert not tables.live.refresh(key_of())
+    assert len(tables.live) == 0
+
+
+@pytest.mark.parametrize("jump_ms", [3_600_000, -3_600_000])
+def test_jump_of_the_time_of_day_expires_nobody_and_spares_nobody(
+    tables: RoutingTables, jump_ms: int
+) -> None:
+    tables.register()
+    tables.clock.jump(jump_ms)
+    tables.scan()
+    assert tables.addresses()
+    tables.clock.advance(120_001)
+    tables.scan()
+    assert not tables.addresses()
+
+
+def test_sign_of_life_before_its_turn_keeps_an_expired_broker(tables: RoutingTables) -> None:
+    tables.register()
+    tables.clock.advance(120_001)
+    assert tables.live.expire() == 1
+    tables.live.refresh(key_of())
+    tables.remove_waiting()
+    assert tables.addresses()
+
+
+# ---- the end of a watch ----
+
+
+def test_end_of_the_watch_removes_the_broker(tables: RoutingTables) -> None:
+    """§1.4: channel close."""
+    tables.register()
+    tables.live.end_watch(key_of(), tables.watch())
+    tables.remove_waiting()
+    assert not tables.addresses()
+    assert tables.manager.unregistered[Reason.DISCONNECTED] == 1
+
+
+def test_watch_is_refused_to_an_unknown_broker(tables: RoutingTables) -> None:
+    tables.register()
+    assert tables.live.open_watch(key_of(), "broker-a", 1, "") is None
+    assert tables.live.open_watch(key_of(), "broker-z", 0, "") is None
+    assert tables.live.open_watch(key_of("broker-z"), "broker-z", 0, "") is None
+
+
+async def test_end_of_a_watch_that_was_replaced_removes_nobody(tables: RoutingTables) -> None:
+    tables.register()
+    old, new = tables.watch(), tables.watch()
+    await until_closed(old)
+    tables.live.end_watch(key_of(), old)
+    tables.remove_waiting()
+    assert tables.addresses()
+    tables.live.end_watch(key_of(), new)
+    tables.remove_waiting()
+    assert not tables.addresses()
+
+
+def test_watch_outlives_registrations_over_its_connection(tables: RoutingTables) -> None:
+    tables.register(connection="10.0.0.9:5000")
+    watch = tables.watch(peer="10.0.0.9:5000")
+    tables.register(connection="10.0.0.9:5000")
+    tables.live.end_watch(key_of(), watch)
+    tables.remove_waiting()
+    assert not tables.addresses()
+
+
+async def test_broker_that_came_back_over_another_connection_survives_the_end_of_the_old_watch(
+    tables: RoutingTables,
+) -> None:
+    """kill -9 and restart: the new process registers before the old connection is known to be
+    closed.
+    """
+    tables.register(connection="10.0.0.9:5000")
+    watch = tables.watch(peer="10.0.0.9:5000")
+    tables.register(connection="10.0.0.9:6000")
+    await until_closed(watch)
+    tables.live.end_watch(key_of(), watch)
+    tables.remove_waiting()
+    assert tables.addresses()
+
+
+def test_broker_that_registers_after_the_end_of_its_watch_is_kept(tables: RoutingTables) -> None:
+    tables.register()
+    tables.live.end_watch(key_of(), tables.watch())
+    tables.register()
+    tables.remove_waiting()
+    assert tables.addresses()
+
+
+async def test_removed_broker_has_its_watch_ended(tables: RoutingTables) -> None:
+    """§1.4: expired → close channel."""
+    tables.register()
+    watch = tables.watch()
+    tables.clock.advance(120_001)
+    tables.scan()
+    await until_closed(watch)
+
+
+async def test_leaving_name_server_ends_all_watches_and_removes_nobody(
+    tables: RoutingTables,
+) -> None:
+    tables.register()
+    watch = tables.watch()
+    tables.live.close_watches()
+    await until_closed(watch)
+    tables.live.end_watch(key_of(), watch)
+    assert len(tables.removals) == 0
+
+
+# ---- the queue ----
+
+
+def test_queue_refuses_what_is_beyond_its_capacity() -> None:
+    """§1.4: bounded."""
+    tables = RoutingTables(capacity=2)
+    assert [tables.removals.submit(unregistration()) for _ in range(3)] == [True, True, False]
+    assert len(tables.removals.drain()) == 2
+    assert tables.removals.submit(unregistration())
+
+
+def test_broker_whose_watch_ends_while_the_queue_is_full_goes_with_the_next_scan() -> None:
+    tables = RoutingTables(capacity=1)
+    tables.register("broker-a")
+    watch = tables.watch()
+    tables.removals.submit(unregistration("broker-z"))
+    tables.live.end_watch(key_of(), watch)
+    tables.remove_waiting()
+    assert tables.addresses()
+    tables.scan()
+    assert not tables.addresses()
+
+
+async def test_batch_is_all_that_waits(tables: RoutingTables) -> None:
+    names = ["broker-a", "broker-b", "broker-c"]
+    for name in names:
+        tables.removals.submit(unregistration(name))
+    batch = await tables.removals.next_batch()
+    assert [each.broker_name for each in batch] == names
+    assert len(tables.removals) == 0
