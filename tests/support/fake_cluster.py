@@ -116,7 +116,8 @@ class FakeCluster:
         self, address: str, rpc: Rpc[Any, Any], request: Any, *, timeout_s: float
     ) -> Any:
         name = rpc.path.rpartition("/")[2]
-        sent = rpc.request.FromString(request.SerializeToString())  # as over a wire
+        kind = message_pb2.SendRequest if name == "Send" else rpc.request
+        sent = kind.FromString(request.SerializeToString())  # as over a wire
         self.calls.append((address, name, sent))
         await asyncio.sleep(0)
         self._check_up(address)

@@ -21,13 +21,13 @@ from aerobee_client import descriptions as d
 from aerobee_client.client_instance import ClientInstance
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.route import MASTER_ID
-from aerobee_client.rpcs import Rpc
+from aerobee_client.rpcs import Request, Rpc
 from aerobee_client.transport import Transport
 from aerobee_wire.message_id import parse_offset_message_id
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_group, check_topic, group_of
 
-Q = TypeVar("Q", bound=Message)
+Q = TypeVar("Q", bound=Request)
 R = TypeVar("R", bound=Message)
 
 DEFAULT_TIMEOUT = timedelta(seconds=5)

@@ -14,11 +14,11 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from aerobee_client.errors import BrokerUnreachable, NamesrvUnreachable, RequestTimeout
-from aerobee_client.rpcs import Rpc
+from aerobee_client.rpcs import Request, Rpc
 from aerobee_client.transport import Transport
 from aerobee_wire.status import Code, MqError
 
-Q = TypeVar("Q", bound=Message)
+Q = TypeVar("Q", bound=Request)
 R = TypeVar("R", bound=Message)
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"

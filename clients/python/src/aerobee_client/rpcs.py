@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from aerobee.broker.v1 import admin_pb2 as admin
 from aerobee.broker.v1 import client_pb2 as client
@@ -12,7 +12,16 @@ from aerobee.broker.v1 import offset_pb2 as offset
 from aerobee.namesrv.v1 import namesrv_pb2 as namesrv
 from google.protobuf.message import Message
 
-Q = TypeVar("Q", bound=Message)
+from aerobee_client.encoded_send import EncodedSend
+
+
+class Request(Protocol):
+    """What can be put on the wire: a protobuf message, or bytes that one would make."""
+
+    def SerializeToString(self) -> bytes: ...  # protobuf's name
+
+
+Q = TypeVar("Q", bound=Request)
 R = TypeVar("R", bound=Message)
 
 
@@ -44,7 +53,7 @@ DELETE_TOPIC_ROUTE = Rpc(
     _NAMESRV + "DeleteTopic", namesrv.DeleteTopicRequest, namesrv.DeleteTopicResponse
 )
 
-SEND = Rpc(_MESSAGE + "Send", message.SendRequest, message.SendResponse)
+SEND = Rpc(_MESSAGE + "Send", EncodedSend, message.SendResponse)
 PULL = Rpc(_MESSAGE + "Pull", message.PullRequest, message.PullResponse)
 SEND_BACK = Rpc(_MESSAGE + "SendBack", message.SendBackRequest, message.SendBackResponse)
 GET_MESSAGE = Rpc(_MESSAGE + "GetMessage", message.GetMessageRequest, message.GetMessageResponse)

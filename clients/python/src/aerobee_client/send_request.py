@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from aerobee.broker.v1 import message_pb2
 
+from aerobee_client.encoded_send import EncodedSend
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.send_result import SendResult
@@ -45,34 +46,19 @@ def _cut(messages: Sequence[Message], indexes: Sequence[int]) -> Iterator[list[i
 
 
 def request(
-    messages: Sequence[Message], message_ids: Sequence[str], born_timestamp_ms: int
-) -> message_pb2.SendRequest:
-    """Of one run. The queue id is to be set."""
-    if messages[0].delay_level:
-        return _plain_request(messages, message_ids, born_timestamp_ms)
-    properties = [
-        message.encoded_properties(message_id)
-        for message, message_id in zip(messages, message_ids, strict=True)
-    ]
-    bodies = [message.body for message in messages]
-    flags = [message.flag for message in messages]
-    batch = message_pb2.MessageBatch(
-        topic=messages[0].topic,
-        body_sizes=list(map(len, bodies)),
-        bodies=b"".join(bodies),
-        properties_sizes=list(map(len, properties)),
-        properties=b"".join(properties),
-        flags=flags if any(flags) else None,
-        born_timestamp_ms=born_timestamp_ms,
+    messages: Sequence[Message],
+    message_ids: Sequence[str],
+    *,
+    producer_group: str,
+    born_timestamp_ms: int,
+    default_queue_count: int,
+) -> EncodedSend:
+    """Of one run. The queue is to be set."""
+    head = message_pb2.SendRequest(
+        producer_group=producer_group, default_queue_count=default_queue_count
     )
-    return message_pb2.SendRequest(batch=batch)
-
-
-def _plain_request(
-    messages: Sequence[Message], message_ids: Sequence[str], born_timestamp_ms: int
-) -> message_pb2.SendRequest:
-    return message_pb2.SendRequest(
-        messages=[
+    if messages[0].delay_level:
+        head.messages.extend(
             message_pb2.Message(
                 topic=message.topic,
                 body=message.body,
@@ -81,15 +67,29 @@ def _plain_request(
                 born_timestamp_ms=born_timestamp_ms,
             )
             for message, message_id in zip(messages, message_ids, strict=True)
-        ]
-    )
+        )
+        return EncodedSend(head)
+    bodies = [message.body for message in messages]
+    properties = [
+        message.encoded_properties(message_id)
+        for message, message_id in zip(messages, message_ids, strict=True)
+    ]
+    batch = head.batch
+    batch.topic = messages[0].topic
+    batch.body_sizes.extend(map(len, bodies))
+    batch.properties_sizes.extend(map(len, properties))
+    batch.born_timestamp_ms = born_timestamp_ms
+    flags = [message.flag for message in messages]
+    if any(flags):
+        batch.flags.extend(flags)
+    return EncodedSend(head, bodies, properties)
 
 
-def set_queue(request: message_pb2.SendRequest, queue_id: int) -> None:
+def set_queue(request: EncodedSend, queue_id: int) -> None:
     """Sends all messages of `request` to this queue."""
-    if request.HasField("batch"):
-        request.batch.queue_id = queue_id
-    for message in request.messages:
+    if request.head.HasField("batch"):
+        request.head.batch.queue_id = queue_id
+    for message in request.head.messages:
         message.queue_id = queue_id
 
 

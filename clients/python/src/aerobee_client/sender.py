@@ -16,6 +16,7 @@ from aerobee.broker.v1 import message_pb2
 from aerobee_client import rpcs, send_request
 from aerobee_client.backoff import Backoff
 from aerobee_client.client_instance import ClientInstance, local_ip
+from aerobee_client.encoded_send import EncodedSend
 from aerobee_client.errors import PartialSend, RequestTimeout
 from aerobee_client.latency_fault import LatencyFault
 from aerobee_client.message import Message
@@ -126,17 +127,26 @@ class Sender:
         timeout_s: float,
     ) -> list[SendResult]:
         """One request: messages of one topic, all delayed or none."""
-        now_ms = self._clock.now_ms()
-        message_ids = [self._unique_ids.make(now_ms) for _ in messages]
-        request = send_request.request(messages, message_ids, now_ms)
-        request.producer_group = self._options.producer_group
-        request.default_queue_count = self._options.default_queue_count
+        request, message_ids = self._request(messages)
         sent_to, response = await self._deliver(request, messages[0].topic, queue, timeout_s)
         return send_request.results(response, message_ids, sent_to)
 
+    def _request(self, messages: Sequence[Message]) -> tuple[EncodedSend, list[str]]:
+        """With the message ids that it gives them."""
+        now_ms = self._clock.now_ms()
+        message_ids = [self._unique_ids.make(now_ms) for _ in messages]
+        request = send_request.request(
+            messages,
+            message_ids,
+            producer_group=self._options.producer_group,
+            born_timestamp_ms=now_ms,
+            default_queue_count=self._options.default_queue_count,
+        )
+        return request, message_ids
+
     async def _deliver(
         self,
-        request: message_pb2.SendRequest,
+        request: EncodedSend,
         topic: str,
         queue: MessageQueue | None,
         timeout_s: float,
@@ -172,7 +182,7 @@ class Sender:
 
     async def _attempt(
         self,
-        request: message_pb2.SendRequest,
+        request: EncodedSend,
         target: MessageQueue,
         remaining_s: float,
     ) -> message_pb2.SendResponse:
@@ -196,10 +206,7 @@ class Sender:
     async def post(self, message: Message, target: MessageQueue) -> None:
         """A one-way send: what goes wrong is only logged."""
         try:
-            now_ms = self._clock.now_ms()
-            request = send_request.request([message], [self._unique_ids.make(now_ms)], now_ms)
-            request.producer_group = self._options.producer_group
-            request.default_queue_count = self._options.default_queue_count
+            request, _ = self._request([message])
             await self._attempt(request, target, self._options.timeout_s)
         except MqError as error:
             log.debug("one-way send to %s failed: %s", target, error)

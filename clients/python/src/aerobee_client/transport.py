@@ -12,10 +12,10 @@ import grpc
 from google.protobuf.message import Message
 
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
-from aerobee_client.rpcs import Rpc
+from aerobee_client.rpcs import Request, Rpc
 from aerobee_wire.status import Code, MqError, error_from
 
-Q = TypeVar("Q", bound=Message)
+Q = TypeVar("Q", bound=Request)
 R = TypeVar("R", bound=Message)
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # a batch of large messages; the servers take as much
@@ -98,11 +98,15 @@ class GrpcTransport:
             self._channels[address] = channel
         method: Callable[..., Any] = getattr(channel, kind)(
             rpc.path,
-            request_serializer=rpc.request.SerializeToString,
+            request_serializer=_serialize,
             response_deserializer=rpc.response.FromString,
         )
         self._methods[address, rpc.path] = method
         return method
+
+
+def _serialize(request: Request) -> bytes:
+    return request.SerializeToString()
 
 
 def translated(error: grpc.aio.AioRpcError, address: str, timeout_s: float) -> MqError:
