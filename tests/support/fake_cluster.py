@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,7 +130,9 @@ class FakeCluster:
         answer = getattr(self, f"_{name}")(self.brokers[address], sent)
         return await answer if asyncio.iscoroutine(answer) else answer
 
-    async def stream(self, address: str, rpc: Rpc[Any, Any], request: Any) -> AsyncIterator[Any]:
+    async def stream(
+        self, address: str, rpc: Rpc[Any, Any], request: Any
+    ) -> AsyncGenerator[Any, None]:
         self._check_up(address)
         broker = self.brokers[address]
         notices: asyncio.Queue[client_pb2.ClientNotice | None] = asyncio.Queue()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import aclosing
 
 from aerobee.broker.v1 import client_pb2
 
@@ -107,6 +108,8 @@ class BrokerLink:
 
     async def _watch(self, on_notice: Callable[[client_pb2.ClientNotice], None]) -> None:
         request = client_pb2.WatchClientRequest(client_id=self._heartbeat().client_id)
-        async for notice in self._transport.stream(self.address, rpcs.WATCH_CLIENT, request):
-            on_notice(notice)
+        stream = self._transport.stream(self.address, rpcs.WATCH_CLIENT, request)
+        async with aclosing(stream) as notices:
+            async for notice in notices:
+                on_notice(notice)
         raise BrokerUnreachable(self.address, "it ended the stream of notices")

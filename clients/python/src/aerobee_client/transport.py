@@ -5,7 +5,7 @@ The only module of the client that knows grpc. It neither retries nor chooses an
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any, Protocol, TypeVar, cast
 
 import grpc
@@ -51,7 +51,7 @@ class Transport(Protocol):
     async def call(self, address: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float) -> R:
         """Raises MqError: BrokerUnreachable, RequestTimeout, or what the peer answered."""
 
-    def stream(self, address: str, rpc: Rpc[Q, R], request: Q) -> AsyncIterator[R]:
+    def stream(self, address: str, rpc: Rpc[Q, R], request: Q) -> AsyncGenerator[R, None]:
         """The messages of a server stream; raises like `call`, also in the middle."""
 
     async def close(self) -> None: ...
@@ -72,7 +72,7 @@ class GrpcTransport:
             raise translated(error, address, timeout_s) from None
         return response
 
-    async def stream(self, address: str, rpc: Rpc[Q, R], request: Q) -> AsyncIterator[R]:
+    async def stream(self, address: str, rpc: Rpc[Q, R], request: Q) -> AsyncGenerator[R, None]:
         method = self._methods.get((address, rpc.path)) or self._method(
             address, rpc, "unary_stream"
         )
