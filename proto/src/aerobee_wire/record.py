@@ -130,6 +130,11 @@ class Record:
         return self.properties.get(props.UNIQUE_KEY, "")
 
 
+def header_of(born_host_size: int, store_host_size: int) -> struct.Struct:
+    """The header with hosts of 8 or 20 bytes each."""
+    return _HEADERS[born_host_size, store_host_size]
+
+
 def body_crc(body: bytes) -> int:
     return zlib.crc32(body) & CRC_MASK
 

@@ -162,7 +162,7 @@ class RealDisk:
 
     def list(self, directory: Path) -> list[str]:
         try:
-            return sorted(os.listdir(directory))
+            return sorted(entry.name for entry in directory.iterdir())
         except FileNotFoundError:
             return []
 

@@ -3,10 +3,10 @@
 MqError (aerobee_wire.status)
 ├── StoreError
 │   ├── MessageIllegal      MESSAGE_ILLEGAL        a message that no store takes
-│   ├── DiskFull            DISK_FULL              too little space; names path, free bytes, watermark
+│   ├── DiskFull            DISK_FULL              no space; names path, bytes, watermark
 │   ├── StoreReadOnly       SERVICE_NOT_AVAILABLE  after a failed write or flush, or closed
 │   ├── StoreWriteError     SERVICE_NOT_AVAILABLE  the bytes did not reach the file
-│   ├── StoreFlushError     SERVICE_NOT_AVAILABLE  the bytes may not be on the disk: nothing is acknowledged
+│   ├── StoreFlushError     SERVICE_NOT_AVAILABLE  the bytes may not be on the disk
 │   ├── MessageNotFound     QUERY_NOT_FOUND        there is no record at that place
 │   ├── MessageCorrupted    MESSAGE_CORRUPTED      there is one, and it fails its check
 │   └── StoreOpenError      SYSTEM_ERROR           the store cannot be opened
@@ -17,6 +17,7 @@ MqError (aerobee_wire.status)
 ├── NoPermission        NO_PERMISSION
 ├── TopicNotExist       TOPIC_NOT_EXIST
 ├── GroupNotExist       SUBSCRIPTION_GROUP_NOT_EXIST
+├── SubscriptionNotExist SUBSCRIPTION_NOT_EXIST
 ├── FlushTimeout        FLUSH_DISK_TIMEOUT      stored, and not known to be durable
 └── TooMuchUnflushed    SYSTEM_BUSY             the disk does not keep up
 """
@@ -129,6 +130,11 @@ class GroupNotExist(MqError):
             f"this broker has no consumer group {consumer_group!r}: create it "
             f"(aerobee group create {consumer_group}), or turn autoCreateSubscriptionGroup on",
         )
+
+
+class SubscriptionNotExist(MqError):
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.SUBSCRIPTION_NOT_EXIST, message)
 
 
 class FlushTimeout(MqError):

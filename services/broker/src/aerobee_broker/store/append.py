@@ -1,0 +1,204 @@
+"""Append: checks messages, gives them their offsets, encodes them into the commit log's buffer.
+
+The hot path of the broker: one loop over a batch, no call of ours inside it but for a new queue or
+the end of a file. Measured at 1 KiB in batches of 128: about 3 µs a message, a fifth of it the CRC.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NoReturn
+from zlib import crc32
+
+from aerobee_broker.errors import MessageIllegal
+from aerobee_broker.store.commit_log import BLANK_RESERVE, CommitLog
+from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues
+from aerobee_broker.store.dispatch import Batch, Dispatch
+from aerobee_broker.store.index import Key
+from aerobee_broker.store.messages import UNIT, Appended, NewMessage
+from aerobee_broker.store.options import MAX_PROPERTIES, MAX_TOPIC
+from aerobee_wire import record
+from aerobee_wire.message_id import pack_host
+from aerobee_wire.properties import get as get_property
+
+_HOST_BITS = record.BORN_HOST_V6 | record.STORE_HOST_V6
+_TRANSACTION = record.TRANSACTION_MASK
+_PREPARED = record.TRANSACTION_PREPARED
+_ROLLBACK = record.TRANSACTION_ROLLBACK
+_LENGTH = struct.Struct(">H")
+TAGS = b"TAGS\x01"
+_CACHED = 10_000  # hosts that are remembered; then they are forgotten, all at once
+MAX_PLAIN_TOPIC = 127  # of a topic that is not derived from a group
+_DERIVED = "%"
+_PACKED_HOST_SIZES = (8, 20)
+
+
+class Appender:
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        dispatch: Dispatch,
+        *,
+        store_host: bytes,
+        max_message_size: int,
+        indexed: bool,
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._dispatch = dispatch
+        self._store_host = store_host
+        self._max_body = max_message_size
+        self._max_record = log.file_size - BLANK_RESERVE
+        self._indexed = indexed
+        self._hosts: dict[str, bytes] = {}
+
+    def append(self, messages: Sequence[NewMessage], now_ms: int) -> list[Appended]:
+        """All or none. Raises MessageIllegal."""
+        starts: dict[ConsumeQueue, int] = {}
+        try:
+            return self._append(messages, now_ms, starts)
+        except BaseException:
+            for queue, start in starts.items():
+                queue.rewind(start)
+            raise
+
+    def _append(  # noqa: PLR0912, PLR0915  # one loop, spelled out: a call costs 0.1 µs a message
+        self, messages: Sequence[NewMessage], now_ms: int, starts: dict[ConsumeQueue, int]
+    ) -> list[Appended]:
+        log = self._log
+        table = self._queues.table
+        tags_codes = self._queues.tags_codes
+        store_host = self._store_host
+        max_body, max_record = self._max_body, self._max_record
+        result: list[Appended] = []
+        keys: list[Key] = []
+        parts: list[bytes] = []
+        whole: list[tuple[list[bytes], int]] = []  # parts that fill a file
+        place, room = log.end, log.room()
+        born_host: bytes | str | None = None
+        header = record.HEADER
+        packed = b""
+        queue: ConsumeQueue
+        topic_name, queue_id = "", -1
+        host_bits = fixed = 0
+        for message in messages:
+            body = message.body
+            properties = message.properties
+            if message.queue_id != queue_id or message.topic != topic_name:
+                topic_name, queue_id = message.topic, message.queue_id
+                queue = table.get((topic_name, queue_id)) or self._new_queue(topic_name, queue_id)
+                if queue not in starts:
+                    starts[queue] = queue.next_offset
+                topic = queue.topic
+            if message.born_host != born_host:
+                born_host = message.born_host
+                packed = self._packed(born_host)
+                header = record.header_of(len(packed), len(store_host))
+                fixed = header.size + 2
+                host_bits = (record.BORN_HOST_V6 if len(packed) == 20 else 0) | (
+                    record.STORE_HOST_V6 if len(store_host) == 20 else 0
+                )
+            body_length = len(body)
+            properties_length = len(properties)
+            size = fixed + body_length + len(topic.field) + properties_length
+            if not 0 < body_length <= max_body or properties_length > MAX_PROPERTIES:
+                self._refuse(message)
+            if place + size > room:
+                if size > max_record:
+                    self._refuse(message)
+                whole.append((parts, place))
+                parts = []
+                place = room + BLANK_RESERVE
+                room += log.file_size
+            sys_flag = message.sys_flag & ~_HOST_BITS | host_bits
+            if sys_flag & _TRANSACTION in (_PREPARED, _ROLLBACK):
+                queue_offset = 0
+            else:
+                queue_offset = queue.next_offset
+                queue.next_offset = queue_offset + 1
+                if topic.tags_code is not None:
+                    code = topic.tags_code(properties, now_ms)
+                else:
+                    code = tags_codes[get_property(properties, TAGS) if properties else None]
+                queue.tail += UNIT.pack(place, size, code)
+            parts += (
+                header.pack(
+                    size,
+                    topic.magic,
+                    crc32(body) & 0x7FFF_FFFF,
+                    queue_id,
+                    message.flag,
+                    queue_offset,
+                    place,
+                    sys_flag,
+                    message.born_timestamp_ms,
+                    packed,
+                    now_ms,
+                    store_host,
+                    message.reconsume_times,
+                    message.prepared_transaction_offset,
+                    body_length,
+                ),
+                body,
+                topic.field,
+                _LENGTH.pack(properties_length),
+                properties,
+            )
+            if properties and sys_flag & _TRANSACTION != _ROLLBACK:
+                keys.append((topic, properties, place, now_ms))
+            result.append(Appended(queue_id, queue_offset, place, size))
+            place += size
+        for filled, end in whole:
+            log.extend(filled, end)
+            log.roll()
+        log.extend(parts, place)
+        self._dispatch.add(Batch(place, now_ms, starts, keys if self._indexed else []))
+        return result
+
+    def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Raises MessageIllegal for a topic name that does not fit."""
+        length = len(topic.encode())
+        limit = MAX_TOPIC if topic.startswith(_DERIVED) else MAX_PLAIN_TOPIC
+        if not 0 < length <= limit:
+            raise MessageIllegal(
+                f"the topic name has {length} bytes: it must have between 1 and {limit}"
+            )
+        if "/" in topic or "\0" in topic or topic in (".", "..") or queue_id < 0:
+            raise MessageIllegal(f"there can be no queue {queue_id} of topic {topic!r}")
+        return self._queues.make(topic, queue_id)
+
+    def _packed(self, host: bytes | str) -> bytes:
+        if isinstance(host, bytes):
+            if len(host) not in _PACKED_HOST_SIZES:
+                raise MessageIllegal(f"a packed born host has 8 or 20 bytes, not {len(host)}")
+            return host
+        packed = self._hosts.get(host)
+        if packed is None:
+            try:
+                packed = pack_host(host)
+            except ValueError:
+                raise MessageIllegal(
+                    f"the born host {host[:64]!r} is no address: write ip:port"
+                ) from None
+            if len(self._hosts) >= _CACHED:
+                self._hosts.clear()
+            self._hosts[host] = packed
+        return packed
+
+    def _refuse(self, message: NewMessage) -> NoReturn:
+        if not message.body:
+            reason = "the body is empty: send at least one byte"
+        elif len(message.body) > self._max_body:
+            reason = (
+                f"the body has {len(message.body)} bytes: maxMessageSize allows {self._max_body}"
+            )
+        elif len(message.properties) > MAX_PROPERTIES:
+            reason = (
+                f"the properties have {len(message.properties)} bytes: "
+                f"at most {MAX_PROPERTIES} are allowed"
+            )
+        else:
+            reason = f"the message does not fit into a commit log file of {self._log.file_size}"
+        raise MessageIllegal(reason)

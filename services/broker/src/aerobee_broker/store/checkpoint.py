@@ -1,0 +1,152 @@
+"""The checkpoint: up to where the log is durable, and up to where what is derived from it is.
+
+May be lost: then everything derived is rebuilt. The first 40 bytes are RocketMQ's; ours follow in
+the same sector, so that a power cut leaves the old content or the new one of it.
+
+Two writers on one thread, the flusher's (while the store is open): `note_flushed` after each flush,
+not synced: an older value is still true; `write` when all derived files are durable.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aerobee_broker.disk import Disk, DiskFile
+
+FILE_SIZE = 4_096
+_ROCKETMQ = struct.Struct(
+    ">q"  # store timestamp (ms) of the last durable record
+    "q"  # of the last record whose consume queue unit is durable
+    "q"  # of the last record whose index entries are durable
+    "q"  # flushed physical offset
+    "q"  # confirmed physical offset: the same, for nothing is visible before it is durable
+    "I"  # ours: CRC-32 of the two offsets
+)
+_FLUSHED = struct.Struct(">qqI")
+_FLUSHED_AT = 24
+_OURS = struct.Struct(
+    ">8s"  # magic
+    "q"  # size of a commit log file
+    "q"  # dispatched: derived files are durable for every record below this physical offset
+    "Q"  # digest of the consume queues at that point
+    "i"  # number of index files
+    "q"  # name of the last one (a number of 17 digits)
+    "i"  # its index count
+    "q"  # physical offset up to which the index holds the keys
+    "I"  # CRC-32 of the fields above
+)
+_OURS_AT = 64
+_MAGIC = b"AEROBEE1"
+_CRC_SIZE = 4
+assert _OURS_AT + _OURS.size <= 512, "one sector: written wholly or not at all"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """What is durable of the index: files, name and index count of the last one, physical end."""
+
+    file_count: int = 0
+    last_name: int = 0
+    index_count: int = 1
+    end_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    file_size: int
+    dispatched: int = 0
+    digest: int = 0
+    index: IndexState = field(default_factory=IndexState)
+    flushed: int = 0
+    log_timestamp_ms: int = 0
+    queue_timestamp_ms: int = 0
+    index_timestamp_ms: int = 0
+
+
+def decode(page: bytes) -> Checkpoint | None:
+    """None when the page is not a checkpoint of ours, or is damaged."""
+    if len(page) < _OURS_AT + _OURS.size:
+        return None
+    ours = page[_OURS_AT : _OURS_AT + _OURS.size]
+    magic, file_size, dispatched, digest, files, name, count, end, crc = _OURS.unpack(ours)
+    if magic != _MAGIC or crc != zlib.crc32(ours[:-_CRC_SIZE]):
+        return None
+    log_ms, queue_ms, index_ms, flushed, confirmed, flushed_crc = _ROCKETMQ.unpack_from(page)
+    if _flushed_fields(flushed) != (flushed, confirmed, flushed_crc):
+        flushed = 0  # a damaged hint is no hint
+    flushed = max(flushed, dispatched)
+    index = IndexState(files, name, count, end)
+    return Checkpoint(file_size, dispatched, digest, index, flushed, log_ms, queue_ms, index_ms)
+
+
+def _flushed_fields(flushed: int) -> tuple[int, int, int]:
+    return flushed, flushed, zlib.crc32(struct.pack(">qq", flushed, flushed))
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    """All of the first sector that is used."""
+    index = checkpoint.index
+    ours = _OURS.pack(
+        _MAGIC,
+        checkpoint.file_size,
+        checkpoint.dispatched,
+        checkpoint.digest,
+        index.file_count,
+        index.last_name,
+        index.index_count,
+        index.end_offset,
+        0,
+    )[:-_CRC_SIZE]
+    head = _ROCKETMQ.pack(
+        checkpoint.log_timestamp_ms,
+        checkpoint.queue_timestamp_ms,
+        checkpoint.index_timestamp_ms,
+        *_flushed_fields(checkpoint.flushed),
+    )
+    return head.ljust(_OURS_AT, b"\0") + ours + zlib.crc32(ours).to_bytes(_CRC_SIZE, "big")
+
+
+class CheckpointFile:
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self.path = path
+        self._disk = disk
+        self._file: DiskFile | None = None
+
+    def read(self) -> Checkpoint | None:
+        """None when there is none, or none that can be trusted."""
+        if not self._disk.exists(self.path):
+            return None
+        file = self._disk.open(self.path)
+        try:
+            return decode(file.pread(FILE_SIZE, 0))
+        finally:
+            file.close()
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Durably. What it says must be durable already."""
+        file = self._opened()
+        file.pwrite(encode(checkpoint), 0)
+        file.sync()
+
+    def note_flushed(self, flushed: int) -> None:
+        """After a crash of the process this tells a torn tail (behind it) from damage (before
+        it)."""
+        self._opened().pwrite(_FLUSHED.pack(*_flushed_fields(flushed)), _FLUSHED_AT)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _opened(self) -> DiskFile:
+        if self._file is None:
+            new = not self._disk.exists(self.path)
+            self._file = self._disk.open(self.path, create=True)
+            if new or self._file.size() != FILE_SIZE:
+                self._file.truncate(FILE_SIZE)
+                self._file.sync()
+                self._disk.sync_directory(self.path.parent)
+        return self._file

@@ -1,0 +1,289 @@
+"""The commit log: append-only bytes, addressed by physical offset. Knows no topic.
+
+Files of one size, named by the physical offset of their first byte. A record never spans two files:
+what is left at the end of a file is marked by a blank record.
+
+Two threads: everything belongs to the loop's, but for `sync` and `prepare_blank`, which run on the
+flusher's. What they share is a handful of fields, each written whole by one side.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aerobee_broker.disk import Disk, DiskFile
+from aerobee_broker.errors import CommitLogBroken
+from aerobee_broker.store.open_files import OpenFiles
+from aerobee_wire.record import BLANK, MAGIC_BLANK
+
+NAME_DIGITS = 20
+BLANK_RESERVE = BLANK.size  # a record leaves at least this much of its file
+_READY = "blank.ready"  # the next file, allocated ahead of time
+_UNREADY = ("blank.tmp", "new.tmp")
+_STOP = bytes(BLANK.size)  # no record starts with zeros
+
+
+def file_name(start: int) -> str:
+    return f"{start:0{NAME_DIGITS}d}"
+
+
+def start_of(name: str) -> int | None:
+    """The offset that a file name gives; None for any other name."""
+    return int(name) if len(name) == NAME_DIGITS and name.isdigit() else None
+
+
+class CommitLog:
+    def __init__(self, disk: Disk, folder: Path, file_size: int, open_files: OpenFiles) -> None:
+        self.folder = folder
+        self.file_size = file_size
+        self.starts: list[int] = []
+        self.end = 0  # after the last appended byte
+        self.written = 0  # after the last byte that the operating system has
+        self.flushed = 0  # after the last byte that is durable
+        self._disk = disk
+        self._open_files = open_files
+        self._writers: dict[int, DiskFile] = {}
+        self._pending: list[tuple[int, list[bytes]]] = []  # whole ends of files
+        self._parts: list[bytes] = []  # of the file that `end` lies in
+        self._parts_at = 0
+        self._stale: list[int] = []  # ends of what a failed write may have left behind `written`
+        # Shared with the flusher.
+        self._unsynced: dict[int, DiskFile] = {}
+        self._names_unsynced = False
+        self._blank_ready = False
+
+    # ---- where ----
+
+    @property
+    def min_offset(self) -> int:
+        return self.starts[0] if self.starts else self.end
+
+    def start_at(self, physical_offset: int) -> int:
+        """Of the file that holds it."""
+        return physical_offset - physical_offset % self.file_size
+
+    def path_of(self, physical_offset: int) -> Path:
+        return self.folder / file_name(self.start_at(physical_offset))
+
+    # ---- append ----
+
+    def room(self) -> int:
+        """A record must end at or below this physical offset, or the log must `roll` first."""
+        return self.start_at(self.end) + self.file_size - BLANK_RESERVE
+
+    def extend(self, parts: list[bytes], end: int) -> None:
+        """Takes the bytes of whole records, which end at `end`."""
+        self._parts += parts
+        self.end = end
+
+    def roll(self) -> int:
+        """Fills the current file with a blank record; the next record goes to the next file."""
+        following = self.start_at(self.end) + self.file_size
+        self._parts.append(BLANK.pack(following - self.end, MAGIC_BLANK))
+        self._pending.append((self._parts_at, self._parts))
+        self._parts, self._parts_at = [], following
+        self.end = following
+        return following
+
+    def forget_pending(self) -> None:
+        """Everything that was appended and not written."""
+        self._pending.clear()
+        self._parts = []
+        self.end = self._parts_at = self.written
+
+    def write(self) -> int:
+        """Hands everything pending to the operating system, one write a file.
+
+        Raises OSError; then nothing of it counts, and `forget_pending` must follow.
+        """
+        pending = self._pending
+        if self._parts:
+            pending.append((self._parts_at, self._parts))
+        for at, parts in pending:
+            self._write_at(at, parts[0] if len(parts) == 1 else b"".join(parts))
+        self._pending = []
+        self._parts, self._parts_at = [], self.end
+        self.written = self.end
+        return self.written
+
+    def _write_at(self, at: int, data: bytes) -> None:
+        start = self.start_at(at)
+        end = at + len(data)
+        if self._stale:
+            data += self._stop_before_stale(end)
+        try:
+            file = self._writers.get(start) or self._open_writer(start)
+            file.pwrite(data, at - start)
+        except OSError:
+            self._stale.append(end)
+            raise
+        # After the write, so that a sync which takes the file out of the table covers these bytes.
+        self._unsynced[start] = file
+
+    def _stop_before_stale(self, end: int) -> bytes:
+        """Zeros that keep a scan from running into whole records of a write that failed."""
+        self._stale = [stale for stale in self._stale if stale > end]
+        room = self.start_at(end - 1) + self.file_size - end
+        return _STOP[:room] if self._stale else b""
+
+    # ---- flush: the flusher's thread ----
+
+    def sync(self) -> int:
+        """Makes everything durable that was written when it began; returns that offset.
+
+        Raises OSError; then what was not durable before may never be, whatever a later sync says:
+        the system marks pages clean that it could not write.
+        """
+        target = self.written
+        while self._unsynced:
+            self._unsynced.popitem()[1].sync()
+        if self._names_unsynced:
+            self._names_unsynced = False
+            self._disk.sync_directory(self.folder)
+        self.flushed = target
+        return target
+
+    def wants_blank(self) -> bool:
+        """The current file is more than half full and the next one is not there."""
+        used = self.written - self.start_at(self.written)
+        return not self._blank_ready and used > self.file_size // 2
+
+    def prepare_blank(self) -> None:
+        """Allocates the next file, so that the append which needs it only renames it.
+
+        Raises OSError; then the append will try by itself.
+        """
+        self._allocate(self.folder / _UNREADY[0])
+        self._disk.rename(self.folder / _UNREADY[0], self.folder / _READY)
+        self._blank_ready = True
+
+    def _allocate(self, path: Path) -> None:
+        file = self._disk.open(path, create=True)
+        try:
+            file.truncate(0)
+            file.allocate(self.file_size)
+            file.sync()
+        except OSError:
+            self._disk.remove(path)
+            raise
+        finally:
+            file.close()
+
+    # ---- files ----
+
+    def _open_writer(self, start: int) -> DiskFile:
+        path = self.folder / file_name(start)
+        if not self.starts or start > self.starts[-1]:
+            if self._blank_ready:
+                self._blank_ready = False
+                self._disk.rename(self.folder / _READY, path)
+            else:
+                self._allocate(self.folder / _UNREADY[1])
+                self._disk.rename(self.folder / _UNREADY[1], path)
+            self.starts.append(start)
+            self._names_unsynced = True
+        file = self._writers[start] = self._disk.open(path)
+        return file
+
+    def close_flushed_writers(self) -> None:
+        """Of files that are full and durable; the loop calls it when a flush is through."""
+        if len(self._writers) > 1:
+            for start in [s for s in self._writers if s + self.file_size <= self.flushed]:
+                self._writers.pop(start).close()
+
+    def read(self, physical_offset: int, size: int) -> bytes:
+        """Up to `size` bytes, fewer at the end of a file. Raises OSError."""
+        start = self.start_at(physical_offset)
+        file = self._writers.get(start) or self._open_files.get(self.folder / file_name(start))
+        return file.pread(size, physical_offset - start)
+
+    def drop_first(self) -> Path:
+        """Takes the oldest file out of the log; the caller removes it."""
+        start = self.starts.pop(0)
+        path = self.folder / file_name(start)
+        self._open_files.forget(path)
+        if start in self._writers:
+            self._writers.pop(start).close()
+        return path
+
+    # ---- start ----
+
+    def load(self) -> list[Path]:
+        """Finds the files and checks that they follow one another. Returns the last one when it
+        was too short and is now extended with zeros. Raises CommitLogBroken.
+        """
+        names = self._disk.list(self.folder)
+        for name in names:
+            if name == _READY or name in _UNREADY:
+                self._disk.remove(self.folder / name)
+        self.starts = [start for name in names if (start := start_of(name)) is not None]
+        for index, start in enumerate(self.starts):
+            self._check_place(start, self.starts[index - 1] if index else None)
+        extended = []
+        for start in self.starts:
+            if self._check_size(start, last=start == self.starts[-1]):
+                extended.append(self.folder / file_name(start))
+        return extended
+
+    def _check_place(self, start: int, previous: int | None) -> None:
+        path = self.folder / file_name(start)
+        if start % self.file_size:
+            raise CommitLogBroken(
+                f"{path} does not start at a multiple of mappedFileSizeCommitLog = "
+                f"{self.file_size}: set that option to the size that this store was made with"
+            )
+        if previous is not None and start != previous + self.file_size:
+            missing = self.folder / file_name(previous + self.file_size)
+            raise CommitLogBroken(
+                f"{missing} is missing from the commit log: put it back from a copy; to go on "
+                f"without the messages before {path}, move the files before it out of the directory"
+            )
+
+    def _check_size(self, start: int, *, last: bool) -> bool:
+        path = self.folder / file_name(start)
+        file = self._disk.open(path)
+        try:
+            size = file.size()
+            if size == self.file_size:
+                return False
+            if size > self.file_size or not last:
+                raise CommitLogBroken(
+                    f"{path} has {size} bytes instead of mappedFileSizeCommitLog = "
+                    f"{self.file_size}: put it back from a copy, or set that option to the size "
+                    "that this store was made with"
+                )
+            file.truncate(self.file_size)
+            file.sync()
+            return True
+        finally:
+            file.close()
+
+    def begin_at(self, end: int) -> None:
+        """Sets the end of the log, once recovery knows it, and wipes what lies behind it: a stale
+        record there could look like a new one after the next crash.
+        """
+        self.end = self.written = self.flushed = self._parts_at = end
+        for start in [start for start in self.starts if start >= end]:
+            self.starts.remove(start)
+            path = self.folder / file_name(start)
+            self._open_files.forget(path)
+            self._disk.remove(path)
+        if self.starts and end < self.starts[-1] + self.file_size:
+            start = self.starts[-1]
+            file = self._writers[start] = self._disk.open(self.folder / file_name(start))
+            file.truncate(end - start)
+            file.allocate(self.file_size)
+            file.sync()
+        if self.starts:
+            self._disk.sync_directory(self.folder)
+
+    def close(self) -> None:
+        """Everything is durable: gives back what was allocated ahead. Raises OSError."""
+        for name in (_READY, *_UNREADY):
+            if self._disk.exists(self.folder / name):
+                self._disk.remove(self.folder / name)
+
+    def abandon(self) -> None:
+        """Closes the files as they are."""
+        while self._writers:
+            self._writers.popitem()[1].close()

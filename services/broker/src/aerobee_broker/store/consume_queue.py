@@ -1,0 +1,352 @@
+"""Consume queues: for each message queue the places of its records, 20 bytes a unit, in order.
+
+Derived from the commit log: may be lost at any time. A unit is made when its record is appended,
+becomes visible when that is durable, and reaches its file later, in groups. Knows no record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from aerobee_broker.disk import Disk
+from aerobee_broker.store.commit_log import file_name, start_of
+from aerobee_broker.store.messages import LOST_SIZE, UNIT
+from aerobee_broker.store.open_files import OpenFiles
+from aerobee_wire import record
+from aerobee_wire.tags import java_hash, tags_code
+
+UNIT_SIZE = UNIT.size
+_DIGEST_MASK = (1 << 64) - 1
+_CACHED_TAGS = 10_000  # then they are forgotten, all at once
+
+TagsCode = Callable[[bytes, int], int]  # properties, store timestamp (ms) → tags code
+
+
+class TopicEncoding:
+    """What every record of a topic needs, made once: its bytes and how they are measured."""
+
+    __slots__ = ("field", "key_hash", "magic", "name", "tags_code")
+
+    def __init__(self, name: str, tags_code: TagsCode | None) -> None:
+        encoded = name.encode()
+        wide = len(encoded) > record.V1_TOPIC_BYTES
+        self.name = name
+        self.magic = record.MAGIC_V2 if wide else record.MAGIC_V1
+        self.field = len(encoded).to_bytes(2 if wide else 1, "big") + encoded
+        self.tags_code = tags_code
+        # Java's hash of "topic#", to be carried on over a key.
+        self.key_hash = java_hash(name + "#") & 0xFFFF_FFFF
+
+
+class TagsCodes(dict[bytes | None, int]):
+    """The value of TAGS → its code; remembers what it was asked."""
+
+    def __missing__(self, tags: bytes | None) -> int:
+        if len(self) >= _CACHED_TAGS:
+            self.clear()
+        code = self[tags] = tags_code((tags or b"").decode("utf-8", "replace"))
+        return code
+
+
+class ConsumeQueue:
+    """The units of one message queue. Offsets count units.
+
+    first ≤ min ≤ …, written ≤ visible ≤ next: units from `first` to below `written` are in files,
+    those from `written` to below `next` are in `tail`.
+    """
+
+    __slots__ = (
+        "first",
+        "gone",
+        "min_offset",
+        "next_offset",
+        "queue_id",
+        "settled_for",
+        "tail",
+        "topic",
+        "visible",
+        "weight",
+        "written",
+    )
+
+    def __init__(self, topic: TopicEncoding, queue_id: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.tail = bytearray()
+        self.gone = False  # its topic was deleted
+        self.settled_for = 0  # start of the log that `min_offset` is right for
+        name = f"{queue_id}@{topic.name}".encode()
+        self.weight = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big") | 1
+        self.start_at(0)
+
+    def start_at(self, offset: int) -> None:
+        """An empty queue whose next message gets `offset`."""
+        self.first = self.min_offset = self.written = self.visible = self.next_offset = offset
+        self.tail.clear()
+
+    def rewind(self, next_offset: int) -> None:
+        """Undoes appends that were never written to the log."""
+        del self.tail[(next_offset - self.written) * UNIT_SIZE :]
+        self.next_offset = next_offset
+
+    def fill_lost(self, until: int, physical_offset: int) -> None:
+        """Units for records that are lost, so that the ones behind them keep their offsets. They
+        carry the place of the next record: places never fall along a queue.
+        """
+        self.tail += UNIT.pack(physical_offset, LOST_SIZE, 0) * (until - self.next_offset)
+        self.next_offset = until
+
+
+class ConsumeQueues:
+    """All of them: a table, and files under `consumequeue/<topic>/<queue id>/`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: Path,
+        file_size: int,
+        open_files: OpenFiles,
+        codes_of_topics: Mapping[str, TagsCode],
+    ) -> None:
+        self.folder = folder
+        self.tags_codes = TagsCodes()
+        self.digest = 0  # Σ weight × visible, modulo 2^64: what the files must amount to
+        self.unsynced: set[Path] = set()  # files with writes that may not be durable
+        self.new_directories: set[Path] = set()
+        self.expired: list[Path] = []  # files to remove
+        self._disk = disk
+        self._file_size = file_size
+        self._units_per_file = file_size // UNIT_SIZE
+        self._open_files = open_files
+        self._codes_of_topics = codes_of_topics
+        self._topics: dict[str, dict[int, ConsumeQueue]] = {}
+        self._encodings: dict[str, TopicEncoding] = {}
+        self.table: dict[tuple[str, int], ConsumeQueue] = {}
+        self.unwritten: dict[ConsumeQueue, None] = {}  # visible > written; oldest first
+
+    # ---- table ----
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self.table.get((topic, queue_id))
+
+    def make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, new and empty when there was none."""
+        queue = self.table.get((topic, queue_id))
+        if queue is None:
+            encoding = self._encodings.get(topic)
+            if encoding is None:
+                encoding = TopicEncoding(topic, self._codes_of_topics.get(topic))
+                self._encodings[topic] = encoding
+            queue = self.table[topic, queue_id] = ConsumeQueue(encoding, queue_id)
+            self._topics.setdefault(topic, {})[queue_id] = queue
+        return queue
+
+    def topics(self) -> list[str]:
+        return list(self._topics)
+
+    def queue_ids(self, topic: str) -> list[int]:
+        return sorted(self._topics.get(topic, ()))
+
+    def begin(self, queue: ConsumeQueue, offset: int) -> None:
+        """The next message of this empty queue gets `offset`."""
+        queue.start_at(offset)
+        self.digest = (self.digest + queue.weight * offset) & _DIGEST_MASK
+
+    def publish(self, queue: ConsumeQueue, visible: int) -> None:
+        """Messages below `visible` are durable: show them."""
+        if queue.gone:
+            return
+        self.digest = (self.digest + queue.weight * (visible - queue.visible)) & _DIGEST_MASK
+        queue.visible = visible
+        self.unwritten[queue] = None
+
+    # ---- units ----
+
+    def units(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
+        """At most `count` units from `offset` on, none behind the visible ones. Raises OSError."""
+        end = min(offset + count, queue.visible)
+        if offset >= queue.written:
+            at = queue.written
+            return bytes(queue.tail[(offset - at) * UNIT_SIZE : (end - at) * UNIT_SIZE])
+        parts = list(self._stored(queue, offset, min(end, queue.written)))
+        if end > queue.written:
+            parts.append(bytes(queue.tail[: (end - queue.written) * UNIT_SIZE]))
+        return b"".join(parts)
+
+    def _stored(self, queue: ConsumeQueue, offset: int, end: int) -> Iterator[bytes]:
+        while offset < end:
+            start = offset - offset % self._units_per_file
+            count = min(end, start + self._units_per_file) - offset
+            file = self._open_files.get(self._path(queue, start))
+            yield file.pread(count * UNIT_SIZE, (offset - start) * UNIT_SIZE)
+            offset += count
+
+    def unit(self, queue: ConsumeQueue, offset: int) -> tuple[int, int, int]:
+        """(physical offset, size, tags code); size 0 when there is none."""
+        data = self.units(queue, offset, 1)
+        return UNIT.unpack(data) if len(data) == UNIT_SIZE else (0, 0, 0)
+
+    def replace_unit(self, queue: ConsumeQueue, offset: int, unit: bytes) -> None:
+        """Mends a unit that was found damaged in its file. Raises OSError."""
+        start = offset - offset % self._units_per_file
+        path = self._path(queue, start)
+        self._open_files.get(path).pwrite(unit, (offset - start) * UNIT_SIZE)
+        self.unsynced.add(path)
+
+    def first_at_or_after(self, queue: ConsumeQueue, physical_offset: int) -> int:
+        """The lowest offset whose record lies there or behind; `visible` when there is none."""
+        low, high = queue.first, queue.visible
+        while low < high:
+            middle = (low + high) // 2
+            if self.unit(queue, middle)[0] < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    # ---- files ----
+
+    def directory(self, queue: ConsumeQueue) -> Path:
+        return self.folder / queue.topic.name / str(queue.queue_id)
+
+    def _path(self, queue: ConsumeQueue, unit_start: int) -> Path:
+        return self.directory(queue) / file_name(unit_start * UNIT_SIZE)
+
+    def write(self, queue: ConsumeQueue) -> None:
+        """Hands the visible units to the operating system. Raises OSError; then they stay."""
+        while queue.written < queue.visible:
+            offset = queue.written
+            start = offset - offset % self._units_per_file
+            count = min(queue.visible, start + self._units_per_file) - offset
+            path = self._path(queue, start)
+            if offset in (start, queue.first):
+                self._make_file(path, offset - start)
+            self._open_files.get(path).pwrite(
+                queue.tail[: count * UNIT_SIZE], (offset - start) * UNIT_SIZE
+            )
+            self.unsynced.add(path)
+            queue.written += count
+            del queue.tail[: count * UNIT_SIZE]
+        self.unwritten.pop(queue, None)
+
+    def _make_file(self, path: Path, lost: int) -> None:
+        """A file of full size; `lost` units in front belong to records that are gone."""
+        if not self._disk.exists(path.parent):
+            self._disk.make_directory(path.parent)
+            self.new_directories |= {path.parent, path.parent.parent, self.folder}
+        file = self._open_files.get(path, create=True)
+        if file.size() != self._file_size:
+            file.truncate(self._file_size)
+            self.new_directories.add(path.parent)
+            if lost:
+                file.pwrite(UNIT.pack(0, LOST_SIZE, 0) * lost, 0)
+
+    def settle(self, queue: ConsumeQueue, physical_offset: int) -> None:
+        """The log starts there now: sets `min_offset`, gives up the files below it. Raises
+        OSError.
+        """
+        if self.unit_place(queue, queue.min_offset) < physical_offset:
+            queue.min_offset = self.first_at_or_after(queue, physical_offset)
+            while queue.first + self._units_per_file <= min(queue.min_offset, queue.written):
+                start = queue.first - queue.first % self._units_per_file
+                path = self._path(queue, start)
+                self._open_files.forget(path)
+                self.unsynced.discard(path)
+                self.expired.append(path)
+                queue.first = start + self._units_per_file
+        queue.settled_for = physical_offset
+
+    def unit_place(self, queue: ConsumeQueue, offset: int) -> int:
+        """Physical offset of a unit; beyond every other when there is no unit."""
+        return self.unit(queue, offset)[0] if offset < queue.visible else 1 << 62
+
+    def delete_topic(self, topic: str) -> None:
+        """Queues and files. Raises OSError."""
+        for queue_id, queue in self._topics.pop(topic, {}).items():
+            self.digest = (self.digest - queue.weight * queue.visible) & _DIGEST_MASK
+            queue.gone = True
+            self.unwritten.pop(queue, None)
+            del self.table[topic, queue_id]
+        self._encodings.pop(topic, None)
+        directory = self.folder / topic
+        for path in [p for p in self.unsynced if directory in p.parents]:
+            self.unsynced.discard(path)
+        self.new_directories = {p for p in self.new_directories if directory not in (p, *p.parents)}
+        for part in self._disk.list(directory):
+            for name in self._disk.list(directory / part):
+                self._open_files.forget(directory / part / name)
+        self._disk.remove_tree(directory)
+        if self._disk.exists(self.folder):
+            self._disk.sync_directory(self.folder)
+
+    # ---- start ----
+
+    def load(self, dispatched: int) -> None:
+        """Takes over the units of records below `dispatched`; wipes the ones behind, which cannot
+        be trusted after a crash. A queue whose files do not fit together is left out: the digest
+        tells.
+        """
+        for topic in self._disk.list(self.folder):
+            for name in self._disk.list(self.folder / topic):
+                if name.isdigit():
+                    self._load(self.make(topic, int(name)), dispatched)
+
+    def _load(self, queue: ConsumeQueue, dispatched: int) -> None:
+        directory = self.directory(queue)
+        starts = [s for name in self._disk.list(directory) if (s := start_of(name)) is not None]
+        expected = range(starts[0], starts[-1] + 1, self._file_size) if starts else ()
+        if not starts or starts != list(expected) or starts[0] % self._file_size:
+            return
+        if any(
+            self._open_files.get(directory / file_name(s)).size() != self._file_size for s in starts
+        ):
+            return
+        queue.first = starts[0] // UNIT_SIZE
+        end = (starts[-1] + self._file_size) // UNIT_SIZE
+        queue.written = queue.visible = end  # so that every unit can be looked at
+        low, high = queue.first, end
+        while low < high:
+            middle = (low + high) // 2
+            place, size, _ = self.unit(queue, middle)
+            if size > 0 and 0 <= place < dispatched:
+                low = middle + 1
+            else:
+                high = middle
+        queue.written = queue.visible = queue.next_offset = low
+        queue.min_offset = queue.first
+        self.digest = (self.digest + queue.weight * low) & _DIGEST_MASK
+
+    def wipe_behind(self) -> None:
+        """Zeros behind the last unit of each queue. Raises OSError."""
+        for queue in self.table.values():
+            start = queue.written - queue.written % self._units_per_file
+            directory = self.directory(queue)
+            for name in self._disk.list(directory):
+                found = start_of(name)
+                if found is None or found < start * UNIT_SIZE:
+                    continue
+                path = directory / name
+                if found == start * UNIT_SIZE and queue.written > start:
+                    file = self._open_files.get(path)
+                    file.truncate((queue.written - start) * UNIT_SIZE)
+                    file.truncate(self._file_size)
+                    self.unsynced.add(path)
+                else:
+                    self._open_files.forget(path)
+                    self._disk.remove(path)
+                    self.new_directories.add(directory)
+
+    def reset(self) -> None:
+        """Forgets every queue and removes every file: they will be rebuilt. Raises OSError."""
+        self._open_files.close()
+        self._disk.remove_tree(self.folder)
+        self._disk.make_directory(self.folder)
+        self.table.clear()
+        self._topics.clear()
+        self._encodings.clear()
+        self.unwritten.clear()
+        self.unsynced.clear()
+        self.new_directories.clear()
+        self.digest = 0

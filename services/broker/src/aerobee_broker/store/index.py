@@ -1,0 +1,397 @@
+"""The index: from a key or a unique id of a topic to the places of its records.
+
+Derived from the commit log: may be lost at any time. RocketMQ's files: a header, hash slots that
+hold the number of their newest entry, entries that hold the number of the one before. Entries are
+added in batches; the slots of the newest file are kept in memory (4 bytes each: 20 MB by default,
+taken as they are used) and written at a checkpoint. Two keys may share a hash: whoever asks
+compares.
+"""
+
+from __future__ import annotations
+
+import calendar
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aerobee_broker.disk import Disk
+from aerobee_broker.store.checkpoint import IndexState
+from aerobee_broker.store.consume_queue import TopicEncoding
+from aerobee_broker.store.open_files import OpenFiles
+from aerobee_wire.tags import java_hash
+
+if TYPE_CHECKING:
+    import numpy
+
+HEADER = struct.Struct(
+    ">q"  # store timestamp (ms) of the first record
+    "q"  # of the last one
+    "q"  # physical offset of the first record
+    "q"  # of the last one
+    "i"  # hash slots in use
+    "i"  # index count: the number that the next entry gets; the first is 1
+)
+assert HEADER.size == 40
+ENTRY = struct.Struct(
+    ">i"  # hash of topic#key, without its sign
+    "q"  # physical offset
+    "i"  # seconds between the first record of the file and this one
+    "i"  # number of the entry before it in the same slot; 0: none
+)
+assert ENTRY.size == 20
+SLOT_SIZE = 4
+NAME_DIGITS = 17  # yyyyMMddHHmmssSSS of the first record, UTC
+_PAGE_SLOTS = 1_024  # slots are written by pages of 4 KB
+_CHUNK_ENTRIES = 1 << 18
+_MAX_INT = 0x7FFF_FFFF
+_MASK = 0xFFFF_FFFF
+
+# A key to be indexed: topic, key, physical offset, store timestamp (ms).
+Key = tuple[TopicEncoding, bytes, int, int]
+
+
+def key_hash(topic: str, key: str) -> int:
+    """Java's hash of topic#key without its sign."""
+    value = abs(java_hash(f"{topic}#{key}"))
+    return 0 if value > _MAX_INT else value
+
+
+def name_of(timestamp_ms: int) -> int:
+    seconds, milliseconds = divmod(timestamp_ms, 1000)
+    return int(time.strftime("%Y%m%d%H%M%S", time.gmtime(seconds))) * 1000 + milliseconds
+
+
+def name_after(name: int) -> int:
+    """The name of the next millisecond."""
+    seconds, milliseconds = divmod(name, 1000)
+    moment = calendar.timegm(time.strptime(f"{seconds:014d}", "%Y%m%d%H%M%S"))
+    return name_of(moment * 1000 + milliseconds + 1)
+
+
+class IndexFile:
+    """One file: header and place."""
+
+    __slots__ = (
+        "begin_ms",
+        "begin_offset",
+        "count",
+        "end_ms",
+        "end_offset",
+        "name",
+        "path",
+        "used_slots",
+    )
+
+    def __init__(self, path: Path, header: bytes = bytes(HEADER.size)) -> None:
+        self.path = path
+        self.name = int(path.name)
+        (
+            self.begin_ms,
+            self.end_ms,
+            self.begin_offset,
+            self.end_offset,
+            self.used_slots,
+            self.count,
+        ) = HEADER.unpack(header)
+        self.count = max(1, self.count)
+
+    def header(self) -> bytes:
+        return HEADER.pack(
+            self.begin_ms,
+            self.end_ms,
+            self.begin_offset,
+            self.end_offset,
+            self.used_slots,
+            self.count,
+        )
+
+
+class Index:
+    def __init__(
+        self, disk: Disk, folder: Path, slot_count: int, entry_count: int, open_files: OpenFiles
+    ) -> None:
+        self.folder = folder
+        self.files: list[IndexFile] = []
+        self.end_offset = 0  # records below have their keys here
+        self.unsynced: set[Path] = set()
+        self.names_unsynced = False
+        self.expired: list[Path] = []
+        self._disk = disk
+        self._open_files = open_files
+        self._slot_count = slot_count
+        self._entry_count = entry_count
+        self._entries_at = HEADER.size + slot_count * SLOT_SIZE
+        self._file_size = self._entries_at + entry_count * ENTRY.size
+        # Of the newest file; read when first needed.
+        self._slots: numpy.ndarray[Any, Any] | None = None
+        self._dirty_pages: set[int] = set()
+
+    # ---- put ----
+
+    def put(self, keys: list[Key], end_offset: int) -> None:
+        """Adds the keys of records, in the order of the log; every record below `end_offset` is in
+        then. Takes out of `keys` what is in. Raises OSError; then the rest may be put again.
+        """
+        while keys:
+            file = self._file_for(keys[0])
+            part = keys[: self._entry_count - file.count]
+            self._put(file, part)
+            del keys[: len(part)]
+        self.end_offset = end_offset
+
+    def _file_for(self, key: Key) -> IndexFile:
+        """The newest file, or a new one when that is full."""
+        if self.files and self.files[-1].count < self._entry_count:
+            return self.files[-1]
+        if self.files:
+            self.write()
+        name = name_of(key[3])
+        if self.files and name <= self.files[-1].name:
+            name = name_after(self.files[-1].name)
+        self._disk.make_directory(self.folder)
+        file = IndexFile(self.folder / f"{name:0{NAME_DIGITS}d}")
+        self._open_files.get(file.path, create=True).truncate(self._file_size)
+        self.names_unsynced = True
+        file.begin_ms, file.begin_offset = key[3], key[2]
+        self._slots = None
+        self.files.append(file)
+        return file
+
+    def _put(self, file: IndexFile, keys: Sequence[Key]) -> None:
+        import numpy as np  # 80 ms and 11 MB: not before the first key
+
+        slots = self._slots_of(file)
+        count = len(keys)
+        hashes = _hashes(keys)
+        places = hashes % self._slot_count
+        numbers = np.arange(file.count, file.count + count, dtype=np.int32)
+        # Within a batch, keys of one slot follow one another: bring them together, in order.
+        order = np.argsort(places, kind="stable")
+        sorted_places, sorted_numbers = places[order], numbers[order]
+        first = np.empty(count, dtype=bool)
+        first[0] = True
+        np.not_equal(sorted_places[1:], sorted_places[:-1], out=first[1:])
+        before = np.empty(count, dtype=np.int32)
+        before[1:] = sorted_numbers[:-1]
+        before[first] = slots[sorted_places[first]]
+        entries = np.empty(count, dtype=_entry_type())
+        entries["hash"] = hashes
+        entries["place"] = [key[2] for key in keys]
+        seconds = (np.array([key[3] for key in keys], dtype=np.int64) - file.begin_ms) // 1000
+        entries["seconds"] = np.clip(seconds, 0, _MAX_INT)
+        entries["before"][order] = before
+        self._open_files.get(file.path).pwrite(
+            entries.tobytes(), self._entries_at + file.count * ENTRY.size
+        )
+        # From here on nothing fails: a put that failed can be made again.
+        self.unsynced.add(file.path)
+        last = np.append(first[1:], True)
+        file.used_slots += int(np.count_nonzero(before[first] == 0))
+        slots[sorted_places[last]] = sorted_numbers[last]
+        self._dirty_pages.update(np.unique(sorted_places // _PAGE_SLOTS).tolist())
+        file.count += count
+        file.end_ms, file.end_offset = keys[-1][3], keys[-1][2]
+
+    def write(self) -> None:
+        """Hands slots and header of the newest file to the operating system. Raises OSError."""
+        if not self.files:
+            return
+        file = self.files[-1]
+        handle = self._open_files.get(file.path)
+        if self._slots is not None:
+            for start, end in _runs(self._dirty_pages):
+                part = self._slots[start * _PAGE_SLOTS : end * _PAGE_SLOTS]
+                handle.pwrite(
+                    part.astype(">i4").tobytes(), HEADER.size + start * _PAGE_SLOTS * SLOT_SIZE
+                )
+            self._dirty_pages.clear()
+        handle.pwrite(file.header(), 0)
+        self.unsynced.add(file.path)
+
+    def state(self) -> IndexState:
+        """What `write` wrote."""
+        if not self.files:
+            return IndexState(end_offset=self.end_offset)
+        last = self.files[-1]
+        return IndexState(len(self.files), last.name, last.count, self.end_offset)
+
+    @property
+    def end_ms(self) -> int:
+        return self.files[-1].end_ms if self.files else 0
+
+    # ---- slots in memory ----
+
+    def _slots_of(self, file: IndexFile) -> numpy.ndarray[Any, Any]:
+        import numpy as np
+
+        if self._slots is None:
+            # Zeros take no memory until they are written: copy only pages that hold something.
+            slots = np.zeros(self._slot_count, dtype=np.int32)
+            handle = self._open_files.get(file.path)
+            page = bytes(_PAGE_SLOTS * SLOT_SIZE)
+            for start in range(0, self._slot_count if file.count > 1 else 0, _PAGE_SLOTS):
+                size = min(_PAGE_SLOTS, self._slot_count - start) * SLOT_SIZE
+                data = handle.pread(size, HEADER.size + start * SLOT_SIZE)
+                if data != page:
+                    slots[start : start + len(data) // SLOT_SIZE] = np.frombuffer(data, ">i4")
+            self._slots = slots
+            self._dirty_pages.clear()
+        return self._slots
+
+    # ---- find ----
+
+    def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Physical offsets of records with a key of this hash, newest first. Raises OSError."""
+        wanted = key_hash(topic, key)
+        for file in reversed(self.files):
+            if file.count > 1 and file.begin_ms <= end_ms and file.end_ms >= begin_ms:
+                yield from self._find(file, wanted, begin_ms, end_ms)
+
+    def _find(self, file: IndexFile, wanted: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+        number = self._slot(file, wanted % self._slot_count)
+        # Seconds are all that an entry knows of its time: the caller looks at the record's own.
+        low = (begin_ms - file.begin_ms) // 1000 if begin_ms > file.begin_ms else 0
+        high = (end_ms - file.begin_ms) // 1000
+        while 0 < number < file.count:
+            data = self._open_files.get(file.path).pread(
+                ENTRY.size, self._entries_at + number * ENTRY.size
+            )
+            found, place, seconds, before = ENTRY.unpack(data)
+            if seconds < low or before >= number:
+                return  # older still behind it; or damaged: a chain only goes back
+            if found == wanted and seconds <= high:
+                yield place
+            number = before
+
+    def _slot(self, file: IndexFile, place: int) -> int:
+        if file is self.files[-1] and self._slots is not None:
+            return int(self._slots[place])
+        data = self._open_files.get(file.path).pread(SLOT_SIZE, HEADER.size + place * SLOT_SIZE)
+        return int.from_bytes(data, "big")
+
+    # ---- start, retention ----
+
+    def load(self, state: IndexState, end_ms: int, *, clean: bool) -> bool:
+        """Takes over what the checkpoint says is durable, wipes what is behind, unless the store
+        was closed `clean`. False: these are not the files that it speaks of, and the index must be
+        rebuilt. Raises OSError.
+        """
+        names = [n for n in self._disk.list(self.folder) if len(n) == NAME_DIGITS and n.isdigit()]
+        covered = [name for name in names if int(name) <= state.last_name]
+        covered = covered[max(0, len(covered) - state.file_count) :]
+        for name in set(names) - set(covered):  # newer ones; older ones that had expired
+            self._disk.remove(self.folder / name)
+        names = covered
+        if len(names) < state.file_count or (names and int(names[-1]) != state.last_name):
+            return False
+        for name in names:
+            handle = self._open_files.get(self.folder / name)
+            if handle.size() != self._file_size:
+                return False
+            self.files.append(IndexFile(self.folder / name, handle.pread(HEADER.size, 0)))
+        self.end_offset = state.end_offset
+        if not self.files:
+            return True
+        if any(file.count != self._entry_count for file in self.files[:-1]):
+            return False
+        if clean:
+            return bool(self.files[-1].count == state.index_count)
+        self._restore(self.files[-1], state, end_ms)
+        return True
+
+    def _restore(self, file: IndexFile, state: IndexState, end_ms: int) -> None:
+        """Brings the newest file back to the state. Its entries are only ever added, so the old
+        ones are whole; header and slots, written in place, follow from them.
+        """
+        handle = self._open_files.get(file.path)
+        handle.truncate(self._entries_at + state.index_count * ENTRY.size)
+        handle.truncate(self._file_size)
+        file.count, file.end_ms = state.index_count, end_ms
+        self._slots = self._slots_from_entries(file)
+        self._dirty_pages = set(range(-(-self._slot_count // _PAGE_SLOTS)))
+        self.write()
+
+    def _slots_from_entries(self, file: IndexFile) -> numpy.ndarray[Any, Any]:
+        import numpy as np
+
+        slots = np.zeros(self._slot_count, dtype=np.int32)
+        file.used_slots = 0
+        handle = self._open_files.get(file.path)
+        for start in range(1, file.count, _CHUNK_ENTRIES):
+            count = min(_CHUNK_ENTRIES, file.count - start)
+            data = handle.pread(count * ENTRY.size, self._entries_at + start * ENTRY.size)
+            entries = np.frombuffer(data, dtype=_entry_type())
+            # Of several assignments to one slot the last one stays: the newest entry.
+            slots[entries["hash"] % self._slot_count] = np.arange(start, start + count)
+            file.used_slots += int(np.count_nonzero(entries["before"] == 0))
+            file.end_offset = int(entries["place"][-1])
+        return slots
+
+    def forget_below(self, physical_offset: int) -> None:
+        """Takes out the files whose records are all gone. They may be removed once a checkpoint
+        without them is written."""
+        while len(self.files) > 1 and self.files[0].end_offset < physical_offset:
+            path = self.files.pop(0).path
+            self._open_files.forget(path)
+            self.unsynced.discard(path)
+            self.expired.append(path)
+
+    def reset(self, end_offset: int) -> None:
+        """Removes every file: it will be rebuilt from `end_offset` on. Raises OSError."""
+        self._open_files.close()
+        self._disk.remove_tree(self.folder)
+        self._disk.make_directory(self.folder)
+        self.files.clear()
+        self.unsynced.clear()
+        self._slots = None
+        self._dirty_pages.clear()
+        self.end_offset = end_offset
+        self.names_unsynced = True
+
+
+def _entry_type() -> Any:
+    import numpy as np
+
+    return np.dtype([("hash", ">i4"), ("place", ">i8"), ("seconds", ">i4"), ("before", ">i4")])
+
+
+def _hashes(keys: Sequence[Key]) -> numpy.ndarray[Any, Any]:
+    """`key_hash` of all, at a tenth of the cost: keys of one length are hashed together."""
+    import numpy as np
+
+    result = np.empty(len(keys), dtype=np.uint32)
+    by_length: dict[int, list[int]] = {}
+    for at, key in enumerate(keys):
+        by_length.setdefault(len(key[1]) if key[1].isascii() else -1, []).append(at)
+    with np.errstate(over="ignore"):
+        for length, members in by_length.items():
+            if length < 0:
+                for at in members:
+                    topic, name, _, _ = keys[at]
+                    result[at] = java_hash(f"{topic.name}#{str(name, 'utf-8', 'replace')}") & _MASK
+                continue
+            powers = np.ones(length + 1, dtype=np.uint32)
+            powers[1:] = np.multiply.accumulate(np.full(length, 31, dtype=np.uint32))
+            prefixes = np.array([keys[at][0].key_hash for at in members], dtype=np.uint32)
+            text = np.frombuffer(b"".join([keys[at][1] for at in members]), dtype=np.uint8)
+            units = text.reshape(len(members), length).astype(np.uint32)
+            tails = (units * powers[:length][::-1]).sum(axis=1, dtype=np.uint32)
+            result[members] = prefixes * powers[length] + tails
+    signed = np.abs(result.view(np.int32).astype(np.int64))
+    signed[signed > _MAX_INT] = 0
+    return signed
+
+
+def _runs(pages: set[int]) -> Iterator[tuple[int, int]]:
+    """Neighbours joined: (first, after the last)."""
+    start = end = -1
+    for page in sorted(pages):
+        if page != end:
+            if end > 0:
+                yield start, end
+            start = page
+        end = page + 1
+    if end > 0:
+        yield start, end

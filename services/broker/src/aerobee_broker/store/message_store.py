@@ -1,0 +1,567 @@
+"""The message store: a commit log and what is derived from it, as one thing.
+
+    DATA/broker/store/
+      commitlog/      records, the truth                                  may never be lost
+      consumequeue/   places of the records of each message queue         may be lost: rebuilt
+      index/          places of the records of each key                   may be lost: rebuilt
+      checkpoint      up to where all that is durable                     may be lost: rebuilt
+      abort           there while the store is open, or after a crash
+      lock            held while the store is open
+      config/deletedTopics.json   topic → physical offset: its records below are no more
+
+Owned by one thread, the loop's. `sync` and `upkeep` alone run on another one, the flusher's.
+
+append (memory) → write (operating system) → sync (disk) → confirm: visible. Nothing is visible
+before it is durable. After a failed sync the store is read-only for ever: the system may have
+dropped what it could not write, and a later sync that succeeds proves nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from aerobee_broker.disk import Disk, Held, read_file, replace_file
+from aerobee_broker.errors import (
+    DiskFull,
+    StoreFlushError,
+    StoreLocked,
+    StoreOpenError,
+    StoreReadOnly,
+    StoreWriteError,
+)
+from aerobee_broker.store.append import Appender
+from aerobee_broker.store.checkpoint import CheckpointFile
+from aerobee_broker.store.commit_log import CommitLog
+from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues, TagsCode
+from aerobee_broker.store.derived_flush import DerivedFlush
+from aerobee_broker.store.dispatch import Dispatch
+from aerobee_broker.store.index import Index
+from aerobee_broker.store.messages import (
+    Appended,
+    Arrival,
+    Corruption,
+    NewMessage,
+    ReadResult,
+)
+from aerobee_broker.store.open_files import OpenFiles
+from aerobee_broker.store.options import RECORD_OVERHEAD, StoreOptions
+from aerobee_broker.store.reader import Reader, Unit
+from aerobee_broker.store.recovery import Recovery
+from aerobee_broker.store.retention import Retention
+from aerobee_wire.message_id import pack_host
+from aerobee_wire.record import Record
+
+Event = Callable[[str, Mapping[str, object]], None]
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_SETTLED_A_STEP = 256  # queues, after log files were deleted: 30 µs each
+_REMEMBERED = 1_000  # corruptions
+_END_OF_TIME = (1 << 63) - 1
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int: ...
+
+    def monotonic_ms(self) -> int: ...
+
+
+def unheard(event: str, fields: Mapping[str, object]) -> None:
+    """For those who do not want to know."""
+
+
+class MessageStore:
+    """See the head of the module."""
+
+    def __init__(
+        self,
+        path: Path,
+        options: StoreOptions,
+        *,
+        clock: Clock,
+        disk: Disk,
+        store_host: str,
+        tags_code_of: Mapping[str, TagsCode],
+        on_event: Event,
+    ) -> None:
+        """Use `open`."""
+        self.path = path
+        self.read_only_reason = ""
+        self.corruptions: deque[Corruption] = deque(maxlen=_REMEMBERED)
+        self.corruption_count = 0
+        self._seen_damage: set[int] = set()
+        self._clock = clock
+        self._disk = disk
+        self._event = on_event
+        self._options = options
+        self._lock: Held | None = None
+        self._deleted: dict[str, int] = {}
+        self._removals: deque[Path] = deque()  # files that the flusher removes
+        self._to_settle: list[ConsumeQueue] = []
+        self._next_clean_ms = 0
+        self._open_files = OpenFiles(disk, options.max_open_files)
+        self._log = CommitLog(
+            disk, path / "commitlog", options.commit_log_file_size, self._open_files
+        )
+        self._queues = ConsumeQueues(
+            disk,
+            path / "consumequeue",
+            options.consume_queue_file_size,
+            self._open_files,
+            tags_code_of,
+        )
+        self._index = (
+            Index(
+                disk,
+                path / "index",
+                options.index_slot_count,
+                options.index_entry_count,
+                self._open_files,
+            )
+            if options.index_enabled
+            else None
+        )
+        self._dispatch = Dispatch(self._queues, self._index, options.unwritten_units)
+        self._checkpoint_file = CheckpointFile(disk, path / "checkpoint")
+        self._derived_flush = DerivedFlush(
+            disk,
+            self._log,
+            queues=self._queues,
+            index=self._index,
+            dispatch=self._dispatch,
+            checkpoint_file=self._checkpoint_file,
+            interval_ms=options.checkpoint_interval_ms,
+            interval_bytes=options.checkpoint_bytes,
+        )
+        self._retention = Retention(disk, path, self._log, options)
+        self._reader = Reader(
+            self._log,
+            self._queues,
+            self._index,
+            self._dispatch,
+            max_record=options.max_message_size + RECORD_OVERHEAD,
+            on_damage=self._damaged,
+        )
+        self._appender = Appender(
+            self._log,
+            self._queues,
+            self._dispatch,
+            store_host=pack_host(store_host),
+            max_message_size=options.max_message_size,
+            indexed=options.index_enabled,
+        )
+
+    # ---- open, close ----
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        options: StoreOptions,
+        *,
+        clock: Clock,
+        disk: Disk,
+        store_host: str,
+        tags_code_of: Mapping[str, TagsCode] | None = None,
+        on_event: Event = unheard,
+    ) -> MessageStore:
+        """Locks the directory, recovers what is there, and is ready.
+
+        `tags_code_of`: topics whose units carry something else than the hash of TAGS, a deliver
+        time for instance. `on_event` gets a name and fields, to be logged as they are. Raises
+        StoreLocked, CommitLogBroken, StoreOpenError.
+        """
+        store = cls(
+            path,
+            options,
+            clock=clock,
+            disk=disk,
+            store_host=store_host,
+            tags_code_of=tags_code_of or {},
+            on_event=on_event,
+        )
+        try:
+            store._open()
+        except OSError as error:
+            store._release()
+            raise StoreOpenError(f"the store in {path} cannot be opened: {error}") from error
+        except BaseException:
+            store._release()
+            raise
+        return store
+
+    def _open(self) -> None:
+        disk = self._disk
+        for folder in ("commitlog", "consumequeue", "index", "config"):
+            disk.make_directory(self.path / folder)
+        self._lock = disk.lock(self.path / "lock")
+        if self._lock is None:
+            raise StoreLocked(self.path)
+        clean = not disk.exists(self.path / "abort")
+        disk.open(self.path / "abort", create=True).close()
+        disk.sync_directory(self.path)
+        self._deleted = self._read_deleted()
+        damage_before = self.corruption_count
+        recovery = Recovery(
+            disk,
+            self._log,
+            queues=self._queues,
+            index=self._index,
+            dispatch=self._dispatch,
+            checkpoint_file=self._checkpoint_file,
+            deleted_topics=self._deleted,
+            check_crc=self._options.check_crc_on_recover,
+            on_event=self._event,
+            on_damage=self._damaged,
+        )
+        checkpoint = recovery.run(clean=clean)
+        self._settle_all()
+        wanted = not clean or self.corruption_count > damage_before
+        self._derived_flush.begin(checkpoint.dispatched, self._clock.monotonic_ms(), wanted=wanted)
+        self._retention.look(self._clock.now_ms())
+
+    def close(self) -> None:
+        """Everything that was appended becomes durable, the checkpoint covers it, and the next
+        open need not look. Raises StoreWriteError, StoreFlushError; then the next one will.
+        """
+        try:
+            if not self.read_only_reason:
+                self.write()
+                self.confirm(self.sync())
+                self._finish()
+        finally:
+            self._release()
+
+    def _finish(self) -> None:
+        try:
+            self._derived_flush.finish()
+            while self._removals:
+                self._disk.remove(self._removals.popleft())
+            self._log.close()
+            self._disk.remove(self.path / "abort")
+            self._disk.sync_directory(self.path)
+        except OSError as error:
+            raise StoreFlushError(f"the store in {self.path} was not closed: {error}") from error
+
+    def _release(self) -> None:
+        self.read_only_reason = self.read_only_reason or "it is closed"
+        self._log.abandon()
+        self._open_files.close()
+        self._checkpoint_file.close()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    # ---- where things are ----
+
+    @property
+    def end_offset(self) -> int:
+        """After the last appended byte."""
+        return self._log.end
+
+    @property
+    def written_offset(self) -> int:
+        return self._log.written
+
+    @property
+    def flushed_offset(self) -> int:
+        return self._log.flushed
+
+    @property
+    def confirmed_offset(self) -> int:
+        """Everything below is visible."""
+        return self._dispatch.confirmed
+
+    @property
+    def min_physical_offset(self) -> int:
+        return self._log.min_offset
+
+    @property
+    def disk_full_reason(self) -> str:
+        """Why producers are refused; empty when they are not."""
+        if self._dispatch.error is not None:
+            return f"consume queues cannot be written: {self._dispatch.error}"
+        return self._retention.full
+
+    # ---- append, write, sync, confirm ----
+
+    def append(self, messages: Sequence[NewMessage], *, reserve: bool = False) -> list[Appended]:
+        """Gives the messages their places, all or none; `write`, `sync`, `confirm` follow.
+
+        `reserve`: messages that were accepted before, now on their way to another topic; they may
+        use the space that the warning watermark keeps from producers. Raises MessageIllegal,
+        DiskFull, StoreReadOnly.
+        """
+        if self.read_only_reason:
+            raise StoreReadOnly(self.read_only_reason)
+        refused = self._retention.stop if reserve else self.disk_full_reason
+        if refused:
+            raise DiskFull(refused)
+        return self._appender.append(messages, self._clock.now_ms())
+
+    def write(self) -> int:
+        """Hands everything appended to the operating system, with one write a file.
+
+        Returns the physical offset up to which it has. Raises StoreWriteError, or DiskFull when
+        there is no room; the messages since the last write were not appended then.
+        """
+        if self.read_only_reason and self._log.end > self._log.written:
+            self._undo()
+            raise StoreReadOnly(self.read_only_reason)
+        try:
+            return self._log.write()
+        except OSError as error:
+            self._undo()
+            path = self._log.path_of(self._log.written)
+            if error.errno in _NO_SPACE:
+                raise DiskFull(f"there is no room on the disk for {path}: {error}") from error
+            self._become_read_only(f"writing {path} failed: {error}")
+            raise StoreWriteError(f"the message was not stored: {self.read_only_reason}") from error
+
+    def _undo(self) -> None:
+        self._log.forget_pending()
+        self._dispatch.undo(self._log.written)
+
+    def sync(self) -> int:
+        """On the flusher's thread. Makes everything durable that was written when it began.
+
+        Returns that physical offset. Raises StoreFlushError; the store is read-only then.
+        """
+        if self.read_only_reason:
+            raise StoreFlushError(f"nothing was flushed: {self.read_only_reason}")
+        before = self._log.flushed
+        try:
+            flushed = self._log.sync()
+            if flushed != before:
+                self._checkpoint_file.note_flushed(flushed)
+        except OSError as error:
+            self._become_read_only(f"flushing {self._log.folder} failed: {error}")
+            raise StoreFlushError(
+                f"the message may not be stored: {self.read_only_reason}"
+            ) from error
+        return flushed
+
+    def confirm(self, flushed: int) -> list[Arrival]:
+        """Shows what is durable up to `flushed`, and says which queues have new messages."""
+        self._log.close_flushed_writers()
+        return self._dispatch.confirm(flushed)
+
+    def _become_read_only(self, reason: str) -> None:
+        if not self.read_only_reason:
+            self.read_only_reason = reason
+            self._event("store_read_only", {"reason": reason})
+
+    # ---- reading ----
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        max_messages: int = 32,
+        max_bytes: int = 262_144,
+        tags: frozenset[int] | None = None,
+    ) -> ReadResult:
+        """Records of a message queue from an offset on, as they are stored, one after the other.
+
+        `tags`: only those with one of these codes; then at most 800 units are looked at. The first
+        record comes even if it is larger than `max_bytes`.
+        """
+        self._settled(topic, queue_id)
+        return self._reader.read(
+            topic,
+            queue_id,
+            queue_offset,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            tags=tags,
+        )
+
+    def get(self, physical_offset: int, size: int | None = None) -> Record:
+        """The record at a physical offset. Raises MessageNotFound, MessageCorrupted."""
+        return self._reader.get(physical_offset, size)
+
+    def units(self, topic: str, queue_id: int, from_offset: int, count: int) -> list[Unit]:
+        """(physical offset, size, tags code) of visible messages; those that there are."""
+        queue = self._settled(topic, queue_id)
+        if queue is None or from_offset < queue.min_offset:
+            return []
+        return self._reader.units(queue, from_offset, count)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        queue = self._settled(topic, queue_id)
+        return queue.min_offset if queue else 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The offset that the next visible message gets."""
+        queue = self._queues.get(topic, queue_id)
+        return queue.visible if queue else 0
+
+    def store_timestamp(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Milliseconds; 0 when there is no such message."""
+        queue = self._settled(topic, queue_id)
+        return self._reader.store_timestamp(queue, queue_offset) if queue else 0
+
+    def search_offset(
+        self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False
+    ) -> int:
+        """First offset stored at or after the time (the next one when all are older); with `upper`
+        the last one stored at or before it.
+        """
+        queue = self._settled(topic, queue_id)
+        return self._reader.search_offset(queue, timestamp_ms, upper=upper) if queue else 0
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        *,
+        max_messages: int = 32,
+        begin_ms: int = 0,
+        end_ms: int = _END_OF_TIME,
+        unique: bool = False,
+    ) -> list[Record]:
+        """Messages with a key, or with a unique id (`unique`: only that), newest first."""
+        return self._reader.query(
+            topic,
+            key,
+            max_messages=max_messages,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            unique=unique,
+        )
+
+    def topics(self) -> list[str]:
+        return self._queues.topics()
+
+    def queues(self, topic: str) -> list[int]:
+        """Queue ids that have, or had, a message."""
+        return self._queues.queue_ids(topic)
+
+    def _settled(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, with its lowest offset brought up to where the log starts."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is not None and queue.settled_for < self._log.min_offset:
+            self._queues.settle(queue, self._log.min_offset)
+        return queue
+
+    # ---- deletion ----
+
+    def delete_topic(self, topic: str) -> None:
+        """Its messages are gone at once, their bytes when their files expire. A topic of the same
+        name starts at offset 0. Raises StoreWriteError.
+        """
+        try:
+            self._deleted[topic] = self._log.end
+            self._write_deleted()
+            self._dispatch.forget_topic(topic)
+            self._queues.delete_topic(topic)
+        except OSError as error:
+            raise StoreWriteError(f"the topic {topic} was not deleted: {error}") from error
+        self._derived_flush.want()
+
+    def _deleted_file(self) -> Path:
+        return self.path / "config" / "deletedTopics.json"
+
+    def _read_deleted(self) -> dict[str, int]:
+        try:
+            found = json.loads(read_file(self._disk, self._deleted_file()))
+            return {str(topic): int(place) for topic, place in found.items()}
+        except FileNotFoundError:
+            return {}
+        except (ValueError, AttributeError, TypeError):
+            self._event("file_unreadable", {"file": str(self._deleted_file())})
+            return {}
+
+    def _write_deleted(self) -> None:
+        low = self._log.min_offset
+        self._deleted = {topic: place for topic, place in self._deleted.items() if place > low}
+        data = json.dumps(self._deleted, indent=1, sort_keys=True).encode()
+        replace_file(self._disk, self._deleted_file(), data)
+
+    # ---- upkeep ----
+
+    def maintain(self, now_ms: int) -> None:
+        """On the loop, once a second: a bounded step of checkpoint and retention."""
+        if self.read_only_reason:
+            return
+        try:
+            self._derived_flush.step(self._clock.monotonic_ms())
+            self._settle_some()
+            self._dispatch.error = None
+        except OSError as error:
+            self._dispatch.error = error
+        if self._clock.monotonic_ms() >= self._next_clean_ms:
+            self._next_clean_ms = self._clock.monotonic_ms() + self._options.clean_interval_ms
+            self._clean(now_ms)
+
+    def _clean(self, now_ms: int) -> None:
+        was_full = self._retention.full
+        count = self._retention.look(now_ms)
+        if bool(was_full) != bool(self._retention.full):
+            name = "disk_full" if self._retention.full else "disk_ok"
+            self._event(name, {"reason": self._retention.full or was_full})
+        for _ in range(count):
+            path = self._log.drop_first()
+            self._removals.append(path)
+            self._event("log_file_deleted", {"file": str(path)})
+        if count > 0:
+            self._to_settle = list(self._queues.table.values())
+            if self._index is not None:
+                self._index.forget_below(self._log.min_offset)
+            self._derived_flush.want()
+
+    def _settle_some(self) -> None:
+        low = self._log.min_offset
+        for _ in range(min(_SETTLED_A_STEP, len(self._to_settle))):
+            queue = self._to_settle.pop()
+            if not queue.gone and queue.settled_for < low:
+                self._queues.settle(queue, low)
+        self._removals += self._queues.expired
+        self._queues.expired.clear()
+
+    def _settle_all(self) -> None:
+        for queue in self._queues.table.values():
+            self._queues.settle(queue, self._log.min_offset)
+        self._settle_some()
+
+    def upkeep(self) -> bool:
+        """On the flusher's thread, after each `maintain`: allocates the next file, removes expired
+        ones, syncs what is derived; a few milliseconds at a time. True: call again at once.
+        """
+        if self.read_only_reason:
+            return False
+        try:
+            if self._log.wants_blank():
+                self._allocate_ahead()
+            if self._removals:
+                self._disk.remove(self._removals.popleft())
+                return True
+            return self._derived_flush.work()
+        except OSError as error:
+            self._become_read_only(f"flushing the derived files of {self.path} failed: {error}")
+            return False
+
+    def _allocate_ahead(self) -> None:
+        try:
+            self._log.prepare_blank()
+        except OSError as error:
+            # The append that needs the file tries again, and fails with the right error.
+            self._event("allocation_failed", {"file": str(self._log.folder), "reason": str(error)})
+
+    def _damaged(self, file: Path, physical_offset: int, reason: str) -> None:
+        if physical_offset in self._seen_damage:
+            return
+        if len(self._seen_damage) < _REMEMBERED * 10:
+            self._seen_damage.add(physical_offset)
+        self.corruption_count += 1
+        self.corruptions.append(Corruption(file, physical_offset, reason))
+        self._event(
+            "corrupt_record",
+            {"file": str(file), "physical_offset": physical_offset, "reason": reason},
+        )

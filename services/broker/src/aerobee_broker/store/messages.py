@@ -1,0 +1,92 @@
+"""What goes into the store and what comes out. Plain values; no behaviour that touches a file."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+# A unit of a consume queue.
+UNIT = struct.Struct(
+    ">q"  # physical offset
+    "i"  # size of the record
+    "q"  # tags code: Java's hash of TAGS, or the deliver time of a delayed message
+)
+assert UNIT.size == 20
+# A unit whose record is lost has this size (RocketMQ fills the front of a queue with such units).
+LOST_SIZE = 0x7FFF_FFFF
+
+
+@dataclass(slots=True)
+class NewMessage:
+    """A message to append. `properties` is the encoded string; hosts are "ip:port" or packed."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes = b""
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp_ms: int = 0
+    born_host: bytes | str = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+class Appended(NamedTuple):
+    """Where a message went."""
+
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    store_size: int
+
+
+class Arrival:
+    """New messages of one queue became visible: those from `first_offset` to below `max_offset`."""
+
+    __slots__ = ("_units", "first_offset", "max_offset", "queue_id", "topic")
+
+    def __init__(
+        self, topic: str, queue_id: int, first_offset: int, max_offset: int, units: bytes
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.first_offset = first_offset
+        self.max_offset = max_offset
+        self._units = units
+
+    @property
+    def tags_codes(self) -> frozenset[int]:
+        return frozenset(unit[2] for unit in UNIT.iter_unpack(self._units))
+
+
+class ReadStatus(Enum):
+    FOUND = "found"
+    NO_NEW = "no new message"
+    NO_MATCHED = "no message matched"
+    OFFSET_TOO_SMALL = "the offset is below the first message"
+    OFFSET_TOO_LARGE = "the offset is beyond the next message"
+
+
+@dataclass(slots=True)
+class ReadResult:
+    """Records as they are stored, one after the other."""
+
+    status: ReadStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    records: bytes = b""
+    message_count: int = 0
+    corrupted_count: int = 0
+
+
+class Corruption(NamedTuple):
+    """Bytes that should be a record and are not, or no longer."""
+
+    file: Path
+    physical_offset: int
+    reason: str

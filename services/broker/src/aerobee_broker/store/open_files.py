@@ -1,0 +1,44 @@
+"""A bounded set of open files: the one used longest ago is closed when another must be opened.
+
+For reading anything, and for writing what is derived. The files that are being appended to are not
+here: closing one while the flusher syncs it would sync nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+
+from aerobee_broker.disk import Disk, DiskFile
+
+
+class OpenFiles:
+    def __init__(self, disk: Disk, limit: int) -> None:
+        self._disk = disk
+        self._limit = max(1, limit)
+        self._files: OrderedDict[Path, DiskFile] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def get(self, path: Path, *, create: bool = False) -> DiskFile:
+        """Raises FileNotFoundError."""
+        file = self._files.get(path)
+        if file is not None:
+            self._files.move_to_end(path)
+            return file
+        file = self._disk.open(path, create=create)
+        while len(self._files) >= self._limit:
+            self._files.popitem(last=False)[1].close()
+        self._files[path] = file
+        return file
+
+    def forget(self, path: Path) -> None:
+        """Closes it, before it is removed."""
+        file = self._files.pop(path, None)
+        if file is not None:
+            file.close()
+
+    def close(self) -> None:
+        while self._files:
+            self._files.popitem()[1].close()

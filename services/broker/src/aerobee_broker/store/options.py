@@ -1,0 +1,61 @@
+"""Options of the store. Sizes in bytes, times in milliseconds; defaults are RocketMQ's, but that
+consume queues are written in groups (`unwritten_units`) and a checkpoint is taken by bytes and by
+time, not once a second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aerobee_wire.record import FIXED_V1
+
+HOUR_MS = 3_600_000
+MAX_PROPERTIES = 32_767  # a signed short in the record
+MAX_TOPIC = 255
+# What stands around a body: header with IPv6 hosts, V2 topic length, longest topic and properties.
+RECORD_OVERHEAD = FIXED_V1 + 24 + 1 + MAX_TOPIC + MAX_PROPERTIES
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    commit_log_file_size: int = 1 << 30
+    consume_queue_file_size: int = 6_000_000  # 300,000 units of 20 bytes
+    max_message_size: int = 4 << 20  # of a body
+    check_crc_on_recover: bool = True
+
+    index_enabled: bool = True
+    index_slot_count: int = 5_000_000
+    index_entry_count: int = 20_000_000
+
+    # Memory: 20 bytes a unit that waits to be written to its consume queue file: 5 MB at most.
+    unwritten_units: int = 262_144
+    # Open files besides those that are being appended to. One consume queue read or written costs
+    # one; 10,000 queues work with 512 of them, at 10 µs a reopen.
+    max_open_files: int = 512
+
+    # A crashed log is read from the last checkpoint on: at most about this many bytes (1 s).
+    checkpoint_bytes: int = 256 << 20
+    checkpoint_interval_ms: int = 60_000
+
+    # ---- retention ----
+    file_reserved_time_ms: int = 72 * HOUR_MS
+    delete_when: tuple[int, ...] = (4,)  # hours of the day, local time
+    retain_bytes: int = 0  # of commit log; 0: no bound by size
+    delete_file_batch_max: int = 10  # files a run
+    clean_interval_ms: int = 10_000
+
+    # ---- disk watermarks, in percent used of the file system ----
+    disk_max_used_ratio: int = 75  # above: expired files go at any hour
+    disk_clean_forcibly_ratio: int = 85  # above: unexpired files go too; below: DISK_FULL ends
+    disk_warning_ratio: int = 90  # above: producers get DISK_FULL
+    disk_stop_ratio: int = 95  # above: everybody does
+    clean_file_forcibly: bool = True
+    disk_min_free_bytes: int = 0  # fewer: as above the warning ratio. 0: no bound in bytes
+
+    def __post_init__(self) -> None:
+        if self.consume_queue_file_size % 20 or self.consume_queue_file_size <= 0:
+            raise ValueError("the size of a consume queue file must be a multiple of 20 bytes")
+        if self.commit_log_file_size < 4_096:
+            raise ValueError("a commit log file must have at least 4,096 bytes")
+        if self.index_slot_count < 1 or self.index_entry_count < 2:
+            raise ValueError("an index file needs at least 1 slot and 2 entries")

@@ -1,0 +1,347 @@
+"""Reading: records by queue offset, by physical offset, by time and by key.
+
+Every record is checked before it leaves: its own place, queue, queue offset and topic against what
+was asked for, and the CRC of its body. What fails is reported and left out, never served. Only what
+is visible (durable) is read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from zlib import crc32
+
+from aerobee_broker.errors import MessageCorrupted, MessageNotFound
+from aerobee_broker.store.commit_log import CommitLog
+from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues
+from aerobee_broker.store.dispatch import Dispatch
+from aerobee_broker.store.index import Index
+from aerobee_broker.store.messages import LOST_SIZE, UNIT, ReadResult, ReadStatus
+from aerobee_broker.store.scan import Found, find_record, scan
+from aerobee_wire import properties as props
+from aerobee_wire import record
+from aerobee_wire.record import CorruptRecord, Record
+
+Damage = Callable[[Path, int, str], None]
+Unit = tuple[int, int, int]  # physical offset, size, tags code
+
+MAX_SCANNED_UNITS = 800  # of one filtered read; RocketMQ's max filter message size / 20
+_GAP = 4_096  # records this close to one another are read in one go: a call costs as much
+_RUN = 1 << 20  # but no more than this at a time
+_MEND_BYTES = 64 << 20  # of log are searched for the record of a damaged unit, 0.1 s
+
+_FRONT = struct.Struct(
+    ">i"  # total size
+    "i"  # magic
+    "i"  # body CRC
+    "i"  # queue id
+    "4x"
+    "q"  # queue offset
+    "q"  # physical offset
+    "i"  # sys flag
+)
+_BODY_AT = {
+    bits: record.header_of(born, store).size
+    for bits, born, store in (
+        (0, 8, 8),
+        (record.BORN_HOST_V6, 20, 8),
+        (record.STORE_HOST_V6, 8, 20),
+        (record.BORN_HOST_V6 | record.STORE_HOST_V6, 20, 20),
+    )
+}
+_HOST_BITS = record.BORN_HOST_V6 | record.STORE_HOST_V6
+_INT = struct.Struct(">i")
+
+
+def check(  # noqa: PLR0911  # one return for each thing that can be wrong
+    data: bytes, at: int, unit: Unit, queue: ConsumeQueue, queue_offset: int
+) -> str:
+    """What is wrong with the record that stands at `data[at:]`; empty when nothing is."""
+    place, size, _ = unit
+    if at + size > len(data) or size < record.FIXED_V1:
+        return "the log ends inside it"
+    total, magic, crc, queue_id, own_offset, own_place, sys_flag = _FRONT.unpack_from(data, at)
+    if own_place != place or total != size or magic != queue.topic.magic:
+        return "there is no such record at its place"
+    if own_offset != queue_offset or queue_id != queue.queue_id:
+        return "it belongs to another queue or queue offset"
+    body_at = at + _BODY_AT[sys_flag & _HOST_BITS]
+    topic_at = body_at + _INT.unpack_from(data, body_at - 4)[0]
+    topic_end = topic_at + len(queue.topic.field)
+    if not body_at < topic_at <= at + size or data[topic_at:topic_end] != queue.topic.field:
+        return "its topic is another, or its lengths do not add up"
+    if topic_end + 2 + int.from_bytes(data[topic_end : topic_end + 2], "big") != at + size:
+        return "its lengths do not add up to its size"
+    if crc32(data[body_at:topic_at]) & record.CRC_MASK != crc:
+        return "the body does not match its CRC"
+    return ""
+
+
+class Reader:
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: Index | None,
+        dispatch: Dispatch,
+        *,
+        max_record: int,
+        on_damage: Damage,
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._dispatch = dispatch
+        self._max_record = max_record
+        self._damage = on_damage
+        self._hopeless: set[tuple[str, int, int]] = set()  # units whose record was looked for
+
+    # ---- by queue offset ----
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        tags: frozenset[int] | None,
+    ) -> ReadResult:
+        queue = self._queues.get(topic, queue_id)
+        low, high = (queue.min_offset, queue.visible) if queue else (0, 0)
+        if queue_offset < low:
+            return ReadResult(ReadStatus.OFFSET_TOO_SMALL, low, low, high)
+        if queue_offset > high:
+            return ReadResult(ReadStatus.OFFSET_TOO_LARGE, high, low, high)
+        if queue is None or queue_offset == high:
+            return ReadResult(ReadStatus.NO_NEW, queue_offset, low, high)
+        wanted, following = self._choose(queue, queue_offset, max_messages, max_bytes, tags)
+        parts: list[bytes] = []
+        count = bad = at = 0
+        while at < len(wanted):
+            end = self._run_end(wanted, at)
+            good, missing = self._collect(queue, wanted[at:end], tags, parts)
+            count, bad, at = count + good, bad + missing, end
+        status = ReadStatus.FOUND if count else ReadStatus.NO_MATCHED
+        records = parts[0] if len(parts) == 1 else b"".join(parts)
+        return ReadResult(status, following, low, high, records, count, bad)
+
+    def _choose(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        max_messages: int,
+        max_bytes: int,
+        tags: frozenset[int] | None,
+    ) -> tuple[list[tuple[int, Unit]], int]:
+        """(queue offset, unit) of the records to read, and the offset to go on at. A unit that
+        makes no sense is chosen whatever the tags: it may be mended.
+        """
+        count = max_messages if tags is None else MAX_SCANNED_UNITS
+        wanted: list[tuple[int, Unit]] = []
+        budget = max_bytes
+        for unit in UNIT.iter_unpack(self._queues.units(queue, offset, count)):
+            size = unit[1]
+            sensible = 0 < size <= self._max_record
+            if tags is None or unit[2] in tags or not sensible:
+                if wanted and (len(wanted) >= max_messages or (sensible and size > budget)):
+                    break
+                budget -= size if sensible else 0
+                wanted.append((offset, unit))
+            offset += 1
+        return wanted, offset
+
+    def _run_end(self, wanted: list[tuple[int, Unit]], at: int) -> int:
+        """Where records stop lying close enough to be read in one go."""
+        place, size, _ = wanted[at][1]
+        if not 0 < size <= self._max_record:
+            return at + 1
+        limit = min(place + _RUN, self._log.start_at(place) + self._log.file_size)
+        end = place + size
+        at += 1
+        while at < len(wanted):
+            place, size, _ = wanted[at][1]
+            if not end <= place <= end + _GAP or size <= 0 or place + size > limit:
+                break
+            end = place + size
+            at += 1
+        return at
+
+    def _collect(
+        self,
+        queue: ConsumeQueue,
+        run: list[tuple[int, Unit]],
+        tags: frozenset[int] | None,
+        parts: list[bytes],
+    ) -> tuple[int, int]:
+        """Appends the records of a run; returns how many there are and how many are missing."""
+        place, last = run[0][1][0], run[-1][1]
+        data = self._read(place, last[0] + last[1] - place)
+        problems = [check(data, unit[0] - place, unit, queue, offset) for offset, unit in run]
+        if not any(problems) and sum(unit[1] for _, unit in run) == len(data):
+            parts.append(data)
+            return len(run), 0
+        good = missing = 0
+        for (offset, unit), problem in zip(run, problems, strict=True):
+            if problem:
+                code, whole = self._mend(queue, offset, unit, problem)
+            else:
+                at = unit[0] - place
+                code, whole = unit[2], data[at : at + unit[1]]
+            if not whole:
+                missing += 1
+            elif tags is None or code in tags:
+                good += 1
+                parts.append(whole)
+        return good, missing
+
+    def _read(self, place: int, size: int) -> bytes:
+        """Empty when there is no such place, or the disk cannot read it: the check tells then."""
+        if not self._log.min_offset <= place < self._dispatch.confirmed:
+            return b""
+        if not 0 < size <= max(self._max_record, _RUN):
+            return b""
+        try:
+            return self._log.read(place, size)
+        except OSError:
+            return b""
+
+    def units(self, queue: ConsumeQueue, offset: int, count: int) -> list[Unit]:
+        return list(UNIT.iter_unpack(self._queues.units(queue, offset, count)))
+
+    # ---- mending ----
+
+    def _mend(
+        self, queue: ConsumeQueue, offset: int, unit: Unit, problem: str
+    ) -> tuple[int, bytes]:
+        """A record failed its check. When it is the unit that is wrong, the record stands behind
+        the one before it: then the unit is mended, and its tags code and the record are returned.
+        Else the damage is reported.
+        """
+        name = (queue.topic.name, queue.queue_id, offset)
+        found = None
+        if unit[1] != LOST_SIZE and name not in self._hopeless:
+            found = self._look_for(queue, offset)
+        if found is None or (found.place == unit[0] and found.size == unit[1]):
+            self._hopeless.add(name)
+            place = unit[0] if self._log.min_offset <= unit[0] < self._log.end else 0
+            self._damage(
+                self._log.path_of(place), place, f"{name[0]} {name[1]} {offset}: {problem}"
+            )
+            return 0, b""
+        code = (
+            queue.topic.tags_code(found.properties, found.store_timestamp_ms)
+            if queue.topic.tags_code is not None
+            else self._queues.tags_codes[props.get(found.properties, b"TAGS\x01")]
+        )
+        mended = (found.place, found.size, code)
+        if offset < queue.written:
+            self._queues.replace_unit(queue, offset, UNIT.pack(*mended))
+        return code, self._read(found.place, found.size)
+
+    def _look_for(self, queue: ConsumeQueue, offset: int) -> Found | None:
+        """The record with this queue offset, searched from the record before it on."""
+        place = self._log.min_offset
+        if offset > queue.min_offset:
+            before = self._queues.unit(queue, offset - 1)
+            if check(self._read(before[0], before[1]), 0, before, queue, offset - 1):
+                return None
+            place = before[0] + before[1]
+        limit = min(place + _MEND_BYTES, self._dispatch.confirmed)
+        while (at := find_record(self._log, place, limit, check_crc=True)) is not None:
+            found: list[Found] = []
+            room = self._log.start_at(at) + self._log.file_size - at
+            scan(self._read(at, min(room, _RUN)), at, room, found, check_crc=True)
+            for one in found:
+                if (one.topic, one.queue_id) == (queue.topic.name.encode(), queue.queue_id):
+                    return one if one.queue_offset == offset else None
+            place = found[-1].place + found[-1].size if found else at + 1
+        return None
+
+    # ---- by physical offset ----
+
+    def get(self, physical_offset: int, size: int | None = None) -> Record:
+        """Raises MessageNotFound; MessageCorrupted when there is a record and it is damaged."""
+        place = physical_offset
+        if not self._log.min_offset <= place < self._dispatch.confirmed:
+            raise MessageNotFound(
+                f"there is no record at physical offset {place}: the log holds "
+                f"{self._log.min_offset} to {self._dispatch.confirmed}"
+            )
+        front = self._read(place, _FRONT.size)
+        fields = _FRONT.unpack(front) if len(front) == _FRONT.size else (0,) * 7
+        is_record = fields[5] == place and fields[1] in (record.MAGIC_V1, record.MAGIC_V2)
+        if not is_record and size is None:
+            raise MessageNotFound(f"no record starts at physical offset {place}")
+        try:
+            return record.decode(self._read(place, fields[0] if is_record else size or 0))
+        except CorruptRecord as error:
+            path = self._log.path_of(place)
+            self._damage(path, place, error.reason)
+            raise MessageCorrupted(path, place, error.reason) from None
+
+    # ---- by time ----
+
+    def store_timestamp(self, queue: ConsumeQueue, offset: int) -> int:
+        """Of the message at `offset`, or of the next one that can be read; 0 when there is none."""
+        while queue.min_offset <= offset < queue.visible:
+            place, size, _ = self._queues.unit(queue, offset)
+            front = self._read(place, record.HEADER.size) if size != LOST_SIZE else b""
+            if len(front) == record.HEADER.size and _FRONT.unpack_from(front)[5] == place:
+                v6 = _FRONT.unpack_from(front)[6] & record.BORN_HOST_V6
+                at = 68 if v6 else 56
+                return int.from_bytes(front[at : at + 8], "big", signed=True)
+            offset += 1
+        return 0
+
+    def search_offset(self, queue: ConsumeQueue, timestamp_ms: int, *, upper: bool) -> int:
+        """First offset stored at or after the time (the next offset when all are older); with
+        `upper` the last one stored at or before it.
+        """
+        low, high = queue.min_offset, queue.visible
+        while low < high:
+            middle = (low + high) // 2
+            stored = self.store_timestamp(queue, middle)
+            before = stored <= timestamp_ms if upper else stored < timestamp_ms
+            if stored and before:
+                low = middle + 1
+            else:
+                high = middle
+        return max(queue.min_offset, low - 1) if upper else low
+
+    # ---- by key ----
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        *,
+        max_messages: int,
+        begin_ms: int,
+        end_ms: int,
+        unique: bool,
+    ) -> list[Record]:
+        """Newest first."""
+        result: list[Record] = []
+        if self._index is None:
+            return result
+        self._dispatch.put_index()
+        seen: set[int] = set()  # a key may stand in KEYS twice
+        for place in self._index.find(topic, key, begin_ms, end_ms):
+            if place in seen:
+                continue
+            seen.add(place)
+            try:
+                one = self.get(place)
+            except (MessageNotFound, MessageCorrupted):
+                continue  # expired; or reported by get
+            if not begin_ms <= one.store_timestamp_ms <= end_ms or one.topic != topic:
+                continue
+            keys = one.properties.get(props.KEYS, "").split(props.KEY_SEPARATOR)
+            if one.unique_message_id == key or (not unique and key in keys):
+                result.append(one)
+                if len(result) >= max_messages:
+                    break
+        return result

@@ -1,0 +1,288 @@
+"""Recovery: what a store does between finding its files and serving them.
+
+The commit log is the truth. From the checkpoint on it is read record by record; consume queues and
+index are trusted up to the checkpoint, wiped behind it and derived again. Where the records end,
+the log ends.
+
+A bad record is judged by where it lies. At or behind the offset that was known to be durable it is
+the torn tail of a crash: never acknowledged, cut off. Before that offset it is damage: reported
+with file and physical offset, kept as a hole, and reading goes on behind it. Without a checkpoint
+nothing is known to be durable; then a bad record is damage when a whole record follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from aerobee_broker.disk import Disk
+from aerobee_broker.errors import CommitLogBroken
+from aerobee_broker.store.append import TAGS
+from aerobee_broker.store.checkpoint import Checkpoint, CheckpointFile, IndexState
+from aerobee_broker.store.commit_log import BLANK_RESERVE, CommitLog
+from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues
+from aerobee_broker.store.dispatch import Dispatch
+from aerobee_broker.store.index import Index, Key
+from aerobee_broker.store.messages import UNIT
+from aerobee_broker.store.scan import End, Found, Stop, find_record, scan_log
+from aerobee_wire import record
+from aerobee_wire.properties import get as get_property
+
+Event = Callable[[str, Mapping[str, object]], None]
+Damage = Callable[[Path, int, str], None]  # file, physical offset, reason
+
+_PROGRESS_BYTES = 256 << 20
+_TRANSACTION = record.TRANSACTION_MASK
+_WITHOUT_UNIT = (record.TRANSACTION_PREPARED, record.TRANSACTION_ROLLBACK)
+
+
+class Recovery:
+    def __init__(
+        self,
+        disk: Disk,
+        log: CommitLog,
+        *,
+        queues: ConsumeQueues,
+        index: Index | None,
+        dispatch: Dispatch,
+        checkpoint_file: CheckpointFile,
+        deleted_topics: Mapping[str, int],
+        check_crc: bool,
+        on_event: Event,
+        on_damage: Damage,
+    ) -> None:
+        self._disk = disk
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._dispatch = dispatch
+        self._checkpoint_file = checkpoint_file
+        self._deleted = {topic.encode(): place for topic, place in deleted_topics.items()}
+        self._check_crc = check_crc
+        self._event = on_event
+        self._damage = on_damage
+        self._durable: int | None = None  # every byte below was durable; None: not known
+        self._queues_from = 0  # records below are in the consume queues
+        self._index_from = 0
+        self._lost_bytes = 0  # of damage: bounds the units that may be missing
+        self._by_name: dict[tuple[bytes, int], ConsumeQueue] = {}
+
+    def run(self, *, clean: bool) -> Checkpoint:
+        """Brings everything to the end of the log. Returns the checkpoint that holds now. Raises
+        OSError, CommitLogBroken.
+        """
+        for path in self._log.load():
+            self._event("log_file_extended", {"file": str(path)})
+        found = self._checkpoint_file.read()
+        if found is not None:
+            self._check(found)
+            self._durable = found.flushed
+        else:
+            self._durable = None if self._log.starts else 0
+        checkpoint = self._take_over(found, clean=clean)
+        self._dispatch.timestamp_ms = checkpoint.log_timestamp_ms
+        end = self._read_log(min(self._queues_from, self._index_from))
+        self._log.begin_at(end)
+        self._dispatch.recover([], 0, end, 0)
+        return checkpoint
+
+    def _check(self, checkpoint: Checkpoint) -> None:
+        """That the log has the files which the checkpoint saw."""
+        log = self._log
+        if checkpoint.file_size != log.file_size:
+            raise CommitLogBroken(
+                f"the store was made with mappedFileSizeCommitLog = {checkpoint.file_size}, and it "
+                f"is {log.file_size} now: set it back"
+            )
+        end = log.starts[-1] + log.file_size if log.starts else 0
+        if end < checkpoint.flushed:
+            raise CommitLogBroken(
+                f"{log.path_of(end)} is missing from the commit log, which reached "
+                f"{checkpoint.flushed}: put it back from a copy; to go on without its messages, "
+                f"remove {self._checkpoint_file.path}"
+            )
+
+    def _take_over(self, found: Checkpoint | None, *, clean: bool) -> Checkpoint:
+        """Loads what the checkpoint covers. What it does not cover, or does not fit, goes, but not
+        before a checkpoint says so: a crash in the middle must not leave the old one beside new
+        files.
+        """
+        low = self._log.min_offset if self._log.starts else 0
+        checkpoint = found or Checkpoint(self._log.file_size)
+        queues_fit = index_fits = False
+        if found is not None:
+            self._queues.load(found.dispatched)
+            queues_fit = self._queues.digest == found.digest
+            if self._index is not None:
+                index_fits = self._index.load(
+                    found.index, found.index_timestamp_ms, clean=clean and queues_fit
+                )
+        if not queues_fit:
+            checkpoint = Checkpoint(
+                self._log.file_size, index=checkpoint.index, flushed=checkpoint.flushed
+            )
+        if not index_fits:
+            checkpoint = _without_index(checkpoint)
+        if checkpoint != found:
+            self._checkpoint_file.write(checkpoint)
+        self._queues_from = max(low, checkpoint.dispatched)
+        self._lost_bytes += max(0, low - checkpoint.dispatched) if queues_fit else 0
+        if not queues_fit:
+            self._rebuild("consumequeue", found)
+            self._queues.reset()
+        else:
+            self._finish_deletions()
+            if not clean:
+                self._queues.wipe_behind()
+        self._index_from = self._queues_from
+        if self._index is not None:
+            if not index_fits:
+                self._rebuild("index", found)
+                self._index.reset(low)
+            self._index_from = max(low, self._index.end_offset)
+        return checkpoint
+
+    def _finish_deletions(self) -> None:
+        """Of topics whose deletion a crash cut short."""
+        for name, place in self._deleted.items():
+            topic = name.decode()
+            queues = [q for i in self._queues.queue_ids(topic) if (q := self._queues.get(topic, i))]
+            if any(self._queues.unit_place(queue, queue.first) < place for queue in queues):
+                self._queues.delete_topic(topic)
+
+    def _rebuild(self, what: str, found: Checkpoint | None) -> None:
+        if self._log.starts:
+            reason = "it does not fit the checkpoint" if found else "there is no checkpoint"
+            self._event("derived_files_rebuilt", {"directory": what, "reason": reason})
+
+    # ---- reading ----
+
+    def _read_log(self, place: int) -> int:
+        """Derives everything from `place` on. Returns the end of the log."""
+        log = self._log
+        total = (log.starts[-1] + log.file_size if log.starts else 0) - place
+        begun = reported = place
+        while log.start_at(place) in log.starts:
+            file_end = log.start_at(place) + log.file_size
+            if place + BLANK_RESERVE > file_end:
+                place = file_end
+                continue
+            found: list[Found] = []
+            place, end = scan_log(log, place, found, check_crc=self._check_crc)
+            self._derive(found, place)
+            if end.stop is Stop.BLANK:
+                place = file_end
+            elif end.stop is not Stop.MORE:
+                following = self._judge(place, end)
+                if following is None:
+                    break
+                place = following
+            if place - reported >= _PROGRESS_BYTES:
+                reported = place
+                self._event("recovery_progress", {"bytes": place - begun, "at_most": total})
+        return place
+
+    def _judge(self, place: int, end: End) -> int | None:
+        """Where reading goes on behind a bad record; None when the log ends at it."""
+        durable = self._durable
+        if durable is not None and place >= durable:
+            self._tell_torn(place, end)
+            return None
+        limit = self._log.starts[-1] + self._log.file_size if durable is None else durable
+        behind = end.damaged.place + end.damaged.size if end.damaged else place + 1
+        following = find_record(self._log, behind, limit, check_crc=self._check_crc)
+        if following is None:
+            if durable is None:
+                self._tell_torn(place, end)
+                return None
+            following = durable
+        reason = end.reason or "zeros in the place of a record"
+        self._damage(self._log.path_of(place), place, reason)
+        self._lost_bytes += following - place
+        if end.damaged is not None and behind <= following:
+            self._derive([end.damaged], behind)  # its unit is known, so it keeps its queue offset
+        return following
+
+    def _tell_torn(self, place: int, end: End) -> None:
+        if end.stop is not Stop.ZEROS:
+            self._event(
+                "log_tail_truncated",
+                {
+                    "file": str(self._log.path_of(place)),
+                    "physical_offset": place,
+                    "reason": end.reason,
+                },
+            )
+
+    # ---- deriving ----
+
+    def _derive(self, found: list[Found], end: int) -> None:
+        """Units and keys of records. Raises OSError."""
+        touched: dict[ConsumeQueue, None] = {}
+        indexed: list[Key] = []
+        tags_codes = self._queues.tags_codes
+        for one in found:
+            place, size, queue_id, queue_offset, sys_flag, stored_ms, topic, properties = one
+            if topic in self._deleted and place < self._deleted[topic]:
+                continue
+            queue = self._by_name.get((topic, queue_id)) or self._queue(topic, queue_id)
+            if place >= self._queues_from and sys_flag & _TRANSACTION not in _WITHOUT_UNIT:
+                if queue_offset != queue.next_offset and not self._fits(queue, one):
+                    self._damage(
+                        self._log.path_of(place),
+                        place,
+                        f"queue offset {queue_offset} where {queue.next_offset} was due",
+                    )
+                    self._lost_bytes += size
+                    continue
+                if queue.topic.tags_code is not None:
+                    code = queue.topic.tags_code(properties, stored_ms)
+                else:
+                    code = tags_codes[get_property(properties, TAGS) if properties else None]
+                queue.tail += UNIT.pack(place, size, code)
+                queue.next_offset = queue_offset + 1
+                touched[queue] = None
+            if (
+                properties
+                and place >= self._index_from
+                and sys_flag & _TRANSACTION != record.TRANSACTION_ROLLBACK
+            ):
+                indexed.append((queue.topic, properties, place, stored_ms))
+        units = 0
+        for queue in touched:
+            units += queue.next_offset - queue.visible
+            self._queues.publish(queue, queue.next_offset)
+        last_ms = found[-1].store_timestamp_ms if found else 0
+        self._dispatch.recover(indexed if self._index else [], units, end, last_ms)
+
+    def _queue(self, topic: bytes, queue_id: int) -> ConsumeQueue:
+        queue = self._queues.make(topic.decode("utf-8", "replace"), queue_id)
+        self._by_name[topic, queue_id] = queue
+        return queue
+
+    def _fits(self, queue: ConsumeQueue, one: Found) -> bool:
+        """Makes room for a record whose queue offset is not the next one, when that can be: the
+        queue begins here (its front was deleted), or records before it are lost.
+        """
+        gap = one.queue_offset - queue.next_offset
+        if gap < 0 or one.queue_offset * record.FIXED_V1 > one.place:
+            return False  # so many records cannot lie before this one
+        if queue.next_offset == queue.first == 0 and self._log.min_offset > 0:
+            self._queues.begin(queue, one.queue_offset)
+            return True
+        if gap * record.FIXED_V1 > self._lost_bytes:
+            return False
+        queue.fill_lost(one.queue_offset, one.place)
+        return True
+
+
+def _without_index(checkpoint: Checkpoint) -> Checkpoint:
+    return Checkpoint(
+        checkpoint.file_size,
+        checkpoint.dispatched,
+        checkpoint.digest,
+        IndexState(),
+        checkpoint.flushed,
+        checkpoint.log_timestamp_ms,
+        checkpoint.queue_timestamp_ms,
+    )

@@ -1,0 +1,96 @@
+"""Retention: which files of the commit log go, and when the disk is too full to take more.
+
+Looks and decides; removes nothing by itself. A file has expired when the first record of the file
+behind it is older than the retention: that holds for copies and restored files too, whose
+modification times say nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from aerobee_broker.disk import Disk, Usage
+from aerobee_broker.store.commit_log import CommitLog
+from aerobee_broker.store.options import StoreOptions
+from aerobee_wire import record
+
+_TIMESTAMP_AT = 56  # of the store timestamp, with an IPv4 born host
+_TIMESTAMP_V6_AT = 68
+_SYS_FLAG_AT = 36
+
+
+class Retention:
+    def __init__(self, disk: Disk, path: Path, log: CommitLog, options: StoreOptions) -> None:
+        self.full = ""  # why producers are refused; empty: they are not
+        self.stop = ""  # why everybody is
+        self._disk = disk
+        self._path = path
+        self._log = log
+        self._options = options
+
+    def look(self, now_ms: int) -> int:
+        """Measures the disk. Returns how many of the oldest files are to go now."""
+        try:
+            usage: Usage | None = self._disk.usage(self._path)
+        except OSError:
+            usage = None  # not to be measured: counts as tight, not as full
+        if usage is not None:
+            self._watermarks(usage)
+        return self._to_delete(usage, now_ms)
+
+    def _watermarks(self, usage: Usage) -> None:
+        options = self._options
+        too_few = usage.free < options.disk_min_free_bytes
+        if usage.percent > options.disk_warning_ratio or too_few:
+            self.full = self._describe(usage, too_few, options.disk_warning_ratio)
+        elif usage.percent <= options.disk_clean_forcibly_ratio:
+            self.full = ""
+        stopped = usage.percent > options.disk_stop_ratio
+        self.stop = self._describe(usage, False, options.disk_stop_ratio) if stopped else ""
+
+    def _describe(self, usage: Usage, too_few: bool, ratio: int) -> str:
+        mark = f"{self._options.disk_min_free_bytes:,} bytes free" if too_few else f"{ratio} % used"
+        return (
+            f"the disk of {self._path} has {usage.free:,} bytes free ({usage.percent:.1f} % used), "
+            f"beyond the watermark of {mark}: make room there, or keep messages for a shorter time"
+        )
+
+    def _to_delete(self, usage: Usage | None, now_ms: int) -> int:
+        options = self._options
+        tight = usage is None or usage.percent > options.disk_max_used_ratio
+        hour = time.localtime(now_ms / 1000).tm_hour
+        count = 0
+        if tight or hour in options.delete_when:
+            count = self._expired(now_ms - options.file_reserved_time_ms)
+        if options.retain_bytes:
+            count = max(count, self._beyond(options.retain_bytes))
+        forced = usage is not None and usage.percent > options.disk_clean_forcibly_ratio
+        if forced and options.clean_file_forcibly:
+            count = options.delete_file_batch_max
+        return min(count, options.delete_file_batch_max, len(self._log.starts) - 1)
+
+    def _beyond(self, retain_bytes: int) -> int:
+        """Files in front that a log of this size does not need."""
+        return max(0, self._log.end - retain_bytes - self._log.min_offset) // self._log.file_size
+
+    def _expired(self, before_ms: int) -> int:
+        count = 0
+        for following in self._log.starts[1:]:
+            stored = self._first_timestamp(following)
+            if not 0 < stored < before_ms:
+                break
+            count += 1
+        return count
+
+    def _first_timestamp(self, start: int) -> int:
+        """Of the first record of a file; 0 when it has none."""
+        try:
+            data = self._log.read(start, record.HEADER.size)
+        except OSError:
+            return 0
+        if start >= self._log.written or len(data) < record.HEADER.size:
+            return 0
+        v6 = int.from_bytes(data[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big") & record.BORN_HOST_V6
+        at = _TIMESTAMP_V6_AT if v6 else _TIMESTAMP_AT
+        return int.from_bytes(data[at : at + 8], "big", signed=True)
