@@ -4,10 +4,13 @@ handlers.
 A handler is a coroutine over plain messages:
 
     async def get_route(self, request: RouteRequest, call: Call) -> RouteResponse      # unary
-    async def watch(self, request: WatchRequest, call: Call) -> None                   # server
-    stream
+    async def watch(self, request: WatchRequest, call: Call) -> None           # server stream
+    async def collect(self, requests: AsyncIterator[Part], call: Call) -> Sum  # client stream
+    async def talk(self, requests: AsyncIterator[Line], call: Call) -> None    # both ways
 
-A server stream ends when its handler returns. A handler whose caller went away gets CancelledError.
+A stream of the server ends when its handler returns, a stream of requests when the caller has sent
+its last. A handler whose caller went away gets CancelledError, or its requests end, whichever is
+noticed first.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ class Call(Protocol):
         """Whether the caller has gone."""
 
     async def write(self, message: Any) -> None:
-        """Sends one message of a server stream."""
+        """Sends one message of a server stream. Two tasks may write at once: one waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class Failure:
 
 
 class Handler(Protocol):
-    """A unary handler returns the response; that of a server stream returns None."""
+    """Returns the response; where the server streams, None. `request` is an AsyncIterator of
+    requests where the caller streams."""
 
-    async def __call__(self, request: Any, call: Call) -> Message | None: ...
+    async def __call__(self, request: Any, call: Call, /) -> Message | None: ...

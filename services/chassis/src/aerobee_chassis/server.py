@@ -6,6 +6,7 @@ With grpc.health.v1 and server reflection. What the handlers are and know: see `
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 import urllib.parse
@@ -47,7 +48,8 @@ class Method:
     name: str
     handler: Handler
     request: type[Any]
-    streams: bool
+    server_streams: bool
+    client_streams: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +78,22 @@ def bind(descriptor: ServiceDescriptor, handlers: object) -> Service:
 
 
 def _method(descriptor: MethodDescriptor, handler: Handler) -> Method:
-    if descriptor.client_streaming:
-        raise TypeError(
-            f"{descriptor.full_name}: streams from the client are not carried by this server"
-        )
-    request = message_factory.GetMessageClass(descriptor.input_type)
-    return Method(descriptor.name, handler, request, bool(descriptor.server_streaming))
+    return Method(
+        descriptor.name,
+        handler,
+        message_factory.GetMessageClass(descriptor.input_type),
+        bool(descriptor.server_streaming),
+        bool(descriptor.client_streaming),
+    )
+
+
+# By (client streams, server streams).
+_KINDS: Mapping[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]]] = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
 
 
 class Server:
@@ -150,17 +162,16 @@ class Server:
 
         async def run(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             try:
-                return await handler(request, AioCall(context))
+                if method.client_streams:
+                    # Some callers send nothing before they have seen the headers of the answer.
+                    await context.send_initial_metadata(())
+                return await handler(request, AioCall(context, method.server_streams))
             except Exception as error:  # one crossing: every failure of every handler
                 failure = self._tell(path, error)
             status = getattr(grpc.StatusCode, failure.status)
             return await context.abort(status, failure.message, failure.trailers)
 
-        kind = (
-            grpc.unary_stream_rpc_method_handler
-            if method.streams
-            else grpc.unary_unary_rpc_method_handler
-        )
+        kind = _KINDS[method.client_streams, method.server_streams]
         return kind(
             run, request_deserializer=method.request.FromString, response_serializer=_serialize
         )
@@ -180,10 +191,12 @@ def _serialize(message: Any) -> bytes:
 class AioCall:
     """`Call` over a `grpc.aio` context."""
 
-    __slots__ = ("_context",)
+    __slots__ = ("_context", "_writing")
 
-    def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    def __init__(self, context: grpc.aio.ServicerContext[Any, Any], streams: bool = False) -> None:
         self._context = context
+        # Two writes at once on one stream lose messages.
+        self._writing = asyncio.Lock() if streams else None
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -202,7 +215,10 @@ class AioCall:
         return bool(self._context.cancelled())
 
     async def write(self, message: Any) -> None:
-        await self._context.write(message)
+        if self._writing is None:
+            raise TypeError("this RPC has one response: return it")
+        async with self._writing:
+            await self._context.write(message)
 
 
 def peer_address(peer: str) -> str:

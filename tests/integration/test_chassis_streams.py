@@ -1,0 +1,150 @@
+"""Streams from the caller, and both ways, over the chassis' real transport."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.wrappers_pb2 import StringValue
+
+from aerobee_chassis.call import Call, Failure
+from aerobee_chassis.server import Server, bind
+
+WRITERS, LINES = 8, 50
+
+
+def _descriptor() -> Any:
+    """A service that exists in no proto file: Collect streams requests, Talk both ways."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="test_streams.proto",
+        package="test",
+        syntax="proto3",
+        dependency=["google/protobuf/wrappers.proto"],
+    )
+    service = file.service.add(name="Streams")
+    text = ".google.protobuf.StringValue"
+    for name, both in (("Collect", False), ("Talk", True)):
+        service.method.add(
+            name=name,
+            input_type=text,
+            output_type=text,
+            client_streaming=True,
+            server_streaming=both,
+        )
+    pool = descriptor_pool.Default()
+    pool.Add(file)
+    return pool.FindFileByName("test_streams.proto").services_by_name["Streams"]
+
+
+class Refused(Exception):
+    """What a domain raises."""
+
+
+class Handlers:
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    async def collect(self, requests: AsyncIterator[StringValue], call: Call) -> StringValue:
+        return StringValue(value=" ".join([one.value async for one in requests]))
+
+    async def talk(self, requests: AsyncIterator[StringValue], call: Call) -> None:
+        try:
+            async for request in requests:
+                match request.value:
+                    case "refused":
+                        raise Refused("enough")
+                    case "all at once":
+                        await asyncio.gather(*(self._lines(call, n) for n in range(WRITERS)))
+                    case text:
+                        await call.write(StringValue(value=text.upper()))
+        finally:
+            self.ended.set()
+
+    async def _lines(self, call: Call, writer: int) -> None:
+        for line in range(LINES):
+            await call.write(StringValue(value=f"{writer}:{line}"))
+
+
+def failure_of(error: Exception) -> Failure | None:
+    return Failure("INVALID_ARGUMENT", str(error)) if isinstance(error, Refused) else None
+
+
+@pytest.fixture
+def handlers() -> Handlers:
+    return Handlers()
+
+
+@pytest.fixture
+async def channel(handlers: Handlers) -> AsyncIterator[grpc.aio.Channel]:
+    service = bind(_DESCRIPTOR, handlers)
+    server = Server([service], host="127.0.0.1", port=0, failure_of=failure_of)
+    port = await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield channel
+    await server.stop(grace_s=0)
+
+
+_DESCRIPTOR = _descriptor()
+
+
+def talk(channel: grpc.aio.Channel) -> Any:
+    method: Any = channel.stream_stream(
+        "/test.Streams/Talk",
+        request_serializer=StringValue.SerializeToString,
+        response_deserializer=StringValue.FromString,
+    )
+    return method()
+
+
+async def test_a_stream_of_requests_is_answered_once(channel: grpc.aio.Channel) -> None:
+    collect: Any = channel.stream_unary(
+        "/test.Streams/Collect",
+        request_serializer=StringValue.SerializeToString,
+        response_deserializer=StringValue.FromString,
+    )
+    answer = await collect(iter([StringValue(value="a"), StringValue(value="b")]))
+    assert answer.value == "a b"
+
+
+async def test_headers_come_before_the_first_request(channel: grpc.aio.Channel) -> None:
+    call = talk(channel)
+    await asyncio.wait_for(call.initial_metadata(), 10)
+    await call.write(StringValue(value="late"))
+    assert (await anext(aiter(call))).value == "LATE"
+    await call.done_writing()
+    assert [answer async for answer in call] == []
+
+
+async def test_many_writers_lose_no_message(channel: grpc.aio.Channel) -> None:
+    call = talk(channel)
+    await call.write(StringValue(value="all at once"))
+    await call.done_writing()
+    lines = [answer.value async for answer in call]
+    assert sorted(lines) == sorted(f"{w}:{n}" for w in range(WRITERS) for n in range(LINES))
+    for writer in range(WRITERS):
+        own = [line for line in lines if line.startswith(f"{writer}:")]
+        assert own == [f"{writer}:{n}" for n in range(LINES)]
+
+
+async def test_an_error_of_the_domain_ends_the_stream(channel: grpc.aio.Channel) -> None:
+    call = talk(channel)
+    await call.write(StringValue(value="refused"))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call.read()
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details() == "enough"
+
+
+async def test_the_handler_ends_when_its_caller_leaves(
+    channel: grpc.aio.Channel, handlers: Handlers
+) -> None:
+    call = talk(channel)
+    await call.write(StringValue(value="hello"))
+    await call.read()
+    call.cancel()
+    await asyncio.wait_for(handlers.ended.wait(), 10)
+    assert handlers.ended.is_set()
