@@ -2,3 +2,9 @@
 
 Knows nothing of messages.
 """
+
+import os
+
+# Read when grpc is first imported. What grpc's core prints to stderr (a port in use, for one) comes
+# beside the one line that a user gets from us. GRPC_VERBOSITY=error shows it again.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -9,6 +9,7 @@ heartbeat is told so; the connection that a broker dies with is a stream of its 
 
 from __future__ import annotations
 
+import structlog
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
 from aerobee_chassis.call import Call
@@ -88,10 +89,13 @@ class BrokerRpcs:
         watch = table.open_watch(key, request.broker_name, broker_id, call.peer)
         if watch is None:
             raise _unknown(request.broker_name, key)
+        log = structlog.get_logger().bind(broker_name=request.broker_name, peer=call.peer)
+        log.info("watch opened", address=key.address)
         try:
             async for notice in watch.notices():
                 await call.write(convert.to_notice(notice))
         finally:
+            log.info("watch ended", address=key.address)
             table.end_watch(key, watch)
 
 
