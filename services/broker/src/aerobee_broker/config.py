@@ -69,11 +69,10 @@ class BrokerOptions(Options):
     flush_interval_commit_log: Milliseconds = 500
     flush_commit_log_least_pages: int = Field(default=4, ge=0)
     flush_commit_log_thorough_interval: Milliseconds = 10_000
-    flush_interval_consume_queue: Milliseconds = 1_000
     flush_consumer_offset_interval: Milliseconds = 5_000
     flush_delay_offset_interval: Milliseconds = 10_000
     mapped_file_size_commit_log: int = Field(default=1024**3, ge=4_096)
-    mapped_file_size_consume_queue: int = Field(default=6_000_000, ge=20)
+    mapped_file_size_consume_queue: int = Field(default=6_000_000, ge=20, multiple_of=20)
     message_index_enable: bool = True
     max_hash_slot_num: int = Field(default=5_000_000, ge=1)
     max_index_num: int = Field(default=20_000_000, ge=2)
@@ -85,6 +84,11 @@ class BrokerOptions(Options):
     disk_max_used_space_ratio: Percent = 75
     disk_space_clean_forcibly_ratio: Percent = 85
     disk_space_warning_level_ratio: Percent = 90
+    # Ours: above it retries and delayed messages are refused too; fewer free bytes than this count
+    # as above the warning level; bytes of commit log that are kept at most. 0: no bound.
+    disk_space_stop_ratio: Percent = 95
+    disk_min_free_bytes: int = Field(default=0, ge=0)
+    retain_bytes: int = Field(default=0, ge=0)
     clean_file_forcibly_enable: bool = True
 
     # ---- what an operator sees ----
@@ -134,10 +138,11 @@ class BrokerOptions(Options):
             self.disk_max_used_space_ratio
             <= self.disk_space_clean_forcibly_ratio
             <= self.disk_space_warning_level_ratio
+            <= self.disk_space_stop_ratio
         ):
             raise ValueError(
-                "diskMaxUsedSpaceRatio, diskSpaceCleanForciblyRatio and diskSpaceWarningLevelRatio "
-                "must not descend"
+                "diskMaxUsedSpaceRatio, diskSpaceCleanForciblyRatio, diskSpaceWarningLevelRatio "
+                "and diskSpaceStopRatio must not descend"
             )
         return self
 

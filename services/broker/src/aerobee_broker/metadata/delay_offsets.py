@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from aerobee_broker.metadata.data_version import DataVersion
-from aerobee_broker.metadata.table import Clock, Table
+from aerobee_broker.metadata.table import Table
+from aerobee_chassis.clock import Clock
 
 _UPDATES_PER_VERSION = 200
 

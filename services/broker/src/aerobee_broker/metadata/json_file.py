@@ -1,7 +1,7 @@
 """A JSON file that is replaced at once, with the content before it in `.bak`. Knows no table.
 
-Order of a write: temporary file, fsync, old file to `.bak`, rename, fsync of the directory. Whatever
-moment the power goes, one of the two files is whole.
+Order of a write: temporary file, fsync, old file to `.bak`, rename, fsync of the directory.
+Whatever moment the power goes, one of the two files is whole.
 """
 
 from __future__ import annotations

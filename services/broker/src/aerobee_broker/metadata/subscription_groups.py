@@ -1,4 +1,4 @@
-"""The consumer groups of this broker: `subscriptionGroup.json`. Knows neither clients nor offsets."""
+"""The consumer groups of this broker: `subscriptionGroup.json`. Knows no clients, no offsets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aerobee_broker.metadata.data_version import DataVersion
-from aerobee_broker.metadata.table import Clock, Table
+from aerobee_broker.metadata.table import Table
+from aerobee_chassis.clock import Clock
 
 DEFAULT_RETRY_MAX_TIMES = 16
 # RocketMQ's customised policy answers retry n with entry n + 2 of its list, so that its default
@@ -37,7 +38,7 @@ class SubscriptionGroup:
     retry_queue_count: int = 1
     # Delivery attempts = this + 1.
     retry_max_times: int = DEFAULT_RETRY_MAX_TIMES
-    # Before retry 1, 2, …; beyond the last, the last again. Empty: the delay levels from level 3 on.
+    # Before retry 1, 2, …; beyond the last, the last again. Empty: the delay levels from 3 on.
     retry_delays_ms: tuple[int, ...] = ()
     broker_id: int = 0
     which_broker_when_consume_slowly: int = 1

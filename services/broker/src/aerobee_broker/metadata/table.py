@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from aerobee_broker.metadata.data_version import DataVersion
-
-
-class Clock(Protocol):
-    def now_ms(self) -> int: ...
+from aerobee_chassis.clock import Clock
 
 
 class Table:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aerobee_broker.metadata.data_version import DataVersion
-from aerobee_broker.metadata.table import Clock, Table
+from aerobee_broker.metadata.table import Table
+from aerobee_chassis.clock import Clock
 
 PRIORITY = 8
 READ = 4

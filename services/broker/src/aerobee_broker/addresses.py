@@ -1,0 +1,56 @@
+"""Where this broker says that it is: the address for clients, the host of offset message ids."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Sequence
+
+LOOPBACK = "127.0.0.1"
+_WILDCARDS = ("", "0.0.0.0", "::", "[::]")
+
+
+def advertised_host(chosen: str, bound: str, namesrvs: Sequence[str]) -> str:
+    """What clients are told to dial: what the operator chose (brokerIP1), else the address that it
+    is bound to, else the one that the way to the name servers starts from. May ask DNS."""
+    if chosen:
+        return chosen
+    if bound not in _WILDCARDS:
+        return bound
+    for namesrv in namesrvs:
+        own = _own_address(namesrv)
+        if own is not None:
+            return own
+    return store_ip(socket.gethostname())
+
+
+def store_ip(host: str) -> str:
+    """The IP address of a host, for offset message ids; loopback when it has none."""
+    try:
+        return str(ipaddress.ip_address(host.strip("[]")))
+    except ValueError:
+        pass  # a name
+    try:
+        return str(socket.getaddrinfo(host, None, socket.AF_INET)[0][4][0])
+    except OSError:
+        return LOOPBACK
+
+
+def free_port(host: str) -> int:
+    """A port that nobody listens on now. Another process may take it before we do."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.bind((host.strip("[]"), 0))
+        return int(probe.getsockname()[1])
+
+
+def _own_address(namesrv: str) -> str | None:
+    """Our end of the way to a name server. Connecting a datagram socket sends nothing."""
+    host, _, port = namesrv.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
+        with socket.socket(found[0][0], socket.SOCK_DGRAM) as probe:
+            probe.connect(found[0][4])
+            return str(probe.getsockname()[0])
+    except OSError:
+        return None

@@ -1,0 +1,160 @@
+"""What touches several tables at once: deleting topics and groups, and the broker's own numbers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aerobee_broker.delivery.clients import Clients
+from aerobee_broker.delivery.group_registry import GroupRegistry
+from aerobee_broker.delivery.meters import Meters
+from aerobee_broker.delivery.positions import Positions
+from aerobee_broker.delivery.schedule import Schedule
+from aerobee_broker.delivery.topic_registry import TopicRegistry
+from aerobee_broker.delivery.waiters import LongPolls
+from aerobee_broker.disk import Disk
+from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
+from aerobee_broker.store.message_store import MessageStore
+
+_STATM = Path("/proc/self/statm")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this broker is. `address`: "host:port" that clients dial."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    version: str
+    start_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    cluster: str
+    broker_name: str
+    broker_id: int
+    broker_address: str
+    version: str
+    start_timestamp_ms: int
+    min_physical_offset: int
+    max_physical_offset: int
+    flushed_physical_offset: int
+    read_only_reason: str
+    messages_in_total: int
+    messages_out_total: int
+    dead_letters_total: int
+    corrupted_records_total: int
+    store_path: str
+    disk_free_bytes: int
+    disk_total_bytes: int
+    parked_pulls: int
+    delayed_messages: Mapping[str, int]
+    resident_memory_bytes: int
+
+
+class Administration:
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        topics: TopicRegistry,
+        groups: GroupRegistry,
+        offsets: ConsumerOffsets,
+        clients: Clients,
+        polls: LongPolls,
+        positions: Positions,
+        schedule: Schedule,
+        meters: Meters,
+        identity: Identity,
+        disk: Disk,
+        store_path: Path,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._polls = polls
+        self._positions = positions
+        self._schedule = schedule
+        self._meters = meters
+        self._identity = identity
+        self._disk = disk
+        self._store_path = store_path
+
+    async def delete_topic(self, topic: str) -> bool:
+        """Also its consumer offsets and consume queues. False: there was no such topic."""
+        deleted = await self._topics.remove(topic)
+        if deleted:
+            for queue_id in self._store.queues(topic):
+                self._polls.wake(topic, queue_id)
+            self._offsets.remove_topic(topic)
+            self._store.delete_topic(topic)
+        return deleted
+
+    async def delete_group(self, consumer_group: str, *, remove_offsets: bool) -> bool:
+        """False: there was no such group."""
+        deleted = await self._groups.remove(consumer_group)
+        if deleted and remove_offsets:
+            self._offsets.remove_group(consumer_group)
+        return deleted
+
+    def status(self) -> BrokerStatus:
+        usage = self._disk.usage(self._store_path)
+        one, meters, store = self._identity, self._meters, self._store
+        return BrokerStatus(
+            cluster=one.cluster,
+            broker_name=one.broker_name,
+            broker_id=one.broker_id,
+            broker_address=one.address,
+            version=one.version,
+            start_timestamp_ms=one.start_timestamp_ms,
+            min_physical_offset=store.min_physical_offset,
+            max_physical_offset=store.end_offset,
+            flushed_physical_offset=store.flushed_offset,
+            read_only_reason=store.read_only_reason,
+            messages_in_total=meters.messages_in,
+            messages_out_total=meters.messages_out,
+            dead_letters_total=meters.dead_letters,
+            corrupted_records_total=meters.corrupted_records,
+            store_path=str(self._store_path),
+            disk_free_bytes=usage.free,
+            disk_total_bytes=usage.used + usage.free,
+            parked_pulls=self._polls.count,
+            delayed_messages=self._schedule.undelivered(),
+            resident_memory_bytes=resident_memory(),
+        )
+
+    def measure(self, broker_permission: int) -> None:
+        """Brings the gauges up to date: cheap enough for every few seconds."""
+        store, clients = self._store, self._clients.all()
+        for name, value in (
+            ("broker_permission", broker_permission),
+            ("topic_number", len(self._topics.table)),
+            ("consumer_group_number", len(self._groups.table)),
+            ("producer_connections", sum(bool(one.producer_groups) for one in clients)),
+            ("consumer_connections", sum(bool(one.consumers) for one in clients)),
+            ("storage_size", store.end_offset - store.min_physical_offset),
+            ("storage_flush_behind_bytes", store.end_offset - store.flushed_offset),
+            ("parked_pulls", self._polls.count),
+            ("store_read_only", bool(store.read_only_reason)),
+        ):
+            self._meters.set(name, value)
+        for group in self._groups.table.all():
+            for topic in self._offsets.topics_of(group.consumer_group):
+                lag = self._positions.lag(group.consumer_group, topic)
+                self._meters.lag(topic, group.consumer_group, lag)
+
+
+def resident_memory() -> int:
+    """Bytes of memory that this process holds; 0 where the system does not tell."""
+    try:
+        pages = int(_STATM.read_text(encoding="ascii").split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

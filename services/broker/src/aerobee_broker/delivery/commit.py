@@ -1,0 +1,79 @@
+"""When an append counts: the waiting that synchronous and asynchronous flush have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from aerobee_broker.errors import FlushTimeout
+from aerobee_broker.store.messages import Arrival
+
+OnArrivals = Callable[[list[Arrival]], None]
+
+
+class Commit(Protocol):
+    """Makes appends durable, and visible. Two exist: GroupCommit and TimedCommit."""
+
+    async def durable(self, end_offset: int) -> None:
+        """Returns when everything below this physical offset may be acknowledged.
+
+        Raises MqError: StoreWriteError, StoreFlushError, StoreReadOnly, FlushTimeout.
+        """
+
+    def begin(self) -> None:
+        """Sees to it that what was appended gets on its way, though nobody waits for it."""
+
+    async def drain(self) -> None:
+        """Flushes everything, to stop. What cannot be flushed is logged."""
+
+
+class CommitWaiters:
+    """Who waits for which physical offset. Offsets only grow, so it is a queue.
+
+    One timer watches the oldest waiter: a timer for each would cost more than the wait.
+    """
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+        self._queue: deque[tuple[int, float, asyncio.Future[None]]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, end_offset: int) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        deadline = loop.time() + self._timeout_ms / 1000
+        self._queue.append((end_offset, deadline, future))
+        if self._timer is None:
+            self._timer = loop.call_at(deadline, self._expire)
+        return future
+
+    def settle(self, offset: int) -> None:
+        """Lets everybody go who waits for `offset` or less."""
+        queue = self._queue
+        while queue and queue[0][0] <= offset:
+            future = queue.popleft()[2]
+            if not future.done():
+                future.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        """Nobody's wait will end well."""
+        queue, self._queue = self._queue, deque()
+        for _, _, future in queue:
+            if not future.done():
+                future.set_exception(error)
+
+    def _expire(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        queue = self._queue
+        while queue and queue[0][1] <= loop.time():
+            future = queue.popleft()[2]
+            if not future.done():
+                future.set_exception(FlushTimeout(self._timeout_ms))
+        if queue:
+            self._timer = loop.call_at(queue[0][1], self._expire)

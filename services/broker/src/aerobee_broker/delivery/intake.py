@@ -1,0 +1,393 @@
+"""Send: takes messages in, checks them, files each in its physical queue, answers when durable.
+
+Two forms. Plain: any topics and queues mixed, properties as a map; the broker adds MSG_REGION,
+TRACE_ON and CLUSTER. Columnar: one topic and queue, properties already encoded; they are stored
+as they came (a missing UNIQ_KEY is added), and searched, not decoded.
+
+Differs from RocketMQ: a topic without write permission is refused here too, not only hidden from
+routes; a send may use 31,743 of the 32,767 bytes of properties, so that a retry always fits.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from aerobee_broker.delivery import retry
+from aerobee_broker.delivery.commit import Commit
+from aerobee_broker.delivery.delay_queues import DelayQueues
+from aerobee_broker.delivery.group_registry import GroupRegistry
+from aerobee_broker.delivery.meters import Meters
+from aerobee_broker.delivery.topic_registry import TopicRegistry
+from aerobee_broker.errors import (
+    InvalidParameter,
+    MessageIllegal,
+    NoPermission,
+    TooMuchUnflushed,
+)
+from aerobee_broker.metadata.topics import WRITE, TopicConfig
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import Appended, NewMessage
+from aerobee_chassis.clock import Clock
+from aerobee_wire import properties as props
+from aerobee_wire import topics as names
+from aerobee_wire.message_id import UniqueIds
+from aerobee_wire.record import TRANSACTION_MASK
+
+MAX_PROPERTY_BYTES = props.MAX_BYTES - retry.RESERVED_PROPERTY_BYTES
+# Senders wait for the disk, each with its messages in memory: beyond this they are turned away.
+MAX_UNFLUSHED_BYTES = 256 * 1024 * 1024
+MAX_BATCH_MESSAGES = 65_536
+
+_UNIQUE_KEY_NAME = b"UNIQ_KEY\x01"
+# What asks for more than storing. Searched in all properties of a batch at once.
+_SPECIAL_NAMES = (b"DELAY\x01", b"TRAN_MSG\x01", b"TIMER_", b"POP_CK\x01")
+# Compressed, multi tags, hosts (set anew), compression type. The others are for the broker alone.
+_SENDER_SYS_FLAGS = 0x1 | 0x2 | 0x30 | 0x700
+_TIMER_PROPERTIES = (props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS, props.TIMER_DELIVER_MS)
+
+
+@dataclass(slots=True)
+class Incoming:
+    """A message in the plain form. `queue_id` None: the broker picks one."""
+
+    topic: str
+    body: bytes
+    properties: dict[str, str]
+    queue_id: int | None = None
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp_ms: int = 0
+    born_host: bytes = b""
+    reconsume_times: int = 0
+
+
+@dataclass(slots=True)
+class Columns:
+    """Messages of one topic and queue in the columnar form."""
+
+    topic: str
+    body_sizes: Sequence[int]
+    bodies: bytes
+    properties_sizes: Sequence[int] = ()
+    properties: bytes = b""
+    flags: Sequence[int] = ()
+    sys_flag: int = 0
+    queue_id: int | None = None
+    born_timestamp_ms: int = 0
+    born_host: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What became of a message. `queue_id` is the one it was sent to, also while it is delayed."""
+
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    unique_message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    queue_id: int
+    first_queue_offset: int
+    physical_offsets: list[int] = field(default_factory=list)
+
+
+class Intake:
+    """`added`: properties that every plain message gets. `limit`: bytes of a body."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        commit: Commit,
+        topics: TopicRegistry,
+        groups: GroupRegistry,
+        delays: DelayQueues,
+        meters: Meters,
+        clock: Clock,
+        unique_ids: UniqueIds,
+        limit: int,
+        added: Mapping[str, str],
+        broker_permission: int,
+        rng: random.Random,
+    ) -> None:
+        self._store = store
+        self._commit = commit
+        self._topics = topics
+        self._groups = groups
+        self._delays = delays
+        self._meters = meters
+        self._clock = clock
+        self._unique_ids = unique_ids
+        self._limit = limit
+        self._added = dict(added)
+        self._writable = bool(broker_permission & WRITE)
+        self._rng = rng
+
+    # ---- plain ----
+
+    async def send(self, incoming: Sequence[Incoming], queue_count: int = 0) -> list[Stored]:
+        """Stores all or none. `queue_count`: of topics that are created by this."""
+        messages = []
+        asked = []
+        ids = []
+        for one in incoming:
+            config = await self._topic(one.topic, queue_count)
+            queue_id = self._queue(config, one.queue_id)
+            _check_body(len(one.body), self._limit)
+            _check_sys_flag(one.sys_flag)
+            properties = self._completed(one.properties)
+            messages.append(await self._filed(one, queue_id, properties))
+            asked.append(queue_id)
+            ids.append(properties[props.UNIQUE_KEY])
+        places = await self._append(messages, wait=not all(map(_does_not_wait, incoming)))
+        for one, message in zip(incoming, messages, strict=True):
+            kind = "DELAY" if message.topic == names.SCHEDULE_TOPIC else "NORMAL"
+            self._meters.stored(one.topic, 1, len(one.body), kind)
+        return [
+            Stored(queue_id, place.queue_offset, place.physical_offset, unique_id)
+            for queue_id, place, unique_id in zip(asked, places, ids, strict=True)
+        ]
+
+    def _completed(self, properties: dict[str, str]) -> dict[str, str]:
+        """With what the broker adds."""
+        for name, value in self._added.items():
+            properties.setdefault(name, value)
+        properties.pop(props.POP_CHECK_POINT, None)
+        if not properties.get(props.UNIQUE_KEY):
+            properties[props.UNIQUE_KEY] = self._unique_ids.make(self._clock.now_ms())
+        return properties
+
+    async def _filed(
+        self, incoming: Incoming, queue_id: int, properties: dict[str, str]
+    ) -> NewMessage:
+        """The message in the topic and queue where it is to wait or to stay."""
+        _refuse_unsupported(properties)
+        message = NewMessage(
+            topic=incoming.topic,
+            queue_id=queue_id,
+            body=incoming.body,
+            properties=b"",
+            flag=incoming.flag,
+            sys_flag=incoming.sys_flag,
+            born_timestamp_ms=incoming.born_timestamp_ms or self._clock.now_ms(),
+            born_host=incoming.born_host,
+        )
+        encoded = props.encode(properties)
+        if not names.is_retry(incoming.topic):
+            _check_properties(len(encoded))
+        elif await self._given_up(message, incoming, properties):
+            encoded = props.encode(properties)
+        level = _delay_level(properties)
+        if level > 0:
+            return self._delays.by_level(message, properties, level)
+        message.properties = encoded
+        return message
+
+    async def _given_up(
+        self, message: NewMessage, incoming: Incoming, properties: dict[str, str]
+    ) -> bool:
+        """A message that a consumer sends to its retry topic itself becomes a dead letter when it
+        was consumed more often than allowed (more, not as often: here the count was raised before
+        the message was sent)."""
+        group = self._groups.get(names.group_of(incoming.topic) or "")
+        if incoming.reconsume_times < 0:
+            raise InvalidParameter(f"reconsume_times {incoming.reconsume_times} is below 0")
+        message.reconsume_times = incoming.reconsume_times
+        limit = properties.get(props.MAX_RECONSUME_TIMES, "")
+        most = int(limit) if limit.isdigit() else group.retry_max_times
+        if incoming.reconsume_times <= most:
+            return False
+        topic = names.dead_letter_topic(group.consumer_group)
+        await self._topics.for_group(topic)
+        message.topic, message.queue_id = topic, 0
+        properties.pop(props.DELAY, None)
+        retry.as_dead_letter(properties)
+        self._meters.dead_lettered(group.consumer_group, 1)
+        return True
+
+    # ---- columnar ----
+
+    async def send_columns(self, columns: Columns, queue_count: int = 0) -> StoredBatch:
+        """Stores all or none, in their order."""
+        _check_columns(columns, self._limit)
+        config = await self._topic(columns.topic, queue_count)
+        queue_id = self._queue(config, columns.queue_id)
+        messages = self._split(columns, queue_id)
+        if any(name in columns.properties for name in _SPECIAL_NAMES):
+            messages = [self._special(message) for message in messages]
+        places = await self._append(messages)
+        self._meters.stored(columns.topic, len(messages), len(columns.bodies))
+        return StoredBatch(
+            queue_id, places[0].queue_offset, [place.physical_offset for place in places]
+        )
+
+    def _split(self, columns: Columns, queue_id: int) -> list[NewMessage]:
+        now = self._clock.now_ms()
+        topic, sys_flag, host = columns.topic, columns.sys_flag, columns.born_host
+        born = columns.born_timestamp_ms or now
+        count = len(columns.body_sizes)
+        bodies = _slices(columns.body_sizes, columns.bodies)
+        properties = [
+            one if _has_unique_key(one) else self._with_unique_key(one, now)
+            for one in _slices(columns.properties_sizes or [0] * count, columns.properties)
+        ]
+        return [
+            NewMessage(topic, queue_id, body, one, flag, sys_flag, born, host)
+            for body, one, flag in zip(
+                bodies, properties, columns.flags or [0] * count, strict=True
+            )
+        ]
+
+    def _with_unique_key(self, properties: bytes, now_ms: int) -> bytes:
+        return b"UNIQ_KEY\x01%b\x02%b" % (self._unique_ids.make(now_ms).encode(), properties)
+
+    def _special(self, message: NewMessage) -> NewMessage:
+        """A message of a batch that is delayed, refused, or carries what is not for it."""
+        if not any(name in message.properties for name in _SPECIAL_NAMES):
+            return message
+        properties = props.decode(message.properties)
+        _refuse_unsupported(properties)
+        properties.pop(props.POP_CHECK_POINT, None)
+        level = _delay_level(properties)
+        if level > 0:
+            return self._delays.by_level(message, properties, level)
+        message.properties = props.encode(properties)
+        return message
+
+    # ---- both ----
+
+    async def _topic(self, topic: str, queue_count: int) -> TopicConfig:
+        config = self._topics.settled(topic)
+        if config is None:
+            _refuse_system(topic)
+            config = await self._topics.for_send(topic, queue_count)
+        elif topic in names.SEND_REFUSED_TOPICS:
+            _refuse_system(topic)
+        if not self._writable:
+            raise NoPermission("this broker takes no messages (brokerPermission): send to another")
+        if not config.writable:
+            raise NoPermission(
+                f"topic {topic} takes no messages (permission {config.permission}): "
+                "give it write permission, or send to another"
+            )
+        return config
+
+    def _queue(self, config: TopicConfig, queue_id: int | None) -> int:
+        if queue_id is None or queue_id < 0:
+            return self._rng.randrange(max(1, config.write_queue_count))
+        if queue_id >= config.queue_count:
+            raise InvalidParameter(
+                f"queue {queue_id} of {config.topic} is out of range: it has queues 0 to "
+                f"{config.queue_count - 1} here"
+            )
+        return queue_id
+
+    async def _append(self, messages: Sequence[NewMessage], wait: bool = True) -> list[Appended]:
+        unflushed = self._store.end_offset - self._store.flushed_offset
+        if unflushed > MAX_UNFLUSHED_BYTES:
+            raise TooMuchUnflushed(unflushed)
+        places = self._store.append(messages)
+        if wait:
+            await self._commit.durable(self._store.end_offset)
+        else:
+            self._commit.begin()
+        return places
+
+
+def _slices(sizes: Sequence[int], blob: bytes) -> list[bytes]:
+    ends = list(accumulate(sizes))
+    return [blob[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+
+
+def _has_unique_key(properties: bytes) -> bool:
+    # Clients write it first: then there is nothing to search.
+    return (
+        properties.startswith(_UNIQUE_KEY_NAME)
+        or props.get(properties, _UNIQUE_KEY_NAME) is not None
+    )
+
+
+def _does_not_wait(incoming: Incoming) -> bool:
+    return incoming.properties.get(props.WAIT) == "false"
+
+
+def _delay_level(properties: Mapping[str, str]) -> int:
+    """0: none. RocketMQ reads the property as a number; what is none is refused here."""
+    value = properties.get(props.DELAY, "0")
+    if not value.lstrip("-").isdigit():
+        raise MessageIllegal(f"property DELAY is a delay level from 1 to 18, not {value[:32]!r}")
+    return int(value)
+
+
+def _refuse_system(topic: str) -> None:
+    if topic in names.SEND_REFUSED_TOPICS:
+        raise NoPermission(f"{topic} is a system topic: send to a topic of your own")
+
+
+def _refuse_unsupported(properties: Mapping[str, str]) -> None:
+    if properties.get(props.TRANSACTION_PREPARED) == "true":
+        raise NoPermission("this version takes no transactional messages: send it as a normal one")
+    for name in _TIMER_PROPERTIES:
+        if name in properties:
+            raise NoPermission(
+                f"this version takes no timer messages ({name}): use a delay level (DELAY)"
+            )
+
+
+def _check_body(size: int, limit: int) -> None:
+    if size == 0:
+        raise MessageIllegal("the body is empty: give it at least one byte")
+    if size > limit:
+        raise MessageIllegal(
+            f"the body has {size} bytes: at most {limit} (maxMessageSize); split or compress it"
+        )
+
+
+def _check_sys_flag(sys_flag: int) -> None:
+    if sys_flag & TRANSACTION_MASK:
+        raise NoPermission("this version takes no transactional messages: send it as a normal one")
+    if sys_flag & ~_SENDER_SYS_FLAGS:
+        raise InvalidParameter(
+            f"sys_flag {sys_flag:#x} has bits that are not a sender's: use 1 for a compressed body"
+        )
+
+
+def _check_properties(size: int) -> None:
+    if size > MAX_PROPERTY_BYTES:
+        raise MessageIllegal(
+            f"the properties have {size} bytes: at most {MAX_PROPERTY_BYTES}; move data to the body"
+        )
+
+
+def _check_columns(columns: Columns, limit: int) -> None:
+    count = len(columns.body_sizes)
+    if not 1 <= count <= MAX_BATCH_MESSAGES:
+        raise InvalidParameter(f"a batch has 1 to {MAX_BATCH_MESSAGES} messages, not {count}")
+    if names.is_retry(columns.topic):
+        raise MessageIllegal("a batch cannot go to a retry topic: send the messages one by one")
+    for name, sizes, blob in (
+        ("body_sizes", columns.body_sizes, columns.bodies),
+        ("properties_sizes", columns.properties_sizes, columns.properties),
+    ):
+        if sum(sizes) != len(blob):
+            raise InvalidParameter(f"{name} add up to {sum(sizes)}, but {len(blob)} bytes came")
+    for name, column in (
+        ("properties_sizes", columns.properties_sizes),
+        ("flags", columns.flags),
+    ):
+        if len(column) not in (0, count):
+            raise InvalidParameter(f"{name} has {len(column)} entries for {count} messages")
+    _check_sys_flag(columns.sys_flag)
+    _check_body(min(columns.body_sizes), limit)
+    _check_body(max(columns.body_sizes), limit)
+    _check_properties(max(columns.properties_sizes, default=0))
+    try:
+        columns.properties.decode()
+    except UnicodeDecodeError as error:
+        raise MessageIllegal(f"the properties are not UTF-8 from byte {error.start} on") from None

@@ -1,0 +1,102 @@
+"""The broker's numbers, under RocketMQ's metric names. Counts; decides nothing.
+
+Totals stand beside the Prometheus counters, for GetBrokerStatus and tests.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from aerobee_wire import topics as names
+
+NODE_TYPE = "broker"
+_NODE = ("cluster", "node_type", "node_id")
+_SIZES = (1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20)
+_DELAY_SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 5, 30, 300)
+
+
+class Meters:
+    def __init__(self, registry: CollectorRegistry, *, cluster: str, node_id: str) -> None:
+        self._node = (cluster, NODE_TYPE, node_id)
+        self.messages_in = 0
+        self.messages_out = 0
+        self.dead_letters = 0
+        self.corrupted_records = 0
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"rocketmq_{name}", text, [*_NODE, *labels], registry=registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"rocketmq_{name}", text, [*_NODE, *labels], registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"rocketmq_{name}", text, [*_NODE], registry=registry, buckets=buckets)
+
+        by_topic = ("topic", "message_type", "is_system")
+        by_group = ("topic", "consumer_group", "is_retry", "is_system")
+        self._in = counter("messages_in", "Messages stored for producers.", *by_topic)
+        self._bytes_in = counter("throughput_in", "Bytes of their bodies.", *by_topic)
+        self._out = counter("messages_out", "Messages given to consumers.", *by_group)
+        self._bytes_out = counter("throughput_out", "Bytes of their records.", *by_group)
+        self._dlq = counter(
+            "send_to_dlq_messages", "Messages dead-lettered.", "consumer_group", "is_system"
+        )
+        self._corrupted = counter("corrupted_records", "Records that failed their check.")
+        self._size = histogram("message_size", "Bytes of a body, mean of a request.", _SIZES)
+        self.delay_latency = histogram(
+            "delay_message_latency", "Seconds a delayed message came late.", _DELAY_SECONDS
+        ).labels(*self._node)
+        self._gauges = {
+            name: gauge(name, text).labels(*self._node)
+            for name, text in (
+                ("broker_permission", "6: readable and writable."),
+                ("topic_number", "Topics."),
+                ("consumer_group_number", "Consumer groups."),
+                ("producer_connections", "Clients that produce."),
+                ("consumer_connections", "Clients that consume."),
+                ("storage_size", "Bytes of commit log."),
+                ("storage_flush_behind_bytes", "Bytes appended and not flushed."),
+                ("parked_pulls", "Pulls that wait for a message."),
+                ("store_read_only", "1: the store takes no writes."),
+            )
+        }
+        self._lag = gauge(
+            "consumer_lag_messages", "Messages behind.", "topic", "consumer_group", "is_retry"
+        )
+
+    def stored(self, topic: str, count: int, size: int, message_type: str = "NORMAL") -> None:
+        """`count` messages of a producer, bodies of `size` bytes together."""
+        self.messages_in += count
+        labels = (*self._node, topic, message_type, _flag(names.is_system(topic)))
+        self._in.labels(*labels).inc(count)
+        self._bytes_in.labels(*labels).inc(size)
+        self._size.labels(*self._node).observe(size / count)
+
+    def delivered(self, topic: str, consumer_group: str, count: int, size: int) -> None:
+        """`count` messages to a consumer, records of `size` bytes together."""
+        self.messages_out += count
+        retry, system = names.is_retry(topic), names.is_system_group(consumer_group)
+        labels = (*self._node, topic, consumer_group, _flag(retry), _flag(system))
+        self._out.labels(*labels).inc(count)
+        self._bytes_out.labels(*labels).inc(size)
+
+    def dead_lettered(self, consumer_group: str, count: int) -> None:
+        self.dead_letters += count
+        system = _flag(names.is_system_group(consumer_group))
+        self._dlq.labels(*self._node, consumer_group, system).inc(count)
+
+    def corrupted(self) -> None:
+        self.corrupted_records += 1
+        self._corrupted.labels(*self._node).inc()
+
+    def set(self, name: str, value: float) -> None:
+        """One of the gauges without labels of their own, by its name without the prefix."""
+        self._gauges[name].set(value)
+
+    def lag(self, topic: str, consumer_group: str, messages: int) -> None:
+        retry = _flag(names.is_retry(topic))
+        self._lag.labels(*self._node, topic, consumer_group, retry).set(messages)
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"

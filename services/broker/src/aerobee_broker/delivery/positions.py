@@ -1,0 +1,183 @@
+"""Where messages and groups are: bounds of queues, offsets by time, resets, how far behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from aerobee_broker.delivery.clients import Clients
+from aerobee_broker.delivery.group_registry import GroupRegistry
+from aerobee_broker.delivery.topic_registry import TopicRegistry
+from aerobee_broker.delivery.waiters import LongPolls
+from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
+from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_wire import topics as names
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """`max_offset` is the one that the next message gets. Timestamps are 0 in an empty queue."""
+
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    earliest_timestamp_ms: int
+    latest_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A group in one message queue. `consumer_offset` None: it has not consumed from it."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    consumer_offset: int | None
+    last_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+class Positions:
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        topics: TopicRegistry,
+        groups: GroupRegistry,
+        offsets: ConsumerOffsets,
+        clients: Clients,
+        polls: LongPolls,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._polls = polls
+
+    # ---- queues ----
+
+    def bounds(self, topic: str, queue_ids: Sequence[int]) -> list[Bounds]:
+        """Of these queues, or of all when none is named."""
+        return [
+            Bounds(
+                queue_id,
+                self._store.min_offset(topic, queue_id),
+                self._store.max_offset(topic, queue_id),
+                self._store.store_timestamp(
+                    topic, queue_id, self._store.min_offset(topic, queue_id)
+                ),
+                self._store.store_timestamp(
+                    topic, queue_id, self._store.max_offset(topic, queue_id) - 1
+                ),
+            )
+            for queue_id in self._queues(self._topics.get(topic), queue_ids)
+        ]
+
+    def search(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool) -> int:
+        """The first offset at or after a store time; `upper`: the last one at or before it."""
+        self._queues(self._topics.get(topic), [queue_id])
+        return self._store.search_offset(topic, queue_id, timestamp_ms, upper=upper)
+
+    # ---- groups ----
+
+    def stored(self, consumer_group: str, topic: str) -> list[Position]:
+        """The offsets of a group in one topic, or in all when none is named."""
+        topics = [topic] if topic else self._offsets.topics_of(consumer_group)
+        return [
+            Position(name, queue_id, offset)
+            for name in topics
+            for queue_id, offset in sorted(self._offsets.of(consumer_group, name).items())
+        ]
+
+    def update(self, consumer_group: str, positions: Iterable[Position]) -> None:
+        """Overwrites, also backwards; all or none."""
+        self._groups.get(consumer_group)
+        checked = list(positions)
+        for one in checked:
+            self._queues(self._topics.get(one.topic), [one.queue_id])
+            if one.queue_offset < 0:
+                raise InvalidParameter(f"queue offset {one.queue_offset} is below 0")
+        for one in checked:
+            self._offsets.commit(consumer_group, one.topic, one.queue_id, one.queue_offset)
+
+    def reset(
+        self,
+        consumer_group: str,
+        topic: str,
+        queue_ids: Sequence[int],
+        *,
+        timestamp_ms: int | None = None,
+        queue_offset: int | None = None,
+    ) -> list[Position]:
+        """Moves a group to a store time (below 0: the end) or to an offset, within the bounds."""
+        self._groups.get(consumer_group)
+        queues = self._queues(self._topics.get(topic), queue_ids)
+        positions = []
+        for queue_id in queues:
+            low = self._store.min_offset(topic, queue_id)
+            high = self._store.max_offset(topic, queue_id)
+            if queue_offset is not None:
+                offset = min(max(queue_offset, low), high)
+            elif timestamp_ms is None or timestamp_ms < 0:
+                offset = high
+            else:
+                offset = self._store.search_offset(topic, queue_id, timestamp_ms, upper=False)
+            self._offsets.reset(consumer_group, topic, queue_id, offset)
+            self._polls.wake(topic, queue_id)
+            positions.append(Position(topic, queue_id, offset))
+        return positions
+
+    def progress(self, consumer_group: str, topic: str = "") -> list[Progress]:
+        """Queue by queue, over the topics that the group subscribed to or has offsets in."""
+        self._groups.get(consumer_group)
+        topics = [topic] if topic else self.topics_of(consumer_group)
+        return [
+            self._progress(consumer_group, name, queue_id)
+            for name in topics
+            if (config := self._topics.table.get(name)) is not None
+            for queue_id in range(config.read_queue_count)
+        ]
+
+    def topics_of(self, consumer_group: str) -> list[str]:
+        subscribed = self._clients.subscriptions(consumer_group) or {}
+        retry = names.retry_topic(consumer_group)
+        return sorted({*self._offsets.topics_of(consumer_group), *subscribed, retry})
+
+    def lag(self, consumer_group: str, topic: str) -> int:
+        """Messages behind, over all queues of a topic; one never read counts from its start."""
+        return sum(
+            one.max_offset - max(one.min_offset, one.consumer_offset or 0)
+            for one in self.progress(consumer_group, topic)
+        )
+
+    def _progress(self, consumer_group: str, topic: str, queue_id: int) -> Progress:
+        offset = self._offsets.get(consumer_group, topic, queue_id)
+        low = self._store.min_offset(topic, queue_id)
+        return Progress(
+            topic,
+            queue_id,
+            low,
+            self._store.max_offset(topic, queue_id),
+            offset,
+            self._store.store_timestamp(topic, queue_id, offset - 1) if offset else 0,
+        )
+
+    @staticmethod
+    def _queues(config: TopicConfig, queue_ids: Sequence[int]) -> Sequence[int]:
+        for queue_id in queue_ids:
+            if not 0 <= queue_id < config.queue_count:
+                raise InvalidParameter(
+                    f"queue {queue_id} of {config.topic} is out of range: it has queues 0 to "
+                    f"{config.queue_count - 1} here"
+                )
+        return queue_ids or range(config.queue_count)

@@ -1,0 +1,225 @@
+"""Delivery of delayed messages: each queue of SCHEDULE_TOPIC_XXXX sleeps until its head is due.
+
+Due messages are stored again in the topic that they are meant for; how far a queue is delivered
+counts only once these copies are durable. So a message may come twice after a crash, never not at
+all, and never early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+import structlog
+
+from aerobee_broker.delivery.commit import Commit
+from aerobee_broker.delivery.delay_queues import DelayQueues, delay_in, destination
+from aerobee_broker.delivery.meters import Meters
+from aerobee_broker.delivery.topic_registry import TopicRegistry
+from aerobee_broker.metadata.delay_offsets import DelayOffsets
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import Arrival, NewMessage
+from aerobee_chassis.clock import Clock
+from aerobee_wire import properties as props
+from aerobee_wire import topics as names
+from aerobee_wire.record import Record
+from aerobee_wire.status import MqError
+
+BATCH_MESSAGES = 256
+BATCH_BYTES = 4 * 1024 * 1024
+RETRY_AFTER_FAILURE_S = 10.0  # a full or broken disk is not mended by asking often
+
+
+class Schedule:
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        commit: Commit,
+        queues: DelayQueues,
+        offsets: DelayOffsets,
+        topics: TopicRegistry,
+        meters: Meters,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._commit = commit
+        self._queues = queues
+        self._offsets = offsets
+        self._topics = topics
+        self._meters = meters
+        self._clock = clock
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._news: dict[int, asyncio.Event] = {}
+        self._stopping = False
+
+    def restore_queues(self) -> None:
+        """Finds the delays of the groups' own queues again, each in its newest message."""
+        for queue_id in self._store.queues(names.SCHEDULE_TOPIC):
+            last = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id) - 1
+            record = self._record(queue_id, last)
+            delay = delay_in(record.properties) if record else None
+            if delay is not None:
+                self._queues.restore(queue_id, delay)
+
+    def is_empty(self, queue_id: int) -> bool:
+        """Whether everything that was ever put into a queue has been delivered. While appends are
+        under way it is not known, which counts as no."""
+        under_way = self._store.end_offset > self._store.confirmed_offset
+        high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
+        return not under_way and self._offsets.get(queue_id) >= high
+
+    def undelivered(self) -> dict[str, int]:
+        """Name of a queue → messages that wait in it."""
+        counts = {
+            queue_id: self._store.max_offset(names.SCHEDULE_TOPIC, queue_id) - self._start(queue_id)
+            for queue_id in self._store.queues(names.SCHEDULE_TOPIC)
+        }
+        return {self._queues.name_of(queue): count for queue, count in counts.items() if count > 0}
+
+    def start(self) -> None:
+        for queue_id in self._store.queues(names.SCHEDULE_TOPIC):
+            self._attend(queue_id)
+
+    def arrived(self, arrival: Arrival) -> None:
+        """New messages of SCHEDULE_TOPIC_XXXX."""
+        if not self._stopping:
+            self._attend(arrival.queue_id)
+            self._news[arrival.queue_id].set()
+
+    async def stop(self) -> None:
+        """Lets what is being delivered finish."""
+        self._stopping = True
+        for news in self._news.values():
+            news.set()
+        await asyncio.gather(*self._tasks.values())
+
+    def _attend(self, queue_id: int) -> None:
+        if queue_id not in self._tasks:
+            self._news[queue_id] = asyncio.Event()
+            self._tasks[queue_id] = asyncio.get_running_loop().create_task(
+                self._run(queue_id), name=f"schedule {queue_id}"
+            )
+
+    # ---- one queue ----
+
+    async def _run(self, queue_id: int) -> None:
+        news = self._news[queue_id]
+        offset = self._start(queue_id)
+        while not self._stopping:
+            # Retention may have taken what stood at the offset.
+            offset = max(offset, self._store.min_offset(names.SCHEDULE_TOPIC, queue_id))
+            units = self._store.units(names.SCHEDULE_TOPIC, queue_id, offset, BATCH_MESSAGES)
+            if not units:
+                news.clear()
+                await news.wait()
+            elif await self._until_due(queue_id, units[0][2]):
+                offset = await self._deliver(queue_id, offset, units)
+
+    def _start(self, queue_id: int) -> int:
+        """Where delivery goes on: the saved offset, inside what the queue holds."""
+        low = self._store.min_offset(names.SCHEDULE_TOPIC, queue_id)
+        high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
+        return min(max(self._offsets.get(queue_id), low), high)
+
+    async def _until_due(self, queue_id: int, deliver_time_ms: int) -> bool:
+        """Sleeps until the head of the queue is due; False when told to stop.
+
+        When the clock was set back, so that the head lies further ahead than its whole delay, it
+        waits one whole delay from now by the clock that only goes forward.
+        """
+        delay = self._queues.delay_of(queue_id)
+        limit = self._clock.monotonic_ms() + delay + 1
+        while not self._stopping:
+            wait_ms = min(
+                deliver_time_ms - self._clock.now_ms(), limit - self._clock.monotonic_ms()
+            )
+            if wait_ms <= 0:
+                return True
+            await self._sleep(queue_id, wait_ms / 1000)
+        return False
+
+    async def _sleep(self, queue_id: int, seconds: float) -> None:
+        """New messages do not matter here, they come after the head: only `stop` cuts it short."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        news = self._news[queue_id]
+        while not self._stopping and (left := end - loop.time()) > 0:
+            news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await news.wait()
+
+    async def _deliver(
+        self, queue_id: int, offset: int, units: Sequence[tuple[int, int, int]]
+    ) -> int:
+        """Stores the copies of the messages that are due; returns the offset to go on from."""
+        due = self._due(units)
+        messages = [copy for unit in due if (copy := self._copy(unit[0], unit[1]))]
+        try:
+            if messages:
+                self._store.append(messages, reserve=True)
+                await self._commit.durable(self._store.end_offset)
+        except MqError as error:
+            structlog.get_logger().error(
+                "delayed_messages_not_delivered",
+                queue=self._queues.name_of(queue_id),
+                reason=error.message,
+            )
+            await self._sleep(queue_id, RETRY_AFTER_FAILURE_S)
+            return offset
+        now = self._clock.now_ms()
+        for unit in due:
+            self._meters.delay_latency.observe(max(0, now - unit[2]) / 1000)
+        self._offsets.put(queue_id, offset + len(due))
+        return offset + len(due)
+
+    def _due(self, units: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        """The head, and what follows it in time and within the size of a batch."""
+        now = self._clock.now_ms()
+        due = [units[0]]
+        size = units[0][1]
+        for unit in units[1:]:
+            size += unit[1]
+            if unit[2] > now or size > BATCH_BYTES:
+                break
+            due.append(unit)
+        return due
+
+    def _copy(self, physical_offset: int, size: int) -> NewMessage | None:
+        """The message as it is to be delivered; None, with a log line, when it cannot be."""
+        try:
+            record = self._store.get(physical_offset, size)
+        except MqError as error:
+            structlog.get_logger().error("delayed_message_lost", reason=error.message)
+            return None
+        properties = dict(record.properties)
+        target = destination(properties)
+        if target is None or target[0] not in self._topics.table:
+            structlog.get_logger().warning(
+                "delayed_message_dropped",
+                topic=target[0] if target else "",
+                physical_offset=physical_offset,
+                reason="its topic was deleted" if target else "it names no topic",
+            )
+            return None
+        return NewMessage(
+            topic=target[0],
+            queue_id=target[1],
+            body=record.body,
+            properties=props.encode(properties),
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            born_timestamp_ms=record.born_timestamp_ms,
+            born_host=record.born_host_packed,
+            reconsume_times=record.reconsume_times,
+        )
+
+    def _record(self, queue_id: int, queue_offset: int) -> Record | None:
+        units = self._store.units(names.SCHEDULE_TOPIC, queue_id, max(0, queue_offset), 1)
+        try:
+            return self._store.get(units[0][0], units[0][1]) if units else None
+        except MqError as error:
+            structlog.get_logger().error("delay_queue_not_restored", reason=error.message)
+            return None

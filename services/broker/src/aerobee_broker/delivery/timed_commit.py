@@ -1,0 +1,105 @@
+"""Asynchronous flush: acknowledged once written, flushed to the disk by time and by amount.
+
+What is not flushed yet is not visible either: a power cut then takes back messages that nobody saw.
+So a consumer that waits in a long poll makes the next interval flush, however little there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from aerobee_broker.delivery.commit import CommitWaiters, OnArrivals
+from aerobee_broker.delivery.off_loop import OffLoop
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_wire.status import MqError
+
+PAGE_BYTES = 4_096
+
+
+class TimedCommit:
+    """`wanted`: whether somebody waits for messages to become visible."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        flusher: OffLoop,
+        *,
+        on_arrivals: OnArrivals,
+        wanted: Callable[[], bool],
+        timeout_ms: int,
+        interval_ms: int,
+        least_pages: int,
+        thorough_interval_ms: int,
+    ) -> None:
+        self._store = store
+        self._flusher = flusher
+        self._on_arrivals = on_arrivals
+        self._wanted = wanted
+        self._waiters = CommitWaiters(timeout_ms)
+        self._interval_s = interval_ms / 1000
+        self._least_bytes = least_pages * PAGE_BYTES
+        self._thorough_s = thorough_interval_ms / 1000
+        self._written = store.flushed_offset
+        self._flushed_at = 0.0
+        self._turn: asyncio.Handle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._draining = False
+
+    async def durable(self, end_offset: int) -> None:
+        if end_offset > self._written:
+            future = self._waiters.add(end_offset)
+            self.begin()
+            await future
+
+    def begin(self) -> None:
+        if self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(self._write)
+
+    async def drain(self) -> None:
+        if self._turn is not None:
+            self._turn.cancel()
+        self._write()
+        self._draining = True
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    def _write(self) -> None:
+        self._turn = None
+        try:
+            self._written = self._store.write()
+        except MqError as error:
+            structlog.get_logger().error("write_failed", reason=error.message)
+            self._waiters.fail(error)
+            return
+        self._waiters.settle(self._written)
+        if self._task is None and self._written > self._store.flushed_offset:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="timed commit")
+
+    async def _run(self) -> None:
+        """Lives while something is written and not flushed."""
+        try:
+            while self._written > self._store.flushed_offset:
+                if not self._draining:
+                    await asyncio.sleep(self._interval_s)
+                if self._draining or self._due():
+                    await self._flush()
+        except MqError as error:
+            structlog.get_logger().error("flush_failed", reason=error.message)
+            self._waiters.fail(error)
+        finally:
+            self._task = None
+
+    def _due(self) -> bool:
+        behind = self._written - self._store.flushed_offset
+        since = asyncio.get_running_loop().time() - self._flushed_at
+        return behind >= self._least_bytes or since >= self._thorough_s or self._wanted()
+
+    async def _flush(self) -> None:
+        flushed = await self._flusher(self._store.sync)
+        self._flushed_at = asyncio.get_running_loop().time()
+        arrivals = self._store.confirm(flushed)
+        if arrivals:
+            self._on_arrivals(arrivals)

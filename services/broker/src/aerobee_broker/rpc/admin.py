@@ -1,0 +1,108 @@
+"""AdminService: topics, consumer groups, and the numbers of the running broker.
+
+Codes: INVALID_PARAMETER, NO_PERMISSION (a system topic or group), TOPIC_NOT_EXIST,
+SUBSCRIPTION_GROUP_NOT_EXIST. Differs from Apache's: PutTopic answers only when the topic is durable
+and known to the name servers, and says which of them could not be told.
+"""
+
+from __future__ import annotations
+
+from aerobee.broker.v1 import admin_pb2 as pb
+
+from aerobee_broker.delivery.administration import Administration
+from aerobee_broker.delivery.group_registry import GroupRegistry
+from aerobee_broker.delivery.topic_registry import TopicRegistry
+from aerobee_broker.rpc import convert
+from aerobee_chassis.call import Call
+
+
+class AdminRpcs:
+    def __init__(
+        self, administration: Administration, topics: TopicRegistry, groups: GroupRegistry
+    ) -> None:
+        self._administration = administration
+        self._topics = topics
+        self._groups = groups
+
+    # ---- topics ----
+
+    async def put_topic(self, request: pb.PutTopicRequest, call: Call) -> pb.PutTopicResponse:
+        put = await self._topics.put(convert.topic(request.topic))
+        return pb.PutTopicResponse(
+            created=put.created, unreachable_namesrvs=put.unreachable_namesrvs
+        )
+
+    async def delete_topic(
+        self, request: pb.DeleteTopicRequest, call: Call
+    ) -> pb.DeleteTopicResponse:
+        deleted = await self._administration.delete_topic(request.topic)
+        return pb.DeleteTopicResponse(deleted=deleted)
+
+    async def get_topic(self, request: pb.GetTopicRequest, call: Call) -> pb.GetTopicResponse:
+        return pb.GetTopicResponse(topic=convert.to_topic(self._topics.get(request.topic)))
+
+    async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
+        configs = sorted(self._topics.table.all(), key=lambda config: config.topic)
+        return pb.ListTopicsResponse(
+            topics=[
+                convert.to_topic(config)
+                for config in configs
+                if request.include_system or not self._topics.is_system(config.topic)
+            ]
+        )
+
+    # ---- groups ----
+
+    async def put_group(self, request: pb.PutGroupRequest, call: Call) -> pb.PutGroupResponse:
+        created = await self._groups.put(convert.group(request.group))
+        return pb.PutGroupResponse(created=created)
+
+    async def delete_group(
+        self, request: pb.DeleteGroupRequest, call: Call
+    ) -> pb.DeleteGroupResponse:
+        deleted = await self._administration.delete_group(
+            request.consumer_group, remove_offsets=request.remove_offsets
+        )
+        return pb.DeleteGroupResponse(deleted=deleted)
+
+    async def get_group(self, request: pb.GetGroupRequest, call: Call) -> pb.GetGroupResponse:
+        return pb.GetGroupResponse(group=convert.to_group(self._groups.get(request.consumer_group)))
+
+    async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
+        groups = sorted(self._groups.table.all(), key=lambda group: group.consumer_group)
+        return pb.ListGroupsResponse(
+            groups=[
+                convert.to_group(group)
+                for group in groups
+                if request.include_system or not self._groups.is_system(group.consumer_group)
+            ]
+        )
+
+    # ---- the broker ----
+
+    async def get_broker_status(
+        self, request: pb.GetBrokerStatusRequest, call: Call
+    ) -> pb.GetBrokerStatusResponse:
+        status = self._administration.status()
+        return pb.GetBrokerStatusResponse(
+            cluster=status.cluster,
+            broker_name=status.broker_name,
+            broker_id=status.broker_id,
+            broker_address=status.broker_address,
+            version=status.version,
+            start_timestamp_ms=status.start_timestamp_ms,
+            min_physical_offset=status.min_physical_offset,
+            max_physical_offset=status.max_physical_offset,
+            flushed_physical_offset=status.flushed_physical_offset,
+            read_only_reason=status.read_only_reason,
+            messages_in_total=status.messages_in_total,
+            messages_out_total=status.messages_out_total,
+            dead_letters_total=status.dead_letters_total,
+            corrupted_records_total=status.corrupted_records_total,
+            store_path=status.store_path,
+            disk_free_bytes=status.disk_free_bytes,
+            disk_total_bytes=status.disk_total_bytes,
+            parked_pulls=status.parked_pulls,
+            delayed_messages=status.delayed_messages,
+            resident_memory_bytes=status.resident_memory_bytes,
+        )

@@ -1,0 +1,71 @@
+"""ClientService: Heartbeat, UnregisterClient, WatchClient, ListGroupMembers, ListClients.
+
+Codes: SUBSCRIPTION_GROUP_NOT_EXIST (auto-creation is off), SUBSCRIPTION_PARSE_FAILED,
+INVALID_PARAMETER. Differs from Apache's: a client's connection is a stream that it holds open
+(WatchClient), and its end is the client's end; an unknown group has no members, which is no error.
+"""
+
+from __future__ import annotations
+
+from aerobee.broker.v1 import client_pb2 as pb
+
+from aerobee_broker.delivery.clients import Clients
+from aerobee_broker.delivery.group_registry import GroupRegistry
+from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.rpc import convert
+from aerobee_chassis.call import Call
+
+
+class ClientRpcs:
+    def __init__(self, clients: Clients, groups: GroupRegistry) -> None:
+        self._clients = clients
+        self._groups = groups
+
+    async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
+        client = convert.client(request, call.peer)
+        for consumer_group in client.consumers:
+            await self._groups.retry_topic(await self._groups.for_client(consumer_group))
+        self._clients.heartbeat(client)
+        return pb.HeartbeatResponse()
+
+    async def unregister_client(
+        self, request: pb.UnregisterClientRequest, call: Call
+    ) -> pb.UnregisterClientResponse:
+        self._clients.unregister(
+            request.client_id,
+            producer_group=request.producer_group,
+            consumer_group=request.consumer_group,
+        )
+        return pb.UnregisterClientResponse()
+
+    async def watch_client(self, request: pb.WatchClientRequest, call: Call) -> None:
+        if not request.client_id:
+            raise InvalidParameter("client_id is empty: give the one of the heartbeat")
+        watch = self._clients.watch(request.client_id)
+        try:
+            await call.write(pb.ClientNotice(watching=pb.Watching()))
+            while groups := await watch.next():
+                for consumer_group in groups:
+                    changed = pb.GroupMembersChanged(consumer_group=consumer_group)
+                    await call.write(pb.ClientNotice(group_members_changed=changed))
+        finally:
+            self._clients.watch_ended(watch)
+
+    async def list_group_members(
+        self, request: pb.ListGroupMembersRequest, call: Call
+    ) -> pb.ListGroupMembersResponse:
+        members = self._clients.members(request.consumer_group)
+        return pb.ListGroupMembersResponse(client_ids=members)
+
+    async def list_clients(
+        self, request: pb.ListClientsRequest, call: Call
+    ) -> pb.ListClientsResponse:
+        return pb.ListClientsResponse(
+            clients=[
+                convert.client_info(one)
+                for one in self._clients.all()
+                if not request.group
+                or request.group in one.producer_groups
+                or request.group in one.consumers
+            ]
+        )

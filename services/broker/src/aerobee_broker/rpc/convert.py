@@ -1,0 +1,273 @@
+"""Between protobuf messages and the broker's values. No rule but: is the request well-formed?"""
+
+from __future__ import annotations
+
+from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2
+from aerobee.namesrv.v1 import namesrv_pb2
+
+from aerobee_broker.delivery.clients import (
+    Client,
+    ConsumeFrom,
+    Consumer,
+    ConsumeType,
+    MessageModel,
+    Subscription,
+)
+from aerobee_broker.delivery.filter import compile_filter
+from aerobee_broker.delivery.intake import Columns, Incoming
+from aerobee_broker.delivery.reader import Pull
+from aerobee_broker.delivery.retry import Failure
+from aerobee_broker.delivery.send_back import Entry
+from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
+from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_broker.store.messages import ReadResult, ReadStatus
+from aerobee_wire.message_id import pack_host
+from aerobee_wire.record import Record
+
+_UNKNOWN_HOST = pack_host("127.0.0.1:0")  # of a caller over a local socket
+_STATUS = {
+    ReadStatus.FOUND: message_pb2.FOUND,
+    ReadStatus.NO_NEW: message_pb2.NO_NEW_MESSAGE,
+    ReadStatus.NO_MATCHED: message_pb2.NO_MATCHED_MESSAGE,
+    ReadStatus.OFFSET_TOO_SMALL: message_pb2.OFFSET_MOVED,
+    ReadStatus.OFFSET_TOO_LARGE: message_pb2.OFFSET_MOVED,
+}
+
+
+# ---- messages in ----
+
+
+def born_host(given: str, peer: str) -> bytes:
+    """The packed host of a message: what the sender says, else where it calls from."""
+    if not given:
+        return _UNKNOWN_HOST if peer == "unix" else pack_host(peer)
+    try:
+        return pack_host(given)
+    except (ValueError, OverflowError):
+        raise InvalidParameter(f"born_host {given[:64]!r} is no address: write ip:port") from None
+
+
+def incoming(message: message_pb2.Message, peer: str) -> Incoming:
+    return Incoming(
+        topic=message.topic,
+        body=message.body,
+        properties=dict(message.properties),
+        queue_id=message.queue_id if message.HasField("queue_id") else None,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        born_timestamp_ms=message.born_timestamp_ms,
+        born_host=born_host(message.born_host, peer),
+        reconsume_times=message.reconsume_times,
+    )
+
+
+def columns(batch: message_pb2.MessageBatch, peer: str) -> Columns:
+    return Columns(
+        topic=batch.topic,
+        body_sizes=batch.body_sizes,
+        bodies=batch.bodies,
+        properties_sizes=batch.properties_sizes,
+        properties=batch.properties,
+        flags=batch.flags,
+        sys_flag=batch.sys_flag,
+        queue_id=batch.queue_id if batch.HasField("queue_id") else None,
+        born_timestamp_ms=batch.born_timestamp_ms,
+        born_host=born_host(batch.born_host, peer),
+    )
+
+
+def entry(one: message_pb2.SendBackEntry) -> Entry:
+    return Entry(
+        physical_offset=one.physical_offset,
+        origin_topic=one.origin_topic,
+        delay_level=one.delay_level,
+        max_reconsume_times=(
+            one.max_reconsume_times if one.HasField("max_reconsume_times") else None
+        ),
+        failure=Failure(one.failure.reason, one.failure.description),
+    )
+
+
+# ---- messages out ----
+
+
+def pull(request: message_pb2.PullRequest) -> Pull:
+    return Pull(
+        consumer_group=request.consumer_group,
+        topic=request.topic,
+        queue_id=request.queue_id,
+        queue_offset=request.queue_offset,
+        max_messages=request.max_messages,
+        max_bytes=request.max_bytes,
+        commit_offset=request.commit_offset if request.HasField("commit_offset") else None,
+        suspend_timeout_ms=request.suspend_timeout_ms,
+        wanted=(
+            subscription(request.subscription).filter if request.HasField("subscription") else None
+        ),
+        browse=request.browse,
+    )
+
+
+def pull_response(result: ReadResult, suggested_broker_id: int) -> message_pb2.PullResponse:
+    return message_pb2.PullResponse(
+        status=_STATUS[result.status],
+        next_begin_offset=result.next_begin_offset,
+        min_offset=result.min_offset,
+        max_offset=result.max_offset,
+        records=result.records,
+        message_count=result.message_count,
+        suggested_broker_id=suggested_broker_id,
+        corrupted_count=result.corrupted_count,
+    )
+
+
+def stored_message(record: Record) -> message_pb2.StoredMessage:
+    return message_pb2.StoredMessage(
+        topic=record.topic,
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        physical_offset=record.physical_offset,
+        store_size=record.store_size,
+        body=record.body,
+        properties=record.properties,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=record.born_host,
+        store_timestamp_ms=record.store_timestamp_ms,
+        store_host=record.store_host,
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+        body_crc=record.body_crc,
+        offset_message_id=record.offset_message_id,
+        unique_message_id=record.unique_message_id,
+    )
+
+
+# ---- clients ----
+
+
+def subscription(one: message_pb2.Subscription) -> Subscription:
+    """Raises MqError SUBSCRIPTION_PARSE_FAILED."""
+    if one.expression_type != message_pb2.Subscription.TAG:
+        raise InvalidParameter(f"expression_type {one.expression_type} is unknown: use TAG")
+    return Subscription(one.topic, compile_filter("TAG", one.expression), one.version)
+
+
+def consumer(one: client_pb2.ConsumerData) -> Consumer:
+    return Consumer(
+        consume_type=ConsumeType(one.consume_type or client_pb2.PUSH),
+        message_model=MessageModel(one.message_model or client_pb2.CLUSTERING),
+        consume_from=ConsumeFrom(one.consume_from_where),
+        subscriptions={item.topic: subscription(item) for item in one.subscriptions},
+    )
+
+
+def client(request: client_pb2.HeartbeatRequest, peer: str) -> Client:
+    if not request.client_id:
+        raise InvalidParameter('client_id is empty: give a unique one, e.g. "10.0.0.7@4711#1"')
+    try:
+        consumers = {one.consumer_group: consumer(one) for one in request.consumers}
+    except ValueError as error:
+        raise InvalidParameter(f"the heartbeat has an unknown enum value: {error}") from None
+    return Client(
+        client_id=request.client_id,
+        address=peer,
+        language=request.language,
+        version=request.version,
+        producer_groups=frozenset(request.producer_groups),
+        consumers=consumers,
+    )
+
+
+def client_info(one: Client) -> client_pb2.ClientInfo:
+    return client_pb2.ClientInfo(
+        client_id=one.client_id,
+        address=one.address,
+        language=one.language,
+        version=one.version,
+        last_update_timestamp_ms=one.last_update_timestamp_ms,
+        producer_groups=sorted(one.producer_groups),
+        consumers=[
+            client_pb2.ConsumerData(
+                consumer_group=group,
+                consume_type=consumer.consume_type.name,
+                message_model=consumer.message_model.name,
+                consume_from_where=client_pb2.ConsumeFromWhere.Name(consumer.consume_from.value),
+                subscriptions=[
+                    message_pb2.Subscription(
+                        topic=item.topic,
+                        expression=item.filter.expression,
+                        expression_type=message_pb2.Subscription.TAG,
+                        version=item.version,
+                    )
+                    for item in consumer.subscriptions.values()
+                ],
+            )
+            for group, consumer in sorted(one.consumers.items())
+        ],
+    )
+
+
+# ---- topics and groups ----
+
+
+def topic(one: namesrv_pb2.TopicConfig) -> TopicConfig:
+    return TopicConfig(
+        topic=one.topic,
+        read_queue_count=one.read_queue_count,
+        write_queue_count=one.write_queue_count,
+        permission=one.permission,
+        topic_sys_flag=one.topic_sys_flag,
+        order=one.order,
+        attributes=dict(one.attributes),
+    )
+
+
+def to_topic(config: TopicConfig) -> namesrv_pb2.TopicConfig:
+    return namesrv_pb2.TopicConfig(
+        topic=config.topic,
+        read_queue_count=config.read_queue_count,
+        write_queue_count=config.write_queue_count,
+        permission=config.permission,
+        topic_sys_flag=config.topic_sys_flag,
+        order=config.order,
+        attributes=config.attributes,
+    )
+
+
+def group(one: admin_pb2.GroupConfig) -> SubscriptionGroup:
+    return SubscriptionGroup(
+        consumer_group=one.consumer_group,
+        consume_enable=one.consume_enable,
+        consume_from_min_enable=one.consume_from_min_enable,
+        consume_broadcast_enable=one.consume_broadcast_enable,
+        consume_message_orderly=one.consume_message_orderly,
+        retry_queue_count=one.retry_queue_count,
+        retry_max_times=one.retry_max_times,
+        retry_delays_ms=tuple(one.retry_delays_ms),
+        broker_id=one.broker_id,
+        which_broker_when_consume_slowly=one.which_broker_when_consume_slowly,
+        notify_consumer_ids_changed_enable=one.notify_consumer_ids_changed_enable,
+        consume_timeout_minutes=one.consume_timeout_minutes,
+        attributes=dict(one.attributes),
+    )
+
+
+def to_group(one: SubscriptionGroup) -> admin_pb2.GroupConfig:
+    return admin_pb2.GroupConfig(
+        consumer_group=one.consumer_group,
+        consume_enable=one.consume_enable,
+        consume_from_min_enable=one.consume_from_min_enable,
+        consume_broadcast_enable=one.consume_broadcast_enable,
+        consume_message_orderly=one.consume_message_orderly,
+        retry_queue_count=one.retry_queue_count,
+        retry_max_times=one.retry_max_times,
+        retry_delays_ms=one.retry_delays_ms,
+        broker_id=one.broker_id,
+        which_broker_when_consume_slowly=one.which_broker_when_consume_slowly,
+        notify_consumer_ids_changed_enable=one.notify_consumer_ids_changed_enable,
+        consume_timeout_minutes=one.consume_timeout_minutes,
+        attributes=one.attributes,
+    )

@@ -1,0 +1,114 @@
+"""MessageService: Send, Pull, SendBack, GetMessage, QueryMessages.
+
+Codes: see proto/aerobee/broker/v1/message.proto, at each RPC. Differs from Apache's server: one
+Send carries many messages; a retry or a dead letter answers entry by entry; a topic's own write
+permission is examined; asking for what lies outside a queue is an answer (OFFSET_MOVED), no error.
+"""
+
+from __future__ import annotations
+
+from aerobee.broker.v1 import message_pb2 as pb
+
+from aerobee_broker.delivery.archive import Archive
+from aerobee_broker.delivery.intake import Intake
+from aerobee_broker.delivery.reader import MessageReader
+from aerobee_broker.delivery.send_back import Outcome, SendBack
+from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.rpc import convert
+from aerobee_chassis.call import Call
+from aerobee_wire.message_id import offset_message_id, pack_host
+from aerobee_wire.record import iter_records
+from aerobee_wire.status import Code
+
+
+class MessageRpcs:
+    """`store_host`: "ip:port", the first part of every offset message id."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        reader: MessageReader,
+        send_back: SendBack,
+        archive: Archive,
+        *,
+        broker_name: str,
+        store_host: str,
+    ) -> None:
+        self._intake = intake
+        self._reader = reader
+        self._send_back = send_back
+        self._archive = archive
+        self._broker_name = broker_name
+        self._store_host = store_host
+        self._packed_store_host = pack_host(store_host)
+
+    async def send(self, request: pb.SendRequest, call: Call) -> pb.SendResponse:
+        if request.HasField("batch") == bool(request.messages):
+            raise InvalidParameter("give either messages or batch, and at least one message")
+        response = pb.SendResponse(broker_name=self._broker_name, store_host=self._store_host)
+        peer, queue_count = call.peer, request.default_queue_count
+        if request.messages:
+            messages = [convert.incoming(message, peer) for message in request.messages]
+            for stored in await self._intake.send(messages, queue_count):
+                response.results.add(
+                    queue_id=stored.queue_id,
+                    queue_offset=stored.queue_offset,
+                    physical_offset=stored.physical_offset,
+                    offset_message_id=offset_message_id(
+                        self._packed_store_host, stored.physical_offset
+                    ),
+                    unique_message_id=stored.unique_message_id,
+                )
+        else:
+            batch = await self._intake.send_columns(
+                convert.columns(request.batch, peer), queue_count
+            )
+            result = response.batch_result
+            result.queue_id = batch.queue_id
+            result.first_queue_offset = batch.first_queue_offset
+            result.physical_offsets.extend(batch.physical_offsets)
+        return response
+
+    async def pull(self, request: pb.PullRequest, call: Call) -> pb.PullResponse:
+        result, suggested = await self._reader.pull(convert.pull(request))
+        response = convert.pull_response(result, suggested)
+        if request.plain:
+            # The store has checked them.
+            records = iter_records(result.records, check_crc=False)
+            response.messages.extend(map(convert.stored_message, records))
+            response.ClearField("records")
+        return response
+
+    async def send_back(self, request: pb.SendBackRequest, call: Call) -> pb.SendBackResponse:
+        entries = [convert.entry(one) for one in request.entries]
+        outcomes = await self._send_back.send_back(request.consumer_group, entries)
+        return pb.SendBackResponse(results=map(_send_back_result, outcomes))
+
+    async def get_message(self, request: pb.GetMessageRequest, call: Call) -> pb.GetMessageResponse:
+        match request.WhichOneof("id"):
+            case "physical_offset":
+                record = self._archive.at(request.physical_offset)
+            case "offset_message_id":
+                record = self._archive.by_offset_message_id(request.offset_message_id)
+            case _:
+                raise InvalidParameter("give a physical_offset or an offset_message_id")
+        return pb.GetMessageResponse(message=convert.stored_message(record))
+
+    async def query_messages(
+        self, request: pb.QueryMessagesRequest, call: Call
+    ) -> pb.QueryMessagesResponse:
+        records = self._archive.query(
+            request.topic,
+            request.key,
+            max_messages=request.max_messages,
+            begin_ms=request.begin_timestamp_ms,
+            end_ms=request.end_timestamp_ms,
+            unique=request.unique,
+        )
+        return pb.QueryMessagesResponse(messages=map(convert.stored_message, records))
+
+
+def _send_back_result(outcome: Outcome) -> pb.SendBackResult:
+    if outcome.error is not None:
+        return pb.SendBackResult(code=int(outcome.error.code), message=outcome.error.message)
+    return pb.SendBackResult(code=int(Code.SUCCESS), dead_lettered=outcome.dead_lettered)

@@ -1,0 +1,100 @@
+"""OffsetService: where consumer groups are, and where messages are.
+
+Codes: TOPIC_NOT_EXIST, SUBSCRIPTION_GROUP_NOT_EXIST, INVALID_PARAMETER (a queue that the topic does
+not have, a negative offset). Differs from Apache's: a queue without a stored offset is left out of
+the answer instead of being guessed at; the caller decides where to begin.
+"""
+
+from __future__ import annotations
+
+from aerobee.broker.v1 import offset_pb2 as pb
+
+from aerobee_broker.delivery.positions import Position, Positions
+from aerobee_broker.errors import InvalidParameter
+from aerobee_chassis.call import Call
+
+
+class OffsetRpcs:
+    def __init__(self, positions: Positions) -> None:
+        self._positions = positions
+
+    async def query_consumer_offsets(
+        self, request: pb.QueryConsumerOffsetsRequest, call: Call
+    ) -> pb.QueryConsumerOffsetsResponse:
+        stored = self._positions.stored(request.consumer_group, request.topic)
+        return pb.QueryConsumerOffsetsResponse(offsets=map(_queue_offset, stored))
+
+    async def update_consumer_offsets(
+        self, request: pb.UpdateConsumerOffsetsRequest, call: Call
+    ) -> pb.UpdateConsumerOffsetsResponse:
+        self._positions.update(
+            request.consumer_group,
+            [Position(one.topic, one.queue_id, one.queue_offset) for one in request.offsets],
+        )
+        return pb.UpdateConsumerOffsetsResponse()
+
+    async def get_queue_offsets(
+        self, request: pb.GetQueueOffsetsRequest, call: Call
+    ) -> pb.GetQueueOffsetsResponse:
+        return pb.GetQueueOffsetsResponse(
+            queues=[
+                pb.QueueBounds(
+                    queue_id=one.queue_id,
+                    min_offset=one.min_offset,
+                    max_offset=one.max_offset,
+                    earliest_timestamp_ms=one.earliest_timestamp_ms,
+                    latest_timestamp_ms=one.latest_timestamp_ms,
+                )
+                for one in self._positions.bounds(request.topic, list(request.queue_ids))
+            ]
+        )
+
+    async def search_offset(
+        self, request: pb.SearchOffsetRequest, call: Call
+    ) -> pb.SearchOffsetResponse:
+        offset = self._positions.search(
+            request.topic,
+            request.queue_id,
+            request.timestamp_ms,
+            upper=request.boundary == pb.SearchOffsetRequest.UPPER,
+        )
+        return pb.SearchOffsetResponse(queue_offset=offset)
+
+    async def reset_consumer_offsets(
+        self, request: pb.ResetConsumerOffsetsRequest, call: Call
+    ) -> pb.ResetConsumerOffsetsResponse:
+        to = request.WhichOneof("to")
+        if to is None:
+            raise InvalidParameter("say where to: timestamp_ms (below 0: the end) or queue_offset")
+        positions = self._positions.reset(
+            request.consumer_group,
+            request.topic,
+            list(request.queue_ids),
+            timestamp_ms=request.timestamp_ms if to == "timestamp_ms" else None,
+            queue_offset=request.queue_offset if to == "queue_offset" else None,
+        )
+        return pb.ResetConsumerOffsetsResponse(offsets=map(_queue_offset, positions))
+
+    async def get_consume_stats(
+        self, request: pb.GetConsumeStatsRequest, call: Call
+    ) -> pb.GetConsumeStatsResponse:
+        progress = self._positions.progress(request.consumer_group, request.topic)
+        return pb.GetConsumeStatsResponse(
+            queues=[
+                pb.QueueConsumeStats(
+                    topic=one.topic,
+                    queue_id=one.queue_id,
+                    min_offset=one.min_offset,
+                    max_offset=one.max_offset,
+                    consumer_offset=one.consumer_offset,
+                    last_timestamp_ms=one.last_timestamp_ms,
+                )
+                for one in progress
+            ]
+        )
+
+
+def _queue_offset(position: Position) -> pb.QueueOffset:
+    return pb.QueueOffset(
+        topic=position.topic, queue_id=position.queue_id, queue_offset=position.queue_offset
+    )
