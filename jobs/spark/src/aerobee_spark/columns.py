@@ -220,15 +220,14 @@ def _array(values: Ints, kind: pa.DataType) -> pa.Array:
 def _timestamps(values: Ints) -> pa.Array:
     """Null where the time lies outside of the years 1 to 9999."""
     good = (values >= _FIRST_MS) & (values <= _LAST_MS)
-    column = _array(np.where(good, values, 0) * 1000, pa.int64()).cast(TIMESTAMP)
-    if good.all():
-        return column
-    return pc.if_else(_booleans(good), column, pa.scalar(None, TIMESTAMP))
+    valid = None if good.all() else _bits(good)
+    micros = pa.py_buffer(np.where(good, values, 0) * 1000)
+    return pa.Array.from_buffers(TIMESTAMP, len(values), [valid, micros])
 
 
-def _booleans(values: npt.NDArray[np.bool_]) -> pa.Array:
-    bits = pa.py_buffer(np.packbits(values, bitorder="little"))
-    return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
+def _bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
+    """As Arrow keeps which values are not null."""
+    return pa.py_buffer(np.packbits(values, bitorder="little"))
 
 
 def _variable(kind: pa.DataType, data: bytes | Bytes, lengths: Ints) -> pa.Array:
@@ -335,7 +334,7 @@ class _Properties:
         if not there.any():
             return pa.nulls(len(there), pa.string())
         indices = pa.Array.from_buffers(
-            pa.int64(), len(places), [_booleans(there).buffers()[1], pa.py_buffer(places)]
+            pa.int64(), len(places), [_bits(there), pa.py_buffer(places)]
         )
         return self._values.take(indices)
 

@@ -1,0 +1,53 @@
+"""Finds the Java that Spark will use, and says what to install when there is none.
+
+Spark takes $JAVA_HOME/bin/java, or else the `java` on the PATH; so does this.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from aerobee_spark.errors import ReportError
+
+OLDEST = 17  # Spark 4 refuses older ones
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_ADVICE = (
+    f"install Java {OLDEST} or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
+    "macOS: brew install openjdk@17) or set JAVA_HOME to one"
+)
+
+
+def require_java(environ: Mapping[str, str] = os.environ) -> int:
+    """The major version. Raises ReportError that says what to install."""
+    path = _java_path(environ)
+    if path is None:
+        raise ReportError(f"Spark needs Java and there is none on the PATH: {_ADVICE}")
+    version = _version_of(path)
+    if version is None:
+        raise ReportError(f"{path} does not run as Java: {_ADVICE}")
+    if version < OLDEST:
+        raise ReportError(f"Spark needs Java {OLDEST}, and {path} is Java {version}: {_ADVICE}")
+    return version
+
+
+def _java_path(environ: Mapping[str, str]) -> str | None:
+    if home := environ.get("JAVA_HOME"):
+        return str(Path(home) / "bin" / "java")
+    return shutil.which("java", path=environ.get("PATH"))
+
+
+def _version_of(path: str) -> int | None:
+    """None when it cannot be run, or is something else."""
+    try:
+        answer = subprocess.run(
+            [path, "-version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = _VERSION.search(answer.stderr + answer.stdout)
+    return int(found.group(1)) if found else None

@@ -1,0 +1,40 @@
+"""How wide a column of the timeline is. Pure."""
+
+from __future__ import annotations
+
+import re
+
+SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
+WIDTHS_MS = (
+    *(n * SECOND for n in (1, 2, 5, 10, 30)),
+    *(n * MINUTE for n in (1, 2, 5, 10, 30)),
+    *(n * HOUR for n in (1, 3, 6, 12)),
+    *(n * DAY for n in (1, 2, 7, 30, 90, 365)),
+)
+MOST_COLUMNS = 60
+# A width that was asked for may make more; what is beyond is no chart.
+MOST_ASKED_COLUMNS = 1000
+_UNITS = {"s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
+_WIDTH = re.compile(r"(\d+)([smhd])")
+
+
+def parse_width(text: str) -> int:
+    """Milliseconds of "30s", "5m", "1h", "1d". Raises ValueError."""
+    found = _WIDTH.fullmatch(text)
+    if not found or not int(found.group(1)):
+        raise ValueError(f"{text!r} is no width: write 30s, 5m, 1h or 1d")
+    return int(found.group(1)) * _UNITS[found.group(2)]
+
+
+def choose(span: tuple[int, int] | None, asked_ms: int | None = None) -> int:
+    """The width for messages between two times (milliseconds): as asked, as long as that gives a
+    thousand columns at most, else the least that gives sixty."""
+    first, last = span or (0, 0)
+    if asked_ms and _columns(first, last, asked_ms) <= MOST_ASKED_COLUMNS:
+        return asked_ms
+    fitting = (width for width in WIDTHS_MS if _columns(first, last, width) <= MOST_COLUMNS)
+    return next(fitting, (last - first) // (MOST_COLUMNS - 1) + 1)
+
+
+def _columns(first: int, last: int, width: int) -> int:
+    return last // width - first // width + 1

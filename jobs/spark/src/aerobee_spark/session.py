@@ -1,0 +1,90 @@
+"""A small Spark for one report: two local threads, no web pages, no console noise.
+
+Not for a cluster: there spark-submit makes the session and its log configuration.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aerobee_spark.no_pandas import keep_out_pandas
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
+
+
+def configuration(scratch: Path, threads: int) -> dict[str, str]:
+    """`scratch`: where Spark may put its own files."""
+    return {
+        "spark.master": f"local[{threads}]",
+        "spark.app.name": "aerobee report",
+        "spark.ui.enabled": "false",  # 3 s of the start
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
+        # The default, 200, makes 200 tasks of a hundred rows.
+        "spark.sql.shuffle.partitions": str(threads),
+        "spark.sql.session.timeZone": "UTC",
+        # Not INT96, which has no statistics and no other reader likes.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    }
+
+
+def worker_python(scratch: Path) -> str:
+    """The interpreter for Spark's workers: this one, with our packages.
+
+    Spark puts its zipped copy of PySpark before everything on their path, and Python compiles a
+    zip anew in every process: 0.5 s each, and a report starts four. So the path is put back; the
+    installed PySpark is the same one, unless SPARK_HOME names another Spark.
+    """
+    if "SPARK_HOME" in os.environ:
+        return sys.executable
+    path = shlex.quote(os.environ.get("PYTHONPATH", ""))
+    script = scratch / "python"
+    start = f'exec {shlex.quote(sys.executable)} "$@"'
+    script.write_text(f"#!/bin/sh\nPYTHONPATH={path}\nexport PYTHONPATH\n{start}\n")
+    script.chmod(0o755)
+    return str(script)
+
+
+@contextmanager
+def session(scratch: Path, log: Path, threads: int = 2) -> Iterator[SparkSession]:
+    """A session that ends with the block. What the JVM and the workers print goes to `log`."""
+    keep_out_pandas()
+    os.environ["PYSPARK_PYTHON"] = worker_python(scratch)
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    settings = SparkConf(loadDefaults=False).setAll(list(configuration(scratch, threads).items()))
+    with _stderr_to(log):
+        spark = SparkSession.builder.config(conf=settings).getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _stderr_to(log: Path) -> Iterator[None]:
+    """For the file descriptor that processes inherit which are started inside."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
