@@ -46,6 +46,25 @@ async def test_newcomer_with_a_higher_id_is_told_to_nobody(tables: RoutingTables
     assert await sent(watch) == []
 
 
+async def test_lowest_that_registers_again_is_told_to_nobody(tables: RoutingTables) -> None:
+    join(tables, 0)
+    join(tables, 1)
+    watch = tables.watch(broker_id=1)
+    join(tables, 0)
+    assert await sent(watch) == []
+
+
+async def test_replica_that_becomes_master_is_not_told_of_itself(tables: RoutingTables) -> None:
+    """§1.2 step 5, §1.5: it comes with its watch open."""
+    for broker_id in (1, 2):
+        join(tables, broker_id)
+    first, second = tables.watch(broker_id=1), tables.watch(broker_id=2)
+    address = address_of("broker-a", 2)
+    tables.register(broker_id=0, address=address, enable_acting_master=True)
+    assert await sent(first) == [MinBrokerIdChanged(0, address, "", "")]
+    assert await sent(second) == []
+
+
 async def test_first_member_is_told_to_nobody(tables: RoutingTables) -> None:
     """§1.2 step 4: the previous minimum of an empty group is 0."""
     join(tables, 5)
