@@ -16,7 +16,7 @@ from aerobee_client import AsyncAdminClient, AsyncProducer, MqError, ReceivedMes
 from aerobee_wire import properties as names
 from aerobee_wire import record
 from aerobee_wire.status import Code
-from support.fake_cluster import FakeBroker, FakeCluster
+from support.memory_cluster import MemoryBroker, MemoryCluster
 
 NAMESRV = "10.0.0.1:9876"
 GROUP = "billing"
@@ -31,7 +31,7 @@ PROPERTIES = {
     names.RETRY_TOPIC: "orders",
     names.ORIGIN_MESSAGE_ID: "0A00000B00002A9F0000000000000040",
     names.DLQ_ORIGIN_TOPIC: "orders",
-    names.DLQ_ORIGIN_MESSAGE_ID: "0A00000B00002A9F0000000000000040",
+    names.DLQ_ORIGIN_MESSAGE_ID: "0A0000010000000000000000000000AB",
     names.DLQ_REASON: "ValueError",
     names.DLQ_REASON_DESCRIPTION: "no such order",
     names.DELAY: "3",
@@ -40,8 +40,8 @@ PROPERTIES = {
 
 
 @pytest.fixture
-def brokers() -> list[FakeBroker]:
-    brokers = [FakeBroker("a", "10.0.0.11:10911"), FakeBroker("b", "10.0.0.12:10911")]
+def brokers() -> list[MemoryBroker]:
+    brokers = [MemoryBroker("a", "10.0.0.11:10911"), MemoryBroker("b", "10.0.0.12:10911")]
     for broker in brokers:
         broker.create(DEAD, 1)
         broker.create(RETRY, 1)
@@ -50,23 +50,23 @@ def brokers() -> list[FakeBroker]:
 
 
 @pytest.fixture
-def cluster(brokers: list[FakeBroker]) -> FakeCluster:
-    return FakeCluster(*brokers)
+def cluster(brokers: list[MemoryBroker]) -> MemoryCluster:
+    return MemoryCluster(*brokers)
 
 
 @pytest.fixture
-async def admin(cluster: FakeCluster) -> AsyncIterator[AsyncAdminClient]:
+async def admin(cluster: MemoryCluster) -> AsyncIterator[AsyncAdminClient]:
     async with AsyncAdminClient(NAMESRV, transport=cluster) as admin:
         yield admin
 
 
 @pytest.fixture
-async def producer(cluster: FakeCluster) -> AsyncIterator[AsyncProducer]:
+async def producer(cluster: MemoryCluster) -> AsyncIterator[AsyncProducer]:
     async with AsyncProducer(namesrv=NAMESRV, transport=cluster) as producer:
         yield producer
 
 
-def bury(broker: FakeBroker, body: bytes = b"{}", **changes: str) -> None:
+def bury(broker: MemoryBroker, body: bytes = b"{}", **changes: str) -> None:
     """Puts a dead letter there."""
     encoded = names.encode({**PROPERTIES, **changes})
     broker.append(DEAD, 0, body, encoded, flag=5, born_ms=1_000, reconsume_times=3)
@@ -83,7 +83,7 @@ async def run(
     return [outcome async for outcome in redrive(letters, producer, GROUP, target)]
 
 
-def sent(broker: FakeBroker, topic: str) -> list[record.Record]:
+def sent(broker: MemoryBroker, topic: str) -> list[record.Record]:
     return broker.messages(topic)
 
 
@@ -91,7 +91,7 @@ def sent(broker: FakeBroker, topic: str) -> list[record.Record]:
 
 
 async def test_dead_letters_of_every_broker_are_read(
-    brokers: list[FakeBroker], admin: AsyncAdminClient
+    brokers: list[MemoryBroker], admin: AsyncAdminClient
 ) -> None:
     for count, broker in enumerate(brokers, 2):
         for n in range(count):
@@ -107,7 +107,7 @@ async def test_dead_letters_of_every_broker_are_read(
 
 
 async def test_more_than_one_page_is_read_completely(
-    brokers: list[FakeBroker], admin: AsyncAdminClient
+    brokers: list[MemoryBroker], admin: AsyncAdminClient
 ) -> None:
     for n in range(2_500):
         bury(brokers[0], b"%d" % n)
@@ -115,7 +115,7 @@ async def test_more_than_one_page_is_read_completely(
 
 
 async def test_a_second_reading_gives_what_came_since(
-    brokers: list[FakeBroker], admin: AsyncAdminClient
+    brokers: list[MemoryBroker], admin: AsyncAdminClient
 ) -> None:
     letters = DeadLetters(admin, GROUP)
     bury(brokers[0], b"old")
@@ -127,7 +127,7 @@ async def test_a_second_reading_gives_what_came_since(
 
 
 async def test_reading_consumes_nothing(
-    cluster: FakeCluster, brokers: list[FakeBroker], admin: AsyncAdminClient
+    cluster: MemoryCluster, brokers: list[MemoryBroker], admin: AsyncAdminClient
 ) -> None:
     bury(brokers[0])
     await letters_of(admin)
@@ -137,7 +137,7 @@ async def test_reading_consumes_nothing(
     assert not brokers[0].offsets
 
 
-async def test_a_group_without_dead_letters_has_none(cluster: FakeCluster) -> None:
+async def test_a_group_without_dead_letters_has_none(cluster: MemoryCluster) -> None:
     def known(_: str, __: Any) -> Any:
         from aerobee.broker.v1 import admin_pb2
 
@@ -149,7 +149,7 @@ async def test_a_group_without_dead_letters_has_none(cluster: FakeCluster) -> No
         assert await DeadLetters(admin, "young").queues() == []
 
 
-async def test_an_unknown_group_is_an_error(cluster: FakeCluster) -> None:
+async def test_an_unknown_group_is_an_error(cluster: MemoryCluster) -> None:
     def unknown(_: str, request: Any) -> Any:
         raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, f"no group {request.consumer_group}")
 
@@ -161,7 +161,7 @@ async def test_an_unknown_group_is_an_error(cluster: FakeCluster) -> None:
 
 
 async def test_what_is_shown_tells_where_a_dead_letter_comes_from_and_why_it_failed(
-    brokers: list[FakeBroker], admin: AsyncAdminClient
+    brokers: list[MemoryBroker], admin: AsyncAdminClient
 ) -> None:
     bury(brokers[1])
     (letter,) = await letters_of(admin)
@@ -171,7 +171,7 @@ async def test_what_is_shown_tells_where_a_dead_letter_comes_from_and_why_it_fai
         "offset_message_id": letter.offset_message_id,
         "topic": DEAD,
         "origin_topic": "orders",
-        "origin_message_id": PROPERTIES[names.DLQ_ORIGIN_MESSAGE_ID],
+        "origin_message_id": PROPERTIES[names.ORIGIN_MESSAGE_ID],
         "tag": "paid",
         "keys": ["order-7", "customer-3"],
         "reconsume_times": 3,
@@ -189,7 +189,7 @@ async def test_what_is_shown_tells_where_a_dead_letter_comes_from_and_why_it_fai
 
 
 async def test_a_body_that_is_no_text_is_shown_in_base64(
-    brokers: list[FakeBroker], admin: AsyncAdminClient
+    brokers: list[MemoryBroker], admin: AsyncAdminClient
 ) -> None:
     bury(brokers[0], b"\xff\x00")
     (letter,) = await letters_of(admin)
@@ -209,7 +209,7 @@ async def test_a_body_that_is_no_text_is_shown_in_base64(
     ],
 )
 async def test_dead_letters_are_chosen_by_id_tag_and_reason(
-    brokers: list[FakeBroker], admin: AsyncAdminClient, choice: Choice, taken: bool
+    brokers: list[MemoryBroker], admin: AsyncAdminClient, choice: Choice, taken: bool
 ) -> None:
     bury(brokers[0])
     (letter,) = await letters_of(admin)
@@ -217,7 +217,7 @@ async def test_dead_letters_are_chosen_by_id_tag_and_reason(
 
 
 async def test_a_dead_letter_is_chosen_by_its_own_place_too(
-    brokers: list[FakeBroker], admin: AsyncAdminClient
+    brokers: list[MemoryBroker], admin: AsyncAdminClient
 ) -> None:
     bury(brokers[0])
     (letter,) = await letters_of(admin)
@@ -228,13 +228,18 @@ async def test_a_dead_letter_is_chosen_by_its_own_place_too(
 
 
 async def test_a_redriven_message_is_the_one_that_was_sent_at_first(
-    brokers: list[FakeBroker], admin: AsyncAdminClient, producer: AsyncProducer
+    cluster: MemoryCluster,
+    brokers: list[MemoryBroker],
+    admin: AsyncAdminClient,
+    producer: AsyncProducer,
 ) -> None:
     bury(brokers[0], b"the body")
     (outcome,) = await run(admin, producer)
     assert (outcome.status, outcome.topic, outcome.error) == ("sent", RETRY, "")
     (again,) = [*sent(brokers[0], RETRY), *sent(brokers[1], RETRY)]
-    assert (again.body, again.flag, again.reconsume_times) == (b"the body", 5, 0)
+    assert (again.body, again.reconsume_times) == (b"the body", 0)
+    (request,) = cluster.requests("Send")
+    assert request.messages[0].flag == 5
     assert again.properties == {
         names.UNIQUE_KEY: PROPERTIES[names.UNIQUE_KEY],
         names.TAGS: "paid",
@@ -246,7 +251,7 @@ async def test_a_redriven_message_is_the_one_that_was_sent_at_first(
 
 
 async def test_by_default_no_other_group_sees_it(
-    brokers: list[FakeBroker], admin: AsyncAdminClient, producer: AsyncProducer
+    brokers: list[MemoryBroker], admin: AsyncAdminClient, producer: AsyncProducer
 ) -> None:
     bury(brokers[0])
     await run(admin, producer)
@@ -254,7 +259,7 @@ async def test_by_default_no_other_group_sees_it(
 
 
 async def test_it_can_go_to_the_origin_topic_instead(
-    brokers: list[FakeBroker], admin: AsyncAdminClient, producer: AsyncProducer
+    brokers: list[MemoryBroker], admin: AsyncAdminClient, producer: AsyncProducer
 ) -> None:
     bury(brokers[0])
     await run(admin, producer, Target.ORIGIN)
@@ -265,7 +270,7 @@ async def test_it_can_go_to_the_origin_topic_instead(
 
 
 async def test_the_dead_letter_stays_where_it_is(
-    brokers: list[FakeBroker], admin: AsyncAdminClient, producer: AsyncProducer
+    brokers: list[MemoryBroker], admin: AsyncAdminClient, producer: AsyncProducer
 ) -> None:
     bury(brokers[0])
     await run(admin, producer)
@@ -273,7 +278,7 @@ async def test_the_dead_letter_stays_where_it_is(
 
 
 async def test_a_dry_run_sends_nothing(
-    cluster: FakeCluster, brokers: list[FakeBroker], admin: AsyncAdminClient
+    cluster: MemoryCluster, brokers: list[MemoryBroker], admin: AsyncAdminClient
 ) -> None:
     bury(brokers[0])
     (outcome,) = await run(admin, None)
@@ -282,8 +287,8 @@ async def test_a_dry_run_sends_nothing(
 
 
 async def test_what_fails_is_told_with_its_reason_and_the_others_are_sent(
-    cluster: FakeCluster,
-    brokers: list[FakeBroker],
+    cluster: MemoryCluster,
+    brokers: list[MemoryBroker],
     admin: AsyncAdminClient,
     producer: AsyncProducer,
 ) -> None:
@@ -291,7 +296,7 @@ async def test_what_fails_is_told_with_its_reason_and_the_others_are_sent(
         bury(brokers[0], body)
 
     def refuse(_: str, request: Any) -> None:
-        if request.batch.bodies == b"bad":
+        if request.messages[0].body == b"bad":
             raise MqError(Code.MESSAGE_ILLEGAL, "not this one")
 
     cluster.answers["Send"] = refuse
@@ -306,7 +311,7 @@ async def test_what_fails_is_told_with_its_reason_and_the_others_are_sent(
 
 
 async def test_many_are_sent_in_several_rounds(
-    brokers: list[FakeBroker], admin: AsyncAdminClient, producer: AsyncProducer
+    brokers: list[MemoryBroker], admin: AsyncAdminClient, producer: AsyncProducer
 ) -> None:
     for n in range(150):
         bury(brokers[0], b"%d" % n)

@@ -12,8 +12,12 @@ if TYPE_CHECKING:
 
 
 def head(message: ReceivedMessage) -> dict[str, Any]:
-    """Everything about a message but its body and properties. The reason is "" for a message that
-    has not failed."""
+    """Everything about a message but its body and properties.
+
+    "message_id" stays with a message from its producer to the dead-letter topic;
+    "origin_message_id" is what `message get` finds its first record by. "reason" and "description"
+    are "" for a message that has not failed.
+    """
     return {
         "message_id": message.message_id,
         "offset_message_id": message.offset_message_id,

@@ -1,7 +1,8 @@
 """Turning messages into Send requests, many at a time, and responses into results. Pure.
 
 Bulk goes in the columnar form, one topic and queue per request, which costs the least on both
-sides; delayed messages go in the plain form, because the broker files each under its own delay.
+sides; delayed messages and those to a retry topic go in the plain form, because the broker decides
+about each by itself.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.send_result import SendResult
 from aerobee_wire.properties import decode
+from aerobee_wire.topics import is_retry
 
 # One request: large enough that the call costs little per message, small enough to flow.
 RUN_MESSAGES = 512
@@ -57,7 +59,7 @@ def request(
     head = message_pb2.SendRequest(
         producer_group=producer_group, default_queue_count=default_queue_count
     )
-    if messages[0].delay_level:
+    if messages[0].delay_level or is_retry(messages[0].topic):
         head.messages.extend(
             message_pb2.Message(
                 topic=message.topic,

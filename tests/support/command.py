@@ -1,0 +1,165 @@
+"""The command `aerobee` in processes of its own: run one, or keep `aerobee up` running."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+COMMAND = (sys.executable, "-m", "aerobee_cli")
+RUN_TIMEOUT_S = 60.0
+END_TIMEOUT_S = 60.0
+
+
+def aerobee(
+    *arguments: str, namesrv: str | None = None, input_bytes: bytes | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end. Its stdin is no terminal."""
+    env = {**os.environ, **({"NAMESRV_ADDR": namesrv} if namesrv else {})}
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        input=input_bytes or b"",
+        capture_output=True,
+        env=env,
+        timeout=RUN_TIMEOUT_S,
+        check=False,
+    )
+    return subprocess.CompletedProcess(
+        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+    )
+
+
+def aerobee_json(*arguments: str, namesrv: str) -> Any:
+    """What a command prints with --json. Fails the test when the command fails."""
+    done = aerobee(*arguments, "--json", namesrv=namesrv)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+class Running:
+    """A command that goes on until it is told to stop; killed at the latest on leaving `with`."""
+
+    def __init__(self, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},
+            text=True,
+            start_new_session=True,
+        )
+        self._changed = threading.Condition()
+        self._lines: dict[str, list[str]] = {"out": [], "err": []}
+        self._open = 2
+        self._readers = [
+            threading.Thread(target=self._read, args=(name, stream), daemon=True)
+            for name, stream in (("out", self.process.stdout), ("err", self.process.stderr))
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for reader in self._readers:
+            reader.join(END_TIMEOUT_S)
+        if error is not None:
+            print(f"--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}")
+
+    @property
+    def stdout(self) -> str:
+        with self._changed:
+            return "\n".join(self._lines["out"])
+
+    @property
+    def stderr(self) -> str:
+        with self._changed:
+            return "\n".join(self._lines["err"])
+
+    def line(self, start: str, timeout_s: float = RUN_TIMEOUT_S) -> str:
+        """The first line of stdout that starts so, once it is there."""
+
+        def found() -> str | None:
+            return next((line for line in self._lines["out"] if line.startswith(start)), None)
+
+        with self._changed:
+            self._changed.wait_for(lambda: found() is not None or not self._open, timeout_s)
+            line = found()
+            assert line is not None, f"no line {start!r}; so far: {self._lines}"
+            return line
+
+    def end(self, number: signal.Signals, timeout_s: float = END_TIMEOUT_S) -> int:
+        """Sends a signal to it alone; returns its exit code."""
+        self.process.send_signal(number)
+        return self.wait(timeout_s)
+
+    def wait(self, timeout_s: float = END_TIMEOUT_S) -> int:
+        """Its exit code once it has ended and said everything."""
+        code = self.process.wait(timeout_s)
+        for reader in self._readers:
+            reader.join(END_TIMEOUT_S)
+        return code
+
+    def service_pid(self, module: str) -> int:
+        """The child that runs this module."""
+        for pid in children(self.process.pid):
+            if module in command_line(pid):
+                return pid
+        raise AssertionError(f"no child runs {module}")
+
+    def _read(self, name: str, stream: IO[str]) -> None:
+        with stream:
+            for line in stream:
+                with self._changed:
+                    self._lines[name].append(line.rstrip("\n"))
+                    self._changed.notify_all()
+        with self._changed:
+            self._open -= 1
+            self._changed.notify_all()
+
+
+class Up(Running):
+    """`aerobee up` on free ports, ready when the constructor returns."""
+
+    def __init__(self, data: Path, *arguments: str) -> None:
+        super().__init__(
+            *("up", "--data", str(data), "--namesrv-port", "0", "--broker-port", "0", *arguments)
+        )
+        addresses = dict(item.split("=") for item in self.line("ready ").split()[1:])
+        self.namesrv = addresses["namesrv"]
+        self.broker = addresses["broker"]
+
+
+def children(pid: int) -> list[int]:
+    """Child processes of the main thread of a process."""
+    return [int(item) for item in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def command_line(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie is not: its parent has yet to read the exit code."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
