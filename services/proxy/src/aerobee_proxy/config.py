@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -54,7 +54,10 @@ class ProxyOptions(Options):
     grpc_client_consumer_long_polling_batch_size: int = Field(default=32, ge=1, le=32)
 
     # ---- what an operator sees ----
-    log_level: str = "info"
+    metrics_exporter_type: Literal["DISABLE", "PROM"] = "DISABLE"
+    metrics_prom_exporter_host: str = "127.0.0.1"
+    metrics_prom_exporter_port: Port = 5_558
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     unsupported_keys: ClassVar[frozenset[str]] = UNSUPPORTED_KEYS
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}

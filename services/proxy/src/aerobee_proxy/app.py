@@ -1,0 +1,120 @@
+"""A proxy, wired: what it is made of, and in which order that starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+
+import structlog
+from apache.rocketmq.v2 import service_pb2
+from prometheus_client import CollectorRegistry
+
+from aerobee_chassis.call import Failure
+from aerobee_chassis.clock import Clock, SystemClock
+from aerobee_chassis.errors import ConfigError
+from aerobee_chassis.metrics import MetricsEndpoint
+from aerobee_chassis.server import Server, bind, join_address
+from aerobee_proxy.brokers import Brokers
+from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.creation import TopicCreation
+from aerobee_proxy.errors import Refused
+from aerobee_proxy.groups import GroupPolicies
+from aerobee_proxy.metrics import ProxyCollector
+from aerobee_proxy.parts import Parts
+from aerobee_proxy.presence import Presence
+from aerobee_proxy.rpc.servicer import Servicer
+from aerobee_proxy.topology import Topology
+from aerobee_proxy.transport import GrpcTransport
+from aerobee_wire.status import MqError, grpc_status_of, trailers_of
+
+DESCRIPTOR = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
+
+STOP_GRACE_S = 1.0  # streams of clients last for ever: they are cut off
+EXPIRY_SCAN_S = 5.0
+
+
+class ProxyApp:
+    """Starts metrics and the port; stops in reverse. Brokers may come later than it."""
+
+    def __init__(self, options: ProxyOptions, clock: Clock | None = None) -> None:
+        if not options.namesrvs:
+            raise ConfigError("namesrvAddr is empty: give --namesrv host:port")
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._transport = GrpcTransport()
+        topology = Topology(self._transport, options.namesrvs, self._clock)
+        self._brokers = Brokers(self._transport, topology)
+        self._parts = Parts(
+            options=options,
+            clock=self._clock,
+            topology=topology,
+            brokers=self._brokers,
+            groups=GroupPolicies(self._brokers, topology, self._clock),
+            creation=TopicCreation(self._brokers, topology),
+            presence=Presence(self._brokers, topology),
+        )
+        self._server = Server(
+            [bind(DESCRIPTOR, Servicer(self._parts))],
+            host=options.bind_address,
+            port=options.grpc_server_port,
+            failure_of=failure_of,
+        )
+        self._metrics: MetricsEndpoint | None = None
+        self._expiry: asyncio.Task[None] | None = None
+        self._serving = False
+        self._ready_fields: dict[str, object] = {}
+
+    @property
+    def ready_fields(self) -> Mapping[str, object]:
+        return self._ready_fields
+
+    @property
+    def address(self) -> str:
+        """The "host:port" that it serves on, once started."""
+        return str(self._ready_fields["address"])
+
+    async def start(self) -> None:
+        """Serves when it returns. Raises StartError."""
+        options = self._options
+        if options.metrics_exporter_type == "PROM":
+            self._start_metrics(options)
+        self._expiry = asyncio.create_task(self._expire_sessions(), name="session expiry")
+        port = await self._server.start()
+        self._parts.listen_port = port
+        self._ready_fields["address"] = join_address(options.bind_address, port)
+        self._serving = True
+
+    async def stop(self) -> None:
+        self._serving = False
+        await self._server.stop(STOP_GRACE_S)
+        if self._metrics is not None:
+            self._metrics.stop()
+        if self._expiry is not None:
+            self._expiry.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._expiry
+        await self._brokers.close()
+        await self._transport.close()
+
+    def _start_metrics(self, options: ProxyOptions) -> None:
+        registry = CollectorRegistry()
+        registry.register(ProxyCollector(self._parts.sessions, self._parts.counts))
+        host, port = options.metrics_prom_exporter_host, options.metrics_prom_exporter_port
+        self._metrics = MetricsEndpoint(registry, host, port, lambda: self._serving)
+        self._ready_fields["metrics"] = join_address(host, self._metrics.start())
+
+    async def _expire_sessions(self) -> None:
+        while True:
+            await asyncio.sleep(EXPIRY_SCAN_S)
+            for session in self._parts.sessions.expire(self._clock.now_ms()):
+                structlog.get_logger().info("client gone", client_id=session.client_id)
+
+
+def failure_of(error: Exception) -> Failure | None:
+    """How an error of the domain ends a telemetry stream; other RPCs answer with a status."""
+    if isinstance(error, Refused):
+        return Failure("INVALID_ARGUMENT", error.message)
+    if isinstance(error, MqError):
+        return Failure(grpc_status_of(error.code), error.message, trailers_of(error))
+    return None

@@ -1,0 +1,87 @@
+"""Brokers by name: asks them, and puts sends to one broker together.
+
+A batch is stored all or none. When a broker refuses one, its messages are sent one by one, so that
+only those fail that are to blame; a failure after which nobody knows what was stored goes to every
+sender, because sending again would make duplicates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeVar
+
+from aerobee.broker.v1.message_pb2 import Message, SendRequest, SendResult
+from google.protobuf.message import Message as Proto
+
+from aerobee_proxy.coalescing import Coalescer
+from aerobee_proxy.rpcs import SEND, Rpc
+from aerobee_proxy.topology import Topology
+from aerobee_proxy.transport import Transport
+from aerobee_wire.status import Code, MqError
+
+Q = TypeVar("Q", bound=Proto)
+R = TypeVar("R", bound=Proto)
+
+TIMEOUT_S = 5.0
+SEND_TIMEOUT_S = 8.0  # beyond the 5 s in which a broker says that it cannot flush
+OVERHEAD_BYTES = 512  # of a message beside its body, roughly
+
+# Nothing of the batch was stored, and one message may be the reason.
+REFUSALS = frozenset(
+    {Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER, Code.NO_PERMISSION, Code.TOPIC_NOT_EXIST}
+)
+
+
+class Brokers:
+    def __init__(self, transport: Transport, topology: Topology) -> None:
+        self._transport = transport
+        self._topology = topology
+        self._sends: dict[str, Coalescer[Message, SendResult]] = {}
+
+    async def ask(
+        self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float = TIMEOUT_S
+    ) -> R:
+        """Raises MqError, BROKER_NOT_EXIST among others."""
+        address = await self._topology.address_of(broker_name)
+        try:
+            return await self._transport.call(address, rpc, request, timeout_s=timeout_s)
+        except MqError as error:
+            if error.code is Code.BROKER_UNREACHABLE:
+                self._topology.forget_address(broker_name)
+            raise
+
+    def place(self, broker_name: str, message: Message) -> asyncio.Future[SendResult]:
+        """Puts a message in line; the future has what became of it, or raises MqError."""
+        sends = self._sends.get(broker_name)
+        if sends is None:
+            sends = self._sends[broker_name] = Coalescer(
+                lambda messages: self._send(broker_name, messages)
+            )
+        return sends.place(message, len(message.body) + OVERHEAD_BYTES)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(sends.close() for sends in self._sends.values()))
+
+    async def _send(
+        self, broker_name: str, messages: Sequence[Message]
+    ) -> Sequence[SendResult | Exception]:
+        try:
+            return await self._send_together(broker_name, messages)
+        except MqError as error:
+            if len(messages) == 1 or error.code not in REFUSALS:
+                raise
+        return [await self._send_alone(broker_name, message) for message in messages]
+
+    async def _send_alone(self, broker_name: str, message: Message) -> SendResult | Exception:
+        try:
+            return (await self._send_together(broker_name, [message]))[0]
+        except MqError as error:
+            return error
+
+    async def _send_together(
+        self, broker_name: str, messages: Sequence[Message]
+    ) -> Sequence[SendResult]:
+        request = SendRequest(messages=messages)
+        answer = await self.ask(broker_name, SEND, request, timeout_s=SEND_TIMEOUT_S)
+        return answer.results

@@ -1,0 +1,69 @@
+"""Topics that come into being when a client first asks for their route.
+
+Only while brokers allow it: those that create topics by themselves register TBW102. A topic is made
+on all of them at once, so that it does not live on the one broker that happened to be asked. It
+takes every type of message where the broker has mixed types turned on, else normal ones.
+"""
+
+from __future__ import annotations
+
+import structlog
+from aerobee.broker.v1.admin_pb2 import PutTopicRequest
+from aerobee.namesrv.v1.namesrv_pb2 import QueueData, TopicConfig, TopicRoute
+
+from aerobee_proxy.brokers import Brokers
+from aerobee_proxy.routes import MESSAGE_TYPE_ATTRIBUTE, READABLE, WRITABLE
+from aerobee_proxy.rpcs import PUT_TOPIC
+from aerobee_proxy.topology import Topology
+from aerobee_wire import topics
+from aerobee_wire.status import Code, MqError
+
+
+class TopicCreation:
+    def __init__(self, brokers: Brokers, topology: Topology) -> None:
+        self._brokers = brokers
+        self._topology = topology
+
+    async def route(self, topic: str) -> TopicRoute:
+        """The route of a topic that is made if it is unknown and may be.
+
+        Raises MqError TOPIC_NOT_EXIST, with what to do about it, when it may not.
+        """
+        try:
+            return await self._topology.route(topic)
+        except MqError as error:
+            if error.code is not Code.TOPIC_NOT_EXIST or topics.group_of(topic) is not None:
+                raise
+        await self._create(topic)
+        return await self._topology.route(topic)
+
+    async def _create(self, topic: str) -> None:
+        try:
+            pattern = await self._topology.route(topics.AUTO_CREATE_TOPIC)
+        except MqError as error:
+            if error.code is not Code.TOPIC_NOT_EXIST:
+                raise
+            raise MqError(
+                Code.TOPIC_NOT_EXIST,
+                f"there is no topic {topic!r} and brokers do not create topics by themselves: "
+                f"create it with `aerobee topic create {topic}`",
+            ) from None
+        for data in pattern.queues:
+            await self._put(topic, data)
+        structlog.get_logger().info("topic created", topic=topic, brokers=len(pattern.queues))
+
+    async def _put(self, topic: str, data: QueueData) -> None:
+        config = TopicConfig(
+            topic=topic,
+            read_queue_count=data.read_queue_count,
+            write_queue_count=data.write_queue_count,
+            permission=READABLE | WRITABLE,
+            attributes={MESSAGE_TYPE_ATTRIBUTE: "MIXED"},
+        )
+        try:
+            await self._brokers.ask(data.broker_name, PUT_TOPIC, PutTopicRequest(topic=config))
+        except MqError as error:
+            if error.code is not Code.INVALID_PARAMETER:
+                raise
+            config.ClearField("attributes")
+            await self._brokers.ask(data.broker_name, PUT_TOPIC, PutTopicRequest(topic=config))

@@ -1,0 +1,77 @@
+"""Tells brokers which consumers this proxy serves, so that tools see them there and groups exist.
+
+Nothing depends on it for delivery: a broker that cannot be told is logged and told the next time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+from aerobee.broker.v1.client_pb2 import (
+    CLUSTERING,
+    CONSUME_FROM_FIRST_OFFSET,
+    POP,
+    ConsumerData,
+    HeartbeatRequest,
+    UnregisterClientRequest,
+)
+from aerobee.broker.v1.message_pb2 import Subscription
+from apache.rocketmq.v2.definition_pb2 import FilterType
+
+from aerobee_proxy.brokers import Brokers
+from aerobee_proxy.rpcs import HEARTBEAT, UNREGISTER_CLIENT
+from aerobee_proxy.sessions import Session
+from aerobee_proxy.topology import Topology
+from aerobee_wire.status import Code, MqError
+
+
+class Presence:
+    def __init__(self, brokers: Brokers, topology: Topology) -> None:
+        self._brokers = brokers
+        self._topology = topology
+
+    async def announce(self, session: Session, consumer_group: str, language: str) -> None:
+        """To every broker. Raises MqError SUBSCRIPTION_GROUP_NOT_EXIST where one says that."""
+        request = HeartbeatRequest(
+            client_id=session.client_id,
+            consumers=[_consumer(session, consumer_group)],
+            language=language,
+        )
+        outcomes = await asyncio.gather(
+            *(self._tell(name, request) for name in await self._topology.brokers())
+        )
+        for failure in filter(None, outcomes):
+            if failure.code is Code.SUBSCRIPTION_GROUP_NOT_EXIST:
+                raise failure
+            structlog.get_logger().warning("broker not told of a client", reason=failure.message)
+
+    async def retract(self, client_id: str) -> None:
+        """From every broker; those that cannot be told forget the client by themselves."""
+        request = UnregisterClientRequest(client_id=client_id)
+        for name in await self._topology.brokers():
+            try:
+                await self._brokers.ask(name, UNREGISTER_CLIENT, request)
+            except MqError as error:
+                structlog.get_logger().warning("broker not told of a leave", reason=error.message)
+
+    async def _tell(self, broker_name: str, request: HeartbeatRequest) -> MqError | None:
+        try:
+            await self._brokers.ask(broker_name, HEARTBEAT, request)
+        except MqError as error:
+            return error
+        return None
+
+
+def _consumer(session: Session, consumer_group: str) -> ConsumerData:
+    return ConsumerData(
+        consumer_group=consumer_group,
+        consume_type=POP,
+        message_model=CLUSTERING,
+        consume_from_where=CONSUME_FROM_FIRST_OFFSET,
+        subscriptions=[
+            Subscription(topic=topic, expression=wanted.expression)
+            for topic, wanted in session.subscriptions.items()
+            if wanted.type != FilterType.SQL
+        ],
+    )

@@ -1,0 +1,25 @@
+"""NotifyClientTermination: a client says goodbye, and is forgotten at once.
+
+Codes: none of its own. Differs from RocketMQ's proxy: a client that was not known is no error,
+since a proxy that came back does not know the clients of the one before.
+"""
+
+from __future__ import annotations
+
+from apache.rocketmq.v2.service_pb2 import (
+    NotifyClientTerminationRequest,
+    NotifyClientTerminationResponse,
+)
+
+from aerobee_proxy.errors import status
+from aerobee_proxy.parts import Parts
+from aerobee_proxy.rpc.pipeline import Caller
+
+
+async def notify_client_termination(
+    parts: Parts, request: NotifyClientTerminationRequest, caller: Caller
+) -> NotifyClientTerminationResponse:
+    parts.sessions.remove(caller.client_id)
+    if request.group.name:  # a consumer
+        await parts.presence.retract(caller.client_id)
+    return NotifyClientTerminationResponse(status=status())

@@ -1,0 +1,85 @@
+"""What stands around every RPC: who calls, and how a failure is told.
+
+Failures travel as a Status inside the response; gRPC itself reports success. Only a telemetry
+stream may end with an error of gRPC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import structlog
+from apache.rocketmq.v2.definition_pb2 import Code, Status
+from google.protobuf.message import Message
+
+from aerobee_chassis.call import Call
+from aerobee_proxy.errors import INTERNAL_MESSAGE, status, status_of
+from aerobee_proxy.parts import Parts
+from aerobee_proxy.sessions import Session
+from aerobee_proxy.validation import client_id
+
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and how long it waits."""
+
+    client_id: str
+    session: Session
+    call: Call
+
+    @property
+    def peer(self) -> str:
+        return self.call.peer
+
+
+Unary: TypeAlias = Callable[[Parts, Q, Caller], Awaitable[R]]
+Streaming: TypeAlias = Callable[[Parts, Q, Caller], Awaitable[None]]
+
+
+def caller_of(parts: Parts, call: Call) -> Caller:
+    """Raises Refused CLIENT_ID_REQUIRED. Whoever calls lives: its session is kept."""
+    found = client_id(call.metadata)
+    return Caller(found, parts.sessions.touch(found, parts.clock.now_ms()), call)
+
+
+def unary(
+    parts: Parts, handler: Unary[Q, R], response: Callable[..., R]
+) -> Callable[[Q, Call], Awaitable[R]]:
+    """The handler as the chassis takes it; a failure becomes `response(status=…)`."""
+
+    async def run(request: Q, call: Call) -> R:
+        try:
+            return await handler(parts, request, caller_of(parts, call))
+        except Exception as error:
+            return response(status=tell(handler, error))
+
+    return run
+
+
+def streaming(
+    parts: Parts, handler: Streaming[Q], response: Callable[..., Any]
+) -> Callable[[Q, Call], Awaitable[None]]:
+    """Like `unary` for a stream of responses: a failure becomes its next message."""
+
+    async def run(request: Q, call: Call) -> None:
+        try:
+            await handler(parts, request, caller_of(parts, call))
+        except Exception as error:
+            await call.write(response(status=tell(handler, error)))
+
+    return run
+
+
+def tell(handler: object, error: Exception) -> Status:
+    """The status of a failure. A defect is logged with its traceback and told without details."""
+    known = status_of(error)
+    if known is not None:
+        return known
+    name = getattr(handler, "__name__", repr(handler))
+    structlog.get_logger().error("rpc failed", rpc=name, exc_info=error)
+    return status(Code.INTERNAL_SERVER_ERROR, INTERNAL_MESSAGE)

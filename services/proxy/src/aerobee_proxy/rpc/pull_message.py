@@ -1,0 +1,86 @@
+"""PullMessage: messages of one queue from an offset on; the client keeps the offset.
+
+The stream: status, messages, next offset. Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP,
+ILLEGAL_OFFSET, ILLEGAL_FILTER_EXPRESSION, ILLEGAL_POLLING_TIME, MESSAGE_NOT_FOUND, TOPIC_NOT_FOUND,
+FORBIDDEN, NOT_IMPLEMENTED (SQL92). RocketMQ's proxy does not serve it.
+"""
+
+from __future__ import annotations
+
+from aerobee.broker.v1 import message_pb2 as broker
+from apache.rocketmq.v2.definition_pb2 import Code
+from apache.rocketmq.v2.service_pb2 import PullMessageRequest, PullMessageResponse
+
+from aerobee_proxy.errors import Refused, status
+from aerobee_proxy.parts import Parts
+from aerobee_proxy.rpc.pipeline import Caller
+from aerobee_proxy.rpcs import PULL
+from aerobee_proxy.translate import from_record
+from aerobee_proxy.validation import check_offset, filter_of, group_name, polling_ms, topic_name
+from aerobee_wire import properties
+from aerobee_wire.record import iter_records
+from aerobee_wire.tags import parse_expression
+
+ANSWER_S = 5.0  # for the broker to answer once the poll is over
+
+_CODES = {
+    broker.NO_NEW_MESSAGE: (Code.MESSAGE_NOT_FOUND, "no new message"),
+    broker.NO_MATCHED_MESSAGE: (Code.MESSAGE_NOT_FOUND, "no message matches: go on at next_offset"),
+    broker.OFFSET_MOVED: (
+        Code.ILLEGAL_OFFSET,
+        "the offset lies outside the queue: go on at next_offset",
+    ),
+}
+
+
+async def pull_message(parts: Parts, request: PullMessageRequest, caller: Caller) -> None:
+    poll_ms = polling_ms(
+        request.long_polling_timeout if request.HasField("long_polling_timeout") else None,
+        caller.call.time_remaining_s(),
+        caller.session.request_timeout_ms,
+        parts.options,
+    )
+    answer = await parts.brokers.ask(
+        request.message_queue.broker.name,
+        PULL,
+        _translated(request, poll_ms),
+        timeout_s=poll_ms / 1_000 + ANSWER_S,
+    )
+    wanted = parse_expression(request.filter_expression.expression)
+    records = [
+        record
+        for record in iter_records(answer.records)
+        if not wanted or record.properties.get(properties.TAGS) in wanted
+    ]
+    found = (
+        _CODES[broker.NO_MATCHED_MESSAGE]
+        if answer.status == broker.FOUND and not records
+        else _CODES.get(answer.status, (Code.OK, ""))
+    )
+    write = caller.call.write
+    await write(PullMessageResponse(status=status(*found)))
+    namespace = request.message_queue.topic.resource_namespace
+    for record in records:
+        message = from_record(
+            record, namespace=namespace, max_body_size=parts.options.max_message_size
+        )
+        await write(PullMessageResponse(message=message))
+    await write(PullMessageResponse(next_offset=answer.next_begin_offset))
+
+
+def _translated(request: PullMessageRequest, poll_ms: int) -> broker.PullRequest:
+    queue = request.message_queue
+    topic, group = topic_name(queue.topic), group_name(request.group)
+    check_offset(request.offset)
+    kind, expression = filter_of(request.filter_expression)
+    if kind != "TAG":
+        raise Refused(Code.NOT_IMPLEMENTED, "PullMessage filters by tag only")
+    return broker.PullRequest(
+        consumer_group=group,
+        topic=topic,
+        queue_id=queue.id,
+        queue_offset=request.offset,
+        max_messages=request.batch_size,
+        suspend_timeout_ms=poll_ms,
+        subscription=broker.Subscription(topic=topic, expression=expression),
+    )

@@ -1,0 +1,72 @@
+"""SendMessage: one message or several of one topic, each with an outcome of its own.
+
+Codes: MULTIPLE_RESULTS, ILLEGAL_TOPIC, ILLEGAL_MESSAGE_TAG / KEY / GROUP / PROPERTY_KEY / ID,
+ILLEGAL_DELIVERY_TIME, MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, MESSAGE_CORRUPTED, FORBIDDEN,
+TOPIC_NOT_FOUND, MESSAGE_BODY_TOO_LARGE / EMPTY, MESSAGE_PROPERTIES_TOO_LARGE, PROXY_TIMEOUT,
+MASTER_PERSISTENCE_TIMEOUT. Differs from RocketMQ's proxy: several messages are several entries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from aerobee.broker.v1.message_pb2 import SendResult
+from apache.rocketmq.v2.definition_pb2 import Code, Message
+from apache.rocketmq.v2.service_pb2 import SendMessageRequest, SendMessageResponse, SendResultEntry
+
+from aerobee_proxy.errors import Refused, overall, status
+from aerobee_proxy.parts import Parts
+from aerobee_proxy.queue_selector import queue_of_group
+from aerobee_proxy.routes import BrokerQueue, accepted_types, writable_queues
+from aerobee_proxy.rpc.pipeline import Caller, tell
+from aerobee_proxy.translate import to_broker
+from aerobee_proxy.validation import check_message, check_type, message_type, topic_of
+
+
+async def send_message(
+    parts: Parts, request: SendMessageRequest, caller: Caller
+) -> SendMessageResponse:
+    topic = topic_of(request.messages)
+    now_ms = parts.clock.now_ms()
+    for message in request.messages:
+        check_message(message, parts.options, now_ms)
+    route = await parts.creation.route(topic)
+    if parts.options.enable_topic_message_type_check:
+        for message in request.messages:
+            check_type(message_type(message), accepted_types(route), topic)
+    queues = writable_queues(route)
+    if not queues:
+        raise Refused(Code.FORBIDDEN, f"no writable queue: no broker takes messages of {topic}")
+    # All placed before any is waited for: they keep their order and leave together.
+    placed = [_place(parts, message, topic, queues, caller.peer) for message in request.messages]
+    outcomes = await asyncio.gather(*placed, return_exceptions=True)
+    entries = [
+        _entry(message, outcome)
+        for message, outcome in zip(request.messages, outcomes, strict=True)
+    ]
+    parts.counts.sent += sum(isinstance(outcome, SendResult) for outcome in outcomes)
+    return SendMessageResponse(status=overall(entry.status for entry in entries), entries=entries)
+
+
+def _place(
+    parts: Parts, message: Message, topic: str, queues: Sequence[BrokerQueue], peer: str
+) -> asyncio.Future[SendResult]:
+    group = message.system_properties.message_group
+    queue = queue_of_group(group, queues) if group else parts.turns.take(topic, queues)
+    stored = to_broker(message, topic, queue.queue_id, peer)
+    return parts.brokers.place(queue.broker_name, stored)
+
+
+def _entry(message: Message, outcome: SendResult | BaseException) -> SendResultEntry:
+    if isinstance(outcome, SendResult):
+        return SendResultEntry(
+            status=status(),
+            message_id=message.system_properties.message_id,
+            offset=outcome.queue_offset,
+        )
+    if not isinstance(outcome, Exception):
+        raise outcome
+    return SendResultEntry(
+        status=tell(send_message, outcome), message_id=message.system_properties.message_id
+    )

@@ -1,0 +1,48 @@
+"""All RPCs of MessagingService in one object, as the chassis binds them."""
+
+from __future__ import annotations
+
+from apache.rocketmq.v2 import service_pb2 as pb
+
+from aerobee_proxy.parts import Parts
+from aerobee_proxy.rpc.heartbeat import heartbeat
+from aerobee_proxy.rpc.not_offered import not_offered
+from aerobee_proxy.rpc.notify_client_termination import notify_client_termination
+from aerobee_proxy.rpc.offsets import get_offset, query_offset, update_offset
+from aerobee_proxy.rpc.pipeline import streaming, unary
+from aerobee_proxy.rpc.pull_message import pull_message
+from aerobee_proxy.rpc.query_assignment import query_assignment
+from aerobee_proxy.rpc.query_route import query_route
+from aerobee_proxy.rpc.send_message import send_message
+from aerobee_proxy.rpc.telemetry import Telemetry
+
+LEASES = "leased messages"
+
+
+class Servicer:
+    def __init__(self, parts: Parts) -> None:
+        self.query_route = unary(parts, query_route, pb.QueryRouteResponse)
+        self.heartbeat = unary(parts, heartbeat, pb.HeartbeatResponse)
+        self.send_message = unary(parts, send_message, pb.SendMessageResponse)
+        self.query_assignment = unary(parts, query_assignment, pb.QueryAssignmentResponse)
+        self.receive_message = streaming(parts, not_offered(LEASES), pb.ReceiveMessageResponse)
+        self.ack_message = unary(parts, not_offered(LEASES), pb.AckMessageResponse)
+        self.forward_message_to_dead_letter_queue = unary(
+            parts, not_offered(LEASES), pb.ForwardMessageToDeadLetterQueueResponse
+        )
+        self.change_invisible_duration = unary(
+            parts, not_offered(LEASES), pb.ChangeInvisibleDurationResponse
+        )
+        self.pull_message = streaming(parts, pull_message, pb.PullMessageResponse)
+        self.update_offset = unary(parts, update_offset, pb.UpdateOffsetResponse)
+        self.get_offset = unary(parts, get_offset, pb.GetOffsetResponse)
+        self.query_offset = unary(parts, query_offset, pb.QueryOffsetResponse)
+        self.end_transaction = unary(parts, not_offered("transactions"), pb.EndTransactionResponse)
+        self.telemetry = Telemetry(parts).telemetry
+        self.notify_client_termination = unary(
+            parts, notify_client_termination, pb.NotifyClientTerminationResponse
+        )
+        self.recall_message = unary(parts, not_offered("recalls"), pb.RecallMessageResponse)
+        self.sync_lite_subscription = unary(
+            parts, not_offered("lite topics"), pb.SyncLiteSubscriptionResponse
+        )

@@ -1,0 +1,98 @@
+"""Telemetry: the stream over which a client says what it is and hears what it shall do.
+
+Settings are answered at once, and the same answer again a second later: one SDK misses an answer
+that comes while it still starts. The stream stays open until the client ends it. Settings that
+cannot be accepted end it with INVALID_ARGUMENT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import structlog
+from apache.rocketmq.v2.definition_pb2 import Settings
+from apache.rocketmq.v2.service_pb2 import TelemetryCommand
+
+from aerobee_chassis.call import Call
+from aerobee_proxy.errors import status
+from aerobee_proxy.parts import Parts
+from aerobee_proxy.resources import stored_name
+from aerobee_proxy.rpc.pipeline import Caller, caller_of
+from aerobee_proxy.sessions import conflicts
+from aerobee_proxy.settings import GroupPolicy, check_settings, negotiate
+from aerobee_wire.status import MqError
+
+REPEAT_AFTER_S = 1.0
+MAX_WAITING = 1_000  # commands to a client that does not read
+
+
+class TelemetryStream:
+    """One stream of a client: commands in line for it, written by one task."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._line: asyncio.Queue[TelemetryCommand] = asyncio.Queue(MAX_WAITING)
+
+    def offer(self, command: TelemetryCommand) -> None:
+        if self._line.full():
+            structlog.get_logger().warning(
+                "client does not read its commands", peer=self._call.peer
+            )
+            return
+        self._line.put_nowait(command)
+
+    async def write(self) -> None:
+        while True:
+            await self._call.write(await self._line.get())
+
+
+class Telemetry:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def telemetry(self, requests: AsyncIterator[TelemetryCommand], call: Call) -> None:
+        caller = caller_of(self._parts, call)
+        stream = TelemetryStream(call)
+        writer = asyncio.create_task(stream.write())
+        caller.session.streams.add(stream)
+        try:
+            async for command in requests:
+                # A client may have been forgotten meanwhile, or said goodbye and come back.
+                caller = caller_of(self._parts, call)
+                caller.session.streams.add(stream)
+                if command.WhichOneof("command") == "settings":
+                    await self._answer(caller, command.settings, stream)
+        finally:
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+            caller.session.streams.discard(stream)
+
+    async def _answer(self, caller: Caller, settings: Settings, stream: TelemetryStream) -> None:
+        check_settings(settings)
+        answer = negotiate(settings, self._parts.options, await self._policy(settings))
+        caller.session.settings = answer
+        command = TelemetryCommand(status=status(), settings=answer)
+        stream.offer(command)
+        asyncio.get_running_loop().call_later(REPEAT_AFTER_S, stream.offer, command)
+        self._warn_of_conflicts(caller)
+
+    async def _policy(self, settings: Settings) -> GroupPolicy:
+        """Of a consumer's group; that of a new group while no broker answers."""
+        if settings.WhichOneof("pub_sub") != "subscription":
+            return GroupPolicy()
+        try:
+            return await self._parts.groups.policy(stored_name(settings.subscription.group))
+        except MqError as error:
+            structlog.get_logger().warning("group policy unknown", reason=error.message)
+            return GroupPolicy()
+
+    def _warn_of_conflicts(self, caller: Caller) -> None:
+        group = caller.session.consumer_group
+        if not group:
+            return
+        for topic, wanted in conflicts(self._parts.sessions.members(group)).items():
+            self._parts.counts.subscription_conflicts += 1
+            structlog.get_logger().warning(
+                "members of a group subscribe differently", group=group, topic=topic, wanted=wanted
+            )

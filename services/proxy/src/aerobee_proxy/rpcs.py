@@ -1,0 +1,85 @@
+"""The RPCs of name servers and brokers that the proxy calls, as values. Knows no transport."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
+from aerobee.namesrv.v1 import namesrv_pb2
+from google.protobuf.message import Message
+
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
+
+_NAMESRV = "aerobee.namesrv.v1.NamesrvService"
+_MESSAGES = "aerobee.broker.v1.MessageService"
+_OFFSETS = "aerobee.broker.v1.OffsetService"
+_CLIENTS = "aerobee.broker.v1.ClientService"
+_ADMIN = "aerobee.broker.v1.AdminService"
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc(Generic[Q, R]):
+    """A unary RPC: what goes in and what comes out."""
+
+    service: str
+    method: str
+    request: type[Q]
+    response: type[R]
+
+    @property
+    def path(self) -> str:
+        return f"/{self.service}/{self.method}"
+
+
+GET_TOPIC_ROUTE = Rpc(
+    _NAMESRV,
+    "GetTopicRoute",
+    namesrv_pb2.GetTopicRouteRequest,
+    namesrv_pb2.GetTopicRouteResponse,
+)
+GET_CLUSTER_INFO = Rpc(
+    _NAMESRV,
+    "GetClusterInfo",
+    namesrv_pb2.GetClusterInfoRequest,
+    namesrv_pb2.GetClusterInfoResponse,
+)
+SEND = Rpc(_MESSAGES, "Send", message_pb2.SendRequest, message_pb2.SendResponse)
+PULL = Rpc(_MESSAGES, "Pull", message_pb2.PullRequest, message_pb2.PullResponse)
+QUERY_MESSAGES = Rpc(
+    _MESSAGES,
+    "QueryMessages",
+    message_pb2.QueryMessagesRequest,
+    message_pb2.QueryMessagesResponse,
+)
+QUERY_CONSUMER_OFFSETS = Rpc(
+    _OFFSETS,
+    "QueryConsumerOffsets",
+    offset_pb2.QueryConsumerOffsetsRequest,
+    offset_pb2.QueryConsumerOffsetsResponse,
+)
+UPDATE_CONSUMER_OFFSETS = Rpc(
+    _OFFSETS,
+    "UpdateConsumerOffsets",
+    offset_pb2.UpdateConsumerOffsetsRequest,
+    offset_pb2.UpdateConsumerOffsetsResponse,
+)
+GET_QUEUE_OFFSETS = Rpc(
+    _OFFSETS,
+    "GetQueueOffsets",
+    offset_pb2.GetQueueOffsetsRequest,
+    offset_pb2.GetQueueOffsetsResponse,
+)
+SEARCH_OFFSET = Rpc(
+    _OFFSETS, "SearchOffset", offset_pb2.SearchOffsetRequest, offset_pb2.SearchOffsetResponse
+)
+HEARTBEAT = Rpc(_CLIENTS, "Heartbeat", client_pb2.HeartbeatRequest, client_pb2.HeartbeatResponse)
+UNREGISTER_CLIENT = Rpc(
+    _CLIENTS,
+    "UnregisterClient",
+    client_pb2.UnregisterClientRequest,
+    client_pb2.UnregisterClientResponse,
+)
+PUT_TOPIC = Rpc(_ADMIN, "PutTopic", admin_pb2.PutTopicRequest, admin_pb2.PutTopicResponse)
+GET_GROUP = Rpc(_ADMIN, "GetGroup", admin_pb2.GetGroupRequest, admin_pb2.GetGroupResponse)
