@@ -14,33 +14,33 @@ from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
 from aerobee_client.async_admin import AsyncAdminClient
 from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
-from support.fake_cluster import FakeBroker, FakeCluster
+from support.memory_cluster import MemoryBroker, MemoryCluster
 
 NAMESRV = "10.0.0.1:9876"
 TOPIC = "flights"
 
 
 @pytest.fixture
-def brokers() -> list[FakeBroker]:
-    brokers = [FakeBroker("a", "10.0.0.11:10911"), FakeBroker("b", "10.0.0.12:10911")]
+def brokers() -> list[MemoryBroker]:
+    brokers = [MemoryBroker("a", "10.0.0.11:10911"), MemoryBroker("b", "10.0.0.12:10911")]
     for broker in brokers:
         broker.create(TOPIC, 2)
     return brokers
 
 
 @pytest.fixture
-def cluster(brokers: list[FakeBroker]) -> FakeCluster:
-    return FakeCluster(*brokers)
+def cluster(brokers: list[MemoryBroker]) -> MemoryCluster:
+    return MemoryCluster(*brokers)
 
 
 @pytest.fixture
-async def admin(cluster: FakeCluster) -> AsyncIterator[AsyncAdminClient]:
+async def admin(cluster: MemoryCluster) -> AsyncIterator[AsyncAdminClient]:
     async with AsyncAdminClient(NAMESRV, transport=cluster) as client:
         yield client
 
 
 async def test_topic_is_created_on_every_master(
-    admin: AsyncAdminClient, cluster: FakeCluster, brokers: list[FakeBroker]
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
 ) -> None:
     created = await admin.create_topic("new", queues=3, message_type="DELAY")
     assert [(one.broker_name, one.created) for one in created] == [("a", True), ("b", True)]
@@ -51,7 +51,7 @@ async def test_topic_is_created_on_every_master(
 
 
 async def test_one_broker_that_refuses_is_named(
-    admin: AsyncAdminClient, cluster: FakeCluster, brokers: list[FakeBroker]
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
 ) -> None:
     def refuse(address: str, request: Any) -> None:
         if address == brokers[1].address:
@@ -67,7 +67,7 @@ async def test_one_broker_that_refuses_is_named(
     "arguments", [{"topic": "not legal"}, {"topic": "t", "message_type": "ODD"}]
 )
 async def test_bad_topic_is_refused_before_anything_is_sent(
-    admin: AsyncAdminClient, cluster: FakeCluster, arguments: dict[str, Any]
+    admin: AsyncAdminClient, cluster: MemoryCluster, arguments: dict[str, Any]
 ) -> None:
     with pytest.raises(MqError) as caught:
         await admin.create_topic(**arguments)
@@ -76,7 +76,7 @@ async def test_bad_topic_is_refused_before_anything_is_sent(
 
 
 async def test_route_and_status_of_a_topic(
-    admin: AsyncAdminClient, brokers: list[FakeBroker]
+    admin: AsyncAdminClient, brokers: list[MemoryBroker]
 ) -> None:
     brokers[0].append(TOPIC, 1, b"x", b"")
     route = await admin.topic_route(TOPIC)
@@ -92,7 +92,7 @@ async def test_route_and_status_of_a_topic(
 
 
 async def test_topic_is_deleted_everywhere(
-    admin: AsyncAdminClient, cluster: FakeCluster, brokers: list[FakeBroker]
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
 ) -> None:
     assert await admin.delete_topic(TOPIC)
     assert not await admin.delete_topic(TOPIC)
@@ -103,7 +103,9 @@ async def test_topic_is_deleted_everywhere(
     assert caught.value.code is Code.TOPIC_NOT_EXIST
 
 
-async def test_group_settings_are_sent_whole(admin: AsyncAdminClient, cluster: FakeCluster) -> None:
+async def test_group_settings_are_sent_whole(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
     cluster.answers["PutGroup"] = lambda address, request: admin_pb2.PutGroupResponse(created=True)
     await admin.create_group(
         "g", max_attempts=3, retry_delays=[timedelta(seconds=1), timedelta(milliseconds=500)]
@@ -117,7 +119,7 @@ async def test_group_settings_are_sent_whole(admin: AsyncAdminClient, cluster: F
 
 
 async def test_progress_counts_what_is_stored_and_not_consumed(
-    admin: AsyncAdminClient, cluster: FakeCluster, brokers: list[FakeBroker]
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
 ) -> None:
     def stats(address: str, request: Any) -> Any:
         if address == brokers[1].address:
@@ -138,7 +140,7 @@ async def test_progress_counts_what_is_stored_and_not_consumed(
 
 
 async def test_group_that_no_broker_knows_is_a_typed_error(
-    admin: AsyncAdminClient, cluster: FakeCluster
+    admin: AsyncAdminClient, cluster: MemoryCluster
 ) -> None:
     def unknown(address: str, request: Any) -> None:
         raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "no such group")
@@ -150,7 +152,7 @@ async def test_group_that_no_broker_knows_is_a_typed_error(
 
 
 async def test_groups_of_all_brokers_are_merged(
-    admin: AsyncAdminClient, cluster: FakeCluster, brokers: list[FakeBroker]
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
 ) -> None:
     def groups(address: str, request: Any) -> Any:
         response = admin_pb2.ListGroupsResponse()
@@ -165,7 +167,7 @@ async def test_groups_of_all_brokers_are_merged(
     assert (found[1].max_attempts, found[0].fifo) == (3, True)
 
 
-async def test_reset_needs_one_target(admin: AsyncAdminClient, cluster: FakeCluster) -> None:
+async def test_reset_needs_one_target(admin: AsyncAdminClient, cluster: MemoryCluster) -> None:
     def reset(address: str, request: Any) -> Any:
         assert request.WhichOneof("to") == "timestamp_ms" and request.timestamp_ms == -1
         response = offset_pb2.ResetConsumerOffsetsResponse()
@@ -182,7 +184,7 @@ async def test_reset_needs_one_target(admin: AsyncAdminClient, cluster: FakeClus
 
 
 async def test_clients_show_groups_and_subscriptions(
-    admin: AsyncAdminClient, cluster: FakeCluster
+    admin: AsyncAdminClient, cluster: MemoryCluster
 ) -> None:
     def clients(address: str, request: Any) -> Any:
         response = client_pb2.ListClientsResponse()
@@ -196,7 +198,7 @@ async def test_clients_show_groups_and_subscriptions(
 
 
 async def test_broker_is_found_by_name_or_address(
-    admin: AsyncAdminClient, cluster: FakeCluster
+    admin: AsyncAdminClient, cluster: MemoryCluster
 ) -> None:
     def status(address: str, request: Any) -> Any:
         return admin_pb2.GetBrokerStatusResponse(
@@ -213,7 +215,7 @@ async def test_broker_is_found_by_name_or_address(
 
 
 async def test_browsing_reads_and_commits_nothing(
-    admin: AsyncAdminClient, cluster: FakeCluster, brokers: list[FakeBroker]
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
 ) -> None:
     brokers[0].create("%DLQ%g", 1)
     names = properties.encode({"DLQ_REASON": "ValueError", "RETRY_TOPIC": TOPIC})
@@ -232,7 +234,7 @@ async def test_browsing_reads_and_commits_nothing(
 
 
 async def test_message_is_fetched_from_the_broker_that_its_id_names(
-    admin: AsyncAdminClient, cluster: FakeCluster
+    admin: AsyncAdminClient, cluster: MemoryCluster
 ) -> None:
     def get(address: str, request: Any) -> Any:
         stored = message_pb2.StoredMessage(topic=TOPIC, body=b"x", properties={"TAGS": "UA"})
@@ -247,7 +249,7 @@ async def test_message_is_fetched_from_the_broker_that_its_id_names(
 
 
 async def test_messages_found_on_several_brokers_come_newest_first(
-    admin: AsyncAdminClient, cluster: FakeCluster, brokers: list[FakeBroker]
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
 ) -> None:
     def query(address: str, request: Any) -> Any:
         assert (request.key, request.unique) == ("UA1545", False)
@@ -265,7 +267,7 @@ async def test_messages_found_on_several_brokers_come_newest_first(
 
 
 async def test_offset_is_searched_at_the_broker_of_the_queue(
-    admin: AsyncAdminClient, brokers: list[FakeBroker]
+    admin: AsyncAdminClient, brokers: list[MemoryBroker]
 ) -> None:
     for n in range(3):
         brokers[1].append(TOPIC, 0, b"%d" % n, b"")
@@ -274,7 +276,7 @@ async def test_offset_is_searched_at_the_broker_of_the_queue(
 
 
 async def test_cluster_without_a_broker_is_a_typed_error() -> None:
-    async with AsyncAdminClient(NAMESRV, transport=FakeCluster()) as admin:
+    async with AsyncAdminClient(NAMESRV, transport=MemoryCluster()) as admin:
         assert (await admin.cluster()).brokers == ()
         with pytest.raises(MqError) as caught:
             await admin.list_groups()

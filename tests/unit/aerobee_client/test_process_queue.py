@@ -31,23 +31,23 @@ def new(**limits: int) -> ProcessQueue:
     return ProcessQueue(QUEUE, FlowLimits(**limits))
 
 
-def test_commit_offset_is_the_smallest_that_waits() -> None:
+def test_commit_offset_is_the_smallest_that_waits_or_the_next_to_pull() -> None:
     queue = new()
     first, second, third = messages(5, 6, 9)
-    queue.put([first, second, third])
+    queue.put([first, second, third], 12)
     assert queue.remove([second]) == 5
     assert queue.remove([first]) == 9
-    assert queue.remove([third]) == 10
+    assert queue.remove([third]) == 12  # 10 and 11 have other tags
 
 
-def test_nothing_can_be_committed_before_anything_was_put() -> None:
+def test_nothing_can_be_committed_before_the_first_pull() -> None:
     assert new().remove([]) == -1
 
 
 def test_removing_twice_counts_once() -> None:
     queue = new()
     (only,) = messages(5)
-    queue.put([only])
+    queue.put([only], 6)
     queue.remove([only])
     assert queue.remove([only]) == 6
     assert queue.size_bytes == 0 and len(queue) == 0
@@ -56,7 +56,7 @@ def test_removing_twice_counts_once() -> None:
 def test_only_the_very_message_is_in_the_queue() -> None:
     queue = new()
     mine, other = messages(5)[0], messages(5)[0]
-    queue.put([mine])
+    queue.put([mine], 6)
     assert mine in queue
     assert other not in queue
 
@@ -65,7 +65,7 @@ def test_only_the_very_message_is_in_the_queue() -> None:
 def test_committed_offset_never_passes_a_waiting_message(offsets: list[int], random: Any) -> None:
     queue = new()
     waiting = messages(*sorted(offsets))
-    queue.put(waiting)
+    queue.put(waiting, max(offsets) + 1)
     order = list(waiting)
     random.shuffle(order)
     left = set(offsets)
@@ -90,9 +90,9 @@ async def test_pulling_pauses_over_a_limit_and_goes_on_below(
     limits: dict[str, int], full: list[ReceivedMessage]
 ) -> None:
     queue = new(**limits)
-    queue.put(full[:-1])
+    queue.put(full[:-1], 20)
     await queue.wait_for_room()
-    queue.put(full[-1:])
+    queue.put(full[-1:], 20)
     waiting = asyncio.create_task(queue.wait_for_room())
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -102,9 +102,9 @@ async def test_pulling_pauses_over_a_limit_and_goes_on_below(
 
 async def test_dropped_queue_holds_nobody_up() -> None:
     queue = new(messages=1)
-    queue.put(messages(0, 1, 2))
+    queue.put(messages(0, 1, 2), 3)
     queue.drop()
     await queue.wait_for_room()
-    queue.put(messages(3))
+    queue.put(messages(3), 4)
     await queue.wait_for_room()
     assert queue.dropped

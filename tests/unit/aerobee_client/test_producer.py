@@ -13,7 +13,7 @@ from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.producer import AsyncProducer
 from aerobee_wire.status import Code, MqError
-from support.fake_cluster import FakeBroker, FakeCluster
+from support.memory_cluster import MemoryBroker, MemoryCluster
 from support.polling import until
 
 NAMESRV = "10.0.0.1:9876"
@@ -21,20 +21,20 @@ TOPIC = "flights"
 
 
 @pytest.fixture
-def broker() -> FakeBroker:
-    broker = FakeBroker("a", "10.0.0.11:10911")
+def broker() -> MemoryBroker:
+    broker = MemoryBroker("a", "10.0.0.11:10911")
     broker.create(TOPIC, 4)
     return broker
 
 
 @pytest.fixture
-def other() -> FakeBroker:
-    broker = FakeBroker("b", "10.0.0.12:10911")
+def other() -> MemoryBroker:
+    broker = MemoryBroker("b", "10.0.0.12:10911")
     broker.create(TOPIC, 4)
     return broker
 
 
-def producer(cluster: FakeCluster, **settings: Any) -> AsyncProducer:
+def producer(cluster: MemoryCluster, **settings: Any) -> AsyncProducer:
     return AsyncProducer("p", namesrv=NAMESRV, transport=cluster, **settings)
 
 
@@ -42,8 +42,8 @@ def messages(count: int, **arguments: Any) -> list[Message]:
     return [Message(TOPIC, b"%d" % n, **arguments) for n in range(count)]
 
 
-async def test_message_is_stored_as_it_was_given(broker: FakeBroker) -> None:
-    async with producer(FakeCluster(broker)) as sender:
+async def test_message_is_stored_as_it_was_given(broker: MemoryBroker) -> None:
+    async with producer(MemoryCluster(broker)) as sender:
         message = Message(TOPIC, b"body", tag="UA", keys=["k"], properties={"mine": "1"}, flag=7)
         result = await sender.send(message)
     (stored,) = broker.messages(TOPIC)
@@ -59,14 +59,14 @@ async def test_message_is_stored_as_it_was_given(broker: FakeBroker) -> None:
     assert result.offset_message_id == stored.offset_message_id
 
 
-async def test_single_sends_take_the_queues_in_turn(broker: FakeBroker) -> None:
-    async with producer(FakeCluster(broker)) as sender:
+async def test_single_sends_take_the_queues_in_turn(broker: MemoryBroker) -> None:
+    async with producer(MemoryCluster(broker)) as sender:
         results = [await sender.send(message) for message in messages(8)]
     assert sorted(result.queue.queue_id for result in results) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-async def test_batch_is_one_request_with_results_in_order(broker: FakeBroker) -> None:
-    cluster = FakeCluster(broker)
+async def test_batch_is_one_request_with_results_in_order(broker: MemoryBroker) -> None:
+    cluster = MemoryCluster(broker)
     async with producer(cluster) as sender:
         results = await sender.send_batch(messages(128))
     assert len(cluster.requests("Send")) == 1
@@ -76,9 +76,9 @@ async def test_batch_is_one_request_with_results_in_order(broker: FakeBroker) ->
     assert [stored[result.message_id] for result in results] == [b"%d" % n for n in range(128)]
 
 
-async def test_batch_is_split_by_topic_size_and_delay(broker: FakeBroker) -> None:
+async def test_batch_is_split_by_topic_size_and_delay(broker: MemoryBroker) -> None:
     broker.create("other", 1)
-    cluster = FakeCluster(broker)
+    cluster = MemoryCluster(broker)
     mixed = [
         Message(TOPIC, b"x" * 600_000),
         Message("other", b"small"),
@@ -97,24 +97,24 @@ async def test_batch_is_split_by_topic_size_and_delay(broker: FakeBroker) -> Non
         assert stored[result.message_id].body == message.body
 
 
-async def test_batch_to_a_queue_keeps_its_order(broker: FakeBroker) -> None:
+async def test_batch_to_a_queue_keeps_its_order(broker: MemoryBroker) -> None:
     queue = MessageQueue(TOPIC, "a", 2)
-    async with producer(FakeCluster(broker)) as sender:
+    async with producer(MemoryCluster(broker)) as sender:
         results = await sender.send_batch(messages(1_500), queue=queue)
     assert {result.queue for result in results} == {queue}
     assert [result.queue_offset for result in results] == list(range(1_500))
     assert [record.body for record in broker.messages(TOPIC)] == [b"%d" % n for n in range(1_500)]
 
 
-async def test_empty_batch_sends_nothing(broker: FakeBroker) -> None:
-    cluster = FakeCluster(broker)
+async def test_empty_batch_sends_nothing(broker: MemoryBroker) -> None:
+    cluster = MemoryCluster(broker)
     async with producer(cluster) as sender:
         assert await sender.send_batch([]) == []
     assert not cluster.requests("Send")
 
 
-async def test_other_broker_takes_over_at_once(broker: FakeBroker, other: FakeBroker) -> None:
-    cluster = FakeCluster(broker, other)
+async def test_other_broker_takes_over_at_once(broker: MemoryBroker, other: MemoryBroker) -> None:
+    cluster = MemoryCluster(broker, other)
     async with producer(cluster) as sender:
         await sender.queues(TOPIC)
         cluster.down = {broker.address}
@@ -125,9 +125,9 @@ async def test_other_broker_takes_over_at_once(broker: FakeBroker, other: FakeBr
 
 @pytest.mark.parametrize("code", [Code.SYSTEM_BUSY, Code.SYSTEM_ERROR, Code.NO_PERMISSION])
 async def test_answer_that_another_broker_may_not_give_is_tried_elsewhere(
-    broker: FakeBroker, other: FakeBroker, code: Code
+    broker: MemoryBroker, other: MemoryBroker, code: Code
 ) -> None:
-    cluster = FakeCluster(broker, other)
+    cluster = MemoryCluster(broker, other)
 
     def refuse(address: str, request: Any) -> None:
         if address == broker.address:
@@ -139,8 +139,8 @@ async def test_answer_that_another_broker_may_not_give_is_tried_elsewhere(
     assert {result.queue.broker_name for result in results} == {"b"}
 
 
-async def test_tries_end_after_the_retries(broker: FakeBroker) -> None:
-    cluster = FakeCluster(broker)
+async def test_tries_end_after_the_retries(broker: MemoryBroker) -> None:
+    cluster = MemoryCluster(broker)
 
     def refuse(address: str, request: Any) -> None:
         raise MqError(Code.SYSTEM_ERROR, "broken")
@@ -155,9 +155,9 @@ async def test_tries_end_after_the_retries(broker: FakeBroker) -> None:
 
 @pytest.mark.parametrize("code", [Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER])
 async def test_refusal_of_the_message_itself_is_not_tried_again(
-    broker: FakeBroker, code: Code
+    broker: MemoryBroker, code: Code
 ) -> None:
-    cluster = FakeCluster(broker)
+    cluster = MemoryCluster(broker)
 
     def refuse(address: str, request: Any) -> None:
         raise MqError(code, "bad message")
@@ -170,8 +170,8 @@ async def test_refusal_of_the_message_itself_is_not_tried_again(
     assert len(cluster.requests("Send")) == 1
 
 
-async def test_send_waits_for_the_only_broker_to_come_back(broker: FakeBroker) -> None:
-    cluster = FakeCluster(broker)
+async def test_send_waits_for_the_only_broker_to_come_back(broker: MemoryBroker) -> None:
+    cluster = MemoryCluster(broker)
     async with producer(cluster, send_timeout=timedelta(seconds=30)) as sender:
         await sender.queues(TOPIC)
         cluster.down = {broker.address}
@@ -183,8 +183,8 @@ async def test_send_waits_for_the_only_broker_to_come_back(broker: FakeBroker) -
     assert broker.messages(TOPIC)[0].unique_message_id == result.message_id
 
 
-async def test_send_to_an_absent_broker_fails_when_the_time_is_over(broker: FakeBroker) -> None:
-    cluster = FakeCluster(broker)
+async def test_send_to_an_absent_broker_fails_when_the_time_is_over(broker: MemoryBroker) -> None:
+    cluster = MemoryCluster(broker)
     async with producer(cluster, send_timeout=timedelta(milliseconds=120)) as sender:
         await sender.queues(TOPIC)
         cluster.down = {broker.address}
@@ -194,9 +194,9 @@ async def test_send_to_an_absent_broker_fails_when_the_time_is_over(broker: Fake
 
 
 async def test_timeout_is_not_extended_by_another_try(
-    broker: FakeBroker, other: FakeBroker
+    broker: MemoryBroker, other: MemoryBroker
 ) -> None:
-    cluster = FakeCluster(broker, other)
+    cluster = MemoryCluster(broker, other)
 
     async def too_late(address: str) -> None:
         await asyncio.sleep(0.05)
@@ -209,9 +209,9 @@ async def test_timeout_is_not_extended_by_another_try(
     assert len(cluster.requests("Send")) == 1
 
 
-async def test_partly_stored_batch_tells_which_messages_are_missing(broker: FakeBroker) -> None:
+async def test_partly_stored_batch_tells_which_messages_are_missing(broker: MemoryBroker) -> None:
     broker.create("full", 1)
-    cluster = FakeCluster(broker)
+    cluster = MemoryCluster(broker)
 
     def refuse(address: str, request: Any) -> None:
         if request.batch.topic == "full":
@@ -227,8 +227,8 @@ async def test_partly_stored_batch_tells_which_messages_are_missing(broker: Fake
     assert "1 of 2" in caught.value.message
 
 
-async def test_batch_of_which_nothing_was_stored_raises_the_cause(broker: FakeBroker) -> None:
-    cluster = FakeCluster(broker)
+async def test_batch_of_which_nothing_was_stored_raises_the_cause(broker: MemoryBroker) -> None:
+    cluster = MemoryCluster(broker)
 
     def refuse(address: str, request: Any) -> None:
         raise MqError(Code.DISK_FULL, "4 bytes free", retryable=False)
@@ -240,8 +240,8 @@ async def test_batch_of_which_nothing_was_stored_raises_the_cause(broker: FakeBr
     assert caught.value.code is Code.DISK_FULL and not isinstance(caught.value, PartialSend)
 
 
-async def test_body_over_the_limit_is_refused_before_anything_is_sent(broker: FakeBroker) -> None:
-    cluster = FakeCluster(broker)
+async def test_body_over_the_limit_is_refused_before_anything_is_sent(broker: MemoryBroker) -> None:
+    cluster = MemoryCluster(broker)
     async with producer(cluster) as sender:
         with pytest.raises(MqError, match="4194304") as caught:
             await sender.send_batch([Message(TOPIC, b"x"), Message(TOPIC, bytes(4 * 1024**2 + 1))])
@@ -249,23 +249,23 @@ async def test_body_over_the_limit_is_refused_before_anything_is_sent(broker: Fa
     assert not cluster.calls
 
 
-async def test_system_topic_is_refused(broker: FakeBroker) -> None:
-    async with producer(FakeCluster(broker)) as sender:
+async def test_system_topic_is_refused(broker: MemoryBroker) -> None:
+    async with producer(MemoryCluster(broker)) as sender:
         with pytest.raises(MqError) as caught:
             await sender.send(Message("SCHEDULE_TOPIC_XXXX", b"x"))
     assert caught.value.code is Code.NO_PERMISSION
 
 
 async def test_unknown_topic_is_created_by_the_first_send() -> None:
-    broker = FakeBroker("a", "10.0.0.11:10911", topics={"TBW102": 8})
-    async with producer(FakeCluster(broker)) as sender:
+    broker = MemoryBroker("a", "10.0.0.11:10911", topics={"TBW102": 8})
+    async with producer(MemoryCluster(broker)) as sender:
         await sender.send(Message("new", b"x"))
     assert broker.topics["new"] == 4
 
 
-async def test_callback_gets_result_or_error(broker: FakeBroker) -> None:
+async def test_callback_gets_result_or_error(broker: MemoryBroker) -> None:
     told: list[tuple[Any, Any]] = []
-    async with producer(FakeCluster(broker)) as sender:
+    async with producer(MemoryCluster(broker)) as sender:
         good = sender.send_async(Message(TOPIC, b"x"), lambda *told_of: told.append(told_of))
         bad = sender.send_async(
             Message("SCHEDULE_TOPIC_XXXX", b"x"), lambda *told_of: told.append(told_of)
@@ -277,8 +277,8 @@ async def test_callback_gets_result_or_error(broker: FakeBroker) -> None:
     assert by_kind[1] == (None, bad.exception())
 
 
-async def test_oneway_is_sent_before_close_returns_and_never_raises(broker: FakeBroker) -> None:
-    cluster = FakeCluster(broker)
+async def test_oneway_is_sent_before_close_returns_and_never_raises(broker: MemoryBroker) -> None:
+    cluster = MemoryCluster(broker)
     async with producer(cluster) as sender:
         await sender.send_oneway(Message(TOPIC, b"x"))
         await sender.queues(TOPIC)
@@ -293,8 +293,8 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-async def test_close_waits_for_sends_under_way(broker: FakeBroker) -> None:
-    cluster = FakeCluster(broker)
+async def test_close_waits_for_sends_under_way(broker: MemoryBroker) -> None:
+    cluster = MemoryCluster(broker)
     release = asyncio.Event()
 
     cluster.answers["Send"] = lambda address, request: _after(release, cluster, request)
@@ -310,14 +310,14 @@ async def test_close_waits_for_sends_under_way(broker: FakeBroker) -> None:
     assert sending.done() and sending.result().queue_offset == 0
 
 
-async def _after(release: asyncio.Event, cluster: FakeCluster, request: Any) -> Any:
+async def _after(release: asyncio.Event, cluster: MemoryCluster, request: Any) -> Any:
     await release.wait()
     (broker,) = cluster.brokers.values()
     return await cluster._Send(broker, request)
 
 
-async def test_use_outside_of_its_life_is_a_typed_error(broker: FakeBroker) -> None:
-    sender = producer(FakeCluster(broker))
+async def test_use_outside_of_its_life_is_a_typed_error(broker: MemoryBroker) -> None:
+    sender = producer(MemoryCluster(broker))
     with pytest.raises(ClientClosed, match="start"):
         await sender.send(Message(TOPIC, b"x"))
     await sender.start()
@@ -327,8 +327,8 @@ async def test_use_outside_of_its_life_is_a_typed_error(broker: FakeBroker) -> N
         await sender.queues(TOPIC)
 
 
-async def test_producer_tells_its_brokers_that_it_lives_and_leaves(broker: FakeBroker) -> None:
-    cluster = FakeCluster(broker)
+async def test_producer_tells_its_brokers_that_it_lives_and_leaves(broker: MemoryBroker) -> None:
+    cluster = MemoryCluster(broker)
     async with producer(cluster) as sender:
         await sender.send(Message(TOPIC, b"x"))
         await until(lambda: broker.clients)
@@ -339,9 +339,9 @@ async def test_producer_tells_its_brokers_that_it_lives_and_leaves(broker: FakeB
 
 
 async def test_failed_broker_is_avoided_for_a_while_when_asked_for(
-    broker: FakeBroker, other: FakeBroker
+    broker: MemoryBroker, other: MemoryBroker
 ) -> None:
-    cluster = FakeCluster(broker, other)
+    cluster = MemoryCluster(broker, other)
     refused: list[str] = []
 
     def refuse_once(address: str, request: Any) -> None:

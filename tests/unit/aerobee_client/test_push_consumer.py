@@ -20,7 +20,7 @@ from aerobee_client.message import ReceivedMessage
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
-from support.fake_cluster import STORE_TIME_MS, FakeBroker, FakeCluster
+from support.memory_cluster import STORE_TIME_MS, MemoryBroker, MemoryCluster
 from support.polling import until
 
 NAMESRV = "10.0.0.1:9876"
@@ -33,19 +33,19 @@ Consumers = Callable[..., Any]
 
 
 @pytest.fixture
-def broker() -> FakeBroker:
-    broker = FakeBroker("a", "10.0.0.11:10911")
+def broker() -> MemoryBroker:
+    broker = MemoryBroker("a", "10.0.0.11:10911")
     broker.create(TOPIC, 4)
     return broker
 
 
 @pytest.fixture
-def cluster(broker: FakeBroker) -> FakeCluster:
-    return FakeCluster(broker)
+def cluster(broker: MemoryBroker) -> MemoryCluster:
+    return MemoryCluster(broker)
 
 
 @pytest.fixture
-async def join(cluster: FakeCluster) -> AsyncIterator[Consumers]:
+async def join(cluster: MemoryCluster) -> AsyncIterator[Consumers]:
     """Starts a member of the group; all leave at the end."""
     async with AsyncExitStack() as stack:
 
@@ -61,18 +61,20 @@ async def join(cluster: FakeCluster) -> AsyncIterator[Consumers]:
         yield start
 
 
-def fill(broker: FakeBroker, count: int, *, topic: str = TOPIC, **names: str) -> None:
+def fill(broker: MemoryBroker, count: int, *, topic: str = TOPIC, **names: str) -> None:
     queue_count = broker.topics[topic]
     for n in range(count):
         broker.append(topic, n % queue_count, b"%d" % n, properties.encode(names))
 
 
-def committed(broker: FakeBroker, topic: str = TOPIC) -> int:
+def committed(broker: MemoryBroker, topic: str = TOPIC) -> int:
     """Sum of the group's stored offsets."""
     return sum(offset for (_, name, _), offset in broker.offsets.items() if name == topic)
 
 
-async def test_every_message_reaches_the_listener_once(broker: FakeBroker, join: Consumers) -> None:
+async def test_every_message_reaches_the_listener_once(
+    broker: MemoryBroker, join: Consumers
+) -> None:
     fill(broker, 1_000)
     seen: list[bytes] = []
     consumer = await join(lambda message: seen.append(message.body))
@@ -82,7 +84,7 @@ async def test_every_message_reaches_the_listener_once(broker: FakeBroker, join:
     assert committed(broker) == 1_000
 
 
-async def test_coroutine_listener_consumes_too(broker: FakeBroker, join: Consumers) -> None:
+async def test_coroutine_listener_consumes_too(broker: MemoryBroker, join: Consumers) -> None:
     seen: list[bytes] = []
     running: list[int] = []
     together: list[int] = []
@@ -101,13 +103,13 @@ async def test_coroutine_listener_consumes_too(broker: FakeBroker, join: Consume
     assert max(together) <= 3
 
 
-async def broker_wakes(broker: FakeBroker) -> None:
+async def broker_wakes(broker: MemoryBroker) -> None:
     async with broker.arrived:
         broker.arrived.notify_all()
 
 
 async def test_messages_that_arrive_later_wake_the_pull(
-    broker: FakeBroker, join: Consumers
+    broker: MemoryBroker, join: Consumers
 ) -> None:
     seen: list[bytes] = []
     await join(lambda message: seen.append(message.body))
@@ -117,7 +119,7 @@ async def test_messages_that_arrive_later_wake_the_pull(
 
 
 async def test_batch_listener_gets_lists_up_to_its_size(
-    broker: FakeBroker, join: Consumers
+    broker: MemoryBroker, join: Consumers
 ) -> None:
     fill(broker, 100)
     sizes: list[int] = []
@@ -130,7 +132,7 @@ async def test_batch_listener_gets_lists_up_to_its_size(
 
 
 async def test_only_tags_of_the_expression_are_delivered_though_the_broker_sends_more(
-    broker: FakeBroker, join: Consumers
+    broker: MemoryBroker, join: Consumers
 ) -> None:
     """Brokers compare hash codes; "Aa" and "BB" have the same one in Java."""
     for tag in ("Aa", "BB", "UA"):
@@ -145,7 +147,9 @@ async def test_only_tags_of_the_expression_are_delivered_though_the_broker_sends
     assert committed(broker) > 0
 
 
-async def test_queue_of_which_nothing_matches_advances(broker: FakeBroker, join: Consumers) -> None:
+async def test_queue_of_which_nothing_matches_advances(
+    broker: MemoryBroker, join: Consumers
+) -> None:
     fill(broker, 40, TAGS="UA")
     consumer = await join(print, expression="DL")
     await until(lambda: len(pulls_from(broker, consumer, 10)) == 4)
@@ -153,7 +157,7 @@ async def test_queue_of_which_nothing_matches_advances(broker: FakeBroker, join:
     assert committed(broker) == 40
 
 
-def pulls_from(broker: FakeBroker, consumer: AsyncPushConsumer, offset: int) -> set[int]:
+def pulls_from(broker: MemoryBroker, consumer: AsyncPushConsumer, offset: int) -> set[int]:
     """Queue ids of TOPIC that were pulled at `offset`, piggybacking it as the commit offset."""
     return {
         queue_id
@@ -163,7 +167,7 @@ def pulls_from(broker: FakeBroker, consumer: AsyncPushConsumer, offset: int) -> 
 
 
 async def test_failure_is_retried_with_its_reason_under_the_origin_topic(
-    broker: FakeBroker, join: Consumers
+    broker: MemoryBroker, join: Consumers
 ) -> None:
     fill(broker, 1, KEYS="UA1545")
     seen: list[ReceivedMessage] = []
@@ -184,7 +188,7 @@ async def test_failure_is_retried_with_its_reason_under_the_origin_topic(
 
 
 async def test_message_is_dead_lettered_after_its_attempts(
-    broker: FakeBroker, join: Consumers
+    broker: MemoryBroker, join: Consumers
 ) -> None:
     broker.max_reconsume_times = 2
     fill(broker, 5)
@@ -200,7 +204,7 @@ async def test_message_is_dead_lettered_after_its_attempts(
 
 
 async def test_listener_may_choose_level_or_dead_letter(
-    broker: FakeBroker, cluster: FakeCluster, join: Consumers
+    broker: MemoryBroker, cluster: MemoryCluster, join: Consumers
 ) -> None:
     fill(broker, 2)
 
@@ -220,7 +224,7 @@ async def test_listener_may_choose_level_or_dead_letter(
 
 
 async def test_failures_that_wait_together_go_back_together(
-    broker: FakeBroker, cluster: FakeCluster, join: Consumers
+    broker: MemoryBroker, cluster: MemoryCluster, join: Consumers
 ) -> None:
     fill(broker, 200)
     consumer = await join(lambda message: ConsumeResult.DEAD_LETTER)
@@ -231,7 +235,7 @@ async def test_failures_that_wait_together_go_back_together(
 
 
 async def test_message_that_the_broker_does_not_take_back_is_consumed_again_here(
-    broker: FakeBroker, cluster: FakeCluster, join: Consumers, monkeypatch: pytest.MonkeyPatch
+    broker: MemoryBroker, cluster: MemoryCluster, join: Consumers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(concurrent_consumption, "CONSUME_AGAIN_S", 0.01)
 
@@ -256,7 +260,7 @@ async def test_message_that_the_broker_does_not_take_back_is_consumed_again_here
 
 
 async def test_members_share_the_queues_and_take_over_from_one_that_leaves(
-    broker: FakeBroker, join: Consumers
+    broker: MemoryBroker, join: Consumers
 ) -> None:
     first = await join(print)
     await until(lambda: len(owned(first)) == 4)
@@ -271,7 +275,7 @@ def owned(consumer: AsyncPushConsumer) -> set[int]:
     return {queue.queue_id for queue in consumer.queues if queue.topic == TOPIC}
 
 
-async def test_group_goes_on_where_it_stopped(broker: FakeBroker, join: Consumers) -> None:
+async def test_group_goes_on_where_it_stopped(broker: MemoryBroker, join: Consumers) -> None:
     fill(broker, 40)
     seen: list[bytes] = []
     consumer = await join(lambda message: seen.append(message.body))
@@ -292,7 +296,7 @@ async def test_group_goes_on_where_it_stopped(broker: FakeBroker, join: Consumer
     ],
 )
 async def test_group_without_offset_begins_where_it_was_told(
-    broker: FakeBroker, join: Consumers, where: ConsumeFromWhere, first: int
+    broker: MemoryBroker, join: Consumers, where: ConsumeFromWhere, first: int
 ) -> None:
     broker.create("one", 1)
     fill(broker, 10, topic="one")
@@ -302,7 +306,7 @@ async def test_group_without_offset_begins_where_it_was_told(
         GROUP,
         print,
         namesrv=NAMESRV,
-        transport=FakeCluster(broker),
+        transport=MemoryCluster(broker),
         consume_from_where=where,
         consume_timestamp_ms=STORE_TIME_MS + 7 * size,
     )
@@ -320,12 +324,12 @@ async def test_group_without_offset_begins_where_it_was_told(
 
 def consumer_requests(consumer: AsyncPushConsumer) -> list[Any]:
     transport = consumer._transport
-    assert isinstance(transport, FakeCluster)
+    assert isinstance(transport, MemoryCluster)
     return transport.requests("Pull")
 
 
 async def test_last_offset_misses_nothing_of_a_topic_that_never_lost_a_message(
-    broker: FakeBroker, join: Consumers
+    broker: MemoryBroker, join: Consumers
 ) -> None:
     fill(broker, 8)
     seen: list[bytes] = []
@@ -336,7 +340,7 @@ async def test_last_offset_misses_nothing_of_a_topic_that_never_lost_a_message(
     await until(lambda: len(seen) == 8)
 
 
-async def test_reset_of_the_group_is_followed(broker: FakeBroker, join: Consumers) -> None:
+async def test_reset_of_the_group_is_followed(broker: MemoryBroker, join: Consumers) -> None:
     fill(broker, 8)
     seen: list[bytes] = []
     await join(lambda message: seen.append(message.body))
@@ -348,7 +352,7 @@ async def test_reset_of_the_group_is_followed(broker: FakeBroker, join: Consumer
 
 
 async def test_consumer_survives_a_broker_that_dies_and_comes_back(
-    broker: FakeBroker, cluster: FakeCluster, join: Consumers
+    broker: MemoryBroker, cluster: MemoryCluster, join: Consumers
 ) -> None:
     seen: list[bytes] = []
     consumer = await join(lambda message: seen.append(message.body))
@@ -365,7 +369,7 @@ async def test_consumer_survives_a_broker_that_dies_and_comes_back(
 
 
 async def test_consumer_survives_name_servers_that_are_silent(
-    broker: FakeBroker, cluster: FakeCluster, join: Consumers
+    broker: MemoryBroker, cluster: MemoryCluster, join: Consumers
 ) -> None:
     seen: list[bytes] = []
     await join(lambda message: seen.append(message.body))
@@ -377,7 +381,7 @@ async def test_consumer_survives_name_servers_that_are_silent(
 
 
 async def test_topic_that_appears_later_is_found(
-    broker: FakeBroker, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    broker: MemoryBroker, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(membership, "REBALANCE_AGAIN_S", 0.05)
     seen: list[bytes] = []
@@ -394,7 +398,7 @@ async def test_topic_that_appears_later_is_found(
         await until(lambda: len(seen) == 3)
 
 
-async def test_subscription_may_change_while_it_runs(broker: FakeBroker, join: Consumers) -> None:
+async def test_subscription_may_change_while_it_runs(broker: MemoryBroker, join: Consumers) -> None:
     broker.create("more", 1)
     fill(broker, 3, topic="more")
     seen: list[str] = []
@@ -407,7 +411,7 @@ async def test_subscription_may_change_while_it_runs(broker: FakeBroker, join: C
 
 
 async def test_close_waits_for_the_listener_and_keeps_what_it_did(
-    broker: FakeBroker, join: Consumers
+    broker: MemoryBroker, join: Consumers
 ) -> None:
     fill(broker, 40)
     begun = threading.Event()
@@ -432,7 +436,7 @@ async def test_close_waits_for_the_listener_and_keeps_what_it_did(
 
 
 async def test_close_gives_up_on_a_listener_that_does_not_end(
-    broker: FakeBroker, join: Consumers
+    broker: MemoryBroker, join: Consumers
 ) -> None:
     fill(broker, 1)
     begun = asyncio.Event()
@@ -448,7 +452,7 @@ async def test_close_gives_up_on_a_listener_that_does_not_end(
 
 
 async def test_message_whose_listener_takes_too_long_is_given_back(
-    broker: FakeBroker, cluster: FakeCluster, join: Consumers
+    broker: MemoryBroker, cluster: MemoryCluster, join: Consumers
 ) -> None:
     fill(broker, 1)
     seen: list[int] = []
@@ -467,7 +471,7 @@ async def test_message_whose_listener_takes_too_long_is_given_back(
 
 
 async def test_start_without_name_server_is_a_typed_error_and_leaves_nothing(
-    cluster: FakeCluster, join: Consumers
+    cluster: MemoryCluster, join: Consumers
 ) -> None:
     cluster.down.add(NAMESRV)
     with pytest.raises(NamesrvUnreachable):
@@ -475,7 +479,7 @@ async def test_start_without_name_server_is_a_typed_error_and_leaves_nothing(
 
 
 async def test_group_that_every_broker_refuses_is_told_at_start(
-    cluster: FakeCluster, join: Consumers
+    cluster: MemoryCluster, join: Consumers
 ) -> None:
     def refuse(address: str, request: Any) -> None:
         raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "create the group first")
@@ -510,3 +514,14 @@ def test_bad_subscription_is_refused(topic: str, expression: str, code: Code) ->
     with pytest.raises(MqError) as caught:
         consumer.subscribe(topic, expression)
     assert caught.value.code is code
+
+
+async def test_member_that_a_broker_forgot_announces_itself_again(
+    broker: MemoryBroker, join: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "REBALANCE_AGAIN_S", 0.05)
+    monkeypatch.setattr(membership, "REBALANCE_INTERVAL_S", 0.05)
+    consumer = await join(print)
+    broker.clients.clear()
+    await until(lambda: broker.members(GROUP))
+    assert len(owned(consumer)) == 4

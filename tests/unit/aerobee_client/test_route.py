@@ -14,7 +14,7 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.namesrv import NamesrvClient, namesrv_addresses
 from aerobee_client.route import PublishInfo, RouteCache, readable_queues, writable_queues
 from aerobee_wire.status import Code, MqError
-from support.fake_cluster import FakeBroker, FakeCluster
+from support.memory_cluster import MemoryBroker, MemoryCluster
 
 NAMESRVS = ("10.0.0.1:9876", "10.0.0.2:9876")
 
@@ -45,7 +45,7 @@ def route_of(*parts: tuple[str, int, int, int], masters: str = "ab") -> namesrv_
     return route
 
 
-def cache_of(cluster: FakeCluster, clock: Clock | None = None) -> RouteCache:
+def cache_of(cluster: MemoryCluster, clock: Clock | None = None) -> RouteCache:
     return RouteCache(NamesrvClient(cluster, cluster.namesrvs), clock or ManualClock())
 
 
@@ -122,15 +122,15 @@ def test_missing_or_bad_address_is_refused(given: str) -> None:
 
 
 async def test_any_name_server_that_answers_will_do() -> None:
-    broker = FakeBroker("a", "10.0.0.9:10911", topics={"t": 1})
-    cluster = FakeCluster(broker, namesrvs=NAMESRVS)
+    broker = MemoryBroker("a", "10.0.0.9:10911", topics={"t": 1})
+    cluster = MemoryCluster(broker, namesrvs=NAMESRVS)
     for down in NAMESRVS:
         cluster.down = {down}
         assert await cache_of(cluster).subscribe_queues("t") == [MessageQueue("t", "a", 0)]
 
 
 async def test_no_answer_from_any_name_server_names_them_all() -> None:
-    cluster = FakeCluster(namesrvs=NAMESRVS)
+    cluster = MemoryCluster(namesrvs=NAMESRVS)
     cluster.down = set(NAMESRVS)
     with pytest.raises(NamesrvUnreachable) as caught:
         await cache_of(cluster).route("t")
@@ -140,8 +140,8 @@ async def test_no_answer_from_any_name_server_names_them_all() -> None:
 
 
 async def test_name_server_that_has_just_started_is_not_believed_alone() -> None:
-    broker = FakeBroker("a", "10.0.0.9:10911", topics={"t": 1})
-    cluster = FakeCluster(broker, namesrvs=NAMESRVS)
+    broker = MemoryBroker("a", "10.0.0.9:10911", topics={"t": 1})
+    cluster = MemoryCluster(broker, namesrvs=NAMESRVS)
 
     def empty(address: str, request: Any) -> None:
         if address == NAMESRVS[0]:
@@ -153,9 +153,9 @@ async def test_name_server_that_has_just_started_is_not_believed_alone() -> None
 
 
 async def test_unknown_topic_is_written_by_the_route_of_the_default_topic() -> None:
-    broker = FakeBroker("a", "10.0.0.9:10911", topics={"TBW102": 8})
+    broker = MemoryBroker("a", "10.0.0.9:10911", topics={"TBW102": 8})
     clock = ManualClock()
-    routes = cache_of(FakeCluster(broker), clock)
+    routes = cache_of(MemoryCluster(broker), clock)
     info = await routes.publish_info("new")
     assert info.is_default
     assert info.queues == [MessageQueue("new", "a", n) for n in range(4)]
@@ -166,22 +166,22 @@ async def test_unknown_topic_is_written_by_the_route_of_the_default_topic() -> N
 
 
 async def test_unknown_topic_without_default_topic_says_how_to_create_it() -> None:
-    routes = cache_of(FakeCluster(FakeBroker("a", "10.0.0.9:10911")))
+    routes = cache_of(MemoryCluster(MemoryBroker("a", "10.0.0.9:10911")))
     with pytest.raises(MqError, match="aerobee topic create new") as caught:
         await routes.publish_info("new")
     assert caught.value.code is Code.TOPIC_NOT_EXIST
 
 
 async def test_dead_letter_topic_is_never_made_up_from_the_default_topic() -> None:
-    broker = FakeBroker("a", "10.0.0.9:10911", topics={"TBW102": 8})
+    broker = MemoryBroker("a", "10.0.0.9:10911", topics={"TBW102": 8})
     with pytest.raises(MqError) as caught:
-        await cache_of(FakeCluster(broker)).publish_info("%DLQ%g")
+        await cache_of(MemoryCluster(broker)).publish_info("%DLQ%g")
     assert caught.value.code is Code.TOPIC_NOT_EXIST
 
 
 async def test_route_is_kept_while_name_servers_are_silent_or_empty() -> None:
-    broker = FakeBroker("a", "10.0.0.9:10911", topics={"t": 2})
-    cluster = FakeCluster(broker)
+    broker = MemoryBroker("a", "10.0.0.9:10911", topics={"t": 2})
+    cluster = MemoryCluster(broker)
     clock = ManualClock()
     routes = cache_of(cluster, clock)
     await routes.publish_info("t")
@@ -196,8 +196,8 @@ async def test_route_is_kept_while_name_servers_are_silent_or_empty() -> None:
 
 
 async def test_change_of_a_route_is_told_and_an_equal_one_is_not() -> None:
-    broker = FakeBroker("a", "10.0.0.9:10911", topics={"t": 2})
-    routes = cache_of(FakeCluster(broker))
+    broker = MemoryBroker("a", "10.0.0.9:10911", topics={"t": 2})
+    routes = cache_of(MemoryCluster(broker))
     changes: list[int] = []
     routes.on_change = lambda: changes.append(1)
     await routes.refresh("t")
@@ -213,5 +213,5 @@ async def test_change_of_a_route_is_told_and_an_equal_one_is_not() -> None:
 
 async def test_unknown_broker_is_a_typed_error() -> None:
     with pytest.raises(MqError) as caught:
-        cache_of(FakeCluster()).address_of("nobody")
+        cache_of(MemoryCluster()).address_of("nobody")
     assert caught.value.code is Code.BROKER_NOT_EXIST and caught.value.retryable

@@ -61,6 +61,8 @@ class Assignment:
         self._limits = limits
         self._start_rule = start_rule
         self._pull = pull
+        # Whether a broker, when last asked, did not name this client among the members.
+        self.forgotten = False
         self._owned: dict[MessageQueue, _Owned] = {}
 
     def queues(self) -> frozenset[MessageQueue]:
@@ -70,6 +72,7 @@ class Assignment:
         """Takes this member's share of `topics` and lets go of the rest. False: something could not
         be had, so it should be done again soon."""
         await self._release(queue for queue in self.queues() if queue.topic not in topics)
+        self.forgotten = False
         complete = True
         members: dict[str, list[str]] = {}
         for topic in topics:
@@ -116,6 +119,7 @@ class Assignment:
             return None
         members = await self._members(queues, members_by_address)
         if self._instance.client_id not in members:
+            self.forgotten = True
             return None
         return self._strategy(self._instance.client_id, queues, members)
 

@@ -170,7 +170,9 @@ class Membership:
                 log.warning("subscriptions of %s not announced: %s", self._consumer_group, error)
                 self._announce = True
                 return False
-        return await self.assignment.rebalance(list(self._subscriptions))
+        complete = await self.assignment.rebalance(list(self._subscriptions))
+        self._announce = self.assignment.forgotten
+        return complete
 
     async def _commit_on(self) -> None:
         while True:

@@ -218,12 +218,9 @@ class ReceivedMessage:
 
     @property
     def origin_message_id(self) -> str:
-        """The offset message id of the record that was first consumed."""
-        return (
-            self._property(names.DLQ_ORIGIN_MESSAGE_ID)
-            or self._property(names.ORIGIN_MESSAGE_ID)
-            or self._record.offset_message_id
-        )
+        """The offset message id of the record that was first consumed. (The property
+        DLQ_ORIGIN_MESSAGE_ID holds its `message_id`, which retries and dead letters keep.)"""
+        return self._property(names.ORIGIN_MESSAGE_ID) or self._record.offset_message_id
 
     @property
     def failure_reason(self) -> str:

@@ -35,7 +35,8 @@ class ProcessQueue:
         # OrderedDict, not dict: taking the first key stays cheap after removals at the front.
         self._waiting: OrderedDict[int, ReceivedMessage] = OrderedDict()
         self._size_bytes = 0
-        self._next_offset = -1
+        self._last_put = -1
+        self._pulled_to = -1
         self._room = asyncio.Event()
         self._room.set()
 
@@ -53,25 +54,29 @@ class ProcessQueue:
     def span(self) -> int:
         if not self._waiting:
             return 0
-        return self._next_offset - 1 - next(iter(self._waiting))
+        return self._last_put - next(iter(self._waiting))
 
-    def put(self, messages: Sequence[ReceivedMessage]) -> None:
-        """`messages` in the order of their queue offsets, above all that were put before."""
+    def put(self, messages: Sequence[ReceivedMessage], pulled_to: int) -> None:
+        """`messages` in the order of their queue offsets, above all that were put before.
+
+        `pulled_to`: the offset to pull next; whatever lies below it and is not put is not for us.
+        """
         for message in messages:
             self._waiting[message.queue_offset] = message
             self._size_bytes += message.store_size
         if messages:
-            self._next_offset = messages[-1].queue_offset + 1
+            self._last_put = messages[-1].queue_offset
+        self._pulled_to = pulled_to
         self._update_room()
 
     def remove(self, messages: Iterable[ReceivedMessage]) -> int:
         """Settles `messages`. Returns the offset that may be committed: the smallest that still
-        waits, or one past the last; -1 when nothing was ever put."""
+        waits, or that to pull next when none does; -1 before the first pull."""
         for message in messages:
             if self._waiting.pop(message.queue_offset, None) is not None:
                 self._size_bytes -= message.store_size
         self._update_room()
-        return next(iter(self._waiting)) if self._waiting else self._next_offset
+        return next(iter(self._waiting)) if self._waiting else self._pulled_to
 
     def has_room(self) -> bool:
         limits = self._limits

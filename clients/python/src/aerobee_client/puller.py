@@ -154,8 +154,8 @@ class Puller:
         messages = received(
             response.records, queue.broker_name, tags=subscription.tags, origin_topics=True
         )
+        process_queue.put(messages, response.next_begin_offset)
         if messages:
-            process_queue.put(messages)
             self._on_messages(process_queue, messages)
         elif not len(process_queue):
             # Nothing of it is for us and nothing waits: all up to here is settled.

@@ -26,7 +26,7 @@ STORE_TIME_MS = 1_700_000_000_000
 
 
 @dataclass
-class FakeBroker:
+class MemoryBroker:
     name: str
     address: str
     queues: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
@@ -96,11 +96,11 @@ class FakeBroker:
         )
 
 
-class FakeCluster:
+class MemoryCluster:
     """`Transport` of any number of clients. `calls`: each unary call: (address, RPC, request)."""
 
     def __init__(
-        self, *brokers: FakeBroker, namesrvs: tuple[str, ...] = ("10.0.0.1:9876",)
+        self, *brokers: MemoryBroker, namesrvs: tuple[str, ...] = ("10.0.0.1:9876",)
     ) -> None:
         self.brokers = {broker.address: broker for broker in brokers}
         self.namesrvs = namesrvs
@@ -141,7 +141,7 @@ class FakeCluster:
             yield client_pb2.ClientNotice(watching=client_pb2.Watching())
             while (notice := await notices.get()) is not None:
                 yield notice
-            raise BrokerUnreachable(address, "the fake broker went down")
+            raise BrokerUnreachable(address, "the broker of this test went down")
         finally:
             broker.watchers.pop(request.client_id, None)
             self._forget(broker, request.client_id)
@@ -154,7 +154,7 @@ class FakeCluster:
     def requests(self, name: str) -> list[Any]:
         return [request for _, called, request in self.calls if called == name]
 
-    async def kill(self, broker: FakeBroker) -> None:
+    async def kill(self, broker: MemoryBroker) -> None:
         """Its clients see their calls and streams break."""
         self.down.add(broker.address)
         for notices in list(broker.watchers.values()):
@@ -162,10 +162,10 @@ class FakeCluster:
         broker.clients.clear()
         await self._wake(broker)
 
-    def revive(self, broker: FakeBroker) -> None:
+    def revive(self, broker: MemoryBroker) -> None:
         self.down.discard(broker.address)
 
-    async def _wake(self, broker: FakeBroker) -> None:
+    async def _wake(self, broker: MemoryBroker) -> None:
         async with broker.arrived:
             broker.arrived.notify_all()
 
@@ -173,12 +173,12 @@ class FakeCluster:
         if address in self.down or not (address in self.namesrvs or address in self.brokers):
             raise BrokerUnreachable(address, "it is down in this test")
 
-    def _forget(self, broker: FakeBroker, client_id: str) -> None:
+    def _forget(self, broker: MemoryBroker, client_id: str) -> None:
         beat = broker.clients.pop(client_id, None)
         if beat is not None:
             self._tell(broker, beat)
 
-    def _tell(self, broker: FakeBroker, beat: client_pb2.HeartbeatRequest) -> None:
+    def _tell(self, broker: MemoryBroker, beat: client_pb2.HeartbeatRequest) -> None:
         for consumer in beat.consumers:
             changed = client_pb2.GroupMembersChanged(consumer_group=consumer.consumer_group)
             notice = client_pb2.ClientNotice(group_members_changed=changed)
@@ -216,7 +216,7 @@ class FakeCluster:
 
     # ---- broker: messages ----
 
-    async def _Send(self, broker: FakeBroker, request: Any) -> Any:
+    async def _Send(self, broker: MemoryBroker, request: Any) -> Any:
         topic = request.batch.topic or request.messages[0].topic
         if topic not in broker.topics:
             if not self.auto_create:
@@ -232,7 +232,7 @@ class FakeCluster:
         await self._wake(broker)
         return response
 
-    def _append_batch(self, broker: FakeBroker, batch: Any, response: Any) -> None:
+    def _append_batch(self, broker: MemoryBroker, batch: Any, response: Any) -> None:
         body_at = properties_at = 0
         for index, size in enumerate(batch.body_sizes):
             length = batch.properties_sizes[index]
@@ -252,7 +252,7 @@ class FakeCluster:
             response.batch_result.physical_offsets.append(at)
         assert body_at == len(batch.bodies) and properties_at == len(batch.properties)
 
-    async def _Pull(self, broker: FakeBroker, request: Any) -> Any:
+    async def _Pull(self, broker: MemoryBroker, request: Any) -> Any:
         if request.HasField("commit_offset"):
             key = (request.consumer_group, request.topic, request.queue_id)
             broker.offsets[key] = request.commit_offset
@@ -264,7 +264,7 @@ class FakeCluster:
                 await broker.arrived.wait()
             self._check_up(broker.address)
 
-    def _read(self, broker: FakeBroker, request: Any) -> Any:
+    def _read(self, broker: MemoryBroker, request: Any) -> Any:
         key = (request.consumer_group, request.topic, request.queue_id)
         if (request.topic, request.queue_id) not in broker.queues:
             raise MqError(Code.TOPIC_NOT_EXIST, f"no topic {request.topic}")
@@ -286,7 +286,7 @@ class FakeCluster:
             response.next_begin_offset = request.queue_offset + len(found)
         return response
 
-    async def _SendBack(self, broker: FakeBroker, request: Any) -> Any:
+    async def _SendBack(self, broker: MemoryBroker, request: Any) -> Any:
         response = message_pb2.SendBackResponse()
         by_offset = {
             record.decode(one).physical_offset: record.decode(one)
@@ -321,7 +321,7 @@ class FakeCluster:
 
     # ---- broker: clients ----
 
-    def _Heartbeat(self, broker: FakeBroker, request: Any) -> Any:
+    def _Heartbeat(self, broker: MemoryBroker, request: Any) -> Any:
         known = broker.clients.get(request.client_id)
         broker.clients[request.client_id] = request
         for consumer in request.consumers:
@@ -331,29 +331,29 @@ class FakeCluster:
             self._tell(broker, request)
         return client_pb2.HeartbeatResponse()
 
-    def _UnregisterClient(self, broker: FakeBroker, request: Any) -> Any:
+    def _UnregisterClient(self, broker: MemoryBroker, request: Any) -> Any:
         self._forget(broker, request.client_id)
         return client_pb2.UnregisterClientResponse()
 
-    def _ListGroupMembers(self, broker: FakeBroker, request: Any) -> Any:
+    def _ListGroupMembers(self, broker: MemoryBroker, request: Any) -> Any:
         members = broker.members(request.consumer_group)
         return client_pb2.ListGroupMembersResponse(client_ids=members)
 
     # ---- broker: offsets ----
 
-    def _QueryConsumerOffsets(self, broker: FakeBroker, request: Any) -> Any:
+    def _QueryConsumerOffsets(self, broker: MemoryBroker, request: Any) -> Any:
         response = offset_pb2.QueryConsumerOffsetsResponse()
         for (group, topic, queue_id), offset in broker.offsets.items():
             if group == request.consumer_group and request.topic in ("", topic):
                 response.offsets.add(topic=topic, queue_id=queue_id, queue_offset=offset)
         return response
 
-    def _UpdateConsumerOffsets(self, broker: FakeBroker, request: Any) -> Any:
+    def _UpdateConsumerOffsets(self, broker: MemoryBroker, request: Any) -> Any:
         for one in request.offsets:
             broker.offsets[request.consumer_group, one.topic, one.queue_id] = one.queue_offset
         return offset_pb2.UpdateConsumerOffsetsResponse()
 
-    def _GetQueueOffsets(self, broker: FakeBroker, request: Any) -> Any:
+    def _GetQueueOffsets(self, broker: MemoryBroker, request: Any) -> Any:
         response = offset_pb2.GetQueueOffsetsResponse()
         for (topic, queue_id), stored in broker.queues.items():
             if topic == request.topic and (not request.queue_ids or queue_id in request.queue_ids):
@@ -364,7 +364,7 @@ class FakeCluster:
                 )
         return response
 
-    def _SearchOffset(self, broker: FakeBroker, request: Any) -> Any:
+    def _SearchOffset(self, broker: MemoryBroker, request: Any) -> Any:
         times = [
             record.decode(one).store_timestamp_ms
             for one in broker.queues[request.topic, request.queue_id]
@@ -374,12 +374,12 @@ class FakeCluster:
 
     # ---- broker: administration ----
 
-    def _PutTopic(self, broker: FakeBroker, request: Any) -> Any:
+    def _PutTopic(self, broker: MemoryBroker, request: Any) -> Any:
         created = request.topic.topic not in broker.topics
         broker.create(request.topic.topic, request.topic.write_queue_count)
         return admin_pb2.PutTopicResponse(created=created)
 
-    def _DeleteTopic(self, broker: FakeBroker, request: Any) -> Any:
+    def _DeleteTopic(self, broker: MemoryBroker, request: Any) -> Any:
         return admin_pb2.DeleteTopicResponse(
             deleted=broker.topics.pop(request.topic, None) is not None
         )
