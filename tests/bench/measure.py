@@ -43,7 +43,9 @@ async def rate(operation: Operation, in_flight: int, seconds: float = ROUND_S) -
     async def worker() -> None:
         nonlocal moved
         while time.perf_counter() < deadline:
-            moved += await operation()
+            # Not `moved += await …`: that reads before the wait what others change during it.
+            count = await operation()
+            moved += count
 
     start = time.perf_counter()
     await asyncio.gather(*(worker() for _ in range(in_flight)))
