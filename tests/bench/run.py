@@ -1,8 +1,8 @@
 """All benchmarks: prints a table and writes build/bench.json.
 
-python tests/bench/run.py                # everything
-python tests/bench/run.py --only ingest_batch_1k,pull_batch_1k
-python tests/bench/run.py --json         # the file's content on stdout too
+make bench
+make bench ARGS='--only ingest_batch_1k,pull_batch_1k'
+make bench ARGS=--json                     # the file's content on stdout too
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import platform
 import sys
 from pathlib import Path
 
-from measure import Result
 from rich.console import Console
 from rich.table import Table
+
+from bench.measure import Result
 
 HERE = Path(__file__).parent
 OUTPUT = HERE.parents[1] / "build" / "bench.json"
@@ -45,7 +46,7 @@ def measure(wanted: set[str]) -> list[Result]:
         if wanted and not wanted & set(names):
             continue
         print(f"measuring {', '.join(names)} …", file=sys.stderr, flush=True)
-        results += asyncio.run(importlib.import_module(module).results())
+        results += asyncio.run(importlib.import_module(f"bench.{module}").results())
     return [result for result in results if not wanted or result.name in wanted]
 
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from measure import Result, resident_mb
+from bench.measure import Result, resident_mb
 
 ATTEMPTS = 5
 READY_TARGET_S = 2.0
@@ -53,7 +53,17 @@ async def results() -> list[Result]:
         async with started(str(HERE / "echo_server.py")):
             bare.append(time.perf_counter() - start)
         with tempfile.TemporaryDirectory() as data:
-            up = ("up", "--data", data, "--namesrv-port", "0", "--broker-port", "0")
+            up = (
+                "up",
+                "--data",
+                data,
+                "--namesrv-port",
+                "0",
+                "--broker-port",
+                "0",
+                "--proxy-port",
+                "0",
+            )
             start = time.perf_counter()
             async with started("-m", "aerobee_cli", *up) as (process, line):
                 ours.append(time.perf_counter() - start)

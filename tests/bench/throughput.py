@@ -15,11 +15,11 @@ from pathlib import Path
 import grpc
 from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc, message_pb2, message_pb2_grpc
 from aerobee.namesrv.v1 import namesrv_pb2
-from echo_server import METHOD, OPTIONS
-from measure import Operation, Result, compare
-from startup import started
 
 from aerobee_wire import properties, record
+from bench.echo_server import METHOD, OPTIONS
+from bench.measure import Operation, Result, compare
+from bench.startup import started
 
 BATCH = 128
 BODY = bytes(range(256)) * 4  # 1 KiB
@@ -84,7 +84,7 @@ def pull(stub: message_pb2_grpc.MessageServiceStub, stored: int) -> Operation:
 
 
 def echo(channel: grpc.aio.Channel, payload: bytes) -> Operation:
-    call = channel.unary_unary(METHOD)
+    call = channel.unary_unary(METHOD, None, None)
 
     async def send() -> int:
         answer = await call(payload)
