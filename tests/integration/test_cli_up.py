@@ -28,9 +28,10 @@ def can_connect(address: str) -> bool:
         return client.connect_ex((host, int(port))) == 0
 
 
-def test_one_line_tells_where_both_serve(up: Up) -> None:
-    assert re.fullmatch(r"ready namesrv=127\.0\.0\.1:\d+ broker=127\.0\.0\.1:\d+", up.stdout)
-    assert can_connect(up.namesrv) and can_connect(up.broker)
+def test_one_line_tells_where_all_serve(up: Up) -> None:
+    address = r"127\.0\.0\.1:\d+"
+    assert re.fullmatch(f"ready namesrv={address} broker={address} proxy={address}", up.stdout)
+    assert can_connect(up.namesrv) and can_connect(up.broker) and can_connect(up.proxy)
 
 
 def test_logs_go_to_stderr_as_json(up: Up) -> None:
@@ -38,6 +39,7 @@ def test_logs_go_to_stderr_as_json(up: Up) -> None:
     assert {event["service"] for event in events if event["event"] == "ready"} == {
         "namesrv",
         "broker",
+        "proxy",
     }
 
 
@@ -50,7 +52,7 @@ def test_the_broker_is_known_when_it_is_ready(up: Up) -> None:
 def test_a_signal_stops_everything_in_order(tmp_path: Path, number: signal.Signals) -> None:
     with Up(tmp_path) as up:
         pids = children(up.process.pid)
-        assert len(pids) == 2
+        assert len(pids) == 3
         assert up.end(number) == 0
     assert not any(map(is_alive, pids))
     stopped = [
@@ -58,7 +60,7 @@ def test_a_signal_stops_everything_in_order(tmp_path: Path, number: signal.Signa
         for event in map(json.loads, up.stderr.splitlines())
         if event["event"] == "stopped"
     ]
-    assert stopped == ["broker", "namesrv"]
+    assert stopped == ["proxy", "broker", "namesrv"]
     assert not can_connect(up.namesrv) and not can_connect(up.broker)
     assert up.stdout.count("\n") == 0
 
@@ -66,11 +68,11 @@ def test_a_signal_stops_everything_in_order(tmp_path: Path, number: signal.Signa
 def test_no_process_survives_when_it_is_killed(up: Up) -> None:
     pids = children(up.process.pid)
     up.end(signal.SIGKILL)
-    until_sync(lambda: not any(map(is_alive, pids)), "both services have ended")
+    until_sync(lambda: not any(map(is_alive, pids)), "all services have ended")
 
 
-@pytest.mark.parametrize("module", ["aerobee_namesrv", "aerobee_broker"])
-def test_when_one_dies_the_other_is_stopped(up: Up, module: str) -> None:
+@pytest.mark.parametrize("module", ["aerobee_namesrv", "aerobee_broker", "aerobee_proxy"])
+def test_when_one_dies_the_others_are_stopped(up: Up, module: str) -> None:
     pids = children(up.process.pid)
     os.kill(up.service_pid(module), signal.SIGKILL)
     assert up.wait() == 1
@@ -82,7 +84,8 @@ def test_when_one_dies_the_other_is_stopped(up: Up, module: str) -> None:
 def test_a_port_in_use_is_told_in_one_line(up: Up, tmp_path: Path) -> None:
     port = up.broker.rpartition(":")[2]
     done = aerobee(
-        *("up", "--data", str(tmp_path / "other"), "--namesrv-port", "0", "--broker-port", port)
+        *("up", "--data", str(tmp_path / "other"), "--namesrv-port", "0", "--broker-port", port),
+        *("--proxy-port", "0"),
     )
     assert done.returncode == 1 and not done.stdout
     last = done.stderr.splitlines()[-1]
@@ -90,7 +93,10 @@ def test_a_port_in_use_is_told_in_one_line(up: Up, tmp_path: Path) -> None:
 
 
 def test_a_data_directory_that_is_in_use_is_told_in_one_line(up: Up, tmp_path: Path) -> None:
-    done = aerobee("up", "--data", str(tmp_path), "--namesrv-port", "0", "--broker-port", "0")
+    done = aerobee(
+        *("up", "--data", str(tmp_path), "--namesrv-port", "0", "--broker-port", "0"),
+        *("--proxy-port", "0"),
+    )
     assert done.returncode == 1 and not done.stdout
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: ") and str(tmp_path) in last
@@ -101,6 +107,7 @@ def test_a_data_directory_that_is_in_use_is_told_in_one_line(up: Up, tmp_path: P
     [
         ("flushDiskTyp=ASYNC_FLUSH", "broker", "flushDiskType"),
         ("namesrv.listenPrt=1", "namesrv", "listenPort"),
+        ("proxy.maxMessageSiz=1", "proxy", "maxMessageSize"),
     ],
 )
 def test_an_unknown_option_is_refused_with_the_nearest_known_one(
@@ -108,7 +115,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_known_one(
 ) -> None:
     done = aerobee(
         *("up", "--data", str(tmp_path), "--namesrv-port", "0", "--broker-port", "0"),
-        *("--set", item),
+        *("--proxy-port", "0", "--set", item),
     )
     assert done.returncode == 1 and not done.stdout
     last = done.stderr.splitlines()[-1]

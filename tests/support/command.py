@@ -140,11 +140,13 @@ class Up(Running):
 
     def __init__(self, data: Path, *arguments: str) -> None:
         super().__init__(
-            *("up", "--data", str(data), "--namesrv-port", "0", "--broker-port", "0", *arguments)
+            *("up", "--data", str(data), "--namesrv-port", "0", "--broker-port", "0"),
+            *("--proxy-port", "0", *arguments),
         )
         addresses = dict(item.split("=") for item in self.line("ready ").split()[1:])
         self.namesrv = addresses["namesrv"]
         self.broker = addresses["broker"]
+        self.proxy = addresses["proxy"]
 
 
 def children(pid: int) -> list[int]:

@@ -59,10 +59,10 @@ class DeadLetters:
             )
             self.corrupted += page.corrupted_count
             for message in page.messages():
+                if message.queue_offset >= queue.max_offset:  # younger than this call: next time
+                    return
                 position = message.queue_offset + 1
                 self._positions[place] = position
-                if position > queue.max_offset:  # younger than this call
-                    return
                 yield message
             self.expired += max(0, page.min_offset - position)
             position = max(position, page.next_begin_offset)

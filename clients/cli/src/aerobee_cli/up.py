@@ -18,7 +18,11 @@ async def serve(options: SuiteOptions) -> None:
     suite = Suite(options, on_line=_to_stderr)
     try:
         await signals.guard(suite.start())
-        print(f"ready namesrv={suite.namesrv_address} broker={suite.broker_address}", flush=True)
+        print(
+            f"ready namesrv={suite.namesrv_address} broker={suite.broker_address} "
+            f"proxy={suite.proxy_address}",
+            flush=True,
+        )
         await signals.guard(suite.watch())
     except Stopped:
         return

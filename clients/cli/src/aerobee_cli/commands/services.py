@@ -18,6 +18,7 @@ from aerobee_cli.options import DEFAULT_NAMESRV, Json, Namesrv, admin_client
 DEFAULT_DATA = Path("data")
 NAMESRV_PORT = 9_876
 BROKER_PORT = 10_911
+PROXY_PORT = 8_081
 # Arguments that are not ours go to the program that we become.
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -30,24 +31,25 @@ def up(
     ] = DEFAULT_DATA,
     namesrv_port: Port = NAMESRV_PORT,
     broker_port: Port = BROKER_PORT,
+    proxy_port: Port = PROXY_PORT,
     sets: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Option of the broker, or namesrv.KEY=VALUE of the name server. May be repeated.",
+            help="Option of the broker, or namesrv.KEY=VALUE, proxy.KEY=VALUE. May be repeated.",
         ),
     ] = None,
 ) -> None:
-    """Run a name server and a broker as local processes.
+    """Run a name server, a broker and a proxy as local processes.
 
-    Prints one line when they serve: ready namesrv=H:P broker=H:P. Their logs go to stderr. Ctrl-C
-    and SIGTERM stop them.
+    Prints one line when they serve: ready namesrv=H:P broker=H:P proxy=H:P. Their logs go to
+    stderr. Ctrl-C and SIGTERM stop them.
     """
     from aerobee_cli import up as foreground
     from aerobee_cli.suite import SuiteOptions
 
-    foreground.run(SuiteOptions(data, namesrv_port, broker_port, tuple(sets or ())))
+    foreground.run(SuiteOptions(data, namesrv_port, broker_port, tuple(sets or ()), proxy_port))
 
 
 def namesrv(context: typer.Context) -> None:
