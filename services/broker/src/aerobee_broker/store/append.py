@@ -13,9 +13,8 @@ from zlib import crc32
 
 from aerobee_broker.errors import MessageIllegal
 from aerobee_broker.store.commit_log import BLANK_RESERVE, CommitLog
-from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues
-from aerobee_broker.store.dispatch import Batch, Dispatch
-from aerobee_broker.store.index import Key
+from aerobee_broker.store.consume_queue import TAGS, ConsumeQueue, ConsumeQueues
+from aerobee_broker.store.dispatch import Batch, Dispatch, Indexed
 from aerobee_broker.store.messages import UNIT, Appended, NewMessage
 from aerobee_broker.store.options import MAX_PROPERTIES, MAX_TOPIC
 from aerobee_wire import record
@@ -27,7 +26,6 @@ _TRANSACTION = record.TRANSACTION_MASK
 _PREPARED = record.TRANSACTION_PREPARED
 _ROLLBACK = record.TRANSACTION_ROLLBACK
 _LENGTH = struct.Struct(">H")
-TAGS = b"TAGS\x01"
 _CACHED = 10_000  # hosts that are remembered; then they are forgotten, all at once
 MAX_PLAIN_TOPIC = 127  # of a topic that is not derived from a group
 _DERIVED = "%"
@@ -73,7 +71,7 @@ class Appender:
         store_host = self._store_host
         max_body, max_record = self._max_body, self._max_record
         result: list[Appended] = []
-        keys: list[Key] = []
+        keys: list[Indexed] = []
         parts: list[bytes] = []
         whole: list[tuple[list[bytes], int]] = []  # parts that fill a file
         place, room = log.end, log.room()

@@ -15,10 +15,12 @@ from aerobee_broker.store.commit_log import file_name, start_of
 from aerobee_broker.store.messages import LOST_SIZE, UNIT
 from aerobee_broker.store.open_files import OpenFiles
 from aerobee_wire import record
+from aerobee_wire.properties import get as get_property
 from aerobee_wire.tags import java_hash, tags_code
 
 UNIT_SIZE = UNIT.size
 _DIGEST_MASK = (1 << 64) - 1
+TAGS = b"TAGS\x01"
 _CACHED_TAGS = 10_000  # then they are forgotten, all at once
 
 TagsCode = Callable[[bytes, int], int]  # properties, store timestamp (ms) → tags code
@@ -161,6 +163,12 @@ class ConsumeQueues:
         self.digest = (self.digest + queue.weight * (visible - queue.visible)) & _DIGEST_MASK
         queue.visible = visible
         self.unwritten[queue] = None
+
+    def code_of(self, queue: ConsumeQueue, properties: bytes, stored_ms: int) -> int:
+        """The tags code of a message."""
+        if queue.topic.tags_code is not None:
+            return queue.topic.tags_code(properties, stored_ms)
+        return self.tags_codes[get_property(properties, TAGS) if properties else None]
 
     # ---- units ----
 

@@ -12,18 +12,19 @@ from __future__ import annotations
 import calendar
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aerobee_broker.disk import Disk
+from aerobee_broker.disk import Disk, DiskFile
 from aerobee_broker.store.checkpoint import IndexState
-from aerobee_broker.store.consume_queue import TopicEncoding
 from aerobee_broker.store.open_files import OpenFiles
 from aerobee_wire.tags import java_hash
 
 if TYPE_CHECKING:
     import numpy
+
+    from aerobee_broker.store.keys import Keys
 
 HEADER = struct.Struct(
     ">q"  # store timestamp (ms) of the first record
@@ -46,10 +47,6 @@ NAME_DIGITS = 17  # yyyyMMddHHmmssSSS of the first record, UTC
 _PAGE_SLOTS = 1_024  # slots are written by pages of 4 KB
 _CHUNK_ENTRIES = 1 << 18
 _MAX_INT = 0x7FFF_FFFF
-_MASK = 0xFFFF_FFFF
-
-# A key to be indexed: topic, key, physical offset, store timestamp (ms).
-Key = tuple[TopicEncoding, bytes, int, int]
 
 
 def key_hash(topic: str, key: str) -> int:
@@ -108,6 +105,41 @@ class IndexFile:
         )
 
 
+class Slots:
+    """The slots of one file in memory, and which pages of them the file does not have yet."""
+
+    __slots__ = ("dirty", "values")
+
+    def __init__(self, count: int) -> None:
+        import numpy as np
+
+        # Zeros take no memory until something is written to their page.
+        self.values: numpy.ndarray[Any, Any] = np.zeros(count, dtype=np.int32)
+        self.dirty: numpy.ndarray[Any, Any] = np.zeros(-(-count // _PAGE_SLOTS), dtype=bool)
+
+    def read(self, file: DiskFile) -> None:
+        import numpy as np
+
+        nothing = bytes(_PAGE_SLOTS * SLOT_SIZE)
+        for start in range(0, len(self.values), _PAGE_SLOTS):
+            data = file.pread(
+                min(_PAGE_SLOTS, len(self.values) - start) * SLOT_SIZE,
+                HEADER.size + start * SLOT_SIZE,
+            )
+            if data != nothing:
+                self.values[start : start + len(data) // SLOT_SIZE] = np.frombuffer(data, ">i4")
+
+    def write(self, file: DiskFile) -> None:
+        """Dirty pages, neighbours in one go."""
+        import numpy as np
+
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], self.dirty, [False]))))
+        for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+            part = self.values[start * _PAGE_SLOTS : end * _PAGE_SLOTS].astype(">i4").tobytes()
+            file.pwrite(part, HEADER.size + start * _PAGE_SLOTS * SLOT_SIZE)
+            self.dirty[start:end] = False
+
+
 class Index:
     def __init__(
         self, disk: Disk, folder: Path, slot_count: int, entry_count: int, open_files: OpenFiles
@@ -124,48 +156,43 @@ class Index:
         self._entry_count = entry_count
         self._entries_at = HEADER.size + slot_count * SLOT_SIZE
         self._file_size = self._entries_at + entry_count * ENTRY.size
-        # Of the newest file; read when first needed.
-        self._slots: numpy.ndarray[Any, Any] | None = None
-        self._dirty_pages: set[int] = set()
+        self._slots: Slots | None = None  # of the newest file; read when first needed
 
     # ---- put ----
 
-    def put(self, keys: list[Key], end_offset: int) -> None:
-        """Adds the keys of records, in the order of the log; every record below `end_offset` is in
-        then. Takes out of `keys` what is in. Raises OSError; then the rest may be put again.
+    def put(self, keys: Keys) -> None:
+        """Adds keys, in the order of the log. Takes out of `keys` what is in. Raises OSError; then
+        the rest may be put again.
         """
-        while keys:
-            file = self._file_for(keys[0])
-            part = keys[: self._entry_count - file.count]
-            self._put(file, part)
-            del keys[: len(part)]
-        self.end_offset = end_offset
+        while len(keys):
+            file = self._file_for(int(keys.places[0]), int(keys.stored_ms[0]))
+            count = min(len(keys), self._entry_count - file.count)
+            self._put(file, keys, count)
+            keys.drop(count)
 
-    def _file_for(self, key: Key) -> IndexFile:
-        """The newest file, or a new one when that is full."""
+    def _file_for(self, place: int, stored_ms: int) -> IndexFile:
+        """The newest file, or a new one that begins with this record when that is full."""
         if self.files and self.files[-1].count < self._entry_count:
             return self.files[-1]
         if self.files:
             self.write()
-        name = name_of(key[3])
+        name = name_of(stored_ms)
         if self.files and name <= self.files[-1].name:
             name = name_after(self.files[-1].name)
         self._disk.make_directory(self.folder)
         file = IndexFile(self.folder / f"{name:0{NAME_DIGITS}d}")
         self._open_files.get(file.path, create=True).truncate(self._file_size)
         self.names_unsynced = True
-        file.begin_ms, file.begin_offset = key[3], key[2]
+        file.begin_ms, file.begin_offset = stored_ms, place
         self._slots = None
         self.files.append(file)
         return file
 
-    def _put(self, file: IndexFile, keys: Sequence[Key]) -> None:
+    def _put(self, file: IndexFile, keys: Keys, count: int) -> None:
         import numpy as np  # 80 ms and 11 MB: not before the first key
 
         slots = self._slots_of(file)
-        count = len(keys)
-        hashes = _hashes(keys)
-        places = hashes % self._slot_count
+        places = keys.hashes[:count] % self._slot_count
         numbers = np.arange(file.count, file.count + count, dtype=np.int32)
         # Within a batch, keys of one slot follow one another: bring them together, in order.
         order = np.argsort(places, kind="stable")
@@ -175,11 +202,10 @@ class Index:
         np.not_equal(sorted_places[1:], sorted_places[:-1], out=first[1:])
         before = np.empty(count, dtype=np.int32)
         before[1:] = sorted_numbers[:-1]
-        before[first] = slots[sorted_places[first]]
+        before[first] = slots.values[sorted_places[first]]
         entries = np.empty(count, dtype=_entry_type())
-        entries["hash"] = hashes
-        entries["place"] = [key[2] for key in keys]
-        seconds = (np.array([key[3] for key in keys], dtype=np.int64) - file.begin_ms) // 1000
+        entries["hash"], entries["place"] = keys.hashes[:count], keys.places[:count]
+        seconds = (keys.stored_ms[:count] - file.begin_ms) // 1000
         entries["seconds"] = np.clip(seconds, 0, _MAX_INT)
         entries["before"][order] = before
         self._open_files.get(file.path).pwrite(
@@ -189,10 +215,11 @@ class Index:
         self.unsynced.add(file.path)
         last = np.append(first[1:], True)
         file.used_slots += int(np.count_nonzero(before[first] == 0))
-        slots[sorted_places[last]] = sorted_numbers[last]
-        self._dirty_pages.update(np.unique(sorted_places // _PAGE_SLOTS).tolist())
+        slots.values[sorted_places[last]] = sorted_numbers[last]
+        slots.dirty[sorted_places // _PAGE_SLOTS] = True
         file.count += count
-        file.end_ms, file.end_offset = keys[-1][3], keys[-1][2]
+        file.end_ms = int(keys.stored_ms[count - 1])
+        file.end_offset = int(keys.places[count - 1])
 
     def write(self) -> None:
         """Hands slots and header of the newest file to the operating system. Raises OSError."""
@@ -201,12 +228,7 @@ class Index:
         file = self.files[-1]
         handle = self._open_files.get(file.path)
         if self._slots is not None:
-            for start, end in _runs(self._dirty_pages):
-                part = self._slots[start * _PAGE_SLOTS : end * _PAGE_SLOTS]
-                handle.pwrite(
-                    part.astype(">i4").tobytes(), HEADER.size + start * _PAGE_SLOTS * SLOT_SIZE
-                )
-            self._dirty_pages.clear()
+            self._slots.write(handle)
         handle.pwrite(file.header(), 0)
         self.unsynced.add(file.path)
 
@@ -221,23 +243,12 @@ class Index:
     def end_ms(self) -> int:
         return self.files[-1].end_ms if self.files else 0
 
-    # ---- slots in memory ----
-
-    def _slots_of(self, file: IndexFile) -> numpy.ndarray[Any, Any]:
-        import numpy as np
-
+    def _slots_of(self, file: IndexFile) -> Slots:
         if self._slots is None:
-            # Zeros take no memory until they are written: copy only pages that hold something.
-            slots = np.zeros(self._slot_count, dtype=np.int32)
-            handle = self._open_files.get(file.path)
-            page = bytes(_PAGE_SLOTS * SLOT_SIZE)
-            for start in range(0, self._slot_count if file.count > 1 else 0, _PAGE_SLOTS):
-                size = min(_PAGE_SLOTS, self._slot_count - start) * SLOT_SIZE
-                data = handle.pread(size, HEADER.size + start * SLOT_SIZE)
-                if data != page:
-                    slots[start : start + len(data) // SLOT_SIZE] = np.frombuffer(data, ">i4")
+            slots = Slots(self._slot_count)
+            if file.count > 1:
+                slots.read(self._open_files.get(file.path))
             self._slots = slots
-            self._dirty_pages.clear()
         return self._slots
 
     # ---- find ----
@@ -267,7 +278,7 @@ class Index:
 
     def _slot(self, file: IndexFile, place: int) -> int:
         if file is self.files[-1] and self._slots is not None:
-            return int(self._slots[place])
+            return int(self._slots.values[place])
         data = self._open_files.get(file.path).pread(SLOT_SIZE, HEADER.size + place * SLOT_SIZE)
         return int.from_bytes(data, "big")
 
@@ -310,13 +321,13 @@ class Index:
         handle.truncate(self._file_size)
         file.count, file.end_ms = state.index_count, end_ms
         self._slots = self._slots_from_entries(file)
-        self._dirty_pages = set(range(-(-self._slot_count // _PAGE_SLOTS)))
         self.write()
 
-    def _slots_from_entries(self, file: IndexFile) -> numpy.ndarray[Any, Any]:
+    def _slots_from_entries(self, file: IndexFile) -> Slots:
         import numpy as np
 
-        slots = np.zeros(self._slot_count, dtype=np.int32)
+        slots = Slots(self._slot_count)
+        slots.dirty[:] = True
         file.used_slots = 0
         handle = self._open_files.get(file.path)
         for start in range(1, file.count, _CHUNK_ENTRIES):
@@ -324,7 +335,7 @@ class Index:
             data = handle.pread(count * ENTRY.size, self._entries_at + start * ENTRY.size)
             entries = np.frombuffer(data, dtype=_entry_type())
             # Of several assignments to one slot the last one stays: the newest entry.
-            slots[entries["hash"] % self._slot_count] = np.arange(start, start + count)
+            slots.values[entries["hash"] % self._slot_count] = np.arange(start, start + count)
             file.used_slots += int(np.count_nonzero(entries["before"] == 0))
             file.end_offset = int(entries["place"][-1])
         return slots
@@ -346,7 +357,6 @@ class Index:
         self.files.clear()
         self.unsynced.clear()
         self._slots = None
-        self._dirty_pages.clear()
         self.end_offset = end_offset
         self.names_unsynced = True
 
@@ -355,43 +365,3 @@ def _entry_type() -> Any:
     import numpy as np
 
     return np.dtype([("hash", ">i4"), ("place", ">i8"), ("seconds", ">i4"), ("before", ">i4")])
-
-
-def _hashes(keys: Sequence[Key]) -> numpy.ndarray[Any, Any]:
-    """`key_hash` of all, at a tenth of the cost: keys of one length are hashed together."""
-    import numpy as np
-
-    result = np.empty(len(keys), dtype=np.uint32)
-    by_length: dict[int, list[int]] = {}
-    for at, key in enumerate(keys):
-        by_length.setdefault(len(key[1]) if key[1].isascii() else -1, []).append(at)
-    with np.errstate(over="ignore"):
-        for length, members in by_length.items():
-            if length < 0:
-                for at in members:
-                    topic, name, _, _ = keys[at]
-                    result[at] = java_hash(f"{topic.name}#{str(name, 'utf-8', 'replace')}") & _MASK
-                continue
-            powers = np.ones(length + 1, dtype=np.uint32)
-            powers[1:] = np.multiply.accumulate(np.full(length, 31, dtype=np.uint32))
-            prefixes = np.array([keys[at][0].key_hash for at in members], dtype=np.uint32)
-            text = np.frombuffer(b"".join([keys[at][1] for at in members]), dtype=np.uint8)
-            units = text.reshape(len(members), length).astype(np.uint32)
-            tails = (units * powers[:length][::-1]).sum(axis=1, dtype=np.uint32)
-            result[members] = prefixes * powers[length] + tails
-    signed = np.abs(result.view(np.int32).astype(np.int64))
-    signed[signed > _MAX_INT] = 0
-    return signed
-
-
-def _runs(pages: set[int]) -> Iterator[tuple[int, int]]:
-    """Neighbours joined: (first, after the last)."""
-    start = end = -1
-    for page in sorted(pages):
-        if page != end:
-            if end > 0:
-                yield start, end
-            start = page
-        end = page + 1
-    if end > 0:
-        yield start, end

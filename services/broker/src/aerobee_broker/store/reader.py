@@ -18,7 +18,6 @@ from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues
 from aerobee_broker.store.dispatch import Dispatch
 from aerobee_broker.store.index import Index
 from aerobee_broker.store.messages import LOST_SIZE, UNIT, ReadResult, ReadStatus
-from aerobee_broker.store.scan import Found, find_record, scan
 from aerobee_wire import properties as props
 from aerobee_wire import record
 from aerobee_wire.record import CorruptRecord, Record
@@ -224,25 +223,23 @@ class Reader:
         found = None
         if unit[1] != LOST_SIZE and name not in self._hopeless:
             found = self._look_for(queue, offset)
-        if found is None or (found.place == unit[0] and found.size == unit[1]):
+        if found is None or (found.physical_offset, found.store_size) == unit[:2]:
             self._hopeless.add(name)
             place = unit[0] if self._log.min_offset <= unit[0] < self._log.end else 0
             self._damage(
                 self._log.path_of(place), place, f"{name[0]} {name[1]} {offset}: {problem}"
             )
             return 0, b""
-        code = (
-            queue.topic.tags_code(found.properties, found.store_timestamp_ms)
-            if queue.topic.tags_code is not None
-            else self._queues.tags_codes[props.get(found.properties, b"TAGS\x01")]
-        )
-        mended = (found.place, found.size, code)
+        code = self._queues.code_of(queue, found.raw_properties, found.store_timestamp_ms)
         if offset < queue.written:
-            self._queues.replace_unit(queue, offset, UNIT.pack(*mended))
-        return code, self._read(found.place, found.size)
+            mended = UNIT.pack(found.physical_offset, found.store_size, code)
+            self._queues.replace_unit(queue, offset, mended)
+        return code, self._read(found.physical_offset, found.store_size)
 
-    def _look_for(self, queue: ConsumeQueue, offset: int) -> Found | None:
+    def _look_for(self, queue: ConsumeQueue, offset: int) -> Record | None:
         """The record with this queue offset, searched from the record before it on."""
+        from aerobee_broker.store.scan import find_record  # numpy: only when something is wrong
+
         place = self._log.min_offset
         if offset > queue.min_offset:
             before = self._queues.unit(queue, offset - 1)
@@ -251,13 +248,10 @@ class Reader:
             place = before[0] + before[1]
         limit = min(place + _MEND_BYTES, self._dispatch.confirmed)
         while (at := find_record(self._log, place, limit, check_crc=True)) is not None:
-            found: list[Found] = []
-            room = self._log.start_at(at) + self._log.file_size - at
-            scan(self._read(at, min(room, _RUN)), at, room, found, check_crc=True)
-            for one in found:
-                if (one.topic, one.queue_id) == (queue.topic.name.encode(), queue.queue_id):
-                    return one if one.queue_offset == offset else None
-            place = found[-1].place + found[-1].size if found else at + 1
+            one = self.get(at)
+            if (one.topic, one.queue_id) == (queue.topic.name, queue.queue_id):
+                return one if one.queue_offset == offset else None
+            place = at + one.store_size
         return None
 
     # ---- by physical offset ----

@@ -13,27 +13,23 @@ nothing is known to be durable; then a bad record is damage when a whole record 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aerobee_broker.disk import Disk
 from aerobee_broker.errors import CommitLogBroken
-from aerobee_broker.store.append import TAGS
 from aerobee_broker.store.checkpoint import Checkpoint, CheckpointFile, IndexState
 from aerobee_broker.store.commit_log import BLANK_RESERVE, CommitLog
-from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues
+from aerobee_broker.store.consume_queue import ConsumeQueues
 from aerobee_broker.store.dispatch import Dispatch
-from aerobee_broker.store.index import Index, Key
-from aerobee_broker.store.messages import UNIT
-from aerobee_broker.store.scan import End, Found, Stop, find_record, scan_log
-from aerobee_wire import record
-from aerobee_wire.properties import get as get_property
+from aerobee_broker.store.index import Index
+
+if TYPE_CHECKING:
+    from aerobee_broker.store.derive import Damage, Deriver
+    from aerobee_broker.store.scan import End
 
 Event = Callable[[str, Mapping[str, object]], None]
-Damage = Callable[[Path, int, str], None]  # file, physical offset, reason
 
 _PROGRESS_BYTES = 256 << 20
-_TRANSACTION = record.TRANSACTION_MASK
-_WITHOUT_UNIT = (record.TRANSACTION_PREPARED, record.TRANSACTION_ROLLBACK)
 
 
 class Recovery:
@@ -57,7 +53,7 @@ class Recovery:
         self._index = index
         self._dispatch = dispatch
         self._checkpoint_file = checkpoint_file
-        self._deleted = {topic.encode(): place for topic, place in deleted_topics.items()}
+        self._deleted = deleted_topics
         self._check_crc = check_crc
         self._event = on_event
         self._damage = on_damage
@@ -65,7 +61,6 @@ class Recovery:
         self._queues_from = 0  # records below are in the consume queues
         self._index_from = 0
         self._lost_bytes = 0  # of damage: bounds the units that may be missing
-        self._by_name: dict[tuple[bytes, int], ConsumeQueue] = {}
 
     def run(self, *, clean: bool) -> Checkpoint:
         """Brings everything to the end of the log. Returns the checkpoint that holds now. Raises
@@ -83,7 +78,7 @@ class Recovery:
         self._dispatch.timestamp_ms = checkpoint.log_timestamp_ms
         end = self._read_log(min(self._queues_from, self._index_from))
         self._log.begin_at(end)
-        self._dispatch.recover([], 0, end, 0)
+        self._dispatch.recover(0, end, 0)
         return checkpoint
 
     def _check(self, checkpoint: Checkpoint) -> None:
@@ -144,8 +139,7 @@ class Recovery:
 
     def _finish_deletions(self) -> None:
         """Of topics whose deletion a crash cut short."""
-        for name, place in self._deleted.items():
-            topic = name.decode()
+        for topic, place in self._deleted.items():
             queues = [q for i in self._queues.queue_ids(topic) if (q := self._queues.get(topic, i))]
             if any(self._queues.unit_place(queue, queue.first) < place for queue in queues):
                 self._queues.delete_topic(topic)
@@ -159,21 +153,37 @@ class Recovery:
 
     def _read_log(self, place: int) -> int:
         """Derives everything from `place` on. Returns the end of the log."""
+        if self._nothing_at(place):
+            return place
+        # numpy takes 80 ms to import: not for a store that was closed and has nothing to read.
+        from aerobee_broker.store.derive import Deriver
+        from aerobee_broker.store.scan import Stop, scan_log
+
         log = self._log
-        total = (log.starts[-1] + log.file_size if log.starts else 0) - place
+        deriver = Deriver(
+            log,
+            self._queues,
+            self._index,
+            self._dispatch,
+            deleted_topics=self._deleted,
+            queues_from=self._queues_from,
+            index_from=self._index_from,
+            on_damage=self._damage,
+        )
+        deriver.lost_bytes = self._lost_bytes
+        total = log.starts[-1] + log.file_size - place
         begun = reported = place
         while log.start_at(place) in log.starts:
             file_end = log.start_at(place) + log.file_size
             if place + BLANK_RESERVE > file_end:
                 place = file_end
                 continue
-            found: list[Found] = []
-            place, end = scan_log(log, place, found, check_crc=self._check_crc)
-            self._derive(found, place)
+            records, place, end = scan_log(log, place, check_crc=self._check_crc)
+            deriver.derive(records, place)
             if end.stop is Stop.BLANK:
                 place = file_end
             elif end.stop is not Stop.MORE:
-                following = self._judge(place, end)
+                following = self._judge(deriver, place, end)
                 if following is None:
                     break
                 place = following
@@ -182,14 +192,22 @@ class Recovery:
                 self._event("recovery_progress", {"bytes": place - begun, "at_most": total})
         return place
 
-    def _judge(self, place: int, end: End) -> int | None:
+    def _nothing_at(self, place: int) -> bool:
+        """The log ends there: no file, or zeros where everything durable ends."""
+        if self._log.start_at(place) not in self._log.starts:
+            return True
+        return place == self._durable and not any(self._log.read(place, BLANK_RESERVE))
+
+    def _judge(self, deriver: Deriver, place: int, end: End) -> int | None:
         """Where reading goes on behind a bad record; None when the log ends at it."""
+        from aerobee_broker.store.scan import find_record
+
         durable = self._durable
         if durable is not None and place >= durable:
             self._tell_torn(place, end)
             return None
         limit = self._log.starts[-1] + self._log.file_size if durable is None else durable
-        behind = end.damaged.place + end.damaged.size if end.damaged else place + 1
+        behind = place + (len(end.damaged.data) if end.damaged else 1)
         following = find_record(self._log, behind, limit, check_crc=self._check_crc)
         if following is None:
             if durable is None:
@@ -198,13 +216,13 @@ class Recovery:
             following = durable
         reason = end.reason or "zeros in the place of a record"
         self._damage(self._log.path_of(place), place, reason)
-        self._lost_bytes += following - place
+        deriver.lost_bytes += following - place
         if end.damaged is not None and behind <= following:
-            self._derive([end.damaged], behind)  # its unit is known, so it keeps its queue offset
+            deriver.derive(end.damaged, behind)  # its unit is known, so it keeps its queue offset
         return following
 
     def _tell_torn(self, place: int, end: End) -> None:
-        if end.stop is not Stop.ZEROS:
+        if end.reason:
             self._event(
                 "log_tail_truncated",
                 {
@@ -213,67 +231,6 @@ class Recovery:
                     "reason": end.reason,
                 },
             )
-
-    # ---- deriving ----
-
-    def _derive(self, found: list[Found], end: int) -> None:
-        """Units and keys of records. Raises OSError."""
-        touched: dict[ConsumeQueue, None] = {}
-        indexed: list[Key] = []
-        tags_codes = self._queues.tags_codes
-        for one in found:
-            place, size, queue_id, queue_offset, sys_flag, stored_ms, topic, properties = one
-            if topic in self._deleted and place < self._deleted[topic]:
-                continue
-            queue = self._by_name.get((topic, queue_id)) or self._queue(topic, queue_id)
-            if place >= self._queues_from and sys_flag & _TRANSACTION not in _WITHOUT_UNIT:
-                if queue_offset != queue.next_offset and not self._fits(queue, one):
-                    self._damage(
-                        self._log.path_of(place),
-                        place,
-                        f"queue offset {queue_offset} where {queue.next_offset} was due",
-                    )
-                    self._lost_bytes += size
-                    continue
-                if queue.topic.tags_code is not None:
-                    code = queue.topic.tags_code(properties, stored_ms)
-                else:
-                    code = tags_codes[get_property(properties, TAGS) if properties else None]
-                queue.tail += UNIT.pack(place, size, code)
-                queue.next_offset = queue_offset + 1
-                touched[queue] = None
-            if (
-                properties
-                and place >= self._index_from
-                and sys_flag & _TRANSACTION != record.TRANSACTION_ROLLBACK
-            ):
-                indexed.append((queue.topic, properties, place, stored_ms))
-        units = 0
-        for queue in touched:
-            units += queue.next_offset - queue.visible
-            self._queues.publish(queue, queue.next_offset)
-        last_ms = found[-1].store_timestamp_ms if found else 0
-        self._dispatch.recover(indexed if self._index else [], units, end, last_ms)
-
-    def _queue(self, topic: bytes, queue_id: int) -> ConsumeQueue:
-        queue = self._queues.make(topic.decode("utf-8", "replace"), queue_id)
-        self._by_name[topic, queue_id] = queue
-        return queue
-
-    def _fits(self, queue: ConsumeQueue, one: Found) -> bool:
-        """Makes room for a record whose queue offset is not the next one, when that can be: the
-        queue begins here (its front was deleted), or records before it are lost.
-        """
-        gap = one.queue_offset - queue.next_offset
-        if gap < 0 or one.queue_offset * record.FIXED_V1 > one.place:
-            return False  # so many records cannot lie before this one
-        if queue.next_offset == queue.first == 0 and self._log.min_offset > 0:
-            self._queues.begin(queue, one.queue_offset)
-            return True
-        if gap * record.FIXED_V1 > self._lost_bytes:
-            return False
-        queue.fill_lost(one.queue_offset, one.place)
-        return True
 
 
 def _without_index(checkpoint: Checkpoint) -> Checkpoint:

@@ -1,53 +1,54 @@
-"""Reads the commit log from one record to the next, and checks each. Decides nothing: what a bad
+"""Reads the commit log a chunk at a time and checks every record in it. Decides nothing: what a bad
 record means is the recovery's matter.
+
+Over arrays: a record costs about 1 µs, of which its CRC is a third; one by one in Python it would
+be five.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
+import numpy as np
+import numpy.typing as npt
+
 from aerobee_broker.store.commit_log import BLANK_RESERVE, CommitLog
+from aerobee_broker.store.keys import Ints, Properties
 from aerobee_wire import record
+from aerobee_wire.record import CorruptRecord
 
-CHUNK = 4 << 20
+CHUNK = 2 << 20
 
-# The fields of a header that dispatch needs; x skips the others.
-_FIELDS = {
-    bits: struct.Struct(f">iiii4xqqi{8 + born}xq{store + 12}xi")
-    for bits, born, store in (
-        (0, 8, 8),
-        (record.BORN_HOST_V6, 20, 8),
-        (record.STORE_HOST_V6, 8, 20),
-        (record.BORN_HOST_V6 | record.STORE_HOST_V6, 20, 20),
-    )
-}
-assert _FIELDS[0].size == record.HEADER.size
-_HOST_BITS = record.BORN_HOST_V6 | record.STORE_HOST_V6
 _PREFIX = struct.Struct(">ii")
-_SYS_FLAG = struct.Struct(">i")
-_SYS_FLAG_AT = 36
 _PLACE = struct.Struct(">q")
 _PLACE_AT = 28
 _MAGIC_AT = 4
-_MAGICS = tuple(
-    magic.to_bytes(4, "big", signed=True) for magic in (record.MAGIC_V1, record.MAGIC_V2)
+_V6_EXTRA = 12  # bytes that an IPv6 host takes more
+_STORED_AT = 56  # of the store timestamp, with IPv4 hosts
+_BODY_LENGTH_AT = record.HEADER.size - 4
+_FRONT = np.dtype(
+    [
+        ("size", ">i4"),
+        ("magic", ">i4"),
+        ("crc", ">u4"),
+        ("queue_id", ">i4"),
+        ("flag", ">i4"),
+        ("queue_offset", ">i8"),
+        ("place", ">i8"),
+        ("sys_flag", ">i4"),
+    ]
 )
-
-
-class Found(NamedTuple):
-    """A record of the log, as far as dispatch needs it."""
-
-    place: int
-    size: int
-    queue_id: int
-    queue_offset: int
-    sys_flag: int
-    store_timestamp_ms: int
-    topic: bytes
-    properties: bytes
+assert _FRONT.itemsize == 40
+_LONG, _INT = np.dtype(">i8"), np.dtype(">i4")
+_MAGICS = (record.MAGIC_V1, record.MAGIC_V2)
+_MAGIC_BYTES = tuple(magic.to_bytes(4, "big", signed=True) for magic in _MAGICS)
+# A stride is tried when so many records could follow, and not again for as many after a failure.
+_STRIDE = 16
+_STRIDE_PAUSE = 64
 
 
 class Stop(Enum):
@@ -60,105 +61,251 @@ class Stop(Enum):
     BAD_BODY = "a whole record whose body does not match its CRC"
 
 
+class Records:
+    """Whole records that stand one after the other in `data`, as columns."""
+
+    __slots__ = (
+        "_properties_at",
+        "_topic_at",
+        "_topic_end",
+        "data",
+        "ends",
+        "places",
+        "queue_ids",
+        "queue_offsets",
+        "sizes",
+        "stored_ms",
+        "sys_flags",
+    )
+
+    def __init__(self, data: bytes, columns: _Columns, count: int) -> None:
+        self.data = data
+        self.places: Ints = columns.front["place"][:count].astype(np.int64)
+        self.sizes: Ints = columns.front["size"][:count].astype(np.int64)
+        self.queue_ids: Ints = columns.front["queue_id"][:count].astype(np.int64)
+        self.queue_offsets: Ints = columns.front["queue_offset"][:count].astype(np.int64)
+        self.sys_flags: Ints = columns.front["sys_flag"][:count].astype(np.int64)
+        self.stored_ms: Ints = columns.stored_ms[:count].astype(np.int64)
+        self.ends = columns.ends[:count]
+        self._topic_at = columns.topic_at[:count]
+        self._topic_end = columns.topic_end[:count]
+        self._properties_at = columns.topic_end[:count] + 2
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def topics(self) -> tuple[list[bytes], Ints]:
+        """The topics that there are, and for each record the number of its topic."""
+        first = self.data[self._topic_at[0] : self._topic_end[0]]
+        if self._all_are(first):
+            return [first], np.zeros(len(self), dtype=np.int64)
+        names: dict[bytes, int] = {}
+        numbers = [
+            names.setdefault(name, len(names))
+            for name in _slices(self.data, self._topic_at, self._topic_end)
+        ]
+        return list(names), np.array(numbers, dtype=np.int64)
+
+    def _all_are(self, topic: bytes) -> bool:
+        if not (self._topic_end - self._topic_at == len(topic)).all():
+            return False
+        return _joined(self.data, self._topic_at, self._topic_end) == topic * len(self)
+
+    def properties(self) -> list[bytes]:
+        return list(_slices(self.data, self._properties_at, self.ends))
+
+    def joined_properties(self) -> Properties:
+        """Irregular ones are taken as empty."""
+        joined = _joined(self.data, self._properties_at, self.ends)
+        result = Properties(joined, np.cumsum(self.ends - self._properties_at))
+        return result if result.regular else Properties.of(self.properties())
+
+
 class End(NamedTuple):
-    """Where a scan ended and why. `damaged` is the record when only its body is bad."""
+    """Where a scan ended and why. `damaged` is the one record when only its body is bad."""
 
     at: int
     stop: Stop
     reason: str = ""
-    damaged: Found | None = None
+    damaged: Records | None = None
 
 
-def scan(data: bytes, base: int, room: int, found: list[Found], *, check_crc: bool) -> End:  # noqa: PLR0911, PLR0912
-    """Appends to `found` the records that stand in `data`, which lies at physical offset `base`
-    with `room` bytes up to the end of its file.
+class _Columns:
+    """Fields of records that start at `starts`; `good` tells which of them hang together."""
+
+    def __init__(self, data: bytes, starts: Ints, base: int) -> None:
+        view = np.frombuffer(data, dtype=np.uint8)
+        front = _items(data, starts, _FRONT)
+        self.front: npt.NDArray[Any] = front
+        sizes = front["size"].astype(np.int64)
+        self.ends: Ints = starts + sizes
+        last = len(data) - 1
+        sys_flag = front["sys_flag"]
+        born = np.where(sys_flag & record.BORN_HOST_V6, _V6_EXTRA, 0)
+        hosts = born + np.where(sys_flag & record.STORE_HOST_V6, _V6_EXTRA, 0)
+        self.stored_ms = _items(data, starts + _STORED_AT + born, _LONG)
+        body_length = _items(data, starts + _BODY_LENGTH_AT + hosts, _INT).astype(np.int64)
+        self.body_at: Ints = starts + record.HEADER.size + hosts
+        self.body_end: Ints = self.body_at + body_length
+        wide = front["magic"] == record.MAGIC_V2
+        self.topic_at: Ints = self.body_end + np.where(wide, 2, 1)
+        fits = (body_length >= 0) & (self.topic_at <= self.ends)
+        at = np.clip(self.topic_at, 2, last)
+        high = np.where(wide, view[at - 2], 0).astype(np.int64)
+        topic_length = high * 256 + view[at - 1]
+        self.topic_end: Ints = self.topic_at + topic_length
+        at = np.clip(self.topic_end, 0, last - 1)
+        properties_length = view[at].astype(np.int64) * 256 + view[at + 1]
+        adds_up = self.topic_end + 2 + properties_length == self.ends
+        self.good = fits & adds_up & (front["place"] == starts + base)
+
+    def matching_crc(self, data: bytes, count: int) -> npt.NDArray[np.bool_]:
+        view = memoryview(data)  # slices of bytes would copy every body: 0.57 µs a KB against 0.36
+        bounds = zip(self.body_at[:count].tolist(), self.body_end[:count].tolist(), strict=True)
+        found = np.array([crc32(view[start:end]) for start, end in bounds], dtype=np.uint32)
+        return np.asarray(found & record.CRC_MASK == self.front["crc"][:count])
+
+
+def _stride(starts: Ints) -> int:
+    """The distance at which positions follow one another; 0 when it changes. Records of one size
+    are the rule in a busy topic; then columns are views, and nothing is copied.
     """
-    at = 0
+    if len(starts) < 2:
+        return 0
+    steps = np.diff(starts)
+    return int(steps[0]) if (steps == steps[0]).all() else 0
+
+
+def _items(data: bytes, at: Ints, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    """What stands at these positions; anything for those that do not fit in."""
+    at = np.minimum(at, len(data) - kind.itemsize)
+    stride = _stride(at)
+    if stride > 0:
+        return np.ndarray((len(at),), dtype=kind, buffer=data, offset=int(at[0]), strides=(stride,))
+    view = np.frombuffer(data, dtype=np.uint8)
+    return np.asarray(view[at[:, None] + np.arange(kind.itemsize)].view(kind)[:, 0])
+
+
+def _joined(data: bytes, starts: Ints, ends: Ints) -> bytes:
+    """The pieces one after the other."""
+    lengths = ends - starts
+    stride = _stride(starts)
+    if stride > 0 and (lengths == lengths[0]).all():
+        shape = (len(starts), int(lengths[0]))
+        pieces: npt.NDArray[np.uint8] = np.ndarray(
+            shape, dtype=np.uint8, buffer=data, offset=int(starts[0]), strides=(stride, 1)
+        )
+        return pieces.tobytes()
+    return b"".join(_slices(data, starts, ends))
+
+
+def _slices(data: bytes, starts: Ints, ends: Ints) -> Iterator[bytes]:
+    return map(data.__getitem__, map(slice, starts.tolist(), ends.tolist()))
+
+
+def scan(data: bytes, base: int, room: int, *, check_crc: bool) -> tuple[Records, End]:
+    """The whole records at the beginning of `data`, which lies at physical offset `base` with
+    `room` bytes up to the end of its file; and why there are no more.
+    """
+    starts, end = _chain(data, room)
+    columns = _Columns(data, starts, base) if len(starts) else None
+    if columns is None:
+        return _NOTHING, end
+    good = columns.good if columns.good.all() else columns.good[: int(np.argmin(columns.good))]
+    count = len(good)
+    if count < len(starts):
+        end = End(int(starts[count]), Stop.BAD, _why(data, int(starts[count]), base))
+    if check_crc:
+        matching = columns.matching_crc(data, count)
+        if not matching.all():
+            count = int(np.argmin(matching))
+            end = _bad_body(data, int(starts[count]), base)
+    return Records(data, columns, count), end
+
+
+def _bad_body(data: bytes, at: int, base: int) -> End:
+    size = _PREFIX.unpack_from(data, at)[0]
+    one = data[at : at + size]
+    damaged = Records(one, _Columns(one, np.zeros(1, dtype=np.int64), base + at), 1)
+    return End(at, Stop.BAD_BODY, "the body does not match its CRC", damaged)
+
+
+def _why(data: bytes, at: int, base: int) -> str:
+    try:
+        place = record.decode(data, at).physical_offset
+    except CorruptRecord as error:
+        return error.reason
+    return f"it says that it lies at {place}, not at {base + at}"
+
+
+def _chain(data: bytes, room: int) -> tuple[Ints, End]:
+    """Where records start, going from size to size, and what ends that. Runs of records of one
+    size are taken in one step.
+    """
+    parts: list[Ints] = []
+    single: list[int] = []
     available = len(data)
-    fields = _FIELDS[0]
-    make = Found._make
+    at = 0
+    pause = 0
     while True:
-        if at + 8 > available:
-            return End(at, Stop.MORE)
-        size, magic = _PREFIX.unpack_from(data, at)
-        if magic == record.MAGIC_V1:
-            length_bytes = 1
-        elif magic == record.MAGIC_V2:
-            length_bytes = 2
-        elif magic == record.MAGIC_BLANK and size == room - at:
-            return End(at, Stop.BLANK)
-        elif size == 0 and magic == 0:
-            return End(at, Stop.ZEROS)
-        else:
-            return End(at, Stop.BAD, f"magic code 0x{magic & 0xFFFFFFFF:08X}")
+        end = _stop(data, at, room)
+        if end is not None:
+            break
+        size = _PREFIX.unpack_from(data, at)[0]
+        count = min(available - at, room - BLANK_RESERVE - at) // size
+        if count < _STRIDE or pause:
+            pause = max(0, pause - 1)
+            single.append(at)
+            at += size
+            continue
+        # Size and magic code, every `size` bytes.
+        heads = np.ndarray((count,), dtype=">i8", buffer=data, offset=at, strides=(size,))
+        same = heads == heads[0]
+        count = count if same.all() else int(np.argmin(same))
+        parts += [np.array(single, dtype=np.int64), at + size * np.arange(count)]
+        single = []
+        pause = _STRIDE_PAUSE if count < _STRIDE else 0
+        at += size * count
+    parts.append(np.array(single, dtype=np.int64))
+    return np.concatenate(parts), end
+
+
+def _stop(data: bytes, at: int, room: int) -> End | None:
+    """Why there is no whole record at `at`; None when there may be one."""
+    if at + _PREFIX.size > len(data):
+        return End(at, Stop.MORE)
+    size, magic = _PREFIX.unpack_from(data, at)
+    if magic in _MAGICS:
         if not record.FIXED_V1 <= size <= room - at - BLANK_RESERVE:
-            return End(at, Stop.BAD, f"size {size}")
-        end = at + size
-        if end > available:
-            return End(at, Stop.MORE)
-        bits = _SYS_FLAG.unpack_from(data, at + _SYS_FLAG_AT)[0] & _HOST_BITS
-        fields = _FIELDS[bits]
-        if fields.size > size:
-            return End(at, Stop.BAD, f"size {size} is too small for its header")
-        _, _, crc, queue_id, queue_offset, place, sys_flag, stored_ms, body_length = (
-            fields.unpack_from(data, at)
-        )
-        if place != base + at:
-            return End(at, Stop.BAD, f"it says that it lies at {place}")
-        body_at = at + fields.size
-        topic_at = body_at + body_length + length_bytes
-        if body_length < 0 or topic_at > end:
-            return End(at, Stop.BAD, f"body length {body_length}")
-        if length_bytes == 1:
-            topic_end = topic_at + data[topic_at - 1]
-        else:
-            topic_end = topic_at + (data[topic_at - 2] << 8 | data[topic_at - 1])
-        properties_at = topic_end + 2
-        if (
-            properties_at > end
-            or properties_at + (data[topic_end] << 8 | data[topic_end + 1]) != end
-        ):
-            return End(at, Stop.BAD, "its lengths do not add up to its size")
-        one = make(
-            (
-                place,
-                size,
-                queue_id,
-                queue_offset,
-                sys_flag,
-                stored_ms,
-                data[topic_at:topic_end],
-                data[properties_at:end],
-            )
-        )
-        if check_crc and crc32(data[body_at : body_at + body_length]) & 0x7FFF_FFFF != crc:
-            return End(at, Stop.BAD_BODY, "the body does not match its CRC", one)
-        found.append(one)
-        at = end
+            return End(at, Stop.BAD, f"size {size} is none of a record here")
+        return End(at, Stop.MORE) if at + size > len(data) else None
+    if magic == record.MAGIC_BLANK and size == room - at:
+        return End(at, Stop.BLANK)
+    if size == 0 and magic == 0:
+        return End(at, Stop.ZEROS)
+    return End(at, Stop.BAD, f"magic code 0x{magic & 0xFFFFFFFF:08X} is not that of a message")
 
 
-def scan_log(log: CommitLog, place: int, found: list[Found], *, check_crc: bool) -> tuple[int, End]:
-    """Scans the chunk of the log at `place`, or the one record when it is larger. Returns where
-    the scan stopped, and why. Raises OSError.
+def scan_log(log: CommitLog, place: int, *, check_crc: bool) -> tuple[Records, int, End]:
+    """Scans the chunk of the log at `place`, or the one record when it is larger. Returns the
+    records, where the scan stopped, and why. Raises OSError.
     """
     room = log.start_at(place) + log.file_size - place
     data = log.read(place, min(CHUNK, room))
-    end = scan(data, place, room, found, check_crc=check_crc)
-    if end.stop is Stop.MORE and end.at == 0 and len(data) >= 8:
+    records, end = scan(data, place, room, check_crc=check_crc)
+    if end.stop is Stop.MORE and end.at == 0 and len(data) >= _PREFIX.size:
         size = _PREFIX.unpack_from(data)[0]
         data = log.read(place, size)
-        end = scan(data, place, room, found, check_crc=check_crc)
+        records, end = scan(data, place, room, check_crc=check_crc)
         if end.stop is Stop.MORE and end.at == 0:
             end = End(0, Stop.BAD, f"the file ends inside the record of {size} bytes")
-    return place + end.at, end
+    return records, place + end.at, end
 
 
 def find_record(log: CommitLog, place: int, limit: int, *, check_crc: bool) -> int | None:
     """The first physical offset in [place, limit) at which a whole record lies. Raises OSError."""
-    while place < limit:
+    while place < limit and log.start_at(place) in log.starts:
         file_end = log.start_at(place) + log.file_size
-        if log.start_at(place) not in log.starts:
-            return None
         data = log.read(place, min(CHUNK, file_end - place))
         for at in _candidates(data, place):
             if place + at < limit and _whole_at(log, place + at, check_crc=check_crc):
@@ -170,9 +317,9 @@ def find_record(log: CommitLog, place: int, limit: int, *, check_crc: bool) -> i
 
 
 def _candidates(data: bytes, base: int) -> list[int]:
-    """Positions of magic codes that stand in a header which knows its place."""
+    """Positions of headers that know their place."""
     result = set()
-    for magic in _MAGICS:
+    for magic in _MAGIC_BYTES:
         at = data.find(magic)
         while at >= 0:
             start = at - _MAGIC_AT
@@ -184,10 +331,15 @@ def _candidates(data: bytes, base: int) -> list[int]:
 
 
 def _whole_at(log: CommitLog, place: int, *, check_crc: bool) -> bool:
-    found: list[Found] = []
     room = log.start_at(place) + log.file_size - place
-    size = _PREFIX.unpack(log.read(place, 8))[0]
-    if not record.FIXED_V1 <= size <= room:
+    size = _PREFIX.unpack(log.read(place, _PREFIX.size))[0]
+    if not record.FIXED_V1 <= size <= room - BLANK_RESERVE:
         return False
-    scan(log.read(place, size), place, room, found, check_crc=check_crc)
-    return bool(found)
+    try:
+        record.decode(log.read(place, size), check_crc=check_crc)
+    except CorruptRecord:
+        return False
+    return True
+
+
+_NOTHING = Records(b"", _Columns(bytes(record.HEADER.size), np.zeros(1, dtype=np.int64), 0), 0)

@@ -1,0 +1,174 @@
+"""Derives units and keys from the records of the log: what dispatch does at an append, over arrays.
+
+For recovery. Decides one thing only: whether a record fits into its queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aerobee_broker.store.commit_log import CommitLog
+from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues, TagsCode
+from aerobee_broker.store.dispatch import Dispatch
+from aerobee_broker.store.index import Index
+from aerobee_broker.store.keys import Ints, Keys, Properties
+from aerobee_broker.store.messages import UNIT
+from aerobee_broker.store.scan import Records
+from aerobee_wire import record
+
+Damage = Callable[[Path, int, str], None]  # file, physical offset, reason
+Mask = npt.NDArray[np.bool_]
+Units = npt.NDArray[Any]
+
+UNIT_TYPE = np.dtype([("place", ">i8"), ("size", ">i4"), ("code", ">i8")])
+assert UNIT_TYPE.itemsize == UNIT.size
+_QUEUE_ID_BITS = 32
+_QUEUE_ID_MASK = (1 << _QUEUE_ID_BITS) - 1
+_TRANSACTION = record.TRANSACTION_MASK
+
+
+class Deriver:
+    """`queues_from`, `index_from`: records below are derived already. `lost_bytes`: of the log that
+    are no records any more; no more units can be missing than fit in there.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: Index | None,
+        dispatch: Dispatch,
+        *,
+        deleted_topics: Mapping[str, int],
+        queues_from: int,
+        index_from: int,
+        on_damage: Damage,
+    ) -> None:
+        self.lost_bytes = 0
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._dispatch = dispatch
+        self._deleted = deleted_topics
+        self._queues_from = queues_from
+        self._index_from = index_from
+        self._damage = on_damage
+
+    def derive(self, records: Records, end: int) -> None:
+        """Units and keys of records. Raises OSError."""
+        units = 0
+        if len(records):
+            properties = records.joined_properties()
+            queues, numbers = self._queues_of(records)
+            self._derive_keys(records, properties, queues, numbers)
+            units = self._derive_units(records, properties, queues, numbers)
+        last_ms = int(records.stored_ms[-1]) if len(records) else 0
+        self._dispatch.recover(units, end, last_ms)
+
+    def _queues_of(self, records: Records) -> tuple[list[ConsumeQueue], Ints]:
+        """The queues that have records here, and for each record the number of its queue."""
+        topics, topic_numbers = records.topics()
+        names = topic_numbers << _QUEUE_ID_BITS | records.queue_ids & _QUEUE_ID_MASK
+        found, numbers = np.unique(names, return_inverse=True)
+        queues = [
+            self._queues.make(
+                topics[name >> _QUEUE_ID_BITS].decode("utf-8", "replace"), name & _QUEUE_ID_MASK
+            )
+            for name in found.tolist()
+        ]
+        return queues, numbers
+
+    def _deleted_mask(self, records: Records, queues: list[ConsumeQueue], numbers: Ints) -> Mask:
+        """Which records belong to topics that were deleted after them."""
+        gone = np.array([self._deleted.get(queue.topic.name, 0) for queue in queues])
+        return np.asarray(records.places < gone[numbers])
+
+    def _derive_keys(
+        self, records: Records, properties: Properties, queues: list[ConsumeQueue], numbers: Ints
+    ) -> None:
+        if self._index is None:
+            return
+        of, starts, ends = properties.keys()
+        kept = (
+            (records.places >= self._index_from)
+            & (records.sys_flags & _TRANSACTION != record.TRANSACTION_ROLLBACK)
+            & ~self._deleted_mask(records, queues, numbers)
+        )[of]
+        of, starts, ends = of[kept], starts[kept], ends[kept]
+        prefixes = np.array([queue.topic.key_hash for queue in queues], dtype=np.uint32)
+        hashes = properties.hashes(starts, ends, prefixes[numbers[of]])
+        self._index.put(Keys(hashes, records.places[of], records.stored_ms[of]))
+
+    def _derive_units(
+        self, records: Records, properties: Properties, queues: list[ConsumeQueue], numbers: Ints
+    ) -> int:
+        """Returns how many."""
+        transaction = records.sys_flags & _TRANSACTION
+        with_unit = (
+            (records.places >= self._queues_from)
+            & (transaction != record.TRANSACTION_PREPARED)
+            & (transaction != record.TRANSACTION_ROLLBACK)
+            & ~self._deleted_mask(records, queues, numbers)
+        )
+        units = np.empty(len(records), dtype=UNIT_TYPE)
+        units["place"], units["size"] = records.places, records.sizes
+        units["code"] = properties.tags_codes(len(records))
+        chosen = np.flatnonzero(with_unit)
+        by_queue = chosen[np.argsort(numbers[chosen], kind="stable")]
+        bounds = np.searchsorted(numbers[by_queue], np.arange(len(queues) + 1))
+        count = 0
+        for number, queue in enumerate(queues):
+            members = by_queue[bounds[number] : bounds[number + 1]]
+            if not len(members):
+                continue
+            if queue.topic.tags_code is not None:
+                self._custom_codes(queue.topic.tags_code, records, members, units)
+            self._add_units(queue, records, members, units)
+            count += queue.next_offset - queue.visible
+            self._queues.publish(queue, queue.next_offset)
+        return count
+
+    def _custom_codes(self, code: TagsCode, records: Records, members: Ints, units: Units) -> None:
+        properties = records.properties()
+        for at in members.tolist():
+            units["code"][at] = code(properties[at], int(records.stored_ms[at]))
+
+    def _add_units(
+        self, queue: ConsumeQueue, records: Records, members: Ints, units: Units
+    ) -> None:
+        """Units of one queue, in the order of the log."""
+        offsets = records.queue_offsets[members]
+        expected = queue.next_offset + np.arange(len(members))
+        if (offsets == expected).all():
+            queue.tail += units[members].tobytes()
+            queue.next_offset += len(members)
+            return
+        for at, offset in zip(members.tolist(), offsets.tolist(), strict=True):
+            place, size = int(records.places[at]), int(records.sizes[at])
+            if offset == queue.next_offset or self._fits(queue, offset, place):
+                queue.tail += units[at].tobytes()
+                queue.next_offset = offset + 1
+            else:
+                reason = f"queue offset {offset} where {queue.next_offset} was due"
+                self._damage(self._log.path_of(place), place, reason)
+                self.lost_bytes += size
+
+    def _fits(self, queue: ConsumeQueue, queue_offset: int, place: int) -> bool:
+        """Makes room for a record whose queue offset is not the next one, when that can be: the
+        queue begins here (its front was deleted), or records before it are lost.
+        """
+        gap = queue_offset - queue.next_offset
+        if gap < 0 or queue_offset * record.FIXED_V1 > place:
+            return False  # so many records cannot lie before this one
+        if queue.next_offset == queue.first == 0 and self._log.min_offset > 0:
+            self._queues.begin(queue, queue_offset)
+            return True
+        if gap * record.FIXED_V1 > self.lost_bytes:
+            return False
+        queue.fill_lost(queue_offset, place)
+        return True

@@ -1,0 +1,188 @@
+"""Tags and keys of many messages at once: found and hashed over arrays, not one by one.
+
+At 0.3 µs a key instead of 3. A properties string is regular when its separators alternate and it
+ends with one; of one that is not, nothing is found here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aerobee_broker.store.consume_queue import TopicEncoding
+from aerobee_wire.properties import KEYS, TAGS, UNIQUE_KEY
+from aerobee_wire.tags import java_hash
+
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint32]
+
+_NAME_END, _VALUE_END, _SPACE = 1, 2, 32
+_MASK = 0xFFFF_FFFF
+_31 = np.uint32(31)
+_MAX_INT = 0x7FFF_FFFF
+_TOKENS = 1 << 16  # more than a properties string of 32 KB can hold
+
+
+def is_regular(properties: bytes) -> bool:
+    """Whether names and values alternate to the end."""
+    marks = bytes(byte for byte in properties if byte in (_NAME_END, _VALUE_END))
+    whole = not properties or properties[-1] == _VALUE_END
+    return whole and marks == b"\x01\x02" * (len(marks) // 2)
+
+
+class Properties:
+    """The properties strings of some records, one after the other in one array."""
+
+    def __init__(self, joined: bytes, ends: Ints) -> None:
+        """`ends[i]` is where the string of record i ends; it must be regular."""
+        self.joined = joined
+        self.bytes = np.frombuffer(joined, dtype=np.uint8)
+        self._name_ends: Ints = np.flatnonzero(self.bytes == _NAME_END)
+        self._value_ends: Ints = np.flatnonzero(self.bytes == _VALUE_END)
+        self.regular = self._is_regular(ends)
+        if self.regular:
+            self._starts = np.empty_like(self._value_ends)
+            self._starts[:1] = 0
+            self._starts[1:] = self._value_ends[:-1] + 1
+            self._records: Ints = np.searchsorted(ends, self._starts, side="right")
+
+    @classmethod
+    def of(cls, strings: Sequence[bytes]) -> Properties:
+        """Irregular ones are taken as empty."""
+        lengths = np.fromiter(map(len, strings), dtype=np.int64, count=len(strings))
+        result = cls(b"".join(strings), np.cumsum(lengths))
+        return result if result.regular else cls.of([s if is_regular(s) else b"" for s in strings])
+
+    def _is_regular(self, ends: Ints) -> bool:
+        names, values = self._name_ends, self._value_ends
+        if len(names) != len(values):
+            return False
+        alternate = bool((names < values).all() and (values[:-1] < names[1:]).all())
+        filled = ends[ends > 0]
+        return alternate and bool((self.bytes[filled - 1] == _VALUE_END).all())
+
+    def values(self, name: str) -> tuple[Ints, Ints, Ints]:
+        """(record, start, end) of the property in each record that has it: its first occurrence,
+        unless that is empty.
+        """
+        encoded = name.encode()
+        candidates = np.flatnonzero(self._name_ends - self._starts == len(encoded))
+        for at, byte in enumerate(encoded):
+            candidates = candidates[self.bytes[self._starts[candidates] + at] == byte]
+        records = self._records[candidates]
+        if len(records) > 1 and (records[1:] == records[:-1]).any():
+            records, first = np.unique(records, return_index=True)
+            candidates = candidates[first]
+        starts, ends = self._name_ends[candidates] + 1, self._value_ends[candidates]
+        filled = starts < ends
+        if filled.all():
+            return records, starts, ends
+        return records[filled], starts[filled], ends[filled]
+
+    def tags_codes(self, count: int) -> Ints:
+        """Java's hash of TAGS for each of `count` records; 0 without."""
+        codes = np.zeros(count, dtype=np.int64)
+        records, starts, ends = self.values(TAGS)
+        codes[records] = self.hashes(starts, ends).view(np.int32)
+        return codes
+
+    def keys(self) -> tuple[Ints, Ints, Ints]:
+        """(record, start, end) of the unique id and then each of the KEYS, record by record."""
+        unique, unique_starts, unique_ends = self.values(UNIQUE_KEY)
+        records, starts, ends = self.values(KEYS)
+        single = self._single(starts, ends)
+        parts = [
+            (unique * _TOKENS, unique, unique_starts, unique_ends),
+            (records[single] * _TOKENS + 1, records[single], starts[single], ends[single]),
+        ]
+        several = self._several(records[~single], starts[~single], ends[~single])
+        order, of, begin, end = (
+            np.concatenate(column) for column in zip(*parts, several, strict=True)
+        )
+        by_record = np.argsort(order, kind="stable")
+        return of[by_record], begin[by_record], end[by_record]
+
+    def _single(self, starts: Ints, ends: Ints) -> npt.NDArray[np.bool_]:
+        """Which values hold no space."""
+        spaces = np.flatnonzero(self.bytes == _SPACE)
+        found = np.searchsorted(spaces, ends) - np.searchsorted(spaces, starts)
+        return np.asarray(found == 0)
+
+    def _several(self, records: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+        """The tokens of values with spaces."""
+        rows = []
+        for of, start, end in zip(records.tolist(), starts.tolist(), ends.tolist(), strict=True):
+            at = start
+            for number, token in enumerate(self.joined[start:end].split(b" "), start=1):
+                if token:
+                    rows.append((of * _TOKENS + number, of, at, at + len(token)))
+                at += len(token) + 1
+        table = np.array(rows, dtype=np.int64).reshape(-1, 4)
+        return table[:, 0], table[:, 1], table[:, 2], table[:, 3]
+
+    def hashes(self, starts: Ints, ends: Ints, prefixes: Hashes | None = None) -> Hashes:
+        """Java's hash of each text; with `prefixes` carried on from the hash of what stands before
+        it.
+        """
+        lengths = ends - starts
+        result = np.zeros(len(starts), dtype=np.uint32)
+        for length in np.unique(lengths).tolist():
+            members = np.flatnonzero(lengths == length)
+            hashes = np.zeros(len(members), np.uint32) if prefixes is None else prefixes[members]
+            at = starts[members]
+            for column in range(length):
+                hashes *= _31
+                hashes += self.bytes[at + column]
+            result[members] = hashes
+        if len(self.bytes) and self.bytes.max() > 127:
+            self._hash_wide(starts, ends, prefixes, result)
+        return result
+
+    def _hash_wide(self, starts: Ints, ends: Ints, prefixes: Hashes | None, result: Hashes) -> None:
+        """Over UTF-16 units, for texts that are not ASCII."""
+        for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            text = self.joined[start:end]
+            if not text.isascii():
+                units = text.decode("utf-8", "replace")
+                power = pow(31, len(units.encode("utf-16-be", "surrogatepass")) // 2, 1 << 32)
+                before: Any = int(prefixes[at]) if prefixes is not None else 0
+                result[at] = (before * power + java_hash(units)) & _MASK
+
+
+class Keys:
+    """Keys for the index, in the order of the log: hash, physical offset, store timestamp (ms)."""
+
+    __slots__ = ("hashes", "places", "stored_ms")
+
+    def __init__(self, hashes: Hashes, places: Ints, stored_ms: Ints) -> None:
+        """`hashes` are Java's, of topic#key; they lose their sign here, as RocketMQ's do."""
+        signed = np.abs(hashes.view(np.int32).astype(np.int64))
+        signed[signed > _MAX_INT] = 0
+        self.hashes: Ints = signed
+        self.places = places
+        self.stored_ms = stored_ms
+
+    @classmethod
+    def of(cls, messages: Sequence[tuple[TopicEncoding, bytes, int, int]]) -> Keys:
+        """Of messages: topic, properties string, physical offset, store timestamp (ms)."""
+        topics, strings, places, stored_ms = zip(*messages, strict=True)
+        properties = Properties.of(strings)
+        of, starts, ends = properties.keys()
+        prefixes = np.array([topic.key_hash for topic in topics], dtype=np.uint32)
+        hashes = properties.hashes(starts, ends, prefixes[of])
+        return cls(hashes, np.array(places, np.int64)[of], np.array(stored_ms, np.int64)[of])
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def add(self, other: Keys) -> None:
+        for column in self.__slots__:
+            setattr(self, column, np.concatenate((getattr(self, column), getattr(other, column))))
+
+    def drop(self, count: int) -> None:
+        """Forgets the first ones."""
+        for column in self.__slots__:
+            setattr(self, column, getattr(self, column)[count:])
