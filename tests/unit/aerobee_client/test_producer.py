@@ -183,6 +183,18 @@ async def test_send_waits_for_the_only_broker_to_come_back(broker: MemoryBroker)
     assert broker.messages(TOPIC)[0].unique_message_id == result.message_id
 
 
+async def test_two_absent_brokers_are_not_hammered(
+    broker: MemoryBroker, other: MemoryBroker
+) -> None:
+    cluster = MemoryCluster(broker, other)
+    async with producer(cluster, send_timeout=timedelta(milliseconds=300)) as sender:
+        await sender.queues(TOPIC)
+        cluster.down = {broker.address, other.address}
+        with pytest.raises(BrokerUnreachable):
+            await sender.send(Message(TOPIC, b"x"))
+    assert 3 <= len(cluster.requests("Send")) <= 6  # at 0, 0, then pauses of 50, 100, 200 ms
+
+
 async def test_send_to_an_absent_broker_fails_when_the_time_is_over(broker: MemoryBroker) -> None:
     cluster = MemoryCluster(broker)
     async with producer(cluster, send_timeout=timedelta(milliseconds=120)) as sender:

@@ -107,10 +107,11 @@ class Puller:
                 log.exception("pulling %s failed", process_queue.queue)
                 await asyncio.sleep(FAILURE_PAUSE_S)
             else:
-                backoff.reset()
                 complaint = ""
-                if moved:  # nowhere else: a queue that is being deleted or recovered
-                    await asyncio.sleep(FAILURE_PAUSE_S)
+                if moved:  # to where it is: the group was reset to here, or the queue is in trouble
+                    await asyncio.sleep(backoff.next_s())
+                else:
+                    backoff.reset()
 
     async def _pull(
         self, process_queue: ProcessQueue, subscription: TopicSubscription, queue_offset: int

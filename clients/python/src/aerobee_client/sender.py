@@ -157,6 +157,7 @@ class Sender:
         backoff = Backoff(0.05, 0.5)
         refusals = 0
         avoid: str | None = None
+        tried: set[str] = set()
         while True:
             info = await self._routes.publish_info(topic)
             target = queue or info.choose(avoid, self._fault, clock.monotonic_ms())
@@ -168,13 +169,14 @@ class Sender:
                 if not (error.retryable or error.code in _RETRIED_CODES):
                     raise
                 # Another broker at once; the same one after a pause, if waiting helps.
-                again = target.broker_name == avoid or not _has_other(info.queues, target, queue)
+                again = target.broker_name in tried or not _has_other(info.queues, target, queue)
                 pause_s = _pause_s(error, backoff) if again else 0.0
                 out_of_time = clock.monotonic_ms() + pause_s * 1000 >= deadline_ms
                 if refusals > self._options.retries or out_of_time:
                     raise
                 log.debug("send to %s failed, trying on: %s", target, error)
                 avoid = target.broker_name
+                tried.add(avoid)
                 await asyncio.sleep(pause_s)
                 await self._routes.refresh_soon(topic)
             else:
@@ -187,17 +189,18 @@ class Sender:
         remaining_s: float,
     ) -> message_pb2.SendResponse:
         started_ms = self._clock.monotonic_ms()
-        failed = True
+        failed = False
         try:
             address = self._routes.address_of(target.broker_name)
             if remaining_s <= 0:
-                raise RequestTimeout(address, 0)
+                raise RequestTimeout(address, self._options.timeout_s)
             send_request.set_queue(request, target.queue_id)
-            response = await self._instance.transport.call(
+            return await self._instance.transport.call(
                 address, rpcs.SEND, request, timeout_s=remaining_s
             )
-            failed = False
-            return response
+        except MqError as error:
+            failed = error.retryable
+            raise
         finally:
             if self._fault is not None:
                 now_ms = self._clock.monotonic_ms()
