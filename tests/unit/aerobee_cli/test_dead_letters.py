@@ -126,6 +126,25 @@ async def test_a_second_reading_gives_what_came_since(
     assert [letter.body async for letter in letters.read()] == []
 
 
+async def test_what_comes_during_a_reading_is_left_for_the_next_one(
+    cluster: MemoryCluster, brokers: list[MemoryBroker], admin: AsyncAdminClient
+) -> None:
+    bury(brokers[0], b"0")
+    seen: list[bytes] = []
+    letters = DeadLetters(admin, GROUP)
+
+    def bury_one_more(_: str, __: Any) -> None:
+        bury(brokers[0], b"%d" % (len(seen) + 1))
+
+    cluster.answers["Pull"] = bury_one_more
+    for _ in range(3):
+        seen += [letter.body async for letter in letters.read()]
+    del cluster.answers["Pull"]
+    seen += [letter.body async for letter in letters.read()]
+    assert seen == [b"%d" % n for n in range(len(seen))]
+    assert len(seen) == len(brokers[0].messages(DEAD))
+
+
 async def test_reading_consumes_nothing(
     cluster: MemoryCluster, brokers: list[MemoryBroker], admin: AsyncAdminClient
 ) -> None:
