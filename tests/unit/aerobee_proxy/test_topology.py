@@ -1,0 +1,107 @@
+"""Routes and addresses: kept, asked for again, and given out while no name server answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aerobee.namesrv.v1.namesrv_pb2 import (
+    BrokerData,
+    GetTopicRouteResponse,
+    QueueData,
+    TopicRoute,
+)
+
+from aerobee_proxy.rpcs import GET_TOPIC_ROUTE
+from aerobee_proxy.topology import EXPIRE_MS, REFRESH_MS, Topology
+from aerobee_wire.status import Code, MqError
+from support.fake_transport import FakeTransport
+from support.manual_clock import ManualClock
+
+ROUTE = TopicRoute(
+    queues=[QueueData(broker_name="broker-a", read_queue_count=4, write_queue_count=4)],
+    brokers=[BrokerData(broker_name="broker-a", addresses={0: "10.0.0.1:10911"})],
+)
+NAMESRVS = ["10.0.0.8:9876", "10.0.0.9:9876"]
+
+
+@pytest.fixture
+def transport() -> FakeTransport:
+    return FakeTransport(GetTopicRoute=GetTopicRouteResponse(route=ROUTE))
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def topology(transport: FakeTransport, clock: ManualClock) -> Topology:
+    return Topology(transport, NAMESRVS, clock)
+
+
+async def test_a_route_is_kept_and_then_asked_for_again(
+    topology: Topology, transport: FakeTransport, clock: ManualClock
+) -> None:
+    for _ in range(3):
+        assert await topology.route("t") == ROUTE
+    assert len(transport.calls) == 1
+    clock.advance(REFRESH_MS)
+    await topology.route("t")
+    assert len(transport.calls) == 2
+
+
+async def test_concurrent_callers_share_one_question(
+    topology: Topology, transport: FakeTransport
+) -> None:
+    transport.gate.clear()
+    callers = [asyncio.create_task(topology.route("t")) for _ in range(5)]
+    await asyncio.sleep(0)
+    callers[0].cancel()
+    transport.gate.set()
+    outcomes = await asyncio.gather(*callers, return_exceptions=True)
+    assert outcomes[1:] == [ROUTE] * 4
+    assert len(transport.requests(GET_TOPIC_ROUTE)) == 1
+
+
+async def test_an_old_route_serves_while_no_name_server_answers_but_not_for_ever(
+    topology: Topology, transport: FakeTransport, clock: ManualClock
+) -> None:
+    await topology.route("t")
+    transport.answers["GetTopicRoute"] = None
+    clock.advance(REFRESH_MS)
+    assert await topology.route("t") == ROUTE
+    clock.advance(EXPIRE_MS)
+    with pytest.raises(MqError) as caught:
+        await topology.route("t")
+    assert caught.value.code is Code.NAMESRV_UNREACHABLE
+
+
+async def test_a_deleted_topic_is_not_served_from_memory(
+    topology: Topology, transport: FakeTransport, clock: ManualClock
+) -> None:
+    await topology.route("t")
+    transport.answers["GetTopicRoute"] = MqError(Code.TOPIC_NOT_EXIST, "no such topic")
+    clock.advance(REFRESH_MS)
+    with pytest.raises(MqError, match="no such topic"):
+        await topology.route("t")
+
+
+async def test_the_next_name_server_is_asked_when_one_is_silent_and_first_from_then_on(
+    topology: Topology, transport: FakeTransport
+) -> None:
+    def answer(address: str, request: object) -> GetTopicRouteResponse:
+        if address == NAMESRVS[0]:
+            raise MqError(Code.BROKER_UNREACHABLE, "silent")
+        return GetTopicRouteResponse(route=ROUTE)
+
+    transport.answers["GetTopicRoute"] = answer
+    await topology.route("t")
+    topology.forget("t")
+    await topology.route("t")
+    assert [address for address, _, _ in transport.calls] == [*NAMESRVS, NAMESRVS[1]]
+
+
+async def test_a_route_tells_where_its_brokers_are(topology: Topology) -> None:
+    await topology.route("t")
+    assert await topology.address_of("broker-a") == "10.0.0.1:10911"
