@@ -12,7 +12,7 @@ BIN := .venv/bin
 # Dependencies first. Each has a pyproject.toml; none is published, so pip must not look for one.
 DISTRIBUTIONS := proto services/chassis services/namesrv services/broker services/proxy clients/python clients/cli jobs/spark
 SOURCES := proto/src services/chassis/src services/namesrv/src services/broker/src services/proxy/src \
-	clients/python/src clients/cli/src jobs/spark/src proto/generate.py
+	clients/python/src clients/cli/src jobs/spark/src proto/generate.py docs/file_map.py
 STAMP := .venv/.installed
 OFFICIAL_PYTHON := build/sdk/python/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
@@ -53,7 +53,7 @@ test: install java $(OFFICIAL_PYTHON) ## the whole test suite; ARGS='-k flush' f
 	@exec $(BIN)/python -m pytest $(ARGS)
 
 bench: install ## benchmarks: a table, and build/bench.json
-	@exec $(BIN)/python tests/bench/run.py $(ARGS)
+	@PYTHONPATH=tests exec $(BIN)/python -m bench.run $(ARGS)
 
 fault: install ## the long fault campaign
 	@exec $(BIN)/python -m pytest tests/fault --campaign $(ARGS)
@@ -64,6 +64,7 @@ check: install ## format, lint, types, imports, generated code; changes nothing
 	$(BIN)/mypy $(SOURCES) tests
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python proto/generate.py --check
+	$(BIN)/python docs/file_map.py --check
 
 # A throwaway resolver, so that what resolves is not among what is resolved. The two locks of the image are
 # parts of the first; the official SDK has one of its own. Hosts of the index stay out of all of them.

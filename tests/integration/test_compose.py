@@ -54,12 +54,13 @@ class Project(DockerCompose):
 
     def __init__(self, scratch: Path, **environment: str) -> None:
         self.name = f"aerobee-test-{uuid.uuid4().hex[:8]}"
-        self.ports = {"namesrv": free_port(), "broker": free_port()}
+        self.ports = {name: free_port() for name in ("namesrv", "broker", "proxy")}
         environment |= {
             "COMPOSE_PROJECT_NAME": self.name,
             "AEROBEE_IMAGE": f"{self.name}:latest",
             "AEROBEE_NAMESRV_PORT": str(self.ports["namesrv"]),
             "AEROBEE_BROKER_PORT": str(self.ports["broker"]),
+            "AEROBEE_PROXY_PORT": str(self.ports["proxy"]),
         }
         env_file = scratch / "compose.env"
         env_file.write_text("".join(f"{key}={value}\n" for key, value in environment.items()))
@@ -126,7 +127,9 @@ def pull(address: str) -> list[bytes]:
     """All bodies of queue 0 of the topic."""
     with grpc.insecure_channel(address) as channel:
         stub = message_pb2_grpc.MessageServiceStub(channel)
-        request = message_pb2.PullRequest(topic=TOPIC, queue_id=0, plain=True, browse=True)
+        request = message_pb2.PullRequest(
+            topic=TOPIC, queue_id=0, max_messages=1_000, plain=True, browse=True
+        )
         response = stub.Pull(request, timeout=CALL_TIMEOUT_S, wait_for_ready=True)
     return [message.body for message in response.messages]
 
@@ -141,7 +144,7 @@ def state(project: Project, service: str) -> dict[str, object]:
     return dict(json.loads(answer.stdout))
 
 
-@pytest.mark.parametrize("service", ["namesrv", "broker"])
+@pytest.mark.parametrize("service", ["namesrv", "broker", "proxy"])
 def test_a_service_runs_with_no_rights_that_it_does_not_need(
     project: Project, service: str
 ) -> None:
