@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import sys
 import tempfile
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TextIO
 
 from aerobee_cli.demo import flights, summary
 from aerobee_cli.demo.job import GROUP, Job
-from aerobee_cli.demo.progress import progress
-from aerobee_cli.errors import CommandError, ProcessEnded
+from aerobee_cli.demo.progress import Progress, progress
+from aerobee_cli.errors import CommandError, DemoFailed, ProcessEnded
 from aerobee_cli.signals import INTERRUPTED, Stopped, StopSignals
 from aerobee_cli.suite import Suite, SuiteOptions
 from aerobee_cli.supervise import Child
 
 SPARK_MODULE = "aerobee_spark"
 LOG = "demo.log"
-# Of the log, shown when the report fails.
-LAST_LINES = 5
+# What the job's lines about its progress start with.
+REPORT_PROGRESS = "report:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ def main(plan: Plan) -> int:
         except Stopped:
             print("\nstopped: no process of the demo is left", file=sys.stderr)
             return INTERRUPTED
+        except ProcessEnded as error:
+            raise DemoFailed(f"{error} ({plan.out / LOG})") from error
     if plan.keep:
         print(f"The broker's data is in {data}: look around with `aerobee up --data {data}`")
     return 0
@@ -92,35 +95,37 @@ async def _live(plan: Plan, data: Path, log: TextIO) -> None:
         await signals.guard(job.run(), suite.watch())
         showing.close()
         showing.say("Reporting on the dead letters with Spark")
-        await signals.guard(_report(suite.namesrv_address, plan.out, log), suite.watch())
-        summary.write(plan.out, job)
+        await signals.guard(_report(job, plan.out, showing, log), suite.watch())
+        summary.settle(plan.out, job)
         summary.show(plan.out, job)
     finally:
         showing.close()
         await suite.stop()
 
 
-async def _report(namesrv: str, out: Path, log: TextIO) -> None:
-    """Raises ProcessEnded with the last lines that the job said."""
-    last: deque[str] = deque(maxlen=LAST_LINES)
+async def _report(job: Job, out: Path, showing: Progress, log: TextIO) -> None:
+    """Raises ProcessEnded."""
 
     def hear(line: str) -> None:
-        last.append(line)
         _write(log, line)
+        if line.startswith(REPORT_PROGRESS):
+            showing.say(f"  {line.removeprefix(REPORT_PROGRESS).strip()}")
 
-    arguments = ("report", "--group", GROUP, "--out", str(out), "--namesrv", namesrv)
-    spark = Child("report", SPARK_MODULE, arguments, hear)
-    await spark.launch()
-    try:
-        await spark.begin()
-        if await spark.wait() != 0:
-            raise spark.failure()
-    except ProcessEnded:
-        for line in last:
-            print(f"  {line}", file=sys.stderr)
-        raise
-    finally:
-        await spark.stop()
+    with NamedTemporaryFile("w", dir=out, prefix=".figures-", suffix=".json") as figures:
+        json.dump(summary.extra(job), figures)
+        figures.flush()
+        arguments = [
+            *("report", "--group", GROUP, "--out", str(out), "--namesrv", job.namesrv),
+            *("--extra-json", figures.name),
+        ]
+        spark = Child("report", SPARK_MODULE, arguments, hear)
+        await spark.launch()
+        try:
+            await spark.begin()
+            if await spark.wait() != 0:
+                raise spark.failure()
+        finally:
+            await spark.stop()
 
 
 def _write(log: TextIO, line: str) -> None:

@@ -15,19 +15,35 @@ SUMMARY = "summary.json"
 PAGE = "report.html"
 
 
-def write(out: Path, job: Job) -> dict[str, Any]:
-    """Adds the figures of the job to the summary that the report has written, and returns both.
+def extra(job: Job) -> dict[str, Any]:
+    """The figures that only the consumer of the demo knows, for the report to show beside its
+    own."""
+    figures = job.figures()
+    return {
+        "messages_sent": figures.messages_sent,
+        "messages_consumed": figures.messages_consumed,
+        "retried": figures.retried,
+        "mean_arrival_delay_by_tag": figures.mean_arrival_delay_by_tag,
+    }
 
-    `complete`: the report has read everything, and every message was consumed or dead-lettered.
+
+def settle(out: Path, job: Job) -> None:
+    """Makes the report's summary count messages where it counts records.
+
+    They differ when a broker died: what was delivered twice then may lie in the dead-letter topic
+    twice, under one message id. `complete`: the report has read everything, and every message was
+    consumed or dead-lettered.
     """
     path = out / SUMMARY
     report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    merged = report | dataclasses.asdict(job.figures())
-    merged["complete"] = bool(report["complete"]) and job.is_settled()
+    figures = dataclasses.asdict(job.figures())
+    complete = bool(report["complete"]) and job.is_settled()
+    counted = {"complete": complete, **figures, "dead_letter_records": report["dead_letters"]}
+    # What the demo is about comes first in the file.
+    summary = counted | {name: value for name, value in report.items() if name not in counted}
     scratch = path.with_suffix(".tmp")
-    scratch.write_text(json.dumps(merged, indent=2) + "\n", encoding="utf-8")
+    scratch.write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     scratch.replace(path)
-    return merged
 
 
 def show(out: Path, job: Job) -> None:
