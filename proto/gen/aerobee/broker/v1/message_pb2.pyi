@@ -126,7 +126,9 @@ class Subscription(_message.Message):
     class ExpressionType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         TAG: _ClassVar[Subscription.ExpressionType]
+        SQL92: _ClassVar[Subscription.ExpressionType]
     TAG: Subscription.ExpressionType
+    SQL92: Subscription.ExpressionType
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     EXPRESSION_FIELD_NUMBER: _ClassVar[int]
     EXPRESSION_TYPE_FIELD_NUMBER: _ClassVar[int]
