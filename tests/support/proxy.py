@@ -1,0 +1,123 @@
+"""The proxy's RPCs over a cluster in memory: one broker, what it answers, and calls without
+sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from aerobee.broker.v1.message_pb2 import SendResponse, SendResult
+from aerobee.namesrv.v1.namesrv_pb2 import (
+    BrokerData,
+    GetClusterInfoResponse,
+    GetTopicRouteResponse,
+    QueueData,
+    TopicRoute,
+)
+
+from aerobee_proxy.brokers import Brokers
+from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.creation import TopicCreation
+from aerobee_proxy.groups import GroupPolicies
+from aerobee_proxy.parts import Parts
+from aerobee_proxy.presence import Presence
+from aerobee_proxy.topology import Topology
+from aerobee_wire.status import Code, MqError
+from support.fake_transport import FakeTransport
+from support.manual_clock import ManualClock
+
+BROKER = BrokerData(broker_name="broker-a", addresses={0: "10.0.0.1:10911"})
+CLIENT_ID = "host@1@0@abc"
+
+
+def route(permission: int = 6, message_type: str = "MIXED") -> GetTopicRouteResponse:
+    """Of a topic with four queues on one broker."""
+    queues = QueueData(
+        broker_name="broker-a",
+        read_queue_count=4,
+        write_queue_count=4,
+        permission=permission,
+        attributes={"message.type": message_type} if message_type else {},
+    )
+    return GetTopicRouteResponse(route=TopicRoute(queues=[queues], brokers=[BROKER]))
+
+
+class Cluster:
+    """`routes`: topic → what the name server answers."""
+
+    def __init__(self) -> None:
+        self.routes: dict[str, GetTopicRouteResponse] = {"orders": route()}
+        self.clock = ManualClock()
+        self.transport = FakeTransport(
+            GetTopicRoute=self._route,
+            GetClusterInfo=GetClusterInfoResponse(brokers=[BROKER]),
+            GetGroup=MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "no such group"),
+            Send=_send,
+        )
+
+    def parts(self, **options: Any) -> Parts:
+        topology = Topology(self.transport, ["10.0.0.9:9876"], self.clock)
+        brokers = Brokers(self.transport, topology)
+        return Parts(
+            options=ProxyOptions(**options),
+            clock=self.clock,
+            topology=topology,
+            brokers=brokers,
+            groups=GroupPolicies(brokers, topology, self.clock),
+            creation=TopicCreation(brokers, topology),
+            presence=Presence(brokers, topology),
+            listen_port=8081,
+        )
+
+    def _route(self, address: str, request: Any) -> GetTopicRouteResponse:
+        found = self.routes.get(request.topic)
+        if found is None:
+            raise MqError(Code.TOPIC_NOT_EXIST, f"no broker serves the topic {request.topic}")
+        return found
+
+
+def _send(address: str, request: Any) -> SendResponse:
+    return SendResponse(
+        results=[SendResult(queue_id=m.queue_id, queue_offset=7) for m in request.messages]
+    )
+
+
+class FakeCall:
+    """A `Call`: what the handler wrote is in `written`."""
+
+    def __init__(
+        self,
+        metadata: Mapping[str, str] | None = None,
+        time_remaining_s: float | None = None,
+    ) -> None:
+        self.metadata = {"x-mq-client-id": CLIENT_ID} if metadata is None else metadata
+        self.peer = "192.0.2.1:5123"
+        self.written: list[Any] = []
+        self._time_remaining_s = time_remaining_s
+
+    def time_remaining_s(self) -> float | None:
+        return self._time_remaining_s
+
+    def cancelled(self) -> bool:
+        return False
+
+    async def write(self, message: Any) -> None:
+        self.written.append(message)
+
+
+class Requests:
+    """A stream of requests that a test feeds."""
+
+    def __init__(self) -> None:
+        self._line: asyncio.Queue[Any] = asyncio.Queue()
+
+    def put(self, request: Any) -> None:
+        self._line.put_nowait(request)
+
+    def end(self) -> None:
+        self._line.put_nowait(None)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        while (request := await self._line.get()) is not None:
+            yield request
