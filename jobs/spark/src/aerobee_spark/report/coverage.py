@@ -6,7 +6,7 @@ every queue is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,15 +101,3 @@ def _read(each: QueueCoverage, rows: int, reasons: Mapping[Queue, str]) -> Queue
         if reason := reasons.get(each.queue):
             problem += f": {reason}"
     return QueueCoverage(each.queue, each.bounds, each.wanted, rows, problem)
-
-
-def vanished(
-    previous: Iterable[Mapping[str, Any]], planned: Iterable[QueueCoverage]
-) -> list[Queue]:
-    """Queues that an earlier report had read and that no broker serves now, sorted.
-
-    A broker that has been away for longer than the name server remembers leaves no other trace.
-    """
-    known = {each.queue for each in planned}
-    earlier = {Queue(one["topic"], one["broker_name"], one["queue_id"]) for one in previous}
-    return sorted(earlier - known)

@@ -1,0 +1,192 @@
+"""The command line of the report: `python -m aerobee_spark report --group G --out DIR`.
+
+Parses, calls, prints. stdout carries the result (a table, or JSON), stderr the progress. Exit
+codes: 0 complete; 1 failed, nothing written; 2 wrong arguments; 3 written, but not everything
+could be read; 4 complete, and --fail-if-new has its number; 130 and 143 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from aerobee_spark.errors import MqError
+from aerobee_spark.options import timestamp_ms
+from aerobee_spark.report.buckets import parse_width
+from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
+from aerobee_wire.topics import check_group
+
+FAILED = 1
+USAGE = 2
+INCOMPLETE = 3
+TOO_MANY_NEW = 4
+KINDS = {"dlq": (DLQ,), "retry": (RETRY,), "both": (DLQ, RETRY)}
+_AGO = re.compile(r"\d+[smhd]")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    # Spark's JVM is forked off after the brokers were asked; it is a new program at once and has
+    # no use for grpc's handling of forks, which would disturb it.
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+    signal.signal(signal.SIGTERM, _terminate)
+    given = _parser().parse_args(arguments)
+    try:
+        return _report(given)
+    except MqError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("interrupted: no report was written", file=sys.stderr)
+        return 130
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    """Ends as Ctrl-C does: Spark is stopped and the unfinished report removed."""
+    raise SystemExit(128 + number)
+
+
+def _report(given: argparse.Namespace) -> int:
+    request = _request(given)
+    from aerobee_spark.no_pandas import keep_out_pandas
+
+    keep_out_pandas()
+    from aerobee_spark.report import console, job
+
+    summary = job.run(request, _teller(given.quiet))
+    print(
+        json.dumps(summary, indent=2, ensure_ascii=False) if given.json else console.show(summary)
+    )
+    if not given.json:
+        print(f"\n{request.out / 'report.html'}")
+    if not summary["complete"]:
+        print("error: the report is not complete, see its problems", file=sys.stderr)
+        return INCOMPLETE
+    new = summary["new_dead_letters"]
+    if given.fail_if_new is not None and new is not None and new >= given.fail_if_new:
+        print(
+            f"error: {new} dead letters are new (--fail-if-new {given.fail_if_new})",
+            file=sys.stderr,
+        )
+        return TOO_MANY_NEW
+    return 0
+
+
+def _teller(quiet: bool) -> Callable[[str], None]:
+    start = time.monotonic()
+
+    def tell(what: str) -> None:
+        if not quiet:
+            print(f"report: {time.monotonic() - start:5.1f} s  {what}", file=sys.stderr, flush=True)
+
+    return tell
+
+
+# ---- arguments ----
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m aerobee_spark", description=__doc__)
+    report = parser.add_subparsers(required=True, metavar="COMMAND").add_parser(
+        "report",
+        prog="aerobee report",
+        help="what died in a consumer group, and why",
+        description="Reads the dead-letter and retry topics of a consumer group with Spark and "
+        "writes Parquet, summary.json, CSV and report.html. Consumes nothing. Needs Java 17 or "
+        "newer.",
+        epilog="Exit codes: 0 complete, 1 failed, 2 wrong arguments, 3 not complete, "
+        "4 --fail-if-new.",
+    )
+    add = report.add_argument
+    add("--group", required=True, type=_checked(_group), metavar="G", help="the consumer group")
+    add("--out", required=True, type=Path, metavar="DIR", help="where the report goes")
+    add("--namesrv", metavar="H:P", help="name servers, ; between several (else NAMESRV_ADDR)")
+    add("--kind", choices=KINDS, default="both", help="which topics of the group (both)")
+    add("--since", type=_checked(_time), metavar="TIME", help="stored at or after; ISO, ms, or 24h")
+    add("--until", type=_checked(_time), metavar="TIME", help="stored before")
+    add("--bucket", type=_checked(parse_width), metavar="WIDTH", help="of the timeline: 5m, 1h, 1d")
+    add("--top", type=_checked(_positive), default=20, metavar="N", help="rows of a ranking (20)")
+    add("--no-bodies", action="store_true", help="leave message bodies out of every file")
+    add(
+        "--fail-if-new",
+        type=_checked(_positive),
+        metavar="N",
+        help="exit with 4 when N or more dead letters came since the report that DIR holds",
+    )
+    add("--extra-json", type=Path, metavar="FILE", help="an object of figures to add")
+    add("--json", action="store_true", help="print summary.json instead of a table")
+    add("--quiet", action="store_true", help="no progress on stderr")
+    return parser
+
+
+def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """What argparse prints when `parse` refuses is then the reason itself."""
+
+    def checked(text: str) -> Any:
+        try:
+            return parse(text)
+        except (ValueError, MqError) as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return checked
+
+
+def _group(text: str) -> str:
+    check_group(text)
+    return text
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or not int(text):
+        raise ValueError("write a number above 0")
+    return int(text)
+
+
+def _time(text: str) -> int:
+    if _AGO.fullmatch(text):
+        return round(time.time() * 1000) - parse_width(text)
+    return timestamp_ms(text)
+
+
+def _request(given: argparse.Namespace) -> ReportRequest:
+    name_server = given.namesrv or os.environ.get("NAMESRV_ADDR", "")
+    if not name_server:
+        _refuse("no name server is given: use --namesrv H:P or set NAMESRV_ADDR")
+    return ReportRequest(
+        name_server,
+        given.group,
+        given.out,
+        kinds=KINDS[given.kind],
+        include_bodies=not given.no_bodies,
+        top=given.top,
+        since_ms=given.since,
+        until_ms=given.until,
+        bucket_ms=given.bucket,
+        extra=_extra(given.extra_json) if given.extra_json else {},
+    )
+
+
+def _extra(path: Path) -> dict[str, Any]:
+    try:
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        _refuse(f"--extra-json {path} cannot be read: {error}")
+    if not isinstance(loaded, dict):
+        _refuse(f"--extra-json {path} holds no JSON object")
+    return loaded
+
+
+def _refuse(message: str) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    raise SystemExit(USAGE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

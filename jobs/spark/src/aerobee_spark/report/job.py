@@ -1,0 +1,117 @@
+"""Makes a report, step by step: plan, read, compute, write, publish.
+
+The plan fixes the offsets: what is stored meanwhile belongs to the next report. Nothing that is
+heavy to load is imported before the plan stands.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from aerobee_spark import java
+from aerobee_spark.errors import ReportError
+from aerobee_spark.offsets import OffsetRange
+from aerobee_spark.report import buckets, publishing, survey
+from aerobee_spark.report.coverage import Coverage, QueueCoverage, with_rows
+from aerobee_spark.report.figures import Figures
+from aerobee_spark.report.previous import PreviousReport
+from aerobee_spark.report.request import ReportRequest
+from aerobee_spark.report.summary import Summary, build, check_extra
+
+Tell = Callable[[str], None]
+# Of Spark's log, shown when it fails.
+LOG_LINES = 15
+# Up to here the start of Spark is most of the work.
+FEW_MESSAGES = 300_000
+
+
+def run(request: ReportRequest, tell: Tell) -> Summary:
+    """Writes the report to `request.out` and returns its summary. `tell` hears of progress.
+
+    Raises MqError (ReportError among them); then nothing has changed in the folder.
+    """
+    check_extra(request.extra)
+    java.require_java()
+    publishing.check_target(request.out)
+    previous = PreviousReport.read(request.out / publishing.SUMMARY, request.consumer_group)
+    planned = survey.plan(request, previous.queues(request.kinds))
+    with publishing.workshop(request.out) as folder:
+        summary = _make(request, planned, previous, folder, tell)
+        publishing.publish(folder, request.out)
+    return summary
+
+
+def _make(
+    request: ReportRequest,
+    planned: Sequence[QueueCoverage],
+    previous: PreviousReport,
+    folder: Path,
+    tell: Tell,
+) -> Summary:
+    ranges = Coverage(tuple(planned)).to_read
+    messages = sum(map(len, ranges))
+    tell(f"{messages:,} messages in {len(ranges)} queues of {request.consumer_group} to read")
+    figures, bucket_ms = _with_spark(request, ranges, folder, tell)
+    rows = figures.rows_by_queue()
+    summary = build(
+        request,
+        with_rows(planned, rows, survey.reasons(request, planned, rows)),
+        figures,
+        now_ms=round(time.time() * 1000),
+        bucket_ms=bucket_ms,
+        earlier=previous.earlier,
+    )
+    tell("writing tables and page")
+    _write(summary, request, folder)
+    return summary
+
+
+def _with_spark(
+    request: ReportRequest, ranges: Sequence[OffsetRange], folder: Path, tell: Tell
+) -> tuple[Figures, int]:
+    """The facts in their folder, the figures, and the width of the timeline's columns.
+
+    Raises ReportError with the end of Spark's log.
+    """
+    from aerobee_spark.report import facts, figures, listing
+    from aerobee_spark.session import session
+
+    scratch, log, target = folder / "spark", folder / "spark.log", folder / publishing.FACTS
+    scratch.mkdir()
+    try:
+        tell("starting Spark")
+        brief = sum(map(len, ranges)) <= FEW_MESSAGES
+        with session(scratch, log, brief=brief) as spark:
+            tell("reading from the brokers")
+            schema = facts.write(spark, request, ranges, target)
+            bucket_ms = buckets.choose(listing.time_span(target), request.bucket_ms)
+            tell("computing the figures")
+            found = figures.compute(spark, target, schema, bucket_ms=bucket_ms, top=request.top)
+    except Exception as error:
+        raise ReportError(_spark_failure(error, log)) from error
+    return found, bucket_ms
+
+
+def _spark_failure(error: Exception, log: Path) -> str:
+    lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
+    tail = "\n".join(f"  {line}" for line in lines[-LOG_LINES:])
+    first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return f"Spark failed: {first}" + (f"\nthe end of its log:\n{tail}" if tail else "")
+
+
+def _write(summary: Summary, request: ReportRequest, folder: Path) -> None:
+    from aerobee_spark.report import listing, page, tables
+
+    csv_folder = folder / publishing.TABLES
+    csv_folder.mkdir()
+    for table in tables.tables_of(summary):
+        tables.write_csv(csv_folder / f"{table.name}.csv", table.columns, table.rows)
+    listing.write(
+        folder / publishing.FACTS, csv_folder / "dead_letters.csv", folder / publishing.REDRIVE
+    )
+    (folder / publishing.PAGE).write_text(page.render(summary, request.extra), encoding="utf-8")
+    text = json.dumps(summary, indent=2, ensure_ascii=False)
+    (folder / publishing.SUMMARY).write_text(text + "\n", encoding="utf-8")

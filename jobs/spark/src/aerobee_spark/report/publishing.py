@@ -1,0 +1,67 @@
+"""Puts a finished report in its place: written in a folder beside, renamed at the end.
+
+Who looks into the folder meanwhile sees the earlier report, whole. Not a general file mover: it
+replaces only what a report writes, by name.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from aerobee_spark.errors import ReportError
+
+SUMMARY = "summary.json"
+PAGE = "report.html"
+REDRIVE = "redrive.jsonl"
+FACTS = "facts"
+TABLES = "csv"
+# In the order in which they are put in place: the summary, which a watcher waits for, at the end.
+PARTS = (FACTS, TABLES, REDRIVE, PAGE, SUMMARY)
+# Endings of what a report writes into its folders; Parquet's checksum files are hidden ones.
+_OURS = {FACTS: (".parquet", ".crc", "_SUCCESS"), TABLES: (".csv",)}
+
+
+def check_target(out: Path) -> None:
+    """Makes the folder. Raises ReportError when it cannot be, or holds what is not a report's."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReportError(
+            f"{out} cannot be made into a folder ({error.strerror}): give another --out"
+        ) from None
+    if not os.access(out, os.W_OK):
+        raise ReportError(f"{out} is not writable: give another --out, or permission")
+    for name, endings in _OURS.items():
+        folder = out / name
+        foreign = [
+            path.name
+            for path in (folder.iterdir() if folder.is_dir() else ())
+            if not path.name.endswith(endings)
+        ]
+        if foreign or folder.is_file():
+            what = f"{folder} holds {foreign[0]}" if foreign else f"{folder} is a file"
+            raise ReportError(f"{what}, which no report wrote: give another --out, or move it")
+
+
+@contextmanager
+def workshop(out: Path) -> Iterator[Path]:
+    """A folder inside `out`, so on the same disk, that is gone after the block."""
+    folder = Path(tempfile.mkdtemp(prefix=".report-", dir=out))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def publish(finished: Path, out: Path) -> None:
+    """Moves the parts of a report from `finished` to `out` and replaces the earlier ones."""
+    for name in PARTS:
+        target = out / name
+        if target.is_dir():
+            target.rename(finished / f"{name}.earlier")  # goes with the workshop
+        (finished / name).replace(target)
