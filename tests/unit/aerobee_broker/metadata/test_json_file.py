@@ -1,0 +1,55 @@
+"""Configuration files: replaced at once, with the content before in `.bak`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aerobee_broker.disk import RealDisk
+from aerobee_broker.errors import ConfigFileDamaged
+from aerobee_broker.metadata.json_file import JsonFile, encode
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> JsonFile:
+    return JsonFile(RealDisk(), tmp_path / "topics.json")
+
+
+def test_no_file_is_no_content(file: JsonFile) -> None:
+    assert file.load() is None
+
+
+def test_what_was_written_is_loaded(file: JsonFile) -> None:
+    file.write(encode({"größe": 1}))
+    assert file.load() == {"größe": 1}
+    assert not file.path.with_suffix(".json.tmp").exists()
+
+
+def test_the_content_before_stays_in_bak(file: JsonFile) -> None:
+    for number in (1, 2, 3):
+        file.write(encode({"number": number}))
+    assert file.path.with_suffix(".json.bak").read_bytes() == b'{"number":2}'
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"number":', b"[1]", b"\xff\xfe{}"])
+def test_a_damaged_file_gives_way_to_its_backup(file: JsonFile, damage: bytes) -> None:
+    file.write(encode({"number": 1}))
+    file.write(encode({"number": 2}))
+    file.path.write_bytes(damage)
+    assert file.load() == {"number": 1}
+
+
+def test_a_crash_between_the_two_renames_loses_nothing(file: JsonFile) -> None:
+    """The old content is in `.bak`, the new one still in `.tmp`."""
+    file.write(encode({"number": 1}))
+    file.path.rename(file.path.with_suffix(".json.bak"))
+    file.path.with_suffix(".json.tmp").write_bytes(b'{"num')
+    assert file.load() == {"number": 1}
+
+
+def test_damage_of_both_is_told_and_not_taken_for_emptiness(file: JsonFile) -> None:
+    file.path.write_bytes(b"nonsense")
+    file.path.with_suffix(".json.bak").write_bytes(b"")
+    with pytest.raises(ConfigFileDamaged, match=r"topics\.json.*topics\.json\.bak.*restore"):
+        file.load()

@@ -1,0 +1,167 @@
+"""The tables and their JSON, in RocketMQ's shapes."""
+
+from __future__ import annotations
+
+from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
+from aerobee_broker.metadata.data_version import DataVersion
+from aerobee_broker.metadata.delay_offsets import DelayOffsets
+from aerobee_broker.metadata.subscription_groups import SubscriptionGroup, SubscriptionGroups
+from aerobee_broker.metadata.topics import TopicConfig, Topics
+from support.manual_clock import ManualClock
+
+CLOCK = ManualClock(now_ms=1_000)
+
+
+def topics(*configs: TopicConfig) -> Topics:
+    table = Topics(CLOCK)
+    for config in configs:
+        table.put(config)
+    return table
+
+
+def test_topics_have_rocketmqs_shape() -> None:
+    table = topics(TopicConfig("flights", 8, 4, 6, attributes={"message.type": "FIFO"}))
+    assert table.to_json() == {
+        "dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": 1_000},
+        "topicConfigTable": {
+            "flights": {
+                "topicName": "flights",
+                "readQueueNums": 8,
+                "writeQueueNums": 4,
+                "perm": 6,
+                "topicFilterType": "SINGLE_TAG",
+                "topicSysFlag": 0,
+                "order": False,
+                "attributes": {"message.type": "FIFO"},
+            }
+        },
+    }
+
+
+def test_topics_come_back_from_their_json() -> None:
+    table = topics(TopicConfig("a", 1, 2, 4, 3, order=True), TopicConfig("b", 3, 3))
+    loaded = Topics(CLOCK)
+    loaded.load(table.to_json())
+    assert (loaded.all(), loaded.version) == (table.all(), table.version)
+
+
+def test_putting_the_same_topic_again_changes_no_version() -> None:
+    table = topics(TopicConfig("a", 1, 1))
+    before = table.version
+    assert table.put(TopicConfig("a", 1, 1)) is False
+    assert table.version == before == DataVersion(0, 1_000, 1)
+
+
+def test_changes_since_a_revision_are_what_was_put_after_it() -> None:
+    table = topics(TopicConfig("a", 1, 1), TopicConfig("b", 1, 1))
+    seen = table.revision
+    table.put(TopicConfig("a", 2, 2))
+    assert table.changed_since(seen) == [TopicConfig("a", 2, 2)]
+    assert table.changed_since(table.revision) == []
+
+
+def test_after_a_removal_only_all_topics_will_do() -> None:
+    table = topics(TopicConfig("a", 1, 1), TopicConfig("b", 1, 1))
+    seen = table.revision
+    assert table.remove("a")
+    assert not table.remove("a")
+    assert table.changed_since(seen) is None
+    assert table.changed_since(table.revision) == []
+
+
+def test_groups_have_rocketmqs_defaults() -> None:
+    table = SubscriptionGroups(CLOCK)
+    table.put(SubscriptionGroup("g"))
+    group = table.to_json()["subscriptionGroupTable"]["g"]
+    assert (group["retryMaxTimes"], group["retryQueueNums"], group["consumeEnable"]) == (
+        16,
+        1,
+        True,
+    )
+    assert (group["whichBrokerWhenConsumeSlowly"], group["consumeTimeoutMinute"]) == (1, 15)
+    assert group["groupRetryPolicy"] == {"type": "CUSTOMIZED", "customizedRetryPolicy": None}
+
+
+def test_retry_delays_stand_where_rocketmqs_policy_looks_for_them() -> None:
+    """Its customised policy answers retry n with entry n + 2."""
+    table = SubscriptionGroups(CLOCK)
+    table.put(SubscriptionGroup("g", retry_max_times=2, retry_delays_ms=(300, 700)))
+    stored = table.to_json()["subscriptionGroupTable"]["g"]
+    assert stored["groupRetryPolicy"]["customizedRetryPolicy"]["next"] == [300, 300, 300, 700]
+    loaded = SubscriptionGroups(CLOCK)
+    loaded.load(table.to_json())
+    assert loaded.get("g") == table.get("g")
+
+
+def test_a_group_of_another_broker_needs_no_key_but_its_name() -> None:
+    loaded = SubscriptionGroups(CLOCK)
+    loaded.load({"subscriptionGroupTable": {"g": {}}, "forbiddenTable": {"g": {"t": 4}}})
+    assert loaded.get("g") == SubscriptionGroup("g")
+    assert loaded.to_json()["forbiddenTable"] == {"g": {"t": 4}}
+
+
+def test_offsets_have_rocketmqs_shape_and_come_back() -> None:
+    table = ConsumerOffsets(CLOCK)
+    table.commit("g", "flights", 0, 7)
+    table.commit("g", "flights", 3, 1)
+    table.commit("h", "%RETRY%h", 0, 2)
+    content = table.to_json()
+    assert content["offsetTable"] == {"flights@g": {"0": 7, "3": 1}, "%RETRY%h@h": {"0": 2}}
+    loaded = ConsumerOffsets(CLOCK)
+    loaded.load(content)
+    assert loaded.of("g", "flights") == {0: 7, 3: 1}
+    assert loaded.topics_of("h") == ["%RETRY%h"]
+
+
+def test_a_commit_overwrites_also_backwards() -> None:
+    table = ConsumerOffsets(CLOCK)
+    table.commit("g", "t", 0, 7)
+    table.commit("g", "t", 0, 3)
+    assert table.get("g", "t", 0) == 3
+
+
+def test_a_commit_under_way_does_not_undo_a_reset() -> None:
+    table = ConsumerOffsets(CLOCK)
+    table.commit("g", "t", 0, 7)
+    table.reset("g", "t", 0, 2)
+    table.commit("g", "t", 0, 8)
+    table.commit("g", "t", 1, 5)
+    assert (table.get("g", "t", 0), table.get("g", "t", 1)) == (2, 5)
+    assert table.take_reset("g", "t", 0) == 2
+    assert table.take_reset("g", "t", 0) is None
+    table.commit("g", "t", 0, 3)
+    assert table.get("g", "t", 0) == 3
+
+
+def test_the_data_version_counts_500_commits_as_one() -> None:
+    table = ConsumerOffsets(CLOCK)
+    for offset in range(1, 1_001):
+        table.commit("g", "t", 0, offset)
+    assert (table.version.counter, table.revision) == (2, 1_000)
+
+
+def test_the_same_commit_again_is_no_change_to_save() -> None:
+    table = ConsumerOffsets(CLOCK)
+    table.commit("g", "t", 0, 7)
+    before = table.revision
+    table.commit("g", "t", 0, 7)
+    assert table.revision == before
+
+
+def test_topics_and_groups_take_their_offsets_along() -> None:
+    table = ConsumerOffsets(CLOCK)
+    for group, topic in (("g", "t"), ("g", "u"), ("h", "t"), ("h", "u")):
+        table.commit(group, topic, 0, 1)
+    table.remove_topic("t")
+    table.remove_group("h")
+    assert table.to_json()["offsetTable"] == {"u@g": {"0": 1}}
+
+
+def test_delay_offsets_are_keyed_by_level() -> None:
+    table = DelayOffsets(CLOCK)
+    table.put(2, 40)
+    table.put(18, 3)
+    assert table.to_json()["offsetTable"] == {"3": 40, "19": 3}
+    loaded = DelayOffsets(CLOCK)
+    loaded.load(table.to_json())
+    assert (loaded.get(2), loaded.get(18), loaded.get(0)) == (40, 3, 0)
