@@ -1,7 +1,8 @@
 """Options of a broker: RocketMQ's keys where it has one. Knows neither files nor the command line.
 
 Defaults differ from RocketMQ's in: flushDiskType (SYNC_FLUSH: what is acknowledged is durable),
-pullBatchMaxMessageCount (4096: answers are raw slices of the log), bindAddress (loopback).
+pullBatchMaxMessageCount (4096: answers are raw slices of the log), enablePropertyFilter (on: a
+subscription that is not asked to filter costs nothing), bindAddress (loopback).
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class BrokerOptions(Options):
     message_delay_level: str = DELAY_LEVELS
     pull_batch_max_message_count: int = Field(default=4_096, ge=1)
     long_polling_enable: bool = True
+    enable_property_filter: bool = True  # SQL92 subscriptions
     region_id: str = "DefaultRegion"
     trace_on: bool = True
 

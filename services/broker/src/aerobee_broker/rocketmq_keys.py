@@ -53,7 +53,6 @@ UNSUPPORTED_KEYS = frozenset(
         "enablePopBatchAck",
         "enablePopBufferMerge",
         "enablePopMessageThreshold",
-        "enablePropertyFilter",
         "enableRemoteEscape",
         "enableRetryTopicV2",
         "enableScheduleAsyncDeliver",

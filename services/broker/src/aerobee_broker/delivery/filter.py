@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from aerobee_wire import properties, tags
+from aerobee_wire.record import iter_records
 
 if TYPE_CHECKING:
     from aerobee_broker.delivery.sql92 import Condition
@@ -40,6 +41,17 @@ class Filter:
         if self.condition is not None:
             return self.condition.matches(message_properties)
         return not self.tags or message_properties.get(properties.TAGS) in self.tags
+
+
+def matching_records(wanted: Filter, records: bytes) -> list[bytes]:
+    """The records, as they are stored, that a condition lets through. The store checked them."""
+    matching = []
+    position = 0
+    for one in iter_records(records, check_crc=False):
+        if wanted.matches(one.properties):
+            matching.append(records[position : position + one.store_size])
+        position += one.store_size
+    return matching
 
 
 @functools.lru_cache(maxsize=CACHED_FILTERS)

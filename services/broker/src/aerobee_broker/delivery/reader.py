@@ -6,11 +6,11 @@ as they lie in the commit log; who asked decodes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.clients import Clients, MessageModel
-from aerobee_broker.delivery.filter import Filter
+from aerobee_broker.delivery.filter import Filter, matching_records
 from aerobee_broker.delivery.group_registry import GroupRegistry
 from aerobee_broker.delivery.meters import Meters
 from aerobee_broker.delivery.topic_registry import TopicRegistry
@@ -21,6 +21,8 @@ from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import READ
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import ReadResult, ReadStatus
+from aerobee_wire import topics as names
+from aerobee_wire.status import Code, MqError
 
 DEFAULT_MESSAGES = 32
 DEFAULT_BYTES = 262_144
@@ -69,6 +71,7 @@ class MessageReader:
         self._readable = bool(options.broker_permission & READ)
         self._most = options.pull_batch_max_message_count
         self._long_polling = options.long_polling_enable
+        self._sql_filters = options.enable_property_filter
 
     async def pull(self, pull: Pull) -> tuple[ReadResult, int]:
         """What was read, and the broker id to ask next time."""
@@ -77,6 +80,7 @@ class MessageReader:
         group = None if pull.browse else await self._group(pull.consumer_group)
         self._check_queue(pull)
         wanted = pull.wanted or (Filter("TAG", "*") if group is None else self._registered(pull))
+        self._check_filter(wanted)
         if group is not None:
             self._check_broadcast(group)
             moved = self._settle_offset(pull)
@@ -91,26 +95,37 @@ class MessageReader:
 
     async def _read(self, pull: Pull, wanted: Filter) -> ReadResult:
         codes = wanted.tags_codes
-        result = self._read_once(pull, codes)
+        result = self._read_once(pull, wanted)
         suspend_ms = min(pull.suspend_timeout_ms, MAX_SUSPEND_MS)
         if result.status is ReadStatus.NO_NEW and suspend_ms > 0 and self._long_polling:
             await self._polls.wait(pull.topic, pull.queue_id, pull.queue_offset, codes, suspend_ms)
             # Also when the time is over: messages that match no tag may have moved the end.
             moved = None if pull.browse else self._moved(pull)
-            return moved or self._read_once(pull, codes)
+            return moved or self._read_once(pull, wanted)
         return result
 
-    def _read_once(self, pull: Pull, codes: frozenset[int] | None) -> ReadResult:
-        return self._store.read(
+    def _read_once(self, pull: Pull, wanted: Filter) -> ReadResult:
+        result = self._store.read(
             pull.topic,
             pull.queue_id,
             pull.queue_offset,
             max_messages=min(pull.max_messages or DEFAULT_MESSAGES, self._most),
             max_bytes=min(pull.max_bytes or DEFAULT_BYTES, MAX_BYTES),
-            tags=codes,
+            tags=wanted.tags_codes,
         )
+        if wanted.condition is None or names.is_retry(pull.topic):
+            return result
+        # A retry was let through the first time, and its properties may be others now.
+        return _matching(wanted, result)
 
     # ---- checks ----
+
+    def _check_filter(self, wanted: Filter) -> None:
+        if wanted.condition is not None and not self._sql_filters:
+            raise MqError(
+                Code.SUBSCRIPTION_PARSE_FAILED,
+                "this broker does not filter by SQL92 (enablePropertyFilter is off): use tags",
+            )
 
     async def _group(self, consumer_group: str) -> SubscriptionGroup:
         group = self._groups.table.get(consumer_group)
@@ -179,3 +194,15 @@ class MessageReader:
             self._store.min_offset(pull.topic, pull.queue_id),
             self._store.max_offset(pull.topic, pull.queue_id),
         )
+
+
+def _matching(wanted: Filter, result: ReadResult) -> ReadResult:
+    if result.status is not ReadStatus.FOUND:
+        return result
+    records = matching_records(wanted, result.records)
+    return replace(
+        result,
+        status=ReadStatus.FOUND if records else ReadStatus.NO_MATCHED,
+        records=b"".join(records),
+        message_count=len(records),
+    )

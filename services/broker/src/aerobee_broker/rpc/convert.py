@@ -13,7 +13,7 @@ from aerobee_broker.delivery.clients import (
     MessageModel,
     Subscription,
 )
-from aerobee_broker.delivery.filter import compile_filter
+from aerobee_broker.delivery.filter import Filter, compile_filter
 from aerobee_broker.delivery.intake import Columns, Incoming
 from aerobee_broker.delivery.reader import Pull
 from aerobee_broker.delivery.retry import Failure
@@ -102,9 +102,7 @@ def pull(request: message_pb2.PullRequest) -> Pull:
         max_bytes=request.max_bytes,
         commit_offset=request.commit_offset if request.HasField("commit_offset") else None,
         suspend_timeout_ms=request.suspend_timeout_ms,
-        wanted=(
-            subscription(request.subscription).filter if request.HasField("subscription") else None
-        ),
+        wanted=(filter_of(request.subscription) if request.HasField("subscription") else None),
         browse=request.browse,
     )
 
@@ -150,9 +148,17 @@ def stored_message(record: Record) -> message_pb2.StoredMessage:
 
 def subscription(one: message_pb2.Subscription) -> Subscription:
     """Raises MqError SUBSCRIPTION_PARSE_FAILED."""
-    if one.expression_type != message_pb2.Subscription.TAG:
-        raise InvalidParameter(f"expression_type {one.expression_type} is unknown: use TAG")
-    return Subscription(one.topic, compile_filter("TAG", one.expression), one.version)
+    return Subscription(one.topic, filter_of(one), one.version)
+
+
+def filter_of(one: message_pb2.Subscription) -> Filter:
+    """Raises MqError SUBSCRIPTION_PARSE_FAILED."""
+    match one.expression_type:
+        case message_pb2.Subscription.TAG:
+            return compile_filter("TAG", one.expression)
+        case message_pb2.Subscription.SQL92:
+            return compile_filter("SQL92", one.expression)
+    raise InvalidParameter(f"expression_type {one.expression_type} is unknown: use TAG or SQL92")
 
 
 def consumer(one: client_pb2.ConsumerData) -> Consumer:
@@ -199,7 +205,7 @@ def client_info(one: Client) -> client_pb2.ClientInfo:
                     message_pb2.Subscription(
                         topic=item.topic,
                         expression=item.filter.expression,
-                        expression_type=message_pb2.Subscription.TAG,
+                        expression_type=item.filter.expression_type,
                         version=item.version,
                     )
                     for item in consumer.subscriptions.values()
