@@ -19,7 +19,7 @@ from aerobee.namesrv.v1 import namesrv_pb2
 from aerobee_wire import properties, record
 from bench.echo_server import METHOD, OPTIONS
 from bench.measure import Operation, Result, compare
-from bench.startup import started
+from bench.startup import started, up
 
 BATCH = 128
 BODY = bytes(range(256)) * 4  # 1 KiB
@@ -97,19 +97,8 @@ def echo(channel: grpc.aio.Channel, payload: bytes) -> Operation:
 
 async def results() -> list[Result]:
     with tempfile.TemporaryDirectory() as data:
-        up = (
-            "-m",
-            "aerobee_cli",
-            "up",
-            "--data",
-            data,
-            "--namesrv-port",
-            "0",
-            "--broker-port",
-            "0",
-        )
         async with (
-            started(*up) as (_, line),
+            started("-m", "aerobee_cli", *up(data)) as (_, line),
             started(str(Path(__file__).parent / "echo_server.py")) as (_, port),
         ):
             broker = dict(item.split("=") for item in line.split()[1:])["broker"]
