@@ -1,4 +1,4 @@
-"""Strategies: the shares are disjoint and cover every queue; formulas as in facts §7.4."""
+"""Strategies: the shares are disjoint and cover every queue; formulas as in RocketMQ's client."""
 
 from __future__ import annotations
 
@@ -74,9 +74,7 @@ def test_counting_strategies_differ_by_at_most_one(
 
 
 @given(queues=QUEUES, clients=CLIENTS)
-def test_average_is_the_formula_of_the_facts(
-    queues: list[MessageQueue], clients: list[str]
-) -> None:
+def test_average_is_rocketmqs_formula(queues: list[MessageQueue], clients: list[str]) -> None:
     m, c = len(queues), len(clients)
     mod = m % c
     for i, client in enumerate(clients):

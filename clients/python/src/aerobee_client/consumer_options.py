@@ -83,7 +83,7 @@ class ConsumerOptions:
         )
 
 
-# From 1 to this (facts §7.9).
+# From 1 to this, as in RocketMQ's client.
 _BOUNDS = {
     "concurrency": 1_000,
     "consume_message_batch_max_size": 1_024,

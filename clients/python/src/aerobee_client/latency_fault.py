@@ -1,6 +1,6 @@
 """Which brokers a producer should leave alone for a while, judged by how long they took to answer.
 
-Pure: no clock, no I/O. Off by default. Source: RocketMQ's MQFaultStrategy (facts §7.2).
+Pure: no clock, no I/O. Off by default. Source: RocketMQ's MQFaultStrategy.
 """
 
 from __future__ import annotations

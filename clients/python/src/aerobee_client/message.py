@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol
 
+from aerobee_client.compression import decompressed
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_topic
@@ -175,6 +176,13 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
+        """As the producer gave it. Raises MESSAGE_ILLEGAL when it was compressed in a way that is
+        not known here."""
+        return decompressed(self._record.body, self._record.sys_flag)
+
+    @property
+    def stored_body(self) -> bytes:
+        """As it is stored, perhaps compressed."""
         return self._record.body
 
     @property

@@ -1,9 +1,9 @@
 """Routes: which queues a topic has on which broker, and where the brokers are. Cached; refreshed
 every 30 s and on demand.
 
-Rules (facts §7.2): a producer writes to the queues of brokers that are writable and have a master;
-a consumer reads every readable queue. A producer whose topic is unknown uses the route of the
-default topic, and the broker then creates the topic.
+Rules, as in RocketMQ's TopicPublishInfo: a producer writes to the queues of brokers that are
+writable and have a master; a consumer reads every readable queue. A producer whose topic is unknown
+uses the route of the default topic, and the broker then creates the topic.
 """
 
 from __future__ import annotations

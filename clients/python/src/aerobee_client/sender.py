@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 # Requests of one batch that are under way at once, when it may use several queues.
 BATCH_WINDOW = 4
 
-# Answers after which another broker is tried (facts §7.3).
+# Answers after which another broker is tried, as in RocketMQ's producer.
 _RETRIED_CODES = frozenset(
     {
         Code.SYSTEM_ERROR,

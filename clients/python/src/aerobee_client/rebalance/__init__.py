@@ -2,7 +2,7 @@
 
 A strategy is called by every member with the same sorted lists and its own client id, and returns
 its share. It must be deterministic: then the shares of all members are disjoint and cover all
-queues, without a word between them. Source: facts §7.4.
+queues, without a word between them. Source: RocketMQ's AllocateMessageQueueStrategy.
 """
 
 from aerobee_client.rebalance.consistent_hash import consistent_hash

@@ -1,0 +1,50 @@
+"""Bodies that another client compressed."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+
+import pytest
+
+from aerobee_client import compression
+from aerobee_client.compression import decompressed
+from aerobee_wire.record import COMPRESSED
+from aerobee_wire.status import Code, MqError
+
+LZ4, ZSTD, ZLIB = (kind << 8 | COMPRESSED for kind in (1, 2, 3))
+BODY = b"flight " * 1_000
+
+
+@pytest.mark.parametrize(
+    ("body", "sys_flag"),
+    [
+        (BODY, 0),
+        (zlib.compress(BODY), COMPRESSED),
+        (zlib.compress(BODY), ZLIB),
+        (gzip.compress(BODY), COMPRESSED),
+    ],
+)
+def test_body_is_what_the_producer_gave(body: bytes, sys_flag: int) -> None:
+    assert decompressed(body, sys_flag) == BODY
+
+
+@pytest.mark.parametrize(
+    ("body", "sys_flag", "text"),
+    [
+        (b"x", LZ4, "LZ4"),
+        (b"x", ZSTD, "Zstandard"),
+        (b"plain", ZLIB, "is not"),
+        (zlib.compress(BODY)[:-10], ZLIB, "too early"),
+    ],
+)
+def test_body_that_cannot_be_read_is_a_typed_error(body: bytes, sys_flag: int, text: str) -> None:
+    with pytest.raises(MqError, match=text) as caught:
+        decompressed(body, sys_flag)
+    assert caught.value.code is Code.MESSAGE_ILLEGAL
+
+
+def test_bomb_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression, "MAX_BODY_BYTES", 1_000)
+    with pytest.raises(MqError, match="1000"):
+        decompressed(zlib.compress(BODY), ZLIB)
