@@ -33,9 +33,6 @@ _AGO = re.compile(r"\d+[smhd]")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    # Spark's JVM is forked off after the brokers were asked; it is a new program at once and has
-    # no use for grpc's handling of forks, which would disturb it.
-    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     signal.signal(signal.SIGTERM, _terminate)
     given = _parser().parse_args(arguments)
     try:

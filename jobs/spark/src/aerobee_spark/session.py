@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aerobee_spark.no_pandas import keep_out_pandas
+from aerobee_spark import jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,31 +69,38 @@ def session(
     scratch: Path, log: Path, *, threads: int = 2, brief: bool = True
 ) -> Iterator[SparkSession]:
     """A session that ends with the block. What the JVM and the workers print goes to `log`."""
-    keep_out_pandas()
-    os.environ["PYSPARK_PYTHON"] = worker_python(scratch)
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     settings = configuration(scratch, threads, brief=brief)
-    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    with _stderr_to(log):
-        spark = SparkSession.builder.config(conf=conf).getOrCreate()
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    os.environ["PYSPARK_PYTHON"] = worker_python(scratch)
+    with jvm.gateway(settings, log) as variables:
+        with _environment(variables):
+            conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+            spark = SparkSession.builder.config(conf=conf).getOrCreate()
+        try:
+            yield spark
+        finally:
+            spark.stop()
+            _forget_gateway()
 
 
 @contextmanager
-def _stderr_to(log: Path) -> Iterator[None]:
-    """For the file descriptor that processes inherit which are started inside."""
-    sys.stderr.flush()
-    kept = os.dup(2)
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Variables that PySpark reads while it connects, and nobody later."""
+    os.environ.update(variables)
     try:
-        with log.open("ab") as file:
-            os.dup2(file.fileno(), 2)
         yield
     finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+        for name in variables:
+            del os.environ[name]
+
+
+def _forget_gateway() -> None:
+    """PySpark keeps one connection for the life of a process; the next session needs a new one."""
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is not None:
+        SparkContext._gateway.shutdown()
+    SparkContext._gateway = None
+    SparkContext._jvm = None

@@ -19,7 +19,7 @@ MOST_BARS = 16
 WIDTH, HEIGHT = 1000, 240
 LEFT, RIGHT, TOP, BOTTOM = 52, 8, 12, 30
 MOST_X_LABELS = 7
-MOST_Y_TICKS = 4
+MOST_Y_STEPS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +108,22 @@ def timeline(buckets: Sequence[Mapping[str, Any]], bucket_ms: int) -> Timeline |
     first, last = buckets[0]["start_ms"], buckets[-1]["start_ms"]
     count = (last - first) // bucket_ms + 1
     slot = (WIDTH - LEFT - RIGHT) / max(count, 6)  # a single bucket is no wall
-    top = nice_top(max(each["dead_letters"] + each["retries"] for each in buckets))
+    most = max(each["dead_letters"] + each["retries"] for each in buckets)
+    step = nice_step(most)
+    top = -(-most // step) * step
     scale = (HEIGHT - TOP - BOTTOM) / top
     columns = [
         _column(each, (each["start_ms"] - first) // bucket_ms, slot, scale) for each in buckets
     ]
-    step = -(-count // MOST_X_LABELS)
+    every = -(-count // MOST_X_LABELS)
     x_ticks = [
         Tick(LEFT + (i + 0.5) * slot, time_label(first + i * bucket_ms, bucket_ms, last - first))
-        for i in range(0, count, step)
+        for i in range(0, count, every)
     ]
-    return Timeline(columns, x_ticks, _y_ticks(top, scale), max(columns, key=_weight))
+    y_ticks = [
+        Tick(HEIGHT - BOTTOM - value * scale, f"{value:,}") for value in range(0, top + 1, step)
+    ]
+    return Timeline(columns, x_ticks, y_ticks, max(columns, key=_weight))
 
 
 def _weight(column: Column) -> tuple[int, int]:
@@ -143,19 +148,12 @@ def _column(bucket: Mapping[str, Any], place: int, slot: float, scale: float) ->
     )
 
 
-def _y_ticks(top: int, scale: float) -> list[Tick]:
-    step = max(top // MOST_Y_TICKS, 1)
-    return [
-        Tick(HEIGHT - BOTTOM - value * scale, f"{value:,}") for value in range(0, top + 1, step)
-    ]
-
-
-def nice_top(most: int) -> int:
-    """The least of 4, 8, 20, 40, 80, 100, 200, 400, … that is not below: it divides by four."""
+def nice_step(most: int) -> int:
+    """1, 2, 5, 10, 20, 50, …: the least that needs no more than MOST_Y_STEPS to reach `most`."""
     power = 1
     while True:
-        for factor in (4, 8, 20):
-            if factor * power >= most:
+        for factor in (1, 2, 5):
+            if factor * power * MOST_Y_STEPS >= most:
                 return factor * power
         power *= 10
 

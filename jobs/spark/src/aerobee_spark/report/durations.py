@@ -27,4 +27,4 @@ def size(count: int | None) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}".removesuffix(".0")

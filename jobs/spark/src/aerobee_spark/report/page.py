@@ -27,6 +27,7 @@ RANKINGS = {
     "dead_letters_by_producer": "By producer",
     "reconsume_times": "By reconsume times",
 }
+SAMPLE_GROUPS = {"newest": "The newest of each tag and reason", "oldest": "The oldest of all"}
 
 
 def render(summary: Summary, extra: Mapping[str, Any]) -> str:
@@ -47,17 +48,38 @@ def render(summary: Summary, extra: Mapping[str, Any]) -> str:
     style = loader.get_source(environment, STYLE)[0]
     return environment.get_template(TEMPLATE).render(
         s=summary,
+        verdict=verdict(summary),
         style=Markup(style),  # ours, and no text of a sender in it
         rankings=[
             (title, charts.bars(summary[key])) for key, title in RANKINGS.items() if summary[key]
         ],
         timeline=charts.timeline(summary["timeline"]["buckets"], summary["timeline"]["bucket_ms"]),
+        sample_groups=[
+            (heading, rows)
+            for chosen, heading in SAMPLE_GROUPS.items()
+            if (rows := [one for one in summary["samples"] if one["chosen"] == chosen])
+        ],
         extra_figures=[(title(k), v) for k, v in extra.items() if _is_figure(v)],
         extra_charts=[
             (title(k), charts.bars(v, parts=False)) for k, v in extra.items() if _is_chart(v)
         ],
         extra_tables=list(_extra_tables(extra)),
     )
+
+
+def verdict(summary: Summary) -> str:
+    """How much was read, in a sentence."""
+    queues = len(summary["queues"])
+    where = f"in {number(queues)} {'queue' if queues == 1 else 'queues'}"
+    if not summary["complete"]:
+        expected = summary["rows_expected"]
+        whole = "an unknown number of" if expected is None else number(expected)
+        return f"{number(summary['rows'])} of {whole} messages {where} were read."
+    if not summary["rows"]:
+        return f"There is no message to read {where}." if queues else "There is nothing to read."
+    if summary["rows"] == 1:
+        return f"The only message {where} was read."
+    return f"All {number(summary['rows'])} messages {where} were read."
 
 
 # ---- figures of others ----

@@ -1,0 +1,82 @@
+"""The JVM of a local Spark as a process of ours: its output goes to a file, and it is gone after.
+
+PySpark can start one itself, but by a fork that runs Python in the child, which deadlocks or fails
+when gRPC is in use in this process; and it leaves the JVM's noise on our stderr. This starts it as
+a new program at once, and PySpark then connects to it by the two variables that it reads.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from aerobee_spark.errors import ReportError
+
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 20.0
+INTERVAL_S = 0.05
+
+
+@contextmanager
+def gateway(configuration: Mapping[str, str], log: Path) -> Iterator[dict[str, str]]:
+    """The variables that lead PySpark to a new JVM, which ends with the block.
+
+    Raises ReportError when it does not start. It also ends when this process does, however that
+    happens: it watches its stdin.
+    """
+    with tempfile.TemporaryDirectory(prefix="aerobee-spark-") as folder:
+        told = Path(folder) / "gateway"
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                _command(configuration),
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env={
+                    **os.environ,
+                    "SPARK_CONNECT_MODE": "0",
+                    "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
+                },
+                process_group=0,  # Ctrl-C is ours to answer
+            )
+        try:
+            port, secret = _wait_for(told, process)
+            yield {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+        finally:
+            _end(process)
+
+
+def _command(configuration: Mapping[str, str]) -> list[str]:
+    from pyspark.find_spark_home import _find_spark_home
+
+    settings = [part for pair in configuration.items() for part in ("--conf", "=".join(pair))]
+    return [str(Path(_find_spark_home()) / "bin" / "spark-submit"), *settings, "pyspark-shell"]
+
+
+def _wait_for(told: Path, process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    """Port and secret, from the file that the JVM writes when it serves: two numbers of four
+    bytes, the port and the length of the secret, and the secret."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not told.is_file():
+        if process.poll() is not None:
+            raise ReportError(f"the JVM ended at its start with exit code {process.returncode}")
+        if time.monotonic() > deadline:
+            raise ReportError(f"the JVM does not serve {START_TIMEOUT_S:.0f} s after its start")
+        time.sleep(INTERVAL_S)
+    content = told.read_bytes()  # it was renamed into place, so it is whole
+    return int.from_bytes(content[:4], "big"), content[8:].decode("utf-8")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
