@@ -17,6 +17,7 @@ _DELAY_SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 5, 30, 300)
 
 class Meters:
     def __init__(self, registry: CollectorRegistry, *, cluster: str, node_id: str) -> None:
+        self.registry = registry
         self._node = (cluster, NODE_TYPE, node_id)
         self.messages_in = 0
         self.messages_out = 0

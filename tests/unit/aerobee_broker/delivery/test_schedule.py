@@ -1,0 +1,231 @@
+"""Delivery of delayed messages: never early, in order, each once, and on after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from aerobee_broker.delivery.send_back import Entry
+from aerobee_broker.disk import RealDisk, RealFile
+from support.broker_parts import Parts, message
+from support.virtual_loop import LoopClock
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
+    parts = await Parts.begin(tmp_path)
+    yield parts
+    await parts.end()
+
+
+async def delayed(parts: Parts, body: bytes, level: int, topic: str = "t") -> None:
+    await parts.broker.intake.send([message(topic, body, properties={"DELAY": str(level)})])
+
+
+async def test_a_message_comes_at_its_time_and_not_a_millisecond_before(parts: Parts) -> None:
+    await delayed(parts, b"a", 3)
+    await asyncio.sleep(9.999)
+    assert await parts.bodies("t") == []
+    await asyncio.sleep(0.002)
+    record = (await parts.read("t"))[0]
+    assert record.body == b"a"
+    assert record.store_timestamp_ms - record.born_timestamp_ms == 10_000
+
+
+async def test_levels_do_not_wait_for_one_another(parts: Parts) -> None:
+    for body, level in ((b"2h", 18), (b"10s", 3), (b"1s", 1), (b"5s", 2)):
+        await delayed(parts, body, level)
+    await asyncio.sleep(11)
+    assert await parts.bodies("t") == [b"1s", b"5s", b"10s"]
+    assert parts.broker.schedule.undelivered() == {"level 18 (7200 s)": 1}
+    await asyncio.sleep(7_200)
+    assert (await parts.bodies("t"))[-1] == b"2h"
+    assert parts.broker.schedule.undelivered() == {}
+
+
+async def test_a_level_beyond_the_last_is_the_last(parts: Parts) -> None:
+    await delayed(parts, b"a", 99)
+    assert parts.broker.schedule.undelivered() == {"level 18 (7200 s)": 1}
+
+
+async def test_messages_of_a_level_come_in_their_order(parts: Parts) -> None:
+    bodies = [b"%d" % number for number in range(600)]
+    await parts.broker.intake.send([message("t", one, properties={"DELAY": "1"}) for one in bodies])
+    await asyncio.sleep(1.1)
+    assert await parts.bodies("t") == bodies
+
+
+async def test_the_copy_is_the_message(parts: Parts) -> None:
+    await parts.broker.intake.send(
+        [
+            message(
+                "t",
+                b"x",
+                3,
+                properties={"DELAY": "1", "TAGS": "a", "KEYS": "k", "UNIQ_KEY": "U"},
+                flag=9,
+                sys_flag=1,
+                born_timestamp_ms=55,
+            )
+        ]
+    )
+    await asyncio.sleep(2)
+    record = (await parts.read("t", 3))[0]
+    assert (record.queue_id, record.flag, record.sys_flag & 1) == (3, 9, 1)
+    assert (record.born_timestamp_ms, record.born_host) == (55, "10.0.0.7:4711")
+    assert (record.unique_message_id, record.properties["TAGS"]) == ("U", "a")
+    assert not {"REAL_TOPIC", "REAL_QID", "RETRY_DELAY_MS"} & record.properties.keys()
+
+
+async def test_progress_counts_only_once_the_copies_are_durable(parts: Parts) -> None:
+    await delayed(parts, b"a", 1)
+    parts.flusher.hold()
+    await asyncio.sleep(3)
+    assert parts.tables.delay_offsets.get(0) == 0
+    parts.flusher.let_go()
+    await asyncio.sleep(0.1)
+    assert parts.tables.delay_offsets.get(0) == 1
+
+
+async def test_after_a_clean_stop_delivery_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
+    clock = LoopClock()
+    first = await Parts.begin(tmp_path, clock=clock)
+    await delayed(first, b"done", 1)
+    await asyncio.sleep(2)
+    await delayed(first, b"waiting", 3)
+    await first.end()
+    second = await Parts.begin(tmp_path, clock=clock)
+    await asyncio.sleep(11)
+    assert await second.bodies("t") == [b"done", b"waiting"]
+    await second.end()
+
+
+async def test_what_fell_due_while_the_broker_was_down_comes_at_once(tmp_path: Path) -> None:
+    clock = LoopClock()
+    first = await Parts.begin(tmp_path, clock=clock)
+    await delayed(first, b"a", 3)
+    await first.end()
+    await asyncio.sleep(3_600)
+    second = await Parts.begin(tmp_path, clock=clock)
+    await asyncio.sleep(0.001)
+    assert await second.bodies("t") == [b"a"]
+    await second.end()
+
+
+async def test_after_a_crash_a_message_may_come_twice_but_never_not_at_all(tmp_path: Path) -> None:
+    clock = LoopClock()
+    first = await Parts.begin(tmp_path / "live", clock=clock)
+    await delayed(first, b"a", 1)
+    await asyncio.sleep(2)
+    # As if killed here: the copy is in the log, delayOffset.json does not know of it.
+    shutil.copytree(tmp_path / "live", tmp_path / "crashed")
+    await first.end()
+    second = await Parts.begin(tmp_path / "crashed", clock=clock)
+    await asyncio.sleep(2)
+    assert await second.bodies("t") == [b"a", b"a"]
+    await second.end()
+
+
+async def test_queues_of_own_delays_are_found_again_without_any_file_but_the_log(
+    tmp_path: Path,
+) -> None:
+    clock = LoopClock()
+    first = await Parts.begin(tmp_path, clock=clock)
+    await first.group("g", retry_delays_ms=(250, 90_000))
+    stored = await first.send("t", b"a")
+    for _ in range(2):
+        await first.broker.send_back.send_back("g", [Entry(stored[0].physical_offset)])
+    record = (await first.read("%RETRY%g")) or []
+    await asyncio.sleep(0.3)
+    record = await first.read("%RETRY%g")
+    await first.broker.send_back.send_back("g", [Entry(record[0].physical_offset)])
+    await first.end()
+    for name in ("consumequeue", "config", "checkpoint"):
+        path = tmp_path / "store" / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    second = await Parts.begin(tmp_path, clock=clock)
+    assert second.delays.delay_of(18) == 250
+    assert second.delays.delay_of(19) == 90_000
+    await asyncio.sleep(89)
+    assert second.broker.schedule.undelivered() == {"90 s": 1}
+    await asyncio.sleep(2)
+    assert second.broker.schedule.undelivered() == {}
+    await second.end()
+
+
+async def test_a_clock_that_was_set_back_delays_by_one_delay_at_most(tmp_path: Path) -> None:
+    clock = LoopClock()
+    parts = await Parts.begin(tmp_path, clock=clock)
+    await delayed(parts, b"a", 3)
+    clock.jump(-3_600_000)
+    await asyncio.sleep(9.9)
+    assert await parts.bodies("t") == []
+    await asyncio.sleep(10)
+    assert await parts.bodies("t") == [b"a"]
+    await parts.end()
+
+
+class FullDisk(RealDisk):
+    """Takes no more commit log while `full`."""
+
+    full = False
+
+    def open(self, path: Path, *, create: bool = False) -> RealFile:
+        disk = self
+
+        class File(RealFile):
+            __slots__ = ()
+
+            def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+                if disk.full and "commitlog" in str(self.path):
+                    raise OSError(errno.ENOSPC, "injected")
+                super().pwrite(data, offset)
+
+        file = super().open(path, create=create)
+        return File(file.path, file._fd)
+
+
+async def test_a_full_disk_delays_and_loses_nothing(tmp_path: Path) -> None:
+    disk = FullDisk()
+    parts = await Parts.begin(tmp_path, disk=disk)
+    await delayed(parts, b"a", 1)
+    disk.full = True
+    await asyncio.sleep(5)
+    assert await parts.bodies("t") == []
+    disk.full = False
+    await asyncio.sleep(10)
+    assert await parts.bodies("t") == [b"a"]
+    await parts.end()
+
+
+async def test_a_message_whose_topic_was_deleted_is_dropped_and_holds_up_nothing(
+    parts: Parts,
+) -> None:
+    await parts.send("gone", b"x")
+    await delayed(parts, b"a", 1, topic="gone")
+    await delayed(parts, b"b", 1)
+    await parts.broker.administration.delete_topic("gone")
+    await asyncio.sleep(2)
+    assert await parts.bodies("t") == [b"b"]
+    assert "gone" not in parts.store.topics()
+
+
+async def test_a_damaged_message_is_counted_and_holds_up_nothing(tmp_path: Path) -> None:
+    clock = LoopClock()
+    first = await Parts.begin(tmp_path, clock=clock)
+    await delayed(first, b"a" * 100, 3)
+    await delayed(first, b"b", 3)
+    await first.end()
+    log = tmp_path / "store" / "commitlog" / ("0" * 20)
+    data = log.read_bytes()
+    log.write_bytes(data.replace(b"a" * 100, b"a" * 99 + b"x", 1))
+    second = await Parts.begin(tmp_path, clock=clock)
+    await asyncio.sleep(11)
+    assert await second.bodies("t") == [b"b"]
+    assert second.meters.corrupted_records == 1
+    await second.end()

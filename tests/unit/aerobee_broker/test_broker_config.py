@@ -1,0 +1,98 @@
+"""Options of the broker: RocketMQ's keys, what is refused, what is only warned of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aerobee_broker.addresses import advertised_host, store_ip
+from aerobee_broker.config import DELAY_LEVELS, BrokerOptions, parse_delay_levels
+from aerobee_broker.rocketmq_keys import UNSUPPORTED_KEYS
+from aerobee_chassis.config import load
+from aerobee_chassis.errors import ConfigError
+
+BROKER_CONF = """\
+# as in a RocketMQ cluster
+brokerClusterName = DefaultCluster
+brokerName = broker-a
+brokerId = 0
+deleteWhen = 04;16
+fileReservedTime = 48
+brokerRole = ASYNC_MASTER
+flushDiskType = ASYNC_FLUSH
+namesrvAddr = 10.0.0.1:9876;10.0.0.2:9876
+sendMessageThreadPoolNums = 16
+"""
+
+
+def test_a_broker_conf_of_rocketmq_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text(BROKER_CONF)
+    options = load(BrokerOptions, file=path)
+    assert (options.broker_name, options.flush_disk_type) == ("broker-a", "ASYNC_FLUSH")
+    assert options.namesrvs == ("10.0.0.1:9876", "10.0.0.2:9876")
+    assert (options.delete_when, options.file_reserved_time) == ("04;16", 48)
+    assert options.ignored_keys == ("brokerRole", "sendMessageThreadPoolNums")
+
+
+def test_flush_is_synchronous_and_queues_are_8_by_default() -> None:
+    options = load(BrokerOptions)
+    assert options.flush_disk_type == "SYNC_FLUSH"
+    assert (options.listen_port, options.default_topic_queue_nums) == (10_911, 8)
+    assert options.max_message_size == 4_194_304
+    assert options.delay_levels_ms[0] == 1_000
+    assert options.delay_levels_ms[-1] == 7_200_000
+    assert len(options.delay_levels_ms) == 18
+
+
+def test_no_key_is_both_supported_and_not() -> None:
+    assert not UNSUPPORTED_KEYS & set(BrokerOptions.keys_shown())
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("brokerNames=a", "brokerName"),
+        ("flushDiskType=SOMETIMES", "flushDiskType"),
+        ("messageDelayLevel=1s 5 10s", "a unit s, m, h or d"),
+        ("messageDelayLevel=" + "1s " * 19, "1 to 18 delays"),
+        ("deleteWhen=25", "hours of the day"),
+        ("namesrvAddr=10.0.0.1", "no host:port"),
+        ("diskSpaceWarningLevelRatio=50", "must not descend"),
+        ("mappedFileSizeConsumeQueue=6000001", "mappedFileSizeConsumeQueue"),
+        ("listenPort=70000", "listenPort"),
+    ],
+)
+def test_a_bad_option_is_named_with_what_to_write(setting: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load(BrokerOptions, sets=[setting])
+
+
+def test_delay_levels_are_rocketmqs_18() -> None:
+    minutes = [60_000 * minute for minute in (*range(1, 11), 20, 30, 60, 120)]
+    assert list(parse_delay_levels(DELAY_LEVELS)) == [1_000, 5_000, 10_000, 30_000, *minutes]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "bound", "host"),
+    [
+        ("broker.example", "0.0.0.0", "broker.example"),
+        ("", "127.0.0.1", "127.0.0.1"),
+        ("", "10.0.0.5", "10.0.0.5"),
+    ],
+)
+def test_clients_are_told_what_the_operator_chose_or_what_is_bound(
+    chosen: str, bound: str, host: str
+) -> None:
+    assert advertised_host(chosen, bound, []) == host
+
+
+def test_a_broker_on_all_addresses_tells_the_one_towards_its_name_server() -> None:
+    assert advertised_host("", "0.0.0.0", ["127.0.0.1:9876"]) == "127.0.0.1"
+
+
+def test_message_ids_hold_an_ip_address() -> None:
+    assert store_ip("10.0.0.5") == "10.0.0.5"
+    assert store_ip("[::1]") == "::1"
+    assert store_ip("localhost") == "127.0.0.1"
