@@ -47,6 +47,13 @@ FIXED_V1 = 91  # header, topic length (1), properties length (2)
 V1_TOPIC_BYTES = 127
 CRC_MASK = 0x7FFFFFFF
 
+# A last property of 20 bytes may hold the CRC of the record without these bytes: the name, 0x01,
+# ten decimal digits from the lowest on, 0x02. It is no property to a reader.
+CRC_NAME = b"__CRC32#\x01"
+CRC_END = b"\x02"
+CRC_TAIL_BYTES = 20
+CRC_ALIKE = 8  # of its 10 fixed bytes: what is left of a tail after some damage
+
 _HEADERS = {
     (born, store): struct.Struct(f">iiiiiqqiq{born}sq{store}siqi")
     for born in (8, 20)
@@ -135,6 +142,23 @@ def header_of(born_host_size: int, store_host_size: int) -> struct.Struct:
     return _HEADERS[born_host_size, store_host_size]
 
 
+def crc_tail(crc: int) -> bytes:
+    """The last property of a record, from the CRC of what is before it."""
+    return CRC_NAME + f"{crc & CRC_MASK:010d}"[::-1].encode() + CRC_END
+
+
+def has_crc_tail(tail: bytes) -> bool:
+    """Whether the last 20 bytes of a record hold its CRC. Raises CorruptRecord when they look as
+    if they once did.
+    """
+    if tail[:9] == CRC_NAME and tail[19:] == CRC_END:
+        return True
+    same = sum(map(int.__eq__, tail[:9] + tail[19:], CRC_NAME + CRC_END))
+    if same >= CRC_ALIKE and len(tail) == CRC_TAIL_BYTES:
+        raise CorruptRecord("the property that holds its CRC is damaged")
+    return False
+
+
 def body_crc(body: bytes) -> int:
     return zlib.crc32(body) & CRC_MASK
 
@@ -176,6 +200,12 @@ def decode(buffer: bytes | memoryview, position: int = 0, *, check_crc: bool = T
     _decode_tail(result, buffer, position + header.size, position + size, body_length, magic)
     if check_crc and body_crc(result.body) != result.body_crc:
         raise CorruptRecord("the body does not match its CRC")
+    tail = result.raw_properties[-CRC_TAIL_BYTES:]
+    if has_crc_tail(tail):
+        result.raw_properties = result.raw_properties[:-CRC_TAIL_BYTES]
+        end = position + size - CRC_TAIL_BYTES
+        if check_crc and crc_tail(zlib.crc32(buffer[position:end])) != tail:
+            raise CorruptRecord("the record does not match its CRC")
     return result
 
 
@@ -228,9 +258,14 @@ def encode(
     store_host: bytes,
     reconsume_times: int = 0,
     prepared_transaction_offset: int = 0,
+    whole_crc: bool = False,
 ) -> bytes:
-    """A record. Hosts are packed (8 or 20 bytes); the host bits of `sys_flag` are set from them."""
+    """A record. Hosts are packed (8 or 20 bytes); the host bits of `sys_flag` are set from them.
+
+    `whole_crc`: the CRC of the record follows the properties, as one more property.
+    """
     name = topic.encode()
+    tail_bytes = CRC_TAIL_BYTES if whole_crc else 0
     wide = len(name) > V1_TOPIC_BYTES
     sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
     if len(born_host) == 20:
@@ -238,8 +273,9 @@ def encode(
     if len(store_host) == 20:
         sys_flag |= STORE_HOST_V6
     header = _HEADERS[len(born_host), len(store_host)]
-    size = header.size + len(body) + (2 if wide else 1) + len(name) + 2 + len(properties)
-    return b"".join(
+    properties_bytes = len(properties) + tail_bytes
+    size = header.size + len(body) + (2 if wide else 1) + len(name) + 2 + properties_bytes
+    encoded = b"".join(
         (
             header.pack(
                 size,
@@ -261,7 +297,8 @@ def encode(
             body,
             len(name).to_bytes(2 if wide else 1, "big"),
             name,
-            len(properties).to_bytes(2, "big"),
+            properties_bytes.to_bytes(2, "big"),
             properties,
         )
     )
+    return encoded + crc_tail(zlib.crc32(encoded)) if whole_crc else encoded

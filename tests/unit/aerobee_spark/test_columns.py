@@ -76,6 +76,11 @@ def assert_equal_to_reference(buffer: bytes) -> None:
     assert batch.to_pylist() == [expected(one) for one in record.iter_records(buffer)]
 
 
+def test_crc_of_a_record_is_no_property() -> None:
+    rows = [encoded(whole_crc=with_crc, queue_offset=n) for n, with_crc in enumerate((1, 0, 1))]
+    assert_equal_to_reference(b"".join(rows))
+
+
 def test_plain_records_decode_as_one_by_one() -> None:
     rows = [encoded(queue_offset=i, body=b"x" * i, physical_offset=i << 33) for i in range(50)]
     assert_equal_to_reference(b"".join(rows))

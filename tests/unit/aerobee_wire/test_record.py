@@ -155,6 +155,28 @@ def test_every_flipped_bit_of_the_body_is_found() -> None:
             record.decode(bytes(harmed))
 
 
+def test_crc_of_the_record_is_its_last_property_and_no_property_to_a_reader() -> None:
+    """§2.4: 20 bytes, the name, 0x01, ten decimal digits from the lowest on, 0x02."""
+    encoded = record.encode(**fields(), whole_crc=True)
+    crc = zlib.crc32(encoded[:-20]) & 0x7FFFFFFF
+    digits = f"{crc:010d}"[::-1].encode()
+    assert encoded[-20:] == b"__CRC32#\x01" + digits + b"\x02"
+    decoded = record.decode(encoded)
+    assert decoded.store_size == len(encoded)
+    assert decoded.raw_properties == b"TAGS\x01UA\x02"
+    assert decoded.properties == {"TAGS": "UA"}
+
+
+@pytest.mark.parametrize("topic", ["flights", "t" * 200])
+def test_every_flipped_bit_of_a_record_with_its_crc_is_found(topic: str) -> None:
+    encoded = record.encode(**fields(topic=topic), whole_crc=True)
+    for bit in range(len(encoded) * 8):
+        harmed = bytearray(encoded)
+        harmed[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(record.CorruptRecord):
+            record.decode(bytes(harmed))
+
+
 @given(st.binary(max_size=400))
 def test_any_bytes_give_a_record_or_corrupt_record(data: bytes) -> None:
     prefixed = struct.pack(">i", len(data) + 8) + bytes.fromhex("DAA320A7") + data

@@ -53,6 +53,7 @@ ARROW_SCHEMA = pa.schema(
 # What Spark and Python can show: the years 1 to 9999. A sender may claim any born timestamp.
 _FIRST_MS = -62_135_596_800_000
 _LAST_MS = 253_402_300_799_999
+_CRC_NAME = np.frombuffer(record.CRC_NAME, np.uint8)
 _SIZE = struct.Struct(">i")
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 
@@ -163,7 +164,9 @@ class _Rows:
         self._check(properties_at + self._int16(topic_end) == ends, starts)
         self.body = _Spans(body_at, body_end)
         self.topic = _Spans(topic_at, topic_end)
-        self.properties = _Spans(properties_at, ends)
+        # The CRC of the record may stand where its last property would.
+        with_crc = (self.gather(ends - record.CRC_TAIL_BYTES, len(_CRC_NAME)) == _CRC_NAME).all(1)
+        self.properties = _Spans(properties_at, ends - with_crc * record.CRC_TAIL_BYTES)
 
     def _check(self, good: npt.NDArray[np.bool_], starts: Ints) -> None:
         if not good.all():

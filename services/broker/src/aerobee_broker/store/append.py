@@ -20,6 +20,7 @@ from aerobee_broker.store.options import MAX_PROPERTIES, MAX_TOPIC
 from aerobee_wire import record
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.properties import get as get_property
+from aerobee_wire.record import crc_tail
 
 _HOST_BITS = record.BORN_HOST_V6 | record.STORE_HOST_V6
 _TRANSACTION = record.TRANSACTION_MASK
@@ -30,6 +31,7 @@ _CACHED = 10_000  # hosts that are remembered; then they are forgotten, all at o
 MAX_PLAIN_TOPIC = 127  # of a topic that is not derived from a group
 _DERIVED = "%"
 _PACKED_HOST_SIZES = (8, 20)
+_VALUE_END = 2
 
 
 class Appender:
@@ -41,6 +43,7 @@ class Appender:
         *,
         store_host: bytes,
         max_message_size: int,
+        whole_crc: bool,
         indexed: bool,
     ) -> None:
         self._log = log
@@ -49,6 +52,8 @@ class Appender:
         self._store_host = store_host
         self._max_body = max_message_size
         self._max_record = log.file_size - BLANK_RESERVE
+        self._tail_bytes = record.CRC_TAIL_BYTES if whole_crc else 0
+        self._max_properties = MAX_PROPERTIES - self._tail_bytes
         self._indexed = indexed
         self._hosts: dict[str, bytes] = {}
 
@@ -70,6 +75,7 @@ class Appender:
         tags_codes = self._queues.tags_codes
         store_host = self._store_host
         max_body, max_record = self._max_body, self._max_record
+        max_properties, tail_bytes = self._max_properties, self._tail_bytes
         result: list[Appended] = []
         keys: list[Indexed] = []
         parts: list[bytes] = []
@@ -99,9 +105,11 @@ class Appender:
                     record.STORE_HOST_V6 if len(store_host) == 20 else 0
                 )
             body_length = len(body)
-            properties_length = len(properties)
+            properties_length = len(properties) + tail_bytes
             size = fixed + body_length + len(topic.field) + properties_length
-            if not 0 < body_length <= max_body or properties_length > MAX_PROPERTIES:
+            if not 0 < body_length <= max_body or len(properties) > max_properties:
+                self._refuse(message)
+            if properties and properties[-1] != _VALUE_END:
                 self._refuse(message)
             if place + size > room:
                 if size > max_record:
@@ -121,29 +129,27 @@ class Appender:
                 else:
                     code = tags_codes[get_property(properties, TAGS) if properties else None]
                 queue.tail += UNIT.pack(place, size, code)
-            parts += (
-                header.pack(
-                    size,
-                    topic.magic,
-                    crc32(body) & 0x7FFF_FFFF,
-                    queue_id,
-                    message.flag,
-                    queue_offset,
-                    place,
-                    sys_flag,
-                    message.born_timestamp_ms,
-                    packed,
-                    now_ms,
-                    store_host,
-                    message.reconsume_times,
-                    message.prepared_transaction_offset,
-                    body_length,
-                ),
-                body,
-                topic.field,
-                _LENGTH.pack(properties_length),
-                properties,
+            head = header.pack(
+                size,
+                topic.magic,
+                crc32(body) & 0x7FFF_FFFF,
+                queue_id,
+                message.flag,
+                queue_offset,
+                place,
+                sys_flag,
+                message.born_timestamp_ms,
+                packed,
+                now_ms,
+                store_host,
+                message.reconsume_times,
+                message.prepared_transaction_offset,
+                body_length,
             )
+            rest = topic.field + _LENGTH.pack(properties_length) + properties
+            if tail_bytes:
+                rest += crc_tail(crc32(rest, crc32(body, crc32(head))))
+            parts += (head, body, rest)
             if properties and sys_flag & _TRANSACTION != _ROLLBACK:
                 keys.append((topic, properties, place, now_ms))
             result.append(Appended(queue_id, queue_offset, place, size))
@@ -192,11 +198,13 @@ class Appender:
             reason = (
                 f"the body has {len(message.body)} bytes: maxMessageSize allows {self._max_body}"
             )
-        elif len(message.properties) > MAX_PROPERTIES:
+        elif len(message.properties) > self._max_properties:
             reason = (
                 f"the properties have {len(message.properties)} bytes: "
-                f"at most {MAX_PROPERTIES} are allowed"
+                f"at most {self._max_properties} are allowed"
             )
+        elif message.properties and message.properties[-1] != _VALUE_END:
+            reason = "the properties string does not end with 0x02, as each value does"
         else:
             reason = f"the message does not fit into a commit log file of {self._log.file_size}"
         raise MessageIllegal(reason)

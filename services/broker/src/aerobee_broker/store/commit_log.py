@@ -258,9 +258,11 @@ class CommitLog:
         finally:
             file.close()
 
-    def begin_at(self, end: int) -> None:
-        """Sets the end of the log, once recovery knows it, and wipes what lies behind it: a stale
-        record there could look like a new one after the next crash.
+    def begin_at(self, end: int, durable: int) -> None:
+        """Sets the end of the log, once recovery knows it. Wipes what lies behind it: a stale
+        record there could look like a new one after the next crash. Syncs what lies before it and
+        was not known to be durable: after a crash of the process only the page cache has it, and
+        it will be visible at once.
         """
         self.end = self.written = self.flushed = self._parts_at = end
         for start in [start for start in self.starts if start >= end]:
@@ -273,6 +275,8 @@ class CommitLog:
             file = self._writers[start] = self._disk.open(self.folder / file_name(start))
             file.truncate(end - start)
             file.allocate(self.file_size)
+        for start in [s for s in self.starts if s + self.file_size >= durable]:
+            file = self._writers.get(start) or self._open_files.get(self.folder / file_name(start))
             file.sync()
         if self.starts:
             self._disk.sync_directory(self.folder)

@@ -351,6 +351,7 @@ class ConsumeQueues:
         self._open_files.close()
         self._disk.remove_tree(self.folder)
         self._disk.make_directory(self.folder)
+        self._disk.sync_directory(self.folder.parent)
         self.table.clear()
         self._topics.clear()
         self._encodings.clear()

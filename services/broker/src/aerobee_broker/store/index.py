@@ -354,6 +354,7 @@ class Index:
         self._open_files.close()
         self._disk.remove_tree(self.folder)
         self._disk.make_directory(self.folder)
+        self._disk.sync_directory(self.folder.parent)
         self.files.clear()
         self.unsynced.clear()
         self._slots = None

@@ -152,6 +152,7 @@ class MessageStore:
             self._dispatch,
             store_host=pack_host(store_host),
             max_message_size=options.max_message_size,
+            whole_crc=options.whole_crc,
             indexed=options.index_enabled,
         )
 
@@ -215,6 +216,7 @@ class MessageStore:
             checkpoint_file=self._checkpoint_file,
             deleted_topics=self._deleted,
             check_crc=self._options.check_crc_on_recover,
+            whole_crc=self._options.whole_crc,
             on_event=self._event,
             on_damage=self._damaged,
         )

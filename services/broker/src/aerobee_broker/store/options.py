@@ -21,6 +21,9 @@ class StoreOptions:
     commit_log_file_size: int = 1 << 30
     consume_queue_file_size: int = 6_000_000  # 300,000 units of 20 bytes
     max_message_size: int = 4 << 20  # of a body
+    # A CRC over the whole record (RocketMQ: enabledAppendPropCRC, off there), 20 bytes: without it
+    # damage outside of the body goes unseen, and a record torn in its properties looks whole.
+    whole_crc: bool = True
     check_crc_on_recover: bool = True
 
     index_enabled: bool = True

@@ -49,6 +49,8 @@ _BODY_AT = {
         (record.BORN_HOST_V6 | record.STORE_HOST_V6, 20, 20),
     )
 }
+_VALUE_END = 2
+_BAD_BODY = "the body does not match its CRC"
 _HOST_BITS = record.BORN_HOST_V6 | record.STORE_HOST_V6
 _INT = struct.Struct(">i")
 
@@ -72,9 +74,17 @@ def check(  # noqa: PLR0911  # one return for each thing that can be wrong
         return "its topic is another, or its lengths do not add up"
     if topic_end + 2 + int.from_bytes(data[topic_end : topic_end + 2], "big") != at + size:
         return "its lengths do not add up to its size"
-    if crc32(data[body_at:topic_at]) & record.CRC_MASK != crc:
-        return "the body does not match its CRC"
-    return ""
+    if at + size > topic_end + 2 and data[at + size - 1] != _VALUE_END:
+        return "its properties are cut off"
+    tail_at = at + size - record.CRC_TAIL_BYTES
+    tail = data[tail_at : at + size]
+    try:
+        if record.has_crc_tail(tail):
+            matches = record.crc_tail(crc32(data[at:tail_at])) == tail
+            return "" if matches else "it does not match its CRC"
+    except CorruptRecord as error:
+        return error.reason
+    return "" if crc32(data[body_at:topic_at]) & record.CRC_MASK == crc else _BAD_BODY
 
 
 class Reader:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Event = Callable[[str, Mapping[str, object]], None]
 
+_NOWHERE = 1 << 62
 _PROGRESS_BYTES = 256 << 20
 
 
@@ -44,6 +45,7 @@ class Recovery:
         checkpoint_file: CheckpointFile,
         deleted_topics: Mapping[str, int],
         check_crc: bool,
+        whole_crc: bool,
         on_event: Event,
         on_damage: Damage,
     ) -> None:
@@ -55,6 +57,7 @@ class Recovery:
         self._checkpoint_file = checkpoint_file
         self._deleted = deleted_topics
         self._check_crc = check_crc
+        self._whole_crc = whole_crc
         self._event = on_event
         self._damage = on_damage
         self._durable: int | None = None  # every byte below was durable; None: not known
@@ -77,7 +80,7 @@ class Recovery:
         checkpoint = self._take_over(found, clean=clean)
         self._dispatch.timestamp_ms = checkpoint.log_timestamp_ms
         end = self._read_log(min(self._queues_from, self._index_from))
-        self._log.begin_at(end)
+        self._log.begin_at(end, min(end, self._durable or 0))
         self._dispatch.recover(0, end, 0)
         return checkpoint
 
@@ -171,6 +174,7 @@ class Recovery:
             on_damage=self._damage,
         )
         deriver.lost_bytes = self._lost_bytes
+        crc_from = self._durable if self._whole_crc and self._durable is not None else _NOWHERE
         total = log.starts[-1] + log.file_size - place
         begun = reported = place
         while log.start_at(place) in log.starts:
@@ -178,7 +182,7 @@ class Recovery:
             if place + BLANK_RESERVE > file_end:
                 place = file_end
                 continue
-            records, place, end = scan_log(log, place, check_crc=self._check_crc)
+            records, place, end = scan_log(log, place, check_crc=self._check_crc, crc_from=crc_from)
             deriver.derive(records, place)
             if end.stop is Stop.BLANK:
                 place = file_end
