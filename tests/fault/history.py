@@ -1,0 +1,318 @@
+"""A history: random operations on a store, and what must hold whatever happens to it.
+
+The history knows what it sent, and of which messages it was told that they are stored (they were
+confirmed) or shown (they were read). After any crash:
+
+* what was confirmed is there, at the same queue offset, and can be found by its unique id
+* what was shown is there
+* what is there was sent, to that queue and that offset, and nothing is there twice
+* a crash alone is no damage: no corrupt record is reported
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from aerobee_broker.errors import DiskFull, StoreError
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import NewMessage, ReadStatus
+from aerobee_broker.store.options import StoreOptions
+from aerobee_wire import properties, record
+from aerobee_wire.topics import retry_topic
+from support.manual_clock import ManualClock
+from support.simulated_disk import PowerCut, SimulatedDisk
+
+PATH = Path("/data/store")
+Queue = tuple[str, int]
+
+# The last one needs records of version 2.
+TOPICS = ("orders", retry_topic("billing"), retry_topic("g" * 130))
+
+# Small files, so that a short history sees many of them; everything that is derived is written
+# soon, so that there is something to lose.
+SMALL = StoreOptions(
+    commit_log_file_size=8_192,
+    consume_queue_file_size=20 * 32,
+    max_message_size=2_048,
+    index_slot_count=64,
+    index_entry_count=200,
+    unwritten_units=48,
+    max_open_files=4,
+    checkpoint_bytes=4_096,
+    checkpoint_interval_ms=3_000,
+)
+
+
+class Broken(AssertionError):
+    """A promise of the store does not hold. The seed is in the message of the test."""
+
+
+def claim(holds: bool, what: str) -> None:
+    if not holds:
+        raise Broken(what)
+
+
+def unheard(event: str, fields: Mapping[str, object]) -> None:
+    """Events are not looked at."""
+
+
+def open_store(
+    disk: SimulatedDisk,
+    options: StoreOptions = SMALL,
+    clock: ManualClock | None = None,
+    on_event: Callable[[str, Mapping[str, object]], None] = unheard,
+) -> MessageStore:
+    return MessageStore.open(
+        PATH,
+        options,
+        clock=clock or ManualClock(),
+        disk=disk,
+        store_host="127.0.0.1:10911",
+        on_event=on_event,
+    )
+
+
+def visible(store: MessageStore) -> dict[Queue, dict[int, bytes]]:
+    """Every message that the store shows: queue → queue offset → body."""
+    shown: dict[Queue, dict[int, bytes]] = {}
+    for topic in store.topics():
+        for queue_id in store.queues(topic):
+            messages = shown[topic, queue_id] = {}
+            at = store.min_offset(topic, queue_id)
+            while True:
+                found = store.read(topic, queue_id, at, max_messages=17, max_bytes=5_000)
+                if found.status in (ReadStatus.NO_NEW, ReadStatus.OFFSET_TOO_LARGE):
+                    break
+                for one in record.iter_records(found.records):
+                    claim((one.topic, one.queue_id) == (topic, queue_id), "a message of elsewhere")
+                    claim(one.queue_offset not in messages, "a message twice")
+                    messages[one.queue_offset] = one.body
+                claim(found.next_begin_offset > at, "reading does not move on")
+                at = found.next_begin_offset
+    return shown
+
+
+class History:
+    """One seed, one history. `disk` changes at each crash."""
+
+    def __init__(self, seed: int, options: StoreOptions = SMALL) -> None:
+        self.rng = random.Random(seed)
+        self.options = options
+        self.clock = ManualClock()
+        self.disk = SimulatedDisk(seed)
+        self.store: MessageStore | None = None
+        # Bodies that were sent to a place, also those whose write failed.
+        self.sent: dict[Queue, dict[int, set[bytes]]] = {}
+        self.confirmed: dict[Queue, dict[int, bytes]] = {}
+        self.shown: dict[Queue, dict[int, bytes]] = {}
+        self.unconfirmed: list[tuple[int, Queue, int, bytes]] = []  # end, queue, offset, body
+        self.number = 0
+        self.acknowledged = 0
+        self.power_cuts = 0
+        self.problems: list[str] = []
+
+    # ---- life ----
+
+    def open(self) -> None:
+        self.store = open_store(self.disk, self.options, self.clock)
+
+    def live(self, operations: int) -> None:
+        """Raises PowerCut when the disk dies."""
+        if self.store is None:
+            self.open()
+        for _ in range(operations):
+            self._operate()
+
+    def live_until_power_cut(self, operations: int, crash_at: int) -> None:
+        """Lives until the disk dies in its call number `crash_at` from now, or the operations are
+        done; then the power is cut, and comes back.
+        """
+        self.disk.crash_at = self.disk.steps + crash_at
+        try:
+            self.live(operations)
+        except PowerCut:
+            self.power_cuts += 1
+        self.cut_power()
+
+    def cut_power(self) -> None:
+        self.disk = self.disk.after_power_cut(self.rng.randrange(1 << 30))
+        self.store = None
+        self.unconfirmed.clear()
+
+    def kill(self) -> None:
+        """Of the process: what the operating system has, it keeps."""
+        self.disk = self.disk.after_kill()
+        self.store = None
+        self.unconfirmed.clear()
+
+    # ---- operations ----
+
+    def _operate(self) -> None:
+        operations: list[tuple[int, Callable[[], None]]] = [
+            (30, self.append),
+            (20, self.write),
+            (30, self.flush),
+            (10, self.maintain),
+            (10, self.upkeep),
+            (6, self.look),
+            (1, self.restart),
+            (1, self.crash_process),
+        ]
+        weights = [weight for weight, _ in operations]
+        self.rng.choices(operations, weights)[0][1]()
+
+    def append(self) -> None:
+        assert self.store is not None
+        batch = [self._message() for _ in range(self.rng.randint(1, 6))]
+        try:
+            places = self.store.append(batch)
+        except DiskFull:
+            return
+        for message, place in zip(batch, places, strict=True):
+            if message.sys_flag:
+                continue  # prepared: in the log only
+            queue = (message.topic, message.queue_id)
+            self.sent.setdefault(queue, {}).setdefault(place.queue_offset, set()).add(message.body)
+            end = place.physical_offset + place.store_size
+            self.unconfirmed.append((end, queue, place.queue_offset, message.body))
+
+    def _message(self) -> NewMessage:
+        self.number += 1
+        rng = self.rng
+        named = {"UNIQ_KEY": f"ID{self.number:06d}"}
+        if rng.random() < 0.5:
+            named["TAGS"] = rng.choice(["red", "green", "größe"])
+        if rng.random() < 0.3:
+            named["KEYS"] = f"order{rng.randint(0, 9)} all"
+        return NewMessage(
+            topic=rng.choice(TOPICS),
+            queue_id=rng.randint(0, 2),
+            body=f"{self.number:06d}|".encode() * rng.randint(1, 60),
+            properties=properties.encode(named),
+            sys_flag=record.TRANSACTION_PREPARED if rng.random() < 0.03 else 0,
+            born_host="[::1]:80" if rng.random() < 0.1 else "10.1.2.3:80",
+        )
+
+    def write(self) -> None:
+        assert self.store is not None
+        written = self.store.written_offset
+        try:
+            self.store.write()
+        except StoreError:
+            self.unconfirmed = [one for one in self.unconfirmed if one[0] <= written]
+
+    def flush(self) -> None:
+        """write, sync, and then perhaps another append before confirm, as beside a real flusher."""
+        assert self.store is not None
+        self.write()
+        try:
+            flushed = self.store.sync()
+        except StoreError:
+            return
+        if self.rng.random() < 0.3:
+            self.append()
+        self.store.confirm(flushed)
+        for end, queue, offset, body in list(self.unconfirmed):
+            if end <= flushed:
+                self.confirmed.setdefault(queue, {})[offset] = body
+                self.acknowledged += 1
+        self.unconfirmed = [one for one in self.unconfirmed if one[0] > flushed]
+
+    def maintain(self) -> None:
+        assert self.store is not None
+        self.clock.advance(self.rng.choice([0, 1_000, 5_000]))
+        self.store.maintain(self.clock.now_ms())
+
+    def upkeep(self) -> None:
+        assert self.store is not None
+        for _ in range(self.rng.randint(1, 4)):
+            if not self.store.upkeep():
+                break
+
+    def look(self) -> None:
+        """A consumer reads everything; what it saw must stay."""
+        assert self.store is not None
+        self.shown = visible(self.store)
+        self.check_shown(self.shown)
+
+    def restart(self) -> None:
+        assert self.store is not None
+        self.flush()
+        try:
+            self.store.close()
+        except StoreError:
+            self.kill()
+        self.unconfirmed.clear()
+        self.open()
+        self.check()
+
+    def crash_process(self) -> None:
+        self.kill()
+        self.open()
+        self.check()
+
+    # ---- checks ----
+
+    def check(self) -> None:
+        """After any start: see the head of the module."""
+        assert self.store is not None
+        claim(
+            self.store.corruption_count == 0,
+            f"a crash was reported as damage: {list(self.store.corruptions)[:3]}",
+        )
+        found = visible(self.store)
+        self.check_shown(found)
+        claim(self.store.corruption_count == 0, f"damage: {list(self.store.corruptions)[:3]}")
+        for queue, messages in self.confirmed.items():
+            for offset, body in messages.items():
+                there = found.get(queue, {}).get(offset)
+                claim(there == body, f"confirmed message {queue} {offset} is {there!r:.60}")
+        for queue, messages in self.shown.items():
+            for offset, body in messages.items():
+                there = found.get(queue, {}).get(offset)
+                claim(there == body, f"message {queue} {offset} was shown and is {there!r:.60}")
+        self._check_index()
+        # What is there now was recovered, and is visible: it must stay.
+        self.confirmed = found
+
+    def check_shown(self, found: Mapping[Queue, Mapping[int, bytes]]) -> None:
+        for queue, messages in found.items():
+            for offset, body in messages.items():
+                claim(
+                    body in self.sent.get(queue, {}).get(offset, ()),
+                    f"nobody sent {body!r:.60} to {queue} {offset}",
+                )
+
+    def _check_index(self) -> None:
+        assert self.store is not None
+        for queue, messages in self.confirmed.items():
+            for offset, body in self.rng.sample(sorted(messages.items()), min(2, len(messages))):
+                key = f"ID{body[:6].decode()}"
+                hits = self.store.query(queue[0], key, unique=True)
+                claim(
+                    [(one.queue_id, one.queue_offset) for one in hits] == [(queue[1], offset)],
+                    f"{key} is found {len(hits)} times",
+                )
+
+
+def power_cuts(seed: int, lives: int = 3, options: StoreOptions = SMALL) -> History:
+    """A history of several lives, each ended by a power cut at a random call; checked after each.
+    Also the start itself is interrupted now and then.
+    """
+    history = History(seed, options)
+    for _ in range(lives):
+        operations = history.rng.randint(5, 60)
+        history.live_until_power_cut(operations, history.rng.randint(1, operations * 5))
+        while history.rng.random() < 0.2:
+            history.live_until_power_cut(0, history.rng.randint(1, 12))  # in the recovery
+        history.open()
+        history.check()
+    assert history.store is not None
+    history.append()
+    history.flush()
+    history.store.close()
+    history.open()
+    history.check()
+    return history

@@ -1,0 +1,429 @@
+"""A disk in memory whose power can be cut. For whatever takes an `aerobee_broker.disk.Disk`.
+
+The fault model
+===============
+
+A disk has two contents: the *current* one, which every read sees (the page cache), and the
+*durable* one, which is all that is left when the power goes.
+
+* **Writes.** What is written stays in the page cache until the file is synced. When the power is
+  cut, each 512-byte sector that was written since keeps one of its versions, each as likely: the
+  durable one, or the one after any of the writes that touched it. So writes are dropped, torn at
+  sectors, and reordered, within a file and between files. A sector itself is written wholly or not
+  at all.
+* **Sizes.** So does the size of a file: the durable one or any it had since. What a file gains
+  without data reads as zeros.
+* **Names.** Creating, renaming and removing change a directory, in order; when the power is cut, a
+  directory keeps any number of its changes since it was synced, but no later one without the
+  earlier ones (a journal). Syncing a file does not make its name durable. A rename is one change.
+  Directories themselves are there from the moment they are made; the removal of a tree is durable
+  when a directory above it is synced.
+* **A sync that fails** (EIO): the sectors that were dirty are clean from then on, with their
+  durable content unchanged. Reads still see the current content; a later sync of the file succeeds
+  and saves nothing of them.
+* **No space** (ENOSPC): a write that needs more than there is writes what fits, and fails. Space is
+  counted by sectors that were ever written or allocated.
+* **A crash of the process** (kill): current contents stay, and may still be lost by a power cut.
+* **Crash points.** Every call that changes something counts. `crash_at=n` cuts the power in call n:
+  a write gets a random prefix in, any other call takes place or does not; that call and all later
+  ones raise PowerCut.
+* **Decay.** `flip` turns one bit, in both contents.
+
+Not modelled: a disk that lies about a sync, sectors that cannot be read (`fail_reads` makes a whole
+file unreadable), damage to the names.
+
+Everything random comes from one seed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from aerobee_broker.disk import Usage
+
+SECTOR = 512
+
+
+class PowerCut(BaseException):
+    """The machine is off. Not an Exception: nobody may handle it."""
+
+
+def _error(number: int, path: Path) -> OSError:
+    return OSError(number, os.strerror(number), str(path))
+
+
+class _Content:
+    """The bytes of a file, whatever its names."""
+
+    def __init__(self) -> None:
+        self.current = bytearray()
+        self.durable = bytearray()
+        self.versions: dict[int, list[bytes]] = {}  # of sectors, since the last sync
+        self.sizes: list[int] = []  # since the last sync
+        self.taken: set[int] = set()  # sectors that take space
+
+    def touch(self, start: int, end: int) -> None:
+        """The sectors in [start, end) have just got their present content."""
+        for sector in range(start // SECTOR, -(-end // SECTOR)):
+            data = bytes(self.current[sector * SECTOR : (sector + 1) * SECTOR])
+            self.versions.setdefault(sector, []).append(data.ljust(SECTOR, b"\0"))
+
+    def resize(self, size: int) -> None:
+        old = len(self.current)
+        if size < old:
+            del self.current[size:]
+            self.touch(size, old)
+        else:
+            self.current.extend(bytes(size - old))
+        self.sizes.append(size)
+
+    def settle(self) -> None:
+        """All that is dirty is durable."""
+        self.durable = bytearray(self.current)
+        self.versions.clear()
+        self.sizes.clear()
+
+    def drop(self) -> None:
+        """All that is dirty is clean, and lost to the disk."""
+        self.versions.clear()
+        self.sizes.clear()
+
+    def survivor(self, rng: random.Random) -> _Content:
+        """What a power cut leaves."""
+        result = _Content()
+        data = bytearray(self.durable)
+        size = rng.choice([len(data), *self.sizes])
+        end = max((sector + 1 for sector in self.versions), default=0) * SECTOR
+        data.extend(bytes(max(0, max(end, size) - len(data))))
+        for sector in sorted(self.versions):
+            kept = rng.choice([None, *self.versions[sector]])
+            if kept is not None:
+                data[sector * SECTOR : (sector + 1) * SECTOR] = kept
+        del data[size:]
+        result.durable, result.current = data, bytearray(data)
+        result.taken = {sector for sector in self.taken if sector * SECTOR < size}
+        return result
+
+
+class _Directory:
+    """Names, and the changes to them that are not durable. A change is a list of (name, content or
+    None) that happen together.
+    """
+
+    def __init__(self) -> None:
+        self.current: dict[str, _Content] = {}
+        self.durable: dict[str, _Content] = {}
+        self.changes: list[list[tuple[str, _Content | None]]] = []
+        self.removed = 0  # so many of them ended with the removal of the directory
+
+    def change(self, *parts: tuple[str, _Content | None]) -> None:
+        self.changes.append(list(parts))
+        _apply(self.current, list(parts))
+
+    def settle(self, count: int | None = None) -> None:
+        """Makes the first `count` changes durable, or all."""
+        count = len(self.changes) if count is None else count
+        for change in self.changes[:count]:
+            _apply(self.durable, change)
+        del self.changes[:count]
+        self.removed = max(0, self.removed - count)
+
+    def survivors(self, rng: random.Random) -> dict[str, _Content]:
+        kept = dict(self.durable)
+        for change in self.changes[: rng.randint(0, len(self.changes))]:
+            _apply(kept, change)
+        return kept
+
+
+def _apply(names: dict[str, _Content], change: list[tuple[str, _Content | None]]) -> None:
+    for name, content in change:
+        if content is None:
+            names.pop(name, None)
+        else:
+            names[name] = content
+
+
+class SimulatedFile:
+    def __init__(self, disk: SimulatedDisk, path: Path, content: _Content) -> None:
+        self.path = path
+        self._disk = disk
+        self._content: _Content | None = content
+
+    @property
+    def content(self) -> _Content:
+        if self._content is None:
+            raise ValueError(f"{self.path} is closed")
+        return self._content
+
+    def pread(self, size: int, offset: int) -> bytes:
+        self._disk.check_power()
+        if self._disk.fail_reads(self.path):
+            raise _error(errno.EIO, self.path)
+        return bytes(self.content.current[offset : offset + size])
+
+    def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        content = self.content
+        data = bytes(data)
+        with_power = self._disk.step()
+        if not with_power:
+            data = data[: self._disk.rng.randint(0, len(data))]
+        elif self._disk.fail_writes(self.path):
+            raise _error(errno.EIO, self.path)
+        fits = self._disk.take(content, offset, len(data))
+        self._write(data[:fits], offset)
+        if fits < len(data):
+            raise _error(errno.ENOSPC, self.path)
+        self._disk.check_power()
+
+    def _write(self, data: bytes, offset: int) -> None:
+        content = self.content
+        end = offset + len(data)
+        if end > len(content.current):
+            content.resize(end)
+        content.current[offset:end] = data
+        content.touch(offset, end)
+
+    def sync(self) -> None:
+        content = self.content
+        with_power = self._disk.step()
+        if with_power and self._disk.fail_syncs(self.path):
+            content.drop()
+            raise _error(errno.EIO, self.path)
+        if with_power or self._disk.rng.random() < 0.5:
+            content.settle()
+        self._disk.check_power()
+
+    def size(self) -> int:
+        self._disk.check_power()
+        return len(self.content.current)
+
+    def truncate(self, size: int) -> None:
+        if self._disk.step() or self._disk.rng.random() < 0.5:
+            self.content.resize(size)
+        self._disk.check_power()
+
+    def allocate(self, size: int) -> None:
+        content = self.content
+        if self._disk.step() or self._disk.rng.random() < 0.5:
+            if self._disk.take(content, 0, size) < size:
+                raise _error(errno.ENOSPC, self.path)
+            if size > len(content.current):
+                content.resize(size)
+        self._disk.check_power()
+
+    def close(self) -> None:
+        self._content = None
+        self._disk.open_files -= 1
+
+
+class SimulatedLock:
+    def __init__(self, disk: SimulatedDisk, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+
+    def close(self) -> None:
+        self._disk.locks.discard(self._path)
+
+
+def never(path: Path) -> bool:
+    return False
+
+
+class SimulatedDisk:
+    """See the head of the module. Implements `Disk`."""
+
+    def __init__(self, seed: int = 0, *, crash_at: int | None = None) -> None:
+        self.rng = random.Random(seed)
+        self.crash_at = crash_at
+        self.steps = 0  # calls that changed something
+        self.dead = False
+        self.capacity: int | None = None  # bytes; None: no bound
+        self.reported = Usage(used=10, free=90)
+        self.locks: set[Path] = set()
+        self.open_files = 0
+        self.most_open_files = 0
+        self.fail_reads: Callable[[Path], bool] = never
+        self.fail_writes: Callable[[Path], bool] = never
+        self.fail_syncs: Callable[[Path], bool] = never
+        self._directories: dict[Path, _Directory] = {}
+
+    # ---- power ----
+
+    def check_power(self) -> None:
+        if self.dead:
+            raise PowerCut
+
+    def step(self) -> bool:
+        """Counts a change. False: the power goes in the middle of it."""
+        self.check_power()
+        self.steps += 1
+        self.dead = self.crash_at is not None and self.steps >= self.crash_at
+        return not self.dead
+
+    def after_power_cut(self, seed: int) -> SimulatedDisk:
+        """The disk that is found when the power is back."""
+        rng = random.Random(seed)
+        result = SimulatedDisk(seed)
+        result.capacity, result.reported = self.capacity, self.reported
+        survivors: dict[int, _Content] = {}
+        for path in sorted(self._directories):
+            directory = result._directories[path] = _Directory()
+            for name, content in sorted(self._directories[path].survivors(rng).items()):
+                if id(content) not in survivors:
+                    survivors[id(content)] = content.survivor(rng)
+                directory.durable[name] = survivors[id(content)]
+            directory.current = dict(directory.durable)
+        return result
+
+    def after_kill(self) -> SimulatedDisk:
+        """The disk as the next process finds it; this one can do nothing more to it."""
+        result = SimulatedDisk(self.rng.randrange(1 << 30))
+        result._directories = self._directories
+        result.capacity, result.reported = self.capacity, self.reported
+        self.dead = True
+        return result
+
+    # ---- space ----
+
+    def take(self, content: _Content, offset: int, size: int) -> int:
+        """Takes space for these bytes; returns how many of them there is room for."""
+        wanted = set(range(offset // SECTOR, -(-(offset + size) // SECTOR))) - content.taken
+        if self.capacity is None:
+            content.taken |= wanted
+            return size
+        room = self.capacity // SECTOR - self._used_sectors()
+        granted = sorted(wanted)[: max(0, room)]
+        content.taken.update(granted)
+        if len(granted) == len(wanted):
+            return size
+        first_missing = sorted(wanted)[len(granted)]
+        return max(0, first_missing * SECTOR - offset)
+
+    def _used_sectors(self) -> int:
+        contents = {id(c): c for d in self._directories.values() for c in d.current.values()}
+        return sum(len(content.taken) for content in contents.values())
+
+    # ---- Disk ----
+
+    def open(self, path: Path, *, create: bool = False) -> SimulatedFile:
+        self.check_power()
+        directory = self._directory(path.parent)
+        content = directory.current.get(path.name)
+        if content is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+            content = _Content()
+            if self.step() or self.rng.random() < 0.5:
+                directory.change((path.name, content))
+            self.check_power()
+        self.open_files += 1
+        self.most_open_files = max(self.most_open_files, self.open_files)
+        return SimulatedFile(self, path, content)
+
+    def _directory(self, path: Path) -> _Directory:
+        try:
+            return self._directories[path]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
+
+    def exists(self, path: Path) -> bool:
+        self.check_power()
+        parent = self._directories.get(path.parent)
+        return path in self._directories or (parent is not None and path.name in parent.current)
+
+    def list(self, directory: Path) -> list[str]:
+        self.check_power()
+        below = {path.name for path in self._directories if path.parent == directory}
+        found = self._directories.get(directory)
+        return sorted(below | set(found.current if found else ()))
+
+    def make_directory(self, path: Path) -> None:
+        # Directories survive a power cut: only the names in them may not.
+        self.check_power()
+        for part in (*reversed(path.parents), path):
+            self._directories.setdefault(part, _Directory())
+
+    def rename(self, source: Path, target: Path) -> None:
+        assert source.parent == target.parent, "one change of one directory"
+        directory = self._directory(source.parent)
+        content = directory.current.get(source.name)
+        if content is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(source))
+        if self.step() or self.rng.random() < 0.5:
+            directory.change((target.name, content), (source.name, None))
+        self.check_power()
+
+    def remove(self, path: Path) -> None:
+        directory = self._directory(path.parent)
+        if path.name not in directory.current:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        if self.step() or self.rng.random() < 0.5:
+            directory.change((path.name, None))
+        self.check_power()
+
+    def remove_tree(self, path: Path) -> None:
+        for directory in sorted(self._directories):
+            if directory == path or path in directory.parents:
+                for name in list(self._directories[directory].current):
+                    self.remove(directory / name)
+                self._directories[directory].removed = len(self._directories[directory].changes)
+
+    def sync_directory(self, path: Path) -> None:
+        directory = self._directory(path)
+        if self.step() or self.rng.random() < 0.5:
+            directory.settle()
+            for below in self._directories:
+                if path in below.parents:
+                    self._directories[below].settle(self._directories[below].removed)
+        self.check_power()
+
+    def lock(self, path: Path) -> SimulatedLock | None:
+        if path in self.locks:
+            return None
+        self.open(path, create=True).close()
+        self.locks.add(path)
+        return SimulatedLock(self, path)
+
+    def usage(self, path: Path) -> Usage:
+        return self.reported
+
+    # ---- for tests ----
+
+    def files(self) -> dict[Path, bytes]:
+        """Current contents."""
+        return {
+            path / name: bytes(content.current)
+            for path, directory in self._directories.items()
+            for name, content in directory.current.items()
+        }
+
+    def put(self, path: Path, data: bytes) -> None:
+        """Replaces a file, durably, as an operator would."""
+        content = self._directory(path.parent).current[path.name]
+        content.current = bytearray(data)
+        content.settle()
+
+    def flip(self, path: Path, bit: int) -> None:
+        """Decay of one bit."""
+        content = self._directory(path.parent).current[path.name]
+        for data in (content.current, content.durable):
+            if bit // 8 < len(data):
+                data[bit // 8] ^= 1 << bit % 8
+
+    def copy(self) -> SimulatedDisk:
+        """A disk of its own with the current contents, all durable."""
+        result = SimulatedDisk(self.rng.randrange(1 << 30))
+        result.capacity, result.reported = self.capacity, self.reported
+        for path, directory in self._directories.items():
+            mine = result._directories[path] = _Directory()
+            for name, content in directory.current.items():
+                mine.current[name] = other = _Content()
+                other.current = bytearray(content.current)
+                other.taken = set(content.taken)
+                other.settle()
+            mine.settle()
+        return result
