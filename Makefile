@@ -12,7 +12,7 @@ BIN := .venv/bin
 # Dependencies first. Each has a pyproject.toml; none is published, so pip must not look for one.
 DISTRIBUTIONS := proto services/chassis services/namesrv services/broker services/proxy clients/python clients/cli jobs/spark
 SOURCES := proto/src services/chassis/src services/namesrv/src services/broker/src services/proxy/src \
-	clients/python/src clients/cli/src jobs/spark/src proto/generate.py docs/file_map.py
+	clients/python/src clients/cli/src jobs/spark/src proto/generate.py docs/file_map.py docs/figures.py
 STAMP := .venv/.installed
 OFFICIAL_PYTHON := build/sdk/python/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input

@@ -83,7 +83,9 @@ class Up:
         # Read all the time: a full pipe would hold up the services.
         self._reader = threading.Thread(target=self._log.extend, args=(self._process.stderr,))
         self._reader.start()
-        ready = re.match(r"ready namesrv=(\S+) broker=\S+ proxy=\S+$", self._process.stdout.readline())
+        ready = re.match(
+            r"ready namesrv=(\S+) broker=\S+ proxy=\S+$", self._process.stdout.readline()
+        )
         if ready is None:
             self.stop()
             pytest.fail("aerobee up was not ready:\n" + "".join(self._log))

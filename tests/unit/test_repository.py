@@ -277,3 +277,12 @@ def test_decisions_are_numbered_and_say_what_follows() -> None:
     for path in records:
         headings = re.findall(r"^## (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
         assert headings == ["Context", "Decision", "Consequences"], path.name
+
+
+def test_the_readme_shows_no_figure_that_make_bench_does_not_measure() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = page.partition("<!-- figures: begin -->")[2].partition("<!-- figures: end -->")[0]
+    bench = (ROOT / "tests" / "bench" / "run.py").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)`", shown, re.MULTILINE)) <= set(
+        re.findall(r'"(\w+)"', bench)
+    )
