@@ -16,13 +16,8 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
     TopicRoute,
 )
 
-from aerobee_proxy.brokers import Brokers
 from aerobee_proxy.config import ProxyOptions
-from aerobee_proxy.creation import TopicCreation
-from aerobee_proxy.groups import GroupPolicies
-from aerobee_proxy.parts import Parts
-from aerobee_proxy.presence import Presence
-from aerobee_proxy.topology import Topology
+from aerobee_proxy.parts import Parts, assemble
 from aerobee_wire.status import Code, MqError
 from support.fake_transport import FakeTransport
 from support.manual_clock import ManualClock
@@ -57,18 +52,8 @@ class Cluster:
         )
 
     def parts(self, **options: Any) -> Parts:
-        topology = Topology(self.transport, ["10.0.0.9:9876"], self.clock)
-        brokers = Brokers(self.transport, topology)
-        return Parts(
-            options=ProxyOptions(**options),
-            clock=self.clock,
-            topology=topology,
-            brokers=brokers,
-            groups=GroupPolicies(brokers, topology, self.clock),
-            creation=TopicCreation(brokers, topology),
-            presence=Presence(brokers, topology),
-            listen_port=8081,
-        )
+        given = ProxyOptions(namesrv_addr="10.0.0.9:9876", **options)
+        return assemble(given, self.transport, self.clock, listen_port=8081)
 
     def _route(self, address: str, request: Any) -> GetTopicRouteResponse:
         found = self.routes.get(request.topic)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 from apache.rocketmq.v2 import service_pb2
@@ -15,16 +15,11 @@ from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.metrics import MetricsEndpoint
 from aerobee_chassis.server import Server, bind, join_address
-from aerobee_proxy.brokers import Brokers
 from aerobee_proxy.config import ProxyOptions
-from aerobee_proxy.creation import TopicCreation
 from aerobee_proxy.errors import Refused
-from aerobee_proxy.groups import GroupPolicies
 from aerobee_proxy.metrics import ProxyCollector
-from aerobee_proxy.parts import Parts
-from aerobee_proxy.presence import Presence
+from aerobee_proxy.parts import assemble
 from aerobee_proxy.rpc.servicer import Servicer
-from aerobee_proxy.topology import Topology
 from aerobee_proxy.transport import GrpcTransport
 from aerobee_wire.status import MqError, grpc_status_of, trailers_of
 
@@ -43,17 +38,7 @@ class ProxyApp:
         self._options = options
         self._clock = clock or SystemClock()
         self._transport = GrpcTransport()
-        topology = Topology(self._transport, options.namesrvs, self._clock)
-        self._brokers = Brokers(self._transport, topology)
-        self._parts = Parts(
-            options=options,
-            clock=self._clock,
-            topology=topology,
-            brokers=self._brokers,
-            groups=GroupPolicies(self._brokers, topology, self._clock),
-            creation=TopicCreation(self._brokers, topology),
-            presence=Presence(self._brokers, topology),
-        )
+        self._parts = assemble(options, self._transport, self._clock)
         self._server = Server(
             [bind(DESCRIPTOR, Servicer(self._parts))],
             host=options.bind_address,
@@ -61,7 +46,7 @@ class ProxyApp:
             failure_of=failure_of,
         )
         self._metrics: MetricsEndpoint | None = None
-        self._expiry: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._serving = False
         self._ready_fields: dict[str, object] = {}
 
@@ -79,7 +64,8 @@ class ProxyApp:
         options = self._options
         if options.metrics_exporter_type == "PROM":
             self._start_metrics(options)
-        self._expiry = asyncio.create_task(self._expire_sessions(), name="session expiry")
+        self._run("session expiry", self._expire_sessions)
+        self._run("lease renewal", self._parts.renewals.run)
         port = await self._server.start()
         self._parts.listen_port = port
         self._ready_fields["address"] = join_address(options.bind_address, port)
@@ -90,11 +76,12 @@ class ProxyApp:
         await self._server.stop(STOP_GRACE_S)
         if self._metrics is not None:
             self._metrics.stop()
-        if self._expiry is not None:
-            self._expiry.cancel()
+        for task in self._tasks:
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._expiry
-        await self._brokers.close()
+                await task
+        await self._parts.background.close()
+        await self._parts.brokers.close()
         await self._transport.close()
 
     def _start_metrics(self, options: ProxyOptions) -> None:
@@ -109,6 +96,19 @@ class ProxyApp:
             await asyncio.sleep(EXPIRY_SCAN_S)
             for session in self._parts.sessions.expire(self._clock.now_ms()):
                 structlog.get_logger().info("client gone", client_id=session.client_id)
+
+    def _run(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        self._tasks.append(asyncio.create_task(_for_ever(name, work), name=name))
+
+
+async def _for_ever(name: str, work: Callable[[], Awaitable[None]]) -> None:
+    """Runs `work`, and again should it fail: a defect in one round must not end all rounds."""
+    while True:
+        try:
+            await work()
+        except Exception:
+            structlog.get_logger().exception("background work failed", work=name)
+            await asyncio.sleep(1)
 
 
 def failure_of(error: Exception) -> Failure | None:

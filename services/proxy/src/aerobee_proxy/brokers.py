@@ -1,21 +1,32 @@
-"""Brokers by name: asks them, and puts sends to one broker together.
+"""Brokers by name: asks them, and puts sends and settlements for one broker together.
 
-A batch is stored all or none. When a broker refuses one, its messages are sent one by one, so that
-only those fail that are to blame; a failure after which nobody knows what was stored goes to every
-sender, because sending again would make duplicates.
+Settlements are answered entry by entry. A batch of messages is stored all or none: when a broker
+refuses one, its messages are sent one by one, so that only those fail that are to blame. A failure
+after which nobody knows what was stored goes to every sender, because sending again would make
+duplicates.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from aerobee.broker.v1.message_pb2 import Message, SendRequest, SendResult
+from aerobee.broker.v1.pop_pb2 import (
+    AckRequest,
+    ChangeInvisibleDurationRequest,
+    DeadLetterEntry,
+    DeadLetterRequest,
+    InvisibleChange,
+    InvisibleChangeResult,
+    Lease,
+    LeaseResult,
+)
 from google.protobuf.message import Message as Proto
 
 from aerobee_proxy.coalescing import Coalescer
-from aerobee_proxy.rpcs import SEND, Rpc
+from aerobee_proxy.rpcs import ACK, CHANGE_INVISIBLE_DURATION, DEAD_LETTER, SEND, Rpc
 from aerobee_proxy.topology import Topology
 from aerobee_proxy.transport import Transport
 from aerobee_wire.status import Code, MqError
@@ -26,6 +37,7 @@ R = TypeVar("R", bound=Proto)
 TIMEOUT_S = 5.0
 SEND_TIMEOUT_S = 8.0  # beyond the 5 s in which a broker says that it cannot flush
 OVERHEAD_BYTES = 512  # of a message beside its body, roughly
+LEASE_BYTES = 128
 
 # Nothing of the batch was stored, and one message may be the reason.
 REFUSALS = frozenset(
@@ -33,11 +45,20 @@ REFUSALS = frozenset(
 )
 
 
+class _Result(Protocol):
+    """What a broker says of one entry."""
+
+    code: int
+    message: str
+
+
 class Brokers:
     def __init__(self, transport: Transport, topology: Topology) -> None:
         self._transport = transport
         self._topology = topology
         self._sends: dict[str, Coalescer[Message, SendResult]] = {}
+        self._acks: dict[str, Coalescer[Lease, LeaseResult]] = {}
+        self._changes: dict[str, Coalescer[InvisibleChange, InvisibleChangeResult]] = {}
 
     async def ask(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float = TIMEOUT_S
@@ -60,8 +81,51 @@ class Brokers:
             )
         return sends.place(message, len(message.body) + OVERHEAD_BYTES)
 
+    async def ack(self, broker_name: str, lease: Lease) -> None:
+        """Settles a message. Raises MqError, INVALID_RECEIPT_HANDLE when the lease is over."""
+        acks = self._acks.get(broker_name)
+        if acks is None:
+            acks = self._acks[broker_name] = Coalescer(
+                lambda leases: self._ack(broker_name, leases)
+            )
+        await acks.put(lease, LEASE_BYTES)
+
+    async def change(self, broker_name: str, change: InvisibleChange) -> InvisibleChangeResult:
+        """Sets anew how long a message stays invisible. Raises MqError like `ack`."""
+        changes = self._changes.get(broker_name)
+        if changes is None:
+            changes = self._changes[broker_name] = Coalescer(
+                lambda entries: self._change(broker_name, entries)
+            )
+        return await changes.put(change, LEASE_BYTES)
+
+    async def dead_letter(self, broker_name: str, entry: DeadLetterEntry) -> None:
+        """Moves a message to the dead letters of its group. Raises MqError like `ack`."""
+        request = DeadLetterRequest(entries=[entry])
+        answer = await self.ask(broker_name, DEAD_LETTER, request)
+        failure = _failure(answer.results[0])
+        if failure is not None:
+            raise failure
+
     async def close(self) -> None:
-        await asyncio.gather(*(sends.close() for sends in self._sends.values()))
+        await asyncio.gather(
+            *(line.close() for line in self._sends.values()),
+            *(line.close() for line in self._acks.values()),
+            *(line.close() for line in self._changes.values()),
+        )
+
+    async def _ack(
+        self, broker_name: str, leases: Sequence[Lease]
+    ) -> Sequence[LeaseResult | Exception]:
+        answer = await self.ask(broker_name, ACK, AckRequest(leases=leases))
+        return [_failure(result) or result for result in answer.results]
+
+    async def _change(
+        self, broker_name: str, changes: Sequence[InvisibleChange]
+    ) -> Sequence[InvisibleChangeResult | Exception]:
+        request = ChangeInvisibleDurationRequest(changes=changes)
+        answer = await self.ask(broker_name, CHANGE_INVISIBLE_DURATION, request)
+        return [_failure(result) or result for result in answer.results]
 
     async def _send(
         self, broker_name: str, messages: Sequence[Message]
@@ -85,3 +149,13 @@ class Brokers:
         request = SendRequest(messages=messages)
         answer = await self.ask(broker_name, SEND, request, timeout_s=SEND_TIMEOUT_S)
         return answer.results
+
+
+def _failure(result: _Result) -> MqError | None:
+    if result.code == Code.SUCCESS:
+        return None
+    try:
+        code = Code(result.code)
+    except ValueError:  # of a newer broker
+        code = Code.SYSTEM_ERROR
+    return MqError(code, result.message)

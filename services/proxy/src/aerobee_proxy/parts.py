@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from aerobee_chassis.clock import Clock
+from aerobee_proxy.background import Background
 from aerobee_proxy.brokers import Brokers
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.creation import TopicCreation
@@ -12,8 +13,10 @@ from aerobee_proxy.groups import GroupPolicies
 from aerobee_proxy.metrics import Counts
 from aerobee_proxy.presence import Presence
 from aerobee_proxy.queue_selector import Turns
+from aerobee_proxy.renewals import Renewals
 from aerobee_proxy.sessions import Sessions
 from aerobee_proxy.topology import Topology
+from aerobee_proxy.transport import Transport
 
 
 @dataclass(slots=True)
@@ -25,8 +28,34 @@ class Parts:
     groups: GroupPolicies
     creation: TopicCreation
     presence: Presence
-    sessions: Sessions = field(default_factory=Sessions)
+    renewals: Renewals
+    counts: Counts
+    sessions: Sessions
     turns: Turns = field(default_factory=Turns)
-    counts: Counts = field(default_factory=Counts)
+    background: Background = field(default_factory=Background)
     # The port that clients reach this proxy on; known once it is bound.
     listen_port: int = 0
+
+
+def assemble(
+    options: ProxyOptions, transport: Transport, clock: Clock, *, listen_port: int = 0
+) -> Parts:
+    """The parts over one transport."""
+    topology = Topology(transport, options.namesrvs, clock)
+    brokers = Brokers(transport, topology)
+    counts, sessions = Counts(), Sessions()
+    return Parts(
+        options=options,
+        clock=clock,
+        topology=topology,
+        brokers=brokers,
+        groups=GroupPolicies(brokers, topology, clock),
+        creation=TopicCreation(brokers, topology),
+        presence=Presence(brokers, topology),
+        renewals=Renewals(
+            brokers, clock, counts, lambda client_id: sessions.lives(client_id, clock.now_ms())
+        ),
+        counts=counts,
+        sessions=sessions,
+        listen_port=listen_port,
+    )

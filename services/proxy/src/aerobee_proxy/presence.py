@@ -16,13 +16,12 @@ from aerobee.broker.v1.client_pb2 import (
     HeartbeatRequest,
     UnregisterClientRequest,
 )
-from aerobee.broker.v1.message_pb2 import Subscription
-from apache.rocketmq.v2.definition_pb2 import FilterType
 
 from aerobee_proxy.brokers import Brokers
 from aerobee_proxy.rpcs import HEARTBEAT, UNREGISTER_CLIENT
 from aerobee_proxy.sessions import Session
 from aerobee_proxy.topology import Topology
+from aerobee_proxy.translate import subscription
 from aerobee_wire.status import Code, MqError
 
 
@@ -70,8 +69,6 @@ def _consumer(session: Session, consumer_group: str) -> ConsumerData:
         message_model=CLUSTERING,
         consume_from_where=CONSUME_FROM_FIRST_OFFSET,
         subscriptions=[
-            Subscription(topic=topic, expression=wanted.expression)
-            for topic, wanted in session.subscriptions.items()
-            if wanted.type != FilterType.SQL
+            subscription(topic, wanted) for topic, wanted in session.subscriptions.items()
         ],
     )

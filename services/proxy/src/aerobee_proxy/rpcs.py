@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
+from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2, pop_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 from google.protobuf.message import Message
 
@@ -16,6 +16,7 @@ _NAMESRV = "aerobee.namesrv.v1.NamesrvService"
 _MESSAGES = "aerobee.broker.v1.MessageService"
 _OFFSETS = "aerobee.broker.v1.OffsetService"
 _CLIENTS = "aerobee.broker.v1.ClientService"
+_POP = "aerobee.broker.v1.PopService"
 _ADMIN = "aerobee.broker.v1.AdminService"
 
 
@@ -83,3 +84,12 @@ UNREGISTER_CLIENT = Rpc(
 )
 PUT_TOPIC = Rpc(_ADMIN, "PutTopic", admin_pb2.PutTopicRequest, admin_pb2.PutTopicResponse)
 GET_GROUP = Rpc(_ADMIN, "GetGroup", admin_pb2.GetGroupRequest, admin_pb2.GetGroupResponse)
+POP = Rpc(_POP, "Pop", pop_pb2.PopRequest, pop_pb2.PopResponse)
+ACK = Rpc(_POP, "Ack", pop_pb2.AckRequest, pop_pb2.AckResponse)
+CHANGE_INVISIBLE_DURATION = Rpc(
+    _POP,
+    "ChangeInvisibleDuration",
+    pop_pb2.ChangeInvisibleDurationRequest,
+    pop_pb2.ChangeInvisibleDurationResponse,
+)
+DEAD_LETTER = Rpc(_POP, "DeadLetter", pop_pb2.DeadLetterRequest, pop_pb2.DeadLetterResponse)

@@ -18,6 +18,9 @@ from aerobee_proxy.resources import stored_name
 from aerobee_wire.tags import ALL, SEPARATOR
 
 EXPIRY_MS = 120_000  # of silence, for a client without a stream
+# Heartbeats come every 10 s, those of one SDK every 30 s: a client that holds no stream and missed
+# one is taken for dead where leases are renewed for it.
+SILENCE_MS = 45_000
 
 
 class CommandStream(Protocol):
@@ -85,6 +88,13 @@ class Sessions:
             session = self._by_id[client_id] = Session(client_id, now_ms)
         session.last_seen_ms = now_ms
         return session
+
+    def lives(self, client_id: str, now_ms: int) -> bool:
+        """Whether it holds a stream or gave a sign of life lately."""
+        session = self._by_id.get(client_id)
+        return session is not None and (
+            bool(session.streams) or now_ms - session.last_seen_ms <= SILENCE_MS
+        )
 
     def remove(self, client_id: str) -> Session | None:
         """Forgets a client that says goodbye."""

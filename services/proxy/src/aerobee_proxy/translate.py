@@ -9,11 +9,14 @@ import hashlib
 import zlib
 
 from aerobee.broker.v1.message_pb2 import Message as BrokerMessage
+from aerobee.broker.v1.message_pb2 import Subscription
 from apache.rocketmq.v2.definition_pb2 import (
     DeadLetterQueue,
     Digest,
     DigestType,
     Encoding,
+    FilterExpression,
+    FilterType,
     Message,
     MessageType,
     SystemProperties,
@@ -51,6 +54,12 @@ def to_broker(message: Message, topic: str, queue_id: int, peer: str) -> BrokerM
         born_timestamp_ms=max(0, milliseconds(system.born_timestamp)),
         born_host=peer if ":" in peer else "",
     )
+
+
+def subscription(topic: str, expression: FilterExpression) -> Subscription:
+    """What a consumer wants of a topic, as the broker takes it."""
+    kind = Subscription.SQL92 if expression.type == FilterType.SQL else Subscription.TAG
+    return Subscription(topic=topic, expression=expression.expression, expression_type=kind)
 
 
 def _stored_properties(message: Message, topic: str) -> dict[str, str]:

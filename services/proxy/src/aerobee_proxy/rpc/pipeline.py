@@ -62,15 +62,23 @@ def unary(
 
 
 def streaming(
-    parts: Parts, handler: Streaming[Q], response: Callable[..., Any]
+    parts: Parts,
+    handler: Streaming[Q],
+    response: Callable[..., Any],
+    last: Callable[[Parts], Any] | None = None,
 ) -> Callable[[Q, Call], Awaitable[None]]:
-    """Like `unary` for a stream of responses: a failure becomes its next message."""
+    """Like `unary` for a stream of responses: a failure becomes its next message.
+
+    `last` makes the message that ends the stream, whatever came before.
+    """
 
     async def run(request: Q, call: Call) -> None:
         try:
             await handler(parts, request, caller_of(parts, call))
         except Exception as error:
             await call.write(response(status=tell(handler, error)))
+        if last is not None:
+            await call.write(last(parts))
 
     return run
 

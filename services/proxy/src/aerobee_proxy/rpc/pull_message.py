@@ -2,7 +2,7 @@
 
 The stream: status, messages, next offset. Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP,
 ILLEGAL_OFFSET, ILLEGAL_FILTER_EXPRESSION, ILLEGAL_POLLING_TIME, MESSAGE_NOT_FOUND, TOPIC_NOT_FOUND,
-FORBIDDEN, NOT_IMPLEMENTED (SQL92). RocketMQ's proxy does not serve it.
+FORBIDDEN. RocketMQ's proxy does not serve it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from aerobee.broker.v1 import message_pb2 as broker
 from apache.rocketmq.v2.definition_pb2 import Code
 from apache.rocketmq.v2.service_pb2 import PullMessageRequest, PullMessageResponse
 
-from aerobee_proxy.errors import Refused, status
+from aerobee_proxy.errors import status
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.rpc.pipeline import Caller
 from aerobee_proxy.rpcs import PULL
-from aerobee_proxy.translate import from_record
+from aerobee_proxy.translate import from_record, subscription
 from aerobee_proxy.validation import check_offset, filter_of, group_name, polling_ms, topic_name
 from aerobee_wire import properties
 from aerobee_wire.record import iter_records
@@ -46,7 +46,9 @@ async def pull_message(parts: Parts, request: PullMessageRequest, caller: Caller
         _translated(request, poll_ms),
         timeout_s=poll_ms / 1_000 + ANSWER_S,
     )
-    wanted = parse_expression(request.filter_expression.expression)
+    kind, expression = filter_of(request.filter_expression)
+    # Brokers compare the hash codes of tags only; SQL92 they decide themselves.
+    wanted = parse_expression(expression) if kind == "TAG" else frozenset()
     records = [
         record
         for record in iter_records(answer.records)
@@ -72,9 +74,7 @@ def _translated(request: PullMessageRequest, poll_ms: int) -> broker.PullRequest
     queue = request.message_queue
     topic, group = topic_name(queue.topic), group_name(request.group)
     check_offset(request.offset)
-    kind, expression = filter_of(request.filter_expression)
-    if kind != "TAG":
-        raise Refused(Code.NOT_IMPLEMENTED, "PullMessage filters by tag only")
+    filter_of(request.filter_expression)
     return broker.PullRequest(
         consumer_group=group,
         topic=topic,
@@ -82,5 +82,5 @@ def _translated(request: PullMessageRequest, poll_ms: int) -> broker.PullRequest
         queue_offset=request.offset,
         max_messages=request.batch_size,
         suspend_timeout_ms=poll_ms,
-        subscription=broker.Subscription(topic=topic, expression=expression),
+        subscription=subscription(topic, request.filter_expression),
     )

@@ -5,6 +5,9 @@ from __future__ import annotations
 from apache.rocketmq.v2 import service_pb2 as pb
 
 from aerobee_proxy.parts import Parts
+from aerobee_proxy.rpc.ack_message import ack_message
+from aerobee_proxy.rpc.change_invisible_duration import change_invisible_duration
+from aerobee_proxy.rpc.forward_to_dead_letter_queue import forward_to_dead_letter_queue
 from aerobee_proxy.rpc.heartbeat import heartbeat
 from aerobee_proxy.rpc.not_offered import not_offered
 from aerobee_proxy.rpc.notify_client_termination import notify_client_termination
@@ -13,10 +16,9 @@ from aerobee_proxy.rpc.pipeline import streaming, unary
 from aerobee_proxy.rpc.pull_message import pull_message
 from aerobee_proxy.rpc.query_assignment import query_assignment
 from aerobee_proxy.rpc.query_route import query_route
+from aerobee_proxy.rpc.receive_message import receive_message
 from aerobee_proxy.rpc.send_message import send_message
 from aerobee_proxy.rpc.telemetry import Telemetry
-
-LEASES = "leased messages"
 
 
 class Servicer:
@@ -25,13 +27,15 @@ class Servicer:
         self.heartbeat = unary(parts, heartbeat, pb.HeartbeatResponse)
         self.send_message = unary(parts, send_message, pb.SendMessageResponse)
         self.query_assignment = unary(parts, query_assignment, pb.QueryAssignmentResponse)
-        self.receive_message = streaming(parts, not_offered(LEASES), pb.ReceiveMessageResponse)
-        self.ack_message = unary(parts, not_offered(LEASES), pb.AckMessageResponse)
+        self.receive_message = streaming(
+            parts, receive_message, pb.ReceiveMessageResponse, _delivery_timestamp
+        )
+        self.ack_message = unary(parts, ack_message, pb.AckMessageResponse)
         self.forward_message_to_dead_letter_queue = unary(
-            parts, not_offered(LEASES), pb.ForwardMessageToDeadLetterQueueResponse
+            parts, forward_to_dead_letter_queue, pb.ForwardMessageToDeadLetterQueueResponse
         )
         self.change_invisible_duration = unary(
-            parts, not_offered(LEASES), pb.ChangeInvisibleDurationResponse
+            parts, change_invisible_duration, pb.ChangeInvisibleDurationResponse
         )
         self.pull_message = streaming(parts, pull_message, pb.PullMessageResponse)
         self.update_offset = unary(parts, update_offset, pb.UpdateOffsetResponse)
@@ -46,3 +50,9 @@ class Servicer:
         self.sync_lite_subscription = unary(
             parts, not_offered("lite topics"), pb.SyncLiteSubscriptionResponse
         )
+
+
+def _delivery_timestamp(parts: Parts) -> pb.ReceiveMessageResponse:
+    response = pb.ReceiveMessageResponse()
+    response.delivery_timestamp.FromMilliseconds(parts.clock.now_ms())
+    return response

@@ -1,0 +1,121 @@
+"""Leases that this proxy renews: those of push consumers, which do not say how long they need.
+
+Renewed while the client lives, for longer each time, three hours in all; then the message comes
+again by the retry policy of its group. Nothing here must survive: what a proxy that was killed no
+longer renews comes again when its lease runs out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+from aerobee.broker.v1.pop_pb2 import InvisibleChange
+
+from aerobee_chassis.clock import Clock
+from aerobee_proxy.brokers import Brokers
+from aerobee_proxy.leases import Key, invisible_for, key_of, lease_of
+from aerobee_proxy.metrics import Counts
+from aerobee_wire.receipt_handle import ReceiptHandle
+from aerobee_wire.status import Code, MqError
+
+SCAN_S = 5.0
+AHEAD_MS = 10_000  # of the end of a lease
+DURATIONS_MS = tuple(minutes * 60_000 for minutes in (1, 3, 5, 10, 30, 60))
+LONGEST_MS = 3 * 3_600_000
+OF_A_CLIENT_THAT_LEFT_MS = 1_000
+
+
+@dataclass(slots=True)
+class Renewed:
+    handle: ReceiptHandle
+    client_id: str
+    expires_ms: int
+    count: int = 0
+
+
+class Renewals:
+    """`lives`: whether a client is still there."""
+
+    def __init__(
+        self, brokers: Brokers, clock: Clock, counts: Counts, lives: Callable[[str], bool]
+    ) -> None:
+        self._brokers = brokers
+        self._clock = clock
+        self._counts = counts
+        self._lives = lives
+        self._held: dict[Key, Renewed] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(self, handle: ReceiptHandle, client_id: str) -> None:
+        """From now on the lease is renewed."""
+        self._held[key_of(handle)] = Renewed(handle, client_id, handle.expires_ms)
+
+    def release(self, handle: ReceiptHandle) -> Renewed | None:
+        """The client settles it: no renewal may cross that. Give it to `restore` if it fails."""
+        return self._held.pop(key_of(handle), None)
+
+    def restore(self, released: Renewed | None) -> None:
+        """The settlement did not come about and will be tried again."""
+        if released is not None:
+            self._held[key_of(released.handle)] = released
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(SCAN_S)
+            await self.scan()
+
+    async def scan(self) -> None:
+        """Renews what runs out soon, and gives back what belongs to clients that left."""
+        now_ms = self._clock.now_ms()
+        due = []
+        for held in list(self._held.values()):
+            if not self._lives(held.client_id):
+                due.append(self._give_back(held, OF_A_CLIENT_THAT_LEFT_MS))
+            elif now_ms - held.handle.pop_time_ms >= LONGEST_MS:
+                due.append(self._give_back(held, None))
+            elif held.expires_ms - now_ms <= AHEAD_MS:
+                due.append(self._renew(held))
+        await asyncio.gather(*due)
+
+    async def _renew(self, held: Renewed) -> None:
+        duration_ms = DURATIONS_MS[min(held.count, len(DURATIONS_MS) - 1)]
+        change = invisible_for(held.handle, duration_ms, counted=True)
+        try:
+            result = await self._brokers.change(held.handle.broker_name, change)
+        except MqError as error:
+            self._failed(held, error)
+            return
+        held.count += 1
+        held.expires_ms = result.pop_time_ms + result.invisible_duration_ms
+        self._counts.leases_renewed += 1
+
+    async def _give_back(self, held: Renewed, after_ms: int | None) -> None:
+        """`after_ms` None: by the retry policy of the group."""
+        self._held.pop(key_of(held.handle), None)
+        change = InvisibleChange(lease=lease_of(held.handle), by_retry_policy=True)
+        if after_ms is not None:
+            change = invisible_for(held.handle, after_ms, counted=True)
+        try:
+            await self._brokers.change(held.handle.broker_name, change)
+        except MqError as error:
+            self._failed(held, error)
+
+    def _failed(self, held: Renewed, error: MqError) -> None:
+        """A lease that is over is forgotten; another failure is tried again until it runs out."""
+        over = self._clock.now_ms() >= held.expires_ms
+        if over or error.code is Code.INVALID_RECEIPT_HANDLE:
+            self._held.pop(key_of(held.handle), None)
+        structlog.get_logger().warning(
+            "lease not renewed",
+            client_id=held.client_id,
+            broker=held.handle.broker_name,
+            topic=held.handle.topic,
+            queue_id=held.handle.queue_id,
+            queue_offset=held.handle.queue_offset,
+            reason=error.message,
+        )

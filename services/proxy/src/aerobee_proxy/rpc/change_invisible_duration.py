@@ -1,0 +1,40 @@
+"""ChangeInvisibleDuration: a message comes again later, or sooner, than it was leased for.
+
+This is also how push consumers give a message back. Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP,
+ILLEGAL_INVISIBLE_TIME, INVALID_RECEIPT_HANDLE, PROXY_TIMEOUT. The lease stays the same: the handle
+that came with the message keeps its worth beside the new one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from apache.rocketmq.v2.service_pb2 import (
+    ChangeInvisibleDurationRequest,
+    ChangeInvisibleDurationResponse,
+)
+
+from aerobee_proxy.errors import status
+from aerobee_proxy.leases import invisible_for
+from aerobee_proxy.parts import Parts
+from aerobee_proxy.rpc.pipeline import Caller
+from aerobee_proxy.rpc.settling import settling
+from aerobee_proxy.validation import change_duration_ms, group_name, handle_of, topic_name
+from aerobee_wire.receipt_handle import encode
+
+
+async def change_invisible_duration(
+    parts: Parts, request: ChangeInvisibleDurationRequest, caller: Caller
+) -> ChangeInvisibleDurationResponse:
+    topic, group = topic_name(request.topic), group_name(request.group)
+    duration_ms = change_duration_ms(request.invisible_duration, parts.options)
+    handle = handle_of(request.receipt_handle, topic, group)
+    change = invisible_for(handle, duration_ms, counted=not request.suspend)
+    async with settling(parts, handle):
+        result = await parts.brokers.change(handle.broker_name, change)
+    changed = dataclasses.replace(
+        handle,
+        pop_time_ms=result.pop_time_ms,
+        invisible_duration_ms=result.invisible_duration_ms,
+    )
+    return ChangeInvisibleDurationResponse(status=status(), receipt_handle=encode(changed))

@@ -1,0 +1,37 @@
+"""ForwardMessageToDeadLetterQueue: a FIFO consumer gives a message up, so that the next can come.
+
+Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, INVALID_RECEIPT_HANDLE, MESSAGE_NOT_FOUND,
+PROXY_TIMEOUT. A request without a receipt handle, which the C++ SDK sends, is refused.
+"""
+
+from __future__ import annotations
+
+from aerobee.broker.v1.message_pb2 import Failure
+from aerobee.broker.v1.pop_pb2 import DeadLetterEntry
+from apache.rocketmq.v2.service_pb2 import (
+    ForwardMessageToDeadLetterQueueRequest,
+    ForwardMessageToDeadLetterQueueResponse,
+)
+
+from aerobee_proxy.errors import status
+from aerobee_proxy.leases import lease_of
+from aerobee_proxy.parts import Parts
+from aerobee_proxy.rpc.pipeline import Caller
+from aerobee_proxy.rpc.settling import settling
+from aerobee_proxy.validation import group_name, handle_of, topic_name
+
+
+async def forward_to_dead_letter_queue(
+    parts: Parts, request: ForwardMessageToDeadLetterQueueRequest, caller: Caller
+) -> ForwardMessageToDeadLetterQueueResponse:
+    topic, group = topic_name(request.topic), group_name(request.group)
+    handle = handle_of(request.receipt_handle, topic, group)
+    failure = Failure(
+        reason="GivenUp",
+        description=f"the consumer gave up after delivery attempt {request.delivery_attempt}",
+    )
+    async with settling(parts, handle):
+        await parts.brokers.dead_letter(
+            handle.broker_name, DeadLetterEntry(lease=lease_of(handle), failure=failure)
+        )
+    return ForwardMessageToDeadLetterQueueResponse(status=status())
