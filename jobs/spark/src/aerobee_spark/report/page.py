@@ -126,7 +126,7 @@ def title(key: str) -> str:
 
 
 def number(value: Any) -> str:
-    """1234 → "1,234", 2.3456 → "2.35", None → "–"."""
+    """1234 → "1,234", 2.3 → "2.30", None → "–"."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -134,7 +134,7 @@ def number(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.2f}".rstrip("0").rstrip(".")
+        return f"{value:,.2f}"
     return str(value)
 
 

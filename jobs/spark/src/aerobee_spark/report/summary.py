@@ -15,12 +15,10 @@ from aerobee_spark.report.body import preview
 from aerobee_spark.report.coverage import Coverage, kind_of
 from aerobee_spark.report.figures import Figures, Row
 from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
+from aerobee_wire import properties as props
 
 SCHEMA_VERSION = 1
 Summary = dict[str, Any]
-
-# Properties that a sample need not repeat: they are columns of their own.
-_SHOWN_ELSEWHERE = {"TAGS", "KEYS", "UNIQ_KEY", "DLQ_REASON", "DLQ_REASON_DESCRIPTION"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +108,7 @@ def _dead_letters(request: ReportRequest, figures: Figures, now_ms: int) -> Summ
         ],
         "reconsume_times": by("reconsume_times", "reconsumeTimes"),
         "dead_letter_body_bytes": total.get("body_bytes", 0) if asked else None,
+        "dead_messages": figures.messages.get("dead", 0) if asked else None,
         "dead_lettered_again": figures.messages.get("dead_again", 0) if asked else None,
         "time_to_dead_letter_ms": {
             "p50": quantiles[0],
@@ -214,7 +213,8 @@ def _sample(row: Row) -> Summary:
         "broker_name": row["brokerName"],
         "queue_id": row["queueId"],
         "queue_offset": row["queueOffset"],
-        "properties": {k: v for k, v in properties.items() if k not in _SHOWN_ELSEWHERE},
+        # The sender's own; those of the protocol are columns or of no use to a reader.
+        "properties": {k: v for k, v in properties.items() if k not in props.RESERVED},
         "body_size": row["bodySize"],
         "body_kind": kind,
         "body": text,
@@ -242,6 +242,7 @@ KEYS = frozenset(
         "dead_letters_by_reason_and_tag",
         "reconsume_times",
         "dead_letter_body_bytes",
+        "dead_messages",
         "dead_lettered_again",
         "time_to_dead_letter_ms",
         "oldest_dead_letter",

@@ -132,12 +132,12 @@ def guarded(value: Any) -> Any:
 
 
 def as_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Aligned: numbers to the right, text to the left."""
-    cells = [[str(name) for name in columns], *([_shown(v) for v in row] for row in rows)]
+    """Aligned: numbers to the right, text to the left. Without names there is no heading."""
+    cells = [list(columns), *([_shown(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     right = [all(_is_number(row[i]) for row in cells[1:]) for i in range(len(columns))]
     lines = []
-    for row in cells:
+    for row in cells if any(columns) else cells[1:]:
         parts = (
             cell.rjust(width) if to_right else cell.ljust(width)
             for cell, width, to_right in zip(row, widths, right, strict=True)
