@@ -66,10 +66,10 @@ class Project(DockerCompose):
         env_file.write_text("".join(f"{key}={value}\n" for key, value in environment.items()))
         super().__init__(context=str(ROOT), build=True, env_file=str(env_file))
 
-    def run(self, *command: str) -> str:
+    def run(self, *command: str, **environment: str) -> str:
         """`docker compose …` with this project; its output. Raises CalledProcessError."""
         return subprocess.run(
-            [*self.docker_compose_command(), *command],
+            [*self.docker_compose_command(), *command], env=os.environ | environment,
             cwd=ROOT, check=True, capture_output=True, text=True,
         ).stdout  # fmt: skip
 
@@ -215,10 +215,22 @@ def test_a_broker_that_died_is_started_again_by_the_engine(project: Project) -> 
     assert pull(broker_address(project))
 
 
-def test_what_the_broker_advertises_can_be_chosen(project: Project, tmp_path: Path) -> None:
-    chosen = Project(tmp_path, AEROBEE_BROKER_HOST="10.1.2.3")
-    environment = chosen.get_config()["services"]["broker"]["environment"]
-    assert environment["AEROBEE_BROKER_IP1"] == "10.1.2.3"
+@pytest.mark.parametrize(
+    ("host", "reached_from"), [("127.0.0.1", "the host"), ("broker", "another container")]
+)
+def test_what_the_broker_advertises_can_be_chosen(
+    project: Project, host: str, reached_from: str
+) -> None:
+    """README, "From where the broker can be reached": the port is the same on either side."""
+    alone = ("--no-deps", "broker")
+    project.run("up", "--detach", "--wait", "--no-build", *alone, AEROBEE_BROKER_HOST=host)
+    address = broker_address(project)
+    assert address == f"{host}:{project.ports['broker']}"
+    if reached_from == "the host":
+        assert pull(address)  # what was sent before the container was replaced is there
+    else:
+        health = ("python", "-m", "aerobee_chassis.healthcheck", address)
+        assert project.inside("namesrv", *health) == ("serving\n", 0)
 
 
 def test_services_stop_in_order_when_asked(project: Project) -> None:
