@@ -11,10 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from aerobee.broker.v1.message_pb2 import Message as BrokerMessage
 from aerobee.broker.v1.message_pb2 import SendResult
 from apache.rocketmq.v2.definition_pb2 import Code, Message
 from apache.rocketmq.v2.service_pb2 import SendMessageRequest, SendMessageResponse, SendResultEntry
 
+from aerobee_proxy.delays import put_delay
 from aerobee_proxy.errors import Refused, overall, status
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.queue_selector import queue_of_group
@@ -38,8 +40,11 @@ async def send_message(
     queues = writable_queues(route)
     if not queues:
         raise Refused(Code.FORBIDDEN, f"no writable queue: no broker takes messages of {topic}")
+    sent = [_translated(parts, message, topic, queues, caller.peer) for message in request.messages]
+    for _, stored in sent:
+        put_delay(stored, now_ms)
     # All placed before any is waited for: they keep their order and leave together.
-    placed = [_place(parts, message, topic, queues, caller.peer) for message in request.messages]
+    placed = [parts.brokers.place(broker_name, stored) for broker_name, stored in sent]
     outcomes = await asyncio.gather(*placed, return_exceptions=True)
     entries = [
         _entry(message, outcome)
@@ -49,13 +54,13 @@ async def send_message(
     return SendMessageResponse(status=overall(entry.status for entry in entries), entries=entries)
 
 
-def _place(
+def _translated(
     parts: Parts, message: Message, topic: str, queues: Sequence[BrokerQueue], peer: str
-) -> asyncio.Future[SendResult]:
+) -> tuple[str, BrokerMessage]:
+    """The broker that takes the message, and the message as it takes it."""
     group = message.system_properties.message_group
     queue = queue_of_group(group, queues) if group else parts.turns.take(topic, queues)
-    stored = to_broker(message, topic, queue.queue_id, peer)
-    return parts.brokers.place(queue.broker_name, stored)
+    return queue.broker_name, to_broker(message, topic, queue.queue_id, peer)
 
 
 def _entry(message: Message, outcome: SendResult | BaseException) -> SendResultEntry:

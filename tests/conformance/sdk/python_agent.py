@@ -1,0 +1,183 @@
+"""Runs inside the environment of the official Python SDK and does what it is told, line by line.
+
+A command is one JSON object on stdin: {"do": NAME, "id": CLIENT, …}. Its answer is one JSON object
+on stdout, {"answer": …} or {"error": CLASS, "code": …, "text": …}. What the SDK calls back becomes
+lines of its own: {"event": "delivered", …}, {"event": "check", …}. Knows nothing of the tests.
+"""
+# mypy: ignore-errors
+
+import json
+import sys
+import threading
+import time
+
+from rocketmq import (
+    ClientConfiguration,
+    ConsumeResult,
+    Credentials,
+    FilterExpression,
+    Message,
+    MessageListener,
+    Producer,
+    PushConsumer,
+    SimpleConsumer,
+    TransactionChecker,
+    TransactionResolution,
+)
+from rocketmq.grpc_protocol import FilterType
+
+OUTPUT = threading.Lock()
+
+
+def say(line):
+    with OUTPUT:
+        print(json.dumps(line), flush=True)
+
+
+def described(message):
+    return {
+        "message_id": message.message_id,
+        "topic": message.topic,
+        "body": message.body.decode("utf-8", "replace"),
+        "size": len(message.body),
+        "tag": message.tag,
+        "keys": sorted(message.keys),
+        "properties": dict(message.properties),
+        "group": message.message_group,
+        "attempt": message.delivery_attempt,
+        "corrupted": message.corrupted,
+        "at": time.time(),
+    }
+
+
+def filters(subscriptions):
+    kinds = {"TAG": FilterType.TAG, "SQL": FilterType.SQL}
+    return {
+        topic: FilterExpression(expression, kinds[kind])
+        for topic, (kind, expression) in subscriptions.items()
+    }
+
+
+class Listener(MessageListener):
+    """Succeeds from call `succeed_from` of a message on; at once for bodies that are not in `only`,
+    when that is given."""
+
+    def __init__(self, name, succeed_from, only, sleep_s):
+        self.name = name
+        self.succeed_from = succeed_from
+        self.only = only
+        self.sleep_s = sleep_s
+        self.calls = {}
+
+    def consume(self, message):
+        with OUTPUT:
+            call = self.calls[message.message_id] = self.calls.get(message.message_id, 0) + 1
+        say({"event": "delivered", "id": self.name, "call": call, **described(message)})
+        time.sleep(self.sleep_s)
+        concerned = self.only is None or message.body.decode() in self.only
+        if concerned and call < self.succeed_from:
+            return ConsumeResult.FAILURE
+        return ConsumeResult.SUCCESS
+
+
+class Checker(TransactionChecker):
+    def __init__(self, name, resolution):
+        self.name = name
+        self.resolution = resolution
+
+    def check(self, message):
+        say({"event": "check", "id": self.name, **described(message)})
+        return TransactionResolution.Value(self.resolution)
+
+
+class Agent:
+    def __init__(self, endpoints):
+        self.endpoints = endpoints
+        self.clients = {}
+        self.received = {}
+        self.transactions = {}
+
+    def configuration(self, namespace=""):
+        return ClientConfiguration(self.endpoints, Credentials(), namespace)
+
+    def do_producer(self, id, topics, namespace="", resolution=None):
+        checker = Checker(id, resolution) if resolution else None
+        self.clients[id] = Producer(self.configuration(namespace), tuple(topics), checker)
+        self.clients[id].startup()
+
+    def do_send(self, id, transaction=None, **fields):
+        message = Message()
+        message.topic = fields["topic"]
+        message.body = fields["body"].encode() if "body" in fields else bytes(fields["size"])
+        if fields.get("tag"):
+            message.tag = fields["tag"]
+        if fields.get("keys"):
+            message.keys = fields["keys"]
+        if fields.get("group"):
+            message.message_group = fields["group"]
+        if "deliver_at" in fields:
+            message.delivery_timestamp = fields["deliver_at"]
+        for name, value in fields.get("properties", {}).items():
+            message.add_property(name, value)
+        if transaction is None:
+            receipt = self.clients[id].send(message)
+        else:
+            self.transactions[transaction] = self.clients[id].begin_transaction()
+            receipt = self.clients[id].send(message, self.transactions[transaction])
+        return {
+            "message_id": receipt.message_id,
+            "offset": receipt.offset,
+            "transaction_id": receipt.transaction_id,
+            "recall_handle": receipt.recall_handle,
+        }
+
+    def do_commit(self, transaction):
+        self.transactions[transaction].commit()
+
+    def do_rollback(self, transaction):
+        self.transactions[transaction].rollback()
+
+    def do_recall(self, id, topic, handle):
+        return self.clients[id].recall_message(topic, handle).message_id
+
+    def do_simple(self, id, group, subscriptions, await_s, namespace=""):
+        self.clients[id] = SimpleConsumer(
+            self.configuration(namespace), group, filters(subscriptions), await_s
+        )
+        self.clients[id].startup()
+
+    def do_receive(self, id, most, invisible_s):
+        messages = self.clients[id].receive(most, invisible_s) or []
+        self.received.update({message.message_id: message for message in messages})
+        return [described(message) for message in messages]
+
+    def do_ack(self, id, message_id):
+        self.clients[id].ack(self.received[message_id])
+
+    def do_change(self, id, message_id, invisible_s):
+        self.clients[id].change_invisible_duration(self.received[message_id], invisible_s)
+
+    def do_push(self, id, group, subscriptions, *, succeed_from=1, only=None, sleep_s=0):
+        listener = Listener(id, succeed_from, only, sleep_s)
+        self.clients[id] = PushConsumer(
+            self.configuration(), group, listener, filters(subscriptions)
+        )
+        self.clients[id].startup()
+
+    def do_close(self, id):
+        self.clients.pop(id).shutdown()
+
+
+def main():
+    agent = Agent(sys.argv[1])
+    say({"event": "ready"})
+    for line in sys.stdin:
+        command = json.loads(line)
+        try:
+            say({"answer": getattr(agent, "do_" + command.pop("do"))(**command)})
+        except Exception as error:
+            code = getattr(error, "code", None)
+            say({"error": type(error).__name__, "code": code, "text": str(error)})
+
+
+main()
