@@ -194,6 +194,28 @@ async def test_every_name_server_is_told_and_told_again_after_its_restart(tmp_pa
             assert "t" not in await topics_known(addresses[0]), "unregistered at its stop"
 
 
+async def test_a_topic_that_a_send_creates_is_on_every_broker_at_once(tmp_path: Path) -> None:
+    arguments = ("--port", "0", "--data", str(tmp_path / "n"))
+    with ServiceProcess("aerobee_namesrv", *arguments) as namesrv:
+        where = ("--namesrv", namesrv.address)
+        second = ("--set", "brokerName=broker-b")
+        with (
+            process(tmp_path / "a", *where) as broker_a,
+            process(tmp_path / "b", *where, *second) as broker_b,
+        ):
+            async with BrokerCaller(broker_a.address) as caller:
+                await caller.send("everywhere", b"a")
+            async with grpc.aio.insecure_channel(namesrv.address) as channel:
+                stub = namesrv_pb2_grpc.NamesrvServiceStub(channel)
+                request = namesrv_pb2.GetTopicRouteRequest(topic="everywhere")
+                route = (await stub.GetTopicRoute(request)).route
+            found = {one.broker_name: one.write_queue_count for one in route.queues}
+            assert found == {"broker-a": 4, "broker-b": 4}
+            async with BrokerCaller(broker_b.address) as caller:
+                await caller.send("everywhere", b"b")
+                assert len(await caller.read("everywhere")) == 1
+
+
 # ---- starts that are refused ----
 
 

@@ -21,6 +21,7 @@ from aerobee_broker.delivery.meters import Meters
 from aerobee_broker.delivery.reader import Pull
 from aerobee_broker.disk import Disk, RealDisk
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
+from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.wiring import Broker, Surroundings, Tables, open_store
 from aerobee_chassis.clock import Clock
 from aerobee_wire.message_id import pack_host
@@ -73,6 +74,7 @@ class Parts:
         self.flusher = Inline()
         self.announced: list[list[str]] = []
         self.unreachable: list[str] = []
+        self.spread: list[TopicConfig] = []
         around = Surroundings(
             options=self.options,
             clock=clock,
@@ -104,6 +106,7 @@ class Parts:
             identity=identity,
             store_host=STORE_HOST,
             announce=self._announce,
+            spread=self._spread,
         )
         self.broker.topics.create_system_topics()
         self.broker.groups.create_predefined()
@@ -115,12 +118,15 @@ class Parts:
         parts = cls(path / "store", clock or LoopClock(), disk or RealDisk(), options)
         parts.broker.schedule.restore_queues()
         parts.broker.schedule.start()
+        parts.broker.pop.restore()
+        parts.broker.pop.start()
         return parts
 
     async def end(self) -> None:
         """A clean stop, in the product's order."""
         self.broker.polls.close()
         self.broker.clients.close()
+        await self.broker.pop.stop()
         await self.broker.schedule.stop()
         await self.broker.commit.drain()
         await self.tables.save()
@@ -129,6 +135,9 @@ class Parts:
     async def _announce(self) -> list[str]:
         self.announced.append(sorted(config.topic for config in self.tables.topics.all()))
         return self.unreachable
+
+    async def _spread(self, config: TopicConfig) -> None:
+        self.spread.append(config)
 
     # ---- shorthands ----
 

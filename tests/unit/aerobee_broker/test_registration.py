@@ -10,6 +10,7 @@ from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
 from aerobee_broker.delivery.administration import Identity
 from aerobee_broker.metadata.topics import TopicConfig, Topics
+from aerobee_broker.peers import Peers
 from aerobee_broker.registration import Link, Registration, Timing
 from aerobee_wire.status import Code, MqError
 from support.virtual_loop import LoopClock
@@ -27,6 +28,7 @@ class Namesrv:
         self.requests: list[pb.RegisterBrokerRequest] = []
         self.topics: dict[str, pb.TopicConfig] = {}
         self.unregistered = 0
+        self.brokers: list[pb.BrokerData] = []
         self.closed = False
         self._gone = asyncio.Event()
 
@@ -62,6 +64,13 @@ class Namesrv:
         if not self.up:
             raise MqError(Code.NAMESRV_UNREACHABLE, "no answer")
         self.unregistered += 1
+
+    async def route(self, topic: str, timeout_s: float) -> pb.TopicRoute:
+        if not self.up:
+            raise MqError(Code.NAMESRV_UNREACHABLE, "no answer")
+        if topic not in self.topics:
+            raise MqError(Code.TOPIC_NOT_EXIST, "no such topic")
+        return pb.TopicRoute(brokers=self.brokers)
 
     async def close(self) -> None:
         self.closed = True
@@ -217,3 +226,56 @@ async def test_without_name_servers_the_broker_serves_all_the_same() -> None:
     await cluster.registration.start()
     assert await cluster.registration.announce() == []
     await cluster.registration.stop()
+
+
+# ---- other brokers ----
+
+
+class Other:
+    """Brokers as `Peers` calls them: address → topics."""
+
+    def __init__(self, address: str, brokers: dict[str, set[str]]) -> None:
+        self._address = address
+        self._brokers = brokers
+
+    async def create_topic(self, config: TopicConfig, timeout_s: float) -> bool:
+        if self._address not in self._brokers:
+            raise MqError(Code.BROKER_UNREACHABLE, "no answer")
+        new = config.topic not in self._brokers[self._address]
+        self._brokers[self._address].add(config.topic)
+        return new
+
+    async def close(self) -> None:
+        pass
+
+
+def broker_data(name: str, addresses: dict[int, str], cluster: str = "c") -> pb.BrokerData:
+    return pb.BrokerData(cluster=cluster, broker_name=name, addresses=addresses)
+
+
+async def test_a_new_topic_is_created_on_every_other_master_of_the_cluster() -> None:
+    cluster = Cluster("a")
+    cluster.topics.put(TopicConfig("TBW102", 8, 8, permission=7))
+    cluster.namesrvs["a"].brokers = [
+        broker_data("broker-a", {0: IDENTITY.address}),
+        broker_data("broker-b", {0: "b:1", 1: "replica:1"}),
+        broker_data("broker-c", {0: "down:1"}),
+        broker_data("broker-d", {1: "replica:2"}),
+        broker_data("broker-e", {0: "e:1"}, cluster="other"),
+    ]
+    brokers: dict[str, set[str]] = {"b:1": set(), "replica:1": set(), "e:1": set()}
+    await cluster.registration.start()
+    peers = Peers(cluster.registration, IDENTITY, lambda address: Other(address, brokers))
+    await peers.create(TopicConfig("new", 4, 4))
+    assert brokers == {"b:1": {"new"}, "replica:1": set(), "e:1": set()}
+    await cluster.registration.stop()
+
+
+async def test_without_a_name_server_a_new_topic_stays_here() -> None:
+    for cluster in (Cluster(), Cluster("a")):
+        await cluster.registration.start()
+        if cluster.namesrvs:
+            cluster.namesrvs["a"].up = False
+        peers = Peers(cluster.registration, IDENTITY, lambda address: Other(address, {}))
+        await peers.create(TopicConfig("new", 4, 4))
+        await cluster.registration.stop()

@@ -22,7 +22,8 @@ from aerobee_broker.delivery.delay_queues import DelayQueues
 from aerobee_broker.delivery.meters import Meters
 from aerobee_broker.delivery.off_loop import OffLoop, Thread
 from aerobee_broker.disk import Disk, RealDisk
-from aerobee_broker.namesrv_client import GrpcNamesrvClient
+from aerobee_broker.grpc_clients import GrpcBrokerClient, GrpcNamesrvClient
+from aerobee_broker.peers import Peers
 from aerobee_broker.registration import Link, Registration, Timing
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring import Broker, Surroundings, Tables, open_store
@@ -124,6 +125,7 @@ class BrokerApp:
             identity=identity,
             store_host=store_host,
             announce=registration.announce,
+            spread=Peers(registration, identity, GrpcBrokerClient).create,
         )
         await self._restore(broker, tables)
         self._cleanup.push_async_callback(tables.save)

@@ -15,9 +15,9 @@ import structlog
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_broker.delivery.administration import Identity
+from aerobee_broker.grpc_clients import NamesrvClient
 from aerobee_broker.metadata.topics import TopicConfig, Topics
-from aerobee_broker.namesrv_client import NamesrvClient
-from aerobee_wire.status import MqError
+from aerobee_wire.status import Code, MqError
 
 FIRST_BACK_OFF_S = 0.2
 LONGEST_BACK_OFF_S = 5.0
@@ -54,7 +54,7 @@ class Link:
         self.address = address
         self.registered = False
         self.tried = asyncio.Event()
-        self._client = client
+        self.client = client
         self._identity = identity
         self._topics = topics
         self._permission = broker_permission
@@ -88,7 +88,7 @@ class Link:
         if self.registered:
             self.registered = False
             await self._unregister()
-        await self._client.close()
+        await self.client.close()
 
     # ---- its life ----
 
@@ -144,7 +144,7 @@ class Link:
             broker_id=one.broker_id,
             broker_address=one.address,
         )
-        async for notice in self._client.watch(request):
+        async for notice in self.client.watch(request):
             if notice.HasField("min_broker_id_changed"):
                 change = notice.min_broker_id_changed
                 structlog.get_logger().info(
@@ -171,7 +171,7 @@ class Link:
         self._changed.clear()
         revision = self._topics.revision
         changes = self._topics.changed_since(self._known) if changes_only else None
-        response = await self._client.register(
+        response = await self.client.register(
             self._request(self._topics.all() if changes is None else changes, changes is not None),
             self._timing.timeout_s,
         )
@@ -226,7 +226,7 @@ class Link:
             broker_address=one.address,
         )
         try:
-            await self._client.unregister(request, UNREGISTER_TIMEOUT_S)
+            await self.client.unregister(request, UNREGISTER_TIMEOUT_S)
         except MqError as error:
             structlog.get_logger().warning(
                 "not_unregistered", namesrv=self.address, reason=error.message
@@ -260,6 +260,22 @@ class Registration:
         """Tells of changed topics; returns the name servers that could not be told."""
         known = await asyncio.gather(*(link.announce() for link in self._links))
         return [link.address for link, knows in zip(self._links, known, strict=True) if not knows]
+
+    async def route(self, topic: str, timeout_s: float) -> namesrv_pb2.TopicRoute | None:
+        """From the first name server that answers; None when no broker serves the topic, or no
+        name server is there to ask. Raises MqError when all fail."""
+        failure: MqError | None = None
+        for link in self._links:
+            if link.registered:
+                try:
+                    return await link.client.route(topic, timeout_s)
+                except MqError as error:
+                    if error.code is Code.TOPIC_NOT_EXIST:
+                        return None
+                    failure = error
+        if failure is not None:
+            raise failure
+        return None
 
     async def stop(self) -> None:
         await asyncio.gather(*(link.stop() for link in self._links))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from aerobee_broker.delivery.saving import SavedTable
 from aerobee_broker.delivery.schedule import Schedule
 from aerobee_broker.delivery.send_back import SendBack
 from aerobee_broker.delivery.timed_commit import TimedCommit
-from aerobee_broker.delivery.topic_registry import TopicRegistry
+from aerobee_broker.delivery.topic_registry import Announce, Spread, TopicRegistry
 from aerobee_broker.delivery.waiters import LongPolls
 from aerobee_broker.disk import Disk
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
@@ -162,7 +162,8 @@ class Tables:
 
 
 class Broker:
-    """The parts, wired. `store_host`: "ip:port". `announce` tells the name servers of topics."""
+    """The parts, wired. `store_host`: "ip:port". `announce` tells the name servers of topics,
+    `spread` the other brokers."""
 
     def __init__(
         self,
@@ -174,7 +175,8 @@ class Broker:
         *,
         identity: Identity,
         store_host: str,
-        announce: Callable[[], Awaitable[list[str]]],
+        announce: Announce,
+        spread: Spread,
     ) -> None:
         options, clock = around.options, around.clock
         self._around = around
@@ -183,7 +185,9 @@ class Broker:
         self.store = store
         self.polls = LongPolls()
         self.commit = self._make_commit(self._arrived)
-        self.topics = TopicRegistry(tables.topics, tables.saved_topics, options, announce)
+        self.topics = TopicRegistry(
+            tables.topics, tables.saved_topics, options, announce=announce, spread=spread
+        )
         self.groups = GroupRegistry(tables.groups, tables.saved_groups, self.topics, options)
         self.clients = Clients(
             clock, timeout_ms=options.channel_expired_timeout, notifies=self._notifies

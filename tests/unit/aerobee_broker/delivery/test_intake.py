@@ -249,6 +249,7 @@ async def test_an_unknown_topic_inherits_from_tbw102(parts: Parts) -> None:
     await parts.broker.intake.send([message("new", b"x")], 6)
     assert parts.broker.topics.get("new") == TopicConfig("new", 6, 6, permission=6)
     assert "new" in parts.announced[-1], "the name servers know before the send is answered"
+    assert parts.spread == [TopicConfig("new", 6, 6)], "and so do the other brokers"
     assert parts.tables.saved_topics._file.load()["topicConfigTable"]["new"]["perm"] == 6  # type: ignore[index]
 
 

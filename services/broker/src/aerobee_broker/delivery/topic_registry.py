@@ -13,13 +13,16 @@ from dataclasses import dataclass, replace
 import structlog
 
 from aerobee_broker.config import BrokerOptions
+from aerobee_broker.delivery import lease_log
 from aerobee_broker.delivery.saving import SavedTable
 from aerobee_broker.errors import InvalidParameter, NoPermission, TopicNotExist
-from aerobee_broker.metadata.topics import INHERIT, READ_WRITE, TopicConfig, Topics
+from aerobee_broker.metadata.topics import INHERIT, READ, READ_WRITE, TopicConfig, Topics
 from aerobee_wire import topics as names
 
 # Tells the name servers of the topics as they are now; returns those that could not be told.
 Announce = Callable[[], Awaitable[list[str]]]
+# Creates a topic on the other brokers.
+Spread = Callable[[TopicConfig], Awaitable[None]]
 
 CLIENT_DEFAULT_QUEUES = 4  # of a topic that a send creates, unless the sender says more or fewer
 MAX_QUEUES = 65_536
@@ -35,12 +38,19 @@ class Put:
 
 class TopicRegistry:
     def __init__(
-        self, table: Topics, saved: SavedTable, options: BrokerOptions, announce: Announce
+        self,
+        table: Topics,
+        saved: SavedTable,
+        options: BrokerOptions,
+        *,
+        announce: Announce,
+        spread: Spread,
     ) -> None:
         self.table = table
         self._saved = saved
         self._options = options
         self._announce = announce
+        self._spread = spread
         # Created and not durable or not announced yet.
         self._settling: dict[str, asyncio.Task[list[str]]] = {}
         self._system = names.SYSTEM_TOPICS | {options.broker_cluster_name, options.broker_name}
@@ -70,7 +80,7 @@ class TopicRegistry:
             structlog.get_logger().info(
                 "topic_created", topic=topic, queues=config.write_queue_count, by="send"
             )
-            await self._settle(topic)
+            await self._settle(topic, spread=config)
         elif topic in self._settling:
             await self._settle(topic)
         return config
@@ -168,6 +178,7 @@ class TopicRegistry:
             TopicConfig(names.BENCHMARK_TOPIC, 1024, 1024),
             TopicConfig(names.OFFSET_MOVED_TOPIC, 1, 1),
             TopicConfig(names.SCHEDULE_TOPIC, levels, levels),
+            TopicConfig(lease_log.topic_of(options.broker_cluster_name), 1, 1, READ),
             *(
                 TopicConfig(topic, count, count, INHERIT | (READ_WRITE if open_ else 0))
                 for topic, (count, open_) in inherit.items()
@@ -198,16 +209,19 @@ class TopicRegistry:
 
     # ---- to be durable and known ----
 
-    async def _settle(self, topic: str) -> list[str]:
+    async def _settle(self, topic: str, *, spread: TopicConfig | None = None) -> list[str]:
         task = self._settling.get(topic)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._publish(topic))
+            task = asyncio.get_running_loop().create_task(self._publish(topic, spread))
             self._settling[topic] = task
         return await asyncio.shield(task)
 
-    async def _publish(self, topic: str) -> list[str]:
+    async def _publish(self, topic: str, spread: TopicConfig | None) -> list[str]:
         try:
             await self._saved.save()
+            if spread is not None:
+                unreachable, _ = await asyncio.gather(self._announce(), self._spread(spread))
+                return unreachable
             return await self._announce()
         finally:
             del self._settling[topic]
