@@ -1,0 +1,156 @@
+"""Leases that are renewed: when, for how long, and until when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aerobee.broker.v1.pop_pb2 import ChangeInvisibleDurationResponse, InvisibleChangeResult
+
+from aerobee_proxy.parts import Parts
+from aerobee_proxy.renewals import AHEAD_MS, LONGEST_MS, Renewals
+from aerobee_proxy.rpcs import CHANGE_INVISIBLE_DURATION
+from aerobee_proxy.sessions import SILENCE_MS
+from aerobee_wire.receipt_handle import ReceiptHandle
+from aerobee_wire.status import Code, MqError
+from support.proxy import CLIENT_ID, Cluster
+
+MINUTE = 60_000
+
+
+class Broker(Cluster):
+    """Grants every change from now on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refusal = 0
+        self.transport.answers["ChangeInvisibleDuration"] = self._change
+
+    @property
+    def changes(self) -> list[Any]:
+        requests = self.transport.requests(CHANGE_INVISIBLE_DURATION)
+        return [change for request in requests for change in request.changes]
+
+    def _change(self, address: str, request: Any) -> ChangeInvisibleDurationResponse:
+        return ChangeInvisibleDurationResponse(
+            results=[
+                InvisibleChangeResult(
+                    code=self.refusal,
+                    pop_time_ms=self.clock.now_ms(),
+                    invisible_duration_ms=change.invisible_duration_ms,
+                )
+                for change in request.changes
+            ]
+        )
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+@pytest.fixture
+def parts(broker: Broker) -> Parts:
+    parts = broker.parts()
+    parts.sessions.touch(CLIENT_ID, broker.clock.now_ms())
+    return parts
+
+
+@pytest.fixture
+def renewals(parts: Parts) -> Renewals:
+    return parts.renewals
+
+
+def handle(broker: Broker, **fields: Any) -> ReceiptHandle:
+    given: dict[str, Any] = {
+        "broker_name": "broker-a",
+        "topic": "orders",
+        "consumer_group": "g",
+        "queue_id": 1,
+        "queue_offset": 5,
+        "lease_id": 9,
+        "pop_time_ms": broker.clock.now_ms(),
+        "invisible_duration_ms": MINUTE,
+        "delivery_attempt": 1,
+    }
+    return ReceiptHandle(**{**given, **fields})
+
+
+def advance(broker: Broker, parts: Parts, milliseconds: int) -> None:
+    broker.clock.advance(milliseconds)
+    parts.sessions.touch(CLIENT_ID, broker.clock.now_ms())
+
+
+async def test_a_lease_is_renewed_shortly_before_its_end_and_longer_each_time(
+    broker: Broker, parts: Parts, renewals: Renewals
+) -> None:
+    renewals.hold(handle(broker), CLIENT_ID)
+    await renewals.scan()
+    assert not broker.changes
+    advance(broker, parts, MINUTE - AHEAD_MS)
+    await renewals.scan()
+    advance(broker, parts, MINUTE - AHEAD_MS)
+    await renewals.scan()
+    durations = [change.invisible_duration_ms for change in broker.changes]
+    assert durations == [1 * MINUTE, 3 * MINUTE]
+    assert broker.changes[0].lease.lease_id == 9
+
+
+async def test_a_settled_lease_is_not_renewed(
+    broker: Broker, parts: Parts, renewals: Renewals
+) -> None:
+    renewals.hold(handle(broker), CLIENT_ID)
+    # By the handle of a renewal in between: the lease is the same.
+    released = renewals.release(handle(broker, pop_time_ms=1, invisible_duration_ms=2))
+    advance(broker, parts, MINUTE)
+    await renewals.scan()
+    assert not broker.changes
+    renewals.restore(released)
+    await renewals.scan()
+    assert len(broker.changes) == 1
+
+
+async def test_what_a_client_holds_that_left_comes_again_after_a_second(
+    broker: Broker, renewals: Renewals
+) -> None:
+    renewals.hold(handle(broker), CLIENT_ID)
+    broker.clock.advance(SILENCE_MS + 1)
+    await renewals.scan()
+    (change,) = broker.changes
+    assert change.invisible_duration_ms == 1_000 and not change.uncounted
+    assert not len(renewals)
+
+
+async def test_after_three_hours_the_group_s_policy_decides(
+    broker: Broker, parts: Parts, renewals: Renewals
+) -> None:
+    renewals.hold(handle(broker), CLIENT_ID)
+    advance(broker, parts, LONGEST_MS)
+    await renewals.scan()
+    assert broker.changes[-1].by_retry_policy
+    assert not len(renewals)
+
+
+async def test_a_lease_that_is_over_is_forgotten(
+    broker: Broker, parts: Parts, renewals: Renewals
+) -> None:
+    broker.refusal = int(Code.INVALID_RECEIPT_HANDLE)
+    renewals.hold(handle(broker), CLIENT_ID)
+    advance(broker, parts, MINUTE - 1)
+    await renewals.scan()
+    assert not len(renewals)
+
+
+async def test_a_broker_that_is_silent_is_asked_again_while_the_lease_lasts(
+    broker: Broker, parts: Parts, renewals: Renewals
+) -> None:
+    broker.transport.answers["ChangeInvisibleDuration"] = MqError(
+        Code.BROKER_UNREACHABLE, "no answer"
+    )
+    renewals.hold(handle(broker), CLIENT_ID)
+    advance(broker, parts, MINUTE - 1)
+    await renewals.scan()
+    assert len(renewals) == 1
+    advance(broker, parts, 1)
+    await renewals.scan()
+    assert not len(renewals)

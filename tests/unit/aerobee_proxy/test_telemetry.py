@@ -1,0 +1,146 @@
+"""The telemetry stream: settings answered and repeated, commands in line, refusals that end it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import structlog
+from apache.rocketmq.v2 import definition_pb2 as d
+from apache.rocketmq.v2.service_pb2 import TelemetryCommand
+
+from aerobee_proxy.errors import Refused
+from aerobee_proxy.parts import Parts
+from aerobee_proxy.rpc import telemetry
+from aerobee_proxy.rpc.telemetry import Telemetry
+from support.polling import until
+from support.proxy import CLIENT_ID, Cluster, FakeCall, Requests
+
+
+@pytest.fixture
+def parts() -> Parts:
+    return Cluster().parts()
+
+
+def producer() -> TelemetryCommand:
+    return TelemetryCommand(
+        settings=d.Settings(
+            client_type=d.ClientType.PRODUCER,
+            publishing=d.Publishing(topics=[d.Resource(name="orders")]),
+        )
+    )
+
+
+def consumer(expression: str = "*") -> TelemetryCommand:
+    entry = d.SubscriptionEntry(
+        topic=d.Resource(name="orders"),
+        expression=d.FilterExpression(type=d.FilterType.TAG, expression=expression),
+    )
+    return TelemetryCommand(
+        settings=d.Settings(
+            client_type=d.ClientType.PUSH_CONSUMER,
+            subscription=d.Subscription(group=d.Resource(name="g"), subscriptions=[entry]),
+        )
+    )
+
+
+class Stream:
+    """One telemetry stream of a client, open while in `with`."""
+
+    def __init__(self, parts: Parts, client_id: str = CLIENT_ID) -> None:
+        self.requests = Requests()
+        self.call = FakeCall(metadata={"x-mq-client-id": client_id})
+        self.task = asyncio.create_task(Telemetry(parts).telemetry(aiter(self.requests), self.call))
+
+    async def tell(self, command: TelemetryCommand) -> TelemetryCommand:
+        """The answer."""
+        before = len(self.call.written)
+        self.requests.put(command)
+        await until(lambda: len(self.call.written) > before or self.task.done(), "an answer")
+        if self.task.done():
+            self.task.result()
+        answer = self.call.written[before]
+        assert isinstance(answer, TelemetryCommand)
+        return answer
+
+    async def end(self) -> None:
+        self.requests.end()
+        await self.task
+
+
+async def test_settings_are_answered_with_status_ok(parts: Parts) -> None:
+    stream = Stream(parts)
+    answer = await stream.tell(producer())
+    assert answer.status.code == d.Code.OK
+    assert answer.settings.publishing.max_body_size == 4 * 1024 * 1024
+    answer = await stream.tell(consumer())
+    assert answer.settings.backoff_policy.max_attempts == 17
+    await stream.end()
+
+
+async def test_the_answer_is_repeated(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry, "REPEAT_AFTER_S", 0.01)
+    stream = Stream(parts)
+    answer = await stream.tell(producer())
+    await until(lambda: len(stream.call.written) == 2, "the answer again")
+    assert stream.call.written[1] == answer
+    await stream.end()
+
+
+async def test_a_client_may_hold_several_streams(parts: Parts) -> None:
+    one, two = Stream(parts), Stream(parts)
+    await one.tell(producer())
+    await two.tell(producer())
+    session = parts.sessions.get(CLIENT_ID)
+    assert session is not None and len(session.streams) == 2
+    await one.end()
+    assert len(session.streams) == 1 and parts.sessions.producers_of("orders") == [session]
+    await two.end()
+    assert not session.streams
+
+
+async def test_other_commands_are_let_be(parts: Parts) -> None:
+    stream = Stream(parts)
+    stream.requests.put(TelemetryCommand())
+    answer = await stream.tell(producer())
+    assert answer.HasField("settings") and len(stream.call.written) == 1
+    await stream.end()
+
+
+async def test_settings_without_a_kind_end_the_stream(parts: Parts) -> None:
+    stream = Stream(parts)
+    with pytest.raises(Refused, match="neither"):
+        await stream.tell(TelemetryCommand(settings=d.Settings()))
+    session = parts.sessions.get(CLIENT_ID)
+    assert session is not None and not session.streams
+
+
+async def test_settings_are_answered_while_no_broker_answers(parts: Parts) -> None:
+    cluster = Cluster()
+    cluster.transport.answers.clear()
+    stream = Stream(cluster.parts())
+    assert (await stream.tell(consumer())).status.code == d.Code.OK
+    await stream.end()
+
+
+async def test_members_that_subscribe_differently_are_told_to_the_operator(parts: Parts) -> None:
+    one, two = Stream(parts), Stream(parts, "another")
+    with structlog.testing.capture_logs() as logs:
+        await one.tell(consumer("a"))
+        assert not logs
+        await two.tell(consumer("b"))
+    (line,) = [log for log in logs if log["log_level"] == "warning"]
+    assert (line["group"], line["topic"], line["wanted"]) == ("g", "orders", ["a", "b"])
+    assert parts.counts.subscription_conflicts == 1
+    await one.end()
+    await two.end()
+
+
+async def test_a_client_that_does_not_read_costs_a_bounded_line(parts: Parts) -> None:
+    call: Any = FakeCall()
+    stream = telemetry.TelemetryStream(call)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(telemetry.MAX_WAITING + 1):
+            stream.offer(producer())
+    assert [line["event"] for line in logs] == ["client does not read its commands"]
