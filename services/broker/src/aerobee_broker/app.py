@@ -38,6 +38,7 @@ STOP_GRACE_S = 5.0  # as long as a flush may take; long polls and streams are en
 PORT_ATTEMPTS = 5  # of a free port that somebody else takes first
 STORE_UPKEEP_MS = 1_000
 CLIENT_SCAN_MS = 10_000
+LEASE_SNAPSHOT_MS = 30_000  # as much of the log is read at a start, a second or two
 MEASURE_MS = 10_000
 
 
@@ -133,6 +134,8 @@ class BrokerApp:
 
         broker.schedule.start()
         self._cleanup.push_async_callback(broker.schedule.stop)
+        broker.pop.start()
+        self._cleanup.push_async_callback(broker.pop.stop)
         server = await self._serve(broker, port)
         self._start_background_work(broker, tables, around, server)
         self._start_metrics()
@@ -171,6 +174,7 @@ class BrokerApp:
                 "topics_adopted", topics=adopted, reason="in the commit log and not in topics.json"
             )
         broker.schedule.restore_queues()
+        broker.pop.restore()
         for saved in tables.all_saved:
             await saved.save()
 
@@ -182,6 +186,7 @@ class BrokerApp:
         self._cleanup.push_async_callback(server.stop, STOP_GRACE_S)
         # Long polls and streams would use up the grace.
         self._cleanup.callback(broker.polls.close)
+        self._cleanup.callback(broker.pop.send_home)
         self._cleanup.callback(broker.clients.close)
         return server
 
@@ -207,12 +212,18 @@ class BrokerApp:
                 self._serving = serving
                 await server.set_serving(serving)
 
+        async def save_leases() -> None:
+            # What the snapshot has must not be undone later.
+            await broker.commit.durable(broker.store.end_offset)
+            await tables.saved_leases.try_save()
+
         async def measure() -> None:
             broker.administration.measure(options.broker_permission)
 
         for name, interval_ms, work in (
             ("offsets", options.flush_consumer_offset_interval, tables.saved_offsets.try_save),
             ("delays", options.flush_delay_offset_interval, tables.saved_delay_offsets.try_save),
+            ("leases", LEASE_SNAPSHOT_MS, save_leases),
             ("store", STORE_UPKEEP_MS, upkeep),
             ("health", STORE_UPKEEP_MS, tell_health),
             ("clients", CLIENT_SCAN_MS, scan_clients),

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
+from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2, pop_pb2
 
 from aerobee_broker.config import BrokerOptions
+from aerobee_broker.delivery import lease_log
 from aerobee_broker.delivery.administration import Administration, Identity
 from aerobee_broker.delivery.archive import Archive
 from aerobee_broker.delivery.clients import Clients
@@ -20,13 +21,19 @@ from aerobee_broker.delivery.delay_queues import DelayQueues
 from aerobee_broker.delivery.group_commit import GroupCommit
 from aerobee_broker.delivery.group_registry import GroupRegistry
 from aerobee_broker.delivery.intake import Intake
+from aerobee_broker.delivery.lease_journal import LeaseJournal
+from aerobee_broker.delivery.lease_table import LeaseTable
 from aerobee_broker.delivery.meters import Meters
 from aerobee_broker.delivery.off_loop import OffLoop
+from aerobee_broker.delivery.pop import Pop
+from aerobee_broker.delivery.pop_choice import Chooser
+from aerobee_broker.delivery.pop_polls import PopPolls
 from aerobee_broker.delivery.positions import Positions
 from aerobee_broker.delivery.reader import MessageReader
 from aerobee_broker.delivery.saving import SavedTable
 from aerobee_broker.delivery.schedule import Schedule
 from aerobee_broker.delivery.send_back import SendBack
+from aerobee_broker.delivery.settling import Settling
 from aerobee_broker.delivery.timed_commit import TimedCommit
 from aerobee_broker.delivery.topic_registry import Announce, Spread, TopicRegistry
 from aerobee_broker.delivery.waiters import LongPolls
@@ -41,6 +48,7 @@ from aerobee_broker.rpc.admin import AdminRpcs
 from aerobee_broker.rpc.clients import ClientRpcs
 from aerobee_broker.rpc.messages import MessageRpcs
 from aerobee_broker.rpc.offsets import OffsetRpcs
+from aerobee_broker.rpc.pop import PopRpcs
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Arrival
 from aerobee_broker.store.options import HOUR_MS, StoreOptions
@@ -136,15 +144,18 @@ class Tables:
         self.groups = SubscriptionGroups(around.clock)
         self.offsets = ConsumerOffsets(around.clock)
         self.delay_offsets = DelayOffsets(around.clock)
+        self.leases = LeaseTable(around.clock)
         self.saved_topics = self._saved(self.topics, "topics.json")
         self.saved_groups = self._saved(self.groups, "subscriptionGroup.json")
         self.saved_offsets = self._saved(self.offsets, "consumerOffset.json")
         self.saved_delay_offsets = self._saved(self.delay_offsets, "delayOffset.json")
+        self.saved_leases = self._saved(self.leases, "popLeases.json")
         self.all_saved = (
             self.saved_topics,
             self.saved_groups,
             self.saved_offsets,
             self.saved_delay_offsets,
+            self.saved_leases,
         )
 
     def load(self) -> None:
@@ -244,6 +255,8 @@ class Broker:
             meters=meters,
             options=options,
         )
+        self._wire_pop(tables, meters, delays)
+        self.positions.on_reset = self.pop.reset
         self.administration = Administration(
             store=store,
             topics=self.topics,
@@ -257,6 +270,48 @@ class Broker:
             identity=identity,
             disk=around.disk,
             store_path=around.path,
+            pop=self.pop,
+        )
+
+    def _wire_pop(self, tables: Tables, meters: Meters, delays: DelayQueues) -> None:
+        options, clock = self._around.options, self._around.clock
+        table = tables.leases
+        polls = PopPolls()
+        journal = LeaseJournal(
+            store=self.store,
+            commit=self.commit,
+            table=table,
+            clock=clock,
+            topic=lease_log.topic_of(options.broker_cluster_name),
+        )
+        table.position = lambda: journal.position
+        chooser = Chooser(
+            store=self.store, table=table, offsets=tables.offsets, journal=journal, clock=clock
+        )
+        self.settling = Settling(
+            table=table,
+            journal=journal,
+            chooser=chooser,
+            polls=polls,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=tables.offsets,
+            meters=meters,
+            clock=clock,
+            levels_ms=delays.levels_ms,
+        )
+        self.pop = Pop(
+            table=table,
+            journal=journal,
+            chooser=chooser,
+            settling=self.settling,
+            polls=polls,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=tables.offsets,
+            meters=meters,
+            clock=clock,
+            options=options,
         )
 
     def services(self) -> list[Service]:
@@ -278,6 +333,10 @@ class Broker:
             bind(
                 client_pb2.DESCRIPTOR.services_by_name["ClientService"],
                 ClientRpcs(self.clients, self.groups),
+            ),
+            bind(
+                pop_pb2.DESCRIPTOR.services_by_name["PopService"],
+                PopRpcs(self.pop, self.settling, broker_name=self._identity.broker_name),
             ),
             bind(admin_pb2.DESCRIPTOR.services_by_name["AdminService"], admin),
         ]
@@ -304,6 +363,7 @@ class Broker:
 
     def _arrived(self, arrivals: list[Arrival]) -> None:
         self.polls.arrived(arrivals)
+        self.pop.arrived(arrivals)
         for arrival in arrivals:
             if arrival.topic == names.SCHEDULE_TOPIC:
                 self.schedule.arrived(arrival)

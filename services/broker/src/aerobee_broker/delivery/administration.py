@@ -10,6 +10,7 @@ from pathlib import Path
 from aerobee_broker.delivery.clients import Clients
 from aerobee_broker.delivery.group_registry import GroupRegistry
 from aerobee_broker.delivery.meters import Meters
+from aerobee_broker.delivery.pop import Pop
 from aerobee_broker.delivery.positions import Positions
 from aerobee_broker.delivery.schedule import Schedule
 from aerobee_broker.delivery.topic_registry import TopicRegistry
@@ -73,6 +74,7 @@ class Administration:
         identity: Identity,
         disk: Disk,
         store_path: Path,
+        pop: Pop,
     ) -> None:
         self._store = store
         self._topics = topics
@@ -86,6 +88,7 @@ class Administration:
         self._identity = identity
         self._disk = disk
         self._store_path = store_path
+        self._pop = pop
 
     async def delete_topic(self, topic: str) -> bool:
         """Also its consumer offsets and consume queues. False: there was no such topic."""
@@ -95,6 +98,7 @@ class Administration:
                 self._polls.wake(topic, queue_id)
             self._offsets.remove_topic(topic)
             self._store.delete_topic(topic)
+            self._pop.forget(topic=topic)
         return deleted
 
     async def delete_group(self, consumer_group: str, *, remove_offsets: bool) -> bool:
@@ -102,6 +106,7 @@ class Administration:
         deleted = await self._groups.remove(consumer_group)
         if deleted and remove_offsets:
             self._offsets.remove_group(consumer_group)
+            self._pop.forget(consumer_group=consumer_group)
         return deleted
 
     def status(self) -> BrokerStatus:
@@ -132,6 +137,7 @@ class Administration:
 
     def measure(self, broker_permission: int) -> None:
         """Brings the gauges up to date: cheap enough for every few seconds."""
+        self._pop.measure()
         store, clients = self._store, self._clients.all()
         for name, value in (
             ("broker_permission", broker_permission),

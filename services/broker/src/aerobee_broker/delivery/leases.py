@@ -13,7 +13,7 @@ acknowledged or not: the facts of RocketMQ's orderly pop.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
@@ -32,6 +32,8 @@ class Held:
     attempt: int = 0
     lease_id: int = 0
     leased: bool = False
+    # The present delivery is not to count once it ends.
+    uncounted: bool = False
     # Acknowledged, and kept because an earlier one of its message group is not.
     acked: bool = False
     deadline_ms: int = 0  # of the clock that only goes forward
@@ -127,7 +129,7 @@ class QueueLeases:
                 self.rows[held.message_group].leased += 1
             if not held.attempt:
                 self._waiting -= 1
-        held.leased, held.acked = True, False
+        held.leased, held.acked, held.uncounted = True, False, False
         held.attempt += 1
 
     # ---- ends of a lease ----
@@ -142,6 +144,9 @@ class QueueLeases:
 
     def expire(self, held: Held) -> None:
         """The message becomes visible again, in a row once no other of the row is on lease."""
+        if held.uncounted:
+            held.attempt, held.uncounted = held.attempt - 1, False
+            self._waiting += held.message_group is not None and not held.attempt
         if held.message_group is None:
             held.leased = False
             heappush(self._ready, held.offset)
@@ -192,11 +197,6 @@ class QueueLeases:
 
     # ---- as a whole ----
 
-    def reopen(self, several: Iterable[Held]) -> None:
-        """Takes settlements back that did not become durable; `rebuild` must follow."""
-        for held in several:
-            self.open[held.offset] = held
-
     def reset(self, cursor: int) -> None:
         self.open.clear()
         self.cursor = self.logged = cursor
@@ -223,12 +223,11 @@ class QueueLeases:
         ]
         heapify(self._ready)
 
-    def switch(self, *, fifo: bool, message_group_of: Callable[[int], str]) -> None:
-        """From leases message by message to rows, or back."""
-        self.fifo = fifo
+    def regroup(self, message_group_of: Callable[[int], str] | None) -> None:
+        """By message group, or message by message when there is no such function."""
         for held in self.open.values():
-            held.message_group = message_group_of(held.offset) if fifo else None
-            held.acked = held.acked and fifo
+            held.message_group = message_group_of(held.offset) if message_group_of else None
+            held.acked = held.acked and message_group_of is not None
         self.rebuild()
 
     def __iter__(self) -> Iterator[Held]:

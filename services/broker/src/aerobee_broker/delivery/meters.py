@@ -58,6 +58,10 @@ class Meters:
                 ("storage_size", "Bytes of commit log."),
                 ("storage_flush_behind_bytes", "Bytes appended and not flushed."),
                 ("parked_pulls", "Pulls that wait for a message."),
+                ("parked_pops", "Pops that wait for a message."),
+                ("pop_leased_messages", "Messages on lease."),
+                ("pop_waiting_messages", "Messages that come again, or wait for their turn."),
+                ("pop_blocked_message_groups", "FIFO groups that wait for a settlement."),
                 ("store_read_only", "1: the store takes no writes."),
             )
         }

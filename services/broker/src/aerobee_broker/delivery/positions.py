@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from aerobee_broker.delivery.clients import Clients
@@ -63,6 +63,8 @@ class Positions:
         self._offsets = offsets
         self._clients = clients
         self._polls = polls
+        # Told of each queue that a group is moved in: group, topic, queue id, queue offset.
+        self.on_reset: Callable[[str, str, int, int], None] = lambda *_: None
 
     # ---- queues ----
 
@@ -134,6 +136,7 @@ class Positions:
                 offset = self._store.search_offset(topic, queue_id, timestamp_ms, upper=False)
             self._offsets.reset(consumer_group, topic, queue_id, offset)
             self._polls.wake(topic, queue_id)
+            self.on_reset(consumer_group, topic, queue_id, offset)
             positions.append(Position(topic, queue_id, offset))
         return positions
 
@@ -155,10 +158,13 @@ class Positions:
 
     def lag(self, consumer_group: str, topic: str) -> int:
         """Messages behind, over all queues of a topic; one never read counts from its start."""
-        return sum(
-            one.max_offset - max(one.min_offset, one.consumer_offset or 0)
-            for one in self.progress(consumer_group, topic)
-        )
+        config = self._topics.table.get(topic)
+        offsets = self._offsets.of(consumer_group, topic)
+        behind = 0
+        for queue_id in range(config.read_queue_count if config else 0):
+            start = max(self._store.min_offset(topic, queue_id), offsets.get(queue_id, 0))
+            behind += max(0, self._store.max_offset(topic, queue_id) - start)
+        return behind
 
     def _progress(self, consumer_group: str, topic: str, queue_id: int) -> Progress:
         offset = self._offsets.get(consumer_group, topic, queue_id)

@@ -1,0 +1,93 @@
+"""When leases end by themselves: a heap of deadlines, and one task that sleeps until the next.
+
+Deadlines are of the clock that only goes forward: setting the time of day ends no lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from heapq import heappop, heappush
+from itertools import count
+
+import structlog
+
+from aerobee_broker.delivery.lease_table import GroupLeases
+from aerobee_broker.delivery.leases import Held, QueueLeases
+from aerobee_chassis.clock import Clock
+
+Due = tuple[GroupLeases, QueueLeases, Held]
+AFTER_FAILURE_MS = 1_000
+MAX_AT_ONCE = 1_024  # the loop serves others between two rounds
+
+
+class LeaseExpiry:
+    """`ended` is told of leases whose time is over; what it fails with is logged, and tried again.
+
+    It must expire or settle them, or `watch` them anew.
+    """
+
+    def __init__(self, clock: Clock, ended: Callable[[list[Due]], Awaitable[None]]) -> None:
+        self._clock = clock
+        self._ended = ended
+        self._heap: list[tuple[int, int, Due]] = []
+        self._numbers = count()
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def watch(self, due: Due) -> None:
+        """Anew after each change of the deadline."""
+        deadline = due[2].deadline_ms
+        if not self._heap or deadline < self._heap[0][0]:
+            self._news.set()
+        heappush(self._heap, (deadline, next(self._numbers), due))
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="lease expiry")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while True:
+            self._news.clear()
+            due = self._due()
+            if due:
+                await self._end(due)
+                await asyncio.sleep(0)
+            else:
+                await self._sleep()
+
+    async def _sleep(self) -> None:
+        if not self._heap:
+            await self._news.wait()
+            return
+        seconds = max(0, self._heap[0][0] - self._clock.monotonic_ms()) / 1000
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+
+    def _due(self) -> list[Due]:
+        """Takes out what is due. What was settled, or has another deadline now, is left out."""
+        now = self._clock.monotonic_ms()
+        due: list[Due] = []
+        while self._heap and self._heap[0][0] <= now and len(due) < MAX_AT_ONCE:
+            deadline, _, one = heappop(self._heap)
+            _, queue, held = one
+            if held.leased and held.deadline_ms == deadline and queue.open.get(held.offset) is held:
+                due.append(one)
+        return due
+
+    async def _end(self, due: list[Due]) -> None:
+        try:
+            await self._ended(due)
+        except Exception:
+            structlog.get_logger().exception("leases_not_ended", leases=len(due))
+            retry_at = self._clock.monotonic_ms() + AFTER_FAILURE_MS
+            for one in due:
+                if one[2].leased and one[1].open.get(one[2].offset) is one[2]:
+                    one[2].deadline_ms = retry_at
+                    self.watch(one)

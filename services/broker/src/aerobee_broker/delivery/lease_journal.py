@@ -1,0 +1,113 @@
+"""Takes what pop did to the log: one append, one wait for the disk, and back if that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from aerobee_broker.delivery import lease_log
+from aerobee_broker.delivery.commit import Commit
+from aerobee_broker.delivery.lease_table import LeaseTable
+from aerobee_broker.errors import FlushTimeout
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import NewMessage
+from aerobee_chassis.clock import Clock
+from aerobee_wire.record import iter_records
+from aerobee_wire.status import MqError
+
+READ_MESSAGES = 4_096
+READ_BYTES = 16 * 1024 * 1024
+
+
+class LeaseJournal:
+    def __init__(
+        self, *, store: MessageStore, commit: Commit, table: LeaseTable, clock: Clock, topic: str
+    ) -> None:
+        self._store = store
+        self._commit = commit
+        self._table = table
+        self._clock = clock
+        self._topic = topic
+
+    async def write(
+        self,
+        kind: str,
+        content: Mapping[str, Any],
+        *,
+        undo: Callable[[], None],
+        along: Sequence[NewMessage] = (),
+    ) -> None:
+        """Returns when the record, and the messages `along` before it, are durable.
+
+        What it stands for is already done in memory; `undo` takes it back when the log does not
+        take it. Raises MqError: what the store raises, FlushTimeout (then it stands in the log).
+        """
+        try:
+            self._append(kind, content, along)
+        except MqError:
+            undo()
+            raise
+        try:
+            await self._commit.durable(self._store.end_offset)
+        except FlushTimeout:
+            raise
+        except MqError:
+            undo()
+            raise
+
+    def note(self, kind: str, content: Mapping[str, Any]) -> None:
+        """Appends without waiting: in the log before whatever is appended from now on."""
+        self._append(kind, content)
+        self._commit.begin()
+
+    async def settled(self) -> None:
+        """Returns when everything that was appended until now is durable."""
+        await self._commit.durable(self._store.end_offset)
+
+    def _append(
+        self, kind: str, content: Mapping[str, Any], along: Sequence[NewMessage] = ()
+    ) -> None:
+        entry = lease_log.record(self._topic, kind, content, self._clock.now_ms())
+        self._store.append([*along, entry], reserve=True)
+        self._table.touch()
+
+    @property
+    def position(self) -> int:
+        """The queue offset of the log up to which it is durable."""
+        return self._store.max_offset(self._topic, lease_log.QUEUE_ID)
+
+    # ---- at start ----
+
+    def replay(self) -> int:
+        """Applies what the snapshot does not have; returns the number of records. Blocks."""
+        store, topic, queue_id = self._store, self._topic, lease_log.QUEUE_ID
+        offset, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        if self._table.loaded_position <= end:  # else it is of another log
+            offset = max(self._table.loaded_position, offset)
+        count = 0
+        while offset < end:
+            result = store.read(
+                topic,
+                queue_id,
+                offset,
+                max_messages=READ_MESSAGES,
+                max_bytes=READ_BYTES,
+                tags=None,
+            )
+            for one in iter_records(result.records, check_crc=False):
+                self._apply(one.queue_offset, one.body)
+                count += 1
+            if result.next_begin_offset <= offset:
+                break
+            offset = result.next_begin_offset
+        return count
+
+    def _apply(self, queue_offset: int, body: bytes) -> None:
+        try:
+            self._table.apply(lease_log.parse(body))
+        except (KeyError, TypeError, ValueError) as error:
+            structlog.get_logger().error(
+                "lease_record_unreadable", queue_offset=queue_offset, reason=repr(error)
+            )

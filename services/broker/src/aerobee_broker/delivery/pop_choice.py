@@ -1,0 +1,305 @@
+"""Which messages a pop gets: first those that come again, then new ones. Leases them in memory.
+
+Synchronous: between choosing and leasing nobody else can choose. The caller takes the result to
+the log, or undoes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from aerobee_broker.delivery.filter import Filter
+from aerobee_broker.delivery.lease_journal import LeaseJournal
+from aerobee_broker.delivery.lease_table import Attempt, GroupLeases, LeaseTable
+from aerobee_broker.delivery.leases import Held, QueueLeases
+from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import ReadStatus
+from aerobee_chassis.clock import Clock
+from aerobee_wire import properties as props
+from aerobee_wire.record import Record, iter_records
+
+Start = Literal["automatic", "earliest", "latest"]
+
+SCAN_ROUNDS = 16  # of one queue before the loop serves others: 12,800 messages that do not match
+_SHARDING_KEY = props.SHARDING_KEY.encode() + b"\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a pop asks for. `queue_id` None: of any queue."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int | None
+    max_messages: int
+    max_bytes: int
+    invisible_ms: int
+    wanted: Filter
+    fifo: bool
+    attempt_id: str
+    start: Start
+
+
+@dataclass(slots=True)
+class Choice:
+    """What a pop gets. `logged`: queue → its cursor in the log before, and what was passed."""
+
+    place: GroupLeases
+    lease_id: int
+    at_ms: int
+    for_ms: int
+    records: list[bytes] = field(default_factory=list)
+    attempts: list[int] = field(default_factory=list)
+    leased: list[tuple[QueueLeases, Held]] = field(default_factory=list)
+    size: int = 0
+    lost: list[tuple[QueueLeases, Held]] = field(default_factory=list)
+    logged: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
+    # There may be more at once: the scan was broken off.
+    unfinished: bool = False
+    again: bool = False  # of an attempt that was named before
+
+    def add(self, queue: QueueLeases, held: Held, record: bytes) -> None:
+        self.records.append(record)
+        self.attempts.append(held.attempt)
+        self.leased.append((queue, held))
+        self.size += len(record)
+
+
+class Chooser:
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        table: LeaseTable,
+        offsets: ConsumerOffsets,
+        journal: LeaseJournal,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._offsets = offsets
+        self._journal = journal
+        self._clock = clock
+
+    def choose(self, wish: Wish, queue_count: int) -> Choice:
+        """Raises MqError when the log does not take where a new group begins."""
+        place = self._table.of(wish.consumer_group, wish.topic)
+        repeated = self._repeated(place, wish)
+        if repeated is not None:
+            return repeated
+        now_ms = self._clock.now_ms()
+        lease_id = self._table.next_lease_id(now_ms)
+        choice = Choice(place, lease_id, now_ms, wish.invisible_ms)
+        queues = [self._queue(place, wish, one) for one in _order(place, wish, queue_count)]
+        for queue in queues:
+            self._take_ready(queue, wish, choice)
+        for queue in queues:
+            self._take_new(queue, wish, choice)
+        self._lease_times(choice)
+        if wish.attempt_id and wish.fifo and choice.leased:
+            messages = tuple((queue.queue_id, held.offset) for queue, held in choice.leased)
+            place.attempts[wish.attempt_id] = Attempt(
+                choice.lease_id, choice.at_ms, choice.for_ms, messages
+            )
+        return choice
+
+    def undo(self, choice: Choice) -> None:
+        """The log did not take it: as if it had not been chosen."""
+        for _, held in choice.leased:
+            held.leased = False
+            held.attempt -= 1
+        for queue in {queue.queue_id: queue for queue, _ in choice.leased}.values():
+            before, passed = choice.logged.get(queue.queue_id, (queue.logged, queue.passed))
+            queue.logged = min(queue.logged, before)
+            queue.passed = sorted({*passed, *queue.passed})
+            queue.rebuild()
+
+    def lease_entry(self, choice: Choice, wish: Wish) -> dict[str, Any]:
+        """Content of the `lease` record; the log then knows the cursors."""
+        leased: dict[int, list[list[int]]] = {}
+        for queue, held in choice.leased:
+            leased.setdefault(queue.queue_id, []).append([held.offset, held.attempt])
+        entries = []
+        for queue_id, pairs in leased.items():
+            queue = choice.place.queues[queue_id]
+            waiting = [
+                offset
+                for offset in queue.passed
+                if (one := queue.open.get(offset)) is not None and not one.attempt
+            ]
+            entries.append([queue_id, queue.logged, queue.cursor, pairs, waiting])
+            choice.logged[queue_id] = (queue.logged, queue.passed)
+            queue.logged, queue.passed = queue.cursor, []
+        return {
+            "group": wish.consumer_group,
+            "topic": wish.topic,
+            "id": choice.lease_id,
+            "at": choice.at_ms,
+            "for": choice.for_ms,
+            "fifo": wish.fifo,
+            "attempt": wish.attempt_id if wish.fifo else "",
+            "queues": entries,
+        }
+
+    def restore_rows(self, topic: str, queue: QueueLeases) -> None:
+        """Puts the open messages into rows by message group, or out of them."""
+
+        def message_group_of(offset: int) -> str:
+            raw = self.raw(topic, queue.queue_id, offset)
+            return _message_group(next(iter_records(raw, check_crc=False))) if raw else ""
+
+        queue.regroup(message_group_of if queue.fifo else None)
+
+    def raw(self, topic: str, queue_id: int, offset: int) -> bytes:
+        """The record at a queue offset; empty when it is no longer stored, or damaged."""
+        result = self._store.read(topic, queue_id, offset, max_messages=1, max_bytes=1, tags=None)
+        whole = result.status is ReadStatus.FOUND and result.next_begin_offset == offset + 1
+        return result.records if whole else b""
+
+    # ---- steps ----
+
+    def _repeated(self, place: GroupLeases, wish: Wish) -> Choice | None:
+        attempt = place.attempts.get(wish.attempt_id) if wish.fifo and wish.attempt_id else None
+        if attempt is None:
+            return None
+        choice = Choice(place, attempt.lease_id, attempt.at_ms, attempt.for_ms, again=True)
+        for queue, held in place.alive(attempt):
+            raw = self.raw(wish.topic, queue.queue_id, held.offset)
+            if raw and held.deadline_ms > self._clock.monotonic_ms():
+                choice.add(queue, held, raw)
+        if choice.leased:
+            return choice
+        del place.attempts[wish.attempt_id]
+        return None
+
+    def _queue(self, place: GroupLeases, wish: Wish, queue_id: int) -> QueueLeases:
+        queue = place.queues.get(queue_id)
+        if queue is None:
+            queue = place.queues[queue_id] = self._begin(wish, queue_id)
+        moved = self._offsets.take_reset(wish.consumer_group, wish.topic, queue_id)
+        if moved is not None:
+            queue.reset(moved)
+        if queue.fifo != wish.fifo:
+            queue.fifo = wish.fifo
+            self.restore_rows(wish.topic, queue)
+        return queue
+
+    def _begin(self, wish: Wish, queue_id: int) -> QueueLeases:
+        group, topic = wish.consumer_group, wish.topic
+        committed = self._offsets.get(group, topic, queue_id)
+        if committed is not None:
+            return QueueLeases(queue_id, committed, fifo=wish.fifo)
+        cursor = low = self._store.min_offset(topic, queue_id)
+        if wish.start == "latest" or (wish.start == "automatic" and low > 0):
+            cursor = self._store.max_offset(topic, queue_id)
+        if cursor:
+            # What comes after it in the log comes after it in the queue, too: no need to wait.
+            content = {"group": group, "topic": topic, "queue": queue_id, "offset": cursor}
+            self._journal.note("move", content)
+        self._offsets.commit(group, topic, queue_id, cursor)
+        return QueueLeases(queue_id, cursor, fifo=wish.fifo)
+
+    def _take_ready(self, queue: QueueLeases, wish: Wish, choice: Choice) -> None:
+        while _room(choice, wish):
+            row = queue.next_ready()
+            if not row:
+                return
+            for held in row:
+                raw = self.raw(wish.topic, queue.queue_id, held.offset)
+                if not raw:
+                    choice.lost.extend((queue, one) for one in queue.drop(held))
+                    continue
+                if not _room(choice, wish, len(raw)):
+                    # Nothing of the row is out yet: it stays in line.
+                    if not any(one.leased for one in row):
+                        queue.put_back(held)
+                    return
+                queue.lease(held)
+                choice.add(queue, held, raw)
+
+    def _take_new(self, queue: QueueLeases, wish: Wish, choice: Choice) -> None:
+        mine: set[str] = {held.message_group or "" for one, held in choice.leased if one is queue}
+        for _ in range(SCAN_ROUNDS):
+            if queue.full or not _room(choice, wish):
+                return
+            result = self._store.read(
+                wish.topic,
+                queue.queue_id,
+                queue.cursor,
+                max_messages=wish.max_messages - len(choice.records),
+                max_bytes=max(1, wish.max_bytes - choice.size),
+                tags=wish.wanted.tags_codes,
+            )
+            if result.status is ReadStatus.NO_NEW:
+                return
+            if result.status is ReadStatus.OFFSET_TOO_LARGE:  # the topic was made anew
+                queue.reset(result.next_begin_offset)
+                return
+            for record, raw in _split(result.records):
+                self._take(queue, record, raw, wish=wish, choice=choice, mine=mine)
+            queue.cursor = result.next_begin_offset
+            self._offsets.commit(wish.consumer_group, wish.topic, queue.queue_id, queue.committed)
+        choice.unfinished = True
+
+    def _take(  # one step of a loop
+        self,
+        queue: QueueLeases,
+        record: Record,
+        raw: bytes,
+        *,
+        wish: Wish,
+        choice: Choice,
+        mine: set[str],
+    ) -> None:
+        if not wish.wanted.everything and not wish.wanted.matches(record.properties):
+            return
+        if not wish.fifo:
+            group, free = None, True
+        else:
+            group = _message_group(record)
+            row = queue.rows.get(group)
+            free = row is None or (group in mine and row.leased == len(row.offsets))
+        held = queue.pass_by(record.queue_offset, group)
+        if free:
+            if group is not None:
+                mine.add(group)
+            queue.lease(held)
+            choice.add(queue, held, raw)
+
+    def _lease_times(self, choice: Choice) -> None:
+        deadline = self._clock.monotonic_ms() + choice.for_ms
+        for _, held in choice.leased:
+            held.lease_id = choice.lease_id
+            held.since_ms = choice.at_ms
+            held.expires_ms = choice.at_ms + choice.for_ms
+            held.deadline_ms = deadline
+
+
+def _order(place: GroupLeases, wish: Wish, queue_count: int) -> list[int]:
+    if wish.queue_id is not None:
+        return [wish.queue_id]
+    place.turn = first = (place.turn + 1) % queue_count
+    return [(first + number) % queue_count for number in range(queue_count)]
+
+
+def _room(choice: Choice, wish: Wish, size: int = 1) -> bool:
+    if not choice.records:
+        return True
+    return len(choice.records) < wish.max_messages and choice.size + size <= wish.max_bytes
+
+
+def _split(records: bytes) -> Iterator[tuple[Record, bytes]]:
+    position = 0
+    for record in iter_records(records, check_crc=False):
+        end = position + record.store_size
+        yield record, records[position:end]
+        position = end
+
+
+def _message_group(record: Record) -> str:
+    """Empty for a message that has none."""
+    value = props.get(record.raw_properties, _SHARDING_KEY)
+    return value.decode("utf-8", "replace") if value is not None else ""

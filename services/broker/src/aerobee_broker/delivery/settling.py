@@ -1,0 +1,335 @@
+"""What ends a lease: acknowledgement, another duration, a dead letter, time.
+
+Each request is one record of the log and one wait for the disk. It takes effect in memory at once,
+so that of two who settle the same message the second finds it settled, and is taken back when the
+log does not take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aerobee_broker.delivery import retry
+from aerobee_broker.delivery.group_registry import GroupRegistry
+from aerobee_broker.delivery.lease_expiry import Due, LeaseExpiry
+from aerobee_broker.delivery.lease_journal import LeaseJournal
+from aerobee_broker.delivery.lease_log import settled as settle_entry
+from aerobee_broker.delivery.lease_table import GroupLeases, LeaseTable
+from aerobee_broker.delivery.leases import Held, QueueLeases
+from aerobee_broker.delivery.meters import Meters
+from aerobee_broker.delivery.pop_choice import Chooser
+from aerobee_broker.delivery.pop_polls import PopPolls
+from aerobee_broker.delivery.topic_registry import TopicRegistry
+from aerobee_broker.errors import InvalidParameter, MessageNotFound
+from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
+from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
+from aerobee_broker.store.messages import NewMessage
+from aerobee_chassis.clock import Clock
+from aerobee_wire import topics as names
+from aerobee_wire.record import decode
+from aerobee_wire.status import Code, MqError
+
+MAX_INVISIBLE_MS = 43_200_000  # 12 h
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseName:
+    """`expires_ms`: as the holder knows it; 0: unknown."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    lease_id: int
+    expires_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`invisible_ms` None: the group's retry delay."""
+
+    lease: LeaseName
+    invisible_ms: int | None
+    uncounted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The duration that counts now, and from when on."""
+
+    error: MqError | None = None
+    since_ms: int = 0
+    invisible_ms: int = 0
+
+
+@dataclass(slots=True)
+class _Settled:
+    """What one record of the log settles."""
+
+    done: dict[tuple[str, str, int], list[int]] = field(default_factory=dict)
+    behind: dict[tuple[str, str, int], list[int]] = field(default_factory=dict)
+    ended: list[Due] = field(default_factory=list)  # whose lease was ended by it
+    gone: list[tuple[QueueLeases, Held]] = field(default_factory=list)
+    places: dict[tuple[str, str, int], tuple[GroupLeases, QueueLeases]] = field(
+        default_factory=dict
+    )
+
+    def add(self, due: Due, settled: Sequence[Held]) -> None:
+        place, queue, held = due
+        key = place.key(queue)
+        self.places[key] = (place, queue)
+        self.ended.append(due)
+        self.gone.extend((queue, one) for one in settled)
+        self.done.setdefault(key, []).extend(one.offset for one in settled)
+        if held not in settled:
+            self.behind.setdefault(key, []).append(held.offset)
+
+    def entry(self) -> dict[str, Any]:
+        return settle_entry(
+            (key, self.done.get(key, []), self.behind.get(key, [])) for key in self.places
+        )
+
+
+class Settling:
+    def __init__(
+        self,
+        *,
+        table: LeaseTable,
+        journal: LeaseJournal,
+        chooser: Chooser,
+        polls: PopPolls,
+        topics: TopicRegistry,
+        groups: GroupRegistry,
+        offsets: ConsumerOffsets,
+        meters: Meters,
+        clock: Clock,
+        levels_ms: Sequence[int],
+    ) -> None:
+        self._table = table
+        self._journal = journal
+        self._chooser = chooser
+        self._polls = polls
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._meters = meters
+        self._clock = clock
+        self._levels_ms = levels_ms
+        self.expiry = LeaseExpiry(clock, self._time_over)
+
+    # ---- acknowledgement ----
+
+    async def ack(self, leases: Sequence[LeaseName]) -> list[MqError | None]:
+        """For each lease None, or why it is not settled. Raises what the log raises."""
+        settled = _Settled()
+        outcomes: list[MqError | None] = []
+        for lease in leases:
+            due = self._alive(lease)
+            if due is not None:
+                settled.add(due, due[1].acknowledge(due[2]))
+            repeated = due is not None or self._is_repeated(lease)
+            outcomes.append(None if repeated else _over(lease))
+        if settled.ended:
+            await self._write(settled)
+        elif None in outcomes:  # what was settled before may still be on its way to the disk
+            await self._journal.settled()
+        return outcomes
+
+    def _is_repeated(self, lease: LeaseName) -> bool:
+        """Whether the message was settled, and within the lease's own time."""
+        found = self._table.find(lease.consumer_group, lease.topic, lease.queue_id)
+        if found is None or lease.expires_ms <= self._clock.now_ms():
+            return False
+        held = found[1].open.get(lease.queue_offset)
+        if held is None:
+            return 0 <= lease.queue_offset < found[1].cursor
+        return held.acked and held.lease_id == lease.lease_id
+
+    # ---- another duration ----
+
+    async def change(self, changes: Sequence[Change]) -> list[Shown]:
+        """Raises what the log raises."""
+        now_ms = self._clock.now_ms()
+        shown: list[Shown] = []
+        entries: list[list[Any]] = []
+        before: list[tuple[Due, tuple[int, int, int, bool]]] = []
+        for change in changes:
+            try:
+                due, duration = self._checked(change)
+            except MqError as error:
+                shown.append(Shown(error))
+                continue
+            held = due[2]
+            before.append((due, (held.since_ms, held.expires_ms, held.deadline_ms, held.uncounted)))
+            self._show(due, now_ms, duration, uncounted=change.uncounted)
+            attempt = held.attempt - held.uncounted
+            key = due[0].key(due[1])
+            entries.append([*key, held.offset, held.lease_id, now_ms, duration, attempt])
+            shown.append(Shown(None, now_ms, duration))
+
+        def undo() -> None:
+            for due, (since, expires, deadline, uncounted) in reversed(before):
+                held = due[2]
+                held.since_ms, held.expires_ms, held.deadline_ms = since, expires, deadline
+                held.uncounted = uncounted
+                self.expiry.watch(due)
+
+        if entries:
+            await self._journal.write("show", {"leases": entries}, undo=undo)
+        return shown
+
+    def give_back(self, leased: Sequence[Due]) -> None:
+        """Nobody received them: visible at once, and not counted."""
+        now_ms = self._clock.now_ms()
+        entries = []
+        for due in leased:
+            place, queue, held = due
+            self._show(due, now_ms, 0, uncounted=True)
+            at = [held.offset, held.lease_id, now_ms, 0, held.attempt - 1]
+            entries.append([*place.key(queue), *at])
+        self._journal.note("show", {"leases": entries})
+
+    def _checked(self, change: Change) -> tuple[Due, int]:
+        lease = change.lease
+        due = self._alive(lease)
+        if due is None:
+            raise _over(lease)
+        duration = change.invisible_ms
+        if duration is None:
+            group = self._groups.get(lease.consumer_group)
+            return due, self._retry_delay(group, due[2].attempt)
+        if not 0 <= duration <= MAX_INVISIBLE_MS:
+            raise InvalidParameter(
+                f"invisible duration {duration} ms is out of range: use 0 to {MAX_INVISIBLE_MS}"
+            )
+        return due, duration
+
+    def _retry_delay(self, group: SubscriptionGroup, attempt: int) -> int:
+        own = group.retry_delays_ms or self._levels_ms[retry.FIRST_RETRY_LEVEL - 1 :]
+        delays = own or self._levels_ms
+        return min(delays[min(attempt, len(delays)) - 1], MAX_INVISIBLE_MS)
+
+    def _show(self, due: Due, now_ms: int, duration_ms: int, *, uncounted: bool) -> None:
+        held = due[2]
+        held.since_ms, held.expires_ms = now_ms, now_ms + duration_ms
+        held.deadline_ms = self._clock.monotonic_ms() + duration_ms
+        held.uncounted = uncounted
+        self.expiry.watch(due)
+
+    # ---- dead letters ----
+
+    async def dead_letter(
+        self, wanted: Sequence[tuple[LeaseName, retry.Failure]]
+    ) -> list[MqError | None]:
+        """For each lease None, or why it is no dead letter. Raises what the log raises."""
+        for group in {lease.consumer_group for lease, _ in wanted}:
+            if self._groups.table.get(group) is not None:
+                await self._topics.for_group(names.dead_letter_topic(group))
+        outcomes: list[MqError | None] = []
+        doomed: list[tuple[Due, retry.Failure]] = []
+        seen: set[Held] = set()
+        for lease, failure in wanted:
+            known = self._groups.table.get(lease.consumer_group) is not None
+            due = self._alive(lease) if known else None
+            if due is None or due[2] in seen:
+                outcomes.append(_over(lease))
+                continue
+            seen.add(due[2])
+            doomed.append((due, failure))
+            stored = self._chooser.raw(lease.topic, lease.queue_id, lease.queue_offset)
+            outcomes.append(None if stored else _not_stored(lease))
+        if doomed:
+            await self._bury(doomed)
+        return outcomes
+
+    async def _bury(self, doomed: Sequence[tuple[Due, retry.Failure]]) -> None:
+        """Stores dead letters and settles. The dead-letter topics exist."""
+        settled = _Settled()
+        letters: list[NewMessage] = []
+        counts: dict[str, int] = {}
+        for due, failure in doomed:
+            place, queue, held = due
+            raw = self._chooser.raw(place.topic, queue.queue_id, held.offset)
+            if raw:
+                group = self._groups.get(place.consumer_group)
+                letter = retry.dead_lettered(decode(raw, check_crc=False), group, failure=failure)
+                letter.reconsume_times = held.attempt
+                letters.append(letter)
+                counts[place.consumer_group] = counts.get(place.consumer_group, 0) + 1
+            settled.add(due, queue.drop(held))
+        await self._write(settled, letters)
+        for name, count in counts.items():
+            self._meters.dead_lettered(name, count)
+
+    # ---- time ----
+
+    async def _time_over(self, ended: list[Due]) -> None:
+        doomed = []
+        for due in ended:
+            place, queue, held = due
+            group = self._groups.table.get(place.consumer_group)
+            last = group is not None and held.attempt > group.retry_max_times
+            if last and not held.uncounted:
+                doomed.append((due, retry.Failure()))
+                continue
+            queue.expire(held)
+            self._table.touch()
+            self._polls.wake(place.consumer_group, place.topic, queue.queue_id)
+        if doomed:
+            for name in {due[0].consumer_group for due, _ in doomed}:
+                await self._topics.for_group(names.dead_letter_topic(name))
+            # What was settled, or reset, while a topic was made, is left out.
+            await self._bury([one for one in doomed if _is_open(one[0])])
+
+    # ---- common ----
+
+    def _alive(self, lease: LeaseName) -> Due | None:
+        found = self._table.find(lease.consumer_group, lease.topic, lease.queue_id)
+        held = found[1].open.get(lease.queue_offset) if found else None
+        if found is None or held is None or held.lease_id != lease.lease_id or not held.leased:
+            return None
+        return (*found, held) if held.deadline_ms > self._clock.monotonic_ms() else None
+
+    async def _write(self, settled: _Settled, letters: Sequence[NewMessage] = ()) -> None:
+        def undo() -> None:
+            for queue, held in settled.gone:
+                queue.open[held.offset] = held
+                held.acked = True  # except for those whose lease comes back
+            for due in settled.ended:
+                due[2].leased, due[2].acked = True, False
+                self.expiry.watch(due)
+            for _, queue in settled.places.values():
+                queue.rebuild()
+
+        try:
+            await self._journal.write("settle", settled.entry(), undo=undo, along=letters)
+        finally:
+            for place, queue in settled.places.values():
+                self._commit(place, queue)
+                if queue.fifo:
+                    self._polls.wake(place.consumer_group, place.topic, queue.queue_id)
+
+    def _commit(self, place: GroupLeases, queue: QueueLeases) -> None:
+        self._offsets.commit(place.consumer_group, place.topic, queue.queue_id, queue.committed)
+
+
+def _is_open(due: Due) -> bool:
+    return due[2].leased and due[1].open.get(due[2].offset) is due[2]
+
+
+def _over(lease: LeaseName) -> MqError:
+    return MqError(
+        Code.INVALID_RECEIPT_HANDLE,
+        f"no lease {lease.lease_id} on message {lease.queue_offset} of {lease.topic} queue "
+        f"{lease.queue_id}: its invisible duration is over or it is settled; the message comes "
+        "again if it is not",
+    )
+
+
+def _not_stored(lease: LeaseName) -> MqError:
+    return MessageNotFound(
+        f"message {lease.queue_offset} of {lease.topic} queue {lease.queue_id} is no longer "
+        "stored: there is nothing to dead-letter",
+    )

@@ -1,0 +1,124 @@
+"""PopService: Pop, Ack, ChangeInvisibleDuration, DeadLetter.
+
+Codes: see pop.proto, at each RPC. Differs from Apache's server: leases of any
+groups and topics may be settled in one request, entry by entry; receipt handles are made by who
+talks to clients, the broker knows leases by queue, offset and lease id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aerobee.broker.v1 import pop_pb2 as pb
+
+from aerobee_broker.delivery.filter import Filter
+from aerobee_broker.delivery.pop import DEFAULT_BYTES, MAX_BYTES, MAX_MESSAGES, Pop
+from aerobee_broker.delivery.pop_choice import Start, Wish
+from aerobee_broker.delivery.retry import Failure
+from aerobee_broker.delivery.settling import Change, LeaseName, Settling, Shown
+from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.rpc import convert
+from aerobee_chassis.call import Call
+from aerobee_wire.status import Code, MqError
+
+_EVERYTHING = Filter("TAG", "*")
+_STARTS: Mapping[int, Start] = {
+    pb.POP_START_AUTOMATIC: "automatic",
+    pb.POP_START_EARLIEST: "earliest",
+    pb.POP_START_LATEST: "latest",
+}
+
+
+class PopRpcs:
+    def __init__(self, pop: Pop, settling: Settling, *, broker_name: str) -> None:
+        self._pop = pop
+        self._settling = settling
+        self._broker_name = broker_name
+
+    async def pop(self, request: pb.PopRequest, call: Call) -> pb.PopResponse:
+        popped = await self._pop.pop(_wish(request), request.poll_duration_ms)
+        if popped is None:
+            return pb.PopResponse(broker_name=self._broker_name)
+        return pb.PopResponse(
+            records=popped.records,
+            message_count=len(popped.attempts),
+            delivery_attempts=popped.attempts,
+            lease_id=popped.lease_id,
+            pop_time_ms=popped.at_ms,
+            invisible_duration_ms=popped.for_ms,
+            broker_name=self._broker_name,
+        )
+
+    async def ack(self, request: pb.AckRequest, call: Call) -> pb.AckResponse:
+        outcomes = await self._settling.ack([_lease(one) for one in request.leases])
+        return pb.AckResponse(results=map(_result, outcomes))
+
+    async def change_invisible_duration(
+        self, request: pb.ChangeInvisibleDurationRequest, call: Call
+    ) -> pb.ChangeInvisibleDurationResponse:
+        shown = await self._settling.change([_change(one) for one in request.changes])
+        return pb.ChangeInvisibleDurationResponse(results=map(_shown, shown))
+
+    async def dead_letter(self, request: pb.DeadLetterRequest, call: Call) -> pb.DeadLetterResponse:
+        outcomes = await self._settling.dead_letter(
+            [
+                (_lease(one.lease), Failure(one.failure.reason, one.failure.description))
+                for one in request.entries
+            ]
+        )
+        return pb.DeadLetterResponse(results=map(_result, outcomes))
+
+
+def _wish(request: pb.PopRequest) -> Wish:
+    if request.start not in _STARTS:
+        raise InvalidParameter(f"start {request.start} is unknown: use a PopStart")
+    if request.max_bytes < 0 or request.poll_duration_ms < 0:
+        raise InvalidParameter("max_bytes and poll_duration_ms are not negative")
+    return Wish(
+        consumer_group=request.consumer_group,
+        topic=request.topic,
+        queue_id=request.queue_id if request.HasField("queue_id") else None,
+        max_messages=request.max_messages or MAX_MESSAGES,
+        max_bytes=min(request.max_bytes or DEFAULT_BYTES, MAX_BYTES),
+        invisible_ms=request.invisible_duration_ms,
+        wanted=(
+            convert.filter_of(request.subscription)
+            if request.HasField("subscription")
+            else _EVERYTHING
+        ),
+        fifo=request.fifo,
+        attempt_id=request.attempt_id,
+        start=_STARTS[request.start],
+    )
+
+
+def _lease(one: pb.Lease) -> LeaseName:
+    return LeaseName(
+        one.consumer_group,
+        one.topic,
+        one.queue_id,
+        one.queue_offset,
+        one.lease_id,
+        one.expires_timestamp_ms,
+    )
+
+
+def _change(one: pb.InvisibleChange) -> Change:
+    by_policy = one.WhichOneof("visible") == "by_retry_policy" and one.by_retry_policy
+    return Change(
+        _lease(one.lease), None if by_policy else one.invisible_duration_ms, one.uncounted
+    )
+
+
+def _result(error: MqError | None) -> pb.LeaseResult:
+    if error is None:
+        return pb.LeaseResult(code=int(Code.SUCCESS))
+    return pb.LeaseResult(code=int(error.code), message=error.message)
+
+
+def _shown(one: Shown) -> pb.InvisibleChangeResult:
+    if one.error is not None:
+        return pb.InvisibleChangeResult(code=int(one.error.code), message=one.error.message)
+    return pb.InvisibleChangeResult(
+        code=int(Code.SUCCESS), pop_time_ms=one.since_ms, invisible_duration_ms=one.invisible_ms
+    )

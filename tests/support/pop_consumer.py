@@ -1,0 +1,92 @@
+"""A consumer that pops from `broker_parts.Parts`, in the words of a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from aerobee_broker.delivery.filter import Filter, compile_filter
+from aerobee_broker.delivery.pop_choice import Wish
+from aerobee_broker.delivery.retry import Failure
+from aerobee_broker.delivery.settling import Change, LeaseName, Shown
+from aerobee_wire.record import iter_records
+from aerobee_wire.status import Code
+from support.broker_parts import Parts
+
+TOPIC, GROUP = "orders", "billing"
+
+
+@dataclass(frozen=True)
+class Got:
+    body: bytes
+    attempt: int
+    lease: LeaseName
+
+
+class PopConsumer:
+    def __init__(self, parts: Parts, group: str = GROUP, topic: str = TOPIC) -> None:
+        self.parts = parts
+        self.group = group
+        self.topic = topic
+
+    async def pop(
+        self,
+        count: int = 32,
+        *,
+        invisible_ms: int = 10_000,
+        poll_ms: int = 0,
+        wanted: Filter | str = "*",
+        **fields: Any,
+    ) -> list[Got]:
+        wish = Wish(
+            consumer_group=self.group,
+            topic=self.topic,
+            queue_id=fields.pop("queue_id", None),
+            max_messages=count,
+            max_bytes=fields.pop("max_bytes", 4 << 20),
+            invisible_ms=invisible_ms,
+            wanted=compile_filter("TAG", wanted) if isinstance(wanted, str) else wanted,
+            fifo=fields.pop("fifo", False),
+            attempt_id=fields.pop("attempt_id", ""),
+            start=fields.pop("start", "automatic"),
+        )
+        assert not fields
+        popped = await self.parts.broker.pop.pop(wish, poll_ms)
+        if popped is None:
+            return []
+        expires = popped.at_ms + popped.for_ms
+        return [
+            Got(
+                record.body,
+                attempt,
+                LeaseName(
+                    self.group,
+                    self.topic,
+                    record.queue_id,
+                    record.queue_offset,
+                    popped.lease_id,
+                    expires,
+                ),
+            )
+            for record, attempt in zip(iter_records(popped.records), popped.attempts, strict=True)
+        ]
+
+    async def ack(self, *several: Got) -> list[Code]:
+        outcomes = await self.parts.broker.settling.ack([one.lease for one in several])
+        return [Code.SUCCESS if error is None else error.code for error in outcomes]
+
+    async def change(self, got: Got, invisible_ms: int | None, *, uncounted: bool = False) -> Shown:
+        change = Change(got.lease, invisible_ms, uncounted)
+        return (await self.parts.broker.settling.change([change]))[0]
+
+    async def dead_letter(self, got: Got, reason: str = "") -> Code:
+        wanted = [(got.lease, Failure(reason))]
+        error = (await self.parts.broker.settling.dead_letter(wanted))[0]
+        return Code.SUCCESS if error is None else error.code
+
+    def committed(self, queue_id: int = 0) -> int | None:
+        return self.parts.tables.offsets.get(self.group, self.topic, queue_id)
+
+
+def bodies(several: list[Got]) -> list[bytes]:
+    return [one.body for one in several]
