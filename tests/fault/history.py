@@ -11,11 +11,12 @@ confirmed) or shown (they were read). After any crash:
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from aerobee_broker.errors import DiskFull, StoreError
+from aerobee_broker.errors import StoreError
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage, ReadStatus
 from aerobee_broker.store.options import StoreOptions
@@ -97,7 +98,10 @@ def visible(store: MessageStore) -> dict[Queue, dict[int, bytes]]:
 class History:
     """One seed, one history. `disk` changes at each crash."""
 
-    def __init__(self, seed: int, options: StoreOptions = SMALL) -> None:
+    def __init__(
+        self, seed: int, options: StoreOptions = SMALL, *, disk_fails: bool = False
+    ) -> None:
+        self.disk_fails = disk_fails
         self.rng = random.Random(seed)
         self.options = options
         self.clock = ManualClock()
@@ -138,12 +142,14 @@ class History:
 
     def cut_power(self) -> None:
         self.disk = self.disk.after_power_cut(self.rng.randrange(1 << 30))
+        self.disk.capacity = None
         self.store = None
         self.unconfirmed.clear()
 
     def kill(self) -> None:
         """Of the process: what the operating system has, it keeps."""
         self.disk = self.disk.after_kill()
+        self.disk.capacity = None
         self.store = None
         self.unconfirmed.clear()
 
@@ -160,6 +166,8 @@ class History:
             (1, self.restart),
             (1, self.crash_process),
         ]
+        if self.disk_fails:
+            operations += [(2, self.fail_a_sync), (2, self.fill_up)]
         weights = [weight for weight, _ in operations]
         self.rng.choices(operations, weights)[0][1]()
 
@@ -168,7 +176,7 @@ class History:
         batch = [self._message() for _ in range(self.rng.randint(1, 6))]
         try:
             places = self.store.append(batch)
-        except DiskFull:
+        except StoreError:
             return
         for message, place in zip(batch, places, strict=True):
             if message.sys_flag:
@@ -220,6 +228,25 @@ class History:
                 self.acknowledged += 1
         self.unconfirmed = [one for one in self.unconfirmed if one[0] > flushed]
 
+    def fail_a_sync(self) -> None:
+        """One of the next syncs fails, once: of the log, or of anything."""
+        only = self.rng.choice(["commitlog", ""])
+        left = self.rng.randint(1, 4)
+
+        def fails(path: Path) -> bool:
+            nonlocal left
+            if only in str(path):
+                left -= 1
+            return left == 0
+
+        self.disk.fail_syncs = fails
+
+    def fill_up(self) -> None:
+        """Little space for a while; or enough again."""
+        used = sum(map(len, self.disk.files().values()))
+        little = used + self.rng.randint(0, 9_000)
+        self.disk.capacity = None if self.disk.capacity else little
+
     def maintain(self) -> None:
         assert self.store is not None
         self.clock.advance(self.rng.choice([0, 1_000, 5_000]))
@@ -240,10 +267,11 @@ class History:
     def restart(self) -> None:
         assert self.store is not None
         self.flush()
-        try:
+        # When it cannot be closed, what was confirmed must be there all the same.
+        with contextlib.suppress(StoreError):
             self.store.close()
-        except StoreError:
-            self.kill()
+        self.disk = self.disk.after_kill()
+        self.disk.capacity = None
         self.unconfirmed.clear()
         self.open()
         self.check()
@@ -297,11 +325,13 @@ class History:
                 )
 
 
-def power_cuts(seed: int, lives: int = 3, options: StoreOptions = SMALL) -> History:
+def power_cuts(
+    seed: int, lives: int = 3, options: StoreOptions = SMALL, *, disk_fails: bool = False
+) -> History:
     """A history of several lives, each ended by a power cut at a random call; checked after each.
     Also the start itself is interrupted now and then.
     """
-    history = History(seed, options)
+    history = History(seed, options, disk_fails=disk_fails)
     for _ in range(lives):
         operations = history.rng.randint(5, 60)
         history.live_until_power_cut(operations, history.rng.randint(1, operations * 5))
@@ -311,8 +341,5 @@ def power_cuts(seed: int, lives: int = 3, options: StoreOptions = SMALL) -> Hist
         history.check()
     assert history.store is not None
     history.append()
-    history.flush()
-    history.store.close()
-    history.open()
-    history.check()
+    history.restart()
     return history

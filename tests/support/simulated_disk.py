@@ -25,8 +25,8 @@ A disk has two contents: the *current* one, which every read sees (the page cach
   counted by sectors that were ever written or allocated.
 * **A crash of the process** (kill): current contents stay, and may still be lost by a power cut.
 * **Crash points.** Every call that changes something counts. `crash_at=n` cuts the power in call n:
-  a write gets a random prefix in, any other call takes place or does not; that call and all later
-  ones raise PowerCut.
+  of a write a random number of bytes gets in (all or none when it lies in one sector), any other
+  call takes place or does not; that call and all later ones raise PowerCut.
 * **Decay.** `flip` turns one bit, in both contents.
 
 Not modelled: a disk that lies about a sync, sectors that cannot be read (`fail_reads` makes a whole
@@ -170,7 +170,7 @@ class SimulatedFile:
         data = bytes(data)
         with_power = self._disk.step()
         if not with_power:
-            data = data[: self._disk.rng.randint(0, len(data))]
+            data = data[: self._torn(len(data), offset)]
         elif self._disk.fail_writes(self.path):
             raise _error(errno.EIO, self.path)
         fits = self._disk.take(content, offset, len(data))
@@ -178,6 +178,11 @@ class SimulatedFile:
         if fits < len(data):
             raise _error(errno.ENOSPC, self.path)
         self._disk.check_power()
+
+    def _torn(self, size: int, offset: int) -> int:
+        if offset // SECTOR == (offset + size - 1) // SECTOR:
+            return self._disk.rng.choice([0, size])
+        return self._disk.rng.randint(0, size)
 
     def _write(self, data: bytes, offset: int) -> None:
         content = self.content

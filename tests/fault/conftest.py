@@ -1,0 +1,39 @@
+"""Options of the fault suite: how long, and which seed again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--campaign", action="store_true", help="the long fault campaign")
+    parser.addoption("--fault-seed", type=int, help="only this seed, to see a failure again")
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """How much a test does."""
+
+    long: bool
+    seed: int | None
+    tell: Callable[[str], None]  # prints a figure, whatever pytest captures
+
+    def seeds(self, short: int, long: int) -> Iterator[int]:
+        """Seeds to try: a few, or the campaign's, or the one that was asked for."""
+        if self.seed is not None:
+            yield self.seed
+        else:
+            yield from range(long if self.long else short)
+
+
+@pytest.fixture
+def campaign(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Campaign:
+    def tell(figures: str) -> None:
+        with capsys.disabled():
+            print(f"\n  {request.node.name}: {figures}", flush=True)
+
+    long = bool(request.config.getoption("--campaign"))
+    return Campaign(long, request.config.getoption("--fault-seed"), tell if long else print)

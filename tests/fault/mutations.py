@@ -1,0 +1,159 @@
+"""The store, broken on purpose, in one way each: what the fault suite must notice.
+
+Each mutation replaces one function of the store by one that is wrong in the way its name says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aerobee_broker.store import reader, recovery, scan
+from aerobee_broker.store.commit_log import CommitLog
+from aerobee_broker.store.derived_flush import DerivedFlush
+from aerobee_broker.store.dispatch import Batch, Dispatch
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_wire import record
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+
+
+def acknowledge_before_fsync(patch: pytest.MonkeyPatch) -> None:
+    def sync(self: CommitLog) -> int:
+        self.flushed = self.written
+        return self.written
+
+    patch.setattr(CommitLog, "sync", sync)
+
+
+def skip_the_crc(patch: pytest.MonkeyPatch) -> None:
+    good = scan.scan
+
+    def scan_unchecked(*given: Any, check_crc: bool, **named: Any) -> Any:
+        return good(*given, check_crc=False)
+
+    patch.setattr(scan, "scan", scan_unchecked)
+    patch.setattr(reader, "crc32", lambda data: 0)
+    patch.setattr(record, "crc_tail", lambda crc: b"")
+    patch.setattr(record, "has_crc_tail", lambda tail: False)
+    patch.setattr(reader, "_BAD_BODY", "")
+
+
+def drop_one_dispatch(patch: pytest.MonkeyPatch) -> None:
+    good = Dispatch.add
+    count = 0
+
+    def add(self: Dispatch, batch: Batch) -> None:
+        nonlocal count
+        count += 1
+        if count % 10 == 0:
+            batch.nexts = batch.nexts[1:]
+        good(self, batch)
+
+    patch.setattr(Dispatch, "add", add)
+
+
+def forget_the_blank_record(patch: pytest.MonkeyPatch) -> None:
+    def roll(self: CommitLog) -> int:
+        following = self.start_at(self.end) + self.file_size
+        self._pending.append((self._parts_at, self._parts))
+        self._parts, self._parts_at = [], following
+        self.end = following
+        return following
+
+    patch.setattr(CommitLog, "roll", roll)
+
+
+def ignore_a_failed_fsync(patch: pytest.MonkeyPatch) -> None:
+    def sync(self: CommitLog) -> int:
+        target = self.written
+        while self._unsynced:
+            try:
+                self._unsynced.popitem()[1].sync()
+            except OSError:
+                continue
+        if self._names_unsynced:
+            self._names_unsynced = False
+            self._disk.sync_directory(self.folder)
+        self.flushed = target
+        return target
+
+    patch.setattr(CommitLog, "sync", sync)
+
+
+def expose_before_flush(patch: pytest.MonkeyPatch) -> None:
+    good = MessageStore.write
+
+    def write(self: MessageStore) -> int:
+        written = good(self)
+        self._dispatch.confirm(written)
+        return written
+
+    patch.setattr(MessageStore, "write", write)
+
+
+def keep_what_lies_behind_the_tail(patch: pytest.MonkeyPatch) -> None:
+    def begin_at(self: CommitLog, end: int, durable: int) -> None:
+        self.end = self.written = self.flushed = self._parts_at = end
+        for start in [start for start in self.starts if start >= end]:
+            self.starts.remove(start)
+
+    patch.setattr(CommitLog, "begin_at", begin_at)
+
+
+def checkpoint_before_the_files_are_durable(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DerivedFlush, "_sync_file", lambda self, path: None)
+
+
+def take_a_torn_tail_for_damage(patch: pytest.MonkeyPatch) -> None:
+    def judge(self: recovery.Recovery, deriver: Any, place: int, end: Any) -> int | None:
+        self._damage(self._log.path_of(place), place, end.reason)
+        return None
+
+    patch.setattr(recovery.Recovery, "_judge", judge)
+
+
+def serve_what_the_sync_of_a_name_does_not_cover(patch: pytest.MonkeyPatch) -> None:
+    good = CommitLog._open_writer
+
+    def open_writer(self: CommitLog, start: int) -> Any:
+        file = good(self, start)
+        self._names_unsynced = False
+        return file
+
+    patch.setattr(CommitLog, "_open_writer", open_writer)
+
+
+def undo_nothing_when_a_write_fails(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Dispatch, "undo", lambda self, written: None)
+
+
+def trust_pages_that_a_failed_fsync_left(patch: pytest.MonkeyPatch) -> None:
+    good = CommitLog.begin_at
+
+    def begin_at(self: CommitLog, end: int, durable: int) -> None:
+        good(self, end, end)
+
+    patch.setattr(CommitLog, "begin_at", begin_at)
+
+
+MUTATIONS: tuple[Mutation, ...] = (
+    acknowledge_before_fsync,
+    skip_the_crc,
+    drop_one_dispatch,
+    forget_the_blank_record,
+    ignore_a_failed_fsync,
+    expose_before_flush,
+    keep_what_lies_behind_the_tail,
+    checkpoint_before_the_files_are_durable,
+    take_a_torn_tail_for_damage,
+    serve_what_the_sync_of_a_name_does_not_cover,
+    undo_nothing_when_a_write_fails,
+    trust_pages_that_a_failed_fsync_left,
+)
+
+
+def name_of(mutation: Mutation) -> str:
+    return mutation.__name__.replace("_", " ")
