@@ -20,6 +20,7 @@ NAME_DIGITS = 20
 BLANK_RESERVE = BLANK.size  # a record leaves at least this much of its file
 _READY = "blank.ready"  # the next file, allocated ahead of time
 _UNREADY = ("blank.tmp", "new.tmp")
+_COPY = 1 << 20
 _STOP = bytes(BLANK.size)  # no record starts with zeros
 
 
@@ -262,7 +263,8 @@ class CommitLog:
         """Sets the end of the log, once recovery knows it. Wipes what lies behind it: a stale
         record there could look like a new one after the next crash. Syncs what lies before it and
         was not known to be durable: after a crash of the process only the page cache has it, and
-        it will be visible at once.
+        it will be visible at once. And writes it again first: after a sync that failed the system
+        takes those pages for clean, and a sync alone would save nothing.
         """
         self.end = self.written = self.flushed = self._parts_at = end
         for start in [start for start in self.starts if start >= end]:
@@ -270,6 +272,8 @@ class CommitLog:
             path = self.folder / file_name(start)
             self._open_files.forget(path)
             self._disk.remove(path)
+        # Before the last file is cut: only the last one may be found short.
+        self._disk.sync_directory(self.folder)
         if self.starts and end < self.starts[-1] + self.file_size:
             start = self.starts[-1]
             file = self._writers[start] = self._disk.open(self.folder / file_name(start))
@@ -277,9 +281,12 @@ class CommitLog:
             file.allocate(self.file_size)
         for start in [s for s in self.starts if s + self.file_size >= durable]:
             file = self._writers.get(start) or self._open_files.get(self.folder / file_name(start))
+            place = max(start, durable)
+            while place < min(end, start + self.file_size):
+                data = file.pread(min(_COPY, end - place), place - start)
+                file.pwrite(data, place - start)
+                place += len(data)
             file.sync()
-        if self.starts:
-            self._disk.sync_directory(self.folder)
 
     def close(self) -> None:
         """Everything is durable: gives back what was allocated ahead. Raises OSError."""

@@ -80,7 +80,9 @@ class Recovery:
         checkpoint = self._take_over(found, clean=clean)
         self._dispatch.timestamp_ms = checkpoint.log_timestamp_ms
         end = self._read_log(min(self._queues_from, self._index_from))
-        self._log.begin_at(end, min(end, self._durable or 0))
+        # Without a checkpoint nothing tells: then at least what the last file has is made sure.
+        durable = self._log.start_at(end) if self._durable is None else self._durable
+        self._log.begin_at(end, min(end, durable))
         self._dispatch.recover(0, end, 0)
         return checkpoint
 
