@@ -25,6 +25,7 @@ GROUPS = ("topic", "group", "message", "dlq", "cluster", "broker")
 COMMANDS = {
     "up",
     "namesrv",
+    "proxy",
     "broker",
     "demo",
     "report",

@@ -51,6 +51,10 @@ app.command(
     context_settings=services.PASS_ON,
 )(services.namesrv)
 app.add_typer(services.broker_app, name="broker")
+app.command(
+    epilog="Example: aerobee proxy --port 8081 --namesrv 127.0.0.1:9876",
+    context_settings=services.PASS_ON,
+)(services.proxy)
 app.command(epilog="Example: make demo, or: aerobee demo --messages 5000 --out report")(demo)
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")

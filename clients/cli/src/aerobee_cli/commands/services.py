@@ -1,4 +1,4 @@
-"""Running services: `aerobee up`, `namesrv` and `broker`; and `broker status` of one that runs."""
+"""Running services: `up`, `namesrv`, `broker`, `proxy`; and `broker status` of one that runs."""
 
 from __future__ import annotations
 
@@ -60,6 +60,15 @@ def namesrv(context: typer.Context) -> None:
     become("aerobee_namesrv", context.args)
 
 
+def proxy(context: typer.Context) -> None:
+    """Run a proxy in the foreground: what the official SDKs connect to.
+
+    Options: --port P, --host H, --namesrv H:P;H:P, --config FILE, --set key=value, --print-config.
+    """
+    _inherit_namesrv(context)
+    become("aerobee_proxy", context.args)
+
+
 class ServiceGroup(TyperGroup):
     """Commands, and arguments that belong to no command but to the service itself."""
 
@@ -82,9 +91,7 @@ def broker(context: typer.Context) -> None:
     --print-config.
     """
     if context.invoked_subcommand is None:
-        inherited = context.find_root().params.get("namesrv")
-        if inherited:
-            os.environ["NAMESRV_ADDR"] = inherited
+        _inherit_namesrv(context)
         become("aerobee_broker", context.obj or [])
 
 
@@ -123,6 +130,13 @@ def report(context: typer.Context) -> None:
     inherited = context.find_root().params.get("namesrv")
     os.environ["NAMESRV_ADDR"] = inherited or os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
     become("aerobee_spark", ["report", *context.args])
+
+
+def _inherit_namesrv(context: typer.Context) -> None:
+    """What was given before the command holds for the service too."""
+    inherited = context.find_root().params.get("namesrv")
+    if inherited:
+        os.environ["NAMESRV_ADDR"] = inherited
 
 
 def become(module: str, arguments: Sequence[str]) -> NoReturn:
