@@ -1,0 +1,86 @@
+"""docs/spark.md names what there is: every option, column and key, with its default."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from aerobee_spark import __main__ as command
+from aerobee_spark.columns import ARROW_SCHEMA
+from aerobee_spark.options import ALIASES, OPTIONS, ReadOptions
+from aerobee_spark.report.summary import KEYS
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
+
+
+def table(heading: str) -> dict[str, list[str]]:
+    """The first table below a heading: name → the cells of its row; a row may name several."""
+    body = PAGE.split(f"# {heading}\n", 1)[1]
+    lines = re.search(r"(?:^\|.*\n)+", body, re.MULTILINE)
+    assert lines
+    rows: dict[str, list[str]] = {}
+    for line in lines.group().splitlines()[2:]:
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for name in re.findall(r"`([^`]+)`", cells[0].partition(" (")[0]):
+            rows[name] = cells
+    return rows
+
+
+def test_every_option_of_the_data_source_is_described() -> None:
+    assert set(table("Options")) == set(OPTIONS)
+
+
+def test_aliases_stand_beside_their_options() -> None:
+    described = table("Options")
+    for alias, name in ALIASES.items():
+        assert f"`{alias}`" in described[name][0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "maxRecordsPerPartition",
+        "minPartitions",
+        "failOnDataLoss",
+        "failOnUnreachableBroker",
+        "includeBody",
+        "includeProperties",
+        "pullBatchSize",
+        "maxBytesPerPull",
+        "pullTimeoutMs",
+    ],
+)
+def test_defaults_are_the_ones_described(name: str) -> None:
+    fields = {field.name: field.default for field in dataclasses.fields(ReadOptions)}
+    default = fields[OPTIONS[name][0]]
+    assert table("Options")[name][1].strip("`") == str(default).lower()
+
+
+def test_every_column_is_described() -> None:
+    assert list(table("Columns")) == ARROW_SCHEMA.names
+
+
+def test_every_key_of_the_summary_is_described() -> None:
+    assert set(table("summary.json")) == KEYS
+
+
+def test_every_argument_of_the_report_is_described() -> None:
+    (commands,) = (
+        action
+        for action in command._parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
+    arguments = {
+        option
+        for action in commands.choices["report"]._actions
+        for option in action.option_strings
+        if option.startswith("--") and option != "--help"
+    }
+    rows = re.findall(r"^\| `--.*$", PAGE, re.MULTILINE)
+    assert arguments == {
+        name for row in rows for name in re.findall(r"`(--[a-z-]+)", row.split(" | ")[0])
+    }
