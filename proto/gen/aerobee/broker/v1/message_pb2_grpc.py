@@ -68,7 +68,8 @@ class MessageServiceServicer:
         """Stores a batch of messages, all or none, and answers when they are durable (flushDiskType =
         SYNC_FLUSH, the default). Give either `messages` (plain form: any topics and queues mixed) or
         `batch` (columnar form: one topic and queue, for bulk producers).
-        MESSAGE_ILLEGAL (13): body empty or over maxMessageSize, properties over 32,767 bytes, topic too long.
+        MESSAGE_ILLEGAL (13): body empty or over maxMessageSize, topic too long, properties over 31,743
+        bytes (of the 32,767 of a record, 1,024 are kept for what a retry and a dead letter add).
         INVALID_PARAMETER (29): illegal topic name, queue id out of range.
         TOPIC_NOT_EXIST (17): unknown topic while autoCreateTopicEnable is off.
         NO_PERMISSION (16): a system topic, a topic or broker that is not writable, or a kind of message
