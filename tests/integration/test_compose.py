@@ -20,9 +20,10 @@ import grpc
 import pytest
 from aerobee.broker.v1 import message_pb2, message_pb2_grpc
 from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
+from packaging.utils import canonicalize_name
 from testcontainers.compose import DockerCompose
 
-from support.repository import ROOT
+from support.repository import ROOT, distributions, locked
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -152,6 +153,17 @@ def test_a_service_runs_with_no_rights_that_it_does_not_need(
     _, code = project.inside(service, "touch", "/opt/aerobee/x")
     assert code != 0
     assert project.inside(service, "sh", "-c", "touch /data/x && rm /data/x") == ("", 0)
+
+
+def test_the_image_holds_the_servers_and_what_they_import(project: Project) -> None:
+    """No Spark, no tools: the packages of the image's lock and ours, each once."""
+    script = "import importlib.metadata as m; print(*(d.name for d in m.distributions()))"
+    output, code = project.inside("broker", "python", "-c", script)
+    assert code == 0, output
+    installed = [canonicalize_name(name) for name in output.split()]
+    wanted = locked(ROOT / "deploy" / "requirements-services.lock").keys()
+    servers = {d.name for d in distributions() if d.folder.parent.name == "services"}
+    assert sorted(installed) == sorted({*wanted, *servers, "aerobee-wire"})
 
 
 def test_ports_are_published_on_loopback_only(project: Project) -> None:

@@ -271,6 +271,16 @@ def test_links_between_documents_lead_somewhere() -> None:
     assert broken == []
 
 
+def test_a_document_that_a_source_points_to_exists() -> None:
+    pointers = re.compile(r"\bdocs/[\w/-]+\.md\b")
+    assert [
+        (str(path), target)
+        for path, text in texts().items()
+        for target in pointers.findall(text)
+        if not (ROOT / target).is_file()
+    ] == []
+
+
 def test_decisions_are_numbered_and_say_what_follows() -> None:
     records = sorted((ROOT / "docs" / "adr").glob("*.md"))
     assert [int(path.name[:4]) for path in records] == list(range(1, len(records) + 1))
