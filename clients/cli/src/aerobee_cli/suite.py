@@ -106,17 +106,14 @@ class Suite:
         self.namesrv_address = str((await self._namesrv.until_ready())["address"])
         if self._proxy is not None:
             await self._proxy.begin("--namesrv", self.namesrv_address)
-        await self._begin_broker()
+        await self._broker.begin("--namesrv", self.namesrv_address)
+        self.broker_address = str((await self._broker.until_ready())["address"])
         if self._proxy is not None:
             self.proxy_address = str((await self._proxy.until_ready())["address"])
 
     def _children(self) -> list[Child]:
         """In the order that they stop in: each can still take leave of the next."""
         return [*([self._proxy] if self._proxy else []), self._broker, self._namesrv]
-
-    async def _begin_broker(self) -> None:
-        await self._broker.begin("--namesrv", self.namesrv_address)
-        self.broker_address = str((await self._broker.until_ready())["address"])
 
     async def watch(self) -> None:
         """Never returns. Raises ProcessEnded once a child has died for good."""
@@ -141,17 +138,14 @@ class Suite:
     async def _keep_broker(self) -> None:
         while True:
             await self._broker.wait()
-            await self._bring_back()
-
-    async def _bring_back(self) -> None:
-        failure = self._broker.failure()
-        if not self.restart_broker or self.restarts >= MAX_RESTARTS:
-            raise failure
-        self.restarts += 1
-        self.on_restart(str(failure))
-        self._broker = self._new_broker(int(self.broker_address.rpartition(":")[2]))
-        await self._broker.launch()
-        await self._begin_broker()
+            failure = self._broker.failure()
+            if not self.restart_broker or self.restarts >= MAX_RESTARTS:
+                raise failure
+            self.restarts += 1
+            self.on_restart(str(failure))
+            self._broker = self._new_broker(int(self.broker_address.rpartition(":")[2]))
+            await self._broker.launch()
+            await self._broker.begin("--namesrv", self.namesrv_address)
 
     async def stop(self) -> None:
         """One after the other. May be called twice."""
