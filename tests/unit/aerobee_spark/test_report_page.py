@@ -159,13 +159,21 @@ def test_figures_of_others_are_shown_as_tiles_bars_and_tables() -> None:
         "messages_sent": 20_000,
         "mean_delay_by_tag": {"UA": 3.5, "AS": -7.25},
         "mixed": {"a": "x", "b": {"c": 1}},
-        "rows": [{"one": 1}, {"two": 2.0}],
+        "flights": [{"one": 1}, {"two": 2.0}],
         "nothing": None,
         "empty": {},
     }
     html = rendered(figures("UA"), extra=extra)
     outline(html)
-    for text in ("Messages sent", "20,000", "Mean delay by tag", "-7.25", "Mixed", "Rows", "Two"):
+    for text in (
+        "Messages sent",
+        "20,000",
+        "Mean delay by tag",
+        "-7.25",
+        "Mixed",
+        "Flights",
+        "Two",
+    ):
         assert text in html
     assert "Nothing" not in html and "Empty" not in html
 
@@ -241,6 +249,7 @@ def test_steps_are_round_numbers(most: int, step: int) -> None:
 @pytest.mark.parametrize(
     ("bucket_ms", "span_ms", "label"),
     [
+        (200, 9_000, "08:53:20.4"),
         (1000, 30_000, "08:53:20"),
         (MINUTE, HOUR, "08:53"),
         (HOUR, 2 * DAY, "10-09 08:53"),
@@ -250,7 +259,7 @@ def test_steps_are_round_numbers(most: int, step: int) -> None:
 def test_times_on_the_axis_are_as_short_as_they_can_be(
     bucket_ms: int, span_ms: int, label: str
 ) -> None:
-    assert charts.time_label(1_760_000_000_000, bucket_ms, span_ms) == label
+    assert charts.time_label(1_760_000_000_400, bucket_ms, span_ms) == label
 
 
 # ---- widths of the timeline's columns ----
@@ -269,7 +278,8 @@ def test_widths_are_parsed() -> None:
 
 
 def test_the_width_follows_the_span() -> None:
-    assert choose(None) == choose((5, 5)) == 1000
+    assert choose(None) == choose((5, 5)) == 100
+    assert choose((0, 4_000)) == 100
     assert choose((0, 50_000)) == 1000
     assert choose((0, 7 * DAY)) == 3 * HOUR
     assert choose((0, HOUR), MINUTE) == MINUTE

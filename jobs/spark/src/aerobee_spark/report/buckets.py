@@ -6,6 +6,9 @@ import re
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 WIDTHS_MS = (
+    100,
+    200,
+    500,
     *(n * SECOND for n in (1, 2, 5, 10, 30)),
     *(n * MINUTE for n in (1, 2, 5, 10, 30)),
     *(n * HOUR for n in (1, 3, 6, 12)),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from aerobee_spark.report.buckets import DAY, HOUR, MINUTE
+from aerobee_spark.report.buckets import DAY, HOUR, MINUTE, SECOND
 
 MOST_BARS = 16
 
@@ -144,7 +144,7 @@ def _column(bucket: Mapping[str, Any], place: int, slot: float, scale: float) ->
         dead_height,
         floor - dead_height - retry_height,
         retry_height,
-        bucket["start"].replace("T", " ").replace(".000Z", " UTC"),
+        bucket["start"].replace("T", " ").replace(".000", "").replace("Z", " UTC"),
     )
 
 
@@ -166,4 +166,5 @@ def time_label(ms: int, bucket_ms: int, span_ms: int) -> str:
     clock = "%H:%M" if bucket_ms >= MINUTE else "%H:%M:%S"
     if span_ms >= 20 * HOUR:
         clock = f"%m-%d {clock}"
-    return moment.strftime(clock)
+    text = moment.strftime(clock)
+    return f"{text}.{ms % SECOND // 100}" if bucket_ms < SECOND else text

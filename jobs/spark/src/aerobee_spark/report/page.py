@@ -113,7 +113,7 @@ def _extra_tables(extra: Mapping[str, Any]) -> Iterator[tuple[str, list[str], li
 
 
 def plain(value: Any) -> Any:
-    return value if _is_figure(value) else json.dumps(value, ensure_ascii=False)
+    return value if value is None or _is_figure(value) else json.dumps(value, ensure_ascii=False)
 
 
 def title(key: str) -> str:
