@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+import structlog
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.wrappers_pb2 import StringValue
 
@@ -137,6 +138,15 @@ async def test_an_error_of_the_domain_ends_the_stream(channel: grpc.aio.Channel)
         await call.read()
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert caught.value.details() == "enough"
+
+
+async def test_bytes_that_are_no_message_end_the_stream(channel: grpc.aio.Channel) -> None:
+    without_serializer: Any = channel
+    call = without_serializer.stream_stream("/test.Streams/Talk")(iter([b"\xff"]))
+    with structlog.testing.capture_logs() as logs, pytest.raises(grpc.aio.AioRpcError) as caught:
+        await anext(aiter(call))
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert not logs
 
 
 async def test_the_handler_ends_when_its_caller_leaves(

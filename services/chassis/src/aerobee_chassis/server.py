@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import re
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ import grpc
 import structlog
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -165,6 +166,7 @@ class Server:
                 if method.client_streams:
                     # Some callers send nothing before they have seen the headers of the answer.
                     await context.send_initial_metadata(())
+                    request = _readable(request)
                 return await handler(request, AioCall(context, method.server_streams))
             except Exception as error:  # one crossing: every failure of every handler
                 failure = self._tell(path, error)
@@ -177,11 +179,25 @@ class Server:
         )
 
     def _tell(self, path: str, error: Exception) -> Failure:
+        if isinstance(error, UnreadableRequest):
+            return Failure("INVALID_ARGUMENT", "a message of the stream cannot be read")
         failure = self._failure_of(error)
         if failure is None:
             structlog.get_logger().error("handler failed", rpc=path, exc_info=error)
             return Failure("INTERNAL", "internal error: see the log of the server")
         return failure
+
+
+class UnreadableRequest(Exception):
+    """A stream of requests holds bytes that are no message. (grpc itself sees to single ones.)"""
+
+
+async def _readable(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    try:
+        async for request in requests:
+            yield request
+    except DecodeError as error:
+        raise UnreadableRequest from error
 
 
 def _serialize(message: Any) -> bytes:

@@ -6,7 +6,7 @@ RocketMQ's proxy: a heartbeat that overtakes the settings of its client is fine.
 
 from __future__ import annotations
 
-from apache.rocketmq.v2.definition_pb2 import ClientType, Code
+from apache.rocketmq.v2.definition_pb2 import Code
 from apache.rocketmq.v2.service_pb2 import HeartbeatRequest, HeartbeatResponse
 
 from aerobee_proxy.errors import Refused, status
@@ -28,6 +28,6 @@ async def heartbeat(parts: Parts, request: HeartbeatRequest, caller: Caller) -> 
     elif kind not in PRODUCERS:
         raise Refused(
             Code.UNRECOGNIZED_CLIENT_TYPE,
-            f"a client of type {ClientType.Name(kind)} sends no heartbeats here",
+            f"no client of type {int(kind)} sends heartbeats: say what kind of client this is",
         )
     return HeartbeatResponse(status=status())
