@@ -74,10 +74,13 @@ class LeaseExpiry:
         """Takes out what is due. What was settled, or has another deadline now, is left out."""
         now = self._clock.monotonic_ms()
         due: list[Due] = []
+        seen: set[Held] = set()  # one may be watched twice
         while self._heap and self._heap[0][0] <= now and len(due) < MAX_AT_ONCE:
             deadline, _, one = heappop(self._heap)
             _, queue, held = one
-            if held.leased and held.deadline_ms == deadline and queue.open.get(held.offset) is held:
+            is_open = held.leased and queue.open.get(held.offset) is held
+            if is_open and held.deadline_ms == deadline and held not in seen:
+                seen.add(held)
                 due.append(one)
         return due
 

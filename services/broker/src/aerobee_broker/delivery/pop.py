@@ -104,8 +104,6 @@ class Pop:
     async def _hand_out(self, choice: Choice, wish: Wish) -> Popped:
         leased = [(choice.place, queue, held) for queue, held in choice.leased]
         if not choice.again:
-            for due in leased:
-                self._settling.expiry.watch(due)
             entry = self._chooser.lease_entry(choice, wish)
             try:
                 await self._journal.write("lease", entry, undo=lambda: self._chooser.undo(choice))
@@ -113,6 +111,9 @@ class Pop:
                 self._settling.give_back(leased)
                 self._polls.wake(wish.consumer_group, wish.topic)
                 raise
+            finally:
+                for due in leased:
+                    self._settling.expiry.watch(due)
         if len(choice.records) >= wish.max_messages:  # there may be more for others
             self._polls.wake(wish.consumer_group, wish.topic)
         self._meters.delivered(wish.topic, wish.consumer_group, len(choice.records), choice.size)

@@ -174,10 +174,13 @@ class Settling:
                 held = due[2]
                 held.since_ms, held.expires_ms, held.deadline_ms = since, expires, deadline
                 held.uncounted = uncounted
-                self.expiry.watch(due)
 
-        if entries:
-            await self._journal.write("show", {"leases": entries}, undo=undo)
+        try:
+            if entries:
+                await self._journal.write("show", {"leases": entries}, undo=undo)
+        finally:
+            for due, _ in before:  # only now: what is over cannot be taken back
+                self.expiry.watch(due)
         return shown
 
     def give_back(self, leased: Sequence[Due]) -> None:
@@ -187,6 +190,7 @@ class Settling:
         for due in leased:
             place, queue, held = due
             self._show(due, now_ms, 0, uncounted=True)
+            self.expiry.watch(due)
             at = [held.offset, held.lease_id, now_ms, 0, held.attempt - 1]
             entries.append([*place.key(queue), *at])
         self._journal.note("show", {"leases": entries})
@@ -216,7 +220,6 @@ class Settling:
         held.since_ms, held.expires_ms = now_ms, now_ms + duration_ms
         held.deadline_ms = self._clock.monotonic_ms() + duration_ms
         held.uncounted = uncounted
-        self.expiry.watch(due)
 
     # ---- dead letters ----
 

@@ -1,0 +1,203 @@
+"""Leases across stops and crashes. A crash is a copy of the directory, opened anew."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from aerobee_broker.errors import StoreWriteError
+from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_wire import properties as props
+from aerobee_wire.status import Code
+from support.broker_parts import Parts
+from support.pop_consumer import GROUP, TOPIC, PopConsumer, bodies
+
+
+async def begin(path: Path) -> Parts:
+    parts = await Parts.begin(path)
+    parts.tables.topics.put(TopicConfig(TOPIC, 1, 1))
+    await parts.group(GROUP)
+    return parts
+
+
+async def crash(parts: Parts, path: Path) -> Parts:
+    """What a killed broker leaves behind, started again. Stops the one before."""
+    shutil.copytree(parts.store.path, path / "store")
+    await parts.end()
+    return await begin_again(path, parts)
+
+
+async def begin_again(path: Path, parts: Parts) -> Parts:
+    again = await Parts.begin(path, clock=parts.clock)
+    again.tables.topics.put(TopicConfig(TOPIC, 1, 1))
+    return again
+
+
+async def stop(parts: Parts, path: Path) -> Parts:
+    await parts.end()
+    return await begin_again(path, parts)
+
+
+@pytest.mark.parametrize("how", ["crash", "stop"])
+async def test_leases_and_settlements_survive(tmp_path: Path, how: str) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, *(b"%d" % number for number in range(6)))
+    consumer = PopConsumer(parts)
+    got = await consumer.pop(5, invisible_ms=20_000)
+    await consumer.ack(got[0], got[2])
+    await consumer.change(got[4], 60_000)
+    await asyncio.sleep(5)
+    parts = await (crash(parts, tmp_path / "b") if how == "crash" else stop(parts, tmp_path / "a"))
+
+    consumer = PopConsumer(parts)
+    assert consumer.committed() == 1
+    assert bodies(await consumer.pop(invisible_ms=60_000)) == [b"5"]
+    assert await consumer.ack(got[0], got[1], got[2]) == [Code.SUCCESS] * 3
+    await asyncio.sleep(14.9)
+    assert await consumer.pop() == [], "15 s of the lease were left"
+    await asyncio.sleep(0.2)
+    assert [(one.body, one.attempt) for one in await consumer.pop()] == [(b"3", 2)]
+    assert await consumer.ack(got[4]) == [Code.SUCCESS]
+    await parts.end()
+
+
+async def test_a_lease_that_ended_meanwhile_comes_again_at_the_start(tmp_path: Path) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, b"1")
+    await PopConsumer(parts).pop()
+    shutil.copytree(parts.store.path, tmp_path / "b" / "store")
+    await asyncio.sleep(60)
+    await parts.end()
+    parts = await begin_again(tmp_path / "b", parts)
+    await asyncio.sleep(0.01)
+    assert [one.attempt for one in await PopConsumer(parts).pop()] == [2]
+    await parts.end()
+
+
+async def test_attempts_are_counted_across_crashes(tmp_path: Path) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.group(GROUP, retry_max_times=3)
+    await parts.send(TOPIC, b"1")
+    attempts = []
+    for number in range(4):
+        consumer = PopConsumer(parts)
+        attempts += [one.attempt for one in await consumer.pop(poll_ms=30_000)]
+        parts = await crash(parts, tmp_path / str(number))
+    assert attempts == [1, 2, 3, 4]
+    assert await PopConsumer(parts).pop(poll_ms=30_000) == []
+    assert len(await parts.read(f"%DLQ%{GROUP}")) == 1
+    await parts.end()
+
+
+async def test_the_log_alone_is_enough(tmp_path: Path) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, b"1", b"2", b"3")
+    consumer = PopConsumer(parts)
+    got = await consumer.pop()
+    await consumer.ack(got[1])
+    await parts.end()
+    for name in ("popLeases.json", "popLeases.json.bak", "consumerOffset.json"):
+        (tmp_path / "a" / "store" / "config" / name).unlink(missing_ok=True)
+    parts = await begin_again(tmp_path / "a", parts)
+    await asyncio.sleep(11)
+    assert bodies(await PopConsumer(parts).pop()) == [b"1", b"3"]
+    await parts.end()
+
+
+async def test_a_snapshot_spares_the_log_before_it(tmp_path: Path) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, *[b"x"] * 50)
+    consumer = PopConsumer(parts)
+    for _ in range(50):
+        await consumer.ack(*await consumer.pop(1))
+    parts = await stop(parts, tmp_path / "a")
+    saved = json.loads((parts.store.path / "config" / "popLeases.json").read_text())
+    assert saved["position"] == 100
+    assert parts.tables.leases.loaded_position == 100
+    assert PopConsumer(parts).committed() == 50
+    await parts.end()
+
+
+async def test_a_snapshot_and_the_log_it_already_has_agree(tmp_path: Path) -> None:
+    """A snapshot may hold more than its position says: then the log is applied twice."""
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, b"1", b"2", b"3")
+    consumer = PopConsumer(parts)
+    got = await consumer.pop()
+    await consumer.ack(got[0])
+    await consumer.change(got[1], 30_000, uncounted=True)
+    await parts.end()
+    file = parts.store.path / "config" / "popLeases.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "position": 0}))
+    parts = await begin_again(tmp_path / "a", parts)
+    consumer = PopConsumer(parts)
+    assert consumer.committed() == 1
+    await asyncio.sleep(31)
+    again = {one.body: one.attempt for one in await consumer.pop()}
+    assert again == {b"2": 1, b"3": 2}
+    await parts.end()
+
+
+async def test_a_group_that_began_at_the_end_does_not_move_on(tmp_path: Path) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, b"old")
+    assert await PopConsumer(parts).pop(start="latest") == []
+    await parts.send(TOPIC, b"new")
+    parts = await crash(parts, tmp_path / "b")
+    assert bodies(await PopConsumer(parts).pop(start="latest")) == [b"new"]
+    await parts.end()
+
+
+async def test_a_reset_survives(tmp_path: Path) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, b"1", b"2")
+    consumer = PopConsumer(parts)
+    await consumer.ack(*await consumer.pop())
+    parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=1)
+    await parts.send(TOPIC, b"3")
+    parts = await crash(parts, tmp_path / "b")
+    assert bodies(await PopConsumer(parts).pop()) == [b"2", b"3"]
+    await parts.end()
+
+
+async def test_the_order_of_message_groups_survives(tmp_path: Path) -> None:
+    parts = await begin(tmp_path / "a")
+    for body in (b"a1", b"a2", b"b1", b"a3"):
+        await parts.send(TOPIC, body, properties={props.SHARDING_KEY: body[:1].decode()})
+    consumer = PopConsumer(parts)
+    got = await consumer.pop(2, fifo=True)
+    await consumer.ack(got[1])
+    parts = await crash(parts, tmp_path / "b")
+    consumer = PopConsumer(parts)
+    assert bodies(await consumer.pop(fifo=True)) == [b"b1"]
+    assert await consumer.ack(got[0]) == [Code.SUCCESS]
+    assert bodies(await consumer.pop(fifo=True)) == [b"a3"]
+    await parts.end()
+
+
+async def test_what_the_disk_does_not_take_is_as_if_it_had_not_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, b"1", b"2")
+    consumer = PopConsumer(parts)
+    (got,) = await consumer.pop(1)
+    write = parts.store.write
+
+    def broken() -> int:
+        parts.store._undo()
+        raise StoreWriteError("no space")
+
+    monkeypatch.setattr(parts.store, "write", broken)
+    for attempt in (consumer.ack(got), consumer.change(got, 0), consumer.pop(1)):
+        with pytest.raises(StoreWriteError):
+            await attempt
+    monkeypatch.setattr(parts.store, "write", write)
+    assert consumer.committed() == 0
+    assert [(one.body, one.attempt) for one in await consumer.pop()] == [(b"2", 1)]
+    assert await consumer.ack(got) == [Code.SUCCESS]
+    await parts.end()
