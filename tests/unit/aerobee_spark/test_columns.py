@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from aerobee_spark import columns
@@ -160,13 +160,13 @@ RECORDS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(RECORDS, max_size=8))
 def test_any_records_decode_as_one_by_one(rows: list[bytes]) -> None:
     assert_equal_to_reference(b"".join(rows))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(RECORDS, min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_damaged_records_are_refused_or_decode_as_one_by_one(
     rows: list[bytes], dice: random.Random

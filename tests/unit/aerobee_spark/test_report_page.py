@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aerobee_spark.offsets import Bounds, OffsetRange, Queue
@@ -214,6 +214,7 @@ def test_a_timeline_stacks_retries_on_dead_letters_inside_its_box() -> None:
     assert charts.timeline([], 1000) is None
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.dictionaries(
         st.integers(0, 1000),
@@ -286,6 +287,7 @@ def test_the_width_follows_the_span() -> None:
     assert choose((0, 365 * DAY), MINUTE) == 7 * DAY  # half a million columns are no chart
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**42), st.integers(0, 2**42))
 def test_a_chosen_width_makes_no_more_columns_than_fit(first: int, length: int) -> None:
     width = choose((first, first + length))
