@@ -112,6 +112,18 @@ def receive(sdk: PythonSdk, count: int, *, ack: bool = True, most: int = 16) -> 
     return found
 
 
+def dead_letters(cluster: Cluster, sdk: PythonSdk, group: str) -> list[str]:
+    """The first body among them. Their topic comes to be with the first."""
+    simple(sdk, cluster.group(), f"%DLQ%{group}")
+    found: list[Any] = until_sync(
+        lambda: sdk.do("receive", id="c", most=16, invisible_s=INVISIBLE_S),
+        "a dead letter",
+        timeout_s=SOON_S,
+        retry_on=(SdkError,),
+    )
+    return bodies_of(found)
+
+
 def send(sdk: PythonSdk, topic: str, count: int, **fields: Any) -> list[str]:
     """The bodies of messages sent by a new producer "p"."""
     sdk.do("producer", id="p", topics=[topic])
@@ -378,8 +390,7 @@ def test_f11_what_always_fails_becomes_a_dead_letter(cluster: Cluster, sdk: Pyth
     sdk.do("push", id="f", group=group, subscriptions={topic: ALL}, succeed_from=99)
     (body,) = send(sdk, topic, 1)
     until_sync(lambda: len(sdk.events("delivered", "f")) >= 3, "3 deliveries", timeout_s=SOON_S)
-    simple(sdk, cluster.group(), f"%DLQ%{group}")
-    assert bodies_of(receive(sdk, 1)) == [body]
+    assert dead_letters(cluster, sdk, group) == [body]
     assert [event["attempt"] for event in sdk.events("delivered", "f")] == [1, 2, 3]
 
 
@@ -428,8 +439,7 @@ def test_f13_a_message_that_is_given_up_lets_the_next_proceed(
     until_sync(
         lambda: "next" in bodies_of(sdk.events("delivered", "f")), "the next", timeout_s=SOON_S
     )
-    simple(sdk, cluster.group(), f"%DLQ%{group}")
-    assert bodies_of(receive(sdk, 1)) == ["bad"]
+    assert dead_letters(cluster, sdk, group) == ["bad"]
 
 
 def test_f14_what_comes_again_begins_with_the_first_that_was_not_acknowledged(
@@ -467,18 +477,34 @@ def test_f15_a_time_more_than_a_day_ahead_is_refused(cluster: Cluster, sdk: Pyth
         sdk.do("send", id="p", topic=topic, body="x", deliver_at=int(time.time()) + 25 * 3_600)
 
 
+# ---- what is not offered is refused ----
+
+
+def test_f16_f17_transactions_and_recalls_are_refused_with_a_reason(
+    cluster: Cluster, sdk: PythonSdk
+) -> None:
+    topic = cluster.topic("MIXED")
+    sdk.do("producer", id="p", topics=[topic], resolution="COMMIT")
+    with pytest.raises(SdkError, match="transactional"):
+        sdk.do("send", id="p", topic=topic, body="x", transaction="t")
+    with pytest.raises(SdkError, match="recalls are not offered"):
+        sdk.do("recall", id="p", topic=topic, handle="x")
+
+
 # ---- restarts ----
 
 
-def test_f26_a_push_consumer_goes_on_after_the_proxy_was_killed(
-    cluster: Cluster, sdk: PythonSdk
+@pytest.mark.parametrize("service", ["proxy", "broker"])
+def test_f26_a_push_consumer_goes_on_after_a_service_was_killed(
+    cluster: Cluster, sdk: PythonSdk, service: str
 ) -> None:
     topic = cluster.topic()
     sdk.do("push", id="c", group=cluster.group(), subscriptions={topic: ALL})
     before = send(sdk, topic, 5)
     until_sync(lambda: len(sdk.events("delivered", "c")) >= 5, "deliveries", timeout_s=SOON_S)
-    cluster.proxy.kill()
-    cluster.proxy.restart()
+    process: ServiceProcess = getattr(cluster, service)
+    process.kill()
+    process.restart()
     until_sync(
         lambda: sdk.do("send", id="p", topic=topic, body="after"),
         "a send",
