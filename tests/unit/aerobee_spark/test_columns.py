@@ -81,6 +81,23 @@ def test_crc_of_a_record_is_no_property() -> None:
     assert_equal_to_reference(b"".join(rows))
 
 
+def test_what_only_looks_like_the_crc_of_a_record_is_read_as_what_it_is() -> None:
+    """The 20 bytes before the end reach into the topic and the body when properties are short."""
+    tail = record.crc_tail(7)
+    for cut in range(20):
+        assert_equal_to_reference(encoded(body=b"x" * 30 + tail[:cut], topic="t", properties=b""))
+    assert_equal_to_reference(encoded(properties=tail[:19]))
+
+
+@pytest.mark.parametrize("place", [0, 8, 19])
+def test_a_damaged_crc_is_refused_as_one_by_one(place: int) -> None:
+    whole = bytearray(encoded(whole_crc=True))
+    whole[len(whole) - 20 + place] ^= 4
+    for decode in (lambda: record.decode(bytes(whole)), lambda: columns.decode(bytes(whole), "b")):
+        with pytest.raises(record.CorruptRecord, match="CRC is damaged"):
+            decode()
+
+
 def test_plain_records_decode_as_one_by_one() -> None:
     rows = [encoded(queue_offset=i, body=b"x" * i, physical_offset=i << 33) for i in range(50)]
     assert_equal_to_reference(b"".join(rows))
@@ -157,6 +174,7 @@ RECORDS = st.builds(
     store_timestamp_ms=st.integers(0, 2**42),
     store_host=st.sampled_from([V4, V6]),
     reconsume_times=st.integers(0, 2**31 - 1),
+    whole_crc=st.booleans(),
 )
 
 
