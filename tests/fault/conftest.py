@@ -6,11 +6,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import settings
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--campaign", action="store_true", help="the long fault campaign")
     parser.addoption("--fault-seed", type=int, help="only this seed, to see a failure again")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.register_profile("short", max_examples=60)
+    settings.register_profile("campaign", max_examples=3_000)
+    settings.load_profile("campaign" if config.getoption("--campaign") else "short")
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,7 @@ class History:
 
     def append(self) -> None:
         assert self.store is not None
-        batch = [self._message() for _ in range(self.rng.randint(1, 6))]
+        batch = [self.message() for _ in range(self.rng.randint(1, 6))]
         try:
             places = self.store.append(batch)
         except StoreError:
@@ -186,7 +186,7 @@ class History:
             end = place.physical_offset + place.store_size
             self.unconfirmed.append((end, queue, place.queue_offset, message.body))
 
-    def _message(self) -> NewMessage:
+    def message(self) -> NewMessage:
         self.number += 1
         rng = self.rng
         named = {"UNIQ_KEY": f"ID{self.number:06d}"}

@@ -69,12 +69,15 @@ def served(store: MessageStore) -> tuple[Records, int]:
     return found, corrupted
 
 
-def judge(flips: Flips, sent: Mapping[tuple[Queue, int], bytes], store: MessageStore) -> None:
+def judge(
+    flips: Flips, sent: Mapping[tuple[Queue, int], bytes], store: MessageStore, *, fresh: bool
+) -> None:
+    """`fresh`: the store was opened after the flip, and may have seen it then."""
     found, corrupted = served(store)
     wrong = sum(1 for place, data in found.items() if data != sent.get(place))
     flips.flips += 1
     flips.served_wrong += wrong
-    flips.detected += corrupted > 0
+    flips.detected += corrupted > 0 or (fresh and store.corruption_count > 0)
     flips.lost_beside += max(0, len(sent) - len(found) - 1)
 
 
@@ -93,7 +96,7 @@ def flip_many(disk: SimulatedDisk, sent: Records, seeds: Iterable[int]) -> Flips
     for seed in seeds:
         bit = bit_of_a_message(sent, seed)
         disk.flip(LOG, bit)
-        judge(flips, sent, store)
+        judge(flips, sent, store, fresh=False)
         disk.flip(LOG, bit)
     return flips
 
@@ -105,7 +108,7 @@ def flip_and_start(disk: SimulatedDisk, sent: Records, seeds: Iterable[int]) -> 
         hurt = disk.copy()
         hurt.remove(PATH / "checkpoint")
         hurt.flip(LOG, bit_of_a_message(sent, seed))
-        judge(flips, sent, open_store(hurt, OPTIONS))
+        judge(flips, sent, open_store(hurt, OPTIONS), fresh=True)
     return flips
 
 
@@ -118,10 +121,17 @@ def test_no_flipped_bit_is_served_by_an_open_store(campaign: Campaign) -> None:
 
 
 def test_no_flipped_bit_is_served_after_the_log_was_read_anew(campaign: Campaign) -> None:
-    """Without a checkpoint: everything derived is made from the damaged log."""
-    flips = flip_and_start(*recorded(), campaign.seeds(100, 2_000))
+    """Without a checkpoint: everything derived is made from the damaged log. Only the very last
+    record may go without a report: nothing tells it from a torn tail.
+    """
+    disk, sent = recorded()
+    last = max(sent.values(), key=lambda data: record.decode(data).physical_offset)
+    at = record.decode(last).physical_offset
+    seeds = [s for s in campaign.seeds(100, 2_000) if bit_of_a_message(sent, s) // 8 < at]
+    flips = flip_and_start(disk, sent, seeds)
     campaign.tell(f"{flips}")
     assert flips.served_wrong == 0
+    assert flips.detected == flips.flips
     assert flips.lost_beside == 0
 
 

@@ -249,6 +249,10 @@ class MessageStore:
         except OSError as error:
             raise StoreFlushError(f"the store in {self.path} was not closed: {error}") from error
 
+    def abandon(self) -> None:
+        """Lets go of files and lock as a crash would: the next open recovers."""
+        self._release()
+
     def _release(self) -> None:
         self.read_only_reason = self.read_only_reason or "it is closed"
         self._log.abandon()

@@ -50,6 +50,7 @@ _BODY_AT = {
     )
 }
 _VALUE_END = 2
+_WITHOUT_UNIT = (record.TRANSACTION_PREPARED, record.TRANSACTION_ROLLBACK)
 _BAD_BODY = "the body does not match its CRC"
 _HOST_BITS = record.BORN_HOST_V6 | record.STORE_HOST_V6
 _INT = struct.Struct(">i")
@@ -259,7 +260,8 @@ class Reader:
         limit = min(place + _MEND_BYTES, self._dispatch.confirmed)
         while (at := find_record(self._log, place, limit, check_crc=True)) is not None:
             one = self.get(at)
-            if (one.topic, one.queue_id) == (queue.topic.name, queue.queue_id):
+            has_unit = one.sys_flag & record.TRANSACTION_MASK not in _WITHOUT_UNIT
+            if has_unit and (one.topic, one.queue_id) == (queue.topic.name, queue.queue_id):
                 return one if one.queue_offset == offset else None
             place = at + one.store_size
         return None

@@ -131,7 +131,7 @@ class Records:
 
 
 class End(NamedTuple):
-    """Where a scan ended and why. `damaged` is the record when only its CRC is wrong."""
+    """Where a scan ended and why. `damaged` is the record when only its body is."""
 
     at: int
     stop: Stop
@@ -261,7 +261,12 @@ def scan(
 def _bad_crc(data: bytes, at: int, base: int) -> End:
     size = _PREFIX.unpack_from(data, at)[0]
     one = data[at : at + size]
-    damaged = Records(one, _Columns(one, np.zeros(1, dtype=np.int64), base + at), 1)
+    columns = _Columns(one, np.zeros(1, dtype=np.int64), base + at)
+    body = one[int(columns.body_at[0]) : int(columns.body_end[0])]
+    if crc32(body) & record.CRC_MASK == columns.front["crc"][0]:
+        # Then the damage is elsewhere, perhaps in its queue offset: no telling where it belongs.
+        return End(at, Stop.BAD_CRC, "it does not match its CRC")
+    damaged = Records(one, columns, 1)
     return End(at, Stop.BAD_CRC, "it does not match its CRC", damaged)
 
 

@@ -1,0 +1,73 @@
+"""F7: there is no room left, at any byte. The error says so, nothing half-written is ever served,
+reading goes on, and so does writing once there is room.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from aerobee_broker.errors import DiskFull
+from fault.conftest import Campaign
+from fault.history import SMALL, History, visible
+
+
+def filled(room: int) -> History:
+    """A history whose disk has so many bytes left after the first messages."""
+    history = History(11, SMALL)
+    history.open()
+    history.append()
+    history.flush()
+    used = sum(len(content) for content in history.disk.files().values())
+    history.disk.capacity = used + room
+    return history
+
+
+def test_messages_are_refused_while_the_disk_is_full_and_taken_afterwards(
+    campaign: Campaign,
+) -> None:
+    refused = 0
+    for room in range(0, 40_000, 512 if campaign.long else 2_048):
+        history = filled(room)
+        store = history.store
+        assert store is not None
+        for _ in range(30):
+            try:
+                store.append([history.message() for _ in range(3)])
+                store.write()
+            except DiskFull:
+                refused += 1
+                before = visible(store)
+                break
+            store.confirm(store.sync())
+            store.maintain(history.clock.now_ms())
+        else:
+            before = visible(store)
+        assert not store.read_only_reason
+        history.disk.capacity = None
+        history.clock.advance(60_000)
+        store.maintain(history.clock.now_ms())
+        history.append()
+        history.flush()
+        after = visible(store)
+        for queue, messages in before.items():
+            assert messages.items() <= after[queue].items()
+        assert sum(map(len, after.values())) > sum(map(len, before.values()))
+        history.kill()
+        history.open()
+        assert visible(history.store) == after  # type: ignore[arg-type]
+    assert refused
+    campaign.tell(f"refused {refused} times, 0 messages lost")
+
+
+def test_error_names_the_file() -> None:
+    history = filled(0)
+    assert history.store is not None
+    store = history.store
+
+    def fill() -> None:
+        for _ in range(20):
+            store.append([history.message()])
+            store.write()
+
+    with pytest.raises(DiskFull, match=r"no room on the disk for .*commitlog/0000"):
+        fill()

@@ -1,0 +1,108 @@
+"""F4: the last file of the log is cut at every byte, and garbage is put behind its end.
+
+Behind what was durable that is a torn tail: the longest whole prefix is served, and no damage is
+reported. Before it messages are lost: the others are served, and the hole is reported.
+"""
+
+from __future__ import annotations
+
+import random
+
+from fault.conftest import Campaign
+from fault.history import PATH, SMALL, History, Queue, open_store, visible
+from support.simulated_disk import SimulatedDisk
+
+Ends = list[tuple[int, Queue, int, bytes]]  # end of the record, queue, queue offset, body
+LOG = PATH / "commitlog"
+
+
+def never_flushed() -> tuple[SimulatedDisk, Ends]:
+    """A process died after writing two and a half files, none of which was ever synced."""
+    history = History(3, SMALL)
+    history.open()
+    for _ in range(24):
+        history.append()
+        history.write()
+    return history.disk.after_kill(), history.unconfirmed
+
+
+def closed() -> tuple[SimulatedDisk, Ends]:
+    """The same messages, and a clean shutdown."""
+    history = History(3, SMALL)
+    history.open()
+    for _ in range(24):
+        history.append()
+        history.write()
+    ends = list(history.unconfirmed)
+    assert history.store is not None
+    history.store.close()
+    return history.disk.after_kill(), ends
+
+
+def last_file(disk: SimulatedDisk) -> tuple[str, int]:
+    name = [path.name for path in sorted(disk.files()) if path.parent == LOG][-1]
+    return name, int(name)
+
+
+def places(messages: Ends) -> list[tuple[Queue, int, bytes]]:
+    return sorted((queue, offset, body) for _, queue, offset, body in messages)
+
+
+def shown(disk: SimulatedDisk) -> tuple[list[tuple[Queue, int, bytes]], int]:
+    store = open_store(disk)
+    found = visible(store)
+    messages = [(q, offset, body) for q, one in found.items() for offset, body in one.items()]
+    return sorted(messages), store.corruption_count
+
+
+def cuts(campaign: Campaign, start: int, ends: Ends) -> list[int]:
+    """Every byte of the used part; in short, the bytes around each end of a record."""
+    used = max(end for end, *_ in ends) - start
+    if campaign.long:
+        return list(range(used + 2))
+    edges = {end - start + step for end, *_ in ends if end > start for step in (-21, -1, 0, 1, 8)}
+    return sorted(edge for edge in edges if 0 <= edge <= used + 2)
+
+
+def test_torn_tail_is_truncated_to_last_whole_record(campaign: Campaign) -> None:
+    disk, ends = never_flushed()
+    name, start = last_file(disk)
+    data = disk.files()[LOG / name]
+    tried = cuts(campaign, start, ends)
+    for cut in tried:
+        torn = disk.copy()
+        torn.put(LOG / name, data[:cut])
+        whole = [one for one in ends if one[0] <= start + cut]
+        assert shown(torn) == (places(whole), 0), f"cut at {cut}"
+    campaign.tell(f"{len(tried)} cuts")
+
+
+def test_durable_messages_that_were_cut_off_are_reported_and_the_others_served(
+    campaign: Campaign,
+) -> None:
+    disk, ends = closed()
+    name, start = last_file(disk)
+    data = disk.files()[LOG / name]
+    tried = cuts(campaign, start, ends)[:: 7 if campaign.long else 5]
+    for cut in tried:
+        torn = disk.copy()
+        torn.put(LOG / name, data[:cut])
+        whole = [one for one in ends if one[0] <= start + cut]
+        messages, corruptions = shown(torn)
+        assert messages == places(whole), f"cut at {cut}"
+        assert (corruptions > 0) == (len(whole) < len(ends)), f"cut at {cut}"
+    campaign.tell(f"{len(tried)} cuts")
+
+
+def test_garbage_behind_the_tail_is_cut_off(campaign: Campaign) -> None:
+    disk, ends = never_flushed()
+    name, start = last_file(disk)
+    used = max(end for end, *_ in ends) - start
+    for seed in campaign.seeds(20, 500):
+        rng = random.Random(seed)
+        torn = disk.copy()
+        data = bytearray(disk.files()[LOG / name])
+        garbage = rng.randbytes(rng.randint(1, 400))
+        data[used : used + len(garbage)] = garbage
+        torn.put(LOG / name, bytes(data[: SMALL.commit_log_file_size]))
+        assert shown(torn) == (places(ends), 0), f"seed {seed}"

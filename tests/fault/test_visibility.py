@@ -1,0 +1,74 @@
+"""F28: nothing is shown before it is durable, however long the flush takes."""
+
+from __future__ import annotations
+
+from aerobee_broker.store.messages import NewMessage, ReadStatus
+from fault.history import PATH, TOPICS, open_store, visible
+from support.simulated_disk import SimulatedDisk
+
+
+def test_a_message_is_not_visible_before_it_is_durable() -> None:
+    store = open_store(SimulatedDisk())
+    [place] = store.append([NewMessage("orders", 0, b"first")])
+    for step in (store.write, store.sync):
+        assert store.read("orders", 0, 0).status is ReadStatus.NO_NEW
+        assert store.max_offset("orders", 0) == 0
+        assert store.query("orders", "ID") == []
+        assert store.units("orders", 0, 0, 10) == []
+        flushed = step()
+    [arrival] = store.confirm(flushed)
+    assert (arrival.topic, arrival.queue_id, arrival.max_offset) == ("orders", 0, 1)
+    assert store.read("orders", 0, 0).status is ReadStatus.FOUND
+    assert store.get(place.physical_offset).body == b"first"
+
+
+def test_what_is_appended_during_a_flush_waits_for_the_next_one() -> None:
+    store = open_store(SimulatedDisk())
+    store.append([NewMessage("orders", 0, b"first")])
+    store.write()
+    flushed = store.sync()
+    store.append([NewMessage("orders", 0, b"second")])
+    store.write()
+    store.confirm(flushed)
+    assert visible(store) == {("orders", 0): {0: b"first"}}
+    store.confirm(store.sync())
+    assert visible(store) == {("orders", 0): {0: b"first", 1: b"second"}}
+
+
+def test_nothing_that_was_shown_is_gone_after_a_power_cut() -> None:
+    """The file rolls while a flush is under way: both files and the new name must be durable."""
+    for seed in range(200):
+        disk = SimulatedDisk(seed)
+        store = open_store(disk)
+        for number in range(12):
+            store.append([NewMessage(TOPICS[number % 2], 0, b"%d" % number * 700)])
+            store.write()
+            if number % 3 == 2:
+                store.confirm(store.sync())
+        shown = visible(store)
+        after = visible(open_store(disk.after_power_cut(seed)))
+        for queue, messages in shown.items():
+            assert messages.items() <= after[queue].items()
+
+
+def test_a_store_that_another_process_left_in_the_page_cache_is_flushed_before_it_is_served() -> (
+    None
+):
+    """The process dies between write and sync; the next one finds the bytes, shows them, and the
+    power goes.
+    """
+    disk = SimulatedDisk(4)
+    store = open_store(disk)
+    store.append([NewMessage("orders", 0, b"x" * 1_500) for _ in range(9)])
+    store.write()
+    disk = disk.after_kill()
+    shown = visible(open_store(disk))
+    assert len(shown["orders", 0]) == 9
+    for seed in range(50):
+        assert visible(open_store(disk.after_power_cut(seed))) == shown
+
+
+def test_the_directory_is_locked_while_it_is_open() -> None:
+    disk = SimulatedDisk()
+    open_store(disk)
+    assert disk.locks == {PATH / "lock"}
