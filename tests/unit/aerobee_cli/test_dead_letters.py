@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from aerobee.broker.v1 import admin_pb2, message_pb2
 
 from aerobee_cli.commands.dlq import Choice
 from aerobee_cli.dead_letters import DeadLetters
@@ -156,10 +157,37 @@ async def test_reading_consumes_nothing(
     assert not brokers[0].offsets
 
 
+async def test_what_could_not_be_read_is_counted(
+    cluster: MemoryCluster, brokers: list[MemoryBroker], admin: AsyncAdminClient
+) -> None:
+    for n in range(3):
+        bury(brokers[0], b"%d" % n)
+
+    def first_is_gone_and_second_corrupt(_: str, request: Any) -> Any:
+        if request.queue_offset == 0:
+            return message_pb2.PullResponse(
+                status=message_pb2.OFFSET_MOVED, next_begin_offset=1, min_offset=1, max_offset=3
+            )
+        if request.queue_offset == 1:
+            return message_pb2.PullResponse(
+                status=message_pb2.FOUND,
+                next_begin_offset=3,
+                min_offset=1,
+                max_offset=3,
+                records=brokers[0].queues[DEAD, 0][2],
+                message_count=1,
+                corrupted_count=1,
+            )
+        return None
+
+    cluster.answers["Pull"] = first_is_gone_and_second_corrupt
+    letters = DeadLetters(admin, GROUP)
+    assert [letter.body async for letter in letters.read()] == [b"2"]
+    assert (letters.expired, letters.corrupted) == (1, 1)
+
+
 async def test_a_group_without_dead_letters_has_none(cluster: MemoryCluster) -> None:
     def known(_: str, __: Any) -> Any:
-        from aerobee.broker.v1 import admin_pb2
-
         config = admin_pb2.GroupConfig(consumer_group="young")
         return admin_pb2.GetGroupResponse(group=config)
 

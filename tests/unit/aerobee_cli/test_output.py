@@ -56,3 +56,12 @@ def test_one_thing_is_a_line_for_each_value(capsys: pytest.CaptureFixture[str]) 
 
 def test_time_zero_is_unknown() -> None:
     assert output.iso_time(0) == ""
+
+
+def test_a_body_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    body = "a\x1b[2Jb\x9bc\nd\te"
+    output.show_one({"body": body}, as_json=False)
+    output.show_list([{"topic": body, "lag": 1, "at_ms": 0}], COLUMNS, as_json=False)
+    out = capsys.readouterr().out
+    assert "\x1b" not in out and "\x9b" not in out
+    assert out.startswith("body  a\\x1b[2Jb\\x9bc\nd\te\n")

@@ -1,6 +1,7 @@
 """The entry point of `aerobee`: runs a command and turns what goes wrong into one line.
 
-Exit codes: 0 done, 1 it failed, 2 the command line is wrong, 130 interrupted.
+Exit codes: 0 done, 1 it failed, 2 the command line is wrong, 3 done, but not everything could be
+read, 130 interrupted.
 """
 
 from __future__ import annotations

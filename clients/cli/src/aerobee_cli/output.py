@@ -70,7 +70,17 @@ def show_one(item: Item, *, as_json: bool) -> None:
     for key, value in item.items():
         text = _text(key, value)
         if text:
-            print(f"{_title(key):<{width}}  {text}")
+            print(f"{_title(key):<{width}}  {printable(text)}")
+
+
+def show_each(items: Sequence[Item], *, as_json: bool) -> None:
+    """One JSON array; or a paragraph for each item, as `show_one` writes it."""
+    if as_json:
+        _write_array(items)
+        return
+    for number, item in enumerate(items):
+        print("\n" if number else "", end="")
+        show_one(item, as_json=False)
 
 
 def write_table(items: Iterable[Item], columns: Sequence[Column], title: str | None = None) -> None:
@@ -85,9 +95,20 @@ def write_table(items: Iterable[Item], columns: Sequence[Column], title: str | N
         table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
     for item in items:
         # As Text: a body or a name is no markup.
-        table.add_row(*(Text(column.write(item[column.key])) for column in columns))
+        table.add_row(*(Text(printable(column.write(item[column.key]))) for column in columns))
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     Console(width=width, highlight=False).print(table)
+
+
+# What a terminal would act on instead of showing it, but for line ends and tabs.
+_CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
+}
+
+
+def printable(text: str) -> str:
+    """`text` with control characters written out: a body must not steer the reader's terminal."""
+    return text.translate(_CONTROLS)
 
 
 def note(text: str) -> None:

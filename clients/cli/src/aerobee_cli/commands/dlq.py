@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aerobee_cli import messages, output
+from aerobee_cli.errors import CommandError
 from aerobee_cli.options import PRODUCER_GROUP, BadOption, Group, Json, Namesrv, namesrv_of
 from aerobee_cli.output import Column
 from aerobee_cli.redrive_target import Target
@@ -34,6 +35,8 @@ Ids = Annotated[
 Tag = Annotated[str, typer.Option(help="Only with this tag.")]
 Reason = Annotated[str, typer.Option(help="Only with this reason, e.g. the class of an exception.")]
 STDOUT = Path("-")
+# Exit code: done, but some dead letters could not be read.
+INCOMPLETE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +79,10 @@ def list_letters(
 ) -> None:
     """List dead letters: which they are, where they come from, why they failed, where they lie."""
     query = Query(namesrv_of(context, namesrv), group, Choice(tag=tag, reason=reason))
-    items = _collect(query, limit, messages.head)
+    items, complete = _collect(query, limit, messages.head)
     output.show_list(items, messages.DEAD_LETTER_COLUMNS, as_json=json)
     _tell_empty(items, group, json)
+    _end(complete)
 
 
 @app.command(epilog="Example: aerobee dlq peek billing -n 3")
@@ -96,14 +100,11 @@ def peek(
     """Show dead letters with their properties and bodies."""
     choice = Choice(ids=frozenset(ids or ()))
     limit = max(count, len(choice.ids))
-    items = _collect(Query(namesrv_of(context, namesrv), group, choice), limit, messages.whole)
-    if json:
-        output.show_list(items, (), as_json=True)
-        return
-    for number, item in enumerate(items):
-        print("" if number == 0 else "\n", end="")
-        output.show_one(item, as_json=False)
+    query = Query(namesrv_of(context, namesrv), group, choice)
+    items, complete = _collect(query, limit, messages.whole)
+    output.show_each(items, as_json=json)
     _tell_empty(items, group, json)
+    _end(complete)
 
 
 @app.command(epilog="Example: aerobee dlq export billing --out dead.jsonl")
@@ -119,14 +120,16 @@ def export(
     """Write dead letters as JSON lines, with their properties and bodies."""
     query = Query(namesrv_of(context, namesrv), group, Choice(tag=tag, reason=reason))
     if out == STDOUT:
-        _export(query, sys.stdout.write)
+        _, complete = _export(query, sys.stdout.write)
+        _end(complete)
         return
     try:
         with out.open("w", encoding="utf-8") as file:
-            count = _export(query, file.write)
+            count, complete = _export(query, file.write)
     except OSError as error:
-        raise BadOption(f"cannot write {out}: {error.strerror}") from None
+        raise CommandError(f"cannot write {out}: {error.strerror}") from None
     output.note(f"wrote {count:,} dead letters to {out}")
+    _end(complete)
 
 
 @app.command(epilog="Example: aerobee dlq redrive billing --all --rate 100 --dry-run")
@@ -161,7 +164,7 @@ def redrive(
         raise BadOption("give --all, or --id ID for each dead letter to send again")
     choice = Choice(frozenset(ids or ()), tag, reason)
     query = Query(namesrv_of(context, namesrv), group, choice)
-    outcomes = asyncio.run(_redrive(query, to, rate, dry_run=dry_run))
+    outcomes, complete = asyncio.run(_redrive(query, to, rate, dry_run=dry_run))
     failed = [outcome for outcome in outcomes if outcome["status"] == "failed"]
     if json:
         output.show_list(outcomes, (), as_json=True)
@@ -174,6 +177,7 @@ def redrive(
         output.note(f"error: {group} has no dead letter {message_id}")
     if failed or missing:
         raise typer.Exit(1)
+    _end(complete)
 
 
 OUTCOME_TITLES = ("message id", "offset message id", "tag", "topic", "status", "error")
@@ -192,7 +196,8 @@ def _tell_redriven(outcomes: list[dict[str, Any]], group: str, dry_run: bool) ->
 
 async def _redrive(
     query: Query, to: Target, rate: float | None, *, dry_run: bool
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], bool]:
+    """The outcomes, and whether every dead letter could be read."""
     from contextlib import AsyncExitStack
 
     from aerobee_cli.dead_letters import DeadLetters
@@ -208,25 +213,25 @@ async def _redrive(
         letters = DeadLetters(admin, query.group)
         outcomes = send_again(_chosen(letters, query.choice), producer, query.group, to, rate)
         items = [asdict(outcome) async for outcome in outcomes]
-        _check_complete(letters)
-        return items
+        return items, _is_complete(letters)
 
 
 def _collect(
     query: Query, limit: int, item_of: Callable[[ReceivedMessage], dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """At most `limit` items (0: all)."""
+) -> tuple[list[dict[str, Any]], bool]:
+    """At most `limit` items (0: all), and whether every dead letter could be read."""
     items: list[dict[str, Any]] = []
 
     def take(letter: ReceivedMessage) -> bool:
         items.append(item_of(letter))
         return len(items) != limit
 
-    asyncio.run(_each(query, take))
-    return items
+    complete = asyncio.run(_each(query, take))
+    return items, complete
 
 
-def _export(query: Query, write: Callable[[str], Any]) -> int:
+def _export(query: Query, write: Callable[[str], Any]) -> tuple[int, bool]:
+    """How many, and whether that is all."""
     count = 0
 
     def take(letter: ReceivedMessage) -> bool:
@@ -235,12 +240,13 @@ def _export(query: Query, write: Callable[[str], Any]) -> int:
         write(json_format.dumps(messages.whole(letter), ensure_ascii=False) + "\n")
         return True
 
-    asyncio.run(_each(query, take))
-    return count
+    complete = asyncio.run(_each(query, take))
+    return count, complete
 
 
-async def _each(query: Query, take: Callable[[ReceivedMessage], bool]) -> None:
-    """Calls `take` with every dead letter that was chosen, until it returns False."""
+async def _each(query: Query, take: Callable[[ReceivedMessage], bool]) -> bool:
+    """Calls `take` with every dead letter that was chosen, until it returns False. False itself
+    when some could not be read."""
     from aerobee_cli.dead_letters import DeadLetters
     from aerobee_client import AsyncAdminClient
 
@@ -248,8 +254,8 @@ async def _each(query: Query, take: Callable[[ReceivedMessage], bool]) -> None:
         letters = DeadLetters(admin, query.group)
         async for letter in _chosen(letters, query.choice):
             if not take(letter):
-                return
-        _check_complete(letters)
+                break
+        return _is_complete(letters)
 
 
 async def _chosen(letters: DeadLetters, choice: Choice) -> AsyncIterator[ReceivedMessage]:
@@ -258,12 +264,23 @@ async def _chosen(letters: DeadLetters, choice: Choice) -> AsyncIterator[Receive
             yield letter
 
 
-def _check_complete(letters: DeadLetters) -> None:
+def _is_complete(letters: DeadLetters) -> bool:
+    """Whether all could be read so far; says why not."""
     if letters.corrupted:
         output.note(
             f"warning: {letters.corrupted} records of {letters.topic} are corrupt and left out: "
             "the broker's log names their file and physical offset"
         )
+    if letters.expired:
+        output.note(
+            f"warning: {letters.expired} records of {letters.topic} expired before they were read"
+        )
+    return not letters.corrupted and not letters.expired
+
+
+def _end(complete: bool) -> None:
+    if not complete:
+        raise typer.Exit(INCOMPLETE)
 
 
 def _tell_empty(items: list[dict[str, Any]], group: str, json: bool) -> None:

@@ -112,12 +112,7 @@ def status(
             return
         names = sorted({found.broker_name for found in admin.cluster().brokers})
         items = output.items_of(admin.broker_status(each) for each in names)
-    if json:
-        output.show_list(items, (), as_json=True)
-        return
-    for number, item in enumerate(items):
-        print("" if number == 0 else "\n", end="")
-        output.show_one(item, as_json=False)
+    output.show_each(items, as_json=json)
     if not items:
         output.note("no broker is registered: start one with `aerobee up` or `aerobee broker`")
 

@@ -84,7 +84,7 @@ class Bars:
         if self._sent is None or self._settled is None:
             self._bars.start()
             self._sent = self._bars.add_task("sent", total=self._total, remark="")
-            self._settled = self._bars.add_task("consumed", total=self._total, remark="")
+            self._settled = self._bars.add_task("settled", total=self._total, remark="")
         self._bars.update(self._sent, completed=counts.sent)
         self._bars.update(
             self._settled,
