@@ -27,6 +27,7 @@ OUTPUT = HERE.parents[1] / "build" / "bench.json"
 # module → the names that it measures
 SUITES = {
     "throughput": ("ingest_batch_1k", "pull_batch_1k"),
+    "proxy": ("proxy_unary_send_1k", "proxy_receive_ack_1k"),
     "startup": ("up_ready", "up_memory", "suite_memory"),
 }
 
