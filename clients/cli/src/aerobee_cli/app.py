@@ -65,3 +65,7 @@ app.command(
     epilog="Example: aerobee report --group billing --out report",
     context_settings={**services.PASS_ON, "help_option_names": []},
 )(services.report)
+app.command(
+    epilog="Example: aerobee store check data",
+    context_settings={**services.PASS_ON, "help_option_names": []},
+)(services.store)

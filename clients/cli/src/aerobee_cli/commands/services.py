@@ -127,6 +127,14 @@ def report(context: typer.Context) -> None:
     become("aerobee_spark", ["report", *context.args])
 
 
+def store(context: typer.Context) -> None:
+    """Look into the store of a stopped broker: verify every record (check), show them (dump).
+
+    Options: those that `aerobee store --help` of the broker tells.
+    """
+    become("aerobee_broker.inspection", context.args)
+
+
 def _inherit_namesrv(context: typer.Context) -> None:
     """What was given before the command holds for the service too."""
     inherited = context.find_root().params.get("namesrv")

@@ -1,0 +1,141 @@
+"""`python -m aerobee_broker.inspection`: the command line. Parses, prints, sets the exit code.
+
+Exit codes: 0 nothing is wrong, 1 something is (or it could not be looked at), 2 bad command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from aerobee_broker.config import BrokerOptions
+from aerobee_broker.delivery.delay_queues import DelayQueues
+from aerobee_broker.disk import RealDisk
+from aerobee_broker.inspection import check, dump
+from aerobee_broker.inspection.stopped_store import Problem, open_stopped
+from aerobee_broker.wiring import store_options
+from aerobee_chassis.config import load
+from aerobee_chassis.errors import ConfigError, StartError
+from aerobee_wire import topics as names
+from aerobee_wire.record import Record
+
+EXAMPLE = """\
+examples:
+  aerobee store check data                         # everything, every CRC; changes nothing
+  aerobee store dump data --topic orders --json    # the records of a topic, without bodies
+  aerobee store dump data --from 1073741824 --limit 10
+"""
+EXIT_WRONG, EXIT_BAD_OPTIONS = 1, 2
+
+
+def main(arguments: list[str] | None = None) -> int:
+    given = _parser().parse_args(arguments)
+    try:
+        options = load(BrokerOptions, file=given.config, sets=given.sets)
+        return _check(given, options) if given.verb == "check" else _dump(given)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_OPTIONS
+    except StartError as error:
+        print(f"error: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"error: {error.filename or given.directory}: {error.strerror}", file=sys.stderr)
+    return EXIT_WRONG
+
+
+def _check(given: argparse.Namespace, options: BrokerOptions) -> int:
+    delays = DelayQueues(options.delay_levels_ms)
+    store = open_stopped(given.directory, RealDisk())
+    try:
+        report = check.check(
+            store,
+            store_options(options),
+            codes_of_topics={names.SCHEDULE_TOPIC: delays.deliver_time},
+            progress=_tell_progress,
+        )
+    finally:
+        store.close()
+    if given.json:
+        print(json.dumps(report.to_json(), indent=2))
+    else:
+        _print_report(report)
+    return EXIT_WRONG if report.problems else 0
+
+
+def _tell_progress(done: int, total: int) -> None:
+    print(f"  {done / 1e6:,.0f} of at most {total / 1e6:,.0f} MB read", file=sys.stderr)
+
+
+def _print_report(report: check.Report) -> None:
+    print(f"{report.path}")
+    print(
+        f"  commit log: {report.records:,} records in {report.log_files:,} files, physical offsets "
+        f"{report.begin_offset} to {report.end_offset}"
+    )
+    print(f"  consume queues: {report.units:,} units of {report.queues:,} queues compared")
+    print(f"  index: {report.index_entries:,} entries compared")
+    for note in report.notes:
+        print(f"  note: {note}")
+    for problem in report.problems:
+        print(f"  WRONG {problem}")
+    print("  nothing is wrong" if not report.problems else f"  {len(report.problems)} problems")
+
+
+def _dump(given: argparse.Namespace) -> int:
+    store = open_stopped(given.directory, RealDisk())
+    try:
+        records = dump.dump(store, topic=given.topic, begin=given.begin)
+        limited = islice(records, given.limit or None)
+        for text in _as_array(limited) if given.json else map(dump.to_line, limited):
+            print(text)
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
+        sys.stderr.close()
+    finally:
+        store.close()
+    return _tell_damage(store.problems)
+
+
+def _as_array(records: Iterable[Record]) -> Iterator[str]:
+    """One JSON array, a record a line, without holding them all."""
+    opening = "["
+    for record in records:
+        yield opening + json.dumps(dump.to_json(record), ensure_ascii=False)
+        opening = ","
+    yield "[]" if opening == "[" else "]"
+
+
+def _tell_damage(problems: list[Problem]) -> int:
+    for problem in problems:
+        print(f"WRONG {problem}", file=sys.stderr)
+    return EXIT_WRONG if problems else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="aerobee store",
+        description="Looks into the store of a stopped broker. Changes nothing.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    checking = verbs.add_parser("check", help="verify every record and everything derived")
+    dumping = verbs.add_parser("dump", help="show records in the order of the log")
+    for verb in (checking, dumping):
+        verb.add_argument("directory", type=Path, metavar="DIR", help="--data of the broker")
+        verb.add_argument("--json", action="store_true", help="print JSON")
+        verb.add_argument("--config", type=Path, metavar="FILE", help="the broker's options")
+        verb.add_argument("--set", action="append", default=[], dest="sets", metavar="KEY=VALUE")
+    dumping.add_argument("--topic", metavar="NAME", help="only its records")
+    dumping.add_argument(
+        "--from", type=int, default=0, dest="begin", metavar="OFFSET", help="a physical offset"
+    )
+    dumping.add_argument("--limit", type=int, default=0, metavar="N", help="at most so many")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

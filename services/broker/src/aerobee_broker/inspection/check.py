@@ -1,0 +1,172 @@
+"""Verifies a store: every record with its CRC, every unit, every index entry, every JSON file.
+
+Consume queues and index are derived once more from the log, into a scratch directory, and compared
+with what is there. A tail that a crash tore and files that the next start rebuilds are told, and
+are no problems: nothing that was acknowledged is lost by them.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aerobee_broker.disk import Disk, read_file
+from aerobee_broker.inspection import derived
+from aerobee_broker.inspection.stopped_store import Problem, StoppedStore
+from aerobee_broker.inspection.walk import Walk
+from aerobee_broker.store.consume_queue import ConsumeQueues, TagsCode
+from aerobee_broker.store.derive import Deriver
+from aerobee_broker.store.dispatch import Dispatch
+from aerobee_broker.store.index import Index
+from aerobee_broker.store.open_files import OpenFiles
+from aerobee_broker.store.options import StoreOptions
+
+Progress = Callable[[int, int], None]  # bytes read, bytes there are at most
+
+_PROGRESS_BYTES = 256 << 20
+_SCRATCH_FILES = 256
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found. `notes` are no problems: the next start settles them."""
+
+    path: Path
+    log_files: int = 0
+    records: int = 0
+    begin_offset: int = 0
+    end_offset: int = 0
+    queues: int = 0
+    units: int = 0
+    index_entries: int = 0
+    notes: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": str(self.path),
+            "ok": not self.problems,
+            "log_files": self.log_files,
+            "records": self.records,
+            "begin_offset": self.begin_offset,
+            "end_offset": self.end_offset,
+            "queues": self.queues,
+            "units": self.units,
+            "index_entries": self.index_entries,
+            "notes": self.notes,
+            "problems": [
+                {
+                    "file": str(problem.file),
+                    "physical_offset": problem.physical_offset,
+                    "what": problem.what,
+                }
+                for problem in self.problems
+            ],
+        }
+
+
+def check(
+    store: StoppedStore,
+    options: StoreOptions,
+    *,
+    codes_of_topics: dict[str, TagsCode],
+    progress: Progress,
+) -> Report:
+    """Reads everything once. `codes_of_topics` as `MessageStore.open` takes them."""
+    report = Report(store.path, log_files=len(store.log.starts), problems=store.problems)
+    with tempfile.TemporaryDirectory(prefix="aerobee-check-") as scratch:
+        rebuilt = Rebuilt(store, options, Path(scratch), codes_of_topics)
+        walk = Walk(store)
+        report.begin_offset = told = walk.end
+        for records, place in walk:
+            report.records += len(records)
+            rebuilt.take(records, place, walk.lost_bytes)
+            if place - told >= _PROGRESS_BYTES:
+                told = place
+                progress(place - report.begin_offset, store.end_of_files() - report.begin_offset)
+        report.end_offset = walk.end
+        _note_state(store, walk, report)
+        rebuilt.finish()
+        report.queues, report.units = derived.compare_queues(store, options, rebuilt.queues)
+        if options.index_enabled:
+            report.index_entries = derived.compare_index(store, options, rebuilt.index)
+        rebuilt.close()
+    check_json(store.disk, store.path / "config", store.problems)
+    return report
+
+
+class Rebuilt:
+    """Consume queues and index of the log, made anew in a scratch directory."""
+
+    def __init__(
+        self,
+        store: StoppedStore,
+        options: StoreOptions,
+        scratch: Path,
+        codes_of_topics: dict[str, TagsCode],
+    ) -> None:
+        self._files = OpenFiles(store.disk, _SCRATCH_FILES)
+        self.queues = ConsumeQueues(
+            store.disk,
+            scratch / "consumequeue",
+            options.consume_queue_file_size,
+            self._files,
+            codes_of_topics,
+        )
+        self.index = Index(
+            store.disk,
+            scratch / "index",
+            options.index_slot_count,
+            options.index_entry_count,
+            self._files,
+        )
+        self._dispatch = Dispatch(self.queues, self.index, options.unwritten_units)
+        self._deriver = Deriver(
+            store.log,
+            self.queues,
+            self.index if options.index_enabled else None,
+            self._dispatch,
+            deleted_topics=store.deleted_topics,
+            queues_from=0,
+            index_from=0,
+            on_damage=lambda file, place, reason: store.problems.append(
+                Problem(file, reason, place)
+            ),
+        )
+
+    def take(self, records: Any, place: int, lost_bytes: int) -> None:
+        self._deriver.lost_bytes = max(self._deriver.lost_bytes, lost_bytes)
+        self._deriver.derive(records, place)
+
+    def finish(self) -> None:
+        self.index.write()
+
+    def close(self) -> None:
+        self._files.close()
+
+
+def _note_state(store: StoppedStore, walk: Walk, report: Report) -> None:
+    if not store.clean:
+        report.notes.append("the broker did not stop in order: its next start recovers")
+    if walk.tail:
+        report.notes.append(
+            f"a torn tail at physical offset {walk.end} will be cut off: {walk.tail}"
+        )
+    if store.checkpoint is None and store.log.starts:
+        report.notes.append("there is no checkpoint: consume queues and index will be rebuilt")
+
+
+def check_json(disk: Disk, folder: Path, problems: list[Problem]) -> None:
+    """That every JSON file of the configuration can be read."""
+    for name in disk.list(folder):
+        if name.endswith(".json"):
+            try:
+                json.loads(read_file(disk, folder / name))
+            except ValueError as error:
+                backup = disk.exists(folder / f"{name}.bak")
+                hint = "; its .bak is used instead" if backup else ""
+                problems.append(Problem(folder / name, f"it is no JSON: {error}{hint}"))

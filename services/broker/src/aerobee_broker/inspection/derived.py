@@ -1,0 +1,196 @@
+"""Compares the consume queues and the index of a store with those that its log gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aerobee_broker.inspection.stopped_store import Problem, StoppedStore, size_of
+from aerobee_broker.store.commit_log import file_name
+from aerobee_broker.store.consume_queue import UNIT_SIZE, ConsumeQueue, ConsumeQueues
+from aerobee_broker.store.index import ENTRY, HEADER, NAME_DIGITS, SLOT_SIZE, Index, IndexFile
+from aerobee_broker.store.messages import UNIT
+from aerobee_broker.store.options import StoreOptions
+
+_UNITS = 65_536  # compared in one go: 1.3 MB
+_TOLD_A_QUEUE = 3  # wrong units of one queue that are told one by one
+_ENTRY = np.dtype([("hash", ">i4"), ("place", ">i8"), ("seconds", ">i4"), ("before", ">i4")])
+assert _ENTRY.itemsize == ENTRY.size
+
+
+# ---- consume queues ----
+
+
+def compare_queues(
+    store: StoppedStore, options: StoreOptions, expected: ConsumeQueues
+) -> tuple[int, int]:
+    """(queues, units) that were compared: those of records below the checkpoint. What lies behind
+    it is written at the next start."""
+    if store.checkpoint is None:
+        return 0, 0
+    limit = store.checkpoint.dispatched
+    found = ConsumeQueues(
+        store.disk,
+        store.path / "consumequeue",
+        options.consume_queue_file_size,
+        store.open_files,
+        {},
+    )
+    found.load(limit)
+    compared = 0
+    for (topic, queue_id), queue in sorted(expected.table.items()):
+        end = expected.first_at_or_after(queue, limit)
+        if end > queue.first:
+            other = found.get(topic, queue_id) or found.make(topic, queue_id)
+            compared += _compare_queue(store, options, (expected, queue), (found, other), end)
+    for (topic, queue_id), queue in sorted(found.table.items()):
+        if queue.visible > queue.first and (topic, queue_id) not in expected.table:
+            _tell(store, found.directory(queue), "its units belong to no record of the log")
+    return len(expected.table), compared
+
+
+def _compare_queue(
+    store: StoppedStore,
+    options: StoreOptions,
+    expected: tuple[ConsumeQueues, ConsumeQueue],
+    found: tuple[ConsumeQueues, ConsumeQueue],
+    end: int,
+) -> int:
+    directory = found[0].directory(found[1])
+    if found[1].visible != end:
+        ends = f"its units end at queue offset {found[1].visible}, those of the log at {end}"
+        _tell(store, directory, ends)
+    offset, stop = max(expected[1].first, found[1].first), min(end, found[1].visible)
+    told = 0
+    begin = offset
+    while offset < stop:
+        count = min(_UNITS, stop - offset)
+        wanted = expected[0].units(expected[1], offset, count)
+        there = found[0].units(found[1], offset, count)
+        if wanted != there:
+            for at in _differing(wanted, there):
+                if told < _TOLD_A_QUEUE:
+                    _tell_unit(store, options, directory, offset + at, wanted, there, at)
+                told += 1
+        offset += count
+    if told > _TOLD_A_QUEUE:
+        _tell(store, directory, f"{told - _TOLD_A_QUEUE} more units differ from the log")
+    return max(0, stop - begin)
+
+
+def _differing(wanted: bytes, there: bytes) -> list[int]:
+    """Numbers of the units that differ."""
+    pairs = range(0, len(wanted), UNIT_SIZE)
+    return [
+        at // UNIT_SIZE for at in pairs if wanted[at : at + UNIT_SIZE] != there[at : at + UNIT_SIZE]
+    ]
+
+
+def _tell_unit(  # noqa: PLR0917
+    store: StoppedStore,
+    options: StoreOptions,
+    directory: Path,
+    queue_offset: int,
+    wanted: bytes,
+    there: bytes,
+    at: int,
+) -> None:
+    start = queue_offset * UNIT_SIZE // options.consume_queue_file_size
+    path = directory / file_name(start * options.consume_queue_file_size)
+    right = UNIT.unpack_from(wanted, at * UNIT_SIZE)
+    wrong = UNIT.unpack_from(there, at * UNIT_SIZE)
+    what = f"the unit of queue offset {queue_offset} is {wrong}, and the log says {right}"
+    _tell(store, path, f"{what} (physical offset, size, tags code)")
+
+
+# ---- index ----
+
+
+def compare_index(store: StoppedStore, options: StoreOptions, expected: Index) -> int:
+    """How many entries were compared: those of records below the checkpoint's end of the index."""
+    checkpoint = store.checkpoint
+    if checkpoint is None:
+        return 0
+    state = checkpoint.index
+    folder = store.path / "index"
+    names = [n for n in store.disk.list(folder) if len(n) == NAME_DIGITS and n.isdigit()]
+    names = [name for name in names if int(name) <= state.last_name]
+    size = HEADER.size + options.index_slot_count * SLOT_SIZE
+    size += options.index_entry_count * ENTRY.size
+    parts = []
+    for name in names:
+        path = folder / name
+        if size_of(store.disk, path) != size:
+            _tell(store, path, f"it should have {size} bytes (maxHashSlotNum, maxIndexNum)")
+            continue
+        last = int(name) == state.last_name
+        parts.append(_entries(store, options, path, state.index_count if last else 0))
+        if store.clean or not last:
+            _check_chains(store, options, path, parts[-1])
+    found = np.concatenate(parts) if parts else np.empty(0, dtype=_ENTRY)
+    wanted = _all_entries(store, options, expected)
+    low = max(store.log.starts[0] if store.log.starts else 0, _lowest(found))
+    right = _pairs(wanted, low, state.end_offset)
+    there = _pairs(found, low, state.end_offset)
+    if not np.array_equal(right, there):
+        missing, extra = np.setdiff1d(right, there), np.setdiff1d(there, right)
+        what = f"{len(missing)} keys of the log are missing, {len(extra)} belong to no record"
+        first = next(iter([*missing.tolist(), *extra.tolist()]), None)
+        _tell(store, folder, what + (f"; the first lies at {first[0]}" if first else ""))
+    return len(right)
+
+
+def _lowest(entries: npt.NDArray[Any]) -> int:
+    return int(entries["place"].min()) if len(entries) else 0
+
+
+def _entries(
+    store: StoppedStore, options: StoreOptions, path: Path, count: int
+) -> npt.NDArray[Any]:
+    """The entries of a file; `count` 0: as many as its header says."""
+    file = store.open_files.get(path)
+    if not count:
+        count = IndexFile(path, file.pread(HEADER.size, 0)).count
+    at = HEADER.size + options.index_slot_count * SLOT_SIZE + ENTRY.size
+    return np.frombuffer(file.pread((count - 1) * ENTRY.size, at), dtype=_ENTRY)
+
+
+def _all_entries(store: StoppedStore, options: StoreOptions, index: Index) -> npt.NDArray[Any]:
+    parts = [_entries(store, options, file.path, file.count) for file in index.files]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=_ENTRY)
+
+
+def _pairs(entries: npt.NDArray[Any], low: int, end: int) -> npt.NDArray[Any]:
+    """(place, hash) of the entries of records in [low, end), sorted."""
+    places = entries["place"]
+    chosen = entries[(places >= low) & (places < end)]
+    pairs = np.empty(len(chosen), dtype=[("place", np.int64), ("hash", np.int64)])
+    pairs["place"], pairs["hash"] = chosen["place"], chosen["hash"]
+    return np.sort(pairs)
+
+
+def _check_chains(
+    store: StoppedStore, options: StoreOptions, path: Path, entries: npt.NDArray[Any]
+) -> None:
+    """That each slot holds its newest entry, and each entry the one before it in its slot."""
+    slots = entries["hash"].astype(np.int64) % options.index_slot_count
+    order = np.argsort(slots, kind="stable")
+    numbers = order + 1
+    same = slots[order][1:] == slots[order][:-1]
+    before = np.zeros(len(entries), dtype=np.int64)
+    before[order[1:]] = np.where(same, numbers[:-1], 0)
+    if (wrong := np.flatnonzero(before != entries["before"])).size:
+        _tell(store, path, f"{wrong.size} entries are chained wrongly, the first is {wrong[0] + 1}")
+    newest = np.zeros(options.index_slot_count, dtype=np.int64)
+    newest[slots] = np.arange(1, len(entries) + 1)
+    file = store.open_files.get(path)
+    there = np.frombuffer(file.pread(options.index_slot_count * SLOT_SIZE, HEADER.size), ">i4")
+    if (wrong := np.flatnonzero(newest != there)).size:
+        _tell(store, path, f"{wrong.size} hash slots are wrong, the first is {wrong[0]}")
+
+
+def _tell(store: StoppedStore, path: Path, what: str) -> None:
+    store.problems.append(Problem(path, what))

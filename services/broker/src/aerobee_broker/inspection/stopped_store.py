@@ -1,0 +1,140 @@
+"""The files of a store that no broker has open, for reading only.
+
+A broker that opens the same store would extend, cut and rebuild files; here they are taken as they
+are.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aerobee_broker.disk import Disk, Held, read_file
+from aerobee_broker.store.checkpoint import Checkpoint, CheckpointFile
+from aerobee_broker.store.commit_log import CommitLog, start_of
+from aerobee_broker.store.open_files import OpenFiles
+from aerobee_chassis.errors import StartError
+
+MAX_OPEN_FILES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong. `physical_offset` is -1 where it is not about a place in the log."""
+
+    file: Path
+    what: str
+    physical_offset: int = -1
+
+    def __str__(self) -> str:
+        place = f" at physical offset {self.physical_offset}" if self.physical_offset >= 0 else ""
+        return f"{self.file}{place}: {self.what}"
+
+
+@dataclass(slots=True)
+class StoppedStore:
+    """An opened look at a store. `close` lets its lock go."""
+
+    path: Path
+    disk: Disk
+    log: CommitLog
+    open_files: OpenFiles
+    checkpoint: Checkpoint | None
+    deleted_topics: dict[str, int]
+    clean: bool  # the broker stopped in order
+    problems: list[Problem] = field(default_factory=list)
+    _lock: Held | None = None
+
+    def close(self) -> None:
+        self.open_files.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    def end_of_files(self) -> int:
+        """Physical offset behind the last file."""
+        return self.log.starts[-1] + self.log.file_size if self.log.starts else 0
+
+
+def directory_of(path: Path) -> Path:
+    """The directory with commitlog/ in it, given that one or the one of --data.
+
+    Raises StartError.
+    """
+    for candidate in (path, path / "store", path / "broker" / "store"):
+        if (candidate / "commitlog").is_dir():
+            return candidate
+    raise StartError(
+        f"{path} holds no store: give the directory of --data, or the one with commitlog/ in it"
+    )
+
+
+def open_stopped(path: Path, disk: Disk) -> StoppedStore:
+    """Takes the store's lock and finds its files. Raises StartError while a broker has it."""
+    path = directory_of(path)
+    lock = disk.lock(path / "lock")
+    if lock is None:
+        raise StartError(f"a broker has the store in {path} open: stop it first")
+    checkpoint = CheckpointFile(disk, path / "checkpoint").read()
+    open_files = OpenFiles(disk, MAX_OPEN_FILES)
+    problems: list[Problem] = []
+    log = CommitLog(disk, path / "commitlog", _file_size(disk, path, checkpoint), open_files)
+    log.starts = _starts(disk, log, problems)
+    return StoppedStore(
+        path,
+        disk,
+        log,
+        open_files,
+        checkpoint,
+        _deleted_topics(disk, path, problems),
+        clean=not disk.exists(path / "abort"),
+        problems=problems,
+        _lock=lock,
+    )
+
+
+def _file_size(disk: Disk, path: Path, checkpoint: Checkpoint | None) -> int:
+    """What the checkpoint says; without one, the size of the first file."""
+    if checkpoint is not None:
+        return checkpoint.file_size
+    for name in disk.list(path / "commitlog"):
+        if start_of(name) is not None:
+            return max(1, size_of(disk, path / "commitlog" / name))
+    return 1 << 30
+
+
+def size_of(disk: Disk, path: Path) -> int:
+    file = disk.open(path)
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
+def _starts(disk: Disk, log: CommitLog, problems: list[Problem]) -> list[int]:
+    """Where the files start; what is wrong with their names and sizes goes to `problems`."""
+    starts = [start for name in disk.list(log.folder) if (start := start_of(name)) is not None]
+    for index, start in enumerate(starts):
+        path = log.path_of(start)
+        size = size_of(disk, path)
+        if start % log.file_size:
+            problems.append(Problem(path, f"its name is no multiple of {log.file_size}"))
+        elif index and start != starts[index - 1] + log.file_size:
+            missing = log.path_of(starts[index - 1] + log.file_size)
+            problems.append(Problem(missing, "it is missing in the middle of the commit log"))
+        if size != log.file_size:
+            problems.append(Problem(path, f"it has {size} bytes instead of {log.file_size}"))
+    return [start for start in starts if start % log.file_size == 0]
+
+
+def _deleted_topics(disk: Disk, path: Path, problems: list[Problem]) -> dict[str, int]:
+    """Topic → physical offset below which its records are no more."""
+    file = path / "config" / "deletedTopics.json"
+    try:
+        found = json.loads(read_file(disk, file))
+        return {str(topic): int(place) for topic, place in found.items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, TypeError, AttributeError) as error:
+        problems.append(Problem(file, f"it cannot be read: {error}"))
+        return {}
