@@ -116,7 +116,7 @@ class Parts:
         cls, path: Path, *, clock: Clock | None = None, disk: Disk | None = None, **options: Any
     ) -> Parts:
         parts = cls(path / "store", clock or LoopClock(), disk or RealDisk(), options)
-        parts.broker.schedule.restore_queues()
+        parts.broker.schedule.restore()
         parts.broker.schedule.start()
         parts.broker.pop.restore()
         parts.broker.pop.start()

@@ -173,7 +173,7 @@ class BrokerApp:
             structlog.get_logger().warning(
                 "topics_adopted", topics=adopted, reason="in the commit log and not in topics.json"
             )
-        broker.schedule.restore_queues()
+        broker.schedule.restore()
         broker.pop.restore()
         for saved in tables.all_saved:
             await saved.save()

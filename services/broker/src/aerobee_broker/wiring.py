@@ -195,6 +195,7 @@ class Broker:
         self._identity = identity
         self.store = store
         self.polls = LongPolls()
+        self._delays = delays
         self.commit = self._make_commit(self._arrived)
         self.topics = TopicRegistry(
             tables.topics, tables.saved_topics, options, announce=announce, spread=spread
@@ -276,7 +277,7 @@ class Broker:
     def _wire_pop(self, tables: Tables, meters: Meters, delays: DelayQueues) -> None:
         options, clock = self._around.options, self._around.clock
         table = tables.leases
-        polls = PopPolls()
+        polls = self._pop_polls = PopPolls()
         journal = LeaseJournal(
             store=self.store,
             commit=self.commit,
@@ -354,12 +355,16 @@ class Broker:
             self.store,
             flusher,
             on_arrivals=on_arrivals,
-            wanted=lambda: self.polls.count > 0,
+            wanted=self._somebody_waits,
             timeout_ms=options.sync_flush_timeout,
             interval_ms=options.flush_interval_commit_log,
             least_pages=options.flush_commit_log_least_pages,
             thorough_interval_ms=options.flush_commit_log_thorough_interval,
         )
+
+    def _somebody_waits(self) -> bool:
+        """For messages to become visible: a consumer, or the delivery of delayed messages."""
+        return self.polls.count > 0 or self._pop_polls.count > 0 or self._delays.unseen
 
     def _arrived(self, arrivals: list[Arrival]) -> None:
         self.polls.arrived(arrivals)

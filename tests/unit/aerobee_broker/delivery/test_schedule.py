@@ -117,18 +117,65 @@ async def test_what_fell_due_while_the_broker_was_down_comes_at_once(tmp_path: P
     await second.end()
 
 
-async def test_after_a_crash_a_message_may_come_twice_but_never_not_at_all(tmp_path: Path) -> None:
+async def test_after_a_crash_nothing_comes_twice(tmp_path: Path) -> None:
+    """The progress is in the log with the copies; delayOffset.json is long out of date."""
     clock = LoopClock()
     first = await Parts.begin(tmp_path / "live", clock=clock)
-    await delayed(first, b"a", 1)
+    for body in (b"a", b"b"):
+        await delayed(first, body, 1)
+        await delayed(first, body, 2)
+        await asyncio.sleep(0.5)
     await asyncio.sleep(2)
-    # As if killed here: the copy is in the log, delayOffset.json does not know of it.
+    # As if killed here, between the deliveries of the two levels.
     shutil.copytree(tmp_path / "live", tmp_path / "crashed")
     await first.end()
+    assert not (tmp_path / "crashed" / "store" / "config" / "delayOffset.json").exists()
     second = await Parts.begin(tmp_path / "crashed", clock=clock)
-    await asyncio.sleep(2)
-    assert await second.bodies("t") == [b"a", b"a"]
+    await asyncio.sleep(10)
+    assert await second.bodies("t") == [b"a", b"b", b"a", b"b"]
     await second.end()
+
+
+async def test_a_damaged_record_of_progress_gives_way_to_the_one_before(tmp_path: Path) -> None:
+    clock = LoopClock()
+    first = await Parts.begin(tmp_path, clock=clock)
+    for body in (b"a", b"b"):
+        await delayed(first, body, 1)
+        await asyncio.sleep(2)
+    await first.end()
+    (tmp_path / "store" / "config" / "delayOffset.json").unlink()
+    log = tmp_path / "store" / "commitlog" / ("0" * 20)
+    data = log.read_bytes()
+    assert data.count(b'{"0":2}') == 1
+    log.write_bytes(data.replace(b'{"0":2}', b'{"0":9}'))
+    second = await Parts.begin(tmp_path, clock=clock)
+    await asyncio.sleep(2)
+    assert await second.bodies("t") == [b"a", b"b", b"b"], "twice rather than not at all"
+    await second.end()
+
+
+async def test_a_slow_disk_delays_and_repeats_nothing(parts: Parts) -> None:
+    """After syncFlushTimeout the copies are in the log all the same."""
+    await delayed(parts, b"a", 1)
+    parts.flusher.hold()
+    await asyncio.sleep(30)
+    parts.flusher.let_go()
+    await asyncio.sleep(30)
+    assert await parts.bodies("t") == [b"a"]
+
+
+async def test_with_asynchronous_flush_progress_waits_for_the_disk_too(tmp_path: Path) -> None:
+    parts = await Parts.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
+    await delayed(parts, b"a", 1)
+    await asyncio.sleep(0.9)
+    parts.flusher.hold()
+    await asyncio.sleep(3)
+    assert parts.tables.delay_offsets.get(0) == 0
+    parts.flusher.let_go()
+    await asyncio.sleep(0.1)
+    assert parts.tables.delay_offsets.get(0) == 1
+    assert await parts.bodies("t") == [b"a"]
+    await parts.end()
 
 
 async def test_queues_of_own_delays_are_found_again_without_any_file_but_the_log(

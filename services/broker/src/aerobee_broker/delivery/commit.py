@@ -22,6 +22,12 @@ class Commit(Protocol):
         Raises MqError: StoreWriteError, StoreFlushError, StoreReadOnly, FlushTimeout.
         """
 
+    async def flushed(self, end_offset: int) -> None:
+        """Returns when everything below is on the disk and visible, whatever the flush type.
+
+        Raises like `durable`.
+        """
+
     def begin(self) -> None:
         """Sees to it that what was appended gets on its way, though nobody waits for it."""
 

@@ -15,6 +15,9 @@ from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 
+# One queue; each record holds the offsets of all queues of delayed messages, as a JSON object.
+PROGRESS_TOPIC = names.SYSTEM_PREFIX + "SCHEDULE_PROGRESS"
+
 RETRY_DELAY_MS = "RETRY_DELAY_MS"
 _RETRY_DELAY_NAME = b"RETRY_DELAY_MS\x01"
 _DELAY_NAME = b"DELAY\x01"
@@ -33,6 +36,8 @@ class DelayQueues:
     def __init__(self, levels_ms: Sequence[int]) -> None:
         self.levels_ms = tuple(levels_ms)
         self.is_empty: Callable[[int], bool] = lambda _: False
+        # Whether a message was filed here that delivery does not see yet.
+        self.unseen = False
         self._own: dict[int, int] = {}  # delay → queue id that takes new messages of it
         self._delays = dict(enumerate(self.levels_ms))  # queue id → delay
 
@@ -62,7 +67,7 @@ class DelayQueues:
         level = min(level, len(self.levels_ms))
         properties[props.DELAY] = str(level)
         properties.pop(RETRY_DELAY_MS, None)
-        return _waiting(message, properties, level - 1)
+        return self._waiting(message, properties, level - 1)
 
     def by_delay(
         self, message: NewMessage, properties: dict[str, str], delay_ms: int
@@ -73,7 +78,7 @@ class DelayQueues:
         properties.pop(props.DELAY, None)
         delay_ms, queue_id = self._queue_for(delay_ms)
         properties[RETRY_DELAY_MS] = str(delay_ms)
-        return _waiting(message, properties, queue_id)
+        return self._waiting(message, properties, queue_id)
 
     def _queue_for(self, delay_ms: int) -> tuple[int, int]:
         """(delay, queue id): a queue of that delay. When all are taken, the next longer delay."""
@@ -93,6 +98,19 @@ class DelayQueues:
         self._delays[queue_id] = delay_ms
         return delay_ms, queue_id
 
+    def _waiting(
+        self, message: NewMessage, properties: dict[str, str], queue_id: int
+    ) -> NewMessage:
+        self.unseen = True
+        properties[props.REAL_TOPIC] = message.topic
+        properties[props.REAL_QUEUE_ID] = str(message.queue_id)
+        return replace(
+            message,
+            topic=names.SCHEDULE_TOPIC,
+            queue_id=queue_id,
+            properties=props.encode(properties),
+        )
+
     # ---- out of the queue ----
 
     def deliver_time(self, properties: bytes, store_timestamp_ms: int) -> int:
@@ -104,17 +122,6 @@ class DelayQueues:
         index = int(level) - 1 if level.isdigit() else -1
         known = 0 <= index < len(self.levels_ms)
         return store_timestamp_ms + (self.levels_ms[index] if known else UNKNOWN_LEVEL_DELAY_MS)
-
-
-def _waiting(message: NewMessage, properties: dict[str, str], queue_id: int) -> NewMessage:
-    properties[props.REAL_TOPIC] = message.topic
-    properties[props.REAL_QUEUE_ID] = str(message.queue_id)
-    return replace(
-        message,
-        topic=names.SCHEDULE_TOPIC,
-        queue_id=queue_id,
-        properties=props.encode(properties),
-    )
 
 
 def delay_in(properties: dict[str, str]) -> int | None:

@@ -33,6 +33,8 @@ class GroupCommit:
             self.begin()
             await future
 
+    flushed = durable
+
     def begin(self) -> None:
         if self._task is None and self._store.end_offset > self._store.flushed_offset:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="group commit")

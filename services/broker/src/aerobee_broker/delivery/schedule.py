@@ -1,22 +1,25 @@
 """Delivery of delayed messages: each queue of SCHEDULE_TOPIC_XXXX sleeps until its head is due.
 
-Due messages are stored again in the topic that they are meant for; how far a queue is delivered
-counts only once these copies are durable. So a message may come twice after a crash, never not at
-all, and never early.
+Due messages are stored again in the topic that they are meant for, and with them, in the same
+append, how far each queue is delivered: after a crash the newest of these records says where to go
+on. So a message comes twice only when a power cut falls between the two, never not at all, and
+never early. `delayOffset.json` is RocketMQ's form of the same, written by time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 
 import structlog
 
 from aerobee_broker.delivery.commit import Commit
-from aerobee_broker.delivery.delay_queues import DelayQueues, delay_in, destination
+from aerobee_broker.delivery.delay_queues import PROGRESS_TOPIC, DelayQueues, delay_in, destination
 from aerobee_broker.delivery.meters import Meters
 from aerobee_broker.delivery.topic_registry import TopicRegistry
+from aerobee_broker.errors import FlushTimeout
 from aerobee_broker.metadata.delay_offsets import DelayOffsets
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Arrival, NewMessage
@@ -28,6 +31,8 @@ from aerobee_wire.status import MqError
 
 BATCH_MESSAGES = 256
 BATCH_BYTES = 4 * 1024 * 1024
+PROGRESS_QUEUE = 0
+PROGRESS_RECORDS = 16  # are looked at when the newest ones are damaged
 RETRY_AFTER_FAILURE_S = 10.0  # a full or broken disk is not mended by asking often
 
 
@@ -52,16 +57,34 @@ class Schedule:
         self._clock = clock
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._news: dict[int, asyncio.Event] = {}
+        self._appended: dict[int, int] = {}  # progress as the log has it, durable or not
         self._stopping = False
 
-    def restore_queues(self) -> None:
-        """Finds the delays of the groups' own queues again, each in its newest message."""
+    def restore(self) -> None:
+        """What a start finds in the log: the delays of the groups' own queues, each in its newest
+        message, and how far delivery was."""
+        self._restore_delays()
+        self._restore_progress()
+
+    def _restore_delays(self) -> None:
         for queue_id in self._store.queues(names.SCHEDULE_TOPIC):
             last = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id) - 1
-            record = self._record(queue_id, last)
+            record = self._record(names.SCHEDULE_TOPIC, queue_id, last)
             delay = delay_in(record.properties) if record else None
             if delay is not None:
                 self._queues.restore(queue_id, delay)
+
+    def _restore_progress(self) -> None:
+        high = self._store.max_offset(PROGRESS_TOPIC, PROGRESS_QUEUE)
+        for queue_offset in range(high - 1, max(0, high - PROGRESS_RECORDS) - 1, -1):
+            record = self._record(PROGRESS_TOPIC, PROGRESS_QUEUE, queue_offset)
+            if record is not None:
+                for queue_id, offset in _progress_in(record).items():
+                    # The file may know better: its offset was written later.
+                    if offset > self._offsets.get(queue_id):
+                        self._offsets.put(queue_id, offset)
+                break
+        self._appended = dict(self._offsets.offsets)
 
     def is_empty(self, queue_id: int) -> bool:
         """Whether everything that was ever put into a queue has been delivered. While appends are
@@ -84,6 +107,7 @@ class Schedule:
 
     def arrived(self, arrival: Arrival) -> None:
         """New messages of SCHEDULE_TOPIC_XXXX."""
+        self._queues.unseen = False
         if not self._stopping:
             self._attend(arrival.queue_id)
             self._news[arrival.queue_id].set()
@@ -156,12 +180,12 @@ class Schedule:
     ) -> int:
         """Stores the copies of the messages that are due; returns the offset to go on from."""
         due = self._due(units)
+        following = offset + len(due)
         messages = [copy for unit in due if (copy := self._copy(unit[0], unit[1]))]
         try:
-            if messages:
-                self._store.append(messages, reserve=True)
-                await self._commit.durable(self._store.end_offset)
+            await self._append(messages, {queue_id: following})
         except MqError as error:
+            self._appended[queue_id] = offset
             structlog.get_logger().error(
                 "delayed_messages_not_delivered",
                 queue=self._queues.name_of(queue_id),
@@ -172,8 +196,26 @@ class Schedule:
         now = self._clock.now_ms()
         for unit in due:
             self._meters.delay_latency.observe(max(0, now - unit[2]) / 1000)
-        self._offsets.put(queue_id, offset + len(due))
-        return offset + len(due)
+        self._offsets.put(queue_id, following)
+        return following
+
+    async def _append(self, messages: Sequence[NewMessage], progress: dict[int, int]) -> None:
+        """Returns when the copies are on the disk, and what they bring about with them."""
+        # In the log the progress of other queues stands before this, so it may be told with it.
+        self._appended |= progress
+        body = json.dumps(self._appended, separators=(",", ":")).encode()
+        now = self._clock.now_ms()
+        told = NewMessage(PROGRESS_TOPIC, PROGRESS_QUEUE, body, born_timestamp_ms=now)
+        self._store.append([*messages, told], reserve=True)
+        end_offset = self._store.end_offset
+        while True:
+            try:
+                return await self._commit.flushed(end_offset)
+            except FlushTimeout as error:
+                # They are stored: to store them again would deliver them twice.
+                structlog.get_logger().warning("delayed_messages_wait", reason=error.message)
+                if self._stopping:
+                    raise
 
     def _due(self, units: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
         """The head, and what follows it in time and within the size of a batch."""
@@ -216,10 +258,15 @@ class Schedule:
             reconsume_times=record.reconsume_times,
         )
 
-    def _record(self, queue_id: int, queue_offset: int) -> Record | None:
-        units = self._store.units(names.SCHEDULE_TOPIC, queue_id, max(0, queue_offset), 1)
+    def _record(self, topic: str, queue_id: int, queue_offset: int) -> Record | None:
+        units = self._store.units(topic, queue_id, max(0, queue_offset), 1)
         try:
             return self._store.get(units[0][0], units[0][1]) if units else None
         except MqError as error:
             structlog.get_logger().error("delay_queue_not_restored", reason=error.message)
             return None
+
+
+def _progress_in(record: Record) -> dict[int, int]:
+    """Queue id → queue offset. The store has checked the record: the body is as it was written."""
+    return {int(queue_id): int(offset) for queue_id, offset in json.loads(record.body).items()}

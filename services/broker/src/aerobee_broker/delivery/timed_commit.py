@@ -38,7 +38,8 @@ class TimedCommit:
         self._flusher = flusher
         self._on_arrivals = on_arrivals
         self._wanted = wanted
-        self._waiters = CommitWaiters(timeout_ms)
+        self._waiters = CommitWaiters(timeout_ms)  # for the write
+        self._flush_waiters = CommitWaiters(timeout_ms)
         self._interval_s = interval_ms / 1000
         self._least_bytes = least_pages * PAGE_BYTES
         self._thorough_s = thorough_interval_ms / 1000
@@ -51,6 +52,12 @@ class TimedCommit:
     async def durable(self, end_offset: int) -> None:
         if end_offset > self._written:
             future = self._waiters.add(end_offset)
+            self.begin()
+            await future
+
+    async def flushed(self, end_offset: int) -> None:
+        if end_offset > self._store.flushed_offset:
+            future = self._flush_waiters.add(end_offset)
             self.begin()
             await future
 
@@ -73,6 +80,7 @@ class TimedCommit:
         except MqError as error:
             structlog.get_logger().error("write_failed", reason=error.message)
             self._waiters.fail(error)
+            self._flush_waiters.fail(error)
             return
         self._waiters.settle(self._written)
         if self._task is None and self._written > self._store.flushed_offset:
@@ -89,17 +97,20 @@ class TimedCommit:
         except MqError as error:
             structlog.get_logger().error("flush_failed", reason=error.message)
             self._waiters.fail(error)
+            self._flush_waiters.fail(error)
         finally:
             self._task = None
 
     def _due(self) -> bool:
         behind = self._written - self._store.flushed_offset
         since = asyncio.get_running_loop().time() - self._flushed_at
-        return behind >= self._least_bytes or since >= self._thorough_s or self._wanted()
+        wanted = bool(self._flush_waiters) or self._wanted()
+        return behind >= self._least_bytes or since >= self._thorough_s or wanted
 
     async def _flush(self) -> None:
         flushed = await self._flusher(self._store.sync)
         self._flushed_at = asyncio.get_running_loop().time()
         arrivals = self._store.confirm(flushed)
+        self._flush_waiters.settle(flushed)
         if arrivals:
             self._on_arrivals(arrivals)

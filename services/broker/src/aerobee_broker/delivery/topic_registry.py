@@ -14,6 +14,7 @@ import structlog
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery import lease_log
+from aerobee_broker.delivery.delay_queues import PROGRESS_TOPIC
 from aerobee_broker.delivery.saving import SavedTable
 from aerobee_broker.errors import InvalidParameter, NoPermission, TopicNotExist
 from aerobee_broker.metadata.topics import INHERIT, READ, READ_WRITE, TopicConfig, Topics
@@ -178,6 +179,7 @@ class TopicRegistry:
             TopicConfig(names.BENCHMARK_TOPIC, 1024, 1024),
             TopicConfig(names.OFFSET_MOVED_TOPIC, 1, 1),
             TopicConfig(names.SCHEDULE_TOPIC, levels, levels),
+            TopicConfig(PROGRESS_TOPIC, 1, 1, READ),
             TopicConfig(lease_log.topic_of(options.broker_cluster_name), 1, 1, READ),
             *(
                 TopicConfig(topic, count, count, INHERIT | (READ_WRITE if open_ else 0))
