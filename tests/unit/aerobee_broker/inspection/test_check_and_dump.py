@@ -1,0 +1,276 @@
+"""`aerobee store check` and `dump`: what is whole is found whole, and every harm is named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee_broker.disk import RealDisk
+from aerobee_broker.inspection.__main__ import main
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import NewMessage
+from aerobee_broker.store.options import StoreOptions
+from aerobee_wire import properties as props
+from support.manual_clock import ManualClock
+
+LOG_FILE = 16_384
+OPTIONS = StoreOptions(
+    commit_log_file_size=LOG_FILE,
+    consume_queue_file_size=400,
+    index_slot_count=101,
+    index_entry_count=64,
+)
+SETS = ("--set=mappedFileSizeConsumeQueue=400", "--set=maxHashSlotNum=101", "--set=maxIndexNum=64")
+COUNT = 200
+
+
+def opened(path: Path) -> MessageStore:
+    return MessageStore.open(
+        path, OPTIONS, clock=ManualClock(), disk=RealDisk(), store_host="127.0.0.1:10911"
+    )
+
+
+def message(number: int) -> NewMessage:
+    properties = {
+        props.TAGS: f"t{number % 3}",
+        props.KEYS: f"key{number} even{number % 2}",
+        props.UNIQUE_KEY: f"ID{number}",
+    }
+    topic = f"topic{number % 2}"
+    return NewMessage(topic, number % 4, b"body %d" % number, props.encode(properties))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that was closed in order, over several files of every kind."""
+    path = tmp_path_factory.mktemp("made") / "broker" / "store"
+    store = opened(path)
+    for number in range(COUNT):
+        store.append([message(number)])
+        store.write()
+        store.confirm(store.sync())
+    store.close()
+    return path
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be harmed."""
+    return Path(shutil.copytree(made, tmp_path / "broker" / "store"))
+
+
+def check(store: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    code = main(["check", str(store), "--json", *SETS])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def harm(path: Path, at: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def test_whole_store_has_nothing_wrong(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    code, report = check(store, capsys)
+    assert (code, report["ok"], report["problems"], report["notes"]) == (0, True, [], [])
+    assert report["records"] == report["units"] == COUNT
+    assert report["index_entries"] == 3 * COUNT
+    assert report["log_files"] > 1
+    assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("above", [0, 1, 2])
+def test_store_is_found_below_the_data_directory(
+    store: Path, above: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = [store, *store.parents][above]
+    assert main(["check", str(directory), *SETS]) == 0
+    assert "nothing is wrong" in capsys.readouterr().out
+
+
+def first_file(store: Path, folder: str) -> Path:
+    return min(path for path in (store / folder).rglob("*") if path.is_file())
+
+
+def flip_a_body(store: Path) -> str:
+    path = first_file(store, "commitlog")
+    harm(path, path.read_bytes().index(b"body 7"), b"B")
+    return "CRC"
+
+
+def break_a_header(store: Path) -> str:
+    path = first_file(store, "commitlog")
+    second = int.from_bytes(path.read_bytes()[:4], "big")
+    harm(path, second + 4, b"\0\0\0\0")
+    return "magic code 0x00000000"
+
+
+def lose_a_log_file(store: Path) -> str:
+    sorted((store / "commitlog").iterdir())[1].unlink()
+    return "missing in the middle"
+
+
+def shorten_a_log_file(store: Path) -> str:
+    path = first_file(store, "commitlog")
+    path.write_bytes(path.read_bytes()[:-1])
+    return "instead of 16384"
+
+
+def wipe_the_tail(store: Path) -> str:
+    path = max((store / "commitlog").iterdir())
+    harm(path, 0, bytes(1_000))
+    return "zeros in the place of a record"
+
+
+def change_a_unit(store: Path) -> str:
+    harm(first_file(store, "consumequeue"), 20 + 12, b"\x55")
+    return "the unit of queue offset 1"
+
+
+def lose_a_queue(store: Path) -> str:
+    shutil.rmtree(store / "consumequeue" / "topic0" / "2")
+    return "its units end at queue offset 0"
+
+
+def add_a_queue(store: Path) -> str:
+    shutil.copytree(store / "consumequeue" / "topic0" / "0", store / "consumequeue" / "other" / "0")
+    return "belong to no record"
+
+
+def change_an_entry(store: Path) -> str:
+    harm(first_file(store, "index"), 40 + 4 * 101 + 20 * 5 + 4, b"\0\0\0\0\0\0\0\x01")
+    return "1 keys of the log are missing"
+
+
+def change_a_slot(store: Path) -> str:
+    harm(first_file(store, "index"), 40 + 4 * 50, b"\0\0\x30\0")
+    return "hash slots are wrong"
+
+
+def break_json(store: Path) -> str:
+    (store / "config" / "topics.json").write_text("{")
+    return "it is no JSON"
+
+
+@pytest.mark.parametrize(
+    "harmed",
+    [
+        flip_a_body,
+        break_a_header,
+        lose_a_log_file,
+        shorten_a_log_file,
+        wipe_the_tail,
+        change_a_unit,
+        lose_a_queue,
+        add_a_queue,
+        change_an_entry,
+        change_a_slot,
+        break_json,
+    ],
+)
+def test_harm_is_named_with_its_file(
+    store: Path, harmed: Callable[[Path], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = harmed(store)
+    code, report = check(store, capsys)
+    assert code == 1
+    found = [problem for problem in report["problems"] if wanted in problem["what"]]
+    assert found, report["problems"]
+    assert all(problem["file"].startswith(str(store)) for problem in report["problems"])
+
+
+def test_damaged_record_is_told_with_its_physical_offset(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = first_file(store, "commitlog")
+    sizes = path.read_bytes()
+    flip_a_body(store)
+    code, report = check(store, capsys)
+    place = 0
+    for _ in range(7):
+        place += int.from_bytes(sizes[place : place + 4], "big")
+    assert code == 1
+    assert [problem["physical_offset"] for problem in report["problems"]] == [place]
+
+
+def test_torn_tail_of_a_crash_is_a_note(made: Path, tmp_path: Path) -> None:
+    store = opened(tmp_path / "store")
+    store.append([message(1)])
+    store.write()
+    store.confirm(store.sync())
+    end = store.append([message(2)])[0].physical_offset
+    store.write()
+    # A copy taken now is what a crash would leave, but that half of the last record is lost.
+    crashed = Path(shutil.copytree(tmp_path / "store", tmp_path / "crashed"))
+    store.close()
+    harm(first_file(crashed, "commitlog"), end + 100, bytes(200))
+    assert main(["check", str(crashed), *SETS]) == 0
+
+
+def test_open_store_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = opened(tmp_path / "store")
+    try:
+        assert main(["check", str(tmp_path / "store")]) == 1
+    finally:
+        store.close()
+    assert "a broker has the store in" in capsys.readouterr().err
+
+
+def test_directory_without_a_store_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dump", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path} holds no store: give the directory of --data, or the one with "
+        "commitlog/ in it\n"
+    )
+
+
+def test_unknown_option_is_refused(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(store), "--set=maxIndexNumm=5"]) == 2
+    assert "did you mean maxIndexNum?" in capsys.readouterr().err
+
+
+def test_dump_shows_the_records_of_a_topic_in_order(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dump", str(store), "--json", "--topic", "topic1"]) == 0
+    records = json.loads(capsys.readouterr().out)
+    wanted = [f"ID{number}" for number in range(COUNT) if number % 2]
+    assert [record["properties"]["UNIQ_KEY"] for record in records] == wanted
+    assert all(record["topic"] == "topic1" for record in records)
+
+
+def test_dump_begins_at_the_first_record_behind_an_offset(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["dump", str(store), "--json"])
+    everything = json.loads(capsys.readouterr().out)
+    for begin in (LOG_FILE - 3, everything[50]["physical_offset"], 1):
+        main(["dump", str(store), "--json", "--from", str(begin), "--limit", "2"])
+        wanted = [record for record in everything if record["physical_offset"] >= begin][:2]
+        assert json.loads(capsys.readouterr().out) == wanted
+
+
+def test_dump_goes_on_behind_damage_and_tells_it(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    break_a_header(store)
+    assert main(["dump", str(store)]) == 1
+    told = capsys.readouterr()
+    assert len(told.out.splitlines()) == COUNT - 1
+    assert "WRONG" in told.err and "physical offset" in told.err
+
+
+def test_dump_of_an_empty_store_is_an_empty_array(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened(tmp_path / "store").close()
+    assert main(["dump", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
