@@ -249,6 +249,19 @@ def test_without_java_the_report_says_what_to_install(tmp_path: Path) -> None:
     assert_one_line(made.stderr, "install Java 17 or newer", "JAVA_HOME")
 
 
+def test_a_spark_that_is_not_there_is_told_and_leaves_nothing(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    cluster["broker-a"].put(DEAD, b"{}")
+    made = report(
+        *("--namesrv", cluster.namesrv, "--group", GROUP, "--out", str(tmp_path), "--quiet"),
+        SPARK_HOME=str(tmp_path / "nowhere"),
+    )
+    assert made.returncode == 1
+    assert_one_line(made.stderr, "Spark cannot be started", "unset SPARK_HOME")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_with_foreign_files_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "facts").mkdir()
     (tmp_path / "facts" / "thesis.txt").write_text("mine")

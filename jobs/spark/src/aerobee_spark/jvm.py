@@ -31,24 +31,36 @@ def gateway(configuration: Mapping[str, str], log: Path) -> Iterator[dict[str, s
     """
     with tempfile.TemporaryDirectory(prefix="aerobee-spark-") as folder:
         told = Path(folder) / "gateway"
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                _command(configuration),
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                env={
-                    **os.environ,
-                    "SPARK_CONNECT_MODE": "0",
-                    "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
-                },
-                process_group=0,  # Ctrl-C is ours to answer
-            )
+        process = _launch(_command(configuration), told, log)
         try:
             port, secret = _wait_for(told, process)
             yield {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
         finally:
             _end(process)
+
+
+def _launch(command: list[str], told: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Raises ReportError when there is no such program."""
+    environment = {
+        **os.environ,
+        "SPARK_CONNECT_MODE": "0",
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
+    }
+    with log.open("ab") as output:
+        try:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env=environment,
+                process_group=0,  # Ctrl-C is ours to answer
+            )
+        except OSError as error:
+            raise ReportError(
+                f"Spark cannot be started: {error.strerror}: {command[0]}; unset SPARK_HOME, or "
+                "install the package again"
+            ) from error
 
 
 def _command(configuration: Mapping[str, str]) -> list[str]:

@@ -35,9 +35,13 @@ def connect(name_server: str) -> AdminClient:
 def plan(admin: AdminClient, options: ReadOptions) -> list[OffsetRange]:
     """The range of every queue that `options` cover, empty ones included, sorted by queue.
 
-    Raises MqError: an unknown topic or group, a broker that does not answer, data loss.
+    Raises MqError: an unknown topic or group, offsets of a queue that is not read, a broker that
+    does not answer, data loss.
     """
-    bounds = bounds_of_queues(admin, queues_of(admin, options))
+    queues = queues_of(admin, options)
+    check_known(options.starting, queues, "startingOffsets")
+    check_known(options.ending, queues, "endingOffsets")
+    bounds = bounds_of_queues(admin, queues)
     for answer in bounds.values():
         if isinstance(answer, MqError) and options.fail_on_unreachable_broker:
             raise answer
@@ -124,9 +128,7 @@ def bounds_of_queues(admin: AdminClient, queues: Iterable[Queue]) -> dict[Queue,
 def ranges_of(
     admin: AdminClient, options: ReadOptions, bounds: Mapping[Queue, Bounds]
 ) -> list[OffsetRange]:
-    """Raises DataLossError, and OptionError for offsets of a queue that is not read."""
-    check_known(options.starting, bounds, "startingOffsets")
-    check_known(options.ending, bounds, "endingOffsets")
+    """Raises DataLossError."""
     return [
         range_of(
             queue,

@@ -72,7 +72,7 @@ def session(
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-    scratch = scratch.resolve()  # Spark takes URIs, and its workers run in another directory
+    scratch = scratch.absolute()  # Spark takes URIs, and its workers run in another directory
     settings = configuration(scratch, threads, brief=brief)
     os.environ["PYSPARK_PYTHON"] = worker_python(scratch)
     with jvm.gateway(settings, log) as variables:

@@ -7,8 +7,10 @@ heavy to load is imported before the plan stands.
 from __future__ import annotations
 
 import json
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from aerobee_spark import java
@@ -79,27 +81,49 @@ def _with_spark(
     from aerobee_spark.report import facts, figures, listing
     from aerobee_spark.session import session
 
-    scratch, log, target = folder / "spark", folder / "spark.log", folder / publishing.FACTS
-    scratch.mkdir()
-    try:
+    log, brief = folder / "spark.log", sum(map(len, ranges)) <= FEW_MESSAGES
+    with _with_log(log), _plain_name(folder) as plain:
+        scratch, target = plain / "spark", plain / publishing.FACTS
+        scratch.mkdir()
         tell("starting Spark")
-        brief = sum(map(len, ranges)) <= FEW_MESSAGES
-        with session(scratch, log, brief=brief) as spark:
+        with session(scratch, log, brief=brief) as spark, _in_a_sentence():
             tell("reading from the brokers")
             schema = facts.write(spark, request, ranges, target)
             bucket_ms = buckets.choose(listing.time_span(target), request.bucket_ms)
             tell("computing the figures")
             found = figures.compute(spark, target, schema, bucket_ms=bucket_ms, top=request.top)
-    except Exception as error:
-        raise ReportError(_spark_failure(error, log)) from error
     return found, bucket_ms
 
 
-def _spark_failure(error: Exception, log: Path) -> str:
-    lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
-    tail = "\n".join(f"  {line}" for line in lines[-LOG_LINES:])
-    first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-    return f"Spark failed: {first}" + (f"\nthe end of its log:\n{tail}" if tail else "")
+@contextmanager
+def _plain_name(folder: Path) -> Iterator[Path]:
+    """The same folder by a name in which Spark sees no list, pattern or address: commas, brackets
+    and colons mean something to it."""
+    with tempfile.TemporaryDirectory(prefix="aerobee-report-") as place:
+        link = Path(place) / "work"
+        link.symlink_to(folder.resolve(), target_is_directory=True)
+        yield link
+
+
+@contextmanager
+def _in_a_sentence() -> Iterator[None]:
+    """Of a failure inside Spark, its first line; it cannot be asked once Spark has stopped."""
+    try:
+        yield
+    except Exception as error:
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ReportError(f"Spark failed: {first}") from error
+
+
+@contextmanager
+def _with_log(log: Path) -> Iterator[None]:
+    """Puts the end of Spark's log below what failed."""
+    try:
+        yield
+    except ReportError as error:
+        lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
+        tail = [f"  {line}" for line in lines[-LOG_LINES:]]
+        raise ReportError("\n".join([error.message, *tail])) from error
 
 
 def _write(summary: Summary, request: ReportRequest, folder: Path) -> None:
