@@ -29,6 +29,7 @@ COMMANDS = {
     "broker",
     "demo",
     "report",
+    "store",
     "topic create",
     "topic list",
     "topic route",
@@ -49,7 +50,7 @@ COMMANDS = {
     "cluster list",
     "broker status",
 }
-PASSED_ON = {"report"}  # its help is the job's own
+PASSED_ON = {"report", "store"}  # their help is the program's own
 
 
 def tree(command: Any = None, path: str = "") -> Iterator[str]:
