@@ -115,6 +115,17 @@ def test_a_signal_ends_the_demo_and_leaves_nothing(tmp_path: Path, number: signa
     assert demo.stderr.strip() == "stopped: no process of the demo is left"
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_signal_during_the_report_stops_spark_too(tmp_path: Path) -> None:
+    with Demo(tmp_path, "--messages", "500") as demo:
+        until_sync(lambda: "reading from the brokers" in demo.stdout, "Spark runs", timeout_s=60)
+        assert any("java" in process for process in demo.survivors())
+        assert demo.end(signal.SIGINT) == 130
+        demo.check_nothing_is_left()
+    assert [path.name for path in demo.out.iterdir()] == ["demo.log"]
+
+
 def test_data_of_others_is_left_alone(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
