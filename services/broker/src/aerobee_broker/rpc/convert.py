@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
@@ -38,6 +40,7 @@ _STATUS = {
 # ---- messages in ----
 
 
+@lru_cache(maxsize=1_024)  # callers; packing costs 5 µs
 def born_host(given: str, peer: str) -> bytes:
     """The packed host of a message: what the sender says, else where it calls from."""
     if not given:
