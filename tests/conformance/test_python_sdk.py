@@ -84,6 +84,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as proxy,
     ):
         yield Cluster(namesrv, broker, proxy, data)
+        # Clients came and went, some without a word: nothing of that may be unforeseen.
+        for defect in ("rpc failed", "handler failed", "background work failed"):
+            assert not proxy.events(defect)
 
 
 @pytest.fixture
