@@ -13,8 +13,9 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import ReadStatus
 from aerobee_wire import record
 from fault.conftest import Campaign
-from fault.history import PATH, SMALL, History, Queue, open_store
+from fault.history import History
 from support.simulated_disk import SimulatedDisk
+from support.stores import PATH, SMALL, Queue, open_store
 
 # One file, so that every flip of its used part hits a record.
 OPTIONS = replace(SMALL, commit_log_file_size=64 * 1_024)

@@ -7,8 +7,9 @@ from __future__ import annotations
 import pytest
 
 from fault.conftest import Campaign
-from fault.history import SMALL, Broken, History
+from fault.history import History
 from support.simulated_disk import PowerCut
+from support.stores import SMALL, Broken
 
 
 def scenario(history: History) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from fault.conftest import Campaign
-from fault.history import PATH, SMALL, History, open_store, visible
+from fault.history import History
 from support.simulated_disk import SimulatedDisk
+from support.stores import PATH, SMALL, open_store, visible
 
 DERIVED = ("consumequeue", "index", "checkpoint")
 

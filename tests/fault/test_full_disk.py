@@ -8,7 +8,8 @@ import pytest
 
 from aerobee_broker.errors import DiskFull
 from fault.conftest import Campaign
-from fault.history import SMALL, History, visible
+from fault.history import History
+from support.stores import SMALL, visible
 
 
 def filled(room: int) -> History:

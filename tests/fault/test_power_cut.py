@@ -6,7 +6,8 @@ A failure names its seed; `pytest tests/fault -k power --fault-seed SEED` plays 
 from __future__ import annotations
 
 from fault.conftest import Campaign
-from fault.history import Broken, History, power_cuts
+from fault.history import History, power_cuts
+from support.stores import Broken
 
 
 def run(campaign: Campaign, short: int, cuts: int, *, disk_fails: bool) -> None:

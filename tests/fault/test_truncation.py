@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 
 from fault.conftest import Campaign
-from fault.history import PATH, SMALL, History, Queue, open_store, visible
+from fault.history import History
 from support.simulated_disk import SimulatedDisk
+from support.stores import PATH, SMALL, Queue, open_store, visible
 
 Ends = list[tuple[int, Queue, int, bytes]]  # end of the record, queue, queue offset, body
 LOG = PATH / "commitlog"

@@ -21,7 +21,6 @@ BLANK_RESERVE = BLANK.size  # a record leaves at least this much of its file
 _READY = "blank.ready"  # the next file, allocated ahead of time
 _UNREADY = ("blank.tmp", "new.tmp")
 _COPY = 1 << 20
-_STOP = bytes(BLANK.size)  # no record starts with zeros
 
 
 def file_name(start: int) -> str:
@@ -47,7 +46,7 @@ class CommitLog:
         self._pending: list[tuple[int, list[bytes]]] = []  # whole ends of files
         self._parts: list[bytes] = []  # of the file that `end` lies in
         self._parts_at = 0
-        self._stale: list[int] = []  # ends of what a failed write may have left behind `written`
+        self._stale: list[tuple[int, int]] = []  # what failed writes may have left: from, to
         # Shared with the flusher.
         self._unsynced: dict[int, DiskFile] = {}
         self._names_unsynced = False
@@ -97,6 +96,7 @@ class CommitLog:
 
         Raises OSError; then nothing of it counts, and `forget_pending` must follow.
         """
+        self._wipe_stale()
         pending = self._pending
         if self._parts:
             pending.append((self._parts_at, self._parts))
@@ -109,23 +109,26 @@ class CommitLog:
 
     def _write_at(self, at: int, data: bytes) -> None:
         start = self.start_at(at)
-        end = at + len(data)
-        if self._stale:
-            data += self._stop_before_stale(end)
         try:
             file = self._writers.get(start) or self._open_writer(start)
             file.pwrite(data, at - start)
         except OSError:
-            self._stale.append(end)
+            self._stale.append((self.written, at + len(data)))
             raise
         # After the write, so that a sync which takes the file out of the table covers these bytes.
         self._unsynced[start] = file
 
-    def _stop_before_stale(self, end: int) -> bytes:
-        """Zeros that keep a scan from running into whole records of a write that failed."""
-        self._stale = [stale for stale in self._stale if stale > end]
-        room = self.start_at(end - 1) + self.file_size - end
-        return _STOP[:room] if self._stale else b""
+    def _wipe_stale(self) -> None:
+        """Zeros in the place of what failed writes left: whole records there could be taken for
+        new ones after a crash. Raises OSError.
+        """
+        for place, end in self._stale:
+            for start in [start for start in self._writers if place < start + self.file_size]:
+                low, high = max(place, start), min(end, start + self.file_size)
+                if low < high:
+                    self._writers[start].pwrite(bytes(high - low), low - start)
+                    self._unsynced[start] = self._writers[start]
+        self._stale.clear()
 
     # ---- flush: the flusher's thread ----
 

@@ -233,7 +233,10 @@ class Reader:
         name = (queue.topic.name, queue.queue_id, offset)
         found = None
         if unit[1] != LOST_SIZE and name not in self._hopeless:
-            found = self._look_for(queue, offset)
+            try:
+                found = self._look_for(queue, offset)
+            except OSError:
+                found = None  # what cannot be read cannot be found
         if found is None or (found.physical_offset, found.store_size) == unit[:2]:
             self._hopeless.add(name)
             place = unit[0] if self._log.min_offset <= unit[0] < self._log.end else 0

@@ -69,9 +69,14 @@ class Recovery:
         """Brings everything to the end of the log. Returns the checkpoint that holds now. Raises
         OSError, CommitLogBroken.
         """
+        found = self._checkpoint_file.read()
+        if found is not None and found.file_size != self._log.file_size:
+            raise CommitLogBroken(
+                f"the store was made with mappedFileSizeCommitLog = {found.file_size}, and it is "
+                f"{self._log.file_size} now: set it back"
+            )
         for path in self._log.load():
             self._event("log_file_extended", {"file": str(path)})
-        found = self._checkpoint_file.read()
         if found is not None:
             self._check(found)
             self._durable = found.flushed
@@ -89,11 +94,6 @@ class Recovery:
     def _check(self, checkpoint: Checkpoint) -> None:
         """That the log has the files which the checkpoint saw."""
         log = self._log
-        if checkpoint.file_size != log.file_size:
-            raise CommitLogBroken(
-                f"the store was made with mappedFileSizeCommitLog = {checkpoint.file_size}, and it "
-                f"is {log.file_size} now: set it back"
-            )
         end = log.starts[-1] + log.file_size if log.starts else 0
         if end < checkpoint.flushed:
             raise CommitLogBroken(

@@ -1,0 +1,237 @@
+"""Appending: places, records byte for byte, limits, all or none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aerobee_broker.errors import MessageIllegal
+from aerobee_broker.store.messages import NewMessage
+from aerobee_broker.store.options import StoreOptions
+from aerobee_wire import record
+from aerobee_wire.message_id import pack_host
+from aerobee_wire.topics import retry_topic
+from support.manual_clock import ManualClock
+from support.simulated_disk import SimulatedDisk
+from support.stores import LOG, SMALL, flush, open_store, send, visible
+
+NOW_MS = 1_700_000_000_000
+FIRST = LOG / ("0" * 20)
+
+
+def full() -> NewMessage:
+    return NewMessage(
+        topic="orders",
+        queue_id=3,
+        body=b"body",
+        properties=b"TAGS\x01red\x02",
+        flag=7,
+        sys_flag=record.COMPRESSED,
+        born_timestamp_ms=99,
+        born_host="10.0.0.7:81",
+        reconsume_times=2,
+        prepared_transaction_offset=55,
+    )
+
+
+@pytest.mark.parametrize("whole_crc", [True, False])
+def test_record_on_the_disk_is_that_of_the_codec(whole_crc: bool) -> None:
+    """Facts §2.1, and §2.4 for the CRC of the record."""
+    disk = SimulatedDisk()
+    store = open_store(disk, replace(SMALL, whole_crc=whole_crc))
+    [place] = send(store, [full()])
+    expected = record.encode(
+        topic="orders",
+        queue_id=3,
+        queue_offset=0,
+        physical_offset=0,
+        body=b"body",
+        properties=b"TAGS\x01red\x02",
+        flag=7,
+        sys_flag=record.COMPRESSED,
+        born_timestamp_ms=99,
+        born_host=pack_host("10.0.0.7:81"),
+        store_timestamp_ms=NOW_MS,
+        store_host=pack_host("127.0.0.1:10911"),
+        reconsume_times=2,
+        prepared_transaction_offset=55,
+        whole_crc=whole_crc,
+    )
+    assert disk.files()[FIRST].rstrip(b"\0") == expected.rstrip(b"\0")
+    assert place == (3, 0, 0, len(expected))
+
+
+@pytest.mark.parametrize(
+    ("topic", "host"),
+    [
+        ("orders", "[2001:db8::1]:9"),
+        (retry_topic("g" * 130), "10.0.0.1:9"),
+        (retry_topic("g" * 130), "[2001:db8::1]:9"),
+    ],
+)
+def test_long_topics_and_ipv6_hosts_are_stored(topic: str, host: str) -> None:
+    """Magic V2 over 127 bytes of topic; 12 more bytes for an IPv6 host."""
+    store = open_store()
+    send(store, [NewMessage(topic, 0, b"x", born_host=host), NewMessage(topic, 0, b"y")])
+    found = list(record.iter_records(store.read(topic, 0, 0).records))
+    assert [(one.topic, one.body) for one in found] == [(topic, b"x"), (topic, b"y")]
+    assert found[0].born_host == host
+    assert bool(found[0].sys_flag & record.BORN_HOST_V6) == host.startswith("[")
+
+
+def test_sys_flag_says_what_the_hosts_are_whatever_the_sender_says() -> None:
+    store = open_store()
+    send(store, [NewMessage("orders", 0, b"x", sys_flag=record.BORN_HOST_V6 | 1)])
+    [one] = record.iter_records(store.read("orders", 0, 0).records)
+    assert one.sys_flag == 1
+
+
+def test_offsets_count_per_queue_and_places_follow_one_another() -> None:
+    store = open_store()
+    places = send(store, [NewMessage("a", n % 2, b"x" * (n + 1)) for n in range(6)])
+    assert [(place.queue_id, place.queue_offset) for place in places] == [
+        (0, 0),
+        (1, 0),
+        (0, 1),
+        (1, 1),
+        (0, 2),
+        (1, 2),
+    ]
+    ends = [place.physical_offset + place.store_size for place in places]
+    assert [place.physical_offset for place in places] == [0, *ends[:-1]]
+    assert store.end_offset == ends[-1]
+
+
+def test_prepared_and_rollback_records_take_no_queue_offset() -> None:
+    """§2.8: offset 0, no unit; commit counts as any other."""
+    store = open_store()
+    kinds = [
+        record.TRANSACTION_PREPARED,
+        0,
+        record.TRANSACTION_ROLLBACK,
+        record.TRANSACTION_COMMIT,
+    ]
+    places = send(store, [NewMessage("a", 0, b"%d" % kind, sys_flag=kind) for kind in kinds])
+    assert [place.queue_offset for place in places] == [0, 0, 0, 1]
+    assert visible(store) == {("a", 0): {0: b"0", 1: b"8"}}
+    assert store.get(places[0].physical_offset).body == b"4"
+
+
+def test_tags_code_is_the_hash_of_the_tag_or_what_the_topic_wants() -> None:
+    """§3.1: for delayed messages the deliver time stands there."""
+    store = open_store()
+    send(store, [NewMessage("a", 0, b"x", b"TAGS\x01UA\x02"), NewMessage("a", 0, b"x")])
+    assert [unit[2] for unit in store.units("a", 0, 0, 9)] == [ord("U") * 31 + ord("A"), 0]
+    clock = ManualClock(1_000)
+    from aerobee_broker.store.message_store import MessageStore
+
+    later = MessageStore.open(
+        store.path,
+        SMALL,
+        clock=clock,
+        disk=SimulatedDisk(),
+        store_host="127.0.0.1:1",
+        tags_code_of={"delayed": lambda properties, stored_ms: stored_ms + len(properties)},
+    )
+    send(later, [NewMessage("delayed", 0, b"x", b"TAGS\x01UA\x02"), NewMessage("a", 0, b"x")])
+    assert later.units("delayed", 0, 0, 1)[0][2] == 1_008
+    assert later.units("a", 0, 0, 1)[0][2] == 0
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (NewMessage("a", 0, b""), "the body is empty"),
+        (NewMessage("a", 0, b"x" * 2_049), "the body has 2049 bytes: maxMessageSize allows 2048"),
+        (NewMessage("a", 0, b"x", b"k\x01" + b"v" * 32_768 + b"\x02"), "the properties have 32771"),
+        (NewMessage("a", 0, b"x", b"k\x01" + b"v" * 8_200 + b"\x02"), "does not fit into a commit"),
+        (NewMessage("a", 0, b"x", b"k\x01v"), "does not end with 0x02"),
+        (NewMessage("a" * 128, 0, b"x"), "topic name has 128 bytes"),
+        (NewMessage(retry_topic("g" * 250), 0, b"x"), "topic name has 257 bytes"),
+        (NewMessage("", 0, b"x"), "topic name has 0 bytes"),
+        (NewMessage("../a", 0, b"x"), "there can be no queue"),
+        (NewMessage("..", 0, b"x"), "there can be no queue"),
+        (NewMessage("a", -1, b"x"), "there can be no queue"),
+        (NewMessage("a", 0, b"x", born_host="somewhere:80"), "is no address"),
+        (NewMessage("a", 0, b"x", born_host=b"12345"), "8 or 20 bytes"),
+    ],
+)
+def test_a_batch_with_an_illegal_message_is_refused_as_a_whole(
+    message: NewMessage, reason: str
+) -> None:
+    store = open_store()
+    good = NewMessage("a", 0, b"good")
+    with pytest.raises(MessageIllegal, match=reason):
+        store.append([good, message, good])
+    assert store.end_offset == 0
+    [place] = send(store, [good])
+    assert (place.queue_offset, place.physical_offset) == (0, 0)
+    assert visible(store)["a", 0] == {0: b"good"}
+
+
+def test_largest_properties_leave_room_for_the_crc() -> None:
+    options = replace(SMALL, commit_log_file_size=1 << 16)
+    store = open_store(options=options)
+    largest = b"k\x01" + b"v" * (32_767 - 20 - 3) + b"\x02"
+    send(store, [NewMessage("a", 0, b"x", largest)])
+    [one] = record.iter_records(store.read("a", 0, 0).records)
+    assert one.raw_properties == largest
+    with pytest.raises(MessageIllegal, match="at most 32747"):
+        store.append([NewMessage("a", 0, b"x", largest[:-1] + b"v\x02")])
+
+
+def test_a_batch_may_span_files_and_each_file_ends_with_a_blank_record() -> None:
+    """§2.5: a record leaves 8 bytes, or goes to the next file; the blank says how many are left."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    places = send(store, [NewMessage("a", 0, b"x" * 1_900) for _ in range(20)])
+    size = SMALL.commit_log_file_size
+    assert {place.physical_offset // size for place in places} == set(range(5))
+    for number in range(4):
+        data = disk.files()[LOG / f"{number * size:020d}"]
+        last = max(
+            place.physical_offset + place.store_size
+            for place in places
+            if place.physical_offset // size == number
+        )
+        assert data[last - number * size :][:8] == record.BLANK.pack(
+            (number + 1) * size - last, record.MAGIC_BLANK
+        )
+    assert len(visible(store)["a", 0]) == 20
+
+
+def test_a_record_may_fill_its_file_but_for_the_blank() -> None:
+    options = replace(SMALL, commit_log_file_size=4_096, max_message_size=4_096)
+    store = open_store(options=options)
+    fixed = record.FIXED_V1 + 1 + record.CRC_TAIL_BYTES
+    send(store, [NewMessage("a", 0, b"x" * (4_096 - 8 - fixed)), NewMessage("a", 0, b"y")])
+    assert [unit[0] for unit in store.units("a", 0, 0, 2)] == [0, 4_096]
+    with pytest.raises(MessageIllegal, match="does not fit"):
+        store.append([NewMessage("a", 0, b"x" * (4_096 - 7 - fixed))])
+
+
+def test_nothing_at_all_can_be_appended() -> None:
+    store = open_store()
+    assert send(store, []) == []
+    assert store.end_offset == 0
+
+
+def test_each_write_is_one_call_a_file() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, [NewMessage("a", 0, b"first")])
+    before = disk.steps
+    for _ in range(10):
+        store.append([NewMessage("b", 1, b"x") for _ in range(5)])
+    store.write()
+    assert disk.steps == before + 1
+    flush(store)
+    assert len(visible(store)["b", 1]) == 50
+
+
+def test_default_files_are_rocketmqs() -> None:
+    options = StoreOptions()
+    assert options.commit_log_file_size == 1_073_741_824
+    assert options.consume_queue_file_size == 300_000 * 20
+    assert (options.index_slot_count, options.index_entry_count) == (5_000_000, 20_000_000)

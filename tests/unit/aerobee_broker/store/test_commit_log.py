@@ -1,0 +1,230 @@
+"""The log as files: names, allocation ahead, failed writes, what is refused at the start."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aerobee_broker.errors import CommitLogBroken, DiskFull, StoreReadOnly, StoreWriteError
+from aerobee_broker.store.messages import NewMessage
+from support.manual_clock import ManualClock
+from support.simulated_disk import SimulatedDisk
+from support.stores import LOG, PATH, SMALL, flush, open_store, send, upkeep, visible
+
+SIZE = SMALL.commit_log_file_size
+BIG = [NewMessage("a", 0, b"x" * 1_900) for _ in range(4)]  # fill a file
+
+
+def log_files(disk: SimulatedDisk) -> list[str]:
+    return sorted(path.name for path in disk.files() if path.parent == LOG)
+
+
+def filled(disk: SimulatedDisk, files: int) -> None:
+    """A closed store whose log has so many files."""
+    store = open_store(disk)
+    for _ in range(files):
+        send(store, BIG)
+    store.close()
+
+
+def test_file_is_named_by_its_first_byte_and_has_full_size() -> None:
+    disk = SimulatedDisk()
+    filled(disk, 3)
+    assert log_files(disk) == [f"{n * SIZE:020d}" for n in range(3)]
+    assert {len(disk.files()[LOG / name]) for name in log_files(disk)} == {SIZE}
+
+
+def test_an_empty_store_has_no_log_file() -> None:
+    disk = SimulatedDisk()
+    open_store(disk).close()
+    assert log_files(disk) == []
+
+
+def test_next_file_is_allocated_ahead_and_only_renamed_by_the_append_that_needs_it() -> None:
+    disk = SimulatedDisk()
+    clock = ManualClock()
+    store = open_store(disk, clock=clock)
+    send(store, BIG[:3])
+    upkeep(store, clock)
+    assert log_files(disk) == ["0" * 20, "blank.ready"]
+    before = disk.steps
+    store.append(BIG[:2])
+    store.write()
+    assert disk.steps == before + 3  # end of the old file, rename, start of the new one
+    assert log_files(disk) == ["0" * 20, f"{SIZE:020d}"]
+
+
+def test_file_allocated_ahead_is_given_back_when_the_store_closes() -> None:
+    disk = SimulatedDisk()
+    clock = ManualClock()
+    store = open_store(disk, clock=clock)
+    send(store, BIG[:3])
+    upkeep(store, clock)
+    store.close()
+    assert log_files(disk) == ["0" * 20]
+
+
+def test_allocation_that_fails_ahead_of_time_harms_nobody() -> None:
+    disk = SimulatedDisk()
+    clock = ManualClock()
+    events: list[str] = []
+    store = open_store(disk, clock=clock, on_event=lambda name, fields: events.append(name))
+    send(store, BIG[:3])
+    disk.capacity = sum(map(len, disk.files().values()))
+    upkeep(store, clock)
+    assert "allocation_failed" in events
+    assert not store.read_only_reason
+    disk.capacity = None
+    send(store, BIG)
+    assert len(visible(store)["a", 0]) == 7
+
+
+def test_messages_of_a_failed_write_were_never_there() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, [NewMessage("a", 0, b"first")])
+    end = store.end_offset
+    disk.capacity = sum(map(len, disk.files().values()))
+    store.append([NewMessage("a", 0, b"lost"), NewMessage("b", 0, b"lost"), *BIG, *BIG])
+    with pytest.raises(DiskFull):
+        store.write()
+    assert store.end_offset == store.written_offset == end
+    disk.capacity = None
+    [place] = send(store, [NewMessage("a", 0, b"second")])
+    assert (place.queue_offset, place.physical_offset) == (1, end)
+    assert visible(store) == {("a", 0): {0: b"first", 1: b"second"}, ("b", 0): {}}
+
+
+def test_whole_records_that_a_failed_write_left_behind_do_not_come_back() -> None:
+    """They would stand right behind a later record of the same size."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, [NewMessage("a", 0, b"first")])
+    disk.capacity = sum(map(len, disk.files().values()))
+    store.append([*(NewMessage("a", 0, b"ghost") for _ in range(9)), *BIG, *BIG])
+    with pytest.raises(DiskFull):
+        store.write()
+    disk.capacity = None
+    send(store, [NewMessage("a", 0, b"hello")])
+    disk = disk.after_kill()
+    disk.remove(PATH / "checkpoint")
+    assert visible(open_store(disk)) == {("a", 0): {0: b"first", 1: b"hello"}}
+
+
+def test_a_write_error_makes_the_store_read_only() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, [NewMessage("a", 0, b"first")])
+    disk.fail_writes = lambda path: "commitlog" in str(path)
+    store.append([NewMessage("a", 0, b"second")])
+    with pytest.raises(StoreWriteError, match="Input/output error"):
+        store.write()
+    disk.fail_writes = lambda path: False
+    with pytest.raises(StoreReadOnly, match=r"writing .* failed"):
+        store.append([NewMessage("a", 0, b"third")])
+    assert visible(store) == {("a", 0): {0: b"first"}}
+
+
+def test_missing_file_in_the_middle_is_named_and_the_store_does_not_start() -> None:
+    disk = SimulatedDisk()
+    filled(disk, 4)
+    missing = LOG / f"{2 * SIZE:020d}"
+    disk.remove(missing)
+    with pytest.raises(CommitLogBroken, match=f"{missing} is missing .* put it back"):
+        open_store(disk)
+
+
+def test_missing_last_file_is_named_and_the_store_does_not_start() -> None:
+    disk = SimulatedDisk()
+    filled(disk, 3)
+    missing = LOG / f"{2 * SIZE:020d}"
+    disk.remove(missing)
+    with pytest.raises(CommitLogBroken, match=f"{missing} is missing"):
+        open_store(disk)
+    disk.remove(PATH / "checkpoint")
+    assert len(visible(open_store(disk))["a", 0]) == 8
+
+
+def test_store_goes_on_without_the_files_in_front_of_a_missing_one() -> None:
+    disk = SimulatedDisk()
+    filled(disk, 4)
+    for start in (0, SIZE, 2 * SIZE):
+        disk.remove(LOG / f"{start:020d}")
+    store = open_store(disk)
+    assert store.min_physical_offset == 3 * SIZE
+    assert sorted(visible(store)["a", 0]) == [12, 13, 14, 15]
+    assert store.min_offset("a", 0) == 12
+
+
+def test_other_file_size_than_the_store_was_made_with_is_refused() -> None:
+    disk = SimulatedDisk()
+    filled(disk, 1)
+    for size in (SIZE // 2, SIZE * 2):
+        with pytest.raises(CommitLogBroken, match="mappedFileSizeCommitLog"):
+            open_store(disk, replace(SMALL, commit_log_file_size=size))
+    assert len(visible(open_store(disk))["a", 0]) == 4
+
+
+def test_short_file_in_the_middle_is_named() -> None:
+    disk = SimulatedDisk()
+    filled(disk, 3)
+    disk.put(LOG / f"{SIZE:020d}", b"short")
+    with pytest.raises(CommitLogBroken, match=rf"{SIZE:020d} has 5 bytes"):
+        open_store(disk)
+
+
+def test_files_that_are_not_the_logs_are_left_alone() -> None:
+    disk = SimulatedDisk()
+    filled(disk, 1)
+    disk.open(LOG / "notes.txt", create=True).close()
+    store = open_store(disk)
+    assert len(visible(store)["a", 0]) == 4
+    assert "notes.txt" in log_files(disk)
+
+
+@pytest.mark.parametrize("size", [4_096, 10_000, 65_537])
+def test_any_file_size_works(size: int) -> None:
+    disk = SimulatedDisk()
+    options = replace(SMALL, commit_log_file_size=size)
+    store = open_store(disk, options)
+    for _ in range(30):
+        send(store, [NewMessage("a", 0, b"x" * 777)])
+    store.close()
+    assert len(visible(open_store(disk.after_kill(), options))["a", 0]) == 30
+
+
+def test_unreadable_file_is_damage_and_not_the_end() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, BIG)
+    send(store, [*BIG[:1], NewMessage("b", 0, b"fine")])
+    disk.fail_reads = lambda path: path == LOG / ("0" * 20)
+    result = store.read("a", 0, 0)
+    assert (result.message_count, result.corrupted_count) == (1, 4)
+    assert visible(store)["b", 0] == {0: b"fine"}
+    assert store.corruptions[0].file == Path(LOG / ("0" * 20))
+
+
+def test_directory_that_cannot_be_opened_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SimulatedDisk()
+
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(disk, "make_directory", refuse)
+    from aerobee_broker.errors import StoreOpenError
+
+    with pytest.raises(StoreOpenError, match=r"/data/store cannot be opened: .*Permission denied"):
+        open_store(disk)
+
+
+def test_flush_syncs_only_what_was_written() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, BIG)
+    before = disk.steps
+    flush(store)
+    assert disk.steps == before

@@ -1,0 +1,116 @@
+"""Consume queues as files: layout, memory, what is lost and comes back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aerobee_broker.store.messages import LOST_SIZE, UNIT, NewMessage
+from aerobee_broker.store.options import StoreOptions
+from aerobee_wire.tags import tags_code
+from support.manual_clock import ManualClock
+from support.simulated_disk import SimulatedDisk
+from support.stores import PATH, SMALL, open_store, send, upkeep, visible
+
+FOLDER = PATH / "consumequeue"
+
+
+def queue_files(disk: SimulatedDisk) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(FOLDER)): data
+        for path, data in sorted(disk.files().items())
+        if FOLDER in path.parents
+    }
+
+
+def test_unit_is_20_bytes_of_place_size_and_tags_code() -> None:
+    """§3.1: file of 6,000,000 bytes named by the byte offset of its first unit."""
+    disk = SimulatedDisk()
+    store = open_store(disk, StoreOptions(commit_log_file_size=1 << 16, index_enabled=False))
+    places = send(
+        store, [NewMessage("orders", 2, b"x" * n, b"TAGS\x01UA\x02") for n in range(1, 4)]
+    )
+    store.close()
+    [(name, data)] = queue_files(disk).items()
+    assert name == f"orders/2/{0:020d}"
+    assert len(data) == 6_000_000
+    units = b"".join(
+        UNIT.pack(place.physical_offset, place.store_size, tags_code("UA")) for place in places
+    )
+    assert data.rstrip(b"\0") == units.rstrip(b"\0")
+
+
+def test_files_follow_one_another_by_bytes() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, [NewMessage("a", 0, b"x") for _ in range(70)])
+    store.close()
+    assert list(queue_files(disk)) == [f"a/0/{start:020d}" for start in (0, 640, 1_280)]
+    assert {len(data) for data in queue_files(disk).values()} == {640}
+    store = open_store(disk.after_kill())
+    assert len(store.units("a", 0, 0, 100)) == 70
+    assert store.units("a", 0, 30, 5) == store.units("a", 0, 0, 100)[30:35]
+    assert store.units("a", 0, 70, 5) == []
+
+
+def test_units_that_wait_to_be_written_are_bounded() -> None:
+    """So is memory: 20 bytes for each of `unwritten_units`."""
+    disk = SimulatedDisk()
+    store = open_store(disk, replace(SMALL, unwritten_units=10))
+    for _ in range(20):
+        send(store, [NewMessage(f"topic{n}", 0, b"x") for n in range(5)])
+    written = sum(len(data.rstrip(b"\0")) > 0 for data in queue_files(disk).values())
+    waiting = sum(len(queue.tail) // 20 for queue in store._queues.table.values())
+    assert written == 5
+    assert waiting <= 10
+    assert all(len(messages) == 20 for messages in visible(store).values())
+
+
+def test_open_files_are_bounded_whatever_the_number_of_queues() -> None:
+    disk = SimulatedDisk()
+    clock = ManualClock()
+    store = open_store(disk, replace(SMALL, max_open_files=4), clock)
+    for _ in range(3):
+        send(store, [NewMessage(f"topic{n}", 0, b"x") for n in range(60)])
+        upkeep(store, clock)
+        assert all(len(messages) for messages in visible(store).values())
+    # The log file that is written to, the checkpoint, and one that the flusher syncs.
+    assert disk.most_open_files <= 4 + 3
+    store.close()
+    assert disk.open_files == 0
+
+
+def test_units_before_a_deleted_front_are_dummies_after_a_rebuild() -> None:
+    """§3.1: a queue that starts at another offset than 0 is filled with (0, 0x7FFFFFFF, 0)."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, [NewMessage("a", 0, b"x" * 1_900) for _ in range(12)])
+    store.close()
+    disk = disk.after_kill()
+    disk.remove(PATH / "commitlog" / ("0" * 20))
+    disk.remove_tree(FOLDER)
+    store = open_store(disk)
+    assert (store.min_offset("a", 0), store.max_offset("a", 0)) == (4, 12)
+    store.close()
+    units = list(UNIT.iter_unpack(queue_files(disk)[f"a/0/{0:020d}"][: 12 * 20]))
+    assert units[:4] == [(0, LOST_SIZE, 0)] * 4
+    assert [unit[0] for unit in units[4:8]] == [8_192 + 2_012 * n for n in range(4)]
+    store = open_store(disk.after_kill())
+    assert (store.min_offset("a", 0), store.max_offset("a", 0)) == (4, 12)
+    assert sorted(visible(store)["a", 0]) == list(range(4, 12))
+
+
+def test_a_queue_that_was_never_used_has_no_file_and_no_offset() -> None:
+    store = open_store()
+    assert (store.min_offset("a", 0), store.max_offset("a", 0)) == (0, 0)
+    assert store.queues("a") == []
+    send(store, [NewMessage("a", 5, b"x")])
+    assert store.queues("a") == [5]
+    assert store.topics() == ["a"]
+
+
+def test_queues_of_a_topic_named_like_a_path_stay_inside() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, [NewMessage("%RETRY%a|b", 0, b"x"), NewMessage("...", 0, b"y")])
+    store.close()
+    assert sorted(queue_files(disk)) == [f"%RETRY%a|b/0/{0:020d}", f".../0/{0:020d}"]

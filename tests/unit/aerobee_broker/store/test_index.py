@@ -1,0 +1,250 @@
+"""The index against a slow one that is written after the facts, and what can be asked of it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from aerobee_broker.store.index import ENTRY, HEADER, key_hash, name_after, name_of
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import NewMessage
+from aerobee_wire import properties, record
+from aerobee_wire.tags import java_hash
+from support.manual_clock import ManualClock
+from support.simulated_disk import SimulatedDisk
+from support.stores import PATH, SMALL, flush, open_store, send, upkeep
+
+SLOTS, ENTRIES = SMALL.index_slot_count, SMALL.index_entry_count
+Key = tuple[str, str, int, int]  # topic, key, physical offset, store timestamp (ms)
+
+
+def reference(keys: list[Key]) -> bytes:
+    """§3.2: one file, made entry by entry."""
+    slots = [0] * SLOTS
+    entries = [bytes(ENTRY.size)]
+    begin_ms = keys[0][3]
+    for number, (topic, key, place, stored_ms) in enumerate(keys, start=1):
+        value = abs(java_hash(f"{topic}#{key}"))
+        slot = value % SLOTS
+        entries.append(ENTRY.pack(value, place, (stored_ms - begin_ms) // 1000, slots[slot]))
+        slots[slot] = number
+    header = HEADER.pack(
+        begin_ms,
+        keys[-1][3],
+        keys[0][2],
+        keys[-1][2],
+        sum(1 for slot in slots if slot),
+        len(keys) + 1,
+    )
+    table = b"".join(slot.to_bytes(4, "big") for slot in slots)
+    return (header + table + b"".join(entries)).ljust(40 + SLOTS * 4 + ENTRIES * 20, b"\0")
+
+
+def index_files(disk: SimulatedDisk) -> dict[str, bytes]:
+    folder = PATH / "index"
+    return {path.name: data for path, data in disk.files().items() if path.parent == folder}
+
+
+def message(topic: str, number: int, **named: str) -> NewMessage:
+    return NewMessage(topic, 0, b"%d" % number, properties.encode(named))
+
+
+def fill(store: MessageStore, clock: ManualClock, count: int, seed: int = 1) -> list[Key]:
+    """Messages with unique ids, keys, both or none; returns what must be in the index."""
+    rng = random.Random(seed)
+    keys: list[Key] = []
+    for number in range(count):
+        topic = rng.choice(["orders", "payments"])
+        named = {}
+        if rng.random() < 0.8:
+            named["UNIQ_KEY"] = f"ID{number:08d}"
+        if rng.random() < 0.5:
+            named["KEYS"] = rng.choice(["a", "b c", " d  e ", "ключ", "\U0001f600 x", "a a"])
+        [place] = store.append([message(topic, number, **named)])
+        names = [named["UNIQ_KEY"]] if "UNIQ_KEY" in named else []
+        names += [key for key in named.get("KEYS", "").split(" ") if key]
+        keys += [(topic, name, place.physical_offset, clock.now_ms()) for name in names]
+        if rng.random() < 0.3:
+            flush(store)
+            clock.advance(rng.randint(0, 2_500))
+    flush(store)
+    return keys
+
+
+def test_file_is_420_000_040_bytes_by_default() -> None:
+    assert 40 + 5_000_000 * 4 + 20_000_000 * 20 == 420_000_040
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_files_are_those_of_the_slow_reference(seed: int) -> None:
+    disk = SimulatedDisk()
+    clock = ManualClock()
+    store = open_store(disk, clock=clock)
+    keys = fill(store, clock, 220, seed)
+    store.close()
+    first = keys[: ENTRIES - 1]
+    rest = keys[ENTRIES - 1 :]
+    assert 0 < len(rest) < ENTRIES
+    files = index_files(disk)
+    names = sorted(files)
+    assert names[0] == str(name_of(first[0][3]))
+    assert [files[name] for name in names] == [reference(first), reference(rest)]
+
+
+def test_hash_has_no_sign_and_the_smallest_number_becomes_0() -> None:
+    """§3.2: abs(Java's hash), Integer.MIN → 0."""
+    assert key_hash("orders", "a") == abs(java_hash("orders#a"))
+    # A key that brings the hash of orders#… to -2^31, digit by digit of base 31.
+    rest = (0x8000_0000 - java_hash("orders#") * pow(31, 7)) % (1 << 32)
+    digits = []
+    for _ in range(7):
+        rest, digit = divmod(rest, 31)
+        digits.append(digit)
+    key = "".join(map(chr, reversed(digits)))
+    assert java_hash(f"orders#{key}") == -(1 << 31)
+    assert key_hash("orders", key) == 0
+
+
+def test_name_is_the_time_of_the_first_record() -> None:
+    assert name_of(0) == 19700101000000000
+    assert name_of(1_700_000_000_123) == 20231114221320123
+    assert name_after(20231231235959999) == 20240101000000000
+
+
+def test_messages_are_found_by_key_and_by_unique_id_newest_first() -> None:
+    store = open_store()
+    send(store, [message("orders", n, UNIQ_KEY=f"ID{n}", KEYS=f"k{n % 2} all") for n in range(6)])
+    send(store, [message("other", 9, UNIQ_KEY="ID0", KEYS="all")])
+    assert [one.body for one in store.query("orders", "all")] == [
+        b"5",
+        b"4",
+        b"3",
+        b"2",
+        b"1",
+        b"0",
+    ]
+    assert [one.body for one in store.query("orders", "k1", max_messages=2)] == [b"5", b"3"]
+    assert [one.body for one in store.query("orders", "ID3")] == [b"3"]
+    assert [one.body for one in store.query("orders", "ID3", unique=True)] == [b"3"]
+    assert store.query("orders", "k1", unique=True) == []
+    assert store.query("orders", "k9") == []
+    assert store.query("unknown", "all") == []
+
+
+def test_a_key_that_stands_twice_gives_its_message_once() -> None:
+    store = open_store()
+    send(store, [message("orders", 1, UNIQ_KEY="a", KEYS="a a")])
+    assert len(store.query("orders", "a")) == 1
+
+
+def test_messages_whose_keys_share_a_hash_are_told_apart() -> None:
+    """§3.2: "AaAa" and "BBBB" have one hash."""
+    store = open_store()
+    send(store, [message("orders", 1, KEYS="AaAa"), message("orders", 2, KEYS="BBBB")])
+    assert [one.body for one in store.query("orders", "AaAa")] == [b"1"]
+    assert [one.body for one in store.query("orders", "BBBB")] == [b"2"]
+
+
+def test_bounds_of_time_hold_to_the_millisecond() -> None:
+    clock = ManualClock(1_000_000)
+    store = open_store(clock=clock)
+    for number in range(5):
+        send(store, [message("orders", number, KEYS="k")])
+        clock.advance(700)
+    stored = [1_000_000 + 700 * number for number in range(5)]
+    for begin in range(5):
+        for end in range(begin, 5):
+            found = store.query("orders", "k", begin_ms=stored[begin], end_ms=stored[end])
+            assert [one.body for one in found] == [b"%d" % n for n in range(end, begin - 1, -1)]
+            assert store.query("orders", "k", begin_ms=stored[-1] + 1) == []
+
+
+def test_queries_reach_over_several_files() -> None:
+    clock = ManualClock()
+    disk = SimulatedDisk()
+    store = open_store(disk, clock=clock)
+    for number in range(0, 500, 50):
+        batch = [
+            message("orders", n, UNIQ_KEY=f"ID{n}", KEYS="all") for n in range(number, number + 50)
+        ]
+        send(store, batch)
+        clock.advance(5)
+    upkeep(store, clock)
+    assert len(index_files(disk)) > 3
+    for number in (0, 123, 499):
+        assert [one.body for one in store.query("orders", f"ID{number}")] == [b"%d" % number]
+    assert [one.body for one in store.query("orders", "all", max_messages=500)] == [
+        b"%d" % number for number in range(499, -1, -1)
+    ]
+
+
+def test_rolled_back_messages_are_not_indexed_and_prepared_ones_are() -> None:
+    store = open_store()
+    send(
+        store,
+        [
+            replace(message("orders", 1, KEYS="k"), sys_flag=record.TRANSACTION_ROLLBACK),
+            replace(message("orders", 2, KEYS="k"), sys_flag=record.TRANSACTION_PREPARED),
+        ],
+    )
+    assert [one.body for one in store.query("orders", "k")] == [b"2"]
+
+
+def test_store_without_index_finds_nothing_and_makes_no_file() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk, replace(SMALL, index_enabled=False))
+    send(store, [message("orders", 1, KEYS="k")])
+    assert store.query("orders", "k") == []
+    store.close()
+    assert index_files(disk) == {}
+
+
+def test_index_that_is_switched_on_later_gets_the_keys_of_before() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk, replace(SMALL, index_enabled=False))
+    send(store, [message("orders", 1, KEYS="k")])
+    store.close()
+    store = open_store(disk.after_kill())
+    assert [one.body for one in store.query("orders", "k")] == [b"1"]
+
+
+def test_irregular_properties_are_stored_and_not_indexed() -> None:
+    """Names and values do not alternate: nobody can say what is a key."""
+    store = open_store()
+    odd = NewMessage("orders", 0, b"odd", b"KEYS\x01a\x01b\x02")
+    send(store, [odd, message("orders", 1, KEYS="k"), replace(odd, properties=b"x\x02\x02")])
+    assert [one.body for one in store.query("orders", "k")] == [b"1"]
+    assert store.query("orders", "a") == []
+    assert store.max_offset("orders", 0) == 3
+
+
+def test_damaged_messages_are_left_out_of_a_query() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    places = send(store, [message("orders", n, KEYS="k") for n in range(3)])
+    disk.flip(PATH / "commitlog" / ("0" * 20), (places[1].physical_offset + 90) * 8)
+    assert [one.body for one in store.query("orders", "k")] == [b"2", b"0"]
+    assert store.corruption_count == 1
+
+
+def test_expired_index_files_go_after_the_checkpoint_that_no_longer_counts_them() -> None:
+    disk = SimulatedDisk()
+    clock = ManualClock()
+    options = replace(SMALL, retain_bytes=8_192, clean_interval_ms=1_000)
+    store = open_store(disk, options, clock)
+    for number in range(400):
+        send(store, [message("orders", number, UNIQ_KEY=f"ID{number}", KEYS="a b")])
+        clock.advance(1)
+    store.query("orders", "a")
+    before = set(index_files(disk))
+    upkeep(store, clock)
+    upkeep(store, clock)
+    after = set(index_files(disk))
+    assert len(after) < len(before)
+    assert after < before
+    store.close()
+    store = open_store(disk.after_kill(), options, clock)
+    assert [one.body for one in store.query("orders", "ID399")] == [b"399"]
+    assert store.query("orders", "ID0") == []

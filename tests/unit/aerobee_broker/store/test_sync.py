@@ -1,0 +1,87 @@
+"""F8: after a sync that failed, nothing is acknowledged any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from aerobee_broker.errors import StoreFlushError, StoreReadOnly
+from aerobee_broker.store.messages import NewMessage
+from support.manual_clock import ManualClock
+from support.simulated_disk import SimulatedDisk
+from support.stores import open_store, send, upkeep, visible
+
+
+def broken_once(disk: SimulatedDisk, where: str) -> None:
+    calls = 0
+
+    def fails(path: object) -> bool:
+        nonlocal calls
+        calls += where in str(path)
+        return calls == 1 and where in str(path)
+
+    disk.fail_syncs = fails
+
+
+def test_failed_sync_makes_the_store_read_only_for_ever() -> None:
+    events: list[str] = []
+    disk = SimulatedDisk()
+    store = open_store(disk, on_event=lambda name, fields: events.append(name))
+    send(store, [NewMessage("a", 0, b"first")])
+    broken_once(disk, "commitlog")
+    store.append([NewMessage("a", 0, b"second")])
+    store.write()
+    with pytest.raises(StoreFlushError, match="Input/output error"):
+        store.sync()
+    assert "flushing" in store.read_only_reason
+    assert events.count("store_read_only") == 1
+    # The disk is well again; that proves nothing about what was written before.
+    with pytest.raises(StoreFlushError, match="nothing was flushed"):
+        store.sync()
+    with pytest.raises(StoreReadOnly, match="read-only: flushing"):
+        store.append([NewMessage("a", 0, b"third")])
+    assert visible(store) == {("a", 0): {0: b"first"}}
+
+
+def test_appends_that_wait_when_the_store_becomes_read_only_are_undone() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, [NewMessage("a", 0, b"zeroth")])
+    broken_once(disk, "commitlog")
+    store.append([NewMessage("a", 0, b"first")])
+    store.write()
+    store.append([NewMessage("a", 0, b"second")])
+    with pytest.raises(StoreFlushError):
+        store.sync()
+    with pytest.raises(StoreReadOnly):
+        store.write()
+    assert store.end_offset == store.written_offset
+
+
+def test_failed_sync_of_derived_files_makes_the_store_read_only_too() -> None:
+    """Their pages are as unsure as those of the log."""
+    disk = SimulatedDisk()
+    clock = ManualClock()
+    store = open_store(disk, clock=clock)
+    send(store, [NewMessage("a", 0, b"first")])
+    broken_once(disk, "consumequeue")
+    upkeep(store, clock)
+    assert "derived" in store.read_only_reason
+    assert visible(store) == {("a", 0): {0: b"first"}}
+
+
+def test_read_only_store_closes_as_after_a_crash_and_recovers() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, [NewMessage("a", 0, b"first")])
+    broken_once(disk, "commitlog")
+    store.append([NewMessage("a", 0, b"second")])
+    store.write()
+    with pytest.raises(StoreFlushError):
+        store.sync()
+    store.close()
+    reopened = open_store(disk.after_kill())
+    assert not reopened.read_only_reason
+    assert visible(reopened) == {("a", 0): {0: b"first", 1: b"second"}}
+    send(reopened, [NewMessage("a", 0, b"third")])
+    survivors = visible(open_store(reopened._disk.after_power_cut(1)))  # type: ignore[attr-defined]
+    assert survivors == {("a", 0): {0: b"first", 1: b"second", 2: b"third"}}
