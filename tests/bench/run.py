@@ -28,6 +28,13 @@ OUTPUT = HERE.parents[1] / "build" / "bench.json"
 SUITES = {
     "throughput": ("ingest_batch_1k", "pull_batch_1k"),
     "proxy": ("proxy_unary_send_1k", "proxy_receive_ack_1k"),
+    "store": (
+        "store_recovery",
+        "store_open_clean",
+        "store_append_1000_queues",
+        "store_append_10000_queues",
+        "store_append_20_files",
+    ),
     "startup": ("up_ready", "up_memory", "suite_memory"),
 }
 

@@ -1,0 +1,183 @@
+"""The store by itself: recovery, opening, and what an append costs as queues and files grow.
+
+In process, on the real disk, without gRPC. What is timed of an append is what the broker's loop
+does for it (append, write, confirm); the flush in between belongs to another thread.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from aerobee_broker.disk import RealDisk
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import NewMessage
+from aerobee_broker.store.options import StoreOptions
+from aerobee_chassis.clock import SystemClock
+from aerobee_wire import properties as props
+from bench.measure import Result
+
+BODY = bytes(range(256)) * 4  # 1 KiB
+BATCH = 128
+MIB = 1 << 20
+RECOVERED_MIB = 256
+ROUNDS = 5
+BATCHES_A_ROUND = 40
+CLEAN_FILES = 10
+MANY_FILES = 20
+
+
+def opened(path: Path, file_size: int = 1 << 30) -> MessageStore:
+    return MessageStore.open(
+        path,
+        StoreOptions(commit_log_file_size=file_size),
+        clock=SystemClock(),
+        disk=RealDisk(),
+        store_host="127.0.0.1:10911",
+    )
+
+
+def messages(queues: int, rng: random.Random) -> list[NewMessage]:
+    """A batch for random ones of so many queues, each of a topic of its own."""
+    tagged = props.encode({props.TAGS: "bench"})
+    return [NewMessage(f"t{rng.randrange(queues)}", 0, BODY, tagged) for _ in range(BATCH)]
+
+
+def put(store: MessageStore, batch: list[NewMessage]) -> float:
+    """Stores a batch durably; returns the seconds that the loop's thread spent on it."""
+    start = time.perf_counter()
+    store.append(batch)
+    store.write()
+    middle = time.perf_counter()
+    flushed = store.sync()
+    end = time.perf_counter()
+    store.confirm(flushed)
+    return middle - start + time.perf_counter() - end
+
+
+def fill(store: MessageStore, size: int) -> None:
+    rng = random.Random(1)
+    while store.end_offset < size:
+        put(store, messages(8, rng))
+
+
+def crashed(path: Path, size: int, file_size: int) -> None:
+    """Fills a store in another process that then dies without a word."""
+    child = os.fork()
+    if child == 0:
+        try:
+            fill(opened(path, file_size), size)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as folder:
+        yield Path(folder) / "store"
+
+
+def recovery() -> Result:
+    """A crashed log without checkpoint: every record is read, checked and derived again."""
+    with scratch() as path:
+        crashed(path, RECOVERED_MIB * MIB, 64 * MIB)
+        data = b"".join(file.read_bytes() for file in sorted((path / "commitlog").glob("0*")))
+        ours, bulk = [], []
+        for _ in range(ROUNDS):
+            (path / "checkpoint").unlink()
+            (path / "abort").touch()
+            start = time.perf_counter()
+            store = opened(path, 64 * MIB)
+            ours.append(time.perf_counter() - start)
+            end = store.end_offset
+            store.close()
+            data = data[:end]
+            start = time.perf_counter()
+            zlib.crc32(data)
+            bulk.append(time.perf_counter() - start)
+        rates = [end / MIB / statistics.median(seconds) for seconds in (ours, bulk)]
+    note = f"{RECOVERED_MIB} MiB of 1 KiB records, CRC on; baseline: one zlib.crc32"
+    return Result("store_recovery", "MiB/s", rates[0], rates[1], rates[0] / rates[1], 0.15, note)
+
+
+def clean_open() -> Result:
+    with scratch() as path:
+        store = opened(path, 16 * MIB)
+        fill(store, (CLEAN_FILES - 1) * 16 * MIB + MIB)
+        store.close()
+        times = []
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            store = opened(path, 16 * MIB)
+            times.append(time.perf_counter() - start)
+            store.close()
+    median = statistics.median(times)
+    note = f"{CLEAN_FILES} files, stopped in order; baseline: the limit"
+    return Result("store_open_clean", "s", median, 1.0, median, 1.0, note)
+
+
+def append_costs(queue_counts: tuple[int, ...]) -> dict[int, float]:
+    """Queues → µs a message, median of interleaved rounds."""
+    rng = random.Random(7)
+    with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as folder:
+        stores = {count: opened(Path(folder) / str(count), 256 * MIB) for count in queue_counts}
+        for count, store in stores.items():  # make every queue
+            for first in range(0, count, BATCH):
+                names = range(first, min(count, first + BATCH))
+                put(store, [NewMessage(f"t{name}", 0, BODY) for name in names])
+        rounds: dict[int, list[float]] = {count: [] for count in queue_counts}
+        for _ in range(ROUNDS):
+            for count, store in stores.items():
+                batches = [messages(count, rng) for _ in range(BATCHES_A_ROUND)]
+                rounds[count].append(sum(put(store, batch) for batch in batches))
+        for store in stores.values():
+            store.close()
+    moved = BATCHES_A_ROUND * BATCH
+    return {count: statistics.median(times) / moved * 1e6 for count, times in rounds.items()}
+
+
+def many_queues() -> list[Result]:
+    costs = append_costs((1, 1_000, 10_000))
+    return [
+        Result(
+            f"store_append_{count}_queues",
+            "us/message",
+            costs[count],
+            costs[1],
+            costs[count] / costs[1],
+            limit,
+            f"{BATCH} x 1 KiB; baseline: one queue; the target is a limit",
+        )
+        for count, limit in ((1_000, 1.5), (10_000, 3.0))
+    ]
+
+
+def many_files() -> Result:
+    """Batches into the first file against batches into the twentieth."""
+    rng = random.Random(9)
+    size = 16 * MIB
+    with scratch() as path:
+        store = opened(path, size)
+        per_file: dict[int, list[float]] = {}
+        while store.end_offset < MANY_FILES * size:
+            number = store.end_offset // size
+            per_file.setdefault(number, []).append(put(store, messages(8, rng)))
+        store.close()
+    # The first batches of the first file warm everything up.
+    costs = {number: statistics.median(times) for number, times in per_file.items()}
+    first, last = (costs[number] / BATCH * 1e6 for number in (1, MANY_FILES - 1))
+    note = f"baseline: file 2 of {MANY_FILES}; the target is a limit"
+    name = f"store_append_{MANY_FILES}_files"
+    return Result(name, "us/message", last, first, last / first, 1.5, note)
+
+
+async def results() -> list[Result]:
+    return [recovery(), clean_open(), *many_queues(), many_files()]
