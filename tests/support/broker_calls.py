@@ -14,6 +14,7 @@ from aerobee.broker.v1 import (
     message_pb2,
     message_pb2_grpc,
     offset_pb2_grpc,
+    pop_pb2_grpc,
 )
 from aerobee.namesrv.v1 import namesrv_pb2
 
@@ -31,6 +32,7 @@ class BrokerCaller:
         self.messages = message_pb2_grpc.MessageServiceStub(self._channel)
         self.offsets = offset_pb2_grpc.OffsetServiceStub(self._channel)
         self.clients = client_pb2_grpc.ClientServiceStub(self._channel)
+        self.pops = pop_pb2_grpc.PopServiceStub(self._channel)
         self.admin = admin_pb2_grpc.AdminServiceStub(self._channel)
 
     async def __aenter__(self) -> Self:

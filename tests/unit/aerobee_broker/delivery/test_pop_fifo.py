@@ -71,6 +71,17 @@ async def test_a_batch_with_a_hole_comes_again_from_the_hole_on(
     assert consumer.committed() == 3
 
 
+async def test_what_was_acknowledged_behind_a_hole_comes_again_though_the_hole_is_filled(
+    parts: Parts, consumer: PopConsumer
+) -> None:
+    await send(parts, b"a1", b"a2", b"a3")
+    got = await consumer.pop(3, fifo=True)
+    await consumer.ack(*got[1:])
+    await asyncio.sleep(10.1)
+    await consumer.ack(*await consumer.pop(1, fifo=True))
+    assert bodies(await consumer.pop(fifo=True)) == [b"a2", b"a3"]
+
+
 async def test_an_acknowledged_front_is_settled_at_once(
     parts: Parts, consumer: PopConsumer
 ) -> None:

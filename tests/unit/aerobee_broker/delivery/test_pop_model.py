@@ -119,6 +119,13 @@ class PopMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 5), invisible_ms=st.sampled_from([1_000, 5_000, 60_000]))
     def pop(self, count: int, invisible_ms: int) -> None:
+        self.pop_some(count, invisible_ms)
+
+    @rule()
+    def pop_one_for_long(self) -> None:
+        self.pop_some(1, 60_000)
+
+    def pop_some(self, count: int, invisible_ms: int) -> None:
         async def work() -> tuple[list[Got], int]:
             now = self.clock.monotonic_ms()
             return await self.consumer.pop(count, invisible_ms=invisible_ms, fifo=self.fifo), now
@@ -233,7 +240,7 @@ async def _now(clock: LoopClock) -> int:
     return clock.now_ms()
 
 
-_SETTINGS = settings(max_examples=40, stateful_step_count=30, deadline=None)
+_SETTINGS = settings(max_examples=25, stateful_step_count=30, deadline=None)
 TestPop = PopMachine.TestCase
 TestPop.settings = _SETTINGS
 TestFifo = FifoMachine.TestCase

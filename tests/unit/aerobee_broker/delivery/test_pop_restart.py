@@ -179,6 +179,21 @@ async def test_the_order_of_message_groups_survives(tmp_path: Path) -> None:
     await parts.end()
 
 
+async def test_a_message_that_waits_for_its_turn_survives(tmp_path: Path) -> None:
+    parts = await begin(tmp_path / "a")
+    for body in (b"a1", b"a2", b"b1"):
+        await parts.send(TOPIC, body, properties={props.SHARDING_KEY: body[:1].decode()})
+    consumer = PopConsumer(parts)
+    got = await consumer.pop(1, fifo=True)
+    assert bodies(await consumer.pop(1, fifo=True)) == [b"b1"]
+    parts = await crash(parts, tmp_path / "b")
+    consumer = PopConsumer(parts)
+    assert await consumer.pop(fifo=True) == []
+    await consumer.ack(*got)
+    assert bodies(await consumer.pop(fifo=True)) == [b"a2"]
+    await parts.end()
+
+
 async def test_what_the_disk_does_not_take_is_as_if_it_had_not_happened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
