@@ -152,9 +152,12 @@ class Reader:
         count = max_messages if tags is None else MAX_SCANNED_UNITS
         wanted: list[tuple[int, Unit]] = []
         budget = max_bytes
+        low, high = self._log.min_offset, self._dispatch.confirmed
         for unit in UNIT.iter_unpack(self._queues.units(queue, offset, count)):
-            size = unit[1]
-            sensible = 0 < size <= self._max_record
+            place, size, _ = unit
+            sensible = low <= place < high and 0 < size <= self._max_record
+            if sensible:
+                low = place + size  # places rise along a queue
             if tags is None or unit[2] in tags or not sensible:
                 if wanted and (len(wanted) >= max_messages or (sensible and size > budget)):
                     break

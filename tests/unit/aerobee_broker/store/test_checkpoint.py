@@ -1,0 +1,80 @@
+"""The checkpoint page: RocketMQ's fields in front, ours behind, one sector."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import pytest
+
+from aerobee_broker.store.checkpoint import (
+    Checkpoint,
+    CheckpointFile,
+    IndexState,
+    decode,
+    encode,
+)
+from support.simulated_disk import SimulatedDisk
+from support.stores import PATH
+
+FULL = Checkpoint(
+    file_size=1 << 30,
+    dispatched=5_000,
+    digest=(1 << 64) - 3,
+    index=IndexState(3, 20231114221320123, 777, 4_900),
+    flushed=6_000,
+    log_timestamp_ms=11,
+    queue_timestamp_ms=12,
+    index_timestamp_ms=13,
+)
+
+
+def test_first_40_bytes_are_rocketmqs() -> None:
+    """§3.3: three timestamps, flushed and confirmed offset."""
+    assert struct.unpack(">5q", encode(FULL)[:40]) == (11, 12, 13, 6_000, 6_000)
+
+
+def test_everything_comes_back() -> None:
+    assert decode(encode(FULL)) == FULL
+    assert len(encode(FULL)) <= 512
+
+
+@pytest.mark.parametrize("size", [0, 39, 64, 100])
+def test_short_page_is_no_checkpoint(size: int) -> None:
+    assert decode(encode(FULL)[:size]) is None
+    assert decode(bytes(4_096)) is None
+
+
+def test_no_flipped_bit_of_ours_goes_unseen() -> None:
+    """A flushed offset that is damaged is taken for the lowest that can be."""
+    page = encode(FULL)
+    for bit in range(24 * 8, len(page) * 8):
+        harmed = bytearray(page)
+        harmed[bit // 8] ^= 1 << bit % 8
+        found = decode(bytes(harmed))
+        assert found in (None, FULL, replace(FULL, flushed=FULL.dispatched)), f"bit {bit}"
+
+
+def test_noted_offset_comes_back_and_leaves_the_rest_alone() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(PATH)
+    file = CheckpointFile(disk, PATH / "checkpoint")
+    assert file.read() is None
+    file.write(FULL)
+    file.note_flushed(9_999)
+    assert file.read() == replace(FULL, flushed=9_999)
+    file.close()
+    assert len(disk.files()[PATH / "checkpoint"]) == 4_096
+
+
+def test_a_power_cut_leaves_an_old_checkpoint_or_the_new_one() -> None:
+    for seed in range(100):
+        disk = SimulatedDisk(seed)
+        disk.make_directory(PATH)
+        file = CheckpointFile(disk, PATH / "checkpoint")
+        file.write(FULL)
+        for number in range(3):
+            file.note_flushed(7_000 + number)
+        after = disk.after_power_cut(seed)
+        found = CheckpointFile(after, PATH / "checkpoint").read()
+        assert found in [replace(FULL, flushed=n) for n in (6_000, 7_000, 7_001, 7_002)]

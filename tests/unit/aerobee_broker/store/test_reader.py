@@ -1,0 +1,297 @@
+"""Reading: what a pull gets, by offset, by time, by place; and units that lead astray."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aerobee_broker.errors import MessageCorrupted, MessageNotFound
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import UNIT, NewMessage, ReadStatus
+from aerobee_broker.store.options import StoreOptions
+from aerobee_wire import record
+from aerobee_wire.tags import tags_code
+from support.manual_clock import ManualClock
+from support.simulated_disk import SimulatedDisk
+from support.stores import LOG, PATH, SMALL, open_store, send, upkeep, visible
+
+RED, BLUE = tags_code("red"), tags_code("blue")
+
+
+def tagged(tag: str, body: bytes = b"x") -> NewMessage:
+    return NewMessage("a", 0, body, f"TAGS\x01{tag}\x02".encode())
+
+
+def bodies(data: bytes) -> list[bytes]:
+    return [one.body for one in record.iter_records(data)]
+
+
+@pytest.fixture
+def ten() -> MessageStore:
+    store = open_store()
+    for n in range(10):
+        send(store, [NewMessage("a", 0, b"%d" % n), NewMessage("noise", 0, b"x" * 300)])
+    return store
+
+
+def test_records_come_in_order_from_the_offset_on(ten: MessageStore) -> None:
+    result = ten.read("a", 0, 3, max_messages=4)
+    assert result.status is ReadStatus.FOUND
+    assert bodies(result.records) == [b"3", b"4", b"5", b"6"]
+    assert (result.next_begin_offset, result.min_offset, result.max_offset) == (7, 0, 10)
+    assert (result.message_count, result.corrupted_count) == (4, 0)
+
+
+@pytest.mark.parametrize(
+    ("offset", "status", "following"),
+    [
+        (10, ReadStatus.NO_NEW, 10),
+        (11, ReadStatus.OFFSET_TOO_LARGE, 10),
+        (1 << 50, ReadStatus.OFFSET_TOO_LARGE, 10),
+        (-1, ReadStatus.OFFSET_TOO_SMALL, 0),
+    ],
+)
+def test_offset_without_a_message_gets_the_one_to_go_on_at(
+    ten: MessageStore, offset: int, status: ReadStatus, following: int
+) -> None:
+    result = ten.read("a", 0, offset)
+    assert (result.status, result.next_begin_offset) == (status, following)
+    assert result.records == b""
+
+
+def test_queue_that_nobody_wrote_to_has_nothing_new(ten: MessageStore) -> None:
+    assert ten.read("a", 7, 0).status is ReadStatus.NO_NEW
+    assert ten.read("unknown", 0, 0).status is ReadStatus.NO_NEW
+    assert ten.read("unknown", 0, 5).status is ReadStatus.OFFSET_TOO_LARGE
+
+
+def test_bytes_are_bounded_but_the_first_message_comes_whatever_its_size() -> None:
+    store = open_store()
+    places = send(store, [NewMessage("a", 0, b"x" * 500) for _ in range(4)])
+    size = places[0].store_size
+    assert store.read("a", 0, 0, max_bytes=1).message_count == 1
+    assert store.read("a", 0, 0, max_bytes=size).message_count == 1
+    assert store.read("a", 0, 0, max_bytes=2 * size - 1).message_count == 1
+    result = store.read("a", 0, 0, max_bytes=2 * size)
+    assert (result.message_count, result.next_begin_offset) == (2, 2)
+    assert len(result.records) == 2 * size
+
+
+def test_only_wanted_tags_come_and_the_others_are_passed_over() -> None:
+    store = open_store()
+    send(store, [tagged("red" if n % 3 == 0 else "blue", b"%d" % n) for n in range(9)])
+    result = store.read("a", 0, 1, tags=frozenset({RED}))
+    assert bodies(result.records) == [b"3", b"6"]
+    assert result.next_begin_offset == 9
+    result = store.read("a", 0, 0, max_messages=1, tags=frozenset({RED, BLUE}))
+    assert (bodies(result.records), result.next_begin_offset) == ([b"0"], 1)
+    result = store.read("a", 0, 0, tags=frozenset({tags_code("green")}))
+    assert (result.status, result.next_begin_offset) == (ReadStatus.NO_MATCHED, 9)
+
+
+def test_a_filtered_read_looks_at_800_units_at_most() -> None:
+    """Facts 5.4: max filter message size 16,000 bytes of units."""
+    store = open_store(options=StoreOptions(commit_log_file_size=1 << 20, index_enabled=False))
+    send(store, [tagged("blue") for _ in range(1_000)] + [tagged("red")])
+    result = store.read("a", 0, 0, tags=frozenset({RED}))
+    assert (result.status, result.next_begin_offset) == (ReadStatus.NO_MATCHED, 800)
+    result = store.read("a", 0, 800, tags=frozenset({RED}))
+    assert (result.status, result.next_begin_offset) == (ReadStatus.FOUND, 1_001)
+
+
+def test_records_of_one_queue_that_lie_together_are_read_with_one_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = open_store()
+    send(store, [NewMessage("a", 0, b"x" * 100) for _ in range(30)])
+    calls = 0
+    good = store._log.read
+
+    def counted(place: int, size: int) -> bytes:
+        nonlocal calls
+        calls += 1
+        return good(place, size)
+
+    monkeypatch.setattr(store._log, "read", counted)
+    assert store.read("a", 0, 0).message_count == 30
+    assert calls == 1
+
+
+def test_records_with_others_between_them_come_without_the_others() -> None:
+    store = open_store()
+    for n in range(20):
+        gap = b"y" * (2_000 if n % 5 == 0 else 10)
+        send(store, [NewMessage("a", 0, b"%d" % n), NewMessage("noise", 0, gap)])
+    assert bodies(store.read("a", 0, 0).records) == [b"%d" % n for n in range(20)]
+
+
+# ---- by place ----
+
+
+def test_record_is_found_by_its_physical_offset() -> None:
+    store = open_store()
+    places = send(store, [NewMessage("a", 0, b"%d" % n) for n in range(3)])
+    one = store.get(places[1].physical_offset)
+    assert (one.body, one.queue_offset, one.physical_offset) == (
+        b"1",
+        1,
+        places[1].physical_offset,
+    )
+    assert store.get(places[1].physical_offset, places[1].store_size).body == b"1"
+
+
+@pytest.mark.parametrize("place", [-1, 1, 57, 10_000, 1 << 60])
+def test_place_without_a_record_is_not_found(place: int) -> None:
+    store = open_store()
+    send(store, [NewMessage("a", 0, b"0"), NewMessage("a", 0, b"1")])
+    with pytest.raises(MessageNotFound):
+        store.get(place)
+
+
+def test_place_of_a_message_that_is_not_durable_is_not_found() -> None:
+    store = open_store()
+    [place] = store.append([NewMessage("a", 0, b"0")])
+    store.write()
+    with pytest.raises(MessageNotFound):
+        store.get(place.physical_offset)
+
+
+def test_damaged_record_is_named_with_file_and_place() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    places = send(store, [NewMessage("a", 0, b"0"), NewMessage("a", 0, b"1")])
+    place = places[1].physical_offset
+    disk.flip(LOG / ("0" * 20), (place + 88) * 8)
+    with pytest.raises(MessageCorrupted, match=rf"physical offset {place} in .*0{{20}}") as caught:
+        store.get(place)
+    assert (caught.value.physical_offset, caught.value.file) == (place, LOG / ("0" * 20))
+
+
+def test_record_whose_head_is_damaged_is_damage_to_whoever_knows_that_it_is_there() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    [place] = send(store, [NewMessage("a", 0, b"0")])
+    disk.flip(LOG / ("0" * 20), 4 * 8)
+    with pytest.raises(MessageNotFound):
+        store.get(0)
+    with pytest.raises(MessageCorrupted):
+        store.get(0, place.store_size)
+
+
+# ---- by time ----
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1:1", "[::1]:1"])
+def test_offset_by_time_is_that_of_a_slow_search(host: str) -> None:
+    """§5.4: lower = first at or after, or the next offset; upper = last at or before, within
+    [min, max].
+    """
+    clock = ManualClock(1_000)
+    store = open_store(clock=clock)
+    stored = []
+    for n in range(25):
+        send(store, [NewMessage("a", 0, b"x", born_host=host)])
+        stored.append(clock.now_ms())
+        clock.advance([0, 10, 25][n % 3])
+    for time_ms in range(stored[0] - 20, stored[-1] + 20):
+        lower = next((n for n, ms in enumerate(stored) if ms >= time_ms), len(stored))
+        upper = max((n for n, ms in enumerate(stored) if ms <= time_ms), default=0)
+        assert store.search_offset("a", 0, time_ms) == lower
+        assert store.search_offset("a", 0, time_ms, upper=True) == upper
+    assert store.search_offset("unknown", 0, 5) == 0
+    assert store.store_timestamp("a", 0, 0) == stored[0]
+    assert store.store_timestamp("a", 0, 24) == stored[-1]
+    assert store.store_timestamp("a", 0, 25) == 0
+
+
+# ---- units that lead astray ----
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        b"\0" * 20,
+        UNIT.pack(1 << 50, 150, 0),
+        UNIT.pack(0, 1 << 30, 0),
+        UNIT.pack(-5, -5, 0),
+        UNIT.pack(3, 120, 0),
+    ],
+)
+@pytest.mark.parametrize("offset", [4, 11])
+@pytest.mark.parametrize("tags", [None, frozenset({RED})])
+def test_damaged_unit_is_mended_from_the_log(
+    unit: bytes, offset: int, tags: frozenset[int] | None
+) -> None:
+    disk = SimulatedDisk()
+    clock = ManualClock()
+    store = open_store(disk, clock=clock)
+    for n in range(12):
+        send(store, [tagged("red", b"%d" % n), NewMessage("noise", 0, b"x" * 200)])
+    upkeep(store, clock)
+    path = PATH / "consumequeue" / "a" / "0" / ("0" * 20)
+    good = disk.files()[path]
+    disk.put(path, good[: offset * 20] + unit + good[offset * 20 + 20 :])
+    result = store.read("a", 0, 0, tags=tags)
+    assert bodies(result.records) == [b"%d" % n for n in range(12)]
+    assert (result.corrupted_count, store.corruption_count) == (0, 0)
+    assert disk.files()[path] == good
+
+
+def test_mended_unit_with_another_tag_is_passed_over() -> None:
+    disk = SimulatedDisk()
+    clock = ManualClock()
+    store = open_store(disk, clock=clock)
+    send(store, [tagged("red", b"0"), tagged("blue", b"1"), tagged("red", b"2")])
+    upkeep(store, clock)
+    path = PATH / "consumequeue" / "a" / "0" / ("0" * 20)
+    disk.put(path, disk.files()[path][:20] + bytes(20) + disk.files()[path][40:])
+    result = store.read("a", 0, 0, tags=frozenset({RED}))
+    assert bodies(result.records) == [b"0", b"2"]
+    assert (result.message_count, result.corrupted_count) == (2, 0)
+
+
+def test_damaged_records_are_counted_and_the_others_served() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    places = send(store, [NewMessage("a", 0, b"%d" % n) for n in range(6)])
+    for n in (0, 3, 5):
+        disk.flip(LOG / ("0" * 20), (places[n].physical_offset + 88) * 8)
+    result = store.read("a", 0, 0)
+    assert bodies(result.records) == [b"1", b"2", b"4"]
+    assert (result.message_count, result.corrupted_count) == (3, 3)
+    assert result.next_begin_offset == 6
+    result = store.read("a", 0, 5)
+    assert (result.status, result.corrupted_count, result.next_begin_offset) == (
+        ReadStatus.NO_MATCHED,
+        1,
+        6,
+    )
+    assert store.corruption_count == 3
+
+
+def test_record_of_another_queue_is_not_served_in_the_place_of_a_lost_one() -> None:
+    """The unit of one queue points at a whole record of another, and its own is gone."""
+    disk = SimulatedDisk()
+    clock = ManualClock()
+    store = open_store(disk, clock=clock)
+    places = send(store, [NewMessage("a", 0, b"mine"), NewMessage("b", 0, b"others")])
+    upkeep(store, clock)
+    path = PATH / "consumequeue" / "a" / "0" / ("0" * 20)
+    wrong = UNIT.pack(places[1].physical_offset, places[1].store_size, 0)
+    disk.put(path, wrong + disk.files()[path][20:])
+    disk.flip(LOG / ("0" * 20), (places[0].physical_offset + 88) * 8)
+    result = store.read("a", 0, 0)
+    assert (result.records, result.corrupted_count) == (b"", 1)
+    assert visible(store)["b", 0] == {0: b"others"}
+
+
+def test_units_are_given_to_whoever_schedules() -> None:
+    options = replace(SMALL, consume_queue_file_size=40)
+    store = open_store(options=options)
+    places = send(store, [tagged("red") for _ in range(5)])
+    assert store.units("a", 0, 1, 3) == [
+        (place.physical_offset, place.store_size, RED) for place in places[1:4]
+    ]
+    assert store.units("a", 0, -1, 3) == []
+    assert store.units("nobody", 0, 0, 3) == []

@@ -1,0 +1,187 @@
+"""Scanning over arrays against decoding one by one."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee_broker.store.scan import Records, Stop, scan
+from aerobee_wire import record
+from aerobee_wire.message_id import pack_host
+from aerobee_wire.topics import retry_topic
+
+HOSTS = (pack_host("10.0.0.1:80"), pack_host("[::1]:80"))
+ROOM = 1 << 20
+BASE = 3 * ROOM
+
+
+def encoded(place: int, **changes: Any) -> bytes:
+    fields: dict[str, Any] = {
+        "topic": "orders",
+        "queue_id": 1,
+        "queue_offset": 5,
+        "physical_offset": place,
+        "body": b"body",
+        "properties": b"TAGS\x01red\x02",
+        "flag": 0,
+        "sys_flag": 0,
+        "born_timestamp_ms": 1,
+        "born_host": HOSTS[0],
+        "store_timestamp_ms": 1_700_000_000_000,
+        "store_host": HOSTS[0],
+        "whole_crc": True,
+    }
+    return record.encode(**(fields | changes))
+
+
+def stream(changes: list[dict[str, Any]]) -> bytes:
+    data = b""
+    for one in changes:
+        data += encoded(BASE + len(data), **one)
+    return data
+
+
+def rows(found: Records) -> list[tuple[Any, ...]]:
+    if not len(found):
+        return []
+    names, numbers = found.topics()
+    return list(
+        zip(
+            found.places.tolist(),
+            found.sizes.tolist(),
+            found.queue_ids.tolist(),
+            found.queue_offsets.tolist(),
+            found.sys_flags.tolist(),
+            found.stored_ms.tolist(),
+            [names[number].decode() for number in numbers.tolist()],
+            found.properties(),
+            strict=True,
+        )
+    )
+
+
+def reference(data: bytes) -> list[tuple[Any, ...]]:
+    return [
+        (
+            one.physical_offset,
+            one.store_size,
+            one.queue_id,
+            one.queue_offset,
+            one.sys_flag,
+            one.store_timestamp_ms,
+            one.topic,
+            one.raw_properties,
+        )
+        for one in record.iter_records(data)
+    ]
+
+
+CHANGES = st.fixed_dictionaries(
+    {
+        "topic": st.sampled_from(["a", "orders", retry_topic("g" * 130)]),
+        "queue_id": st.integers(0, 9),
+        "queue_offset": st.integers(0, 1 << 40),
+        "body": st.binary(min_size=1, max_size=40),
+        "properties": st.sampled_from([b"", b"TAGS\x01red\x02", b"KEYS\x01a b\x02x\x01y\x02"]),
+        "born_host": st.sampled_from(HOSTS),
+        "store_host": st.sampled_from(HOSTS),
+        "sys_flag": st.sampled_from([0, 4, 8, 12]),
+        "whole_crc": st.booleans(),
+    }
+)
+
+
+@given(st.lists(CHANGES, max_size=20))
+def test_fields_are_those_of_the_codec(changes: list[dict[str, Any]]) -> None:
+    data = stream(changes)
+    found, end = scan(data + bytes(8), BASE, ROOM, check_crc=True)
+    assert rows(found) == reference(data)
+    assert (end.stop, end.at) == (Stop.ZEROS, len(data))
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 500])
+@pytest.mark.parametrize("odd_one", [None, 0, 3, 16, 40])
+def test_runs_of_one_size_are_read_as_any_other(count: int, odd_one: int | None) -> None:
+    changes: list[dict[str, Any]] = [{"queue_offset": n} for n in range(count)]
+    if odd_one is not None and odd_one < count:
+        changes[odd_one]["body"] = b"longer body"
+    data = stream(changes)
+    found, end = scan(data, BASE, ROOM, check_crc=True)
+    assert rows(found) == reference(data)
+    assert (end.stop, end.at) == (Stop.MORE, len(data))
+
+
+def test_blank_record_ends_the_file() -> None:
+    data = stream([{}])
+    rest = ROOM - len(data)
+    blank = record.BLANK.pack(rest, record.MAGIC_BLANK)
+    assert scan(data + blank, BASE, ROOM, check_crc=True)[1].stop is Stop.BLANK
+    wrong = record.BLANK.pack(rest - 1, record.MAGIC_BLANK)
+    assert scan(data + wrong, BASE, ROOM, check_crc=True)[1].stop is Stop.BAD
+
+
+def test_every_flipped_bit_ends_the_scan_at_its_record() -> None:
+    data = stream([{"queue_offset": n} for n in range(4)])
+    size = len(data) // 4
+    for bit in random.Random(1).sample(range(len(data) * 8), 600):
+        harmed = bytearray(data)
+        harmed[bit // 8] ^= 1 << bit % 8
+        found, end = scan(bytes(harmed), BASE, ROOM, check_crc=True)
+        hit = bit // 8 // size
+        # A size that grew beyond the bytes at hand asks for more of them.
+        assert len(found) == hit and end.at == hit * size, f"bit {bit}"
+        assert end.stop in (Stop.BAD, Stop.BAD_CRC, Stop.MORE)
+        assert end.stop is Stop.MORE or end.reason
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_survived(data: bytes) -> None:
+    found, _ = scan(data, BASE, ROOM, check_crc=True)
+    assert len(found) == 0
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_behind_a_header_are_survived(data: bytes) -> None:
+    prefixed = (len(data) + 8).to_bytes(4, "big") + bytes.fromhex("DAA320A7") + data
+    scan(prefixed, BASE, ROOM, check_crc=True)
+
+
+def test_damaged_body_leaves_a_record_that_is_known() -> None:
+    data = bytearray(stream([{}, {"queue_offset": 6}]))
+    size = len(data) // 2
+    data[size + 90] ^= 1
+    _, end = scan(bytes(data), BASE, ROOM, check_crc=True)
+    assert end.stop is Stop.BAD_CRC and end.at == size
+    assert end.damaged is not None
+    assert rows(end.damaged)[0][:4] == (BASE + size, size, 1, 6)
+
+
+def test_damage_outside_of_the_body_leaves_none() -> None:
+    data = bytearray(stream([{}]))
+    data[27] ^= 1  # its queue offset
+    _, end = scan(bytes(data), BASE, ROOM, check_crc=True)
+    assert end.stop is Stop.BAD_CRC and end.damaged is None
+
+
+def test_behind_what_was_durable_a_record_must_hold_its_crc() -> None:
+    """Torn in its properties it looks whole otherwise: the CRC of the body is good."""
+    data = stream([{"whole_crc": False}, {"whole_crc": True}, {"whole_crc": False}])
+    assert len(scan(data, BASE, ROOM, check_crc=True)[0]) == 3
+    assert len(scan(data, BASE, ROOM, check_crc=True, crc_from=BASE)[0]) == 0
+    assert len(scan(data, BASE, ROOM, check_crc=True, crc_from=BASE + 1)[0]) == 2
+
+
+def test_properties_that_do_not_end_are_cut_off() -> None:
+    data = stream([{"properties": b"KEYS\x01a\x00", "whole_crc": False}])
+    found, end = scan(data, BASE, ROOM, check_crc=True)
+    assert (len(found), end.stop, end.reason) == (0, Stop.BAD, "its properties are cut off")
+
+
+def test_crc_can_be_left_out() -> None:
+    data = bytearray(stream([{}]))
+    data[90] ^= 1
+    assert len(scan(bytes(data), BASE, ROOM, check_crc=False)[0]) == 1
