@@ -194,6 +194,19 @@ async def test_a_message_that_waits_for_its_turn_survives(tmp_path: Path) -> Non
     await parts.end()
 
 
+async def test_an_uncounted_delivery_may_still_be_counted_after_a_restart(tmp_path: Path) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, b"1")
+    (got,) = await PopConsumer(parts).pop()
+    await PopConsumer(parts).change(got, 5_000, uncounted=True)
+    parts = await stop(parts, tmp_path / "a")
+    consumer = PopConsumer(parts)
+    await consumer.change(got, 0)
+    await asyncio.sleep(0.01)
+    assert [one.attempt for one in await consumer.pop()] == [2]
+    await parts.end()
+
+
 async def test_what_the_disk_does_not_take_is_as_if_it_had_not_happened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ The body is JSON: {"kind": …} and
   settle  queues: [group, topic, queue id, [offset …] settled, [offset …] acknowledged behind an
           unsettled one of their message group]
   show    leases: [group, topic, queue id, offset, lease id, since (ms since the epoch),
-          for (ms), delivery attempt]
+          for (ms), delivery attempt, 1 when it is not to count]
   move    group, topic, queue id, offset: the group is here, and holds nothing
   forget  group or topic, the other empty: it was deleted
 """

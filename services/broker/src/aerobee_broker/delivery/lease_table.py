@@ -197,20 +197,22 @@ def _apply_settled(queue: QueueLeases, done: list[int], behind: list[int]) -> No
 
 
 def _apply_change(queue: QueueLeases, offset: int, lease_id: int, *times: int) -> None:
-    since_ms, for_ms, attempt = times
+    since_ms, for_ms, attempt, uncounted = times
     held = queue.open.get(offset)
-    if held is not None and held.lease_id == lease_id:
-        held.since_ms, held.expires_ms, held.attempt = since_ms, since_ms + for_ms, attempt
+    if held is not None and held.leased and held.lease_id == lease_id:
+        held.since_ms, held.expires_ms = since_ms, since_ms + for_ms
+        held.attempt, held.uncounted = attempt, bool(uncounted)
 
 
 def _queue_to_json(queue: QueueLeases) -> list[Any]:
     messages = [
         [
             held.offset,
-            held.attempt - held.uncounted,
+            held.attempt,
             held.lease_id,
             int(held.leased),
             int(held.acked),
+            int(held.uncounted),
             held.since_ms,
             held.expires_ms,
         ]
@@ -222,13 +224,14 @@ def _queue_to_json(queue: QueueLeases) -> list[Any]:
 def _queue_from_json(content: list[Any]) -> QueueLeases:
     queue_id, cursor, fifo, messages = content
     queue = QueueLeases(queue_id, cursor, fifo=bool(fifo))
-    for offset, attempt, lease_id, leased, acked, since_ms, expires_ms in messages:
+    for offset, attempt, lease_id, leased, acked, uncounted, since_ms, expires_ms in messages:
         queue.open[offset] = Held(
             offset,
             attempt=attempt,
             lease_id=lease_id,
             leased=bool(leased),
             acked=bool(acked),
+            uncounted=bool(uncounted),
             since_ms=since_ms,
             expires_ms=expires_ms,
         )

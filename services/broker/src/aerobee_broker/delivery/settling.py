@@ -164,9 +164,7 @@ class Settling:
             held = due[2]
             before.append((due, (held.since_ms, held.expires_ms, held.deadline_ms, held.uncounted)))
             self._show(due, now_ms, duration, uncounted=change.uncounted)
-            attempt = held.attempt - held.uncounted
-            key = due[0].key(due[1])
-            entries.append([*key, held.offset, held.lease_id, now_ms, duration, attempt])
+            entries.append(_entry(due, duration))
             shown.append(Shown(None, now_ms, duration))
 
         def undo() -> None:
@@ -188,11 +186,9 @@ class Settling:
         now_ms = self._clock.now_ms()
         entries = []
         for due in leased:
-            place, queue, held = due
             self._show(due, now_ms, 0, uncounted=True)
             self.expiry.watch(due)
-            at = [held.offset, held.lease_id, now_ms, 0, held.attempt - 1]
-            entries.append([*place.key(queue), *at])
+            entries.append(_entry(due, 0))
         self._journal.note("show", {"leases": entries})
 
     def _checked(self, change: Change) -> tuple[Due, int]:
@@ -316,6 +312,13 @@ class Settling:
 
     def _commit(self, place: GroupLeases, queue: QueueLeases) -> None:
         self._offsets.commit(place.consumer_group, place.topic, queue.queue_id, queue.committed)
+
+
+def _entry(due: Due, duration_ms: int) -> list[Any]:
+    """For a `show` record."""
+    place, queue, held = due
+    since = [held.since_ms, duration_ms, held.attempt, int(held.uncounted)]
+    return [*place.key(queue), held.offset, held.lease_id, *since]
 
 
 def _is_open(due: Due) -> bool:
