@@ -19,8 +19,8 @@ A disk has two contents: the *current* one, which every read sees (the page cach
   Directories themselves are there from the moment they are made; the removal of a tree is durable
   when a directory above it is synced.
 * **A sync that fails** (EIO): the sectors that were dirty are clean from then on, with their
-  durable content unchanged. Reads still see the current content; a later sync of the file succeeds
-  and saves nothing of them.
+  durable content unchanged; the size is kept. Reads still see the current content; a later sync of
+  the file succeeds and saves nothing of them.
 * **No space** (ENOSPC): a write that needs more than there is writes what fits, and fails. Space is
   counted by sectors that were ever written or allocated.
 * **A crash of the process** (kill): current contents stay, and may still be lost by a power cut.
@@ -83,12 +83,20 @@ class _Content:
 
     def settle(self) -> None:
         """All that is dirty is durable."""
-        self.durable = bytearray(self.current)
-        self.versions.clear()
-        self.sizes.clear()
+        for sector in self.versions:
+            start = sector * SECTOR
+            data = self.current[start : start + SECTOR]
+            self.durable.extend(bytes(max(0, start + len(data) - len(self.durable))))
+            self.durable[start : start + len(data)] = data
+        self.drop()
 
     def drop(self) -> None:
-        """All that is dirty is clean, and lost to the disk."""
+        """All that is dirty is clean, and lost to the disk; but for the size, which the journal
+        keeps.
+        """
+        size = len(self.current)
+        self.durable.extend(bytes(max(0, size - len(self.durable))))
+        del self.durable[size:]
         self.versions.clear()
         self.sizes.clear()
 
@@ -409,8 +417,8 @@ class SimulatedDisk:
     def put(self, path: Path, data: bytes) -> None:
         """Replaces a file, durably, as an operator would."""
         content = self._directory(path.parent).current[path.name]
-        content.current = bytearray(data)
-        content.settle()
+        content.current, content.durable = bytearray(data), bytearray(data)
+        content.drop()
 
     def flip(self, path: Path, bit: int) -> None:
         """Decay of one bit."""
@@ -428,7 +436,7 @@ class SimulatedDisk:
             for name, content in directory.current.items():
                 mine.current[name] = other = _Content()
                 other.current = bytearray(content.current)
+                other.durable = bytearray(content.current)
                 other.taken = set(content.taken)
-                other.settle()
             mine.settle()
         return result

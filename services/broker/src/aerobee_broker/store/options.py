@@ -43,7 +43,7 @@ class StoreOptions:
     # ---- retention ----
     file_reserved_time_ms: int = 72 * HOUR_MS
     delete_when: tuple[int, ...] = (4,)  # hours of the day, local time
-    retain_bytes: int = 0  # of commit log; 0: no bound by size
+    retain_bytes: int = 0  # of commit log, and up to one file more; 0: no bound by size
     delete_file_batch_max: int = 10  # files a run
     clean_interval_ms: int = 10_000
 

@@ -105,20 +105,20 @@ class Records:
 
     def topics(self) -> tuple[list[bytes], Ints]:
         """The topics that there are, and for each record the number of its topic."""
-        first = self.data[self._topic_at[0] : self._topic_end[0]]
-        if self._all_are(first):
-            return [first], np.zeros(len(self), dtype=np.int64)
+        lengths = self._topic_end - self._topic_at
+        length = int(lengths[0])
+        if length and (lengths == length).all():
+            joined = _joined(self.data, self._topic_at, self._topic_end)
+            if joined == joined[:length] * len(self):
+                return [joined[:length]], np.zeros(len(self), dtype=np.int64)
+            found, numbers = np.unique(np.frombuffer(joined, f"V{length}"), return_inverse=True)
+            return [name.tobytes() for name in found], numbers
         names: dict[bytes, int] = {}
-        numbers = [
+        listed = [
             names.setdefault(name, len(names))
             for name in _slices(self.data, self._topic_at, self._topic_end)
         ]
-        return list(names), np.array(numbers, dtype=np.int64)
-
-    def _all_are(self, topic: bytes) -> bool:
-        if not (self._topic_end - self._topic_at == len(topic)).all():
-            return False
-        return _joined(self.data, self._topic_at, self._topic_end) == topic * len(self)
+        return list(names), np.array(listed, dtype=np.int64)
 
     def properties(self) -> list[bytes]:
         return list(_slices(self.data, self._properties_at, self._properties_end))
@@ -193,8 +193,9 @@ class _Columns:
         digits = self._tails["digits"][:count].astype(np.int64) - ord("0")
         wanted = np.where(whole, digits @ _POWERS_OF_10, self.front["crc"][:count])
         view = memoryview(data)  # slices of bytes would copy every body: 0.57 µs a KB against 0.36
-        bounds = zip(starts.tolist(), ends.tolist(), strict=True)
-        found = np.array([crc32(view[start:end]) for start, end in bounds], dtype=np.uint32)
+        # Through map all the way: a loop of ours would cost as much again as the CRC.
+        pieces = map(view.__getitem__, map(slice, starts.tolist(), ends.tolist()))
+        found = np.fromiter(map(crc32, pieces), dtype=np.uint32, count=count)
         return np.asarray(found & record.CRC_MASK == wanted)
 
 

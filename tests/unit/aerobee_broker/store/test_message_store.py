@@ -1,0 +1,189 @@
+"""The store as a whole: who may open it, what it costs, what it says."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from aerobee_broker.disk import RealDisk
+from aerobee_broker.errors import MessageIllegal, StoreLocked, StoreReadOnly
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import NewMessage
+from aerobee_broker.store.options import StoreOptions
+from aerobee_wire.status import Code
+from aerobee_wire.tags import tags_code
+from support.manual_clock import ManualClock
+from support.simulated_disk import SimulatedDisk
+from support.stores import PATH, SMALL, flush, open_store, send, upkeep, visible
+
+ONE = [NewMessage("a", 0, b"x", b"TAGS\x01red\x02")]
+
+
+def test_directory_that_another_broker_holds_is_named() -> None:
+    disk = SimulatedDisk()
+    open_store(disk)
+    with pytest.raises(StoreLocked, match=r"/data/store is held by another broker"):
+        open_store(disk)
+
+
+def test_lock_is_let_go_by_close_and_by_a_start_that_fails() -> None:
+    disk = SimulatedDisk()
+    open_store(disk).close()
+    disk.open(PATH / "commitlog" / f"{SMALL.commit_log_file_size // 2:020d}", create=True).close()
+    for _ in range(2):
+        with pytest.raises(Exception, match="multiple"):
+            open_store(disk)
+    disk.remove(PATH / "commitlog" / f"{SMALL.commit_log_file_size // 2:020d}")
+    open_store(disk)
+
+
+def test_real_directory_is_locked_between_processes(tmp_path: Path) -> None:
+    """flock belongs to the open file, so that two stores of one process exclude each other too."""
+    named = {"clock": ManualClock(), "disk": RealDisk(), "store_host": "127.0.0.1:1"}
+    store = MessageStore.open(tmp_path, SMALL, **named)  # type: ignore[arg-type]
+    with pytest.raises(StoreLocked):
+        MessageStore.open(tmp_path, SMALL, **named)  # type: ignore[arg-type]
+    store.close()
+    MessageStore.open(tmp_path, SMALL, **named).close()  # type: ignore[arg-type]
+
+
+def test_closed_store_takes_nothing() -> None:
+    store = open_store()
+    store.close()
+    with pytest.raises(StoreReadOnly, match="it is closed") as caught:
+        store.append(ONE)
+    assert (caught.value.code, caught.value.retryable) == (Code.SERVICE_NOT_AVAILABLE, True)
+
+
+def test_close_makes_durable_what_was_appended() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    store.append(ONE)
+    store.close()
+    assert visible(open_store(disk.after_power_cut(1))) == {("a", 0): {0: b"x"}}
+
+
+def test_arrivals_say_which_queues_have_new_messages_and_their_tags() -> None:
+    store = open_store()
+    store.append([NewMessage("a", 0, b"0", b"TAGS\x01red\x02"), NewMessage("b", 1, b"1")])
+    store.append([NewMessage("a", 0, b"2", b"TAGS\x01blue\x02")])
+    store.write()
+    arrivals = {
+        (one.topic, one.queue_id): (one.first_offset, one.max_offset, one.tags_codes)
+        for one in store.confirm(store.sync())
+    }
+    assert arrivals == {
+        ("a", 0): (0, 2, frozenset({tags_code("red"), tags_code("blue")})),
+        ("b", 1): (0, 1, frozenset({0})),
+    }
+    assert store.confirm(store.sync()) == []
+
+
+def test_a_flush_covers_what_was_written_when_it_began() -> None:
+    store = open_store()
+    store.append(ONE)
+    assert store.sync() == 0
+    written = store.write()
+    assert store.flushed_offset == 0
+    assert store.sync() == written == store.flushed_offset
+    assert store.confirmed_offset == 0
+    store.confirm(written)
+    assert store.confirmed_offset == written
+
+
+def test_many_appends_and_one_flush_on_another_thread() -> None:
+    """The flusher's part runs beside the loop's."""
+    disk = SimulatedDisk()
+    store = open_store(disk, StoreOptions(commit_log_file_size=1 << 20, index_enabled=False))
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def flusher() -> None:
+        try:
+            while not stop.is_set():
+                store.sync()
+                store.upkeep()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=flusher)
+    thread.start()
+    for n in range(2_000):
+        store.append([NewMessage("a", n % 4, b"%d" % n * 100)])
+        store.write()
+        store.confirm(store.flushed_offset)
+        if n % 100 == 0:
+            store.maintain(n)
+    stop.set()
+    thread.join()
+    assert failures == []
+    flush(store)
+    assert sum(map(len, visible(store).values())) == 2_000
+    store.close()
+
+
+def test_deleted_topic_is_gone_at_once_and_starts_again_at_0() -> None:
+    disk = SimulatedDisk()
+    clock = ManualClock()
+    store = open_store(disk, clock=clock)
+    send(store, ONE * 3)
+    upkeep(store, clock)
+    store.append(ONE)
+    store.write()
+    store.delete_topic("a")
+    assert store.topics() == []
+    assert store.confirm(store.sync())[0].topic == "a"
+    assert store.max_offset("a", 0) == 0
+    assert not [path for path in disk.files() if "consumequeue" in path.parts]
+    [place] = send(store, ONE)
+    assert place.queue_offset == 0
+    upkeep(store, clock)
+    store.close()
+    assert visible(open_store(disk.after_kill())) == {("a", 0): {0: b"x"}}
+
+
+def test_deleting_a_topic_that_is_not_there_is_nothing() -> None:
+    store = open_store()
+    store.delete_topic("nobody")
+    assert store.topics() == []
+
+
+def test_errors_say_what_they_are_on_the_wire() -> None:
+    store = open_store()
+    with pytest.raises(MessageIllegal) as caught:
+        store.append([NewMessage("a", 0, b"")])
+    assert caught.value.code is Code.MESSAGE_ILLEGAL
+    assert not caught.value.retryable
+
+
+def test_options_that_cannot_work_are_refused() -> None:
+    with pytest.raises(ValueError, match="multiple of 20"):
+        StoreOptions(consume_queue_file_size=30)
+    with pytest.raises(ValueError, match="4,096"):
+        StoreOptions(commit_log_file_size=100)
+    with pytest.raises(ValueError, match="1 slot"):
+        StoreOptions(index_slot_count=0)
+
+
+def test_a_store_on_a_real_disk_ends_as_it_began(tmp_path: Path) -> None:
+    clock = ManualClock()
+    for n in range(3):
+        store = MessageStore.open(
+            tmp_path, SMALL, clock=clock, disk=RealDisk(), store_host="127.0.0.1:1"
+        )
+        for _ in range(5):
+            send(store, [NewMessage("a", 0, b"x" * 1_500, b"UNIQ_KEY\x01ID%d\x02" % n)])
+        upkeep(store, clock)
+        assert len(visible(store)["a", 0]) == 5 * (n + 1)
+        assert len(store.query("a", f"ID{n}")) == 5
+        store.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoint",
+        "commitlog",
+        "config",
+        "consumequeue",
+        "index",
+        "lock",
+    ]

@@ -1,0 +1,336 @@
+"""Starts: after a clean end, after a crash, over damage; what is derived against the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import NewMessage, ReadStatus
+from aerobee_broker.store.options import StoreOptions
+from aerobee_wire import properties, record
+from support.manual_clock import ManualClock
+from support.simulated_disk import SimulatedDisk
+from support.stores import LOG, PATH, SMALL, flush, open_store, send, upkeep, visible
+
+SIZE = SMALL.commit_log_file_size
+Events = list[tuple[str, dict[str, object]]]
+
+
+def numbered(start: int, count: int, topic: str = "a", size: int = 150) -> list[NewMessage]:
+    return [
+        NewMessage(
+            topic,
+            n % 2,
+            b"%d|" % n * (size // 4),
+            properties.encode({"UNIQ_KEY": f"ID{n}", "TAGS": "red"}),
+        )
+        for n in range(start, start + count)
+    ]
+
+
+def started(disk: SimulatedDisk, options: StoreOptions = SMALL) -> tuple[MessageStore, Events]:
+    events: Events = []
+
+    def hear(name: str, fields: Mapping[str, object]) -> None:
+        events.append((name, dict(fields)))
+
+    return open_store(disk, options, on_event=hear), events
+
+
+def names(events: Events) -> list[str]:
+    return [name for name, _ in events]
+
+
+def test_clean_start_reads_no_record() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for n in range(0, 100, 10):
+        send(store, numbered(n, 10))
+    before = visible(store)
+    store.close()
+    disk = disk.after_kill()
+    read: list[Path] = []
+
+    def seen(path: Path) -> bool:
+        read.append(path)
+        return False
+
+    disk.fail_reads = seen
+    store, events = started(disk)
+    # The last file: that there is nothing behind the end, and its tail is made zeros again.
+    assert len([path for path in read if path.parent == LOG]) <= 2
+    assert events == []
+    assert visible(store) == before
+
+
+def test_start_after_a_crash_reads_from_the_checkpoint_on() -> None:
+    disk = SimulatedDisk()
+    clock = ManualClock()
+    store = open_store(disk, clock=clock)
+    for n in range(0, 200, 10):
+        send(store, numbered(n, 10))
+    upkeep(store, clock)
+    send(store, numbered(200, 5))
+    before = visible(store)
+    disk = disk.after_kill()
+    read: list[Path] = []
+
+    def seen(path: Path) -> bool:
+        read.append(path)
+        return False
+
+    disk.fail_reads = seen
+    store, _ = started(disk)
+    last = LOG / f"{store.end_offset // SIZE * SIZE:020d}"
+    assert {path for path in read if path.parent == LOG} == {last}
+    assert visible(store) == before
+    assert len(store.query("a", "ID204", unique=True)) == 1
+    assert len(store.query("a", "ID3", unique=True)) == 1
+
+
+def test_abort_is_there_while_the_store_is_open_and_only_then() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    assert disk.exists(PATH / "abort")
+    store.close()
+    assert not disk.exists(PATH / "abort")
+    disk = disk.after_kill()
+    store = open_store(disk)
+    store.abandon()
+    assert disk.exists(PATH / "abort")
+
+
+def test_torn_tail_is_reported_and_written_over() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, numbered(0, 4))
+    store.append(numbered(4, 1))
+    store.write()
+    end = store.confirmed_offset
+    disk = disk.after_kill()
+    disk.flip(LOG / ("0" * 20), (end + 100) * 8)
+    store, events = started(disk)
+    assert events == [
+        (
+            "log_tail_truncated",
+            {
+                "file": str(LOG / ("0" * 20)),
+                "physical_offset": end,
+                "reason": "it does not match its CRC",
+            },
+        )
+    ]
+    assert store.end_offset == end
+    assert disk.files()[LOG / ("0" * 20)][end:] == bytes(SIZE - end)
+    [place] = send(store, numbered(4, 1))
+    assert place.physical_offset == end
+
+
+def test_damage_in_the_middle_is_located_reported_and_passed_over() -> None:
+    """A record that was durable, behind the checkpoint and in front of others."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, numbered(0, 20))
+    units = store.units("a", 0, 0, 20)
+    place = units[3][0]
+    disk = disk.after_kill()
+    disk.flip(LOG / ("0" * 20), (place + 95) * 8)
+    store, events = started(disk)
+    assert events == [
+        (
+            "corrupt_record",
+            {
+                "file": str(LOG / ("0" * 20)),
+                "physical_offset": place,
+                "reason": "it does not match its CRC",
+            },
+        )
+    ]
+    assert store.max_offset("a", 0) == 10
+    result = store.read("a", 0, 0)
+    assert (result.message_count, result.corrupted_count, result.next_begin_offset) == (9, 1, 10)
+    assert store.corruption_count == 1
+    store.close()
+    store, events = started(disk.after_kill())
+    assert events == []
+    assert store.read("a", 0, 3, max_messages=1).status is ReadStatus.NO_MATCHED
+
+
+def test_damaged_head_leaves_a_hole_and_the_others_keep_their_offsets() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, numbered(0, 20))
+    before = visible(store)
+    place = store.units("a", 0, 3, 1)[0][0]
+    disk = disk.after_kill()
+    data = bytearray(disk.files()[LOG / ("0" * 20)])
+    data[place : place + 40] = b"\xff" * 40
+    disk.put(LOG / ("0" * 20), bytes(data))
+    store, events = started(disk)
+    assert names(events) == ["corrupt_record"]
+    del before["a", 0][3]
+    assert visible(store) == before
+    result = store.read("a", 0, 0)
+    assert (result.message_count, result.corrupted_count) == (9, 1)
+
+
+def test_damage_over_the_end_of_a_file_does_not_hide_the_next_one() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for n in range(0, 100, 10):
+        send(store, numbered(n, 10))
+    before = visible(store)
+    disk = disk.after_kill()
+    path = LOG / ("0" * 20)
+    disk.put(path, disk.files()[path][:-400] + b"\xee" * 400)
+    store, events = started(disk)
+    assert set(names(events)) == {"corrupt_record"}
+    found = visible(store)
+    lost = sum(len(messages) for messages in before.values()) - sum(map(len, found.values()))
+    assert 1 <= lost <= 4
+    for queue, messages in found.items():
+        assert messages.items() <= before[queue].items()
+        assert max(messages) == max(before[queue])
+
+
+def test_without_a_checkpoint_damage_is_told_from_a_tail_by_what_follows() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, numbered(0, 20))
+    place = store.units("a", 0, 3, 1)[0][0]
+    disk = disk.after_kill()
+    disk.remove(PATH / "checkpoint")
+    disk.flip(LOG / ("0" * 20), (place + 95) * 8)
+    store, events = started(disk)
+    assert names(events) == ["derived_files_rebuilt", "derived_files_rebuilt", "corrupt_record"]
+    assert store.max_offset("a", 0) == 10
+
+
+def test_record_with_an_impossible_queue_offset_is_damage() -> None:
+    """Nothing is missing before it, so it cannot leave a gap."""
+    disk = SimulatedDisk()
+    store = open_store(disk, replace(SMALL, whole_crc=False))
+    send(store, numbered(0, 6))
+    place = store.units("a", 0, 1, 1)[0][0]
+    disk = disk.after_kill()
+    disk.remove(PATH / "checkpoint")
+    disk.flip(LOG / ("0" * 20), (place + 24) * 8)  # the queue offset grows by 16 million
+    store, events = started(disk, options=replace(SMALL, whole_crc=False))
+    assert "corrupt_record" in names(events)
+    assert sorted(visible(store)["a", 0]) == [0, 2]
+    assert store.max_offset("a", 0) == 3
+
+
+def test_long_recovery_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aerobee_broker.store.recovery._PROGRESS_BYTES", SIZE)
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for n in range(0, 200, 10):
+        send(store, numbered(n, 10))
+    disk = disk.after_kill()
+    disk.remove(PATH / "checkpoint")
+    _, events = started(disk)
+    progress = [fields for name, fields in events if name == "recovery_progress"]
+    assert len(progress) >= 3
+    assert [fields["bytes"] for fields in progress] == sorted(
+        {fields["bytes"] for fields in progress}  # type: ignore[type-var]
+    )
+
+
+def test_keys_and_units_of_delayed_topics_come_back_as_they_were() -> None:
+    codes = {"delayed": lambda given, stored_ms: stored_ms + len(given)}
+    disk = SimulatedDisk()
+    clock = ManualClock()
+    store = MessageStore.open(
+        PATH, SMALL, clock=clock, disk=disk, store_host="127.0.0.1:1", tags_code_of=codes
+    )
+    for n in range(5):
+        send(store, numbered(n, 1, "delayed"))
+        clock.advance(500)
+    before = store.units("delayed", 0, 0, 9)
+    disk = disk.after_kill()
+    disk.remove(PATH / "checkpoint")
+    store = MessageStore.open(
+        PATH, SMALL, clock=clock, disk=disk, store_host="127.0.0.1:1", tags_code_of=codes
+    )
+    assert store.units("delayed", 0, 0, 9) == before
+
+
+def test_prepared_messages_are_derived_as_they_were() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    kinds = [record.TRANSACTION_PREPARED, 0, record.TRANSACTION_ROLLBACK, 0]
+    batch = [
+        replace(one, sys_flag=kind, queue_id=0)
+        for one, kind in zip(numbered(0, 4), kinds, strict=True)
+    ]
+    send(store, batch)
+    before = visible(store)
+    disk = disk.after_kill()
+    disk.remove(PATH / "checkpoint")
+    store, _ = started(disk)
+    assert visible(store) == before
+    assert len(store.query("a", "ID0", unique=True)) == 1
+    assert store.query("a", "ID2", unique=True) == []
+
+
+def test_log_without_any_record_starts_empty() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    store.append(numbered(0, 1))
+    store.write()
+    disk = disk.after_kill()
+    disk.put(LOG / ("0" * 20), bytes(SIZE))
+    store, events = started(disk)
+    assert (store.end_offset, events) == (0, [])
+    send(store, numbered(0, 2))
+    assert len(visible(store)["a", 0]) == 1
+
+
+def test_deleted_topic_stays_deleted_when_everything_is_rebuilt() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, numbered(0, 6) + numbered(6, 6, "b"))
+    store.delete_topic("a")
+    assert store.topics() == ["b"]
+    [place, _] = send(store, numbered(20, 2))
+    assert place.queue_offset == 0
+    store.close()
+    disk = disk.after_kill()
+    disk.remove(PATH / "checkpoint")
+    store, _ = started(disk)
+    assert {queue: list(one) for queue, one in visible(store).items() if queue[0] == "a"} == {
+        ("a", 0): [0],
+        ("a", 1): [0],
+    }
+    assert store.query("a", "ID3") == []
+    assert len(store.query("a", "ID20")) == 1
+
+
+def test_unreadable_list_of_deleted_topics_is_reported_and_not_fatal() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, numbered(0, 2))
+    store.delete_topic("a")
+    store.close()
+    disk = disk.after_kill()
+    disk.put(PATH / "config" / "deletedTopics.json", b"{not json")
+    _, events = started(disk)
+    assert "file_unreadable" in names(events)
+
+
+def test_store_goes_on_after_each_of_many_crashes() -> None:
+    disk = SimulatedDisk()
+    expected: list[bytes] = []
+    for n in range(30):
+        store = open_store(disk)
+        batch = [replace(one, queue_id=0) for one in numbered(n, 1)]
+        store.append(batch)
+        flush(store)
+        expected.append(batch[0].body)
+        disk = disk.after_power_cut(n)
+    assert list(visible(open_store(disk))["a", 0].values()) == expected

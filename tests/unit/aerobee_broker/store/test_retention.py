@@ -1,0 +1,218 @@
+"""Retention by time and by size, and what happens as the disk fills."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from aerobee_broker.disk import Usage
+from aerobee_broker.errors import DiskFull
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import NewMessage, ReadStatus
+from aerobee_broker.store.options import HOUR_MS, StoreOptions
+from support.manual_clock import ManualClock
+from support.simulated_disk import SimulatedDisk
+from support.stores import LOG, SMALL, open_store, send, visible
+
+SIZE = SMALL.commit_log_file_size
+BIG = [NewMessage("a", 0, b"x" * 1_900) for _ in range(4)]  # fill a file
+NEVER = replace(SMALL, delete_when=(), clean_interval_ms=1_000)
+
+
+def hour_now(clock: ManualClock) -> int:
+    return time.localtime(clock.now_ms() / 1000).tm_hour
+
+
+def step(store: MessageStore, clock: ManualClock) -> None:
+    """One look at the disk, and the flusher's part of it."""
+    clock.advance(1_000)
+    store.maintain(clock.now_ms())
+    while store.upkeep():
+        pass
+
+
+def filled(options: StoreOptions, files: int) -> tuple[MessageStore, SimulatedDisk, ManualClock]:
+    """A file an hour."""
+    disk, clock = SimulatedDisk(), ManualClock()
+    store = open_store(disk, options, clock)
+    for _ in range(files):
+        send(store, BIG)
+        clock.advance(HOUR_MS)
+    return store, disk, clock
+
+
+def files(disk: SimulatedDisk) -> list[int]:
+    return sorted(
+        int(path.name) // SIZE
+        for path in disk.files()
+        if path.parent == LOG and path.name.isdigit()
+    )
+
+
+def test_files_go_in_the_hour_of_deletion_when_all_of_them_is_older_than_the_retention() -> None:
+    """§4.5: 72 h; here 3.5. The file in use stays, however old."""
+    options = replace(NEVER, file_reserved_time_ms=7 * HOUR_MS // 2)
+    store, disk, clock = filled(options, 6)
+    at_this_hour = replace(options, delete_when=(hour_now(clock),))
+    step(store, clock)
+    assert files(disk) == [0, 1, 2, 3, 4, 5]
+    store.close()
+    disk = disk.after_kill()
+    store = open_store(disk, at_this_hour, clock)
+    step(store, clock)
+    assert files(disk) == [2, 3, 4, 5]
+    clock.advance(24 * HOUR_MS)
+    step(store, clock)
+    assert files(disk) == [5]
+    assert store.min_physical_offset == 5 * SIZE
+
+
+def test_not_more_files_go_at_once_than_allowed() -> None:
+    options = replace(NEVER, retain_bytes=1, delete_file_batch_max=2)
+    store, disk, clock = filled(options, 7)
+    step(store, clock)
+    assert files(disk) == [2, 3, 4, 5, 6]
+    step(store, clock)
+    assert files(disk) == [4, 5, 6]
+
+
+def test_size_of_the_log_is_bounded() -> None:
+    store, disk, clock = filled(replace(NEVER, retain_bytes=3 * SIZE), 8)
+    step(store, clock)
+    assert files(disk) == [4, 5, 6, 7]
+    assert store.end_offset - store.min_physical_offset < 4 * SIZE
+
+
+def test_readers_of_deleted_messages_get_the_new_lowest_offset() -> None:
+    store, _, clock = filled(replace(NEVER, retain_bytes=2 * SIZE), 5)
+    step(store, clock)
+    result = store.read("a", 0, 3)
+    assert (result.status, result.next_begin_offset, result.min_offset) == (
+        ReadStatus.OFFSET_TOO_SMALL,
+        8,
+        8,
+    )
+    assert store.min_offset("a", 0) == 8
+    assert sorted(visible(store)["a", 0]) == list(range(8, 20))
+
+
+def test_consume_queue_files_go_with_the_log() -> None:
+    options = replace(NEVER, retain_bytes=1, consume_queue_file_size=80)
+    store, disk, clock = filled(options, 6)
+    queue_files = [p for p in disk.files() if "consumequeue" in p.parts]
+    step(store, clock)
+    step(store, clock)
+    left = [p.name for p in disk.files() if "consumequeue" in p.parts]
+    assert len(queue_files) <= 6
+    assert left == [f"{20 * 20:020d}"]
+
+
+def test_a_queue_whose_messages_are_all_gone_keeps_counting() -> None:
+    store, _, clock = filled(replace(NEVER, retain_bytes=1), 1)
+    send(store, [NewMessage("b", 0, b"x" * 1_900) for _ in range(8)])
+    step(store, clock)
+    assert (store.min_offset("a", 0), store.max_offset("a", 0)) == (4, 4)
+    assert store.read("a", 0, 4).status is ReadStatus.NO_NEW
+    [place] = send(store, [NewMessage("a", 0, b"next")])
+    assert place.queue_offset == 4
+
+
+# ---- a disk that fills ----
+
+
+@pytest.mark.parametrize(
+    ("used", "expected"),
+    [
+        (75, [0, 1, 2, 3, 4, 5]),  # nothing out of hours
+        (76, [2, 3, 4, 5]),  # what has expired
+        (85, [2, 3, 4, 5]),
+        (86, [5]),  # whatever there is
+    ],
+)
+def test_more_goes_as_the_disk_fills(used: int, expected: list[int]) -> None:
+    store, disk, clock = filled(replace(NEVER, file_reserved_time_ms=7 * HOUR_MS // 2), 6)
+    disk.reported = Usage(used, 100 - used)
+    step(store, clock)
+    assert files(disk) == expected
+
+
+def test_unexpired_files_stay_when_they_must_not_be_forced_out() -> None:
+    store, disk, clock = filled(replace(NEVER, clean_file_forcibly=False), 4)
+    disk.reported = Usage(89, 11)
+    step(store, clock)
+    assert files(disk) == [0, 1, 2, 3]
+
+
+def test_a_disk_that_cannot_be_measured_counts_as_tight() -> None:
+    store, disk, clock = filled(replace(NEVER, file_reserved_time_ms=7 * HOUR_MS // 2), 6)
+
+    def unknown(path: object) -> Usage:
+        raise OSError
+
+    disk.usage = unknown  # type: ignore[method-assign]
+    step(store, clock)
+    assert files(disk) == [2, 3, 4, 5]
+    assert store.disk_full_reason == ""
+
+
+def test_producers_are_refused_above_90_percent_until_below_85() -> None:
+    """§4.5; the error names path, free bytes and watermark. Reading goes on."""
+    events: list[str] = []
+    disk, clock = SimulatedDisk(), ManualClock()
+    store = open_store(disk, NEVER, clock, lambda name, fields: events.append(name))
+    send(store, BIG[:1])
+    for used, refused in ((90, False), (91, True), (86, True), (85, False)):
+        disk.reported = Usage(used * 1_000, 100_000 - used * 1_000)
+        step(store, clock)
+        if refused:
+            with pytest.raises(DiskFull, match=r"/data/store has .* bytes free .* 90 % used"):
+                store.append(BIG[:1])
+            assert "90 %" in store.disk_full_reason
+        else:
+            send(store, BIG[:1])
+        assert visible(store)["a", 0]
+    assert events == ["disk_full", "disk_ok"]
+
+
+def test_messages_on_their_way_are_taken_up_to_95_percent() -> None:
+    disk, clock = SimulatedDisk(), ManualClock()
+    store = open_store(disk, NEVER, clock)
+    disk.reported = Usage(95, 5)
+    step(store, clock)
+    with pytest.raises(DiskFull):
+        store.append(BIG[:1])
+    store.append(BIG[:1], reserve=True)
+    disk.reported = Usage(96, 4)
+    step(store, clock)
+    with pytest.raises(DiskFull, match="95 % used"):
+        store.append(BIG[:1], reserve=True)
+
+
+def test_watermark_in_bytes_counts_beside_the_one_in_percent() -> None:
+    disk, clock = SimulatedDisk(), ManualClock()
+    store = open_store(disk, replace(NEVER, disk_min_free_bytes=1_000), clock)
+    disk.reported = Usage(10, 999)
+    step(store, clock)
+    with pytest.raises(DiskFull, match=r"999 bytes free .* 1,000 bytes free"):
+        store.append(BIG[:1])
+    disk.reported = Usage(10, 1_000)
+    step(store, clock)
+    send(store, BIG[:1])
+
+
+def test_full_disk_is_seen_at_the_start() -> None:
+    disk = SimulatedDisk()
+    disk.reported = Usage(99, 1)
+    store = open_store(disk)
+    with pytest.raises(DiskFull):
+        store.append(BIG)
+
+
+def test_a_jump_of_the_clock_by_an_hour_deletes_nothing() -> None:
+    store, disk, clock = filled(replace(NEVER, delete_when=tuple(range(24))), 5)
+    for jump in (HOUR_MS, -2 * HOUR_MS, HOUR_MS):
+        clock.jump(jump)
+        step(store, clock)
+    assert files(disk) == [0, 1, 2, 3, 4]
