@@ -311,3 +311,15 @@ async def test_too_many_that_wait_are_turned_away(parts: Parts, consumer: PopCon
         await consumer.pop(poll_ms=1_000)
     assert raised.value.code is Code.POLLING_FULL
     assert await first == []
+
+
+async def test_a_waiting_pop_makes_asynchronous_flush_flush(tmp_path: Path) -> None:
+    parts = await Parts.begin(tmp_path / "async", flushDiskType="ASYNC_FLUSH")
+    parts.tables.topics.put(TopicConfig(TOPIC, 1, 1))
+    waiting = asyncio.create_task(PopConsumer(parts).pop(poll_ms=20_000))
+    await asyncio.sleep(0.1)
+    sent_at = asyncio.get_running_loop().time()
+    await parts.send(TOPIC, b"1")
+    assert bodies(await waiting) == [b"1"]
+    assert asyncio.get_running_loop().time() - sent_at < 2, "it waits 10 s for more otherwise"
+    await parts.end()

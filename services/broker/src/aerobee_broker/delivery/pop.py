@@ -195,6 +195,8 @@ class Pop:
     def restore(self) -> None:
         """Leases as before the stop: those that are over since come again. Blocks."""
         records = self._journal.replay()
+        if records:  # the next snapshot spares them
+            self._table.touch()
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         leased = 0
         for place in self._table:
