@@ -114,7 +114,6 @@ class ConsumeQueues:
     ) -> None:
         self.folder = folder
         self.tags_codes = TagsCodes()
-        self.digest = 0  # Σ weight × visible, modulo 2^64: what the files must amount to
         self.unsynced: set[Path] = set()  # files with writes that may not be durable
         self.new_directories: set[Path] = set()
         self.expired: list[Path] = []  # files to remove
@@ -151,18 +150,9 @@ class ConsumeQueues:
     def queue_ids(self, topic: str) -> list[int]:
         return sorted(self._topics.get(topic, ()))
 
-    def begin(self, queue: ConsumeQueue, offset: int) -> None:
-        """The next message of this empty queue gets `offset`."""
-        queue.start_at(offset)
-        self.digest = (self.digest + queue.weight * offset) & _DIGEST_MASK
-
-    def publish(self, queue: ConsumeQueue, visible: int) -> None:
-        """Messages below `visible` are durable: show them."""
-        if queue.gone:
-            return
-        self.digest = (self.digest + queue.weight * (visible - queue.visible)) & _DIGEST_MASK
-        queue.visible = visible
-        self.unwritten[queue] = None
+    def digest(self) -> int:
+        """Of what is visible in every queue: what the files must amount to at the next start."""
+        return sum(queue.weight * queue.visible for queue in self.table.values()) & _DIGEST_MASK
 
     def code_of(self, queue: ConsumeQueue, properties: bytes, stored_ms: int) -> int:
         """The tags code of a message."""
@@ -273,7 +263,6 @@ class ConsumeQueues:
     def delete_topic(self, topic: str) -> None:
         """Queues and files. Raises OSError."""
         for queue_id, queue in self._topics.pop(topic, {}).items():
-            self.digest = (self.digest - queue.weight * queue.visible) & _DIGEST_MASK
             queue.gone = True
             self.unwritten.pop(queue, None)
             del self.table[topic, queue_id]
@@ -324,7 +313,6 @@ class ConsumeQueues:
                 high = middle
         queue.written = queue.visible = queue.next_offset = low
         queue.min_offset = queue.first
-        self.digest = (self.digest + queue.weight * low) & _DIGEST_MASK
 
     def wipe_behind(self) -> None:
         """Zeros behind the last unit of each queue. Raises OSError."""
@@ -358,4 +346,3 @@ class ConsumeQueues:
         self.unwritten.clear()
         self.unsynced.clear()
         self.new_directories.clear()
-        self.digest = 0

@@ -130,7 +130,8 @@ class Deriver:
                 self._custom_codes(queue.topic.tags_code, records, members, units)
             self._add_units(queue, records, members, units)
             count += queue.next_offset - queue.visible
-            self._queues.publish(queue, queue.next_offset)
+            queue.visible = queue.next_offset
+            self._queues.unwritten[queue] = None
         return count
 
     def _custom_codes(self, code: TagsCode, records: Records, members: Ints, units: Units) -> None:
@@ -166,7 +167,7 @@ class Deriver:
         if gap < 0 or queue_offset * record.FIXED_V1 > place:
             return False  # so many records cannot lie before this one
         if queue.next_offset == queue.first == 0 and self._log.min_offset > 0:
-            self._queues.begin(queue, queue_offset)
+            queue.start_at(queue_offset)
             return True
         if gap * record.FIXED_V1 > self.lost_bytes:
             return False

@@ -100,7 +100,7 @@ class DerivedFlush:
         checkpoint = Checkpoint(
             self._log.file_size,
             dispatched=dispatch.confirmed,
-            digest=self._queues.digest,
+            digest=self._queues.digest(),
             log_timestamp_ms=dispatch.timestamp_ms,
             queue_timestamp_ms=dispatch.timestamp_ms,
         )

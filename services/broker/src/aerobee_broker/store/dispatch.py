@@ -79,26 +79,27 @@ class Dispatch:
 
     def confirm(self, flushed: int) -> list[Arrival]:
         """Shows every message that ends at or below `flushed`, and says which queues got some."""
-        before: dict[ConsumeQueue, int] = {}
+        visible: dict[ConsumeQueue, int] = {}
         batches = self._batches
         while batches and batches[0].end <= flushed:
             batch = batches.popleft()
-            for queue, following in batch.nexts:
-                if queue not in before:
-                    before[queue] = queue.visible
-                self._queues.publish(queue, following)
+            visible.update(batch.nexts)  # later batches reach further
             self._indexed += batch.indexed
             self.confirmed, self.timestamp_ms = batch.end, batch.timestamp_ms
-        arrivals = [self._arrival(queue, first) for queue, first in before.items()]
+        arrivals = [
+            self._show(queue, following) for queue, following in visible.items() if not queue.gone
+        ]
         self._keep_within_bounds()
         return arrivals
 
-    def _arrival(self, queue: ConsumeQueue, first: int) -> Arrival:
-        count = queue.visible - first
-        self._unwritten += count
+    def _show(self, queue: ConsumeQueue, following: int) -> Arrival:
+        first = queue.visible
+        queue.visible = following
+        self._queues.unwritten[queue] = None
+        self._unwritten += following - first
         at = (first - queue.written) * UNIT_SIZE
-        units = bytes(queue.tail[at : at + count * UNIT_SIZE])
-        return Arrival(queue.topic.name, queue.queue_id, first, queue.visible, units)
+        units = queue.tail[at : at + (following - first) * UNIT_SIZE]
+        return Arrival(queue.topic.name, queue.queue_id, first, following, units)
 
     def _keep_within_bounds(self) -> None:
         try:

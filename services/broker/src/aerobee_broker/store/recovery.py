@@ -112,7 +112,7 @@ class Recovery:
         queues_fit = index_fits = False
         if found is not None:
             self._queues.load(found.dispatched)
-            queues_fit = self._queues.digest == found.digest
+            queues_fit = self._queues.digest() == found.digest
             if self._index is not None:
                 index_fits = self._index.load(
                     found.index, found.index_timestamp_ms, clean=clean and queues_fit
