@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -94,6 +95,11 @@ class Disk(Protocol):
     def usage(self, path: Path) -> Usage: ...
 
 
+# Linux has both; macOS has neither, and fsync is the next best there.
+_sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+_fallocate: Callable[[int, int, int], None] | None = getattr(os, "posix_fallocate", None)
+
+
 class RealFile:
     """A file of the operating system."""
 
@@ -123,7 +129,7 @@ class RealFile:
                 written += os.pwrite(self._fd, rest[written:], offset + written)
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        _sync(self._fd)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -132,7 +138,10 @@ class RealFile:
         os.ftruncate(self._fd, size)
 
     def allocate(self, size: int) -> None:
-        os.posix_fallocate(self._fd, 0, size)
+        if _fallocate is None:
+            self.truncate(max(size, self.size()))
+        else:
+            _fallocate(self._fd, 0, size)
 
     def close(self) -> None:
         os.close(self._fd)

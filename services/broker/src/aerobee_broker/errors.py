@@ -7,6 +7,7 @@ MqError (aerobee_wire.status)
 │   ├── StoreReadOnly       SERVICE_NOT_AVAILABLE  after a failed write or flush, or closed
 │   ├── StoreWriteError     SERVICE_NOT_AVAILABLE  the bytes did not reach the file
 │   ├── StoreFlushError     SERVICE_NOT_AVAILABLE  the bytes may not be on the disk
+│   ├── StoreReadError      SYSTEM_ERROR           a derived file cannot be read
 │   ├── MessageNotFound     QUERY_NOT_FOUND        there is no record at that place
 │   ├── MessageCorrupted    MESSAGE_CORRUPTED      there is one, and it fails its check
 │   └── StoreOpenError      SYSTEM_ERROR           the store cannot be opened
@@ -60,6 +61,15 @@ class StoreWriteError(StoreError):
 class StoreFlushError(StoreError):
     def __init__(self, message: str) -> None:
         super().__init__(Code.SERVICE_NOT_AVAILABLE, message)
+
+
+class StoreReadError(StoreError):
+    def __init__(self, error: OSError) -> None:
+        super().__init__(
+            Code.SYSTEM_ERROR,
+            f"a file of the store cannot be read: {error}; the next start of the broker rebuilds "
+            "it from the commit log",
+        )
 
 
 class MessageNotFound(StoreError):

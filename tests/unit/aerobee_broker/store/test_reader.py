@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from aerobee_broker.errors import MessageCorrupted, MessageNotFound
+from aerobee_broker.errors import MessageCorrupted, MessageNotFound, StoreReadError
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import UNIT, NewMessage, ReadStatus
 from aerobee_broker.store.options import StoreOptions
@@ -284,6 +284,35 @@ def test_record_of_another_queue_is_not_served_in_the_place_of_a_lost_one() -> N
     result = store.read("a", 0, 0)
     assert (result.records, result.corrupted_count) == (b"", 1)
     assert visible(store)["b", 0] == {0: b"others"}
+
+
+def test_unreadable_consume_queue_is_an_error_that_says_what_to_do() -> None:
+    disk = SimulatedDisk()
+    clock = ManualClock()
+    store = open_store(disk, clock=clock)
+    send(store, [tagged("red"), NewMessage("b", 0, b"fine")])
+    upkeep(store, clock)
+    disk.fail_reads = lambda path: path.parts[-3:-1] == ("a", "0")
+    for call in (
+        lambda: store.read("a", 0, 0),
+        lambda: store.units("a", 0, 0, 1),
+        lambda: store.search_offset("a", 0, 5),
+        lambda: store.store_timestamp("a", 0, 0),
+    ):
+        with pytest.raises(StoreReadError, match=r"cannot be read: .* next start"):
+            call()
+    assert store.read("b", 0, 0).status is ReadStatus.FOUND
+
+
+def test_unreadable_index_is_an_error_that_says_what_to_do() -> None:
+    disk = SimulatedDisk()
+    clock = ManualClock()
+    store = open_store(disk, clock=clock)
+    send(store, [NewMessage("a", 0, b"x", b"KEYS\x01k\x02")])
+    upkeep(store, clock)
+    disk.fail_reads = lambda path: path.parent.name == "index"
+    with pytest.raises(StoreReadError, match="cannot be read"):
+        store.query("a", "k")
 
 
 def test_units_are_given_to_whoever_schedules() -> None:

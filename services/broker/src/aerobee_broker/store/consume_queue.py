@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from aerobee_broker.disk import Disk
+from aerobee_broker.errors import StoreReadError
 from aerobee_broker.store.commit_log import file_name, start_of
 from aerobee_broker.store.messages import LOST_SIZE, UNIT
 from aerobee_broker.store.open_files import OpenFiles
@@ -163,7 +164,9 @@ class ConsumeQueues:
     # ---- units ----
 
     def units(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
-        """At most `count` units from `offset` on, none behind the visible ones. Raises OSError."""
+        """At most `count` units from `offset` on, none behind the visible ones. Raises
+        StoreReadError, as all do that look at units.
+        """
         end = min(offset + count, queue.visible)
         if offset >= queue.written:
             at = queue.written
@@ -177,8 +180,11 @@ class ConsumeQueues:
         while offset < end:
             start = offset - offset % self._units_per_file
             count = min(end, start + self._units_per_file) - offset
-            file = self._open_files.get(self._path(queue, start))
-            yield file.pread(count * UNIT_SIZE, (offset - start) * UNIT_SIZE)
+            try:
+                file = self._open_files.get(self._path(queue, start))
+                yield file.pread(count * UNIT_SIZE, (offset - start) * UNIT_SIZE)
+            except OSError as error:
+                raise StoreReadError(error) from error
             offset += count
 
     def unit(self, queue: ConsumeQueue, offset: int) -> tuple[int, int, int]:
@@ -242,9 +248,7 @@ class ConsumeQueues:
                 file.pwrite(UNIT.pack(0, LOST_SIZE, 0) * lost, 0)
 
     def settle(self, queue: ConsumeQueue, physical_offset: int) -> None:
-        """The log starts there now: sets `min_offset`, gives up the files below it. Raises
-        OSError.
-        """
+        """The log starts there now: sets `min_offset`, gives up the files below it."""
         if self.unit_place(queue, queue.min_offset) < physical_offset:
             queue.min_offset = self.first_at_or_after(queue, physical_offset)
             while queue.first + self._units_per_file <= min(queue.min_offset, queue.written):

@@ -7,6 +7,7 @@ consume queue files (bounded by `unwritten_units`), and the keys of at most `_IN
 
 from __future__ import annotations
 
+import importlib
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ class Dispatch:
     def __init__(self, queues: ConsumeQueues, index: Index | None, unwritten_units: int) -> None:
         self.confirmed = 0  # physical offset below which everything is visible
         self.timestamp_ms = 0  # store timestamp of the last visible record
-        self.error: OSError | None = None  # a write of derived files failed; tried again later
+        self.error: Exception | None = None  # a write of derived files failed; tried again later
         self._queues = queues
         self._index = index
         self._unwritten_units = unwritten_units
@@ -120,6 +121,13 @@ class Dispatch:
             self._queues.write(queue)
         finally:
             self._unwritten -= queue.written - written
+
+    def warm_up(self) -> None:
+        """On the flusher's thread: imports what the first key needs, which takes 80 ms, so that
+        the loop need not.
+        """
+        if self._index is not None and self._indexed:
+            importlib.import_module("aerobee_broker.store.keys")
 
     def put_index(self) -> None:
         """Brings every visible message into the index. Raises OSError."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aerobee_broker.disk import Disk, DiskFile
+from aerobee_broker.errors import StoreReadError
 from aerobee_broker.store.checkpoint import IndexState
 from aerobee_broker.store.open_files import OpenFiles
 from aerobee_wire.tags import java_hash
@@ -254,11 +255,16 @@ class Index:
     # ---- find ----
 
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Physical offsets of records with a key of this hash, newest first. Raises OSError."""
+        """Physical offsets of records with a key of this hash, newest first. Raises
+        StoreReadError.
+        """
         wanted = key_hash(topic, key)
         for file in reversed(self.files):
             if file.count > 1 and file.begin_ms <= end_ms and file.end_ms >= begin_ms:
-                yield from self._find(file, wanted, begin_ms, end_ms)
+                try:
+                    yield from self._find(file, wanted, begin_ms, end_ms)
+                except OSError as error:
+                    raise StoreReadError(error) from error
 
     def _find(self, file: IndexFile, wanted: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         number = self._slot(file, wanted % self._slot_count)

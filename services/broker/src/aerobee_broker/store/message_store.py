@@ -31,6 +31,7 @@ from aerobee_broker.errors import (
     StoreFlushError,
     StoreLocked,
     StoreOpenError,
+    StoreReadError,
     StoreReadOnly,
     StoreWriteError,
 )
@@ -376,7 +377,8 @@ class MessageStore:
         """Records of a message queue from an offset on, as they are stored, one after the other.
 
         `tags`: only those with one of these codes; then at most 800 units are looked at. The first
-        record comes even if it is larger than `max_bytes`.
+        record comes even if it is larger than `max_bytes`. Raises StoreReadError, as everything
+        below that looks at a queue.
         """
         self._settled(topic, queue_id)
         return self._reader.read(
@@ -500,7 +502,7 @@ class MessageStore:
             self._derived_flush.step(self._clock.monotonic_ms())
             self._settle_some()
             self._dispatch.error = None
-        except OSError as error:
+        except (OSError, StoreReadError) as error:
             self._dispatch.error = error
         if self._clock.monotonic_ms() >= self._next_clean_ms:
             self._next_clean_ms = self._clock.monotonic_ms() + self._options.clean_interval_ms
@@ -543,6 +545,7 @@ class MessageStore:
         if self.read_only_reason:
             return False
         try:
+            self._dispatch.warm_up()
             if self._log.wants_blank():
                 self._allocate_ahead()
             if self._removals:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from zlib import crc32
 
-from aerobee_broker.errors import MessageCorrupted, MessageNotFound
+from aerobee_broker.errors import MessageCorrupted, MessageNotFound, StoreReadError
 from aerobee_broker.store.commit_log import CommitLog
 from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues
 from aerobee_broker.store.dispatch import Dispatch
@@ -339,7 +339,10 @@ class Reader:
         result: list[Record] = []
         if self._index is None:
             return result
-        self._dispatch.put_index()
+        try:
+            self._dispatch.put_index()
+        except OSError as error:
+            raise StoreReadError(error) from error
         seen: set[int] = set()  # a key may stand in KEYS twice
         for place in self._index.find(topic, key, begin_ms, end_ms):
             if place in seen:
