@@ -5,6 +5,7 @@ Each mutation replaces one function of the store by one that is wrong in the way
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -69,11 +70,9 @@ def forget_the_blank_record(patch: pytest.MonkeyPatch) -> None:
 def ignore_a_failed_fsync(patch: pytest.MonkeyPatch) -> None:
     def sync(self: CommitLog) -> int:
         target = self.written
-        while self._unsynced:
-            try:
-                self._unsynced.popitem()[1].sync()
-            except OSError:
-                continue
+        for start in list(self._unsynced):
+            with contextlib.suppress(OSError):
+                self._unsynced.pop(start).sync()
         if self._names_unsynced:
             self._names_unsynced = False
             self._disk.sync_directory(self.folder)

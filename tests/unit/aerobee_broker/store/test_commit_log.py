@@ -11,7 +11,7 @@ import pytest
 from aerobee_broker.errors import CommitLogBroken, DiskFull, StoreReadOnly, StoreWriteError
 from aerobee_broker.store.messages import NewMessage
 from support.manual_clock import ManualClock
-from support.simulated_disk import SimulatedDisk
+from support.simulated_disk import SimulatedDisk, SimulatedFile
 from support.stores import LOG, PATH, SMALL, flush, open_store, send, upkeep, visible
 
 SIZE = SMALL.commit_log_file_size
@@ -228,3 +228,25 @@ def test_flush_syncs_only_what_was_written() -> None:
     before = disk.steps
     flush(store)
     assert disk.steps == before
+
+
+def test_a_flush_ends_although_writes_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sync of a file finds it written to again: that is the next flush's matter."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, [NewMessage("a", 0, b"first")])
+    good = SimulatedFile.sync
+    syncs = 0
+
+    def sync_and_write(file: SimulatedFile) -> None:
+        nonlocal syncs
+        syncs += 1
+        good(file)
+        store.append([NewMessage("a", 0, b"more")])
+        store.write()
+
+    store.append([NewMessage("a", 0, b"second")])
+    written = store.write()
+    monkeypatch.setattr(SimulatedFile, "sync", sync_and_write)
+    assert store.sync() == written
+    assert syncs == 1

@@ -93,10 +93,15 @@ def test_a_flush_covers_what_was_written_when_it_began() -> None:
     assert store.confirmed_offset == written
 
 
-def test_many_appends_and_one_flush_on_another_thread() -> None:
-    """The flusher's part runs beside the loop's."""
-    disk = SimulatedDisk()
-    store = open_store(disk, StoreOptions(commit_log_file_size=1 << 20, index_enabled=False))
+def test_many_appends_and_one_flush_on_another_thread(tmp_path: Path) -> None:
+    """The flusher's part beside the loop's, on a real disk: the simulated one takes one thread."""
+    store = MessageStore.open(
+        tmp_path,
+        StoreOptions(commit_log_file_size=1 << 18, index_enabled=False),
+        clock=ManualClock(),
+        disk=RealDisk(),
+        store_host="127.0.0.1:1",
+    )
     stop = threading.Event()
     failures: list[BaseException] = []
 

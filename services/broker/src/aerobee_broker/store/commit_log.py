@@ -139,8 +139,9 @@ class CommitLog:
         the system marks pages clean that it could not write.
         """
         target = self.written
-        while self._unsynced:
-            self._unsynced.popitem()[1].sync()
+        # Those of now: what the loop writes meanwhile must not keep this from coming to an end.
+        for start in list(self._unsynced):
+            self._unsynced.pop(start).sync()
         if self._names_unsynced:
             self._names_unsynced = False
             self._disk.sync_directory(self.folder)
