@@ -19,13 +19,12 @@ dropped what it could not write, and a later sync that succeeds proves nothing.
 from __future__ import annotations
 
 import errno
-import json
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from aerobee_broker.disk import Disk, Held, read_file, replace_file
+from aerobee_broker.disk import Disk, Held
 from aerobee_broker.errors import (
     DiskFull,
     StoreFlushError,
@@ -39,6 +38,8 @@ from aerobee_broker.store.append import Appender
 from aerobee_broker.store.checkpoint import CheckpointFile
 from aerobee_broker.store.commit_log import CommitLog
 from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues, TagsCode
+from aerobee_broker.store.damage import DamageRegister, Event
+from aerobee_broker.store.deleted_topics import DeletedTopics
 from aerobee_broker.store.derived_flush import DerivedFlush
 from aerobee_broker.store.dispatch import Dispatch
 from aerobee_broker.store.index import Index
@@ -57,11 +58,8 @@ from aerobee_broker.store.retention import Retention
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.record import Record
 
-Event = Callable[[str, Mapping[str, object]], None]
-
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _SETTLED_A_STEP = 256  # queues, after log files were deleted: 30 µs each
-_REMEMBERED = 1_000  # corruptions
 _END_OF_TIME = (1 << 63) - 1
 
 
@@ -92,15 +90,13 @@ class MessageStore:
         """Use `open`."""
         self.path = path
         self.read_only_reason = ""
-        self.corruptions: deque[Corruption] = deque(maxlen=_REMEMBERED)
-        self.corruption_count = 0
-        self._seen_damage: set[int] = set()
+        self._damage = DamageRegister(on_event)
         self._clock = clock
         self._disk = disk
         self._event = on_event
         self._options = options
         self._lock: Held | None = None
-        self._deleted: dict[str, int] = {}
+        self._deleted_topics = DeletedTopics(disk, path / "config" / "deletedTopics.json")
         self._removals: deque[Path] = deque()  # files that the flusher removes
         self._to_settle: list[ConsumeQueue] = []
         self._next_clean_ms = 0
@@ -145,7 +141,7 @@ class MessageStore:
             self._index,
             self._dispatch,
             max_record=options.max_message_size + RECORD_OVERHEAD,
-            on_damage=self._damaged,
+            on_damage=self._damage.report,
         )
         self._appender = Appender(
             self._log,
@@ -206,8 +202,8 @@ class MessageStore:
         clean = not disk.exists(self.path / "abort")
         disk.open(self.path / "abort", create=True).close()
         disk.sync_directory(self.path)
-        self._deleted = self._read_deleted()
-        damage_before = self.corruption_count
+        if not self._deleted_topics.load():
+            self._event("file_unreadable", {"file": str(self._deleted_topics.path)})
         recovery = Recovery(
             disk,
             self._log,
@@ -215,15 +211,15 @@ class MessageStore:
             index=self._index,
             dispatch=self._dispatch,
             checkpoint_file=self._checkpoint_file,
-            deleted_topics=self._deleted,
+            deleted_topics=self._deleted_topics.places,
             check_crc=self._options.check_crc_on_recover,
             whole_crc=self._options.whole_crc,
             on_event=self._event,
-            on_damage=self._damaged,
+            on_damage=self._damage.report,
         )
         checkpoint = recovery.run(clean=clean)
         self._settle_all()
-        wanted = not clean or self.corruption_count > damage_before
+        wanted = not clean or self.corruption_count > 0
         self._derived_flush.begin(checkpoint.dispatched, self._clock.monotonic_ms(), wanted=wanted)
         self._retention.look(self._clock.now_ms())
 
@@ -286,6 +282,16 @@ class MessageStore:
     @property
     def min_physical_offset(self) -> int:
         return self._log.min_offset
+
+    @property
+    def corruption_count(self) -> int:
+        """Damaged records that were met since the start."""
+        return self._damage.count
+
+    @property
+    def corruptions(self) -> Sequence[Corruption]:
+        """The last 1,000 of them."""
+        return self._damage.last
 
     @property
     def disk_full_reason(self) -> str:
@@ -465,32 +471,12 @@ class MessageStore:
         name starts at offset 0. Raises StoreWriteError.
         """
         try:
-            self._deleted[topic] = self._log.end
-            self._write_deleted()
+            self._deleted_topics.add(topic, self._log.end, self._log.min_offset)
             self._dispatch.forget_topic(topic)
             self._queues.delete_topic(topic)
         except OSError as error:
             raise StoreWriteError(f"the topic {topic} was not deleted: {error}") from error
         self._derived_flush.want()
-
-    def _deleted_file(self) -> Path:
-        return self.path / "config" / "deletedTopics.json"
-
-    def _read_deleted(self) -> dict[str, int]:
-        try:
-            found = json.loads(read_file(self._disk, self._deleted_file()))
-            return {str(topic): int(place) for topic, place in found.items()}
-        except FileNotFoundError:
-            return {}
-        except (ValueError, AttributeError, TypeError):
-            self._event("file_unreadable", {"file": str(self._deleted_file())})
-            return {}
-
-    def _write_deleted(self) -> None:
-        low = self._log.min_offset
-        self._deleted = {topic: place for topic, place in self._deleted.items() if place > low}
-        data = json.dumps(self._deleted, indent=1, sort_keys=True).encode()
-        replace_file(self._disk, self._deleted_file(), data)
 
     # ---- upkeep ----
 
@@ -562,15 +548,3 @@ class MessageStore:
         except OSError as error:
             # The append that needs the file tries again, and fails with the right error.
             self._event("allocation_failed", {"file": str(self._log.folder), "reason": str(error)})
-
-    def _damaged(self, file: Path, physical_offset: int, reason: str) -> None:
-        if physical_offset in self._seen_damage:
-            return
-        if len(self._seen_damage) < _REMEMBERED * 10:
-            self._seen_damage.add(physical_offset)
-        self.corruption_count += 1
-        self.corruptions.append(Corruption(file, physical_offset, reason))
-        self._event(
-            "corrupt_record",
-            {"file": str(file), "physical_offset": physical_offset, "reason": reason},
-        )

@@ -50,7 +50,12 @@ class Arrival:
     __slots__ = ("_units", "first_offset", "max_offset", "queue_id", "topic")
 
     def __init__(
-        self, topic: str, queue_id: int, first_offset: int, max_offset: int, units: bytearray
+        self,
+        topic: str,
+        queue_id: int,
+        first_offset: int,
+        max_offset: int,
+        units: bytes | bytearray,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id

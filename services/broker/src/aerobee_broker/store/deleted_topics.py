@@ -1,0 +1,43 @@
+"""Topics that were deleted: their records below a physical offset are no more.
+
+The records stay in the log until their files expire. Without this list a rebuild would bring them
+back, and a topic that was made again would have two first messages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from aerobee_broker.disk import Disk, read_file, replace_file
+
+
+class DeletedTopics:
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self.path = path
+        self._disk = disk
+        self._places: dict[str, int] = {}
+
+    @property
+    def places(self) -> Mapping[str, int]:
+        """Topic → physical offset."""
+        return self._places
+
+    def load(self) -> bool:
+        """False when there is a list and it cannot be understood. Raises OSError."""
+        try:
+            found = json.loads(read_file(self._disk, self.path))
+            self._places = {str(topic): int(place) for topic, place in found.items()}
+        except FileNotFoundError:
+            return True
+        except (ValueError, AttributeError, TypeError):
+            return False
+        return True
+
+    def add(self, topic: str, place: int, log_start: int) -> None:
+        """Durably. Forgets those whose records have all expired. Raises OSError."""
+        kept = {name: at for name, at in self._places.items() if at > log_start}
+        self._places = kept | {topic: place}
+        data = json.dumps(self._places, indent=1, sort_keys=True).encode()
+        replace_file(self._disk, self.path, data)
