@@ -6,6 +6,7 @@ The last 0x02 is written too. At most 32,767 bytes (a signed short in the record
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from aerobee_wire.status import Code, MqError
@@ -15,6 +16,7 @@ VALUE_END = "\x02"
 _NAME_END = b"\x01"
 _VALUE_END = b"\x02"
 MAX_BYTES = 32_767
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 KEY_SEPARATOR = " "
 
 KEYS = "KEYS"
@@ -163,3 +165,10 @@ def get(encoded: bytes, name: bytes) -> bytes | None:
     start += len(name)
     end = encoded.find(_VALUE_END, start)
     return encoded[start : end if end >= 0 else None] or None
+
+
+def whole_number(value: str | bytes) -> int | None:
+    """The number that a property says in ASCII digits, with or without a minus; None for anything
+    else, and for more digits than a 64-bit number has."""
+    text = value if isinstance(value, str) else value.decode("ascii", "replace")
+    return int(text) if _WHOLE_NUMBER.fullmatch(text) else None

@@ -384,3 +384,25 @@ def test_the_pace_does_not_make_up_for_a_pause() -> None:
 def test_without_a_rate_nothing_waits() -> None:
     pace = Pace(None, 100.0)
     assert [pace.next_wait(100.0) for _ in range(3)] == [0, 0, 0]
+
+
+def test_body_that_cannot_be_decompressed_does_not_hide_the_message() -> None:
+    encoded = record.encode(
+        topic=DEAD,
+        queue_id=0,
+        queue_offset=0,
+        physical_offset=0,
+        body=b"not compressed",
+        properties=names.encode(PROPERTIES),
+        flag=0,
+        sys_flag=record.COMPRESSED,
+        born_timestamp_ms=1,
+        born_host=bytes(8),
+        store_timestamp_ms=2,
+        store_host=bytes(8),
+    )
+    message = ReceivedMessage(record.decode(encoded), "a")
+    assert head(message)["body_size"] == len(b"not compressed")
+    item = whole(message)
+    assert item["body"] == "not compressed"
+    assert "compressed" in item["body_problem"]

@@ -118,3 +118,13 @@ def test_cut_text_is_a_prefix_within_the_limit(text: str, limit: int) -> None:
     result = cut(text, limit)
     assert len(result.encode()) <= limit
     assert text.encode("utf-8", "replace").startswith(result.encode())
+
+
+def test_text_of_an_exception_that_fails_itself_is_told_as_such() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    assert rejection_of(Mute()) == Rejection(
+        "Mute", "(asking it for its text raised RuntimeError)", 0
+    )

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aerobee_client import concurrent_consumption, membership
+from aerobee_client import concurrent_consumption, membership, offset_store
 from aerobee_client.consume_result import ConsumeResult, DeadLetter, ReconsumeLater
 from aerobee_client.consumer_options import ConsumeFromWhere
 from aerobee_client.errors import NamesrvUnreachable
@@ -514,3 +514,39 @@ async def test_member_that_a_broker_forgot_announces_itself_again(
     broker.clients.clear()
     await until(lambda: broker.members(GROUP))
     assert len(owned(consumer)) == 4
+
+
+async def test_another_expression_holds_for_what_comes_after_it(
+    broker: MemoryBroker, join: Consumers
+) -> None:
+    seen: list[str] = []
+    consumer = await join(lambda message: seen.append(message.tag), expression="A")
+    await broker_wakes(broker)
+    consumer.subscribe(TOPIC, "B")
+    fill(broker, 8, **{properties.TAGS: "B"})
+    fill(broker, 8, **{properties.TAGS: "A"})
+    await broker_wakes(broker)
+    await until(lambda: len(seen) >= 8)
+    assert seen == ["B"] * 8
+
+
+async def test_broker_that_does_not_answer_keeps_nobody_from_the_queues_of_another(
+    broker: MemoryBroker, cluster: MemoryCluster, join: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = offset_store.OffsetStore.load
+
+    async def load(self: Any, topic: str, broker_name: str) -> dict[int, int]:
+        if broker_name == broker.name:
+            raise MqError(Code.REQUEST_TIMEOUT, "it hangs")
+        return await good(self, topic, broker_name)
+
+    monkeypatch.setattr(offset_store.OffsetStore, "load", load)
+    other = MemoryBroker("b", "10.0.0.12:10911")
+    other.create(TOPIC, 2)
+    cluster.brokers[other.address] = other
+    seen: list[bytes] = []
+    await join(lambda message: seen.append(message.body))
+    fill(other, 4)
+    await broker_wakes(other)
+    await until(lambda: len(seen) == 4)
+    assert sorted(seen) == [b"0", b"1", b"2", b"3"]

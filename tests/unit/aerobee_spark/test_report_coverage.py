@@ -57,3 +57,9 @@ def test_a_queue_whose_broker_did_not_answer_leaves_the_whole_unknown() -> None:
         "complete": False,
         "problem": "broker-b is down",
     }
+
+
+def test_an_empty_range_is_told_by_its_offsets() -> None:
+    told = planned(Q0, 5, 5).as_json()
+    assert (told["start_offset"], told["end_offset"], told["expected"]) == (5, 5, 0)
+    assert (told["min_offset"], told["max_offset"]) == (0, 100)

@@ -47,3 +47,14 @@ def test_name_inside_another_name_or_value_is_not_found() -> None:
     encoded = properties.encode({"MYTAGS": "x", "KEYS": "TAGS", "TAGS": "y"})
     assert properties.get(encoded, b"TAGS\x01") == b"y"
     assert properties.get(encoded[:-7], b"TAGS\x01") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [("0", 0), ("-7", -7), (b"18", 18), ("", None), ("²", None), ("--1", None), ("1 ", None)],
+)
+def test_whole_number_is_ascii_digits_with_or_without_a_minus(
+    value: str | bytes, number: int | None
+) -> None:
+    assert properties.whole_number(value) == number
+    assert properties.whole_number("1" * 5_000) is None

@@ -6,6 +6,7 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 from aerobee_cli.output import Column, joined, moment, number
+from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
     from aerobee_client import ReceivedMessage
@@ -34,18 +35,24 @@ def head(message: ReceivedMessage) -> dict[str, Any]:
         "broker_name": message.broker_name,
         "queue_id": message.queue_id,
         "queue_offset": message.queue_offset,
-        "body_size": len(message.body),
+        "body_size": len(message.stored_body),
     }
 
 
 def whole(message: ReceivedMessage) -> dict[str, Any]:
     """With properties, and the body as text under "body" or, when it is not UTF-8, in base64 under
-    "body_base64"."""
+    "body_base64". A body that cannot be decompressed is given as it is stored, and "body_problem"
+    says so."""
     item = head(message) | {"properties": dict(message.properties)}
     try:
-        return item | {"body": message.body.decode()}
+        body = message.body
+    except MqError as error:  # as it is stored, then: the other messages are to be seen too
+        item["body_problem"] = str(error)
+        body = message.stored_body
+    try:
+        return item | {"body": body.decode()}
     except UnicodeDecodeError:
-        return item | {"body_base64": base64.b64encode(message.body).decode()}
+        return item | {"body_base64": base64.b64encode(body).decode()}
 
 
 DEAD_LETTER_COLUMNS = (

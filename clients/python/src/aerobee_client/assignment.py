@@ -64,6 +64,7 @@ class Assignment:
         # Whether a broker, when last asked, did not name this client among the members.
         self.forgotten = False
         self._owned: dict[MessageQueue, _Owned] = {}
+        self._halted: set[str] = set()  # topics
 
     def queues(self) -> frozenset[MessageQueue]:
         return frozenset(self._owned)
@@ -71,7 +72,10 @@ class Assignment:
     async def rebalance(self, topics: Collection[str]) -> bool:
         """Takes this member's share of `topics` and lets go of the rest. False: something could not
         be had, so it should be done again soon."""
-        await self._release(queue for queue in self.queues() if queue.topic not in topics)
+        halted, self._halted = self._halted, set()
+        await self._release(
+            queue for queue in self.queues() if queue.topic not in topics or queue.topic in halted
+        )
         self.forgotten = False
         complete = True
         members: dict[str, list[str]] = {}
@@ -99,6 +103,14 @@ class Assignment:
         process_queue.drop()
         self._offsets.set(queue, queue_offset)
         self._begin(queue, queue_offset)
+
+    def halt(self, topic: str) -> None:
+        """Pulls no more of a topic at once. The next rebalance lets go of its queues and wins them
+        again, so that they go on from what is committed."""
+        self._halted.add(topic)
+        for queue, owned in self._owned.items():
+            if queue.topic == topic:
+                owned.pulling.cancel()
 
     async def stop_pulling(self) -> None:
         """The queues stay owned: what was pulled may still be consumed."""
@@ -160,16 +172,30 @@ class Assignment:
             self._offsets.forget(queue)
 
     async def _win(self, queues: list[MessageQueue]) -> None:
+        """Raises MqError when a broker could not be asked, after the queues of the others were won:
+        one that hangs must not keep them from being consumed."""
         stored: dict[str, dict[int, int]] = {}
+        failed: dict[str, MqError] = {}
         for queue in queues:
-            if queue.broker_name not in stored:
-                stored[queue.broker_name] = await self._offsets.load(queue.topic, queue.broker_name)
-            queue_offset = stored[queue.broker_name].get(queue.queue_id)
-            if queue_offset is None:
-                queue_offset = await self._first_offset(queue)
+            if queue.broker_name in failed:
+                continue
+            try:
+                queue_offset = await self._offset_of(queue, stored)
+            except MqError as error:
+                failed[queue.broker_name] = error
+                continue
             log.info("%s owns %s from offset %d", self._consumer_group, queue, queue_offset)
             self._offsets.set(queue, queue_offset)
             self._begin(queue, queue_offset)
+        for failure in failed.values():
+            raise failure
+
+    async def _offset_of(self, queue: MessageQueue, stored: dict[str, dict[int, int]]) -> int:
+        """Where the group goes on; `stored` keeps what was asked. Raises MqError."""
+        if queue.broker_name not in stored:
+            stored[queue.broker_name] = await self._offsets.load(queue.topic, queue.broker_name)
+        queue_offset = stored[queue.broker_name].get(queue.queue_id)
+        return await self._first_offset(queue) if queue_offset is None else queue_offset
 
     def _begin(self, queue: MessageQueue, queue_offset: int) -> None:
         process_queue = ProcessQueue(queue, self._limits)

@@ -106,4 +106,12 @@ def rejection_of(error: BaseException) -> Rejection:
         level = error.delay_level
     elif isinstance(error, DeadLetter):
         level = DEAD_LETTER_LEVEL
-    return Rejection(type(error).__name__, str(error), level)
+    return Rejection(type(error).__name__, _text_of(error), level)
+
+
+def _text_of(error: BaseException) -> str:
+    """Of a user's exception, whose text may itself fail."""
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"(asking it for its text raised {type(failure).__name__})"

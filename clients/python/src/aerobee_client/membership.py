@@ -101,8 +101,10 @@ class Membership:
         await self.assignment.release_all()
         await self._instance.close()
 
-    def subscriptions_changed(self) -> None:
-        """Tells the brokers and divides the queues anew, soon."""
+    def subscriptions_changed(self, topic: str) -> None:
+        """Tells the brokers and divides the queues anew, soon. What is pulled by the old
+        subscription of `topic` is not taken any more: it would pass over what the new one wants."""
+        self.assignment.halt(topic)
         self._announce = True
         self._rebalance_now.set()
 

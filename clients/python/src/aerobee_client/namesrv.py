@@ -23,6 +23,7 @@ R = TypeVar("R", bound=Message)
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
 CALL_TIMEOUT_S = 3.0
+MAX_PORT = 65_535
 
 
 def namesrv_addresses(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -40,7 +41,7 @@ def namesrv_addresses(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
         )
     for address in addresses:
         host, _, port = address.rpartition(":")
-        if not host or not port.isdigit():
+        if not host or not (port.isascii() and port.isdigit()) or int(port) > MAX_PORT:
             raise MqError(
                 Code.INVALID_PARAMETER,
                 f"{address!r} is not the address of a name server: write host:port, and ; between "

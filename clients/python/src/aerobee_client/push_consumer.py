@@ -94,7 +94,7 @@ class AsyncPushConsumer:
     def unsubscribe(self, topic: str) -> None:
         """Consumes no more of `topic`; what is committed stays."""
         if self._subscriptions.pop(topic, None) is not None and self._running is not None:
-            self._running.subscriptions_changed()
+            self._running.subscriptions_changed(topic)
 
     async def start(self) -> None:
         """Joins the group and begins to consume.
@@ -132,7 +132,7 @@ class AsyncPushConsumer:
         version = self._clock.now_ms()
         self._subscriptions[topic] = TopicSubscription(topic, expression, tags, version)
         if self._running is not None:
-            self._running.subscriptions_changed()
+            self._running.subscriptions_changed(topic)
 
 
 class PushConsumer:

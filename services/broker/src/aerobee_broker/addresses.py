@@ -6,6 +6,8 @@ import ipaddress
 import socket
 from collections.abc import Sequence
 
+from aerobee_chassis.errors import PortInUse
+
 LOOPBACK = "127.0.0.1"
 _WILDCARDS = ("", "0.0.0.0", "::", "[::]")
 
@@ -37,10 +39,14 @@ def store_ip(host: str) -> str:
 
 
 def free_port(host: str) -> int:
-    """A port that nobody listens on now. Another process may take it before we do."""
+    """A port that nobody listens on now. Another process may take it before we do. Raises
+    PortInUse when no port of this host is ours."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
-        probe.bind((host.strip("[]"), 0))
+        try:
+            probe.bind((host.strip("[]"), 0))
+        except OSError as error:
+            raise PortInUse(f"cannot listen on {host}: {error.strerror}; choose another") from None
         return int(probe.getsockname()[1])
 
 

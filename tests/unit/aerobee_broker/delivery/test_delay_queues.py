@@ -70,6 +70,14 @@ def test_when_none_is_free_a_message_waits_longer_and_never_shorter() -> None:
     assert (queues.delay_of(queue_id), properties["RETRY_DELAY_MS"]) == (102, "102")
 
 
+def test_when_only_shorter_queues_are_taken_a_delay_level_takes_it() -> None:
+    queues = DelayQueues([1_000, 60_000, 30_000])
+    for number in range(MAX_OWN_QUEUES):
+        by_delay(queues, 100 + number)
+    queue_id, properties = by_delay(queues, 5_000)
+    assert (queue_id, properties["RETRY_DELAY_MS"]) == (2, "30000")
+
+
 def test_a_copy_says_where_it_goes_and_loses_the_marks_of_waiting() -> None:
     queues = DelayQueues(LEVELS)
     waiting = queues.by_level(NewMessage("t", 7, b"x"), {"TAGS": "a"}, 2)

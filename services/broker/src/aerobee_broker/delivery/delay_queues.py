@@ -90,13 +90,19 @@ class DelayQueues:
         delivered = (queue_id for queue_id in own_queues if self.is_empty(queue_id))
         queue_id = next(unused, None) or next(delivered, None)
         if queue_id is None:
-            longer = [own for own in self._own if own > delay_ms]
-            nearest = min(longer) if longer else max(self._own)
-            return nearest, self._own[nearest]
+            return self._next_longer(delay_ms)
         self._own.pop(self._delays.get(queue_id, 0), None)
         self._own[delay_ms] = queue_id
         self._delays[queue_id] = delay_ms
         return delay_ms, queue_id
+
+    def _next_longer(self, delay_ms: int) -> tuple[int, int]:
+        """(delay, queue id) of the queue whose delay is the least above; late, but never early. The
+        longest of all when there is none above."""
+        queues = self._own | {level: at for at, level in enumerate(self.levels_ms)}
+        longer = [delay for delay in queues if delay > delay_ms]
+        nearest = min(longer) if longer else max(queues)
+        return nearest, queues[nearest]
 
     def _waiting(
         self, message: NewMessage, properties: dict[str, str], queue_id: int
@@ -116,18 +122,19 @@ class DelayQueues:
     def deliver_time(self, properties: bytes, store_timestamp_ms: int) -> int:
         """What stands in the consume queue in the place of the hash of the tags."""
         own = props.get(properties, _RETRY_DELAY_NAME)
-        if own is not None and own.isdigit():
-            return store_timestamp_ms + int(own)
-        level = props.get(properties, _DELAY_NAME) or b""
-        index = int(level) - 1 if level.isdigit() else -1
+        delay_ms = None if own is None else props.whole_number(own)
+        if delay_ms is not None and delay_ms >= 0:
+            return store_timestamp_ms + delay_ms
+        level = props.whole_number(props.get(properties, _DELAY_NAME) or b"")
+        index = -1 if level is None else level - 1
         known = 0 <= index < len(self.levels_ms)
         return store_timestamp_ms + (self.levels_ms[index] if known else UNKNOWN_LEVEL_DELAY_MS)
 
 
 def delay_in(properties: dict[str, str]) -> int | None:
     """The own delay that a stored message waits for, in milliseconds."""
-    value = properties.get(RETRY_DELAY_MS, "")
-    return int(value) if value.isdigit() else None
+    delay_ms = props.whole_number(properties.get(RETRY_DELAY_MS, ""))
+    return None if delay_ms is None or delay_ms < 0 else delay_ms
 
 
 def destination(properties: dict[str, str]) -> tuple[str, int] | None:
@@ -138,4 +145,5 @@ def destination(properties: dict[str, str]) -> tuple[str, int] | None:
     topic, queue_id, _ = (properties.pop(name, "") for name in _WAITING)
     if names.is_retry(topic):
         properties.pop(props.DELAY, None)
-    return (topic, int(queue_id)) if topic and queue_id.isdigit() else None
+    number = props.whole_number(queue_id)
+    return (topic, number) if topic and number is not None and number >= 0 else None

@@ -199,8 +199,8 @@ class Intake:
         if incoming.reconsume_times < 0:
             raise InvalidParameter(f"reconsume_times {incoming.reconsume_times} is below 0")
         message.reconsume_times = incoming.reconsume_times
-        limit = properties.get(props.MAX_RECONSUME_TIMES, "")
-        most = int(limit) if limit.isdigit() else group.retry_max_times
+        limit = props.whole_number(properties.get(props.MAX_RECONSUME_TIMES, ""))
+        most = limit if limit is not None and limit >= 0 else group.retry_max_times
         if incoming.reconsume_times <= most:
             return False
         topic = names.dead_letter_topic(group.consumer_group)
@@ -320,9 +320,10 @@ def _does_not_wait(incoming: Incoming) -> bool:
 def _delay_level(properties: Mapping[str, str]) -> int:
     """0: none. RocketMQ reads the property as a number; what is none is refused here."""
     value = properties.get(props.DELAY, "0")
-    if not value.lstrip("-").isdigit():
+    level = props.whole_number(value)
+    if level is None:
         raise MessageIllegal(f"property DELAY is a delay level from 1 to 18, not {value[:32]!r}")
-    return int(value)
+    return level
 
 
 def _refuse_system(topic: str) -> None:

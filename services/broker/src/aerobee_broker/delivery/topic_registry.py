@@ -19,6 +19,7 @@ from aerobee_broker.delivery.saving import SavedTable
 from aerobee_broker.errors import InvalidParameter, NoPermission, TopicNotExist
 from aerobee_broker.metadata.topics import INHERIT, READ, READ_WRITE, TopicConfig, Topics
 from aerobee_wire import topics as names
+from aerobee_wire.properties import whole_number
 
 # Tells the name servers of the topics as they are now; returns those that could not be told.
 Announce = Callable[[], Awaitable[list[str]]]
@@ -155,7 +156,8 @@ class TopicRegistry:
                     value != "MIXED" or self._options.enable_mixed_message_type
                 )
             elif name == "reserve.time":
-                allowed = value.lstrip("-").isdigit() and int(value) >= -1
+                reserved = whole_number(value)
+                allowed = reserved is not None and reserved >= -1
             else:
                 allowed = value == fixed
             if not allowed:
