@@ -8,6 +8,7 @@ what comes after it, or by the one wait that the row itself prescribes.
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -478,6 +479,61 @@ def test_f15_a_time_more_than_a_day_ahead_is_refused(cluster: Cluster, sdk: Pyth
     sdk.do("producer", id="p", topics=[topic])
     with pytest.raises(SdkError, match="ahead"):
         sdk.do("send", id="p", topic=topic, body="x", deliver_at=int(time.time()) + 25 * 3_600)
+
+
+# ---- who may call ----
+
+
+@pytest.fixture(scope="module")
+def guarded(cluster: Cluster) -> Iterator[ServiceProcess]:
+    """A proxy beside the other that wants to know who calls."""
+    users = cluster.home / "users.json"
+    users.write_text(json.dumps({"users": [{"username": "app", "password": "right"}]}))
+    users.chmod(0o600)
+    with ServiceProcess(
+        *("aerobee_proxy", "--port", "0", "--namesrv", cluster.namesrv.address),
+        *("--set", "authenticationEnabled=true", "--set", f"authenticationUsersFile={users}"),
+    ) as proxy:
+        yield proxy
+        assert "right" not in proxy.output, "a secret was logged"
+
+
+def test_f25_the_right_secret_passes(cluster: Cluster, guarded: ServiceProcess) -> None:
+    topic, group = cluster.topic(), cluster.group()
+    with PythonSdk(guarded.address, cluster.home, ("app", "right")) as sdk:
+        sdk.do("push", id="c", group=group, subscriptions={topic: ALL})
+        sent = send(sdk, topic, 3)
+        until_sync(
+            lambda: sorted(bodies_of(sdk.events("delivered", "c"))) == sorted(sent),
+            "deliveries",
+            timeout_s=SOON_S,
+        )
+        other = cluster.topic()
+        bodies = send(sdk, other, 3)
+        sdk.do("simple", id="s", group=cluster.group(), subscriptions={other: ALL}, await_s=5)
+        found = until_sync(
+            lambda: sdk.do("receive", id="s", most=16, invisible_s=INVISIBLE_S),
+            "messages",
+            timeout_s=SOON_S,
+        )
+        for message in found:
+            assert message["body"] in bodies
+            sdk.do("ack", id="s", message_id=message["message_id"])
+
+
+@pytest.mark.parametrize("credentials", [("app", "wrong"), ("other", "right"), ("", "")])
+def test_f25_another_secret_does_not(
+    cluster: Cluster, guarded: ServiceProcess, credentials: tuple[str, str]
+) -> None:
+    topic = cluster.topic()
+    with PythonSdk(guarded.address, cluster.home, credentials) as sdk:
+        sdk.do("producer", id="p", topics=[topic])
+        with pytest.raises(SdkError, match="failed to fetch"):
+            sdk.do("send", id="p", topic=topic, body="x")
+        simple(sdk, cluster.group(), topic)
+        with pytest.raises(SdkError):
+            receive(sdk, 1)
+    assert guarded.events("call refused")
 
 
 # ---- what is not offered is refused ----

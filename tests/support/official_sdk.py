@@ -43,12 +43,13 @@ class PythonSdk:
         with PythonSdk("127.0.0.1:8081", tmp_path) as sdk:
             sdk.do("producer", id="p", topics=["orders"])
 
-    `home` takes the log that the SDK keeps. Everything here blocks.
+    `home` takes the log that the SDK keeps, `credentials` are access key and secret key. Everything
+    here blocks.
     """
 
-    def __init__(self, endpoints: str, home: Path) -> None:
+    def __init__(self, endpoints: str, home: Path, credentials: tuple[str, str] = ("", "")) -> None:
         self._process = subprocess.Popen(
-            [python_interpreter(), AGENT, endpoints],
+            [python_interpreter(), AGENT, endpoints, *credentials],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "HOME": str(home), "PYTHONUNBUFFERED": "1"},

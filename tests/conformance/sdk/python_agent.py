@@ -91,14 +91,15 @@ class Checker(TransactionChecker):
 
 
 class Agent:
-    def __init__(self, endpoints):
+    def __init__(self, endpoints, access_key="", secret_key=""):
         self.endpoints = endpoints
+        self.credentials = Credentials(access_key, secret_key)
         self.clients = {}
         self.received = {}
         self.transactions = {}
 
     def configuration(self, namespace=""):
-        return ClientConfiguration(self.endpoints, Credentials(), namespace)
+        return ClientConfiguration(self.endpoints, self.credentials, namespace)
 
     def do_producer(self, id, topics, namespace="", resolution=None):
         checker = Checker(id, resolution) if resolution else None
@@ -169,7 +170,7 @@ class Agent:
 
 
 def main():
-    agent = Agent(sys.argv[1])
+    agent = Agent(*sys.argv[1:])
     say({"event": "ready"})
     for line in sys.stdin:
         command = json.loads(line)

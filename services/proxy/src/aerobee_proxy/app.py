@@ -27,6 +27,7 @@ DESCRIPTOR = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
 
 STOP_GRACE_S = 1.0  # streams of clients last for ever: they are cut off
 EXPIRY_SCAN_S = 5.0
+USERS_SCAN_S = 2.0
 
 
 class ProxyApp:
@@ -66,6 +67,8 @@ class ProxyApp:
             self._start_metrics(options)
         self._run("session expiry", self._expire_sessions)
         self._run("lease renewal", self._parts.renewals.run)
+        if self._parts.authentication is not None:
+            self._run("users", self._refresh_users)
         port = await self._server.start()
         self._parts.listen_port = port
         self._ready_fields["address"] = join_address(options.bind_address, port)
@@ -96,6 +99,12 @@ class ProxyApp:
             await asyncio.sleep(EXPIRY_SCAN_S)
             for session in self._parts.sessions.expire(self._clock.now_ms()):
                 structlog.get_logger().info("client gone", client_id=session.client_id)
+
+    async def _refresh_users(self) -> None:
+        assert self._parts.authentication is not None
+        while True:
+            await asyncio.sleep(USERS_SCAN_S)
+            self._parts.authentication.users.refresh()
 
     def _run(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         self._tasks.append(asyncio.create_task(_for_ever(name, work), name=name))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from aerobee_chassis.config import Options
 from aerobee_proxy.rocketmq_keys import UNSUPPORTED_KEYS
@@ -28,6 +28,10 @@ class ProxyOptions(Options):
     # What clients are told to dial, "host:port;host:port". Empty: what each of them dialled.
     advertised_endpoints: str = ""
     use_endpoint_port_from_request: bool = True
+
+    # ---- who may call ----
+    authentication_enabled: bool = False
+    authentication_users_file: str = ""
 
     # ---- messages ---- (a size of 0 or less: no limit here)
     max_message_size: int = 4 * 1024 * 1024
@@ -66,6 +70,12 @@ class ProxyOptions(Options):
     def namesrvs(self) -> tuple[str, ...]:
         """The "host:port" of every name server."""
         return tuple(part.strip() for part in self.namesrv_addr.split(";") if part.strip())
+
+    @model_validator(mode="after")
+    def _users_to_authenticate(self) -> Self:
+        if self.authentication_enabled and not self.authentication_users_file:
+            raise ValueError("authenticationEnabled needs authenticationUsersFile=FILE")
+        return self
 
     @field_validator("advertised_endpoints")
     @classmethod

@@ -22,6 +22,7 @@ class Counts:
     acknowledged: int = 0
     subscription_conflicts: int = 0
     leases_renewed: int = 0
+    unauthorized: int = 0
 
 
 class ProxyCollector:
@@ -39,6 +40,7 @@ class ProxyCollector:
             ("sent", "Messages that brokers took.", self._counts.sent),
             ("received", "Messages given to clients.", self._counts.received),
             ("acknowledged", "Leases settled by an acknowledgement.", self._counts.acknowledged),
+            ("unauthorized", "Calls refused for who called.", self._counts.unauthorized),
             ("leases_renewed", "Renewals for push consumers.", self._counts.leases_renewed),
             (
                 "subscription_conflicts",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from aerobee_chassis.clock import Clock
+from aerobee_proxy.authentication import Authentication
 from aerobee_proxy.background import Background
 from aerobee_proxy.brokers import Brokers
 from aerobee_proxy.config import ProxyOptions
@@ -17,6 +19,7 @@ from aerobee_proxy.renewals import Renewals
 from aerobee_proxy.sessions import Sessions
 from aerobee_proxy.topology import Topology
 from aerobee_proxy.transport import Transport
+from aerobee_proxy.users import Users
 
 
 @dataclass(slots=True)
@@ -31,6 +34,7 @@ class Parts:
     renewals: Renewals
     counts: Counts
     sessions: Sessions
+    authentication: Authentication | None = None  # None: everybody may call
     turns: Turns = field(default_factory=Turns)
     background: Background = field(default_factory=Background)
     # The port that clients reach this proxy on; known once it is bound.
@@ -40,7 +44,7 @@ class Parts:
 def assemble(
     options: ProxyOptions, transport: Transport, clock: Clock, *, listen_port: int = 0
 ) -> Parts:
-    """The parts over one transport."""
+    """The parts over one transport. Raises ConfigError for a file of users that is not usable."""
     topology = Topology(transport, options.namesrvs, clock)
     brokers = Brokers(transport, topology)
     counts, sessions = Counts(), Sessions()
@@ -57,5 +61,12 @@ def assemble(
         ),
         counts=counts,
         sessions=sessions,
+        authentication=_authentication(options, counts, clock),
         listen_port=listen_port,
     )
+
+
+def _authentication(options: ProxyOptions, counts: Counts, clock: Clock) -> Authentication | None:
+    if not options.authentication_enabled:
+        return None
+    return Authentication(Users(Path(options.authentication_users_file)), counts, clock)

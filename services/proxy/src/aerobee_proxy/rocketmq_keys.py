@@ -6,7 +6,10 @@ Read over so that a file from an existing cluster can be used as it is.
 from __future__ import annotations
 
 _KEYS = """
-aclCacheExpiredSeconds aclCacheMaxNum aclCacheRefreshSeconds brokerConfigPath
+aclCacheExpiredSeconds aclCacheMaxNum aclCacheRefreshSeconds authConfigPath
+authenticationMetadataProvider authenticationProvider authenticationStrategy
+authenticationWhitelist authorizationMetadataProvider authorizationProvider authorizationStrategy
+authorizationWhitelist brokerConfigPath
 channelExpiredInSeconds channelExpiredTimeout consumerProcessorThreadPoolNums
 consumerProcessorThreadPoolQueueCapacity contextExpiredInSeconds detectInterval detectTimeout
 enableAclRpcHookForClusterMode enableBatchAck enableGrpcEpoll enablePrintJstack enableProxyAutoRenew

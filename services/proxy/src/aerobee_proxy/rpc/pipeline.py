@@ -15,7 +15,7 @@ from apache.rocketmq.v2.definition_pb2 import Code, Status
 from google.protobuf.message import Message
 
 from aerobee_chassis.call import Call
-from aerobee_proxy.errors import INTERNAL_MESSAGE, status, status_of
+from aerobee_proxy.errors import INTERNAL_MESSAGE, Refused, status, status_of
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.sessions import Session
 from aerobee_proxy.validation import client_id
@@ -37,13 +37,22 @@ class Caller:
         return self.call.peer
 
 
+class NotAdmitted(Refused):
+    """Who calls is not known: UNAUTHORIZED or CLIENT_ID_REQUIRED."""
+
+
 Unary: TypeAlias = Callable[[Parts, Q, Caller], Awaitable[R]]
 Streaming: TypeAlias = Callable[[Parts, Q, Caller], Awaitable[None]]
 
 
 def caller_of(parts: Parts, call: Call) -> Caller:
-    """Raises Refused CLIENT_ID_REQUIRED. Whoever calls lives: its session is kept."""
-    found = client_id(call.metadata)
+    """Raises NotAdmitted. Whoever is admitted lives: its session is kept."""
+    try:
+        if parts.authentication is not None:
+            parts.authentication.check(call.metadata, call.peer)
+        found = client_id(call.metadata)
+    except Refused as refusal:
+        raise NotAdmitted(refusal.code, refusal.message) from None
     return Caller(found, parts.sessions.touch(found, parts.clock.now_ms()), call)
 
 

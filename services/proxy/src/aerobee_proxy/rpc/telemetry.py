@@ -1,8 +1,9 @@
 """Telemetry: the stream over which a client says what it is and hears what it shall do.
 
 Settings are answered at once, and the same answer again a second later: one SDK misses an answer
-that comes while it still starts. The stream stays open until the client ends it. Settings that
-cannot be accepted end it with INVALID_ARGUMENT.
+that comes while it still starts. The stream stays open until the client ends it. A caller who may
+not call is told so in one command, and the stream ends; settings that cannot be accepted end it
+with INVALID_ARGUMENT.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from aerobee_chassis.call import Call
 from aerobee_proxy.errors import status
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.resources import stored_name
-from aerobee_proxy.rpc.pipeline import Caller, caller_of
+from aerobee_proxy.rpc.pipeline import Caller, NotAdmitted, caller_of
 from aerobee_proxy.sessions import conflicts
 from aerobee_proxy.settings import GroupPolicy, check_settings, negotiate
 from aerobee_wire.status import MqError
@@ -52,6 +53,12 @@ class Telemetry:
         self._parts = parts
 
     async def telemetry(self, requests: AsyncIterator[TelemetryCommand], call: Call) -> None:
+        try:
+            await self._serve(requests, call)
+        except NotAdmitted as refusal:
+            await call.write(TelemetryCommand(status=status(refusal.code, refusal.message)))
+
+    async def _serve(self, requests: AsyncIterator[TelemetryCommand], call: Call) -> None:
         caller = caller_of(self._parts, call)
         stream = TelemetryStream(call)
         writer = asyncio.create_task(stream.write())
