@@ -144,7 +144,7 @@ def header_of(born_host_size: int, store_host_size: int) -> struct.Struct:
 
 def crc_tail(crc: int) -> bytes:
     """The last property of a record, from the CRC of what is before it."""
-    return CRC_NAME + f"{crc & CRC_MASK:010d}"[::-1].encode() + CRC_END
+    return (b"\x02%010d\x01#23CRC__" % (crc & CRC_MASK))[::-1]  # half the time of the pieces
 
 
 def has_crc_tail(tail: bytes) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, repeat
 
 from aerobee_broker.delivery import retry
 from aerobee_broker.delivery.commit import Commit
@@ -29,7 +29,7 @@ from aerobee_broker.errors import (
 )
 from aerobee_broker.metadata.topics import WRITE, TopicConfig
 from aerobee_broker.store.message_store import MessageStore
-from aerobee_broker.store.messages import Appended, NewMessage
+from aerobee_broker.store.messages import Appended, NewColumns, NewMessage
 from aerobee_chassis.clock import Clock
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
@@ -218,31 +218,39 @@ class Intake:
         _check_columns(columns, self._limit)
         config = await self._topic(columns.topic, queue_count)
         queue_id = self._queue(config, columns.queue_id)
-        messages = self._split(columns, queue_id)
+        one_topic = self._new_columns(columns, queue_id)
         if any(name in columns.properties for name in _SPECIAL_NAMES):
-            messages = [self._special(message) for message in messages]
-        places = await self._append(messages)
-        self._meters.stored(columns.topic, len(messages), len(columns.bodies))
-        return StoredBatch(
-            queue_id, places[0].queue_offset, [place.physical_offset for place in places]
-        )
+            count = len(one_topic.bodies)
+            messages = [self._special(one_topic.message(number)) for number in range(count)]
+            places = await self._append(messages)
+            first, physical = places[0].queue_offset, [place.physical_offset for place in places]
+        else:
+            self._check_room()
+            first, physical = self._store.append_columns(one_topic)
+            await self._commit.durable(self._store.end_offset)
+        self._meters.stored(columns.topic, len(physical), len(columns.bodies))
+        return StoredBatch(queue_id, first, physical)
 
-    def _split(self, columns: Columns, queue_id: int) -> list[NewMessage]:
+    def _new_columns(self, columns: Columns, queue_id: int) -> NewColumns:
         now = self._clock.now_ms()
-        topic, sys_flag, host = columns.topic, columns.sys_flag, columns.born_host
-        born = columns.born_timestamp_ms or now
-        count = len(columns.body_sizes)
-        bodies = _slices(columns.body_sizes, columns.bodies)
-        properties = [
-            one if _has_unique_key(one) else self._with_unique_key(one, now)
-            for one in _slices(columns.properties_sizes or [0] * count, columns.properties)
-        ]
-        return [
-            NewMessage(topic, queue_id, body, one, flag, sys_flag, born, host)
-            for body, one, flag in zip(
-                bodies, properties, columns.flags or [0] * count, strict=True
-            )
-        ]
+        sizes = columns.properties_sizes or [0] * len(columns.body_sizes)
+        properties = _slices(sizes, columns.properties)
+        # Clients write it first: then there is nothing to search.
+        if not all(map(bytes.startswith, properties, repeat(_UNIQUE_KEY_NAME))):
+            properties = [
+                one if _has_unique_key(one) else self._with_unique_key(one, now)
+                for one in properties
+            ]
+        return NewColumns(
+            columns.topic,
+            queue_id,
+            _slices(columns.body_sizes, columns.bodies),
+            properties,
+            columns.flags,
+            columns.sys_flag,
+            columns.born_timestamp_ms or now,
+            columns.born_host,
+        )
 
     def _with_unique_key(self, properties: bytes, now_ms: int) -> bytes:
         return b"UNIQ_KEY\x01%b\x02%b" % (self._unique_ids.make(now_ms).encode(), properties)
@@ -289,15 +297,18 @@ class Intake:
         return queue_id
 
     async def _append(self, messages: Sequence[NewMessage], wait: bool = True) -> list[Appended]:
-        unflushed = self._store.end_offset - self._store.flushed_offset
-        if unflushed > MAX_UNFLUSHED_BYTES:
-            raise TooMuchUnflushed(unflushed)
+        self._check_room()
         places = self._store.append(messages)
         if wait:
             await self._commit.durable(self._store.end_offset)
         else:
             self._commit.begin()
         return places
+
+    def _check_room(self) -> None:
+        unflushed = self._store.end_offset - self._store.flushed_offset
+        if unflushed > MAX_UNFLUSHED_BYTES:
+            raise TooMuchUnflushed(unflushed)
 
 
 def _slices(sizes: Sequence[int], blob: bytes) -> list[bytes]:
@@ -306,7 +317,6 @@ def _slices(sizes: Sequence[int], blob: bytes) -> list[bytes]:
 
 
 def _has_unique_key(properties: bytes) -> bool:
-    # Clients write it first: then there is nothing to search.
     return (
         properties.startswith(_UNIQUE_KEY_NAME)
         or props.get(properties, _UNIQUE_KEY_NAME) is not None

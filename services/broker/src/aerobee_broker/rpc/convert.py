@@ -68,11 +68,12 @@ def incoming(message: message_pb2.Message, peer: str) -> Incoming:
 def columns(batch: message_pb2.MessageBatch, peer: str) -> Columns:
     return Columns(
         topic=batch.topic,
-        body_sizes=batch.body_sizes,
+        # Slices are lists: quicker to go through, which is done several times.
+        body_sizes=batch.body_sizes[:],
         bodies=batch.bodies,
-        properties_sizes=batch.properties_sizes,
+        properties_sizes=batch.properties_sizes[:],
         properties=batch.properties,
-        flags=batch.flags,
+        flags=batch.flags[:],
         sys_flag=batch.sys_flag,
         queue_id=batch.queue_id if batch.HasField("queue_id") else None,
         born_timestamp_ms=batch.born_timestamp_ms,

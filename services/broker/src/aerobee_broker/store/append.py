@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import accumulate, repeat
 from typing import NoReturn
 from zlib import crc32
 
 from aerobee_broker.errors import MessageIllegal
+from aerobee_broker.store.columns import ColumnsEncoder
 from aerobee_broker.store.commit_log import BLANK_RESERVE, CommitLog
 from aerobee_broker.store.consume_queue import TAGS, ConsumeQueue, ConsumeQueues
 from aerobee_broker.store.dispatch import Batch, Dispatch, Indexed
-from aerobee_broker.store.messages import UNIT, Appended, NewMessage
+from aerobee_broker.store.messages import (
+    UNIT,
+    Appended,
+    AppendedColumns,
+    NewColumns,
+    NewMessage,
+)
 from aerobee_broker.store.options import MAX_PROPERTIES, MAX_TOPIC
 from aerobee_wire import record
 from aerobee_wire.message_id import pack_host
@@ -32,6 +40,7 @@ MAX_PLAIN_TOPIC = 127  # of a topic that is not derived from a group
 _DERIVED = "%"
 _PACKED_HOST_SIZES = (8, 20)
 _VALUE_END = 2
+_ENDING = bytes([_VALUE_END])
 
 
 class Appender:
@@ -160,6 +169,81 @@ class Appender:
         log.extend(parts, place)
         self._dispatch.add(Batch(place, now_ms, starts, keys if self._indexed else []))
         return result
+
+    def append_columns(self, columns: NewColumns, now_ms: int) -> AppendedColumns:
+        """All or none; the records are those that `append` would make. Raises MessageIllegal."""
+        name = (columns.topic, columns.queue_id)
+        queue = self._queues.table.get(name) or self._new_queue(*name)
+        encoder = ColumnsEncoder(
+            columns,
+            queue,
+            self._packed(columns.born_host),
+            store_host=self._store_host,
+            now_ms=now_ms,
+            tail_bytes=self._tail_bytes,
+        )
+        self._check_columns(columns, encoder)
+        places, rolls = self._places(encoder.sizes)
+        parts = encoder.records(places)
+        units = encoder.units(places, self._queues.tags_codes)
+        keys: list[Indexed] = []
+        if self._indexed:
+            strings = zip(columns.properties, places, strict=True)
+            keys = [(queue.topic, string, at, now_ms) for string, at in strings if string]
+        # From here on nothing fails.
+        first = queue.next_offset
+        queue.tail += units
+        queue.next_offset = first + len(places)
+        log, done = self._log, 0
+        for number, end in rolls:
+            log.extend(parts[done : number * encoder.parts_each], end)
+            log.roll()
+            done = number * encoder.parts_each
+        log.extend(parts[done:], places[-1] + encoder.sizes[-1])
+        self._dispatch.add(Batch(log.end, now_ms, {queue: first}, keys))
+        return AppendedColumns(first, places)
+
+    def _places(self, sizes: Sequence[int]) -> tuple[list[int], list[tuple[int, int]]]:
+        """Where records of these sizes go, and which of them (how many are before it, where that
+        ends) are the first of another file."""
+        log = self._log
+        place, room = log.end, log.room()
+        ends = list(accumulate(sizes, initial=place))
+        if ends[-1] <= room:
+            return ends[:-1], []
+        places = []
+        rolls = []
+        for number, size in enumerate(sizes):
+            if place + size > room:
+                rolls.append((number, place))
+                place = room + BLANK_RESERVE
+                room += log.file_size
+            places.append(place)
+            place += size
+        return places, rolls
+
+    def _check_columns(self, columns: NewColumns, encoder: ColumnsEncoder) -> None:
+        """Over the whole columns; only when something is wrong, one by one."""
+        bodies, properties = encoder.body_lengths, encoder.properties_lengths
+        if columns.sys_flag & _TRANSACTION:
+            raise MessageIllegal("messages of a transaction are appended one by one")
+        if (
+            min(bodies) > 0
+            and max(bodies) <= self._max_body
+            and max(properties) <= self._max_properties
+            and max(encoder.sizes) <= self._max_record
+            and all(map(bytes.endswith, columns.properties, repeat(_ENDING)))
+        ):
+            return
+        for number, size in enumerate(encoder.sizes):
+            message = columns.message(number)
+            if (
+                not 0 < len(message.body) <= self._max_body
+                or len(message.properties) > self._max_properties
+                or (message.properties and message.properties[-1] != _VALUE_END)
+                or size > self._max_record
+            ):
+                self._refuse(message)
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Raises MessageIllegal for a topic name that does not fit."""

@@ -45,8 +45,10 @@ from aerobee_broker.store.dispatch import Dispatch
 from aerobee_broker.store.index import Index
 from aerobee_broker.store.messages import (
     Appended,
+    AppendedColumns,
     Arrival,
     Corruption,
+    NewColumns,
     NewMessage,
     ReadResult,
 )
@@ -309,12 +311,22 @@ class MessageStore:
         use the space that the warning watermark keeps from producers. Raises MessageIllegal,
         DiskFull, StoreReadOnly.
         """
+        self._check_open_to_appends(reserve=reserve)
+        return self._appender.append(messages, self._clock.now_ms())
+
+    def append_columns(self, columns: NewColumns) -> AppendedColumns:
+        """`append` for messages of one topic and queue: the same records in less than half the
+        time when they are many. Raises as `append` does.
+        """
+        self._check_open_to_appends(reserve=False)
+        return self._appender.append_columns(columns, self._clock.now_ms())
+
+    def _check_open_to_appends(self, *, reserve: bool) -> None:
         if self.read_only_reason:
             raise StoreReadOnly(self.read_only_reason)
         refused = self._retention.stop if reserve else self.disk_full_reason
         if refused:
             raise DiskFull(refused)
-        return self._appender.append(messages, self._clock.now_ms())
 
     def write(self) -> int:
         """Hands everything appended to the operating system, with one write a file.

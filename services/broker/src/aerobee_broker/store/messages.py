@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -33,6 +34,44 @@ class NewMessage:
     born_host: bytes | str = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+
+
+@dataclass(slots=True)
+class NewColumns:
+    """Messages (one or more) of one topic and queue to append; a list for all that differs.
+
+    `properties` has an encoded string for each body. `flags` has a number for each, or none: then
+    all are 0. `sys_flag` has no transaction bits: such messages are appended one by one.
+    """
+
+    topic: str
+    queue_id: int
+    bodies: Sequence[bytes]
+    properties: Sequence[bytes]
+    flags: Sequence[int] = ()
+    sys_flag: int = 0
+    born_timestamp_ms: int = 0
+    born_host: bytes | str = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
+
+    def message(self, number: int) -> NewMessage:
+        """One of them by itself."""
+        return NewMessage(
+            self.topic,
+            self.queue_id,
+            self.bodies[number],
+            self.properties[number],
+            self.flags[number] if self.flags else 0,
+            self.sys_flag,
+            self.born_timestamp_ms,
+            self.born_host,
+        )
+
+
+class AppendedColumns(NamedTuple):
+    """Where such messages went: queue offsets follow one another, places need not (files end)."""
+
+    first_queue_offset: int
+    physical_offsets: list[int]
 
 
 class Appended(NamedTuple):

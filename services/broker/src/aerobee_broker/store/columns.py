@@ -1,0 +1,136 @@
+"""Columns: the records of messages of one topic and queue, made field by field, not one by one.
+
+The bytes are those that `append.py` makes. Each step is one pass over a list with the loop inside
+the interpreter, and what all records share is packed once. Measured at 1 KiB in batches of 128:
+1.9 µs a message against 4.0; half of it is the two CRCs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import chain, repeat
+from zlib import crc32
+
+from aerobee_broker.store.consume_queue import TAGS, ConsumeQueue, TagsCodes
+from aerobee_broker.store.messages import UNIT, NewColumns
+from aerobee_wire import record
+from aerobee_wire.properties import get as get_property
+from aerobee_wire.record import crc_tail
+
+_VALUE_END = b"\x02"
+_TAGS_INSIDE = _VALUE_END + TAGS
+_QUEUE_AND_FLAG = struct.Struct(">ii")
+_LENGTH = struct.Struct(">H")
+_MAGIC = struct.Struct(">i")
+_COMMON_BYTES = 32  # of the fields from sys flag to prepared transaction offset, but for the hosts
+
+
+@lru_cache(maxsize=4)
+def _header(hosts: int) -> struct.Struct:
+    """The header of a record with the fields that all share as one; `hosts` are their bytes."""
+    return struct.Struct(f">i4si8sqq{_COMMON_BYTES + hosts}si")
+
+
+class ColumnsEncoder:
+    """Makes the records of one batch. `born_host` and `store_host` are packed."""
+
+    def __init__(
+        self,
+        columns: NewColumns,
+        queue: ConsumeQueue,
+        born_host: bytes,
+        *,
+        store_host: bytes,
+        now_ms: int,
+        tail_bytes: int,
+    ) -> None:
+        self._columns = columns
+        self._queue = queue
+        self._hosts = (born_host, store_host)
+        self._now_ms = now_ms
+        self._tail_bytes = tail_bytes
+        self.body_lengths = list(map(len, columns.bodies))
+        self.properties_lengths = list(map(len, columns.properties))
+        self.header = _header(len(born_host) + len(store_host))
+        fixed = self.header.size + len(queue.topic.field) + _LENGTH.size + tail_bytes
+        self.sizes = [
+            fixed + body + properties
+            for body, properties in zip(self.body_lengths, self.properties_lengths, strict=True)
+        ]
+
+    def records(self, places: Sequence[int]) -> list[bytes]:
+        """The bytes of the record at each of `places`, `parts_each` items a record."""
+        columns, topic = self._columns, self._queue.topic
+        heads = map(
+            self.header.pack,
+            self.sizes,
+            repeat(_MAGIC.pack(topic.magic)),
+            [crc32(body) & record.CRC_MASK for body in columns.bodies],
+            self._queues_and_flags(),
+            range(self._queue.next_offset, self._queue.next_offset + len(places)),
+            places,
+            repeat(self._common()),
+            self.body_lengths,
+        )
+        # What stands between body and properties, by the length of the properties.
+        between = {
+            length: topic.field + _LENGTH.pack(length + self._tail_bytes)
+            for length in set(self.properties_lengths)
+        }
+        fields = zip(
+            heads,
+            columns.bodies,
+            map(between.__getitem__, self.properties_lengths),
+            columns.properties,
+            strict=True,
+        )
+        if not self._tail_bytes:
+            return list(map(b"".join, fields))
+        # One pass of the CRC over the joined record is quicker than three over its parts.
+        records = list(map(b"".join, fields))
+        tails = map(crc_tail, map(crc32, records))
+        return list(chain.from_iterable(zip(records, tails, strict=True)))
+
+    @property
+    def parts_each(self) -> int:
+        return 2 if self._tail_bytes else 1
+
+    def _queues_and_flags(self) -> Iterable[bytes]:
+        queue_id = self._columns.queue_id
+        if not self._columns.flags:
+            return repeat(_QUEUE_AND_FLAG.pack(queue_id, 0))
+        return [_QUEUE_AND_FLAG.pack(queue_id, flag) for flag in self._columns.flags]
+
+    def _common(self) -> bytes:
+        born_host, store_host = self._hosts
+        sys_flag = self._columns.sys_flag & ~(record.BORN_HOST_V6 | record.STORE_HOST_V6)
+        if len(born_host) == 20:
+            sys_flag |= record.BORN_HOST_V6
+        if len(store_host) == 20:
+            sys_flag |= record.STORE_HOST_V6
+        born_ms = self._columns.born_timestamp_ms
+        return struct.pack(
+            f">iq{len(born_host)}sq{len(store_host)}siq",
+            *(sys_flag, born_ms, born_host, self._now_ms, store_host, 0, 0),
+        )
+
+    def units(self, places: Sequence[int], tags_codes: TagsCodes) -> bytes:
+        """Their units in the consume queue."""
+        codes = self._codes(tags_codes)
+        return b"".join(map(UNIT.pack, places, self.sizes, codes))
+
+    def _codes(self, tags_codes: TagsCodes) -> list[int]:
+        strings, own = self._columns.properties, self._queue.topic.tags_code
+        if own is not None:
+            return [own(string, self._now_ms) for string in strings]
+        if any(map(bytes.startswith, strings, repeat(TAGS))):
+            return [
+                tags_codes[get_property(string, TAGS) if string else None] for string in strings
+            ]
+        # Not the first property: then it follows the end of another value.
+        found = [string.partition(_TAGS_INSIDE)[2] for string in strings]
+        # Few differ in a batch: each is looked at once.
+        codes = {tags: tags_codes[tags.partition(_VALUE_END)[0] or None] for tags in set(found)}
+        return list(map(codes.__getitem__, found))
