@@ -26,6 +26,7 @@ from support.processes import ServiceProcess
 
 pytestmark = pytest.mark.slow
 
+UNAUTHORIZED = 40100
 ILLEGAL_MESSAGE_TAG, INVALID_RECEIPT_HANDLE, ILLEGAL_FILTER_EXPRESSION = 40004, 40013, 40010
 ALL = ("TAG", "*")
 INVISIBLE_S = 10  # the least that there is
@@ -488,11 +489,19 @@ def test_f15_a_time_more_than_a_day_ahead_is_refused(cluster: Cluster, sdk: Pyth
 def guarded(cluster: Cluster) -> Iterator[ServiceProcess]:
     """A proxy beside the other that wants to know who calls."""
     users = cluster.home / "users.json"
-    users.write_text(json.dumps({"users": [{"username": "app", "password": "right"}]}))
+    everything = [{"resource": ["Topic:*", "Group:*"], "actions": ["Pub", "Sub"]}]
+    app = {"username": "app", "password": "right", "policies": everything}
+    reader = {
+        "username": "reader",
+        "password": "right",
+        "policies": [{"resource": "*", "actions": "Sub"}],
+    }
+    users.write_text(json.dumps({"users": [app, reader]}))
     users.chmod(0o600)
     with ServiceProcess(
         *("aerobee_proxy", "--port", "0", "--namesrv", cluster.namesrv.address),
         *("--set", "authenticationEnabled=true", "--set", f"authenticationUsersFile={users}"),
+        *("--set", "authorizationEnabled=true"),
     ) as proxy:
         yield proxy
         assert "right" not in proxy.output, "a secret was logged"
@@ -534,6 +543,20 @@ def test_f25_another_secret_does_not(
         with pytest.raises(SdkError):
             receive(sdk, 1)
     assert guarded.events("call refused")
+
+
+def test_f25_a_user_who_may_only_read_sends_nothing(
+    cluster: Cluster, guarded: ServiceProcess, sdk: PythonSdk
+) -> None:
+    topic = cluster.topic()
+    sent = send(sdk, topic, 1)
+    with PythonSdk(guarded.address, cluster.home, ("reader", "right")) as reader:
+        simple(reader, cluster.group(), topic)
+        assert bodies_of(receive(reader, 1)) == sent
+        reader.do("producer", id="p", topics=[topic])
+        with pytest.raises(SdkError, match="lacks Pub on") as caught:
+            reader.do("send", id="p", topic=topic, body="x")
+        assert caught.value.code == UNAUTHORIZED
 
 
 # ---- what is not offered is refused ----

@@ -83,14 +83,14 @@ def test_every_sdk_s_way_to_write_the_header_is_read(
         f"MQv2-HMAC-SHA1 Credential={credential}, SignedHeaders=x-mq-date-time, "
         f"Signature={given.upper() if upper else given}"
     )
-    assert authentication(file).check(signed(authorization=header), PEER) == "billing"
+    assert authentication(file).check(signed(authorization=header), PEER).name == "billing"
 
 
 @pytest.mark.parametrize(
     "date", ["2026-11-21T14:15:00.123456789+08:00", "20261121T141500Z", "no date at all"]
 )
 def test_the_time_is_signed_and_not_read(file: Path, date: str) -> None:
-    assert authentication(file).check(signed(date=date), PEER) == "billing"
+    assert authentication(file).check(signed(date=date), PEER).name == "billing"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_users_that_changed_are_read_again(file: Path) -> None:
     guard.users.refresh()
     with pytest.raises(Refused):
         guard.check(signed(), PEER)
-    assert guard.check(signed(secret="another"), PEER) == "billing"
+    assert guard.check(signed(secret="another"), PEER).name == "billing"
 
 
 def test_a_file_that_broke_leaves_the_users_of_before_until_it_is_right(file: Path) -> None:
@@ -176,10 +176,10 @@ def test_a_file_that_broke_leaves_the_users_of_before_until_it_is_right(file: Pa
         file.unlink()
         guard.users.refresh()
     assert [line["event"] for line in logs] == ["users not read again: those of before stay"]
-    assert guard.check(signed(), PEER) == "billing"
+    assert guard.check(signed(), PEER).name == "billing"
     write(file, {"username": "new", "password": SECRET})
     guard.users.refresh()
-    assert guard.check(signed(name="new"), PEER) == "new"
+    assert guard.check(signed(name="new"), PEER).name == "new"
 
 
 def test_a_file_without_users_lets_nobody_in(file: Path) -> None:
@@ -307,4 +307,4 @@ def test_reading_does_not_follow_the_working_directory_of_later(
     monkeypatch.chdir(os.sep)
     write(file, {"username": "new", "password": SECRET})
     guard.users.refresh()
-    assert guard.check(signed(name="new"), PEER) == "new"
+    assert guard.check(signed(name="new"), PEER).name == "new"

@@ -38,8 +38,8 @@ class Authentication:
         self._clock = clock
         self._logged_ms: int | None = None
 
-    def check(self, metadata: Mapping[str, str], peer: str) -> str:
-        """The name of the user who calls. Raises Refused UNAUTHORIZED."""
+    def check(self, metadata: Mapping[str, str], peer: str) -> User:
+        """The user who calls. Raises Refused UNAUTHORIZED."""
         try:
             return self._user_of(metadata)
         except Refused as refusal:
@@ -47,7 +47,7 @@ class Authentication:
             self._log(refusal.message, peer)
             raise
 
-    def _user_of(self, metadata: Mapping[str, str]) -> str:
+    def _user_of(self, metadata: Mapping[str, str]) -> User:
         fields = parse(metadata.get(AUTHORIZATION_KEY, ""))
         name = fields.get("credential", "").partition("/")[0]
         if not name:
@@ -65,7 +65,7 @@ class Authentication:
                 Code.UNAUTHORIZED,
                 f"user {name[:64]!r} is unknown or disabled, or the secret key is wrong",
             )
-        return user.name
+        return user
 
     def _log(self, reason: str, peer: str) -> None:
         now_ms = self._clock.monotonic_ms()

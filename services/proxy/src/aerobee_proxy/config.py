@@ -32,6 +32,7 @@ class ProxyOptions(Options):
     # ---- who may call ----
     authentication_enabled: bool = False
     authentication_users_file: str = ""
+    authorization_enabled: bool = False
 
     # ---- messages ---- (a size of 0 or less: no limit here)
     max_message_size: int = 4 * 1024 * 1024
@@ -75,6 +76,8 @@ class ProxyOptions(Options):
     def _users_to_authenticate(self) -> Self:
         if self.authentication_enabled and not self.authentication_users_file:
             raise ValueError("authenticationEnabled needs authenticationUsersFile=FILE")
+        if self.authorization_enabled and not self.authentication_enabled:
+            raise ValueError("authorizationEnabled needs authenticationEnabled=true")
         return self
 
     @field_validator("advertised_endpoints")

@@ -1,6 +1,7 @@
-"""Who may use this proxy: names and secrets from a JSON file, read again when it changes.
+"""Who may use this proxy, and for what: a JSON file, read again when it changes.
 
-    {"users": [{"username": "billing", "password": "…", "userStatus": "enable"}]}
+    {"users": [{"username": "billing", "password": "…", "userStatus": "enable",
+                "policies": [{"resource": "Topic:orders", "actions": ["Sub"]}]}]}
 
 A file that cannot be used stops a start. One that is broken later is told in the log, and the users
 of before stay: a slip of the editor must not lock everybody out. No secret is ever shown.
@@ -12,7 +13,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,11 @@ from typing import Any
 import structlog
 
 from aerobee_chassis.errors import ConfigError
+from aerobee_proxy.policies import Policy, policies_of
 
 # What ends a name in the header that carries it.
 _USERNAME = re.compile(r"[^\s,/=]{1,128}")
-_KEYS = frozenset({"username", "password", "userType", "userStatus"})
+_KEYS = frozenset({"username", "password", "userType", "userStatus", "policies"})
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -32,6 +34,8 @@ class User:
     name: str
     secret: bytes = field(repr=False)
     enabled: bool = True
+    super: bool = False  # may do everything
+    policies: tuple[Policy, ...] = ()
 
 
 class Users:
@@ -112,12 +116,29 @@ def _user(entry: object) -> User:
         raise ValueError("needs a username: 1 to 128 characters, no blanks and none of , / =")
     if not isinstance(secret, str) or not secret:
         raise ValueError(f"needs a password for {name!r}")
-    if str(entry.get("userType", "NORMAL")).upper() not in ("NORMAL", "SUPER"):
+    kind = str(entry.get("userType", "NORMAL")).upper()
+    if kind not in ("NORMAL", "SUPER"):
         raise ValueError(f"has a userType for {name!r} that is neither NORMAL nor SUPER")
     status = str(entry.get("userStatus", "enable")).lower()
     if status not in ("enable", "disable"):
         raise ValueError(f"has a userStatus for {name!r} that is neither enable nor disable")
-    return User(name, secret.encode(), enabled=status == "enable")
+    return User(
+        name,
+        secret.encode(),
+        enabled=status == "enable",
+        super=kind == "SUPER",
+        policies=tuple(_policies(entry.get("policies", []))),
+    )
+
+
+def _policies(entries: object) -> Iterator[Policy]:
+    if not isinstance(entries, list):
+        raise ValueError("has policies that are no list")
+    for entry in entries:
+        try:
+            yield from policies_of(entry)
+        except ValueError as error:
+            raise ValueError(f"has a policy {error}") from None
 
 
 def _version(found: os.stat_result) -> tuple[int, int, int]:

@@ -15,9 +15,11 @@ from apache.rocketmq.v2.definition_pb2 import Code, Status
 from google.protobuf.message import Message
 
 from aerobee_chassis.call import Call
+from aerobee_proxy import authorization
 from aerobee_proxy.errors import INTERNAL_MESSAGE, Refused, status, status_of
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.sessions import Session
+from aerobee_proxy.users import User
 from aerobee_proxy.validation import client_id
 
 Q = TypeVar("Q", bound=Message)
@@ -31,6 +33,7 @@ class Caller:
     client_id: str
     session: Session
     call: Call
+    user: User | None  # None: nobody is asked
 
     @property
     def peer(self) -> str:
@@ -38,7 +41,7 @@ class Caller:
 
 
 class NotAdmitted(Refused):
-    """Who calls is not known: UNAUTHORIZED or CLIENT_ID_REQUIRED."""
+    """Who calls is not known, or may not: UNAUTHORIZED or CLIENT_ID_REQUIRED."""
 
 
 Unary: TypeAlias = Callable[[Parts, Q, Caller], Awaitable[R]]
@@ -47,13 +50,25 @@ Streaming: TypeAlias = Callable[[Parts, Q, Caller], Awaitable[None]]
 
 def caller_of(parts: Parts, call: Call) -> Caller:
     """Raises NotAdmitted. Whoever is admitted lives: its session is kept."""
+    user = None
     try:
         if parts.authentication is not None:
-            parts.authentication.check(call.metadata, call.peer)
+            user = parts.authentication.check(call.metadata, call.peer)
         found = client_id(call.metadata)
     except Refused as refusal:
         raise NotAdmitted(refusal.code, refusal.message) from None
-    return Caller(found, parts.sessions.touch(found, parts.clock.now_ms()), call)
+    return Caller(found, parts.sessions.touch(found, parts.clock.now_ms()), call, user)
+
+
+def authorize(parts: Parts, request: object, caller: Caller) -> None:
+    """Raises NotAdmitted UNAUTHORIZED where the user may not do as the request asks."""
+    if caller.user is None or not parts.options.authorization_enabled:
+        return
+    try:
+        authorization.check(caller.user, request)
+    except Refused as refusal:
+        parts.counts.unauthorized += 1
+        raise NotAdmitted(refusal.code, refusal.message) from None
 
 
 def unary(
@@ -63,7 +78,9 @@ def unary(
 
     async def run(request: Q, call: Call) -> R:
         try:
-            return await handler(parts, request, caller_of(parts, call))
+            caller = caller_of(parts, call)
+            authorize(parts, request, caller)
+            return await handler(parts, request, caller)
         except Exception as error:
             return response(status=tell(handler, error))
 
@@ -83,7 +100,9 @@ def streaming(
 
     async def run(request: Q, call: Call) -> None:
         try:
-            await handler(parts, request, caller_of(parts, call))
+            caller = caller_of(parts, call)
+            authorize(parts, request, caller)
+            await handler(parts, request, caller)
         except Exception as error:
             await call.write(response(status=tell(handler, error)))
         if last is not None:

@@ -19,7 +19,7 @@ from aerobee_chassis.call import Call
 from aerobee_proxy.errors import status
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.resources import stored_name
-from aerobee_proxy.rpc.pipeline import Caller, NotAdmitted, caller_of
+from aerobee_proxy.rpc.pipeline import Caller, NotAdmitted, authorize, caller_of
 from aerobee_proxy.sessions import conflicts
 from aerobee_proxy.settings import GroupPolicy, check_settings, negotiate
 from aerobee_wire.status import MqError
@@ -76,6 +76,7 @@ class Telemetry:
             caller.session.streams.discard(stream)
 
     async def _answer(self, caller: Caller, settings: Settings, stream: TelemetryStream) -> None:
+        authorize(self._parts, settings, caller)
         check_settings(settings)
         answer = negotiate(settings, self._parts.options, await self._policy(settings))
         caller.session.settings = answer

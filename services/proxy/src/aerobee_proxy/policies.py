@@ -1,0 +1,113 @@
+"""What a user may do: policies over topics and consumer groups, and which of them decides. Pure.
+
+    {"resource": "Topic:orders*", "actions": ["Pub", "Sub"], "decision": "ALLOW"}
+
+A resource is `Topic:NAME`, `Group:NAME`, `Topic:PREFIX*`, `Topic:*` or `*`. Of the policies that
+fit the one that names the resource most closely decides; among equals a denial; without any, the
+answer is no. Policies of the type DEFAULT count only where none of the type CUSTOM fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+ANY = "*"
+TOPIC, GROUP = "Topic", "Group"
+PUB, SUB = "Pub", "Sub"
+ALL_ACTIONS = frozenset({"All", "Any"})
+ACTIONS = frozenset({PUB, SUB}) | ALL_ACTIONS
+DECISIONS = {"ALLOW": True, "DENY": False}
+TYPES = ("CUSTOM", "DEFAULT")
+KEYS = frozenset({"resource", "actions", "decision", "policyType"})
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A call needs one of these actions on this resource."""
+
+    kind: str
+    name: str
+    actions: Sequence[str]
+
+    def __str__(self) -> str:
+        return f"{' or '.join(self.actions)} on {self.kind}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    kind: str  # TOPIC, GROUP or ANY
+    pattern: str  # a name, a prefix with a * behind, or ANY
+    actions: frozenset[str]
+    allow: bool
+    custom: bool = True
+
+    def fits(self, kind: str, name: str, action: str) -> bool:
+        if self.kind not in (ANY, kind) or not (self.actions & (ALL_ACTIONS | {action})):
+            return False
+        if self.pattern.endswith(ANY):
+            return name.startswith(self.pattern[:-1])
+        return name == self.pattern
+
+    @property
+    def rank(self) -> tuple[bool, bool, bool, int, bool]:
+        """The greatest of those that fit decides."""
+        literal = not self.pattern.endswith(ANY)
+        return self.custom, self.kind != ANY, literal, len(self.pattern), not self.allow
+
+
+def allowed(policies: Iterable[Policy], need: Need) -> bool:
+    return any(_decision(policies, need, action) for action in need.actions)
+
+
+def _decision(policies: Iterable[Policy], need: Need, action: str) -> bool:
+    fitting = [policy for policy in policies if policy.fits(need.kind, need.name, action)]
+    return max(fitting, key=lambda policy: policy.rank).allow if fitting else False
+
+
+def policies_of(entry: object) -> list[Policy]:
+    """One entry of a user's "policies", a policy for each resource of it.
+
+    Raises ValueError, whose text goes on from "has a policy ".
+    """
+    if not isinstance(entry, dict):
+        raise ValueError("that is no object")
+    unknown = sorted(map(str, entry.keys() - KEYS))
+    if unknown:
+        raise ValueError(f"with an unknown key {unknown[0]!r}: {', '.join(sorted(KEYS))} are known")
+    resources, actions = _texts(entry, "resource"), _texts(entry, "actions")
+    strange = sorted(set(actions) - ACTIONS)
+    if strange:
+        raise ValueError(f"with the action {strange[0]!r}: {', '.join(sorted(ACTIONS))} are known")
+    decision = str(entry.get("decision", "ALLOW"))
+    kind = entry.get("policyType", "CUSTOM")
+    if decision not in DECISIONS or kind not in TYPES:
+        raise ValueError("whose decision is not ALLOW or DENY, or policyType not CUSTOM or DEFAULT")
+    return [
+        Policy(
+            *_resource(resource),
+            actions=frozenset(actions),
+            allow=DECISIONS[decision],
+            custom=kind == "CUSTOM",
+        )
+        for resource in resources
+    ]
+
+
+def _texts(entry: dict[str, object], key: str) -> list[str]:
+    value = entry.get(key)
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
+        raise ValueError(f"that needs {key}: a text or a list of texts")
+    return texts
+
+
+def _resource(text: str) -> tuple[str, str]:
+    if text == ANY:
+        return ANY, ANY
+    kind, _, pattern = text.partition(":")
+    if kind not in (TOPIC, GROUP) or not pattern or ANY in pattern[:-1]:
+        raise ValueError(
+            f"with the resource {text[:64]!r}: write Topic:NAME, Group:NAME, Topic:PREFIX* or *"
+        )
+    return kind, pattern
