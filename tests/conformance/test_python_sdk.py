@@ -42,13 +42,13 @@ class Cluster:
     proxy: ServiceProcess
     home: Path
 
-    def topic(self, message_type: str = "NORMAL") -> str:
-        """A new topic of four queues."""
+    def topic(self, message_type: str = "NORMAL", queues: int = 4) -> str:
+        """A new topic."""
         name = f"{message_type}_{next(NUMBERS)}"
         config = TopicConfig(
             topic=name,
-            read_queue_count=4,
-            write_queue_count=4,
+            read_queue_count=queues,
+            write_queue_count=queues,
             permission=6,
             attributes={"message.type": message_type},
         )
@@ -480,6 +480,23 @@ def test_f15_a_time_more_than_a_day_ahead_is_refused(cluster: Cluster, sdk: Pyth
     sdk.do("producer", id="p", topics=[topic])
     with pytest.raises(SdkError, match="ahead"):
         sdk.do("send", id="p", topic=topic, body="x", deliver_at=int(time.time()) + 25 * 3_600)
+
+
+# ---- priority ----
+
+
+def test_f27_what_is_more_urgent_comes_first(cluster: Cluster, sdk: PythonSdk) -> None:
+    topic = cluster.topic("PRIORITY", queues=10)
+    sdk.do("producer", id="p", topics=[topic])
+    priorities = [3, 0, 9, 5, 1, 7, 2, 8, 6, 4]
+    for priority in priorities:
+        sdk.do("send", id="p", topic=topic, body=str(priority), priority=priority)
+    simple(sdk, cluster.group(), topic)
+    found = receive(sdk, 10, most=4)
+    assert [message["priority"] for message in found] == sorted(priorities, reverse=True)
+    assert bodies_of(found) == [str(message["priority"]) for message in found]
+    with pytest.raises(SdkError):
+        sdk.do("send", id="p", topic=topic, body="no priority")
 
 
 # ---- who may call ----

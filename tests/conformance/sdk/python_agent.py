@@ -44,6 +44,7 @@ def described(message):
         "keys": sorted(message.keys),
         "properties": dict(message.properties),
         "group": message.message_group,
+        "priority": message.priority,
         "attempt": message.delivery_attempt,
         "corrupted": message.corrupted,
         "at": time.time(),
@@ -116,6 +117,8 @@ class Agent:
             message.keys = fields["keys"]
         if fields.get("group"):
             message.message_group = fields["group"]
+        if "priority" in fields:
+            message.priority = fields["priority"]
         if "deliver_at" in fields:
             message.delivery_timestamp = fields["deliver_at"]
         for name, value in fields.get("properties", {}).items():

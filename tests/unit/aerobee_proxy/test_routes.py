@@ -23,6 +23,7 @@ from aerobee_proxy.routes import (
     endpoints_for,
     message_queues,
     parse_endpoints,
+    queues_of_priority,
     writable_queues,
 )
 
@@ -112,6 +113,7 @@ def test_brokers_without_a_master_are_left_out() -> None:
         ("FIFO", ["FIFO"]),
         ("DELAY", ["DELAY"]),
         ("TRANSACTION", ["TRANSACTION"]),
+        ("PRIORITY", ["PRIORITY"]),
         ("MIXED", ["NORMAL", "FIFO", "DELAY", "TRANSACTION"]),
     ],
 )
@@ -119,6 +121,17 @@ def test_accepted_types_are_those_of_the_topic(declared: str, expected: list[str
     """A topic without a type takes NORMAL: UNSPECIFIED would make every SDK refuse to send."""
     types = accepted_types(route(queue_data("a", kind=declared)))
     assert [MessageType.Name(type_) for type_ in types] == expected
+
+
+@pytest.mark.parametrize(
+    ("priority", "expected"),
+    [(0, [0, 0]), (1, [1, 1]), (2, [2, 1]), (9, [2, 1]), (2**31 - 1, [2, 1])],
+)
+def test_a_priority_has_a_queue_of_each_broker(priority: int, expected: list[int]) -> None:
+    queues = writable_queues(route(queue_data("a", 1, 3), queue_data("b", 1, 2)))
+    found = queues_of_priority(queues, priority)
+    assert [queue.broker_name for queue in found] == ["a", "b"]
+    assert [queue.queue_id for queue in found] == expected
 
 
 def test_writable_queues_are_sorted_and_writable() -> None:

@@ -320,6 +320,28 @@ async def test_what_a_broker_says_is_told_in_the_public_code(
     assert (answer.status.code, answer.entries[0].status.code) == (code, code)
 
 
+@pytest.mark.parametrize(("priority", "queue_id"), [(0, 0), (2, 2), (3, 3), (9, 3)])
+async def test_a_priority_goes_into_its_queue(
+    cluster: Cluster, priority: int, queue_id: int
+) -> None:
+    cluster.routes["orders"] = route(message_type="PRIORITY")
+    assert (await send(cluster, message(priority=priority))).status.code == Code.OK
+    (stored,) = cluster.transport.requests(SEND)[0].messages
+    assert stored.queue_id == queue_id
+    assert stored.properties["_SYS_MSG_PRIORITY_"] == str(priority)
+
+
+@pytest.mark.parametrize(
+    ("kind", "system"), [("PRIORITY", {}), ("NORMAL", {"priority": 1}), ("MIXED", {"priority": 1})]
+)
+async def test_a_priority_and_its_topic_belong_together(
+    cluster: Cluster, kind: str, system: dict[str, int]
+) -> None:
+    cluster.routes["orders"] = route(message_type=kind)
+    answer = await send(cluster, message(**system))
+    assert answer.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+
+
 # ---- clients ----
 
 

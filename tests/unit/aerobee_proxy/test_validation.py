@@ -230,6 +230,12 @@ def test_delivery_time() -> None:
     refused(Code.ILLEGAL_DELIVERY_TIME, check, message(delivery_timestamp=endless))
 
 
+def test_a_priority_is_not_below_zero() -> None:
+    check(message(priority=0))
+    check(message(priority=2**31 - 1))
+    refused(Code.BAD_REQUEST, check, message(priority=-1))
+
+
 def test_recovery_duration_of_half_messages() -> None:
     """Validation limits: at most 3,600 s, else BAD_REQUEST."""
     field = "orphaned_transaction_recovery_duration"

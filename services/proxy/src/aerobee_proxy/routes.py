@@ -40,6 +40,7 @@ TYPES: dict[str, tuple[MessageType, ...]] = {
     "FIFO": (MessageType.FIFO,),
     "DELAY": (MessageType.DELAY,),
     "TRANSACTION": (MessageType.TRANSACTION,),
+    "PRIORITY": (MessageType.PRIORITY,),
     "MIXED": (
         MessageType.NORMAL,
         MessageType.FIFO,
@@ -74,6 +75,15 @@ def writable_queues(route: TopicRoute) -> list[BrokerQueue]:
         if data.permission & WRITABLE
         for queue_id in range(data.write_queue_count)
     )
+
+
+def queues_of_priority(queues: Sequence[BrokerQueue], priority: int) -> list[BrokerQueue]:
+    """The queue of each broker that stands for a priority: queue 0 is the lowest, and beyond the
+    last all are the highest. `queues` must be sorted."""
+    of_broker: dict[str, list[BrokerQueue]] = {}
+    for queue in queues:
+        of_broker.setdefault(queue.broker_name, []).append(queue)
+    return [own[min(priority, len(own) - 1)] for own in of_broker.values()]
 
 
 def readable_brokers(route: TopicRoute) -> list[QueueData]:

@@ -169,6 +169,8 @@ def check_message(message: Message, options: ProxyOptions, now_ms: int) -> None:
     check_properties(message, options)
     if system.lite_topic:
         check_lite_topic(system.lite_topic, options)
+    if system.priority < 0:
+        raise Refused(Code.BAD_REQUEST, f"the priority is {system.priority}: the lowest is 0")
     if system.HasField("delivery_timestamp"):
         check_delivery_time(system.delivery_timestamp, options, now_ms)
     if system.HasField("orphaned_transaction_recovery_duration"):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from aerobee_broker.delivery import pop_choice
 from aerobee_broker.delivery.filter import compile_filter
 from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.metadata.topics import TopicConfig
@@ -269,6 +270,36 @@ async def test_all_queues_of_a_topic_are_popped(parts: Parts, consumer: PopConsu
         b"2",
         b"3",
     ]
+
+
+async def test_of_a_topic_by_priority_the_highest_queue_goes_first(
+    parts: Parts, consumer: PopConsumer
+) -> None:
+    parts.tables.topics.put(TopicConfig(TOPIC, 3, 3, attributes={"message.type": "PRIORITY"}))
+    for queue_id, body in ((0, b"low"), (2, b"high"), (1, b"middle"), (2, b"high too")):
+        await parts.send(TOPIC, body, queue_id=queue_id)
+    first = await consumer.pop(1, invisible_ms=10_000)
+    assert bodies(first) == [b"high"]
+    await consumer.pop(1)  # the other of the highest
+    assert bodies(await consumer.pop(1)) == [b"middle"]
+    # What comes again keeps its place before what is lower, and gives way to what is higher.
+    await parts.send(TOPIC, b"high at last", queue_id=2)
+    await consumer.change(first[0], 0)
+    await asyncio.sleep(0.01)
+    assert bodies(await consumer.pop()) == [b"high", b"high at last", b"low"]
+
+
+async def test_a_lower_priority_waits_while_a_higher_queue_is_looked_through(
+    parts: Parts, consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pop_choice, "SCAN_ROUNDS", 1)
+    parts.tables.topics.put(TopicConfig(TOPIC, 2, 2, attributes={"message.type": "PRIORITY"}))
+    await parts.send(TOPIC, *(b"other" for _ in range(900)), queue_id=1)
+    await parts.send(TOPIC, b"high", queue_id=1, properties={"color": "red"})
+    await parts.send(TOPIC, b"low", queue_id=0, properties={"color": "red"})
+    wanted = compile_filter("SQL92", "color = 'red'")
+    assert bodies(await consumer.pop(1, wanted=wanted)) == [b"high"]
+    assert bodies(await consumer.pop(1, wanted=wanted)) == [b"low"]
 
 
 async def test_groups_lease_independently(parts: Parts, consumer: PopConsumer) -> None:

@@ -21,6 +21,7 @@ class MessageType(StrEnum):
     FIFO = "fifo"
     DELAY = "delay"
     TRANSACTION = "transaction"
+    PRIORITY = "priority"
 
 
 @app.command(epilog="Example: aerobee topic create orders --queues 8")
@@ -29,7 +30,10 @@ def create(
     *,
     topic: Topic,
     kind: Annotated[
-        MessageType, typer.Option("--type", help="Kind of messages that it takes.")
+        MessageType,
+        typer.Option(
+            "--type", help="Kind of messages that it takes; of priority, a queue for each."
+        ),
     ] = MessageType.NORMAL,
     queues: Annotated[
         int, typer.Option(min=1, metavar="N", help="Message queues on each broker.")

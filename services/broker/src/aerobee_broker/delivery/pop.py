@@ -86,7 +86,7 @@ class Pop:
         loop = asyncio.get_running_loop()
         end = loop.time() + (min(poll_ms, MAX_POLL_MS) / 1000 if self._long_polling else 0)
         while True:
-            choice = self._chooser.choose(wish, self._queue_count(wish))
+            choice = self._chooser.choose(wish, *self._queues(wish))
             self._note_lost(choice)
             if choice.leased:
                 return await self._hand_out(choice, wish)
@@ -156,7 +156,8 @@ class Pop:
                 "this broker does not filter by SQL92 (enablePropertyFilter is off): use tags",
             )
 
-    def _queue_count(self, wish: Wish) -> int:
+    def _queues(self, wish: Wish) -> tuple[int, bool]:
+        """How many the topic has, and whether the highest go first."""
         config = self._topics.get(wish.topic)
         if not config.readable:
             raise NoPermission(
@@ -169,7 +170,7 @@ class Pop:
                 f"queue {wish.queue_id} of {wish.topic} is out of range: it has queues 0 to "
                 f"{count - 1} to read here"
             )
-        return count
+        return count, config.by_priority
 
     # ---- for the broker ----
 

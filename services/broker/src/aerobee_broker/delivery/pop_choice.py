@@ -1,12 +1,14 @@
 """Which messages a pop gets: first those that come again, then new ones. Leases them in memory.
 
+Of a topic by priority, everything of a higher queue before anything of a lower one.
+
 Synchronous: between choosing and leasing nobody else can choose. The caller takes the result to
 the log, or undoes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -84,7 +86,7 @@ class Chooser:
         self._journal = journal
         self._clock = clock
 
-    def choose(self, wish: Wish, queue_count: int) -> Choice:
+    def choose(self, wish: Wish, queue_count: int, highest_first: bool) -> Choice:
         """Raises MqError when the log does not take where a new group begins."""
         place = self._table.of(wish.consumer_group, wish.topic)
         repeated = self._repeated(place, wish)
@@ -93,11 +95,15 @@ class Chooser:
         now_ms = self._clock.now_ms()
         lease_id = self._table.next_lease_id(now_ms)
         choice = Choice(place, lease_id, now_ms, wish.invisible_ms)
-        queues = [self._queue(place, wish, one) for one in _order(place, wish, queue_count)]
-        for queue in queues:
-            self._take_ready(queue, wish, choice)
-        for queue in queues:
-            self._take_new(queue, wish, choice)
+        order = _order(place, wish, queue_count, highest_first)
+        queues = [self._queue(place, wish, one) for one in order]
+        for equals in [[queue] for queue in queues] if highest_first else [queues]:
+            for queue in equals:
+                self._take_ready(queue, wish, choice)
+            for queue in equals:
+                self._take_new(queue, wish, choice)
+            if choice.unfinished:  # a lower queue has to wait for what is not looked at yet
+                break
         self._lease_times(choice)
         if wish.attempt_id and wish.fifo and choice.leased:
             messages = tuple((queue.queue_id, held.offset) for queue, held in choice.leased)
@@ -278,9 +284,11 @@ class Chooser:
             held.deadline_ms = deadline
 
 
-def _order(place: GroupLeases, wish: Wish, queue_count: int) -> list[int]:
+def _order(place: GroupLeases, wish: Wish, queue_count: int, highest_first: bool) -> Sequence[int]:
     if wish.queue_id is not None:
         return [wish.queue_id]
+    if highest_first:
+        return range(queue_count - 1, -1, -1)
     place.turn = first = (place.turn + 1) % queue_count
     return [(first + number) % queue_count for number in range(queue_count)]
 

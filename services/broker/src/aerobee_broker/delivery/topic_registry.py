@@ -29,7 +29,7 @@ Spread = Callable[[TopicConfig], Awaitable[None]]
 CLIENT_DEFAULT_QUEUES = 4  # of a topic that a send creates, unless the sender says more or fewer
 MAX_QUEUES = 65_536
 ALL_PERMISSIONS = 15
-MESSAGE_TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
+MESSAGE_TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,11 @@ class TopicConfig:
         return bool(self.permission & WRITE)
 
     @property
+    def by_priority(self) -> bool:
+        """Whether a queue stands for a priority: the higher its id, the sooner it is popped."""
+        return self.attributes.get("message.type") == "PRIORITY"
+
+    @property
     def queue_count(self) -> int:
         """Of queues that exist: to write, to read, or both."""
         return max(self.read_queue_count, self.write_queue_count)

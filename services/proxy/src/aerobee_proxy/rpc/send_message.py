@@ -13,14 +13,14 @@ from collections.abc import Sequence
 
 from aerobee.broker.v1.message_pb2 import Message as BrokerMessage
 from aerobee.broker.v1.message_pb2 import SendResult
-from apache.rocketmq.v2.definition_pb2 import Code, Message
+from apache.rocketmq.v2.definition_pb2 import Code, Message, MessageType
 from apache.rocketmq.v2.service_pb2 import SendMessageRequest, SendMessageResponse, SendResultEntry
 
 from aerobee_proxy.delays import put_delay
 from aerobee_proxy.errors import Refused, overall, status
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.queue_selector import queue_of_group
-from aerobee_proxy.routes import BrokerQueue, accepted_types, writable_queues
+from aerobee_proxy.routes import BrokerQueue, accepted_types, queues_of_priority, writable_queues
 from aerobee_proxy.rpc.pipeline import Caller, tell
 from aerobee_proxy.translate import to_broker
 from aerobee_proxy.validation import check_message, check_type, message_type, topic_of
@@ -40,7 +40,19 @@ async def send_message(
     queues = writable_queues(route)
     if not queues:
         raise Refused(Code.FORBIDDEN, f"no writable queue: no broker takes messages of {topic}")
-    sent = [_translated(parts, message, topic, queues, caller.peer) for message in request.messages]
+    by_priority = accepted_types(route) == (MessageType.PRIORITY,)
+    sent = [
+        _translated(
+            parts,
+            message,
+            topic,
+            queues_of_priority(queues, message.system_properties.priority)
+            if by_priority
+            else queues,
+            caller.peer,
+        )
+        for message in request.messages
+    ]
     for _, stored in sent:
         put_delay(stored, now_ms)
     # All placed before any is waited for: they keep their order and leave together.
