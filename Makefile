@@ -15,6 +15,9 @@ SOURCES := proto/src services/chassis/src services/namesrv/src services/broker/s
 	clients/python/src clients/cli/src jobs/spark/src proto/generate.py docs/file_map.py docs/figures.py
 STAMP := .venv/.installed
 OFFICIAL_PYTHON := build/sdk/python/.installed
+# Where there is no npm, the tests of that SDK are skipped and say so.
+OFFICIAL_NODE := $(if $(shell command -v npm),build/sdk/node/.installed)
+NPM_QUIETLY := --loglevel=error --ignore-scripts --no-audit --no-fund --no-update-notifier
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .PHONY: help install demo up test bench check fault lock clean java
@@ -37,10 +40,15 @@ $(STAMP): .venv/bin/python requirements.lock deploy/requirements-build.lock $(DI
 	@$(PIP) install --quiet --no-deps --no-build-isolation $(DISTRIBUTIONS:%=-e %)
 	@touch $@
 
-# The official SDK that the conformance tests run, in an environment of its own.
+# The official SDKs that the conformance tests run, each in an environment of its own.
 $(OFFICIAL_PYTHON): tests/conformance/sdk/python.lock
 	@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
 	@$(@D)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --require-hashes -r $<
+	@touch $@
+
+build/sdk/node/.installed: tests/conformance/sdk/node/package.json tests/conformance/sdk/node/package-lock.json
+	@rm -rf $(@D) && mkdir -p $(@D) && cp $^ $(@D)
+	@cd $(@D) && npm ci $(NPM_QUIETLY) --prefer-offline
 	@touch $@
 
 demo: install java ## the main job end to end on real data; ARGS=--all for the whole year
@@ -49,7 +57,7 @@ demo: install java ## the main job end to end on real data; ARGS=--all for the w
 up: install ## namesrv and broker in the foreground; Ctrl-C stops them
 	@exec $(BIN)/aerobee up $(ARGS)
 
-test: install java $(OFFICIAL_PYTHON) ## the whole test suite; ARGS='-k flush' for a part of it
+test: install java $(OFFICIAL_PYTHON) $(OFFICIAL_NODE) ## the whole test suite; ARGS='-k flush' for a part of it
 	@exec $(BIN)/python -m pytest $(ARGS)
 
 bench: install ## benchmarks: a table, and build/bench.json
@@ -67,7 +75,7 @@ check: install ## format, lint, types, imports, generated code; changes nothing
 	$(BIN)/python docs/file_map.py --check
 
 # A throwaway resolver, so that what resolves is not among what is resolved. The two locks of the image are
-# parts of the first; the official SDK has one of its own. Hosts of the index stay out of all of them.
+# parts of the first; the official SDKs have locks of their own. Hosts of the index stay out of all of them.
 COMPILE = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 lock: ## resolve requirements.in anew into requirements.lock and deploy/*.lock
 	@scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
@@ -77,7 +85,9 @@ lock: ## resolve requirements.in anew into requirements.lock and deploy/*.lock
 	for part in services build; do \
 	  $(COMPILE) -c requirements.lock -o deploy/requirements-$$part.lock deploy/requirements-$$part.in; \
 	done; \
-	$(COMPILE) --upgrade -o tests/conformance/sdk/python.lock tests/conformance/sdk/python.in
+	$(COMPILE) --upgrade -o tests/conformance/sdk/python.lock tests/conformance/sdk/python.in; \
+	cd tests/conformance/sdk/node; \
+	npm update $(NPM_QUIETLY) --package-lock-only --omit-lockfile-registry-resolved
 
 clean: ## remove .venv, caches and what the other verbs wrote; never data/
 	rm -rf .venv build report .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse

@@ -1,8 +1,9 @@
 """Runs inside the environment of the official Python SDK and does what it is told, line by line.
 
-A command is one JSON object on stdin: {"do": NAME, "id": CLIENT, …}. Its answer is one JSON object
-on stdout, {"answer": …} or {"error": CLASS, "code": …, "text": …}. What the SDK calls back becomes
-lines of its own: {"event": "delivered", …}, {"event": "check", …}. Knows nothing of the tests.
+A command is one JSON object on stdin: {"seq": N, "do": NAME, "id": CLIENT, …}. Its answer is one
+JSON object on stdout, {"seq": N, "answer": …} or {"seq": N, "error": CLASS, "code": …, "text": …}.
+What the SDK calls back becomes lines of its own: {"event": "delivered", …}, {"event": "check", …}.
+Knows nothing of the tests.
 """
 # mypy: ignore-errors
 
@@ -177,11 +178,12 @@ def main():
     say({"event": "ready"})
     for line in sys.stdin:
         command = json.loads(line)
+        seq, name = command.pop("seq"), command.pop("do")
         try:
-            say({"answer": getattr(agent, "do_" + command.pop("do"))(**command)})
+            say({"seq": seq, "answer": getattr(agent, "do_" + name)(**command)})
         except Exception as error:
             code = getattr(error, "code", None)
-            say({"error": type(error).__name__, "code": code, "text": str(error)})
+            say({"seq": seq, "error": type(error).__name__, "code": code, "text": str(error)})
 
 
 main()
