@@ -173,3 +173,27 @@ def test_f16_f17_transactions_and_recalls_are_refused_with_a_reason(
         sdk.do("send", id="p", topic=topic, body="x", transaction="t")
     with pytest.raises(SdkError, match="recalls are not offered"):
         sdk.do("recall", id="p", topic=topic, handle="x")
+
+
+# ---- restarts ----
+
+
+@pytest.mark.parametrize("service", ["proxy", "broker"])
+def test_f26_a_push_consumer_goes_on_after_a_service_was_killed(
+    cluster: Cluster, sdk: PythonSdk, service: str
+) -> None:
+    topic = cluster.topic()
+    sdk.do("push", id="c", group=cluster.group(), subscriptions={topic: ALL})
+    before = send(sdk, topic, 5)
+    until_sync(lambda: len(sdk.events("delivered", "c")) >= 5, "deliveries", timeout_s=SOON_S)
+    process: ServiceProcess = getattr(cluster, service)
+    process.kill()
+    process.restart()
+    until_sync(
+        lambda: sdk.do("send", id="p", topic=topic, body="after"),
+        "a send",
+        timeout_s=SOON_S,
+        retry_on=(SdkError,),
+    )
+    until_sync(lambda: "after" in bodies_of(sdk.events("delivered", "c")), "it", timeout_s=SOON_S)
+    assert {*bodies_of(sdk.events("delivered", "c"))} == {*before, "after"}

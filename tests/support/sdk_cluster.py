@@ -21,6 +21,7 @@ from support.processes import ServiceProcess
 
 ALL = ("TAG", "*")
 INVISIBLE_S = 10  # the least that there is
+RETRY_DELAY_S = 1.0
 SOON_S = 60.0
 
 NUMBERS = itertools.count()
@@ -56,7 +57,7 @@ class Cluster:
             "consume_from_min_enable": True,
             "retry_queue_count": 1,
             "retry_max_times": 2,
-            "retry_delays_ms": [1_000],
+            "retry_delays_ms": [int(RETRY_DELAY_S * 1_000)],
         }
         config = admin_pb2.GroupConfig(consumer_group=name, **{**defaults, **fields})
         with grpc.insecure_channel(self.broker.address) as channel:

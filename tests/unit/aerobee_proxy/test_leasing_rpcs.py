@@ -20,7 +20,7 @@ from aerobee_wire.receipt_handle import decode, encode
 from aerobee_wire.record import encode as encode_record
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
-from support.proxy import Cluster, FakeCall
+from support.proxy import CLIENT_ID, Cluster, FakeCall
 
 TOPIC, GROUP = d.Resource(name="orders"), d.Resource(name="g")
 QUEUE = d.MessageQueue(topic=TOPIC, broker=d.Broker(name="broker-a"), id=-1)
@@ -311,6 +311,30 @@ async def test_a_change_gives_a_handle_with_the_new_time_of_the_same_lease(
     assert (new.lease_id, new.queue_offset) == (old.lease_id, old.queue_offset)
     assert (new.pop_time_ms, new.invisible_duration_ms) == (broker.clock.now_ms(), 20_000)
     assert len(parts.renewals) == 1
+
+
+def says_it_is(parts: Parts, kind: d.ClientType) -> None:
+    parts.sessions.touch(CLIENT_ID, 0).settings = d.Settings(
+        client_type=kind, subscription=d.Subscription(group=GROUP)
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "suspend", "seconds", "waits_s"),
+    [
+        (d.ClientType.PUSH_CONSUMER, False, 0, 1),  # as one SDK asks, whatever it was told
+        (d.ClientType.PUSH_CONSUMER, False, 20, 20),
+        (d.ClientType.PUSH_CONSUMER, True, 0, 0),  # not a failure
+        (d.ClientType.SIMPLE_CONSUMER, False, 0, 0),
+    ],
+)
+async def test_what_a_push_consumer_gives_back_comes_no_sooner_than_its_group_says(
+    parts: Parts, kind: d.ClientType, suspend: bool, seconds: int, waits_s: int
+) -> None:
+    handle = await one_handle(parts, auto_renew=True)
+    says_it_is(parts, kind)
+    answer = await change(parts, handle, seconds, suspend=suspend)
+    assert decode(answer.receipt_handle).invisible_duration_ms == waits_s * 1_000
 
 
 @pytest.mark.parametrize("seconds", [-1, 43_201])

@@ -103,6 +103,27 @@ def test_consumer_gets_the_policy_of_its_group() -> None:
     assert delays == [100, 2_500]
 
 
+def test_a_consumer_of_the_node_sdk_gets_the_only_backoff_that_it_knows() -> None:
+    """It takes another for one attempt, and dead-letters an ordered message at once."""
+    settings = consumer()
+    settings.user_agent.language = Language.NODE_JS
+    policy = GroupPolicy(fifo=True, retry_max_times=2, retry_delays_ms=(1_000, 5_000, 30_000))
+    backoff = negotiate(settings, OPTIONS, policy).backoff_policy
+    assert backoff.max_attempts == 3
+    assert backoff.exponential_backoff.initial.ToMilliseconds() == 1_000
+    assert backoff.exponential_backoff.max.ToMilliseconds() == 30_000
+    assert backoff.exponential_backoff.multiplier == 2
+
+
+@pytest.mark.parametrize(("attempt", "delay_ms"), [(0, 1_000), (1, 1_000), (2, 5_000), (9, 5_000)])
+def test_a_group_waits_longer_from_attempt_to_attempt(attempt: int, delay_ms: int) -> None:
+    assert GroupPolicy(retry_delays_ms=(1_000, 5_000)).retry_delay_ms(attempt) == delay_ms
+
+
+def test_a_group_without_delays_of_its_own_waits_by_the_delay_levels() -> None:
+    assert GroupPolicy(retry_delays_ms=()).retry_delay_ms(3) == 10_000
+
+
 @pytest.mark.parametrize("settings", [producer("orders"), consumer()], ids=["producer", "consumer"])
 def test_everything_else_goes_back_as_it_came(settings: Settings) -> None:
     """Rule 5. The C++ SDK adopts the namespace that it finds in the answer."""

@@ -3,8 +3,8 @@
 The answer is a copy of what the client sent, with the fields that are the server's to decide
 overwritten; everything else goes back untouched (one SDK adopts the namespace that it reads there).
 What each field must be, SDK by SDK: a producer needs an exponential backoff and a body size above
-zero, a consumer a backoff of either kind, a batch size and a polling timeout above zero; some SDKs
-end their process otherwise.
+zero, a consumer a backoff, a batch size and a polling timeout above zero; some SDKs end their
+process otherwise.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from apache.rocketmq.v2.definition_pb2 import (
     Code,
     CustomizedBackoff,
     ExponentialBackoff,
+    Language,
     Metric,
     RetryPolicy,
     Settings,
@@ -57,6 +58,11 @@ class GroupPolicy:
     @property
     def max_attempts(self) -> int:
         return self.retry_max_times + 1
+
+    def retry_delay_ms(self, delivery_attempt: int) -> int:
+        """From a failure in this attempt, counted from 1, to the next."""
+        delays = self.retry_delays_ms or DEFAULT_RETRY_DELAYS_MS
+        return delays[min(max(delivery_attempt, 1), len(delays)) - 1]
 
 
 def check_settings(settings: Settings) -> None:
@@ -112,12 +118,18 @@ def _complete_publisher(answer: Settings, options: ProxyOptions) -> None:
 
 def _complete_subscriber(answer: Settings, options: ProxyOptions, policy: GroupPolicy) -> None:
     delays = policy.retry_delays_ms or DEFAULT_RETRY_DELAYS_MS
-    answer.backoff_policy.CopyFrom(
-        RetryPolicy(
-            max_attempts=policy.max_attempts,
-            customized_backoff=CustomizedBackoff(next=map(_duration, delays)),
+    backoff = RetryPolicy(max_attempts=policy.max_attempts)
+    if answer.user_agent.language == Language.NODE_JS:
+        # It knows no other kind, and without one gives up an ordered message at its first failure.
+        # How long the waits really are, the group's delays decide (ChangeInvisibleDuration).
+        backoff.exponential_backoff.CopyFrom(
+            ExponentialBackoff(
+                initial=_duration(delays[0]), max=_duration(delays[-1]), multiplier=2
+            )
         )
-    )
+    else:
+        backoff.customized_backoff.CopyFrom(CustomizedBackoff(next=map(_duration, delays)))
+    answer.backoff_policy.CopyFrom(backoff)
     subscription = answer.subscription
     subscription.fifo = policy.fifo
     subscription.receive_batch_size = options.grpc_client_consumer_long_polling_batch_size

@@ -1,6 +1,7 @@
 """ChangeInvisibleDuration: a message comes again later, or sooner, than it was leased for.
 
-This is also how push consumers give a message back. Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP,
+This is also how push consumers give a message back, and then it comes no sooner than the retry
+policy of its group says: one SDK asks for no wait at all, whatever its settings say. Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP,
 ILLEGAL_INVISIBLE_TIME, INVALID_RECEIPT_HANDLE, PROXY_TIMEOUT. The lease stays the same: the handle
 that came with the message keeps its worth beside the new one.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from apache.rocketmq.v2.definition_pb2 import ClientType
 from apache.rocketmq.v2.service_pb2 import (
     ChangeInvisibleDurationRequest,
     ChangeInvisibleDurationResponse,
@@ -29,6 +31,9 @@ async def change_invisible_duration(
     topic, group = topic_name(request.topic), group_name(request.group)
     duration_ms = change_duration_ms(request.invisible_duration, parts.options)
     handle = handle_of(request.receipt_handle, topic, group)
+    if not request.suspend and _pushes(caller):
+        policy = await parts.groups.policy(group)
+        duration_ms = max(duration_ms, policy.retry_delay_ms(handle.delivery_attempt))
     change = invisible_for(handle, duration_ms, counted=not request.suspend)
     async with settling(parts, handle):
         result = await parts.brokers.change(handle.broker_name, change)
@@ -38,3 +43,8 @@ async def change_invisible_duration(
         invisible_duration_ms=result.invisible_duration_ms,
     )
     return ChangeInvisibleDurationResponse(status=status(), receipt_handle=encode(changed))
+
+
+def _pushes(caller: Caller) -> bool:
+    settings = caller.session.settings
+    return settings is not None and settings.client_type == ClientType.PUSH_CONSUMER
