@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import tomllib
@@ -75,6 +76,17 @@ def test_every_pin_has_hashes_and_the_lock_names_no_address(lock: Path) -> None:
     assert all(hashes for versions in pins.values() for hashes in versions.values())
     assert "://" not in lock.read_text(encoding="utf-8")
     assert not re.search(r"^\s*-(?!-hash)", lock.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_every_package_of_the_node_sdk_has_a_hash_and_its_lock_no_address() -> None:
+    folder = ROOT / "tests" / "conformance" / "sdk" / "node"
+    lock = json.loads((folder / "package-lock.json").read_text(encoding="utf-8"))
+    root = lock["packages"].pop("")
+    assert root["dependencies"] == json.loads((folder / "package.json").read_text())["dependencies"]
+    assert all(re.fullmatch(r"[\d.]+", pin) for pin in root["dependencies"].values())
+    assert lock["packages"]
+    for package in lock["packages"].values():
+        assert package["integrity"].startswith("sha512-") and "resolved" not in package
 
 
 @pytest.mark.parametrize("distribution", distributions(), ids=lambda d: d.name)
