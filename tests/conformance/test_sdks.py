@@ -116,7 +116,7 @@ def runs(
         started = Runs(cluster)
         try:
             for item in request.session.items:
-                if isinstance(item, pytest.Function) and "case" in item.callspec.params:
+                if isinstance(item, pytest.Function) and item.originalname == "test_the_sdk_does":
                     started.start(str(item.callspec.params["case"]))
             yield started
         finally:

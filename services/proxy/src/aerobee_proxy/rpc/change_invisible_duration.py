@@ -1,9 +1,10 @@
 """ChangeInvisibleDuration: a message comes again later, or sooner, than it was leased for.
 
 This is also how push consumers give a message back, and then it comes no sooner than the retry
-policy of its group says: one SDK asks for no wait at all, whatever its settings say. Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP,
-ILLEGAL_INVISIBLE_TIME, INVALID_RECEIPT_HANDLE, PROXY_TIMEOUT. The lease stays the same: the handle
-that came with the message keeps its worth beside the new one.
+policy of its group says: one SDK asks for no wait at all, whatever its settings say. The lease
+stays the same: the handle that came with the message keeps its worth beside the new one. Codes:
+ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_INVISIBLE_TIME, INVALID_RECEIPT_HANDLE,
+PROXY_TIMEOUT.
 """
 
 from __future__ import annotations
