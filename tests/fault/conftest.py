@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import settings
 
+from aerobee_broker.delivery import intake
+from fault.slow_disk import LIMIT
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--campaign", action="store_true", help="the long fault campaign")
@@ -34,6 +37,12 @@ class Campaign:
             yield self.seed
         else:
             yield from range(long if self.long else short)
+
+
+@pytest.fixture
+def little_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Senders are turned away while more than this waits for the disk."""
+    monkeypatch.setattr(intake, "MAX_UNFLUSHED_BYTES", LIMIT)
 
 
 @pytest.fixture

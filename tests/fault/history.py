@@ -205,7 +205,9 @@ class History:
         # When it cannot be closed, what was confirmed must be there all the same.
         with contextlib.suppress(StoreError):
             self.store.close()
-        self.disk = self.disk.after_kill()
+        before, self.disk = self.disk, self.disk.after_kill()
+        # The power may go in the next life: the count goes on.
+        self.disk.steps, self.disk.crash_at = before.steps, before.crash_at
         self.disk.capacity = None
         self.unconfirmed.clear()
         self.open()

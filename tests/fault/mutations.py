@@ -1,21 +1,25 @@
 """The store, broken on purpose, in one way each: what the fault suite must notice.
 
-Each mutation replaces one function of the store by one that is wrong in the way its name says.
+Each mutation replaces one function of the store, or of what lets messages into it, by one that is
+wrong in the way its name says.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from aerobee_broker.delivery.group_commit import GroupCommit
+from aerobee_broker.delivery.intake import Intake
 from aerobee_broker.store import reader, recovery, scan
 from aerobee_broker.store.commit_log import CommitLog
 from aerobee_broker.store.derived_flush import DerivedFlush
 from aerobee_broker.store.dispatch import Batch, Dispatch
 from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import Appended, NewMessage
 from aerobee_wire import record
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
@@ -138,6 +142,47 @@ def trust_pages_that_a_failed_fsync_left(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CommitLog, "begin_at", begin_at)
 
 
+# ---- of the group commit, for the histories with a slow disk ----
+
+
+def settle_who_came_during_the_sync(patch: pytest.MonkeyPatch) -> None:
+    async def flush(self: GroupCommit) -> None:
+        self._store.write()
+        flushed = await self._flusher(self._store.sync)
+        arrivals = self._store.confirm(flushed)
+        self._waiters.settle(self._store.end_offset)
+        if arrivals:
+            self._on_arrivals(arrivals)
+
+    patch.setattr(GroupCommit, "_flush", flush)
+
+
+def forget_who_came_during_the_sync(patch: pytest.MonkeyPatch) -> None:
+    async def run(self: GroupCommit) -> None:
+        try:
+            await self._flush()
+        finally:
+            self._task = None
+
+    patch.setattr(GroupCommit, "_run", run)
+
+
+def turn_nobody_away(patch: pytest.MonkeyPatch) -> None:
+    async def append(
+        self: Intake, messages: Sequence[NewMessage], wait: bool = True
+    ) -> list[Appended]:
+        places = self._store.append(messages)
+        await self._commit.durable(self._store.end_offset)
+        return places
+
+    patch.setattr(Intake, "_append", append)
+
+
+WHILE_THE_DISK_IS_SLOW: tuple[Mutation, ...] = (
+    settle_who_came_during_the_sync,
+    forget_who_came_during_the_sync,
+    expose_before_flush,
+)
 MUTATIONS: tuple[Mutation, ...] = (
     acknowledge_before_fsync,
     skip_the_crc,

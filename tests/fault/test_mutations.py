@@ -6,8 +6,17 @@ import pytest
 
 from fault.conftest import Campaign
 from fault.history import power_cuts
-from fault.mutations import MUTATIONS, Mutation, name_of, skip_the_crc
+from fault.mutations import (
+    MUTATIONS,
+    WHILE_THE_DISK_IS_SLOW,
+    Mutation,
+    name_of,
+    skip_the_crc,
+    turn_nobody_away,
+)
+from fault.slow_disk import LIMIT, slow_history
 from fault.test_bit_flips import flip_many, recorded
+from fault.test_slow_disk import BODY, ONE_MORE, stand_still
 
 IN_HISTORIES = [mutation for mutation in MUTATIONS if mutation is not skip_the_crc]
 ENOUGH = 200  # seeds; half of them with a disk that fails
@@ -35,3 +44,27 @@ def test_a_store_that_skips_the_crc_is_caught(
     flips = flip_many(disk, sent, range(300))
     assert flips.served_wrong > 0
     campaign.tell(f"caught: {flips.served_wrong} of {flips.flips} flips were served")
+
+
+@pytest.mark.parametrize("mutation", WHILE_THE_DISK_IS_SLOW, ids=name_of)
+def test_a_broker_that_is_careless_while_the_disk_is_slow_is_caught(
+    mutation: Mutation, monkeypatch: pytest.MonkeyPatch, campaign: Campaign
+) -> None:
+    mutation(monkeypatch)
+    for seed in range(ENOUGH):
+        try:
+            slow_history(seed)
+        except Exception as error:
+            campaign.tell(f"caught with seed {seed}: {str(error)[:100]}")
+            return
+    pytest.fail(f"{name_of(mutation)}: {ENOUGH} histories did not notice")
+
+
+def test_a_broker_that_turns_nobody_away_is_caught(
+    monkeypatch: pytest.MonkeyPatch, campaign: Campaign
+) -> None:
+    turn_nobody_away(monkeypatch)
+    fits = LIMIT // BODY
+    busy, unflushed, memory = stand_still(20 * fits)
+    assert busy == 0 and unflushed > 10 * (LIMIT + ONE_MORE)
+    campaign.tell(f"caught: {unflushed:,} bytes waited, {memory:,} bytes of memory")

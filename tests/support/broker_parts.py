@@ -66,12 +66,14 @@ class Inline:
 class Parts:
     """`options` are keys of broker.conf. Begin with `await Parts.begin(tmp_path)`."""
 
-    def __init__(self, path: Path, clock: Clock, disk: Disk, options: dict[str, Any]) -> None:
+    def __init__(
+        self, path: Path, clock: Clock, disk: Disk, options: dict[str, Any], flusher: Inline
+    ) -> None:
         self.options = BrokerOptions.from_values(
             {**SMALL, "brokerName": "broker-a", "storePathRootDir": path, **options}
         )
         self.clock = clock
-        self.flusher = Inline()
+        self.flusher = flusher
         self.announced: list[list[str]] = []
         self.unreachable: list[str] = []
         self.spread: list[TopicConfig] = []
@@ -113,9 +115,16 @@ class Parts:
 
     @classmethod
     async def begin(
-        cls, path: Path, *, clock: Clock | None = None, disk: Disk | None = None, **options: Any
+        cls,
+        path: Path,
+        *,
+        clock: Clock | None = None,
+        disk: Disk | None = None,
+        flusher: Inline | None = None,
+        **options: Any,
     ) -> Parts:
-        parts = cls(path / "store", clock or LoopClock(), disk or RealDisk(), options)
+        clock, disk, flusher = clock or LoopClock(), disk or RealDisk(), flusher or Inline()
+        parts = cls(path / "store", clock, disk, options, flusher)
         parts.broker.schedule.restore()
         parts.broker.schedule.start()
         parts.broker.pop.restore()

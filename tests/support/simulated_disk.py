@@ -21,6 +21,8 @@ A disk has two contents: the *current* one, which every read sees (the page cach
 * **A sync that fails** (EIO): the sectors that were dirty are clean from then on, with their
   durable content unchanged; the size is kept. Reads still see the current content; a later sync of
   the file succeeds and saves nothing of them.
+* **A slow sync.** `before_sync` is called first and may hold its thread up: until it returns, the
+  power may go, and nothing that the sync was for is durable.
 * **No space** (ENOSPC): a write that needs more than there is writes what fits, and fails. Space is
   counted by sectors that were ever written or allocated.
 * **A crash of the process** (kill): current contents stay, and may still be lost by a power cut.
@@ -202,6 +204,7 @@ class SimulatedFile:
 
     def sync(self) -> None:
         content = self.content
+        self._disk.before_sync(self.path)
         with_power = self._disk.step()
         if with_power and self._disk.fail_syncs(self.path):
             content.drop()
@@ -246,6 +249,10 @@ def never(path: Path) -> bool:
     return False
 
 
+def at_once(path: Path) -> None:
+    pass
+
+
 class SimulatedDisk:
     """See the head of the module. Implements `Disk`."""
 
@@ -262,6 +269,7 @@ class SimulatedDisk:
         self.fail_reads: Callable[[Path], bool] = never
         self.fail_writes: Callable[[Path], bool] = never
         self.fail_syncs: Callable[[Path], bool] = never
+        self.before_sync: Callable[[Path], None] = at_once
         self._directories: dict[Path, _Directory] = {}
 
     # ---- power ----
@@ -413,6 +421,12 @@ class SimulatedDisk:
             for path, directory in self._directories.items()
             for name, content in directory.current.items()
         }
+
+    def durable(self, path: Path) -> bytes:
+        """What no power cut takes from a file: its durable content under its durable name."""
+        directory = self._directories.get(path.parent)
+        content = directory.durable.get(path.name) if directory else None
+        return bytes(content.durable) if content else b""
 
     def put(self, path: Path, data: bytes) -> None:
         """Replaces a file, durably, as an operator would."""

@@ -28,6 +28,10 @@ class SavedTable:
         content = self._file.load()
         if content is None:
             return False
+        if self._file.problem:
+            structlog.get_logger().error(
+                "config_file_damaged", reason=self._file.problem, taken="the backup: .bak"
+            )
         try:
             self._table.load(content)
         except (AttributeError, KeyError, TypeError, ValueError) as error:

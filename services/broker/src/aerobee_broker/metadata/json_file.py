@@ -18,6 +18,7 @@ from aerobee_broker.errors import ConfigFileDamaged
 class JsonFile:
     def __init__(self, disk: Disk, path: Path) -> None:
         self.path = path
+        self.problem = ""  # why `load` had to take the backup
         self._disk = disk
 
     def load(self) -> dict[str, Any] | None:
@@ -29,11 +30,14 @@ class JsonFile:
         problems = []
         for path in (self.path, backup):
             try:
-                return _parse(read_file(self._disk, path))
+                content = _parse(read_file(self._disk, path))
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as error:
                 problems.append(f"{path}: {error}")
+            else:
+                self.problem = "; ".join(problems)
+                return content
         if problems:
             raise ConfigFileDamaged("; ".join(problems))
         return None

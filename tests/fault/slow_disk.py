@@ -1,0 +1,316 @@
+"""A broker under load while its disk takes its time: what it promises, checked at every answer.
+
+The load: producers that send batches, each waiting for its answer, then a while; a consumer for
+each queue, in long polls; somebody who reads old messages of another topic. All of it on a loop
+whose time is made up, over the simulated disk. What is durable is asked of the disk, not of the
+store. Checked:
+
+* a message that is acknowledged, or shown, lies in the log where no power cut can take it
+* the answer to a send comes at the end of the first sync that began after its append: so all that
+  came during a sync share the next one, and nobody waits for more than the rest of one and a whole
+  one; or after syncFlushTimeout, with an error of its own
+* consumers see every queue offset once, in order
+* whoever reads what is durable is served at once, whatever the disk does
+* after a sync that failed nothing is acknowledged
+* when the power goes (or the process is killed) in the middle of it all, what was acknowledged or
+  shown is there afterwards, and nothing is there that was not sent
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from aerobee_broker.delivery.intake import Stored
+from aerobee_broker.delivery.reader import Pull
+from aerobee_broker.store.messages import ReadStatus
+from aerobee_wire import record
+from aerobee_wire.record import iter_records
+from aerobee_wire.status import Code, MqError
+from support.broker_parts import Inline, Parts, message
+from support.simulated_disk import SimulatedDisk
+from support.stores import claim
+from support.virtual_loop import VirtualLoop
+
+T = TypeVar("T")
+
+TOPIC, QUEUES = "orders", 3
+ARCHIVE = "archive"  # nobody sends to it while the disk is slow
+ARCHIVED = 20
+PATH = Path("/data")
+LOG_FILE = 64 * 1024
+LIMIT = 256 * 1024  # of bytes that wait for the disk, where a test sets it; else 256 MiB
+TIMEOUT_S = 5.0  # syncFlushTimeout
+OPTIONS: dict[str, Any] = {
+    "mappedFileSizeCommitLog": LOG_FILE,
+    "defaultTopicQueueNums": QUEUES,
+    "syncFlushTimeout": round(TIMEOUT_S * 1000),
+}
+
+
+def on_a_virtual_loop(work: Callable[[], Awaitable[T]]) -> T:
+    async def run() -> T:
+        return await work()
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(run())
+
+
+class SlowFlusher(Inline):
+    """Each sync takes `latency()` seconds; the disk has the bytes at some moment within."""
+
+    def __init__(self, rng: random.Random, latency: Callable[[], float]) -> None:
+        super().__init__()
+        self.latency = latency
+        self.began: list[float] = []
+        self.ended: list[float] = []
+        self._rng = rng
+        self._one_at_a_time = asyncio.Lock()
+
+    async def _run(self, function: Callable[[], T]) -> T:
+        async with self._one_at_a_time:
+            self.calls += 1
+            loop = asyncio.get_running_loop()
+            self.began.append(loop.time())
+            await self.open.wait()
+            latency = self.latency()
+            lead = self._rng.random() * latency
+            await asyncio.sleep(lead)
+            try:
+                return function()
+            finally:
+                await asyncio.sleep(latency - lead)
+                self.ended.append(loop.time())
+
+
+def latencies(rng: random.Random) -> Callable[[], float]:
+    """How this disk is slow: always the same, anything, or well but for long stalls."""
+    kind = rng.choice(["same", "any", "stalls", "hopeless"])
+    if kind == "same":
+        one = rng.choice([0.001, 0.02, 0.2, 1.0])
+        return lambda: one
+    if kind == "any":
+        return lambda: rng.uniform(0.001, 2.0)
+    if kind == "stalls":
+        return lambda: 2.4 if rng.random() < 0.1 else 0.004
+    return lambda: rng.uniform(3.0, 9.0)  # many an answer is late then
+
+
+@dataclass
+class Figures:
+    """Of one history, or of many."""
+
+    acknowledged: int = 0
+    syncs: int = 0
+    shown: int = 0
+    timeouts: int = 0
+    refused: int = 0  # after a sync that failed
+    archive_reads: int = 0
+    worst: float = 0.0  # wait for an answer, in units of the two syncs that it may take
+    most_in_a_sync: int = 0
+
+    def add(self, other: Figures) -> None:
+        for name in ("acknowledged", "syncs", "shown", "timeouts", "refused", "archive_reads"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.worst = max(self.worst, other.worst)
+        self.most_in_a_sync = max(self.most_in_a_sync, other.most_in_a_sync)
+
+
+@dataclass
+class SlowHistory:
+    """One seed, one life: `await SlowHistory(seed).live()`, then `await ... .aftermath()`."""
+
+    seed: int
+    figures: Figures = field(default_factory=Figures)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.disk = SimulatedDisk(self.seed)
+        self.flusher = SlowFlusher(self.rng, lambda: 0.0)
+        self.sent: dict[int, set[bytes]] = {queue: set() for queue in range(QUEUES)}
+        self.acknowledged: dict[tuple[int, int], bytes] = {}
+        self.shown: dict[tuple[int, int], bytes] = {}
+        self.number = 0
+        self.in_sync: dict[int, int] = {}  # number of the sync → messages it acknowledged
+        self.failed_sync: int | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # ---- life ----
+
+    async def live(self) -> None:
+        """The load, up to a random moment. Raises Broken."""
+        self.parts = await Parts.begin(PATH, disk=self.disk, flusher=self.flusher, **OPTIONS)
+        await self.parts.send(ARCHIVE, *(b"old %d" % n for n in range(ARCHIVED)))
+        await self.parts.send(TOPIC, b"first")
+        self.acknowledged[0, 0] = b"first"
+        self.sent[0].add(b"first")
+        self.flusher.latency = latencies(self.rng)
+        if self.rng.random() < 0.25:
+            self._fail_a_sync(self.rng.randint(1, 12))
+        work: list[Awaitable[None]] = [self._produce() for _ in range(self.rng.randint(1, 12))]
+        work += [self._consume(queue) for queue in range(QUEUES)]
+        work.append(self._browse())
+        self._tasks = [asyncio.ensure_future(one) for one in work]
+        seconds = self.rng.uniform(0.5, 20.0)
+        done, _ = await asyncio.wait(
+            self._tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION
+        )
+        for task in done:
+            task.result()
+        self.figures.syncs = len(self.flusher.began)
+        self.figures.most_in_a_sync = max(self.in_sync.values(), default=0)
+
+    def _fail_a_sync(self, number: int) -> None:
+        """Of those to come; from then on the store takes nothing."""
+
+        def fails(path: Path) -> bool:
+            nonlocal number
+            number -= path.parent.name == "commitlog"
+            if number == 0:
+                self.failed_sync = len(self.flusher.began) - 1
+            return number == 0
+
+        self.disk.fail_syncs = fails
+
+    async def _produce(self) -> None:
+        pause = self.rng.choice([0.001, 0.02, 0.3])
+        while True:
+            await self._send()
+            await asyncio.sleep(self.rng.expovariate(1 / pause))
+
+    async def _send(self) -> None:
+        queue = self.rng.randrange(QUEUES)
+        bodies = []
+        for _ in range(self.rng.randint(1, 4)):
+            self.number += 1
+            bodies.append(b"%06d|" % self.number * self.rng.randint(1, 60))
+        self.sent[queue].update(bodies)
+        batch = [message(TOPIC, body, queue) for body in bodies]
+        loop = asyncio.get_running_loop()
+        begun, covering = loop.time(), len(self.flusher.began)
+        try:
+            places = await self.parts.broker.intake.send(batch)
+        except MqError as error:
+            self._not_acknowledged(error, loop.time() - begun)
+            await asyncio.sleep(0.5)
+            return
+        self._acknowledged(bodies, places, begun, covering)
+
+    def _acknowledged(
+        self, bodies: list[bytes], places: list[Stored], begun: float, covering: int
+    ) -> None:
+        """`covering`: the number of the first sync that began after the append."""
+        for body, place in zip(bodies, places, strict=True):
+            self._claim_durable(place.physical_offset, body, "acknowledged")
+            self.acknowledged[place.queue_id, place.queue_offset] = body
+        self.figures.acknowledged += len(bodies)
+        self.in_sync[covering] = self.in_sync.get(covering, 0) + len(bodies)
+        ended, began = self.flusher.ended, self.flusher.began
+        claim(
+            len(ended) == covering + 1,
+            f"an append waited for {len(ended) - covering} syncs instead of 1 that began after it",
+        )
+        claim(self.failed_sync is None, "acknowledged after a sync that failed")
+        waited = asyncio.get_running_loop().time() - begun
+        before = ended[covering - 1] - began[covering - 1]
+        both = before + ended[covering] - began[covering]
+        claim(waited <= both + 1e-6, f"an answer took {waited} s, two syncs {both} s")
+        self.figures.worst = max(self.figures.worst, waited / both if both else 0.0)
+
+    def _not_acknowledged(self, error: MqError, waited: float) -> None:
+        if error.code is Code.FLUSH_DISK_TIMEOUT:
+            claim(abs(waited - TIMEOUT_S) < 1e-6, f"told after {waited} s that the disk is slow")
+            self.figures.timeouts += 1
+        else:
+            claim(error.code is Code.SERVICE_NOT_AVAILABLE, f"refused with {error!r}")
+            claim(self.failed_sync is not None, f"refused by a disk that works: {error}")
+            self.figures.refused += 1
+
+    def _claim_durable(self, physical_offset: int, body: bytes, what: str) -> None:
+        start = physical_offset - physical_offset % LOG_FILE
+        data = self.disk.durable(PATH / "store" / "commitlog" / f"{start:020d}")
+        try:
+            one = record.decode(data, physical_offset - start)
+        except record.CorruptRecord as error:
+            claim(False, f"{what} before it is durable: {body!r:.20} ({error})")
+        else:
+            claim(one.body == body, f"{what} before it is durable: {body!r:.20}")
+
+    async def _consume(self, queue: int) -> None:
+        at = 0
+        while True:
+            # Or it does not wait for an arrival, and looks in the middle of a sync.
+            suspend_ms = self.rng.choice([0, 0, 30_000])
+            if not suspend_ms:
+                await asyncio.sleep(self.rng.expovariate(20))
+            pull = Pull("", TOPIC, queue, at, browse=True, suspend_timeout_ms=suspend_ms)
+            result, _ = await self.parts.broker.reader.pull(pull)
+            for one in iter_records(result.records):
+                claim(one.queue_offset == at, f"queue offset {one.queue_offset} instead of {at}")
+                self._claim_durable(one.physical_offset, one.body, "shown")
+                self.shown[queue, at] = one.body
+                self.figures.shown += 1
+                at += 1
+
+    async def _browse(self) -> None:
+        """Old messages are served at once, and a long poll ends in its time."""
+        loop = asyncio.get_running_loop()
+        pull = Pull("", ARCHIVE, 0, ARCHIVED, browse=True, suspend_timeout_ms=40)
+        while True:
+            begun = loop.time()
+            found = await self.parts.bodies(ARCHIVE)
+            claim(len(found) == ARCHIVED and loop.time() == begun, "old messages had to wait")
+            self.figures.archive_reads += 1
+            result, _ = await self.parts.broker.reader.pull(pull)
+            claim(result.status is ReadStatus.NO_NEW, "a message that nobody sent")
+            claim(abs(loop.time() - begun - 0.04) < 1e-6, "a long poll ended late")
+
+    # ---- death ----
+
+    async def aftermath(self) -> None:
+        """The power goes, or the process dies, as it is now; then a broker starts again."""
+        if self.rng.random() < 0.75:
+            disk = self.disk.after_power_cut(self.rng.randrange(1 << 30))
+        else:
+            disk = self.disk.after_kill()
+        await end_all_other_tasks()
+        self.parts.store.abandon()
+        parts = await Parts.begin(PATH, disk=disk, **OPTIONS)
+        claim(parts.store.corruption_count == 0, "a crash was reported as damage")
+        found: dict[tuple[int, int], bytes] = {}
+        for queue in range(QUEUES):
+            at = 0
+            while records := await parts.read(TOPIC, queue, at, max_bytes=1 << 24):
+                for one in records:
+                    claim(one.body in self.sent[queue], f"nobody sent {one.body!r:.20}")
+                    found[queue, one.queue_offset] = one.body
+                at = records[-1].queue_offset + 1
+        claim(len(set(found.values())) == len(found), "a message is there twice")
+        for what, messages in (("acknowledged", self.acknowledged), ("shown", self.shown)):
+            for place, body in messages.items():
+                claim(found.get(place) == body, f"{place} was {what} and is gone: {body!r:.20}")
+        claim(len(await parts.bodies(ARCHIVE)) == ARCHIVED, "old messages are gone")
+        await parts.end()
+
+
+async def end_all_other_tasks() -> None:
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+def slow_history(seed: int) -> Figures:
+    """Lives and dies; raises Broken."""
+
+    async def run() -> Figures:
+        history = SlowHistory(seed)
+        await history.live()
+        await history.aftermath()
+        return history.figures
+
+    return on_a_virtual_loop(run)

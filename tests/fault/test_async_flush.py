@@ -1,0 +1,112 @@
+"""F3 with ASYNC_FLUSH: acknowledged messages may be lost when the power goes, but only the last
+ones, only so old, and none that a consumer saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from functools import partial
+
+from fault.conftest import Campaign
+from fault.slow_disk import OPTIONS, PATH, SlowFlusher, end_all_other_tasks, on_a_virtual_loop
+from support.broker_parts import Parts
+from support.simulated_disk import SimulatedDisk
+from support.stores import Broken, claim
+
+INTERVAL_S = 0.5  # flushIntervalCommitLog
+THOROUGH_S = 10.0  # flushCommitLogThoroughInterval: for less than 4 pages
+MOST_LATENCY_S = 0.05
+
+
+@dataclass
+class Lost:
+    """What one power cut took of what was acknowledged."""
+
+    acknowledged: int = 0
+    messages: int = 0
+    oldest_s: float = 0.0
+
+
+@dataclass
+class Life:
+    seed: int
+    busy: bool  # 4 pages and more between two intervals, or a message now and then
+    acknowledged: list[tuple[int, bytes, float]] = field(default_factory=list)
+    shown: int = 0
+
+    async def run(self, *, power: bool) -> Lost:
+        rng = random.Random(self.seed)
+        loop = asyncio.get_running_loop()
+        disk = SimulatedDisk(self.seed)
+        flusher = SlowFlusher(rng, lambda: rng.uniform(0.001, MOST_LATENCY_S))
+        parts = await Parts.begin(
+            PATH, disk=disk, flusher=flusher, flushDiskType="ASYNC_FLUSH", **OPTIONS
+        )
+        end = loop.time() + rng.uniform(1.0, 40.0)
+        while loop.time() < end:
+            body = b"%06d|" % len(self.acknowledged) * (600 if self.busy else 10)
+            [place] = await parts.send("orders", body)
+            self.acknowledged.append((place.queue_offset, body, loop.time()))
+            await asyncio.sleep(rng.uniform(0, 0.1) if self.busy else rng.expovariate(2))
+            self.shown = max(self.shown, parts.store.max_offset("orders", 0))
+        died = loop.time()
+        after = disk.after_power_cut(rng.randrange(1 << 30)) if power else disk.after_kill()
+        await end_all_other_tasks()
+        parts.store.abandon()
+        return self._judge(await bodies_of(after), died)
+
+    def _judge(self, found: list[bytes], died: float) -> Lost:
+        claim(
+            found == [body for _, body, _ in self.acknowledged[: len(found)]],
+            "what is left is not the first messages in their order",
+        )
+        claim(len(found) >= self.shown, "a message was shown and is gone")
+        gone = self.acknowledged[len(found) :]
+        oldest = max((died - at for _, _, at in gone), default=0.0)
+        return Lost(len(self.acknowledged), len(gone), oldest)
+
+
+async def bodies_of(disk: SimulatedDisk) -> list[bytes]:
+    parts = await Parts.begin(PATH, disk=disk, **OPTIONS)
+    found: list[bytes] = []
+    while records := await parts.read("orders", 0, len(found), max_bytes=1 << 24):
+        found += [one.body for one in records]
+    await parts.end()
+    return found
+
+
+def lives(campaign: Campaign, *, busy: bool, power: bool) -> Lost:
+    total = Lost()
+    for seed in campaign.seeds(6, 200):
+        try:
+            lost = on_a_virtual_loop(partial(Life(seed, busy).run, power=power))
+        except Broken as error:
+            raise Broken(f"seed {seed}: {error}") from error
+        total.acknowledged += lost.acknowledged
+        total.messages += lost.messages
+        total.oldest_s = max(total.oldest_s, lost.oldest_s)
+    campaign.tell(
+        f"{total.messages:,} of {total.acknowledged:,} acknowledged messages lost, the oldest "
+        f"{total.oldest_s * 1000:.0f} ms old; none that was shown"
+    )
+    return total
+
+
+def test_a_power_cut_takes_back_the_last_interval_of_a_busy_broker(campaign: Campaign) -> None:
+    """An interval, the sync that it begins, and the message that came while one was under way."""
+    lost = lives(campaign, busy=True, power=True)
+    assert lost.oldest_s <= INTERVAL_S + 2 * MOST_LATENCY_S + 0.1
+    assert lost.messages or campaign.seed is not None, "no cut came before a flush"
+
+
+def test_a_power_cut_takes_back_the_last_ten_seconds_of_an_idle_broker(campaign: Campaign) -> None:
+    lost = lives(campaign, busy=False, power=True)
+    assert lost.oldest_s <= THOROUGH_S + INTERVAL_S + 2 * MOST_LATENCY_S
+
+
+def test_the_death_of_the_process_takes_back_nothing(campaign: Campaign) -> None:
+    """What was written is the system's, flushed or not."""
+    assert lives(campaign, busy=True, power=False).messages == 0
+    assert lives(campaign, busy=False, power=False).messages == 0

@@ -1,0 +1,134 @@
+"""F6, F2: the files under `config/` (topics, groups, offsets, leases) are saved while the power
+goes in any call, and damaged between two starts. What is loaded was saved, or the damage is told.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee_broker.errors import ConfigFileDamaged
+from aerobee_broker.metadata.json_file import JsonFile, encode
+from fault.conftest import Campaign
+from support.simulated_disk import PowerCut, SimulatedDisk
+
+PATH = Path("/data/config/consumerOffset.json")
+BACKUP = PATH.with_name(PATH.name + ".bak")
+SAVES = 5
+
+
+def content(revision: int) -> dict[str, Any]:
+    """As of a broker with some groups: of several sectors, each time another size."""
+    queues = {str(queue): revision * 1_000 + queue for queue in range(8)}
+    return {"offsetTable": {f"topic{n}@group": queues for n in range(10 + revision)}}
+
+
+def save_all(disk: SimulatedDisk) -> int:
+    """How many saves returned, and so are durable. Ends early when the power goes."""
+    saved = 0
+    try:
+        disk.make_directory(PATH.parent)
+        file = JsonFile(disk, PATH)
+        for revision in range(SAVES):
+            file.write(encode(content(revision)))
+            saved += 1
+    except PowerCut:
+        pass
+    return saved
+
+
+def test_a_table_is_whole_whatever_moment_the_power_goes(campaign: Campaign) -> None:
+    """The newest that was saved, or the one that was being saved."""
+    steps = SimulatedDisk()
+    assert save_all(steps) == SAVES
+    count = 0
+    for seed in campaign.seeds(5, 100):
+        for crash_at in range(1, steps.steps + 1):
+            disk = SimulatedDisk(seed, crash_at=crash_at)
+            saved = save_all(disk)
+            for after in (disk.after_power_cut(seed), disk.after_kill()):
+                found = JsonFile(after, PATH).load()
+                may_be = [content(revision) for revision in range(max(0, saved - 1), saved + 1)]
+                if saved == 0:
+                    assert found in (None, content(0)), f"seed {seed}, call {crash_at}"
+                else:
+                    assert found in may_be, f"seed {seed}, call {crash_at}"
+                count += 1
+    campaign.tell(f"{count:,} crashes, 0 tables lost or torn")
+
+
+def saved_twice() -> SimulatedDisk:
+    disk = SimulatedDisk()
+    disk.make_directory(PATH.parent)
+    for revision in range(2):
+        JsonFile(disk, PATH).write(encode(content(revision)))
+    return disk
+
+
+def outcome(disk: SimulatedDisk) -> str:
+    """What a start makes of it."""
+    file = JsonFile(disk, PATH)
+    try:
+        found = file.load()
+    except ConfigFileDamaged as error:
+        return "refused" if str(PATH) in str(error) else "refused, no file named"
+    if found == content(1):
+        assert not file.problem
+        return "the same"
+    if found == content(0):
+        return "the backup, told" if file.problem else "the backup, untold"
+    return "something else"
+
+
+def test_a_file_that_is_cut_at_any_byte_gives_way_to_its_backup() -> None:
+    whole = saved_twice().files()[PATH]
+    for size in range(len(whole)):
+        disk = saved_twice()
+        disk.put(PATH, whole[:size])
+        assert outcome(disk) == "the backup, told", f"cut at {size}"
+        disk.put(BACKUP, whole[:size])
+        assert outcome(disk) == "refused", f"both cut at {size}"
+
+
+def test_zeros_anywhere_in_a_file_make_it_give_way_to_its_backup() -> None:
+    whole = saved_twice().files()[PATH]
+    for at in range(len(whole)):
+        disk = saved_twice()
+        size = min(64, len(whole) - at)
+        disk.put(PATH, whole[:at] + bytes(size) + whole[at + size :])
+        assert outcome(disk) == "the backup, told", f"zeros at {at}"
+
+
+def test_a_removed_file_gives_way_to_its_backup() -> None:
+    disk = saved_twice()
+    disk.remove(PATH)
+    assert outcome(disk) == "the backup, untold", "as after a crash between two renames"
+    disk.remove(BACKUP)
+    assert JsonFile(disk, PATH).load() is None
+
+
+def test_a_flipped_bit_is_noticed_unless_the_file_is_still_of_its_shape(campaign: Campaign) -> None:
+    """JSON has no checksum: a digit that became another digit is not noticed. Counted, so that
+    nobody promises more.
+    """
+    whole = saved_twice().files()[PATH]
+    found: Counter[str] = Counter()
+    for seed in campaign.seeds(300, 10_000):
+        disk = saved_twice()
+        disk.flip(PATH, random.Random(seed).randrange(len(whole) * 8))
+        found[outcome(disk)] += 1
+    campaign.tell(", ".join(f"{count:,}: {name}" for name, count in sorted(found.items())))
+    if campaign.seed is None:
+        assert found["the backup, told"] > found["something else"] > 0
+    assert set(found) <= {"the backup, told", "something else"}
+
+
+@pytest.mark.parametrize("name", [PATH.name, BACKUP.name])
+def test_a_file_that_cannot_be_read_is_told(name: str) -> None:
+    disk = saved_twice()
+    disk.fail_reads = lambda path: path.name == name
+    assert outcome(disk) == ("the backup, told" if name == PATH.name else "the same")
