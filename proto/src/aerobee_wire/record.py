@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from aerobee_wire import message_id
 from aerobee_wire import properties as props
@@ -52,6 +52,7 @@ CRC_MASK = 0x7FFFFFFF
 CRC_NAME = b"__CRC32#\x01"
 CRC_END = b"\x02"
 CRC_TAIL_BYTES = 20
+_CRC_TAIL_BACKWARDS = CRC_END + b"%010d" + CRC_NAME[::-1]
 CRC_ALIKE = 8  # of its 10 fixed bytes: what is left of a tail after some damage
 
 _HEADERS = {
@@ -144,7 +145,13 @@ def header_of(born_host_size: int, store_host_size: int) -> struct.Struct:
 
 def crc_tail(crc: int) -> bytes:
     """The last property of a record, from the CRC of what is before it."""
-    return (b"\x02%010d\x01#23CRC__" % (crc & CRC_MASK))[::-1]  # half the time of the pieces
+    return (_CRC_TAIL_BACKWARDS % (crc & CRC_MASK))[::-1]
+
+
+def crc_tails(crcs: Iterable[int]) -> list[bytes]:
+    """`crc_tail` of each: a call less a record."""
+    text, mask = _CRC_TAIL_BACKWARDS, CRC_MASK
+    return [(text % (crc & mask))[::-1] for crc in crcs]
 
 
 def has_crc_tail(tail: bytes) -> bool:

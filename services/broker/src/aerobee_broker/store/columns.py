@@ -17,7 +17,7 @@ from aerobee_broker.store.consume_queue import TAGS, ConsumeQueue, TagsCodes
 from aerobee_broker.store.messages import UNIT, NewColumns
 from aerobee_wire import record
 from aerobee_wire.properties import get as get_property
-from aerobee_wire.record import crc_tail
+from aerobee_wire.record import CRC_MASK, crc_tails
 
 _VALUE_END = b"\x02"
 _TAGS_INSIDE = _VALUE_END + TAGS
@@ -67,7 +67,7 @@ class ColumnsEncoder:
             self.header.pack,
             self.sizes,
             repeat(_MAGIC.pack(topic.magic)),
-            [crc32(body) & record.CRC_MASK for body in columns.bodies],
+            [crc32(body) & CRC_MASK for body in columns.bodies],
             self._queues_and_flags(),
             range(self._queue.next_offset, self._queue.next_offset + len(places)),
             places,
@@ -90,7 +90,7 @@ class ColumnsEncoder:
             return list(map(b"".join, fields))
         # One pass of the CRC over the joined record is quicker than three over its parts.
         records = list(map(b"".join, fields))
-        tails = map(crc_tail, map(crc32, records))
+        tails = crc_tails(map(crc32, records))
         return list(chain.from_iterable(zip(records, tails, strict=True)))
 
     @property
