@@ -1,7 +1,8 @@
 """Append: checks messages, gives them their offsets, encodes them into the commit log's buffer.
 
 The hot path of the broker: one loop over a batch, no call of ours inside it but for a new queue or
-the end of a file. Measured at 1 KiB in batches of 128: about 3 µs a message, a fifth of it the CRC.
+the end of a file. CRCs are ISA-L's: 0.06 µs for 1 KiB, where zlib takes 0.4. Measured at 1 KiB in
+batches of 128: about 2.5 µs a message; messages of one queue take a shorter way, `columns.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import struct
 from collections.abc import Sequence
 from itertools import accumulate, repeat
 from typing import NoReturn
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from aerobee_broker.errors import MessageIllegal
 from aerobee_broker.store.columns import ColumnsEncoder

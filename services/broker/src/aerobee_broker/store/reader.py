@@ -10,7 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from aerobee_broker.errors import MessageCorrupted, MessageNotFound, StoreReadError
 from aerobee_broker.store.commit_log import CommitLog

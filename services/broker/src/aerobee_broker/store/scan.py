@@ -11,10 +11,10 @@ import struct
 from collections.abc import Iterator
 from enum import Enum
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
+from isal.isal_zlib import crc32
 
 from aerobee_broker.store.commit_log import BLANK_RESERVE, CommitLog
 from aerobee_broker.store.keys import Ints, Properties
