@@ -128,6 +128,7 @@ class Parts:
         parts.broker.schedule.restore()
         parts.broker.schedule.start()
         parts.broker.pop.restore()
+        parts.broker.transactions.restore()
         parts.broker.pop.start()
         return parts
 
@@ -138,6 +139,7 @@ class Parts:
         await self.broker.pop.stop()
         await self.broker.schedule.stop()
         await self.broker.commit.drain()
+        await self.broker.transactions.stop()
         await self.tables.save()
         self.store.close()
 

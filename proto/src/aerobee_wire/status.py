@@ -57,6 +57,7 @@ class Code(IntEnum):
     BROKER_UNREACHABLE = 1004
     REQUEST_TIMEOUT = 1005
     INVALID_RECEIPT_HANDLE = 1006
+    INVALID_TRANSACTION_ID = 1007
 
 
 # The gRPC status of each code; a code that is not listed is INTERNAL.
@@ -85,6 +86,7 @@ GRPC_STATUS: Mapping[Code, str] = {
     Code.BROKER_UNREACHABLE: "UNAVAILABLE",
     Code.REQUEST_TIMEOUT: "DEADLINE_EXCEEDED",
     Code.INVALID_RECEIPT_HANDLE: "INVALID_ARGUMENT",
+    Code.INVALID_TRANSACTION_ID: "INVALID_ARGUMENT",
 }
 
 # The same request may succeed later, or on another broker.

@@ -39,6 +39,7 @@ PORT_ATTEMPTS = 5  # of a free port that somebody else takes first
 STORE_UPKEEP_MS = 1_000
 CLIENT_SCAN_MS = 10_000
 LEASE_SNAPSHOT_MS = 30_000  # as much of the log is read at a start, a second or two
+TRANSACTION_ROUND_MS = 1_000
 MEASURE_MS = 10_000
 
 
@@ -130,6 +131,7 @@ class BrokerApp:
         )
         await self._restore(broker, tables)
         self._cleanup.push_async_callback(tables.save)
+        self._cleanup.push_async_callback(broker.transactions.stop)
         self._cleanup.push_async_callback(broker.commit.drain)
 
         broker.schedule.start()
@@ -175,6 +177,7 @@ class BrokerApp:
             )
         broker.schedule.restore()
         broker.pop.restore()
+        broker.transactions.restore()
         for saved in tables.all_saved:
             await saved.save()
 
@@ -217,6 +220,11 @@ class BrokerApp:
             await broker.commit.durable(broker.store.end_offset)
             await tables.saved_leases.try_save()
 
+        async def ask_about_transactions() -> None:
+            if not broker.store.read_only_reason:
+                await broker.checks.round()
+                await broker.transactions.keep()
+
         async def measure() -> None:
             broker.administration.measure(options.broker_permission)
 
@@ -227,6 +235,7 @@ class BrokerApp:
             ("store", STORE_UPKEEP_MS, upkeep),
             ("health", STORE_UPKEEP_MS, tell_health),
             ("clients", CLIENT_SCAN_MS, scan_clients),
+            ("transactions", TRANSACTION_ROUND_MS, ask_about_transactions),
             ("measures", MEASURE_MS, measure),
         ):
             task = asyncio.get_running_loop().create_task(every(interval_ms, name, work), name=name)

@@ -60,6 +60,12 @@ class BrokerOptions(Options):
     region_id: str = "DefaultRegion"
     trace_on: bool = True
 
+    # ---- transactions ----
+    reject_transaction_message: bool = False
+    transaction_time_out: Milliseconds = 6_000  # before a producer is first asked
+    transaction_check_interval: Milliseconds = 30_000
+    transaction_check_max: int = Field(default=15, ge=1)
+
     # ---- clients ----
     channel_expired_timeout: Milliseconds = 120_000
     notify_consumer_ids_changed_enable: bool = True

@@ -19,6 +19,7 @@ MqError (aerobee_wire.status)
 ├── TopicNotExist       TOPIC_NOT_EXIST
 ├── GroupNotExist       SUBSCRIPTION_GROUP_NOT_EXIST
 ├── SubscriptionNotExist SUBSCRIPTION_NOT_EXIST
+├── TransactionNotOpen  INVALID_TRANSACTION_ID  never begun, ended, or given up
 ├── FlushTimeout        FLUSH_DISK_TIMEOUT      stored, and not known to be durable
 └── TooMuchUnflushed    SYSTEM_BUSY             the disk does not keep up
 """
@@ -145,6 +146,16 @@ class GroupNotExist(MqError):
 class SubscriptionNotExist(MqError):
     def __init__(self, message: str) -> None:
         super().__init__(Code.SUBSCRIPTION_NOT_EXIST, message)
+
+
+class TransactionNotOpen(MqError):
+    def __init__(self, transaction_id: str) -> None:
+        super().__init__(
+            Code.INVALID_TRANSACTION_ID,
+            f"no transaction {transaction_id[:64]!r} of this producer group is open: it has been "
+            "ended, was given up after its checks, or never began; send the message anew if it is "
+            "to be delivered",
+        )
 
 
 class FlushTimeout(MqError):

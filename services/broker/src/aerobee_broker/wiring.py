@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2, pop_pb2
+from aerobee.broker.v1 import (
+    admin_pb2,
+    client_pb2,
+    message_pb2,
+    offset_pb2,
+    pop_pb2,
+    transaction_pb2,
+)
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery import lease_log
@@ -36,6 +43,8 @@ from aerobee_broker.delivery.send_back import SendBack
 from aerobee_broker.delivery.settling import Settling
 from aerobee_broker.delivery.timed_commit import TimedCommit
 from aerobee_broker.delivery.topic_registry import Announce, Spread, TopicRegistry
+from aerobee_broker.delivery.transaction_checks import TransactionChecks
+from aerobee_broker.delivery.transactions import Transactions
 from aerobee_broker.delivery.waiters import LongPolls
 from aerobee_broker.disk import Disk
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
@@ -49,6 +58,7 @@ from aerobee_broker.rpc.clients import ClientRpcs
 from aerobee_broker.rpc.messages import MessageRpcs
 from aerobee_broker.rpc.offsets import OffsetRpcs
 from aerobee_broker.rpc.pop import PopRpcs
+from aerobee_broker.rpc.transactions import TransactionRpcs
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Arrival
 from aerobee_broker.store.options import HOUR_MS, StoreOptions
@@ -222,18 +232,21 @@ class Broker:
             clients=self.clients,
             polls=self.polls,
         )
+        self._wire_transactions(tables, meters)
         self.intake = Intake(
             store=store,
             commit=self.commit,
             topics=self.topics,
             groups=self.groups,
             delays=delays,
+            transactions=self.transactions,
             meters=meters,
             clock=clock,
             unique_ids=unique_ids(store_host, around.rng),
             limit=options.max_message_size,
             added=added_properties(options),
             broker_permission=options.broker_permission,
+            reject_transactions=options.reject_transaction_message,
             rng=around.rng,
         )
         self.send_back = SendBack(
@@ -267,11 +280,32 @@ class Broker:
             polls=self.polls,
             positions=self.positions,
             schedule=self.schedule,
+            transactions=self.transactions,
             meters=meters,
             identity=identity,
             disk=around.disk,
             store_path=around.path,
             pop=self.pop,
+        )
+
+    def _wire_transactions(self, tables: Tables, meters: Meters) -> None:
+        options, clock = self._around.options, self._around.clock
+        self.transactions = Transactions(
+            store=self.store,
+            commit=self.commit,
+            topics=self.topics,
+            offsets=tables.offsets,
+            meters=meters,
+            clock=clock,
+        )
+        self.checks = TransactionChecks(
+            self.transactions,
+            self.clients,
+            clock,
+            timeout_ms=options.transaction_time_out,
+            interval_ms=options.transaction_check_interval,
+            most=options.transaction_check_max,
+            reserved_ms=options.file_reserved_time * HOUR_MS,
         )
 
     def _wire_pop(self, tables: Tables, meters: Meters, delays: DelayQueues) -> None:
@@ -333,7 +367,11 @@ class Broker:
             ),
             bind(
                 client_pb2.DESCRIPTOR.services_by_name["ClientService"],
-                ClientRpcs(self.clients, self.groups),
+                ClientRpcs(self.clients, self.groups, self.checks),
+            ),
+            bind(
+                transaction_pb2.DESCRIPTOR.services_by_name["TransactionService"],
+                TransactionRpcs(self.transactions),
             ),
             bind(
                 pop_pb2.DESCRIPTOR.services_by_name["PopService"],

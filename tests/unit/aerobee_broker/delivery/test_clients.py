@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from aerobee_broker.delivery.clients import (
+    CheckNotice,
     Client,
     Clients,
     Consumer,
@@ -41,7 +42,7 @@ def client(name: str, *groups: str, **fields: object) -> Client:
     return Client(name, consumers=consumers)
 
 
-async def told(watch: Watch) -> list[str]:
+async def told(watch: Watch) -> list[str | CheckNotice]:
     """The notices that wait; empty when there are none."""
     try:
         async with asyncio.timeout(0):

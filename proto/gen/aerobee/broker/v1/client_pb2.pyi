@@ -90,12 +90,14 @@ class WatchClientRequest(_message.Message):
     def __init__(self, client_id: _Optional[str] = ...) -> None: ...
 
 class ClientNotice(_message.Message):
-    __slots__ = ("group_members_changed", "watching")
+    __slots__ = ("group_members_changed", "watching", "transaction_check")
     GROUP_MEMBERS_CHANGED_FIELD_NUMBER: _ClassVar[int]
     WATCHING_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_CHECK_FIELD_NUMBER: _ClassVar[int]
     group_members_changed: GroupMembersChanged
     watching: Watching
-    def __init__(self, group_members_changed: _Optional[_Union[GroupMembersChanged, _Mapping]] = ..., watching: _Optional[_Union[Watching, _Mapping]] = ...) -> None: ...
+    transaction_check: TransactionCheck
+    def __init__(self, group_members_changed: _Optional[_Union[GroupMembersChanged, _Mapping]] = ..., watching: _Optional[_Union[Watching, _Mapping]] = ..., transaction_check: _Optional[_Union[TransactionCheck, _Mapping]] = ...) -> None: ...
 
 class GroupMembersChanged(_message.Message):
     __slots__ = ("consumer_group",)
@@ -106,6 +108,20 @@ class GroupMembersChanged(_message.Message):
 class Watching(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class TransactionCheck(_message.Message):
+    __slots__ = ("producer_group", "transaction_id", "queue_offset", "message", "check_number")
+    PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CHECK_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    producer_group: str
+    transaction_id: str
+    queue_offset: int
+    message: _message_pb2.StoredMessage
+    check_number: int
+    def __init__(self, producer_group: _Optional[str] = ..., transaction_id: _Optional[str] = ..., queue_offset: _Optional[int] = ..., message: _Optional[_Union[_message_pb2.StoredMessage, _Mapping]] = ..., check_number: _Optional[int] = ...) -> None: ...
 
 class ListGroupMembersRequest(_message.Message):
     __slots__ = ("consumer_group",)

@@ -14,6 +14,7 @@ from aerobee_broker.delivery.pop import Pop
 from aerobee_broker.delivery.positions import Positions
 from aerobee_broker.delivery.schedule import Schedule
 from aerobee_broker.delivery.topic_registry import TopicRegistry
+from aerobee_broker.delivery.transactions import Transactions
 from aerobee_broker.delivery.waiters import LongPolls
 from aerobee_broker.disk import Disk
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
@@ -70,6 +71,7 @@ class Administration:
         polls: LongPolls,
         positions: Positions,
         schedule: Schedule,
+        transactions: Transactions,
         meters: Meters,
         identity: Identity,
         disk: Disk,
@@ -84,6 +86,7 @@ class Administration:
         self._polls = polls
         self._positions = positions
         self._schedule = schedule
+        self._transactions = transactions
         self._meters = meters
         self._identity = identity
         self._disk = disk
@@ -138,6 +141,7 @@ class Administration:
     def measure(self, broker_permission: int) -> None:
         """Brings the gauges up to date: cheap enough for every few seconds."""
         self._pop.measure()
+        self._meters.half_messages(self._transactions.by_topic())
         store, clients = self._store, self._clients.all()
         for name, value in (
             ("broker_permission", broker_permission),

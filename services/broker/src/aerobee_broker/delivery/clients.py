@@ -66,12 +66,23 @@ class Client:
         return not self.producer_groups and not self.consumers
 
 
+MAX_CHECKS = 1_000  # that wait on the way to one client
+
+
+@dataclass(frozen=True, slots=True)
+class CheckNotice:
+    """The client is to be asked about a half message, by its name."""
+
+    half_message: int
+
+
 class Watch:
     """The notices for one client, on their way to it. A notice that waits is not repeated."""
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
         self._groups: set[str] = set()
+        self._checks: dict[int, None] = {}
         self._news = asyncio.Event()
         self._ended = False
 
@@ -79,18 +90,28 @@ class Watch:
         self._groups.add(consumer_group)
         self._news.set()
 
+    def check(self, half_message: int) -> bool:
+        """False: too many wait already."""
+        if len(self._checks) >= MAX_CHECKS:
+            return False
+        self._checks[half_message] = None
+        self._news.set()
+        return True
+
     def end(self) -> None:
         self._ended = True
         self._news.set()
 
-    async def next(self) -> list[str]:
-        """The groups whose members changed, sorted; empty: the watch is over."""
+    async def next(self) -> list[str | CheckNotice]:
+        """The groups whose members changed, sorted, and what is to be asked; empty: the watch is
+        over."""
         await self._news.wait()
         if self._ended:
             return []
         groups, self._groups = sorted(self._groups), set()
+        checks, self._checks = self._checks, {}
         self._news.clear()
-        return groups
+        return [*groups, *map(CheckNotice, checks)]
 
 
 class Clients:
@@ -119,6 +140,15 @@ class Clients:
             self._clients[client_id].consumers[consumer_group]
             for client_id in self._members.get(consumer_group, ())
         ]
+
+    def producers(self) -> dict[str, list[Watch]]:
+        """Producer group → the watches of its live clients, by client id. Who watches nothing
+        cannot be asked."""
+        found: dict[str, list[Watch]] = {}
+        for client_id in sorted(self._watches.keys() & self._clients.keys()):
+            for group in self._clients[client_id].producer_groups:
+                found.setdefault(group, []).append(self._watches[client_id])
+        return found
 
     def subscriptions(self, consumer_group: str) -> Mapping[str, Subscription] | None:
         """Topic → subscription, the newest of all members; None when the group has no members."""

@@ -28,6 +28,10 @@ class Commit(Protocol):
         Raises like `durable`.
         """
 
+    def flushing(self, end_offset: int) -> asyncio.Future[None]:
+        """`flushed` as a future, which waits from now on: who begins to wait only after an append
+        failed waits for somebody else's."""
+
     def begin(self) -> None:
         """Sees to it that what was appended gets on its way, though nobody waits for it."""
 

@@ -29,11 +29,18 @@ class GroupCommit:
 
     async def durable(self, end_offset: int) -> None:
         if end_offset > self._store.flushed_offset:
-            future = self._waiters.add(end_offset)
-            self.begin()
-            await future
+            await self.flushing(end_offset)
 
     flushed = durable
+
+    def flushing(self, end_offset: int) -> asyncio.Future[None]:
+        if end_offset <= self._store.flushed_offset:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            done.set_result(None)
+            return done
+        future = self._waiters.add(end_offset)
+        self.begin()
+        return future
 
     def begin(self) -> None:
         if self._task is None and self._store.end_offset > self._store.flushed_offset:

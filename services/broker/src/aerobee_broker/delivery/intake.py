@@ -15,13 +15,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, repeat
 
-from aerobee_broker.delivery import retry
+from aerobee_broker.delivery import half_messages, retry
 from aerobee_broker.delivery.commit import Commit
 from aerobee_broker.delivery.delay_queues import DelayQueues
 from aerobee_broker.delivery.group_registry import GroupRegistry
 from aerobee_broker.delivery.meters import Meters
 from aerobee_broker.delivery.topic_registry import TopicRegistry
+from aerobee_broker.delivery.transactions import Transactions
 from aerobee_broker.errors import (
+    FlushTimeout,
     InvalidParameter,
     MessageIllegal,
     NoPermission,
@@ -34,7 +36,8 @@ from aerobee_chassis.clock import Clock
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 from aerobee_wire.message_id import UniqueIds
-from aerobee_wire.record import TRANSACTION_MASK
+from aerobee_wire.record import TRANSACTION_MASK, TRANSACTION_PREPARED
+from aerobee_wire.status import MqError
 
 MAX_PROPERTY_BYTES = props.MAX_BYTES - retry.RESERVED_PROPERTY_BYTES
 # Senders wait for the disk, each with its messages in memory: beyond this they are turned away.
@@ -46,6 +49,7 @@ _UNIQUE_KEY_NAME = b"UNIQ_KEY\x01"
 _SPECIAL_NAMES = (b"DELAY\x01", b"TRAN_MSG\x01", b"TIMER_", b"POP_CK\x01")
 # Compressed, multi tags, hosts (set anew), compression type. The others are for the broker alone.
 _SENDER_SYS_FLAGS = 0x1 | 0x2 | 0x30 | 0x700
+_KINDS = {names.SCHEDULE_TOPIC: "DELAY", names.HALF_TOPIC: "TRANSACTION"}
 _TIMER_PROPERTIES = (props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS, props.TIMER_DELIVER_MS)
 
 
@@ -82,12 +86,14 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What became of a message. `queue_id` is the one it was sent to, also while it is delayed."""
+    """What became of a message. `queue_id` is the one it was sent to, also while it waits; of a
+    half message `queue_offset` is that in the half topic."""
 
     queue_id: int
     queue_offset: int
     physical_offset: int
     unique_message_id: str
+    transaction_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +114,14 @@ class Intake:
         topics: TopicRegistry,
         groups: GroupRegistry,
         delays: DelayQueues,
+        transactions: Transactions,
         meters: Meters,
         clock: Clock,
         unique_ids: UniqueIds,
         limit: int,
         added: Mapping[str, str],
         broker_permission: int,
+        reject_transactions: bool,
         rng: random.Random,
     ) -> None:
         self._store = store
@@ -121,13 +129,16 @@ class Intake:
         self._topics = topics
         self._groups = groups
         self._delays = delays
+        self._transactions = transactions
         self._meters = meters
         self._clock = clock
         self._unique_ids = unique_ids
         self._limit = limit
         self._added = dict(added)
         self._writable = bool(broker_permission & WRITE)
+        self._reject_transactions = reject_transactions
         self._rng = rng
+        transactions.filed = self._settled
 
     # ---- plain ----
 
@@ -135,24 +146,57 @@ class Intake:
         """Stores all or none. `queue_count`: of topics that are created by this."""
         messages = []
         asked = []
-        ids = []
+        completed = []
         for one in incoming:
             config = await self._topic(one.topic, queue_count)
             queue_id = self._queue(config, one.queue_id)
             _check_body(len(one.body), self._limit)
-            _check_sys_flag(one.sys_flag)
             properties = self._completed(one.properties)
+            _check_sys_flag(one.sys_flag, properties)
             messages.append(await self._filed(one, queue_id, properties))
             asked.append(queue_id)
-            ids.append(properties[props.UNIQUE_KEY])
-        places = await self._append(messages, wait=not all(map(_does_not_wait, incoming)))
+            completed.append(properties)
+        if any(message.topic == names.HALF_TOPIC for message in messages):
+            places = await self._append_halves(messages, completed)
+        else:
+            places = await self._append(messages, wait=not all(map(_does_not_wait, incoming)))
         for one, message in zip(incoming, messages, strict=True):
-            kind = "DELAY" if message.topic == names.SCHEDULE_TOPIC else "NORMAL"
-            self._meters.stored(one.topic, 1, len(one.body), kind)
+            self._meters.stored(one.topic, 1, len(one.body), _KINDS.get(message.topic, "NORMAL"))
         return [
-            Stored(queue_id, place.queue_offset, place.physical_offset, unique_id)
-            for queue_id, place, unique_id in zip(asked, places, ids, strict=True)
+            Stored(
+                queue_id,
+                place.queue_offset,
+                place.physical_offset,
+                properties[props.UNIQUE_KEY],
+                properties[props.TRANSACTION_ID] if message.topic == names.HALF_TOPIC else "",
+            )
+            for queue_id, place, properties, message in zip(
+                asked, places, completed, messages, strict=True
+            )
         ]
+
+    async def _append_halves(
+        self, messages: Sequence[NewMessage], completed: Sequence[Mapping[str, str]]
+    ) -> list[Appended]:
+        """Half messages are known to `transactions` from the moment that they have a place."""
+        now = self._clock.now_ms()
+        self._check_room()
+        places = self._store.append(messages)
+        halves = []
+        for message, properties, place in zip(messages, completed, places, strict=True):
+            if message.topic == names.HALF_TOPIC:
+                half = half_messages.begun(properties, place.queue_offset, now)
+                self._transactions.opened(half, place)
+                halves.append(place)
+        try:
+            await self._commit.durable(self._store.end_offset)
+        except FlushTimeout:  # it stands in the log
+            raise
+        except MqError:
+            for place in halves:
+                self._transactions.undone(place)
+            raise
+        return places
 
     def _completed(self, properties: dict[str, str]) -> dict[str, str]:
         """With what the broker adds."""
@@ -168,13 +212,21 @@ class Intake:
     ) -> NewMessage:
         """The message in the topic and queue where it is to wait or to stay."""
         _refuse_unsupported(properties)
+        transactional = half_messages.is_transactional(properties)
+        if transactional and names.is_retry(incoming.topic):
+            # It was committed before it was consumed.
+            del properties[props.TRANSACTION_PREPARED]
+            transactional = False
+        if transactional:
+            self._refuse_transactions()
+            half_messages.name_transaction(properties)
         message = NewMessage(
             topic=incoming.topic,
             queue_id=queue_id,
             body=incoming.body,
             properties=b"",
             flag=incoming.flag,
-            sys_flag=incoming.sys_flag,
+            sys_flag=incoming.sys_flag & ~TRANSACTION_MASK,
             born_timestamp_ms=incoming.born_timestamp_ms or self._clock.now_ms(),
             born_host=incoming.born_host,
         )
@@ -184,10 +236,27 @@ class Intake:
         elif await self._given_up(message, incoming, properties):
             encoded = props.encode(properties)
         level = _delay_level(properties)
+        if transactional:
+            return half_messages.as_half(message, properties)
         if level > 0:
             return self._delays.by_level(message, properties, level)
         message.properties = encoded
         return message
+
+    def _settled(self, message: NewMessage, properties: dict[str, str]) -> NewMessage:
+        """A committed message where it is to stay, or to wait for its time. Its delay was examined
+        when it was sent."""
+        level = _delay_level(properties)
+        if level > 0:
+            return self._delays.by_level(message, properties, level)
+        return message
+
+    def _refuse_transactions(self) -> None:
+        if self._reject_transactions:
+            raise NoPermission(
+                "this broker takes no transactional messages (rejectTransactionMessage): send to "
+                "another"
+            )
 
     async def _given_up(
         self, message: NewMessage, incoming: Incoming, properties: dict[str, str]
@@ -260,6 +329,8 @@ class Intake:
         if not any(name in message.properties for name in _SPECIAL_NAMES):
             return message
         properties = props.decode(message.properties)
+        if half_messages.is_transactional(properties):
+            raise NoPermission("a batch takes no transactional messages: send them in plain form")
         _refuse_unsupported(properties)
         properties.pop(props.POP_CHECK_POINT, None)
         level = _delay_level(properties)
@@ -342,8 +413,6 @@ def _refuse_system(topic: str) -> None:
 
 
 def _refuse_unsupported(properties: Mapping[str, str]) -> None:
-    if properties.get(props.TRANSACTION_PREPARED) == "true":
-        raise NoPermission("this version takes no transactional messages: send it as a normal one")
     for name in _TIMER_PROPERTIES:
         if name in properties:
             raise NoPermission(
@@ -360,10 +429,14 @@ def _check_body(size: int, limit: int) -> None:
         )
 
 
-def _check_sys_flag(sys_flag: int) -> None:
-    if sys_flag & TRANSACTION_MASK:
-        raise NoPermission("this version takes no transactional messages: send it as a normal one")
-    if sys_flag & ~_SENDER_SYS_FLAGS:
+def _check_sys_flag(sys_flag: int, properties: Mapping[str, str]) -> None:
+    prepared = TRANSACTION_PREPARED if half_messages.is_transactional(properties) else 0
+    if sys_flag & TRANSACTION_MASK & ~prepared:
+        raise InvalidParameter(
+            f"sys_flag {sys_flag:#x} says transaction, and the property TRAN_MSG is not true: "
+            "give both or neither"
+        )
+    if sys_flag & ~_SENDER_SYS_FLAGS & ~prepared:
         raise InvalidParameter(
             f"sys_flag {sys_flag:#x} has bits that are not a sender's: use 1 for a compressed body"
         )
@@ -394,7 +467,9 @@ def _check_columns(columns: Columns, limit: int) -> None:
     ):
         if len(column) not in (0, count):
             raise InvalidParameter(f"{name} has {len(column)} entries for {count} messages")
-    _check_sys_flag(columns.sys_flag)
+    if columns.sys_flag & TRANSACTION_MASK:
+        raise NoPermission("a batch takes no transactional messages: send them in plain form")
+    _check_sys_flag(columns.sys_flag, {})
     _check_body(min(columns.body_sizes), limit)
     _check_body(max(columns.body_sizes), limit)
     _check_properties(max(columns.properties_sizes, default=0))

@@ -5,6 +5,8 @@ Totals stand beside the Prometheus counters, for GetBrokerStatus and tests.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from aerobee_wire import topics as names
@@ -42,6 +44,16 @@ class Meters:
         self._dlq = counter(
             "send_to_dlq_messages", "Messages dead-lettered.", "consumer_group", "is_system"
         )
+        self._commits = counter("commit_messages", "Half messages committed.", "topic")
+        self._rollbacks = counter("rollback_messages", "Half messages rolled back.", "topic")
+        self._checks = counter(
+            "transaction_checks", "Times a producer was asked about a half message.", "topic"
+        )
+        self._given_up = counter(
+            "given_up_half_messages", "Half messages given up after their checks.", "topic"
+        )
+        self._half = gauge("half_messages", "Half messages that wait for their end.", "topic")
+        self._half_topics: set[str] = set()
         self._corrupted = counter("corrupted_records", "Records that failed their check.")
         self._size = histogram("message_size", "Bytes of a body, mean of a request.", _SIZES)
         # Looked up once a topic and group: finding a meter by its labels costs 3 µs a request.
@@ -109,6 +121,21 @@ class Meters:
         self.dead_letters += count
         system = _flag(names.is_system_group(consumer_group))
         self._dlq.labels(*self._node, consumer_group, system).inc(count)
+
+    def transaction_ended(self, topic: str, *, committed: bool) -> None:
+        (self._commits if committed else self._rollbacks).labels(*self._node, topic).inc()
+
+    def transaction_checked(self, topic: str) -> None:
+        self._checks.labels(*self._node, topic).inc()
+
+    def transaction_given_up(self, topic: str) -> None:
+        self._given_up.labels(*self._node, topic).inc()
+
+    def half_messages(self, by_topic: Mapping[str, int]) -> None:
+        """Topic → half messages that are open; those of other topics are none."""
+        self._half_topics |= by_topic.keys()
+        for topic in self._half_topics:
+            self._half.labels(*self._node, topic).set(by_topic.get(topic, 0))
 
     def corrupted(self) -> None:
         self.corrupted_records += 1

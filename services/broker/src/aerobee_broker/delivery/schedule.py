@@ -256,6 +256,7 @@ class Schedule:
             born_timestamp_ms=record.born_timestamp_ms,
             born_host=record.born_host_packed,
             reconsume_times=record.reconsume_times,
+            prepared_transaction_offset=record.prepared_transaction_offset,
         )
 
     def _record(self, topic: str, queue_id: int, queue_offset: int) -> Record | None:

@@ -57,9 +57,16 @@ class TimedCommit:
 
     async def flushed(self, end_offset: int) -> None:
         if end_offset > self._store.flushed_offset:
-            future = self._flush_waiters.add(end_offset)
-            self.begin()
-            await future
+            await self.flushing(end_offset)
+
+    def flushing(self, end_offset: int) -> asyncio.Future[None]:
+        if end_offset <= self._store.flushed_offset:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            done.set_result(None)
+            return done
+        future = self._flush_waiters.add(end_offset)
+        self.begin()
+        return future
 
     def begin(self) -> None:
         if self._turn is None:

@@ -30,6 +30,7 @@ CLIENT_DEFAULT_QUEUES = 4  # of a topic that a send creates, unless the sender s
 MAX_QUEUES = 65_536
 ALL_PERMISSIONS = 15
 MESSAGE_TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
+_TRANSACTION_TOPICS = (names.HALF_TOPIC, names.OP_HALF_TOPIC, names.CHECK_MAX_TIME_TOPIC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +183,7 @@ class TopicRegistry:
             TopicConfig(names.OFFSET_MOVED_TOPIC, 1, 1),
             TopicConfig(names.SCHEDULE_TOPIC, levels, levels),
             TopicConfig(PROGRESS_TOPIC, 1, 1, READ),
+            *(TopicConfig(topic, 1, 1, READ) for topic in _TRANSACTION_TOPICS),
             TopicConfig(lease_log.topic_of(options.broker_cluster_name), 1, 1, READ),
             *(
                 TopicConfig(topic, count, count, INHERIT | (READ_WRITE if open_ else 0))

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from aerobee.broker.v1 import client_pb2 as pb
 
-from aerobee_broker.delivery.clients import Clients
+from aerobee_broker.delivery.clients import CheckNotice, Clients
 from aerobee_broker.delivery.group_registry import GroupRegistry
+from aerobee_broker.delivery.transaction_checks import TransactionChecks
 from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.rpc import convert
 from aerobee_chassis.call import Call
 
 
 class ClientRpcs:
-    def __init__(self, clients: Clients, groups: GroupRegistry) -> None:
+    def __init__(self, clients: Clients, groups: GroupRegistry, checks: TransactionChecks) -> None:
         self._clients = clients
         self._groups = groups
+        self._checks = checks
 
     async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
         client = convert.client(request, call.peer)
@@ -44,12 +46,22 @@ class ClientRpcs:
         watch = self._clients.watch(request.client_id)
         try:
             await call.write(pb.ClientNotice(watching=pb.Watching()))
-            while groups := await watch.next():
-                for consumer_group in groups:
-                    changed = pb.GroupMembersChanged(consumer_group=consumer_group)
-                    await call.write(pb.ClientNotice(group_members_changed=changed))
+            while notices := await watch.next():
+                for notice in notices:
+                    if isinstance(notice, CheckNotice):
+                        await self._ask(notice.half_message, call)
+                    else:
+                        changed = pb.GroupMembersChanged(consumer_group=notice)
+                        await call.write(pb.ClientNotice(group_members_changed=changed))
         finally:
             self._clients.watch_ended(watch)
+
+    async def _ask(self, half_message: int, call: Call) -> None:
+        check = self._checks.check(half_message)
+        if check is not None:
+            asked = convert.transaction_check(check)
+            await call.write(pb.ClientNotice(transaction_check=asked))
+            self._checks.asked(half_message)
 
     async def list_group_members(
         self, request: pb.ListGroupMembersRequest, call: Call

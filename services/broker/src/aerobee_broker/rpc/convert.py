@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2
+from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, transaction_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_broker.delivery.clients import (
@@ -20,6 +20,8 @@ from aerobee_broker.delivery.intake import Columns, Incoming
 from aerobee_broker.delivery.reader import Pull
 from aerobee_broker.delivery.retry import Failure
 from aerobee_broker.delivery.send_back import Entry
+from aerobee_broker.delivery.transaction_checks import Check
+from aerobee_broker.delivery.transactions import End, Resolution
 from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
@@ -144,6 +146,38 @@ def stored_message(record: Record) -> message_pb2.StoredMessage:
         body_crc=record.body_crc,
         offset_message_id=record.offset_message_id,
         unique_message_id=record.unique_message_id,
+    )
+
+
+# ---- transactions ----
+
+
+def end(one: transaction_pb2.TransactionEnd) -> End:
+    try:
+        resolution = Resolution(one.resolution)
+    except ValueError:
+        raise InvalidParameter(
+            f"resolution {one.resolution} is unknown: use COMMIT or ROLLBACK"
+        ) from None
+    return End(
+        transaction_id=one.transaction_id,
+        queue_offset=one.queue_offset,
+        resolution=resolution,
+        producer_group=one.producer_group,
+    )
+
+
+def transaction_check(one: Check) -> client_pb2.TransactionCheck:
+    message = stored_message(one.record)
+    message.topic, message.queue_id, message.sys_flag = one.topic, one.queue_id, one.sys_flag
+    message.properties.clear()
+    message.properties.update(one.properties)
+    return client_pb2.TransactionCheck(
+        producer_group=one.producer_group,
+        transaction_id=one.transaction_id,
+        queue_offset=one.queue_offset,
+        message=message,
+        check_number=one.check_number,
     )
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 from aerobee.broker.v1 import message_pb2 as pb
 
 from aerobee_broker.delivery.archive import Archive
+from aerobee_broker.delivery.half_messages import is_transactional
 from aerobee_broker.delivery.intake import Intake
 from aerobee_broker.delivery.reader import MessageReader
 from aerobee_broker.delivery.send_back import Outcome, SendBack
 from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.rpc import convert
 from aerobee_chassis.call import Call
+from aerobee_wire import properties as props
 from aerobee_wire.message_id import offset_message_id, pack_host
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code
@@ -49,6 +51,10 @@ class MessageRpcs:
         peer, queue_count = call.peer, request.default_queue_count
         if request.messages:
             messages = [convert.incoming(message, peer) for message in request.messages]
+            if request.producer_group:
+                for message in messages:
+                    if is_transactional(message.properties):
+                        message.properties.setdefault(props.PRODUCER_GROUP, request.producer_group)
             for stored in await self._intake.send(messages, queue_count):
                 response.results.add(
                     queue_id=stored.queue_id,
@@ -58,6 +64,7 @@ class MessageRpcs:
                         self._packed_store_host, stored.physical_offset
                     ),
                     unique_message_id=stored.unique_message_id,
+                    transaction_id=stored.transaction_id,
                 )
         else:
             batch = await self._intake.send_columns(

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -102,6 +102,11 @@ class MessageStore:
         self._removals: deque[Path] = deque()  # files that the flusher removes
         self._to_settle: list[ConsumeQueue] = []
         self._next_clean_ms = 0
+        # The physical offset from which on somebody still needs the log; None: nobody does. Set by
+        # who does. Where files are to go that are still needed, they stay, and `wanted_below` says
+        # below which offset they are.
+        self.keep_from: Callable[[], int | None] = lambda: None
+        self.wanted_below = 0
         self._open_files = OpenFiles(disk, options.max_open_files)
         self._log = CommitLog(
             disk, path / "commitlog", options.commit_log_file_size, self._open_files
@@ -508,7 +513,7 @@ class MessageStore:
 
     def _clean(self, now_ms: int) -> None:
         was_full = self._retention.full
-        count = self._retention.look(now_ms)
+        count = self._not_needed(self._retention.look(now_ms))
         if bool(was_full) != bool(self._retention.full):
             name = "disk_full" if self._retention.full else "disk_ok"
             self._event(name, {"reason": self._retention.full or was_full})
@@ -521,6 +526,17 @@ class MessageStore:
             if self._index is not None:
                 self._index.forget_below(self._log.min_offset)
             self._derived_flush.want()
+
+    def _not_needed(self, count: int) -> int:
+        """How many of the `count` oldest files nobody needs any more."""
+        needed = self.keep_from()
+        starts = self._log.starts
+        if needed is None or count <= 0 or starts[count] <= needed:
+            return count
+        if self.wanted_below < starts[count]:
+            self.wanted_below = starts[count]
+            self._event("log_file_held", {"file": str(self._log.path_of(needed)), "for": needed})
+        return sum(start <= needed for start in starts[1 : count + 1])
 
     def _settle_some(self) -> None:
         low = self._log.min_offset

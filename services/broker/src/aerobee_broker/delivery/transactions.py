@@ -1,0 +1,455 @@
+"""Transactions: half messages are kept, and ended once: committed, rolled back or given up.
+
+In memory are the open ones only, without their bodies. A commit appends the message and an op
+record behind it, together: after a crash both are there, or the op record is not, and then the
+transaction is open again and its producer is asked again. So nothing that was committed is lost,
+and a message is doubled only when a power cut falls between the two and the producer, who got no
+answer, commits again. Made again at a start from the half and the op topic, from the offsets of
+CID_RMQ_SYS_TRANS on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import structlog
+
+from aerobee_broker.delivery import half_messages
+from aerobee_broker.delivery.commit import Commit
+from aerobee_broker.delivery.half_messages import GROUP, QUEUE_ID, Half
+from aerobee_broker.delivery.meters import Meters
+from aerobee_broker.delivery.topic_registry import TopicRegistry
+from aerobee_broker.errors import FlushTimeout, TopicNotExist, TransactionNotOpen
+from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import Appended, NewMessage
+from aerobee_chassis.clock import Clock
+from aerobee_wire import topics as names
+from aerobee_wire.record import Record, iter_records
+from aerobee_wire.status import MqError
+
+BATCH_BYTES = 4 * 1024 * 1024  # of half messages in one append
+READ_MESSAGES = 4_096
+READ_BYTES = 16 * 1024 * 1024
+# A half message is copied forward once so much of log lies behind it, so that a start reads little.
+MOVE_BEHIND_BYTES = 1024 * 1024 * 1024
+MOVE_BEHIND_TIMES = 4  # … and so many times the bytes of all open ones, so that it comes to an end
+_SLACK = 1_024
+_TOPICS = (names.HALF_TOPIC, names.OP_HALF_TOPIC)
+
+# A message in the topic where it stays, or where it waits if it is delayed too.
+Filed = Callable[[NewMessage, dict[str, str]], NewMessage]
+
+
+class Resolution(Enum):
+    UNKNOWN = 0
+    COMMIT = 1
+    ROLLBACK = 2
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What a producer says of a transaction. `producer_group` empty: it is not compared."""
+
+    transaction_id: str
+    queue_offset: int
+    resolution: Resolution
+    producer_group: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Open:
+    """A half message whose transaction is open."""
+
+    half: Half
+    # Where it stands now.
+    queue_offset: int
+    physical_offset: int
+    size: int
+    # No op record that matters to it, or to a half message behind it, lies below this offset.
+    op_floor: int
+    # Its end is in the log, and not known to be durable.
+    ending: bool = False
+
+    @property
+    def name(self) -> int:
+        return self.half.name
+
+    @property
+    def end_offset(self) -> int:
+        return self.physical_offset + self.size
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What goes into one append: messages, and the half messages that end with it."""
+
+    messages: list[NewMessage] = field(default_factory=list)
+    ended: list[Open] = field(default_factory=list)
+    resolutions: list[Resolution] = field(default_factory=list)
+    indexes: list[int] = field(default_factory=list)  # in the request
+    size: int = 0
+
+
+class Transactions:
+    """`filed` is set by the intake, which knows about delays. `on_open` hears of each half message
+    that its producer may have to be asked about."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        commit: Commit,
+        topics: TopicRegistry,
+        offsets: ConsumerOffsets,
+        meters: Meters,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._commit = commit
+        self._topics = topics
+        self._offsets = offsets
+        self._meters = meters
+        self._clock = clock
+        self._open: dict[int, Open] = {}
+        self._order: list[tuple[int, int]] = []  # heap of (queue offset, name), some out of date
+        self._bytes = 0  # of the records of all open ones
+        self._asked: dict[int, int] = {}  # name → times, not written down yet
+        self._stopping = False
+        self.filed: Filed = lambda message, _: message
+        self.on_open: Callable[[Open], None] = lambda _: None
+        store.keep_from = self._keep_from
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def get(self, name: int) -> Open | None:
+        """The half message of this name, while its transaction can be ended."""
+        one = self._open.get(name)
+        return None if one is None or one.ending else one
+
+    def by_topic(self) -> dict[str, int]:
+        """Topic → half messages that are meant for it."""
+        counts: dict[str, int] = {}
+        for one in self._open.values():
+            counts[one.half.topic] = counts.get(one.half.topic, 0) + 1
+        return counts
+
+    # ---- they begin ----
+
+    def opened(self, half: Half, place: Appended) -> None:
+        """A half message was appended. Known at once: its end may come before it is visible."""
+        self._add(half, place, self._store.max_offset(names.OP_HALF_TOPIC, QUEUE_ID))
+
+    def undone(self, place: Appended) -> None:
+        """The append of a half message failed after all."""
+        one = self._open.get(place.queue_offset)
+        if one is not None and one.physical_offset == place.physical_offset:
+            self._remove(one)
+
+    def _add(self, half: Half, place: Appended, op_floor: int) -> None:
+        earlier = self._open.get(half.name)
+        if earlier is not None:
+            self._remove(earlier)
+        one = Open(half, place.queue_offset, place.physical_offset, place.store_size, op_floor)
+        self._open[half.name] = one
+        self._bytes += one.size
+        heapq.heappush(self._order, (one.queue_offset, half.name))
+        self.on_open(one)
+
+    def _remove(self, one: Open) -> None:
+        if self._open.get(one.name) is one:
+            del self._open[one.name]
+            self._bytes -= one.size
+        if len(self._order) > 2 * len(self._open) + _SLACK:
+            self._order = [(each.queue_offset, each.name) for each in self._open.values()]
+            heapq.heapify(self._order)
+
+    # ---- they end ----
+
+    async def end(self, ends: Sequence[End]) -> list[MqError | None]:
+        """An outcome for each: None when it is done, and durable. Raises what the store raises."""
+        await self._readable(one for end in ends if (one := self._open.get(end.queue_offset)))
+        outcomes: list[MqError | None] = [None] * len(ends)
+        appended = False
+        batch = _Batch()
+        for index, end in enumerate(ends):
+            try:
+                self._take(index, end, batch)
+            except MqError as error:
+                outcomes[index] = error
+            if batch.size >= BATCH_BYTES:
+                appended |= self._append(batch, outcomes)
+                batch = _Batch()
+        appended |= self._append(batch, outcomes)
+        if appended:
+            await self._commit.durable(self._store.end_offset)
+        return outcomes
+
+    def _take(self, index: int, end: End, batch: _Batch) -> None:
+        """Puts what ends the transaction into the batch. Raises MqError: then it does not end."""
+        one = self._open.get(end.queue_offset)
+        if (
+            one is None
+            or one.ending
+            or one.half.transaction_id != end.transaction_id
+            or end.producer_group not in ("", one.half.producer_group)
+        ):
+            raise TransactionNotOpen(end.transaction_id)
+        if end.resolution is Resolution.UNKNOWN:
+            return
+        if end.resolution is Resolution.COMMIT:
+            message, properties = half_messages.committed(self.record(one), one.name)
+            if message.topic not in self._topics.table:
+                raise TopicNotExist(message.topic)
+            batch.messages.append(self.filed(message, properties))
+            batch.size += one.size
+        one.ending = True
+        batch.ended.append(one)
+        batch.resolutions.append(end.resolution)
+        batch.indexes.append(index)
+
+    def _append(self, batch: _Batch, outcomes: list[MqError | None]) -> bool:
+        """Whether anything was appended; else the outcomes say why. The op record stands behind
+        what it speaks of."""
+        if not batch.ended:
+            return False
+        op = half_messages.ended((one.name for one in batch.ended), self._clock.now_ms())
+        try:
+            self._store.append([*batch.messages, op], reserve=True)
+        except MqError as error:
+            for index, one in zip(batch.indexes, batch.ended, strict=True):
+                one.ending = False
+                outcomes[index] = error
+            return False
+        self._settle_by(self._store.end_offset, batch)
+        return True
+
+    def _settle_by(self, end_offset: int, batch: _Batch) -> None:
+        """The open ones are forgotten once their end is on the disk, and open again if it is not
+        in the log after all; whether their callers wait for it or not."""
+        flushing = self._commit.flushing(end_offset)
+        flushing.add_done_callback(lambda future: self._settle(future, end_offset, batch))
+
+    def _settle(self, flushing: asyncio.Future[None], end_offset: int, batch: _Batch) -> None:
+        error = None if flushing.cancelled() else flushing.exception()
+        if isinstance(error, FlushTimeout) and self._store.end_offset >= end_offset:
+            if not self._stopping:
+                self._settle_by(end_offset, batch)
+        elif error is not None:  # told to the caller too
+            for one in batch.ended:
+                one.ending = False
+                self.on_open(one)
+        else:
+            for one, resolution in zip(batch.ended, batch.resolutions, strict=True):
+                self._remove(one)
+                self._meters.transaction_ended(
+                    one.half.topic, committed=resolution is Resolution.COMMIT
+                )
+
+    async def give_up(self, halves: Sequence[Open]) -> None:
+        """Moves half messages to TRANS_CHECK_MAX_TIME_TOPIC; durable when it returns. Raises what
+        the store raises; then they stay open."""
+        lost: list[tuple[Open, str]] = []
+        messages = []
+        for one in halves:
+            try:
+                messages.append(half_messages.given_up(self.record(one), one.half.checks))
+            except MqError as error:
+                lost.append((one, error.message))
+            one.ending = True
+        op = half_messages.ended((one.name for one in halves), self._clock.now_ms())
+        try:
+            self._store.append([*messages, op], reserve=True)
+            await self._flushed(self._store.end_offset)
+        except MqError:
+            for one in halves:
+                one.ending = False
+            raise
+        for one in halves:
+            self._remove(one)
+            self._meters.transaction_given_up(one.half.topic)
+        for one, reason in lost:
+            structlog.get_logger().error("half_message_lost", **_told(one), reason=reason)
+        for one in halves:
+            structlog.get_logger().warning("half_message_given_up", **_told(one))
+
+    async def _flushed(self, end_offset: int) -> None:
+        """Waits until everything below is on the disk, however long. Raises what the store raises
+        when it never will be."""
+        while True:
+            try:
+                return await self._commit.flushed(end_offset)
+            except FlushTimeout as error:
+                structlog.get_logger().warning("transactions_wait", reason=error.message)
+                if self._stopping or self._store.end_offset < end_offset:  # or it was undone
+                    raise
+
+    async def _readable(self, halves: Iterable[Open]) -> None:
+        """A half message may be acknowledged before it is on the disk (asynchronous flush)."""
+        end_offset = max((one.end_offset for one in halves), default=0)
+        if end_offset > self._store.confirmed_offset:
+            await self._commit.flushed(end_offset)
+
+    def record(self, one: Open) -> Record:
+        """Raises MessageNotFound, MessageCorrupted."""
+        return self._store.get(one.physical_offset, one.size)
+
+    # ---- they are asked about ----
+
+    def asked(self, name: int) -> None:
+        """A producer was asked; written down by `keep`."""
+        one = self._open.get(name)
+        if one is not None:
+            one.half = replace(one.half, checks=one.half.checks + 1)
+            self._asked[name] = one.half.checks
+            self._meters.transaction_checked(one.half.topic)
+
+    # ---- upkeep ----
+
+    async def keep(self) -> None:
+        """Every second: writes down who was asked, copies forward what lies far behind, and says
+        from where on a start must read."""
+        try:
+            if self._asked:
+                op = half_messages.asked(self._asked, self._clock.now_ms())
+                self._store.append([op], reserve=True)
+                self._asked = {}
+                self._commit.begin()
+            while behind := self._behind():
+                await self._move(behind)
+        except MqError as error:
+            structlog.get_logger().error("transactions_not_kept", reason=error.message)
+        self._note_progress()
+
+    def _first(self) -> Open | None:
+        """The open one that stands first in the log."""
+        order = self._order
+        while order:
+            queue_offset, name = order[0]
+            one = self._open.get(name)
+            if one is not None and one.queue_offset == queue_offset:
+                return one
+            heapq.heappop(order)
+        return None
+
+    def _keep_from(self) -> int | None:
+        """The physical offset from which on the log is still needed; None: no half message is."""
+        first = self._first()
+        return first.physical_offset if first else None
+
+    def _behind(self) -> list[Open]:
+        """Some of the half messages to copy forward: those whose file is to be deleted, and those
+        that would make a start read long."""
+        lag = max(MOVE_BEHIND_BYTES, MOVE_BEHIND_TIMES * self._bytes)
+        limit = max(self._store.wanted_below, self._store.end_offset - lag)
+        first = self._first()
+        if first is None or first.physical_offset >= limit:
+            return []
+        size, behind = 0, []
+        for one in self._open.values():
+            if one.physical_offset < limit and not one.ending:
+                behind.append(one)
+                size += one.size
+                if size >= BATCH_BYTES:
+                    break
+        return behind
+
+    async def _move(self, halves: Sequence[Open]) -> None:
+        copies, moving, lost = [], [], []
+        for one in halves:
+            try:
+                copies.append(half_messages.moved(self.record(one), one.half))
+                moving.append(one)
+            except MqError:
+                lost.append(one)
+        if lost:
+            await self.give_up(lost)
+        op_floor = self._store.max_offset(names.OP_HALF_TOPIC, QUEUE_ID)
+        places = self._store.append(copies, reserve=True)
+        await self._flushed(self._store.end_offset)
+        for one, place in zip(moving, places, strict=True):
+            if self._open.get(one.name) is one:
+                self._bytes += place.store_size - one.size
+                one.queue_offset, one.physical_offset = place.queue_offset, place.physical_offset
+                one.size, one.op_floor = place.store_size, op_floor
+                heapq.heappush(self._order, (one.queue_offset, one.name))
+
+    def _note_progress(self) -> None:
+        first = self._first()
+        half, op = (self._store.max_offset(topic, QUEUE_ID) for topic in _TOPICS)
+        if first is not None:
+            half, op = min(half, first.queue_offset), first.op_floor
+        for topic, offset in zip(_TOPICS, (half, op), strict=True):
+            self._offsets.commit(GROUP, topic, QUEUE_ID, offset)
+
+    async def stop(self) -> None:
+        """After everything has been flushed: says from where on the next start must read."""
+        self._stopping = True
+        await asyncio.sleep(0)  # what was flushed last is settled in the next turn
+        self._note_progress()
+
+    # ---- at start ----
+
+    def restore(self) -> int:
+        """The open ones as the log has them; returns their number. Blocks."""
+        ended: set[int] = set()
+        checks: dict[int, int] = {}
+        op_floor = self._start(names.OP_HALF_TOPIC)
+        for record in self._records(names.OP_HALF_TOPIC, op_floor):
+            try:
+                gone, asked = half_messages.op_in(record)
+            except ValueError as error:
+                structlog.get_logger().error(
+                    "op_record_unreadable", queue_offset=record.queue_offset, reason=str(error)
+                )
+                continue
+            ended.update(gone)
+            checks |= asked
+        for record in self._records(names.HALF_TOPIC, self._start(names.HALF_TOPIC)):
+            half = half_messages.read(record)
+            if half.name in ended:
+                continue
+            half = replace(half, checks=max(half.checks, checks.get(half.name, 0)))
+            place = Appended(
+                QUEUE_ID, record.queue_offset, record.physical_offset, record.store_size
+            )
+            self._add(half, place, op_floor)
+        if self._open:
+            structlog.get_logger().info("half_messages_open", count=len(self._open))
+        return len(self._open)
+
+    def _start(self, topic: str) -> int:
+        low, high = (
+            self._store.min_offset(topic, QUEUE_ID),
+            self._store.max_offset(topic, QUEUE_ID),
+        )
+        saved = self._offsets.get(GROUP, topic, QUEUE_ID) or 0
+        return max(saved, low) if saved <= high else low  # beyond: it is of another log
+
+    def _records(self, topic: str, offset: int) -> Iterator[Record]:
+        end = self._store.max_offset(topic, QUEUE_ID)
+        while offset < end:
+            result = self._store.read(
+                topic, QUEUE_ID, offset, max_messages=READ_MESSAGES, max_bytes=READ_BYTES, tags=None
+            )
+            yield from iter_records(result.records, check_crc=False)
+            if result.next_begin_offset <= offset:
+                break
+            offset = result.next_begin_offset
+
+
+def _told(one: Open) -> dict[str, object]:
+    """For the log."""
+    half = one.half
+    return {
+        "topic": half.topic,
+        "producer_group": half.producer_group,
+        "transaction_id": half.transaction_id,
+        "checks": half.checks,
+        "physical_offset": one.physical_offset,
+    }
