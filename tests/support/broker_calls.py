@@ -15,10 +15,12 @@ from aerobee.broker.v1 import (
     message_pb2_grpc,
     offset_pb2_grpc,
     pop_pb2_grpc,
+    transaction_pb2,
+    transaction_pb2_grpc,
 )
 from aerobee.namesrv.v1 import namesrv_pb2
 
-from aerobee_wire.status import error_from
+from aerobee_wire.status import Code, error_from
 
 TIMEOUT_S = 30.0
 OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
@@ -33,6 +35,7 @@ class BrokerCaller:
         self.offsets = offset_pb2_grpc.OffsetServiceStub(self._channel)
         self.clients = client_pb2_grpc.ClientServiceStub(self._channel)
         self.pops = pop_pb2_grpc.PopServiceStub(self._channel)
+        self.transactions = transaction_pb2_grpc.TransactionServiceStub(self._channel)
         self.admin = admin_pb2_grpc.AdminServiceStub(self._channel)
 
     async def __aenter__(self) -> Self:
@@ -76,6 +79,26 @@ class BrokerCaller:
         )
         request = message_pb2.SendRequest(batch=batch)
         return (await self.call(self.messages.Send, request)).batch_result
+
+    async def send_half(
+        self, topic: str, body: bytes, group: str = "producers", queue_id: int = 0
+    ) -> message_pb2.SendResult:
+        properties = {"TRAN_MSG": "true", "PGROUP": group}
+        return (await self.send(topic, body, queue_id=queue_id, properties=properties))[0]
+
+    async def end_transactions(
+        self, resolution: transaction_pb2.Resolution, *halves: tuple[str, int]
+    ) -> list[Code]:
+        """Each: (transaction id, queue offset)."""
+        ends = [
+            transaction_pb2.TransactionEnd(
+                transaction_id=name, queue_offset=offset, resolution=resolution
+            )
+            for name, offset in halves
+        ]
+        request = transaction_pb2.EndTransactionRequest(ends=ends)
+        answer = await self.call(self.transactions.EndTransaction, request)
+        return [Code(result.code) for result in answer.results]
 
     async def read(self, topic: str, queue_id: int = 0) -> list[message_pb2.StoredMessage]:
         """Every message of a queue, without a group."""

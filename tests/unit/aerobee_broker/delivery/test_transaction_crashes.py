@@ -1,0 +1,145 @@
+"""Transactions and the power: a crash in each call that changes the disk.
+
+A half message that was acknowledged is open or ended, an end that was acknowledged holds, and an
+end that was not may have happened, wholly or not at all; or, when the power goes between a message
+and its op record, the message is there and its transaction open again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee_broker.delivery.intake import Stored
+from aerobee_broker.delivery.transactions import End, Resolution
+from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_wire.status import Code, MqError
+from support.broker_parts import Parts, message
+from support.simulated_disk import PowerCut, SimulatedDisk
+
+PATH = Path("/broker")
+COMMIT, ROLLBACK, UNKNOWN = Resolution.COMMIT, Resolution.ROLLBACK, Resolution.UNKNOWN
+OPTIONS: dict[str, Any] = {"mappedFileSizeCommitLog": 64 << 10, "mappedFileSizeConsumeQueue": 2_000}
+PATIENCE_S = 2.0  # of made-up time; a broker that lost its disk never answers
+
+
+class History:
+    """What a producer did and what it was told."""
+
+    def __init__(self) -> None:
+        self.sent: dict[bytes, Stored] = {}  # acknowledged half messages
+        self.tried: dict[bytes, Resolution] = {}
+        self.ended: dict[bytes, Resolution] = {}  # acknowledged
+
+    async def run(self, parts: Parts) -> None:
+        for number in range(6):
+            bodies = [b"%d%c" % (number, letter) for letter in b"abcd"]
+            await self.send(parts, bodies)
+            await self.end(parts, {bodies[0]: COMMIT, bodies[1]: ROLLBACK, bodies[2]: COMMIT})
+            if number % 2:
+                await parts.broker.transactions.keep()
+                await parts.tables.save()
+        await self.end(parts, {b"0d": COMMIT, b"1d": ROLLBACK})
+
+    async def send(self, parts: Parts, bodies: list[bytes]) -> None:
+        given = {"TRAN_MSG": "true", "PGROUP": "p"}
+        # Of some hundred bytes each, so that a write covers several sectors.
+        padded = [one.ljust(300, b".") for one in bodies]
+        halves = [message("t", one, 0, properties=dict(given)) for one in padded]
+        stored = await parts.broker.intake.send(halves)
+        self.sent.update(zip(bodies, stored, strict=True))
+
+    async def end(self, parts: Parts, ends: dict[bytes, Resolution]) -> None:
+        self.tried |= ends
+        request = [named(self.sent[body], how) for body, how in ends.items()]
+        assert await parts.broker.transactions.end(request) == [None] * len(ends)
+        self.ended |= ends
+
+
+def named(stored: Stored, how: Resolution) -> End:
+    return End(stored.transaction_id, stored.queue_offset, how)
+
+
+async def begin(disk: SimulatedDisk) -> Parts:
+    parts = await Parts.begin(PATH, disk=disk, **OPTIONS)
+    parts.tables.topics.put(TopicConfig("t", 1, 1))
+    return parts
+
+
+async def crashed(disk: SimulatedDisk) -> History:
+    """Runs the history until the power goes, or to its end."""
+    history = History()
+    try:
+        parts = await begin(disk)
+        async with asyncio.timeout(PATIENCE_S):
+            await history.run(parts)
+    except (PowerCut, MqError, TimeoutError):
+        pass
+    me = asyncio.current_task()
+    tasks = [task for task in asyncio.all_tasks() if task is not me]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return history
+
+
+async def visible(parts: Parts) -> list[bytes]:
+    return [body.rstrip(b".") for body in await parts.bodies("t", (0,))]
+
+
+async def check(history: History, disk: SimulatedDisk) -> int:
+    """Returns how many messages came twice."""
+    parts = await begin(disk)
+    seen = await visible(parts)
+    doubled = 0
+    for body, stored in history.sent.items():
+        one = parts.broker.transactions.get(stored.queue_offset)
+        is_open = one is not None and one.half.transaction_id == stored.transaction_id
+        tried, ended = history.tried.get(body), history.ended.get(body)
+        if tried is not COMMIT:
+            assert body not in seen
+        if ended is not None:
+            assert not is_open
+            assert seen.count(body) == (ended is COMMIT)
+        elif tried is None:
+            assert is_open
+        else:
+            assert seen.count(body) <= 1
+            assert is_open or tried is ROLLBACK or body in seen, "lost"
+            doubled += is_open and body in seen
+        # A producer that got no answer says it again; and what was ended cannot end again.
+        outcome = (await parts.broker.transactions.end([named(stored, COMMIT)]))[0]
+        assert (outcome is None) is is_open
+        if outcome is not None:
+            assert outcome.code is Code.INVALID_TRANSACTION_ID
+    await parts.end()
+    again = await begin(disk)
+    assert len(again.broker.transactions) == len(parts.broker.transactions)
+    final = await visible(again)
+    assert all(final.count(body) <= 2 for body in history.sent)
+    await again.end()
+    return doubled
+
+
+async def steps() -> int:
+    disk = SimulatedDisk(1)
+    disk.crash_at = 1 << 30
+    history = await crashed(disk)
+    assert len(history.ended) == 20
+    assert await check(history, disk.after_kill()) == 0
+    return disk.steps
+
+
+@pytest.mark.parametrize("power", [True, False], ids=["power cut", "kill"])
+async def test_a_crash_in_any_call_loses_no_end_and_no_half_message(power: bool) -> None:
+    doubled = 0
+    for crash_at in range(1, await steps(), 2):
+        disk = SimulatedDisk(crash_at)
+        disk.crash_at = crash_at
+        history = await crashed(disk)
+        left = disk.after_power_cut(crash_at) if power else disk.after_kill()
+        doubled += await check(history, left)
+    assert doubled <= 3, "only a write that is torn in the right place doubles"
