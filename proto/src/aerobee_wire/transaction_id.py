@@ -76,7 +76,8 @@ def decode(text: str) -> TransactionId:
         raise _invalid("has broken names") from None
     if position != len(payload):
         raise _invalid("has broken names")
-    return TransactionId(*names, queue_offset)
+    broker_name, producer_group, transaction_id = names
+    return TransactionId(broker_name, producer_group, transaction_id, queue_offset)
 
 
 def _to_text(data: bytes) -> str:
