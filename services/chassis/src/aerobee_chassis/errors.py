@@ -1,8 +1,9 @@
 """Why a service cannot start. Each is told to the user as one line.
 
 StartError
-├── ConfigError   a bad option
-└── PortInUse     another process listens there
+├── ConfigError        a bad option
+├── PortInUse          another process listens there
+└── CertificateError   TLS cannot be spoken with this certificate and key
 """
 
 from __future__ import annotations
@@ -18,3 +19,7 @@ class ConfigError(StartError):
 
 class PortInUse(StartError):
     """The address cannot be bound. The message names it."""
+
+
+class CertificateError(StartError):
+    """A certificate or its key cannot be used. The message names the file."""

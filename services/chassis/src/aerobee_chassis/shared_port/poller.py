@@ -1,0 +1,73 @@
+"""Waiting for many file descriptors and timers on one thread: `epoll` and a heap."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import select
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    OnEvent = Callable[[int], None]
+
+IN, OUT = select.EPOLLIN, select.EPOLLOUT
+
+
+class Poller:
+    """Calls back, from `run`, whoever waits for a descriptor or for a time."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._waiting: dict[int, tuple[int, OnEvent]] = {}
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._running = False
+
+    def wait_for(self, fd: int, interest: int, on_event: OnEvent) -> None:
+        """Calls `on_event(events)` whenever `fd` is ready for `interest` (IN, OUT, both).
+
+        Interest 0 is not to be told anything, not even that the other side has hung up: `epoll`
+        would tell it again and again.
+        """
+        known = self._waiting.get(fd)
+        if not interest:
+            self.forget(fd)
+            return
+        if known is None:
+            self._epoll.register(fd, interest)
+        elif known[0] != interest:
+            self._epoll.modify(fd, interest)
+        self._waiting[fd] = (interest, on_event)
+
+    def forget(self, fd: int) -> None:
+        """Call it before `fd` is closed."""
+        if self._waiting.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._order), callback))
+
+    def run(self) -> None:
+        """Until `stop`."""
+        self._running = True
+        poll, waiting = self._epoll.poll, self._waiting
+        while self._running:
+            for fd, events in poll(self._until_next_timer()):
+                # A callback before this one may have closed the descriptor.
+                if (found := waiting.get(fd)) is not None:
+                    found[1](events)
+            self._call_due()
+
+    def stop(self) -> None:
+        self._running = False
+
+    def _until_next_timer(self) -> float:
+        return max(self._timers[0][0] - time.monotonic(), 0.0) if self._timers else -1
+
+    def _call_due(self) -> None:
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            heapq.heappop(self._timers)[2]()

@@ -1,0 +1,42 @@
+"""What a shared port shall do. The relay gets it as one JSON line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+Mode = Literal["permissive", "enforcing"]
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """`permissive` takes TLS and plaintext, `enforcing` TLS only.
+
+    Without `cert_path` and `key_path` (PEM files) clients meet a self-signed certificate, made when
+    the first of them speaks TLS and never left in a file. The files are looked at every
+    `watch_interval_ms`, and loaded again when they have changed and stay as they are.
+    """
+
+    mode: Mode = "permissive"
+    cert_path: str = ""
+    key_path: str = ""
+    key_password: str = dataclasses.field(default="", repr=False)
+    watch_interval_ms: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class RelaySettings:
+    """`listeners` are file descriptors that listen; `backend` the path of the server's socket, in a
+    directory that nobody else may enter. A client has `hello_timeout_ms` to say its first byte and
+    to agree on TLS.
+    """
+
+    listeners: tuple[int, ...]
+    backend: str
+    tls: TlsSettings
+    hello_timeout_ms: int = 10_000
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
