@@ -15,6 +15,8 @@ from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.metrics import MetricsEndpoint
 from aerobee_chassis.server import Server, bind, join_address
+from aerobee_chassis.shared_port.server import SharedServer
+from aerobee_chassis.shared_port.settings import TlsSettings
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.errors import Refused
 from aerobee_proxy.metrics import ProxyCollector
@@ -40,12 +42,7 @@ class ProxyApp:
         self._clock = clock or SystemClock()
         self._transport = GrpcTransport()
         self._parts = assemble(options, self._transport, self._clock)
-        self._server = Server(
-            [bind(DESCRIPTOR, Servicer(self._parts))],
-            host=options.bind_address,
-            port=options.grpc_server_port,
-            failure_of=failure_of,
-        )
+        self._server = self._make_server(options)
         self._metrics: MetricsEndpoint | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._serving = False
@@ -69,6 +66,7 @@ class ProxyApp:
         self._run("lease renewal", self._parts.renewals.run)
         if self._parts.authentication is not None:
             self._run("users", self._refresh_users)
+        self._ready_fields["tls"] = options.tls_server_mode
         port = await self._server.start()
         self._parts.listen_port = port
         self._ready_fields["address"] = join_address(options.bind_address, port)
@@ -87,9 +85,27 @@ class ProxyApp:
         await self._parts.brokers.close()
         await self._transport.close()
 
+    def _make_server(self, options: ProxyOptions) -> Server | SharedServer:
+        services = [bind(DESCRIPTOR, Servicer(self._parts))]
+
+        def make(host: str, port: int) -> Server:
+            return Server(services, host=host, port=port, failure_of=failure_of)
+
+        if options.tls_server_mode == "disabled":
+            return make(options.bind_address, options.grpc_server_port)
+        tls = TlsSettings(
+            options.tls_server_mode,
+            options.tls_cert_path,
+            options.tls_key_path,
+            options.tls_key_password.get_secret_value(),
+            options.tls_cert_watch_interval_ms,
+        )
+        return SharedServer(make, host=options.bind_address, port=options.grpc_server_port, tls=tls)
+
     def _start_metrics(self, options: ProxyOptions) -> None:
         registry = CollectorRegistry()
-        registry.register(ProxyCollector(self._parts.sessions, self._parts.counts))
+        connections = self._server.counts if isinstance(self._server, SharedServer) else None
+        registry.register(ProxyCollector(self._parts.sessions, self._parts.counts, connections))
         host, port = options.metrics_prom_exporter_host, options.metrics_prom_exporter_port
         self._metrics = MetricsEndpoint(registry, host, port, lambda: self._serving)
         self._ready_fields["metrics"] = join_address(host, self._metrics.start())

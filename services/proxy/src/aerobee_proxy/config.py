@@ -2,7 +2,8 @@
 the command line.
 
 Defaults differ from RocketMQ's in: useEndpointPortFromRequest (true: a mapped port stays the mapped
-port), bindAddress (loopback).
+port), bindAddress (loopback), tlsCertWatchIntervalMs (10 s). A given certificate is used whatever
+tlsTestModeEnable says; tlsServerMode is RocketMQ's system property tls.server.mode.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from aerobee_chassis.config import Options
 from aerobee_proxy.rocketmq_keys import UNSUPPORTED_KEYS
@@ -33,6 +34,15 @@ class ProxyOptions(Options):
     authentication_enabled: bool = False
     authentication_users_file: str = ""
     authorization_enabled: bool = False
+
+    # ---- TLS ---- (on the same port as plaintext, unless one of them is turned off)
+    tls_server_mode: Literal["disabled", "permissive", "enforcing"] = "permissive"
+    # Without certificate and key of one's own: a self-signed one, made anew by each process.
+    tls_test_mode_enable: bool = True
+    tls_cert_path: str = ""
+    tls_key_path: str = ""
+    tls_key_password: SecretStr = SecretStr("")
+    tls_cert_watch_interval_ms: Milliseconds = 10_000
 
     # ---- messages ---- (a size of 0 or less: no limit here)
     max_message_size: int = 4 * 1024 * 1024
@@ -78,6 +88,19 @@ class ProxyOptions(Options):
             raise ValueError("authenticationEnabled needs authenticationUsersFile=FILE")
         if self.authorization_enabled and not self.authentication_enabled:
             raise ValueError("authorizationEnabled needs authenticationEnabled=true")
+        return self
+
+    @model_validator(mode="after")
+    def _certificate_and_key(self) -> Self:
+        if bool(self.tls_cert_path) != bool(self.tls_key_path):
+            raise ValueError("tlsCertPath and tlsKeyPath belong together: give both or none")
+        if self.tls_server_mode != "disabled" and not (
+            self.tls_cert_path or self.tls_test_mode_enable
+        ):
+            raise ValueError(
+                "tlsTestModeEnable=false makes no certificate: give tlsCertPath and tlsKeyPath, or "
+                "tlsServerMode=disabled"
+            )
         return self
 
     @field_validator("advertised_endpoints")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from aerobee_chassis.shared_port.front import Counts as Connections
 from aerobee_proxy.sessions import Sessions
 
 
@@ -28,11 +29,20 @@ class Counts:
 class ProxyCollector:
     """For `CollectorRegistry.register`."""
 
-    def __init__(self, sessions: Sessions, counts: Counts) -> None:
+    def __init__(
+        self, sessions: Sessions, counts: Counts, connections: Connections | None = None
+    ) -> None:
+        """`connections` is None where TLS is turned off: gRPC does not count them."""
         self._sessions = sessions
         self._counts = counts
+        self._connections = connections
 
     def collect(self) -> Iterator[Metric]:
+        yield from self._proxy()
+        if self._connections is not None:
+            yield from _port(self._connections)
+
+    def _proxy(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "aerobee_proxy_clients", "Clients that this proxy knows.", value=len(self._sessions)
         )
@@ -49,3 +59,24 @@ class ProxyCollector:
             ),
         ):
             yield CounterMetricFamily(f"aerobee_proxy_{name}", text, value=value)
+
+
+def _port(connections: Connections) -> Iterator[Metric]:
+    taken = CounterMetricFamily(
+        "aerobee_proxy_connections", "Connections that clients opened.", labels=["security"]
+    )
+    taken.add_metric(["plaintext"], connections.plaintext)
+    taken.add_metric(["tls"], connections.tls)
+    yield taken
+    refused = CounterMetricFamily(
+        "aerobee_proxy_connections_refused", "Connections closed at once.", labels=["reason"]
+    )
+    refused.add_metric(["silent"], connections.silent)
+    refused.add_metric(["plaintext"], connections.refused_plaintext)
+    refused.add_metric(["handshake"], connections.failed_handshakes)
+    yield refused
+    yield CounterMetricFamily(
+        "aerobee_proxy_certificate_reload_failures",
+        "Changed certificates that could not be used: the one before stays.",
+        value=connections.failed_reloads,
+    )

@@ -14,6 +14,7 @@ with the first client that speaks TLS.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import resource
@@ -189,11 +190,9 @@ class Relay:
 
     def _listen(self) -> None:
         for listener in self._listeners:
-            self.poller.wait_for(
-                listener.fileno(), IN, lambda _, listener=listener: self._accept(listener)
-            )
+            self.poller.wait_for(listener.fileno(), IN, functools.partial(self._accept, listener))
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, listener: socket.socket, _: int) -> None:
         for _ in range(ACCEPTS_AT_ONCE):
             try:
                 client, address = listener.accept()
@@ -242,6 +241,7 @@ def main() -> int:
     line = read_line()
     if not line:
         return 0
+    # In the shape of the dataclass, without loading it.
     settings: RelaySettings = json.loads(line, object_hook=lambda v: types.SimpleNamespace(**v))
     allow_many_files()
     try:
