@@ -13,6 +13,9 @@ from aerobee_chassis.server import join_address, peer_address
         ("ipv4:127.0.0.1:5123", "127.0.0.1:5123"),
         ("ipv6:%5B::1%5D:5123", "[::1]:5123"),
         ("unix:/tmp/socket", "unix"),
+        ("unix:", "unix"),
+        ("unix:/tmp/private/192.0.2.1:5123", "192.0.2.1:5123"),
+        ("unix:/tmp/private/[::1]:5123", "[::1]:5123"),
     ],
 )
 def test_peer_is_given_as_host_and_port(peer: str, address: str) -> None:
@@ -24,3 +27,7 @@ def test_peer_is_given_as_host_and_port(peer: str, address: str) -> None:
 )
 def test_ipv6_host_is_put_in_brackets(host: str, address: str) -> None:
     assert join_address(host, 1) == address
+
+
+def test_path_of_a_local_socket_stays_as_it_is() -> None:
+    assert join_address("unix:/tmp/socket", 0) == "unix:/tmp/socket"

@@ -47,3 +47,28 @@ def test_several_advertised_names_are_refused_and_several_addresses_are_not() ->
     load(ProxyOptions, sets=["advertisedEndpoints=mq.example:8081"])
     with pytest.raises(ConfigError, match="one host name"):
         load(ProxyOptions, sets=["advertisedEndpoints=a.example:8081;b.example:8081"])
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"tlsCertPath": "a.crt"}, "belong together"),
+        ({"tlsKeyPath": "a.key"}, "belong together"),
+        ({"tlsTestModeEnable": False}, "give tlsCertPath and tlsKeyPath"),
+        ({"tlsServerMode": "sometimes"}, "option tlsServerMode='sometimes'"),
+    ],
+)
+def test_tls_without_what_it_needs_is_refused(given: dict[str, object], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        ProxyOptions.from_values(given)
+
+
+def test_no_certificate_is_needed_where_tls_is_turned_off() -> None:
+    given = {"tlsTestModeEnable": "false", "tlsServerMode": "disabled"}
+    assert ProxyOptions.from_values(given).tls_server_mode == "disabled"
+
+
+def test_password_of_a_key_is_not_shown() -> None:
+    options = ProxyOptions.from_values({"tlsKeyPassword": "opensesame"})
+    assert options.tls_key_password.get_secret_value() == "opensesame"
+    assert "opensesame" not in json.dumps(options.to_json()) + repr(options)

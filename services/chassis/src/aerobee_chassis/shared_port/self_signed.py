@@ -6,6 +6,7 @@ Writes private key and certificate to stdout, in PEM. A program of its own, so t
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import sys
@@ -13,6 +14,8 @@ import sys
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+
+from aerobee_chassis.clock import SystemClock
 
 COMMON_NAME = "aerobee self-signed"
 VALID = datetime.timedelta(days=3650)  # clients that accept it look at nothing; it dies with us
@@ -51,5 +54,11 @@ def _general(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
+def main(names: list[str]) -> None:
+    now = datetime.datetime.fromtimestamp(SystemClock().now_ms() / 1000, datetime.UTC)
+    with contextlib.suppress(BrokenPipeError):  # nobody wants it any more
+        sys.stdout.buffer.write(make(names, now))
+
+
 if __name__ == "__main__":
-    sys.stdout.buffer.write(make(sys.argv[1:], datetime.datetime.now(datetime.UTC)))
+    main(sys.argv[1:])

@@ -28,21 +28,27 @@ def load(cert_path: str, key_path: str, password: str = "") -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
+    encrypted = False
+
+    def say_password() -> str:  # given even if there is none: OpenSSL would ask at the terminal
+        nonlocal encrypted
+        encrypted = True
+        return password
+
     try:
-        # A password even if there is none: OpenSSL would ask at the terminal.
-        context.load_cert_chain(cert_path, key_path, password=lambda: password)
+        context.load_cert_chain(cert_path, key_path, password=say_password)
     except (ssl.SSLError, ValueError) as error:
-        raise CertificateError(_problem(cert_path, key_path, error)) from None
+        reason = getattr(error, "reason", None)
+        if reason == "KEY_VALUES_MISMATCH":
+            problem = f"the private key {key_path} is not the one of the certificate {cert_path}"
+        elif encrypted:
+            problem = (
+                f"the private key {key_path} is encrypted: give its password as tlsKeyPassword"
+            )
+        else:
+            problem = f"certificate {cert_path} and key {key_path} cannot be used: {error}"
+        raise CertificateError(problem) from None
     return context
-
-
-def _problem(cert_path: str, key_path: str, error: Exception) -> str:
-    reason = getattr(error, "reason", None) or str(error)
-    if reason == "KEY_VALUES_MISMATCH":
-        return f"the private key {key_path} is not the one of the certificate {cert_path}"
-    if reason in ("BAD_DECRYPT", "BAD_PASSWORD_READ", "EMPTY_PASSWORD"):
-        return f"the private key {key_path} is encrypted: give its password as tlsKeyPassword"
-    return f"the certificate {cert_path} with key {key_path} cannot be used: {reason}"
 
 
 def load_pem(pem: bytes, directory: str) -> ssl.SSLContext:
