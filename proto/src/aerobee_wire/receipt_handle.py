@@ -38,6 +38,7 @@ _HEAD = struct.Struct(">BBHiqqqi")
 assert _HEAD.size == 36
 _CHECKSUM = struct.Struct(">I")
 _NAMES = 3
+MAX_TIME_MS = 253_402_300_799_999  # the end of the year 9999
 MAX_CHARACTERS = 4 * (_HEAD.size + _NAMES * 256 + _CHECKSUM.size) // 3 + 1
 
 
@@ -100,6 +101,9 @@ def decode(text: str) -> ReceiptHandle:
         raise _invalid(f"is of version {version}")
     if flags & ~(RETRY | FIFO):
         raise _invalid("has unknown flags")
+    numbers = (queue_id, queue_offset, lease_id, pop_time_ms, invisible_duration_ms)
+    if min(numbers) < 0 or pop_time_ms > MAX_TIME_MS:
+        raise _invalid("has numbers that no broker gives")
     broker_name, topic, consumer_group = _names(payload)
     return ReceiptHandle(
         broker_name,

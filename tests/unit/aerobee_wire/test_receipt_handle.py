@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import zlib
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from aerobee_wire.receipt_handle import MAX_CHARACTERS, ReceiptHandle, decode, encode
+from aerobee_wire.receipt_handle import (
+    MAX_CHARACTERS,
+    MAX_TIME_MS,
+    ReceiptHandle,
+    decode,
+    encode,
+)
 from aerobee_wire.status import Code, MqError
 
 HANDLE = ReceiptHandle(
@@ -32,10 +39,10 @@ handles = st.builds(
     broker_name=utf8_names,
     topic=utf8_names,
     consumer_group=utf8_names,
-    queue_id=st.integers(-1, 2**31 - 1),
+    queue_id=st.integers(0, 2**31 - 1),
     queue_offset=st.integers(0, 2**63 - 1),
     lease_id=st.integers(0, 2**63 - 1),
-    pop_time_ms=st.integers(0, 2**62),
+    pop_time_ms=st.integers(0, MAX_TIME_MS),
     invisible_duration_ms=st.integers(0, 43_200_000),
     delivery_attempt=st.integers(1, 0xFFFF),
     of_retry_topic=st.booleans(),
@@ -55,6 +62,22 @@ def test_decode_gives_back_what_was_encoded(handle: ReceiptHandle) -> None:
     assert decode(text) == handle
     assert len(text) <= MAX_CHARACTERS
     assert text.isascii() and text.isprintable() and "=" not in text and " " not in text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"queue_id": -1},
+        {"queue_offset": -1},
+        {"lease_id": -1},
+        {"pop_time_ms": -1},
+        {"pop_time_ms": MAX_TIME_MS + 1},
+        {"invisible_duration_ms": -1},
+    ],
+)
+def test_numbers_that_no_broker_gives_are_refused(change: dict[str, int]) -> None:
+    handle = dataclasses.replace(HANDLE, **change)  # type: ignore[arg-type]
+    assert_refused(encode(handle))
 
 
 def test_form_is_stable() -> None:

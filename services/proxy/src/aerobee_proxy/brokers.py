@@ -85,8 +85,9 @@ class Brokers:
         """Settles a message. Raises MqError, INVALID_RECEIPT_HANDLE when the lease is over."""
         acks = self._acks.get(broker_name)
         if acks is None:
-            acks = self._acks[broker_name] = Coalescer(
-                lambda leases: self._ack(broker_name, leases)
+            await self._topology.address_of(broker_name)  # no line for a name that was made up
+            acks = self._acks.setdefault(
+                broker_name, Coalescer(lambda leases: self._ack(broker_name, leases))
             )
         await acks.put(lease, LEASE_BYTES)
 
@@ -94,8 +95,9 @@ class Brokers:
         """Sets anew how long a message stays invisible. Raises MqError like `ack`."""
         changes = self._changes.get(broker_name)
         if changes is None:
-            changes = self._changes[broker_name] = Coalescer(
-                lambda entries: self._change(broker_name, entries)
+            await self._topology.address_of(broker_name)
+            changes = self._changes.setdefault(
+                broker_name, Coalescer(lambda entries: self._change(broker_name, entries))
             )
         return await changes.put(change, LEASE_BYTES)
 

@@ -1,0 +1,177 @@
+"""Requests that nobody would send, to PopService: each has an answer of its contract, none is
+unforeseen, and what was on lease before is settled by nobody else's name for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from aerobee.broker.v1 import pop_pb2 as pb
+from aerobee.broker.v1.message_pb2 import Failure, Subscription
+from google.protobuf.message import Message
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_wire.record import iter_records
+from aerobee_wire.status import Code, MqError
+from support.broker_parts import Parts
+from support.fuzz import mutated
+from support.virtual_loop import VirtualLoop
+
+COMMON = {Code.SUCCESS, Code.INVALID_PARAMETER}
+POP = COMMON | {
+    Code.NO_PERMISSION,
+    Code.SUBSCRIPTION_GROUP_NOT_EXIST,
+    Code.TOPIC_NOT_EXIST,
+    Code.SUBSCRIPTION_PARSE_FAILED,
+}
+ENTRY = COMMON | {Code.INVALID_RECEIPT_HANDLE}
+ALLOWED = {
+    "Pop": POP,
+    "Ack": ENTRY,
+    "ChangeInvisibleDuration": ENTRY,
+    "DeadLetter": ENTRY | {Code.QUERY_NOT_FOUND},
+}
+INVISIBLE_MS = 60_000  # longer than a poll
+
+
+def pop() -> pb.PopRequest:
+    return pb.PopRequest(
+        consumer_group="billing",
+        topic="orders",
+        max_messages=1,
+        invisible_duration_ms=INVISIBLE_MS,
+        poll_duration_ms=1_000,
+        subscription=Subscription(topic="orders", expression="*"),
+        start=pb.POP_START_EARLIEST,
+    )
+
+
+def requests(lease: pb.Lease) -> dict[str, Message]:
+    """One that is good, of each RPC."""
+    change = pb.InvisibleChange(lease=lease, invisible_duration_ms=10)
+    letter = pb.DeadLetterEntry(lease=lease, failure=Failure(reason="E"))
+    return {
+        "Pop": pop(),
+        "Ack": pb.AckRequest(leases=[lease]),
+        "ChangeInvisibleDuration": pb.ChangeInvisibleDurationRequest(changes=[change]),
+        "DeadLetter": pb.DeadLetterRequest(entries=[letter]),
+    }
+
+
+class Call:
+    peer = "10.0.0.7:4711"
+
+    def cancelled(self) -> bool:
+        return False
+
+
+class World:
+    def __init__(self, path: Path) -> None:
+        self.runner = asyncio.Runner(loop_factory=VirtualLoop)
+        self.parts = self.runner.run(self._begin(path))
+        services = self.parts.broker.services()
+        self._methods = {m.name: m for service in services for m in service.methods}
+        self.runner.run(self.a_lease())
+        self.runner.run(self.settled())
+        self.before = self.sizes()
+
+    async def _begin(self, path: Path) -> Parts:
+        parts = await Parts.begin(path, flushDiskType="ASYNC_FLUSH", enablePropertyFilter=True)
+        for topic in ("orders", "fifo"):
+            parts.tables.topics.put(TopicConfig(topic, 1, 1))
+        await parts.group("billing", retry_max_times=0)
+        await parts.group("orderly", consume_message_orderly=True)
+        return parts
+
+    async def ask(self, rpc: str, request: Message) -> Any:
+        method = self._methods[rpc]
+        parsed = method.request.FromString(request.SerializeToString())
+        answer = await method.handler(parsed, Call())  # type: ignore[arg-type]
+        assert answer is not None
+        return method_answer(answer)
+
+    async def a_lease(self) -> pb.Lease:
+        """Of a new message."""
+        await self.parts.send("orders", b"body", properties={"color": "red"})
+        answer = await self.ask("Pop", pop())
+        (record,) = iter_records(answer.records)
+        return pb.Lease(
+            consumer_group="billing",
+            topic="orders",
+            queue_id=record.queue_id,
+            queue_offset=record.queue_offset,
+            lease_id=answer.lease_id,
+            expires_timestamp_ms=answer.pop_time_ms + answer.invisible_duration_ms,
+        )
+
+    async def settled(self) -> None:
+        """Time passes: the longest lease ends."""
+        await asyncio.sleep(43_300)
+
+    def sizes(self) -> dict[str, int]:
+        broker: Any = self.parts.broker
+        queues = [queue for place in self.parts.tables.leases for queue in place.queues.values()]
+        return {
+            "polls": broker._pop_polls.count,
+            "polled topics": len(broker._pop_polls._topics),
+            "leased": sum(queue.leased for queue in queues),
+            "watched": len(broker.settling.expiry._heap),
+            "tasks": len(asyncio.all_tasks(self.runner.get_loop())),
+        }
+
+
+def method_answer(answer: Message) -> Any:
+    return type(answer).FromString(answer.SerializeToString())
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    world = World(tmp_path_factory.mktemp("fuzz"))
+    with world.runner:
+        yield world
+        world.runner.run(world.parts.end())
+
+
+def name_of(lease: pb.Lease) -> tuple[Any, ...]:
+    key = (lease.consumer_group, lease.topic, lease.queue_id, lease.queue_offset)
+    return (*key, lease.lease_id)
+
+
+def named(request: Any) -> set[tuple[Any, ...]]:
+    """The leases that a request settles or changes."""
+    entries = [*getattr(request, "changes", ()), *getattr(request, "entries", ())]
+    return {name_of(one) for one in getattr(request, "leases", [e.lease for e in entries])}
+
+
+@pytest.mark.parametrize("rpc", ALLOWED)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_whatever_is_asked_has_an_answer_and_leaves_nothing(
+    world: World, rpc: str, data: st.DataObject
+) -> None:
+    lease = world.runner.run(world.a_lease())
+    request = data.draw(mutated(requests(lease)[rpc], "HANDLE"))
+
+    async def run() -> tuple[list[int], list[int]]:
+        try:
+            answer = await world.ask(rpc, request)
+            codes = [result.code for result in getattr(answer, "results", ())]
+        except MqError as error:
+            codes = [error.code]
+        acked = await world.ask("Ack", pb.AckRequest(leases=[lease]))
+        await world.settled()
+        return codes, [result.code for result in acked.results]
+
+    with structlog.testing.capture_logs() as logs:
+        codes, acked = world.runner.run(run())
+    assert not [line for line in logs if line["log_level"] in ("error", "critical")]
+    assert set(codes) <= ALLOWED[rpc], [Code(code) for code in codes]
+    if name_of(lease) not in named(request):
+        assert acked == [Code.SUCCESS], "the lease is as it was"
+    assert world.sizes() == world.before
