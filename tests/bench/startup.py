@@ -43,13 +43,19 @@ async def started(*arguments: str) -> AsyncIterator[tuple[asyncio.subprocess.Pro
 
 
 def weights(pid: int) -> dict[str, float]:
-    """Resident MB of the services that the process `pid` started, by name."""
+    """Resident MB of the services that the process `pid` started, by name, each with the processes
+    that it started in turn."""
     weights = {}
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+    for child in children(pid):
         command = Path(f"/proc/{child}/cmdline").read_text()
         name = next(name for name in SERVICES if f"aerobee_{name}" in command)
-        weights[name] = resident_mb(int(child))
+        weights[name] = sum(map(resident_mb, [child, *children(child)]))
     return weights
+
+
+def children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
 async def results() -> list[Result]:

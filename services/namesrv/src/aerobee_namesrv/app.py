@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
 import structlog
 from aerobee.namesrv.v1 import namesrv_pb2
-from prometheus_client import CollectorRegistry
 
 from aerobee_chassis.call import Failure
 from aerobee_chassis.clock import Clock, SystemClock
-from aerobee_chassis.metrics import MetricsEndpoint
 from aerobee_chassis.server import Server, bind, join_address
 from aerobee_namesrv.broker_live_table import BrokerLiveTable
 from aerobee_namesrv.config import NamesrvOptions, RuntimeOptions
@@ -28,6 +27,9 @@ from aerobee_namesrv.rpc.routes import RouteRpcs
 from aerobee_namesrv.rpc.runtime import RuntimeRpcs
 from aerobee_namesrv.rpc.servicer import Servicer
 from aerobee_wire.status import MqError, grpc_status_of, trailers_of
+
+if TYPE_CHECKING:
+    from aerobee_chassis.metrics import MetricsEndpoint
 
 DESCRIPTOR = namesrv_pb2.DESCRIPTOR.services_by_name["NamesrvService"]
 
@@ -100,6 +102,10 @@ class NamesrvApp:
         )
 
     def _start_metrics(self, options: NamesrvOptions) -> None:
+        from prometheus_client import CollectorRegistry  # with what it imports, 4 MB
+
+        from aerobee_chassis.metrics import MetricsEndpoint
+
         registry = CollectorRegistry()
         registry.register(NamesrvCollector(self.manager, self.removals, self._counts))
         host, port = options.metrics_prom_exporter_host, options.metrics_prom_exporter_port

@@ -1,18 +1,21 @@
 """What Prometheus sees of a name server. Read at scrape time, so that nothing is counted twice.
 
-Scrapes come from another thread: only lengths and numbers are read, which is safe.
+Scrapes come from another thread: only lengths and numbers are read, which is safe. Nobody
+scrapes by default, and prometheus_client is loaded when somebody does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from typing import TYPE_CHECKING
 
 from aerobee_namesrv.removals import RemovalQueue
 from aerobee_namesrv.route_info_manager import RouteInfoManager
 from aerobee_namesrv.rows import Reason
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 
 @dataclass(slots=True)
@@ -34,6 +37,8 @@ class NamesrvCollector:
         self._counts = counts
 
     def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
         for name, text, value in (
             ("brokers", "Brokers that are registered.", len(self._manager.broker_live_table)),
             ("topics", "Topics that some broker has.", len(self._manager.topic_queue_table)),

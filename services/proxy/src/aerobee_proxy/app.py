@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
 import structlog
 from apache.rocketmq.v2 import service_pb2
-from prometheus_client import CollectorRegistry
 
 from aerobee_chassis.call import Failure
 from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import ConfigError
-from aerobee_chassis.metrics import MetricsEndpoint
 from aerobee_chassis.server import Server, bind, join_address
 from aerobee_chassis.shared_port.server import SharedServer
 from aerobee_chassis.shared_port.settings import TlsSettings
@@ -24,6 +23,9 @@ from aerobee_proxy.parts import assemble
 from aerobee_proxy.rpc.servicer import Servicer
 from aerobee_proxy.transport import GrpcTransport
 from aerobee_wire.status import MqError, grpc_status_of, trailers_of
+
+if TYPE_CHECKING:
+    from aerobee_chassis.metrics import MetricsEndpoint
 
 DESCRIPTOR = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
 
@@ -103,6 +105,10 @@ class ProxyApp:
         return SharedServer(make, host=options.bind_address, port=options.grpc_server_port, tls=tls)
 
     def _start_metrics(self, options: ProxyOptions) -> None:
+        from prometheus_client import CollectorRegistry  # with what it imports, 4 MB
+
+        from aerobee_chassis.metrics import MetricsEndpoint
+
         registry = CollectorRegistry()
         connections = self._server.counts if isinstance(self._server, SharedServer) else None
         registry.register(ProxyCollector(self._parts.sessions, self._parts.counts, connections))

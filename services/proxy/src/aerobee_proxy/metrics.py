@@ -1,17 +1,20 @@
 """What Prometheus sees of a proxy. Read at scrape time, so that nothing is counted twice.
 
-Scrapes come from another thread: only lengths and numbers are read, which is safe.
+Scrapes come from another thread: only lengths and numbers are read, which is safe. Nobody
+scrapes by default, and prometheus_client is loaded when somebody does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from typing import TYPE_CHECKING
 
 from aerobee_chassis.shared_port.front import Counts as Connections
 from aerobee_proxy.sessions import Sessions
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 
 @dataclass(slots=True)
@@ -43,6 +46,8 @@ class ProxyCollector:
             yield from _port(self._connections)
 
     def _proxy(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
         yield GaugeMetricFamily(
             "aerobee_proxy_clients", "Clients that this proxy knows.", value=len(self._sessions)
         )
@@ -62,6 +67,8 @@ class ProxyCollector:
 
 
 def _port(connections: Connections) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
     taken = CounterMetricFamily(
         "aerobee_proxy_connections", "Connections that clients opened.", labels=["security"]
     )

@@ -1,0 +1,64 @@
+"""What it costs that the proxy's port takes TLS and plaintext: unary sends over it in plaintext and
+in TLS, against a proxy whose port is plaintext and gRPC's own.
+
+One broker with synchronous flush, two proxies; all rounds are interleaved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import statistics
+import tempfile
+
+import grpc
+from apache.rocketmq.v2 import service_pb2_grpc
+
+from bench.echo_server import OPTIONS
+from bench.measure import ROUND_S, Operation, Result, rate
+from bench.proxy import IN_FLIGHT, route, send
+from bench.startup import started, up
+
+ROUNDS = 9
+# More than a tenth would be too much for a default.
+TARGET = 0.90
+
+
+async def results() -> list[Result]:
+    with tempfile.TemporaryDirectory() as data:
+        async with started("-m", "aerobee_cli", *up(data)) as (_, line):
+            addresses = dict(item.split("=") for item in line.split()[1:])
+            arguments = ("-m", "aerobee_proxy", "--port", "0", "--namesrv", addresses["namesrv"])
+            disabled = ("--set", "tlsServerMode=disabled")
+            async with started(*arguments, *disabled) as (_, direct):
+                return await compared(json.loads(direct)["address"], addresses["proxy"])
+
+
+async def compared(direct: str, shared: str) -> list[Result]:
+    host, _, port = shared.rpartition(":")
+    pem = await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))
+    credentials = grpc.ssl_channel_credentials(pem.encode())
+    async with (
+        grpc.aio.insecure_channel(direct, options=OPTIONS) as direct_channel,
+        grpc.aio.insecure_channel(shared, options=OPTIONS) as plaintext,
+        grpc.aio.secure_channel(shared, credentials, options=OPTIONS) as tls,
+    ):
+        operations = [
+            await sending(channel, shared) for channel in (direct_channel, plaintext, tls)
+        ]
+        for one in operations:
+            await rate(one, IN_FLIGHT, ROUND_S / 2)
+        rounds = [[await rate(one, IN_FLIGHT) for one in operations] for _ in range(ROUNDS)]
+    base, *ours = (statistics.median(column) for column in zip(*rounds, strict=True))
+    note = f"1 KiB, {IN_FLIGHT} in flight; baseline: tlsServerMode=disabled"
+    return [
+        Result(name, "messages/s", value, base, value / base, TARGET, note)
+        for name, value in zip(("proxy_shared_port_send", "proxy_tls_send"), ours, strict=True)
+    ]
+
+
+async def sending(channel: grpc.aio.Channel, shared: str) -> Operation:
+    stub = service_pb2_grpc.MessagingServiceStub(channel)
+    await route(stub, shared)
+    return send(stub)
