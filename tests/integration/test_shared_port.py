@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import ssl
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -245,6 +246,17 @@ async def test_port_in_use_is_named() -> None:
         with pytest.raises(PortInUse, match=f"cannot listen on 127.0.0.1:{port}"):
             shared.open()
         await shared.stop()
+
+
+async def test_a_directory_with_a_long_path_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 100)
+    await asyncio.to_thread(long.mkdir)
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    async with running() as server, server.plaintext() as channel:
+        await check(channel)
+        assert await asyncio.to_thread(os.listdir, long) == []
 
 
 async def test_plaintext_is_refused_where_tls_is_enforced() -> None:

@@ -264,14 +264,15 @@ def _bound(family: int, address: tuple[Any, ...]) -> socket.socket:
 
 
 def private_directory() -> Path:
-    """A new directory that nobody else may enter. Raises StartError."""
+    """A new directory that nobody else may enter: where temporary files go (TMPDIR), or in /tmp if
+    the path of that is too long for a socket's. Raises StartError.
+    """
+    given = Path(tempfile.gettempdir())
+    parent = given if len(str(given / "aerobee-12345678")) <= MAX_DIRECTORY else Path("/tmp")
     try:
-        made = Path(tempfile.mkdtemp(prefix="aerobee-"))
+        return Path(tempfile.mkdtemp(prefix="aerobee-", dir=parent))
     except OSError as error:
         raise StartError(
-            f"no directory for temporary files can be written: {error.strerror}; set TMPDIR"
+            f"cannot make a directory in {parent}: {error.strerror}; set TMPDIR to another, of "
+            f"{MAX_DIRECTORY - 17} characters at most"
         ) from None
-    if len(str(made)) > MAX_DIRECTORY:
-        made.rmdir()
-        raise StartError(f"{made} is too long a path for a socket: set TMPDIR to a shorter one")
-    return made
