@@ -238,6 +238,7 @@ def test_compressed_body_is_inflated_whichever_way_it_was_packed(pack: Any) -> N
         b"\x04\x22\x4d\x18 something else",
         b"x",
     ],
+    ids=["a bomb", "one byte too long", "cut off", "broken", "another format", "no format"],
 )
 def test_what_cannot_be_inflated_within_the_limit_goes_out_as_it_is(body: bytes) -> None:
     source = stored(sent(body=body, body_encoding=Encoding.GZIP))
