@@ -24,6 +24,7 @@ BODY = b"flight " * 1_000
         (zlib.compress(BODY), ZLIB),
         (gzip.compress(BODY), COMPRESSED),
     ],
+    ids=["plain", "zlib by flag", "zlib by type", "gzip"],
 )
 def test_body_is_what_the_producer_gave(body: bytes, sys_flag: int) -> None:
     assert decompressed(body, sys_flag) == BODY
