@@ -35,12 +35,12 @@ def test_one_line_tells_where_all_serve(up: Up) -> None:
 
 
 def test_logs_go_to_stderr_as_json(up: Up) -> None:
-    events = [json.loads(line) for line in up.stderr.splitlines()]
-    assert {event["service"] for event in events if event["event"] == "ready"} == {
-        "namesrv",
-        "broker",
-        "proxy",
-    }
+    def all_said_ready() -> bool:  # the two pipes are read by two threads
+        events = [json.loads(line) for line in up.stderr.splitlines()]
+        said = {event["service"] for event in events if event["event"] == "ready"}
+        return said == {"namesrv", "broker", "proxy"}
+
+    until_sync(all_said_ready)
 
 
 def test_the_broker_is_known_when_it_is_ready(up: Up) -> None:
