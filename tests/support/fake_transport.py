@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from google.protobuf.message import Message
@@ -34,6 +35,17 @@ class FakeTransport:
         if isinstance(answer, Exception):
             raise answer
         return answer(address, request)
+
+    async def stream(
+        self, address: str, rpc: Rpc[Any, Any], request: Message
+    ) -> AsyncGenerator[Any, None]:
+        """`answers` has a function of (address, request) that makes an asynchronous iterator."""
+        self.calls.append((address, rpc.method, request))
+        answer = self.answers.get(rpc.method)
+        if answer is None:
+            raise MqError(Code.BROKER_UNREACHABLE, f"nobody answers {rpc.method} at {address}")
+        async for one in answer(address, request):
+            yield one
 
     async def close(self) -> None:
         self.gate.set()

@@ -66,6 +66,7 @@ class ProxyApp:
             self._start_metrics(options)
         self._run("session expiry", self._expire_sessions)
         self._run("lease renewal", self._parts.renewals.run)
+        self._run("check-back", self._parts.check_back.run)
         if self._parts.authentication is not None:
             self._run("users", self._refresh_users)
         self._ready_fields["tls"] = options.tls_server_mode

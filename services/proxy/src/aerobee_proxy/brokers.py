@@ -23,10 +23,22 @@ from aerobee.broker.v1.pop_pb2 import (
     Lease,
     LeaseResult,
 )
+from aerobee.broker.v1.transaction_pb2 import (
+    EndTransactionRequest,
+    EndTransactionResult,
+    TransactionEnd,
+)
 from google.protobuf.message import Message as Proto
 
 from aerobee_proxy.coalescing import Coalescer
-from aerobee_proxy.rpcs import ACK, CHANGE_INVISIBLE_DURATION, DEAD_LETTER, SEND, Rpc
+from aerobee_proxy.rpcs import (
+    ACK,
+    CHANGE_INVISIBLE_DURATION,
+    DEAD_LETTER,
+    END_TRANSACTION,
+    SEND,
+    Rpc,
+)
 from aerobee_proxy.topology import Topology
 from aerobee_proxy.transport import Transport
 from aerobee_wire.status import Code, MqError
@@ -38,6 +50,7 @@ TIMEOUT_S = 5.0
 SEND_TIMEOUT_S = 8.0  # beyond the 5 s in which a broker says that it cannot flush
 OVERHEAD_BYTES = 512  # of a message beside its body, roughly
 LEASE_BYTES = 128
+END_BYTES = 256
 
 # Nothing of the batch was stored, and one message may be the reason.
 REFUSALS = frozenset(
@@ -59,6 +72,7 @@ class Brokers:
         self._sends: dict[str, Coalescer[Message, SendResult]] = {}
         self._acks: dict[str, Coalescer[Lease, LeaseResult]] = {}
         self._changes: dict[str, Coalescer[InvisibleChange, InvisibleChangeResult]] = {}
+        self._ends: dict[str, Coalescer[TransactionEnd, EndTransactionResult]] = {}
 
     async def ask(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float = TIMEOUT_S
@@ -109,11 +123,21 @@ class Brokers:
         if failure is not None:
             raise failure
 
+    async def end(self, broker_name: str, end: TransactionEnd) -> None:
+        """Ends a transaction. Raises MqError, INVALID_TRANSACTION_ID when it is not open."""
+        ends = self._ends.get(broker_name)
+        if ends is None:
+            ends = self._ends[broker_name] = Coalescer(
+                lambda entries: self._end(broker_name, entries)
+            )
+        await ends.put(end, END_BYTES)
+
     async def close(self) -> None:
         await asyncio.gather(
             *(line.close() for line in self._sends.values()),
             *(line.close() for line in self._acks.values()),
             *(line.close() for line in self._changes.values()),
+            *(line.close() for line in self._ends.values()),
         )
 
     async def _ack(
@@ -127,6 +151,13 @@ class Brokers:
     ) -> Sequence[InvisibleChangeResult | Exception]:
         request = ChangeInvisibleDurationRequest(changes=changes)
         answer = await self.ask(broker_name, CHANGE_INVISIBLE_DURATION, request)
+        return [_failure(result) or result for result in answer.results]
+
+    async def _end(
+        self, broker_name: str, ends: Sequence[TransactionEnd]
+    ) -> Sequence[EndTransactionResult | Exception]:
+        request = EndTransactionRequest(ends=ends)
+        answer = await self.ask(broker_name, END_TRANSACTION, request, timeout_s=SEND_TIMEOUT_S)
         return [_failure(result) or result for result in answer.results]
 
     async def _send(

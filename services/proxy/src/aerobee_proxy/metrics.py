@@ -27,6 +27,8 @@ class Counts:
     subscription_conflicts: int = 0
     leases_renewed: int = 0
     unauthorized: int = 0
+    transactions_ended: int = 0
+    transaction_checks: int = 0
 
 
 class ProxyCollector:
@@ -56,6 +58,12 @@ class ProxyCollector:
             ("received", "Messages given to clients.", self._counts.received),
             ("acknowledged", "Leases settled by an acknowledgement.", self._counts.acknowledged),
             ("unauthorized", "Calls refused for who called.", self._counts.unauthorized),
+            ("transactions_ended", "Commits and rollbacks.", self._counts.transactions_ended),
+            (
+                "transaction_checks",
+                "Times a producer was asked about a half message.",
+                self._counts.transaction_checks,
+            ),
             ("leases_renewed", "Renewals for push consumers.", self._counts.leases_renewed),
             (
                 "subscription_conflicts",

@@ -9,6 +9,7 @@ from aerobee_chassis.clock import Clock
 from aerobee_proxy.authentication import Authentication
 from aerobee_proxy.background import Background
 from aerobee_proxy.brokers import Brokers
+from aerobee_proxy.check_back import CheckBack
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.creation import TopicCreation
 from aerobee_proxy.groups import GroupPolicies
@@ -31,6 +32,7 @@ class Parts:
     groups: GroupPolicies
     creation: TopicCreation
     presence: Presence
+    check_back: CheckBack
     renewals: Renewals
     counts: Counts
     sessions: Sessions
@@ -56,6 +58,15 @@ def assemble(
         groups=GroupPolicies(brokers, topology, clock),
         creation=TopicCreation(brokers, topology),
         presence=Presence(brokers, topology),
+        check_back=CheckBack(
+            transport,
+            topology,
+            brokers,
+            sessions=sessions,
+            counts=counts,
+            clock=clock,
+            max_body_size=options.max_message_size,
+        ),
         renewals=Renewals(
             brokers, clock, counts, lambda client_id: sessions.lives(client_id, clock.now_ms())
         ),

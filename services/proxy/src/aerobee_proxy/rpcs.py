@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2, pop_pb2
+from aerobee.broker.v1 import (
+    admin_pb2,
+    client_pb2,
+    message_pb2,
+    offset_pb2,
+    pop_pb2,
+    transaction_pb2,
+)
 from aerobee.namesrv.v1 import namesrv_pb2
 from google.protobuf.message import Message
 
@@ -17,12 +24,13 @@ _MESSAGES = "aerobee.broker.v1.MessageService"
 _OFFSETS = "aerobee.broker.v1.OffsetService"
 _CLIENTS = "aerobee.broker.v1.ClientService"
 _POP = "aerobee.broker.v1.PopService"
+_TRANSACTIONS = "aerobee.broker.v1.TransactionService"
 _ADMIN = "aerobee.broker.v1.AdminService"
 
 
 @dataclass(frozen=True, slots=True)
 class Rpc(Generic[Q, R]):
-    """A unary RPC: what goes in and what comes out."""
+    """An RPC: what goes in and what comes out, once or as a stream."""
 
     service: str
     method: str
@@ -76,6 +84,7 @@ SEARCH_OFFSET = Rpc(
     _OFFSETS, "SearchOffset", offset_pb2.SearchOffsetRequest, offset_pb2.SearchOffsetResponse
 )
 HEARTBEAT = Rpc(_CLIENTS, "Heartbeat", client_pb2.HeartbeatRequest, client_pb2.HeartbeatResponse)
+WATCH_CLIENT = Rpc(_CLIENTS, "WatchClient", client_pb2.WatchClientRequest, client_pb2.ClientNotice)
 UNREGISTER_CLIENT = Rpc(
     _CLIENTS,
     "UnregisterClient",
@@ -93,3 +102,9 @@ CHANGE_INVISIBLE_DURATION = Rpc(
     pop_pb2.ChangeInvisibleDurationResponse,
 )
 DEAD_LETTER = Rpc(_POP, "DeadLetter", pop_pb2.DeadLetterRequest, pop_pb2.DeadLetterResponse)
+END_TRANSACTION = Rpc(
+    _TRANSACTIONS,
+    "EndTransaction",
+    transaction_pb2.EndTransactionRequest,
+    transaction_pb2.EndTransactionResponse,
+)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from apache.rocketmq.v2.definition_pb2 import FilterExpression, FilterType, Settings
+from apache.rocketmq.v2.definition_pb2 import FilterExpression, FilterType, Resource, Settings
 from apache.rocketmq.v2.service_pb2 import TelemetryCommand
 
 from aerobee_proxy.resources import stored_name
@@ -36,6 +36,8 @@ class Session:
     last_seen_ms: int
     settings: Settings | None = None  # as they were answered
     streams: set[CommandStream] = field(default_factory=set)
+    # To which it sent half messages, by stored name; it may not have said that it would.
+    half_topics: dict[str, Resource] = field(default_factory=dict)
 
     @property
     def consumer_group(self) -> str:
@@ -47,9 +49,17 @@ class Session:
     @property
     def published_topics(self) -> frozenset[str]:
         """Stored names."""
-        if self.settings is None:
-            return frozenset()
-        return frozenset(map(stored_name, self.settings.publishing.topics))
+        return frozenset(self._published)
+
+    @property
+    def _published(self) -> Mapping[str, Resource]:
+        said = self.settings.publishing.topics if self.settings is not None else ()
+        return {**self.half_topics, **{stored_name(topic): topic for topic in said}}
+
+    def namespace_of(self, topic: str) -> str:
+        """The namespace under which it publishes to a stored topic."""
+        resource = self._published.get(topic)
+        return resource.resource_namespace if resource is not None else ""
 
     @property
     def subscriptions(self) -> Mapping[str, FilterExpression]:

@@ -9,7 +9,7 @@ import hashlib
 import zlib
 
 from aerobee.broker.v1.message_pb2 import Message as BrokerMessage
-from aerobee.broker.v1.message_pb2 import Subscription
+from aerobee.broker.v1.message_pb2 import StoredMessage, Subscription
 from apache.rocketmq.v2.definition_pb2 import (
     DeadLetterQueue,
     Digest,
@@ -25,8 +25,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from aerobee_proxy.resources import resource_of
 from aerobee_proxy.validation import RESERVED_PROPERTIES, message_type, milliseconds
+from aerobee_wire import message_id, topics
 from aerobee_wire import properties as names
-from aerobee_wire import topics
 from aerobee_wire.record import COMPRESSED, Record
 
 BORN_HOST = "__BORNHOST"
@@ -89,6 +89,25 @@ def _stored_properties(message: Message, topic: str) -> dict[str, str]:
             immunity_s = milliseconds(system.orphaned_transaction_recovery_duration) // 1_000
             stored[names.CHECK_IMMUNITY_TIME] = str(immunity_s)
     return stored
+
+
+def record_of(stored: StoredMessage) -> Record:
+    """A message in the plain form as the record that it stands for."""
+    record = Record()
+    record.topic, record.body = stored.topic, stored.body
+    record.queue_id, record.queue_offset = stored.queue_id, stored.queue_offset
+    record.physical_offset, record.store_size = stored.physical_offset, stored.store_size
+    record.flag, record.sys_flag = stored.flag, stored.sys_flag
+    record.born_timestamp_ms = stored.born_timestamp_ms
+    record.born_host_packed = message_id.pack_host(stored.born_host)
+    record.store_timestamp_ms = stored.store_timestamp_ms
+    record.store_host_packed = message_id.pack_host(stored.store_host)
+    record.reconsume_times = stored.reconsume_times
+    record.prepared_transaction_offset = stored.prepared_transaction_offset
+    record.body_crc = stored.body_crc
+    record.raw_properties = names.encode(stored.properties)
+    record._properties = None
+    return record
 
 
 def from_record(

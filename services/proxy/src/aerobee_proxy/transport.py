@@ -5,7 +5,7 @@ The only module of the proxy that knows grpc. It neither retries nor chooses an 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 from typing import Protocol, TypeVar, cast
 
 import grpc
@@ -48,6 +48,9 @@ class Transport(Protocol):
     async def call(self, address: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float) -> R:
         """Raises MqError: BROKER_UNREACHABLE, REQUEST_TIMEOUT, or what the peer answered."""
 
+    def stream(self, address: str, rpc: Rpc[Q, R], request: Q) -> AsyncGenerator[R, None]:
+        """What the peer sends until it ends the stream. Raises MqError like `call`."""
+
     async def close(self) -> None: ...
 
 
@@ -58,11 +61,7 @@ class GrpcTransport:
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def call(self, address: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float) -> R:
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-            self._channels[address] = channel
-        method = channel.unary_unary(
+        method = self._channel(address).unary_unary(
             rpc.path,
             request_serializer=rpc.request.SerializeToString,
             response_deserializer=rpc.response.FromString,
@@ -71,6 +70,28 @@ class GrpcTransport:
             return cast(R, await method(request, timeout=timeout_s))
         except grpc.aio.AioRpcError as error:
             raise _translated(address, error) from None
+
+    async def stream(self, address: str, rpc: Rpc[Q, R], request: Q) -> AsyncGenerator[R, None]:
+        method = self._channel(address).unary_stream(
+            rpc.path,
+            request_serializer=rpc.request.SerializeToString,
+            response_deserializer=rpc.response.FromString,
+        )
+        answers = method(request)
+        try:
+            async for answer in answers:
+                yield cast(R, answer)
+        except grpc.aio.AioRpcError as error:
+            raise _translated(address, error) from None
+        finally:
+            answers.cancel()
+
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+            self._channels[address] = channel
+        return channel
 
     async def close(self) -> None:
         for channel in self._channels.values():

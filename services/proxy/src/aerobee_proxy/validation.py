@@ -28,9 +28,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.errors import Refused
 from aerobee_proxy.resources import stored_name
-from aerobee_wire import properties, receipt_handle, tags, topics
+from aerobee_wire import properties, receipt_handle, tags, topics, transaction_id
 from aerobee_wire.receipt_handle import ReceiptHandle
 from aerobee_wire.status import MqError
+from aerobee_wire.transaction_id import TransactionId
 
 CLIENT_ID_KEY = "x-mq-client-id"
 
@@ -352,9 +353,19 @@ def handle_of(text: str, topic: str, consumer_group: str) -> ReceiptHandle:
     return handle
 
 
-def check_transaction_id(transaction_id: str) -> None:
-    if not transaction_id.strip():
+def transaction_of(text: str, topic: str) -> TransactionId:
+    """The transaction that a transaction id names, which must be of this topic."""
+    if not text.strip():
         raise Refused(Code.INVALID_TRANSACTION_ID, "the request has no transaction id")
+    try:
+        named = transaction_id.decode(text)
+    except MqError as error:
+        raise Refused(Code.INVALID_TRANSACTION_ID, error.message) from None
+    if named.producer_group != topic:
+        raise Refused(
+            Code.INVALID_TRANSACTION_ID, f"the transaction is of topic {named.producer_group}"
+        )
+    return named
 
 
 def check_offset(offset: int) -> None:

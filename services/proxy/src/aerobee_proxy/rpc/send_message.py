@@ -24,6 +24,8 @@ from aerobee_proxy.routes import BrokerQueue, accepted_types, queues_of_priority
 from aerobee_proxy.rpc.pipeline import Caller, tell
 from aerobee_proxy.translate import to_broker
 from aerobee_proxy.validation import check_message, check_type, message_type, topic_of
+from aerobee_wire import transaction_id
+from aerobee_wire.transaction_id import TransactionId
 
 
 async def send_message(
@@ -37,6 +39,9 @@ async def send_message(
     if parts.options.enable_topic_message_type_check:
         for message in request.messages:
             check_type(message_type(message), accepted_types(route), topic)
+    if any(message_type(message) == MessageType.TRANSACTION for message in request.messages):
+        # So that it can be asked what became of them, whatever its settings say.
+        caller.session.half_topics[topic] = request.messages[0].topic
     queues = writable_queues(route)
     if not queues:
         raise Refused(Code.FORBIDDEN, f"no writable queue: no broker takes messages of {topic}")
@@ -59,8 +64,8 @@ async def send_message(
     placed = [parts.brokers.place(broker_name, stored) for broker_name, stored in sent]
     outcomes = await asyncio.gather(*placed, return_exceptions=True)
     entries = [
-        _entry(message, outcome)
-        for message, outcome in zip(request.messages, outcomes, strict=True)
+        _entry(message, outcome, topic, broker_name)
+        for message, outcome, (broker_name, _) in zip(request.messages, outcomes, sent, strict=True)
     ]
     parts.counts.sent += sum(isinstance(outcome, SendResult) for outcome in outcomes)
     return SendMessageResponse(status=overall(entry.status for entry in entries), entries=entries)
@@ -75,13 +80,19 @@ def _translated(
     return queue.broker_name, to_broker(message, topic, queue.queue_id, peer)
 
 
-def _entry(message: Message, outcome: SendResult | BaseException) -> SendResultEntry:
+def _entry(
+    message: Message, outcome: SendResult | BaseException, topic: str, broker_name: str
+) -> SendResultEntry:
     if isinstance(outcome, SendResult):
-        return SendResultEntry(
+        entry = SendResultEntry(
             status=status(),
             message_id=message.system_properties.message_id,
             offset=outcome.queue_offset,
         )
+        if outcome.transaction_id:
+            named = TransactionId(broker_name, topic, outcome.transaction_id, outcome.queue_offset)
+            entry.transaction_id = transaction_id.encode(named)
+        return entry
     if not isinstance(outcome, Exception):
         raise outcome
     return SendResultEntry(

@@ -7,6 +7,7 @@ from apache.rocketmq.v2 import service_pb2 as pb
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.rpc.ack_message import ack_message
 from aerobee_proxy.rpc.change_invisible_duration import change_invisible_duration
+from aerobee_proxy.rpc.end_transaction import end_transaction
 from aerobee_proxy.rpc.forward_to_dead_letter_queue import forward_to_dead_letter_queue
 from aerobee_proxy.rpc.heartbeat import heartbeat
 from aerobee_proxy.rpc.not_offered import not_offered
@@ -41,7 +42,7 @@ class Servicer:
         self.update_offset = unary(parts, update_offset, pb.UpdateOffsetResponse)
         self.get_offset = unary(parts, get_offset, pb.GetOffsetResponse)
         self.query_offset = unary(parts, query_offset, pb.QueryOffsetResponse)
-        self.end_transaction = unary(parts, not_offered("transactions"), pb.EndTransactionResponse)
+        self.end_transaction = unary(parts, end_transaction, pb.EndTransactionResponse)
         self.telemetry = Telemetry(parts).telemetry
         self.notify_client_termination = unary(
             parts, notify_client_termination, pb.NotifyClientTerminationResponse
