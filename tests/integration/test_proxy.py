@@ -54,11 +54,12 @@ class Client:
         assert isinstance(found, d.MessageQueue)
         return found
 
-    def send(self, topic: str, *bodies: bytes) -> s.SendMessageResponse:
+    def send(self, topic: str, *bodies: bytes, **system_fields: Any) -> s.SendMessageResponse:
         messages = []
         for body in bodies:
             self._sent += 1
-            system = d.SystemProperties(message_id=f"{id(self):X}{self._sent:08X}")
+            message_id = f"{id(self):X}{self._sent:08X}"
+            system = d.SystemProperties(message_id=message_id, **system_fields)
             messages.append(
                 d.Message(topic=d.Resource(name=topic), body=body, system_properties=system)
             )
@@ -90,7 +91,8 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
     with (
         ServiceProcess("aerobee_namesrv", "--port", "0", "--data", str(data)) as namesrv,
         ServiceProcess(
-            "aerobee_broker", "--port", "0", "--data", str(data), "--namesrv", namesrv.address
+            *("aerobee_broker", "--port", "0", "--data", str(data)),
+            *("--namesrv", namesrv.address, "--set", "enableMixedMessageType=true"),
         ),
     ):
         yield namesrv
@@ -156,6 +158,40 @@ def test_a_killed_proxy_forgets_nothing_that_was_acknowledged(namesrv: ServicePr
             proxy.restart()
             assert client.ack(found[1]) == Code.OK
             assert client.receive(queue) == []
+
+
+def test_a_transaction_ends_at_another_proxy_when_its_own_was_killed(
+    client: Client, namesrv: ServiceProcess
+) -> None:
+    queue = client.queue("transactional")
+    with ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as proxy:
+        other = Client(proxy.address)
+        with other.channel:
+            kept, dropped = (
+                other.send("transactional", body, message_type=d.MessageType.TRANSACTION)
+                for body in (b"kept", b"dropped")
+            )
+        proxy.kill()
+    for sent, resolution in (
+        (dropped, d.TransactionResolution.ROLLBACK),
+        (kept, d.TransactionResolution.COMMIT),
+    ):
+        request = s.EndTransactionRequest(
+            topic=d.Resource(name="transactional"),
+            transaction_id=sent.entries[0].transaction_id,
+            resolution=resolution,
+        )
+        assert client.ask("EndTransaction", request).status.code == Code.OK
+        answer = client.ask("EndTransaction", request)
+        assert answer.status.code == Code.INVALID_TRANSACTION_ID
+    found: list[bytes] = []
+
+    def is_there() -> list[bytes]:
+        found.extend(message.body for message in client.receive(queue))
+        return found
+
+    until_sync(is_there, "what was committed")
+    assert found == [b"kept"]
 
 
 def test_a_group_s_offset_is_kept_and_told(client: Client) -> None:

@@ -7,7 +7,7 @@ on a loop whose time is made up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,17 @@ class BrokerCall:
         return False
 
     async def write(self, message: Any) -> None:
-        raise AssertionError("the proxy holds no stream to a broker")
+        raise AssertionError("one answer is asked for, not a stream")
+
+
+class BrokerStream(BrokerCall):
+    """A call that the broker answers with a stream."""
+
+    def __init__(self) -> None:
+        self.written: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def write(self, message: Any) -> None:
+        self.written.put_nowait(message)
 
 
 class InProcess:
@@ -85,6 +95,26 @@ class InProcess:
             raise MqError(Code.SYSTEM_ERROR, "a defect of the broker") from defect
         assert answer is not None
         return rpc.response.FromString(answer.SerializeToString())
+
+    async def stream(
+        self, address: str, rpc: Rpc[Any, Any], request: Message
+    ) -> AsyncGenerator[Any, None]:
+        method = self._methods[rpc.method]
+        parsed = method.request.FromString(request.SerializeToString())
+        call = BrokerStream()
+        task = asyncio.ensure_future(method.handler(parsed, call))
+        try:
+            while not task.done():
+                answer = asyncio.ensure_future(call.written.get())
+                await asyncio.wait([task, answer], return_when=asyncio.FIRST_COMPLETED)
+                if not answer.done():
+                    answer.cancel()
+                    break
+                yield rpc.response.FromString(answer.result().SerializeToString())
+            task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def close(self) -> None:
         """The broker outlives the proxy."""

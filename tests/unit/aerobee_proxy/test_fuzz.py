@@ -81,10 +81,9 @@ ALLOWED: dict[str, set[Any]] = {
     "RecallMessage": {*NAMES, C.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, C.BAD_REQUEST},
     "SyncLiteSubscription": NAMES,
 }
-# What RocketMQ answers without an entry, and for a transaction or a recall that is not known.
+# What RocketMQ answers without an entry, and for a recall that is not known.
 UNKNOWN: dict[str, set[Any]] = {
     "AckMessage": {C.INTERNAL_SERVER_ERROR},
-    "EndTransaction": {C.INTERNAL_SERVER_ERROR},
     "RecallMessage": {C.INTERNAL_SERVER_ERROR},
 }
 HANDLE = "HANDLE"  # stands for a good receipt handle
@@ -127,7 +126,9 @@ class World:
         return {
             "sessions": len(proxy.sessions),
             "renewals": len(proxy.renewals),
-            "lines": len({*brokers._sends, *brokers._acks, *brokers._changes} - {"broker-a"}),
+            "lines": len(
+                {*brokers._sends, *brokers._acks, *brokers._changes, *brokers._ends} - {"broker-a"}
+            ),
             "asking": len(topology._asking),
             "addresses": len(topology._addresses),
             "background": len(background._tasks),

@@ -15,6 +15,8 @@ from apache.rocketmq.v2.definition_pb2 import ClientType, Code
 
 from aerobee_broker.metadata.topics import READ, WRITE, TopicConfig
 from aerobee_proxy.errors import Refused
+from aerobee_wire import transaction_id
+from aerobee_wire.transaction_id import TransactionId
 from support.public_requests import ENDPOINTS, GROUP, TOPIC, VALID, message, receive
 from support.virtual_loop import VirtualLoop
 from support.whole_cluster import SERVICE, WholeCluster
@@ -100,6 +102,11 @@ def sent(**system: Any) -> Spoil:
         request.messages[0].CopyFrom(message(**system))
 
     return spoil
+
+
+def ended(broker: str = "broker-a", topic: str = "orders") -> str:
+    """The id of a transaction that is not open."""
+    return transaction_id.encode(TransactionId(broker, topic, "01AB", 4_711))
 
 
 def in_message(spoil: Callable[[d.Message], object]) -> Spoil:
@@ -302,6 +309,13 @@ TABLE: list[tuple[str, Spoil, Code]] = [
         C.ILLEGAL_TOPIC,
     ),
     ("SyncLiteSubscription", nothing, C.NOT_IMPLEMENTED),
+    # ---- transactions: what ends one is in test_transactions.py ----
+    ("EndTransaction", named("topic", "a b"), C.ILLEGAL_TOPIC),
+    ("EndTransaction", nothing, C.INVALID_TRANSACTION_ID),
+    ("EndTransaction", put(transaction_id=" "), C.INVALID_TRANSACTION_ID),
+    ("EndTransaction", put(transaction_id=ended(topic="others")), C.INVALID_TRANSACTION_ID),
+    ("EndTransaction", put(transaction_id=ended(broker="nobody")), C.BAD_REQUEST),
+    ("EndTransaction", put(transaction_id=ended()), C.INVALID_TRANSACTION_ID),
 ]
 OFFERED = set(VALID) - {"EndTransaction", "RecallMessage", "SyncLiteSubscription"}
 
@@ -341,7 +355,7 @@ def test_a_caller_without_a_client_id_is_told(
 
 def test_every_rpc_has_its_rows() -> None:
     rows = {rpc for rpc, _, _ in TABLE}
-    # A goodbye cannot be wrong; the other two have tests of their own.
-    assert rows | {"NotifyClientTermination", "EndTransaction", "RecallMessage"} == set(VALID)
+    # A goodbye cannot be wrong; recalls have tests of their own.
+    assert rows | {"NotifyClientTermination", "RecallMessage"} == set(VALID)
     assert set(VALID) == {method.name for method in SERVICE.methods}
     assert ENDPOINTS.addresses and TOPIC.name

@@ -26,6 +26,7 @@ from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.errors import Refused
 from aerobee_wire import receipt_handle
 from aerobee_wire.receipt_handle import ReceiptHandle
+from aerobee_wire.transaction_id import TransactionId, encode
 
 OPTIONS = ProxyOptions()
 NOW_MS = 1_700_000_000_000
@@ -450,10 +451,15 @@ def test_legal_invisible_time_of_a_change(milliseconds: int) -> None:
 # ---- the others ----
 
 
-@pytest.mark.parametrize("transaction_id", ["", " "])
-def test_invalid_transaction_id(transaction_id: str) -> None:
+@pytest.mark.parametrize("text", ["", " ", "t", encode(TransactionId("b", "others", "01AB", 1))])
+def test_invalid_transaction_id(text: str) -> None:
     """StatusCode table: EndTransaction × INVALID_TRANSACTION_ID."""
-    refused(Code.INVALID_TRANSACTION_ID, validation.check_transaction_id, transaction_id)
+    refused(Code.INVALID_TRANSACTION_ID, validation.transaction_of, text, "orders")
+
+
+def test_a_transaction_of_the_topic() -> None:
+    named = TransactionId("b", "orders", "01AB", 1)
+    assert validation.transaction_of(encode(named), "orders") == named
 
 
 def test_illegal_offset() -> None:

@@ -127,8 +127,9 @@ class Brokers:
         """Ends a transaction. Raises MqError, INVALID_TRANSACTION_ID when it is not open."""
         ends = self._ends.get(broker_name)
         if ends is None:
-            ends = self._ends[broker_name] = Coalescer(
-                lambda entries: self._end(broker_name, entries)
+            await self._topology.address_of(broker_name)
+            ends = self._ends.setdefault(
+                broker_name, Coalescer(lambda entries: self._end(broker_name, entries))
             )
         await ends.put(end, END_BYTES)
 

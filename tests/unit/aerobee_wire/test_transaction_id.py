@@ -1,0 +1,44 @@
+"""Transaction ids: what is encoded comes back, and nothing else passes."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee_wire import transaction_id
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.transaction_id import TransactionId
+
+ONE = TransactionId("broker-a", "space%orders", "01AB", 4_711)
+NAMES = st.text(max_size=60, alphabet=st.characters(exclude_categories=["Cs"]))
+
+
+@given(st.builds(TransactionId, NAMES, NAMES, NAMES, st.integers(0, (1 << 63) - 1)))
+def test_what_is_encoded_comes_back(one: TransactionId) -> None:
+    text = transaction_id.encode(one)
+    assert transaction_id.decode(text) == one
+    assert len(text) <= transaction_id.MAX_CHARACTERS
+
+
+@given(st.data())
+def test_a_text_that_was_changed_is_refused(data: st.DataObject) -> None:
+    text = transaction_id.encode(ONE)
+    place = data.draw(st.integers(0, len(text) - 1))
+    other = data.draw(st.characters().filter(lambda one: one != text[place]))
+    with pytest.raises(MqError) as caught:
+        transaction_id.decode(text[:place] + other + text[place + 1 :])
+    assert caught.value.code is Code.INVALID_TRANSACTION_ID
+
+
+@given(st.one_of(st.text(), st.binary().map(lambda raw: base64.urlsafe_b64encode(raw).decode())))
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(MqError, match="unchanged"):
+        transaction_id.decode(text)
+
+
+def test_a_name_that_is_too_long_is_refused() -> None:
+    with pytest.raises(MqError, match="255 bytes"):
+        transaction_id.encode(TransactionId("b", "g", "é" * 128, 0))
