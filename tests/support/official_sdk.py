@@ -129,29 +129,47 @@ class Sdk:
                 answer.put({"error": "Ended", "code": None, "text": "the SDK's process has ended"})
 
 
+def trust(roots: Path | None) -> dict[str, str]:
+    """The environment of an SDK that shall speak TLS: both trust what gRPC trusts."""
+    return {} if roots is None else {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(roots)}
+
+
 class PythonSdk(Sdk):
     """The official Python SDK (python_agent.py). Does one thing after another.
 
     with PythonSdk("127.0.0.1:8081", tmp_path) as sdk:
         sdk.do("producer", id="p", topics=["orders"])
 
-    `credentials` are access key and secret key.
+    `credentials` are access key and secret key. With `roots`, a file of certificates to trust, it
+    speaks TLS.
     """
 
-    def __init__(self, endpoints: str, home: Path, credentials: tuple[str, str] = ("", "")) -> None:
+    def __init__(
+        self,
+        endpoints: str,
+        home: Path,
+        credentials: tuple[str, str] = ("", ""),
+        roots: Path | None = None,
+    ) -> None:
         super().__init__(
             [python_interpreter(), AGENTS / "python_agent.py", endpoints, *credentials],
             home,
-            {"PYTHONUNBUFFERED": "1"},
+            {"PYTHONUNBUFFERED": "1", **trust(roots)},
         )
 
 
 class NodeSdk(Sdk):
     """The official Node.js SDK (node_agent.js)."""
 
-    def __init__(self, endpoints: str, home: Path, credentials: tuple[str, str] = ("", "")) -> None:
+    def __init__(
+        self,
+        endpoints: str,
+        home: Path,
+        credentials: tuple[str, str] = ("", ""),
+        roots: Path | None = None,
+    ) -> None:
         super().__init__(
             ["node", AGENTS / "node_agent.js", endpoints, *credentials],
             home,
-            {"NODE_PATH": str(node_modules())},
+            {"NODE_PATH": str(node_modules()), **trust(roots)},
         )

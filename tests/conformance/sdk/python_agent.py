@@ -8,6 +8,7 @@ Knows nothing of the tests.
 # mypy: ignore-errors
 
 import json
+import os
 import sys
 import threading
 import time
@@ -96,6 +97,8 @@ class Agent:
     def __init__(self, endpoints, access_key="", secret_key=""):
         self.endpoints = endpoints
         self.credentials = Credentials(access_key, secret_key)
+        # The SDK trusts what gRPC trusts, and that is told so.
+        self.tls = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH" in os.environ
         self.clients = {}
         self.received = {}
         self.transactions = {}
@@ -105,7 +108,9 @@ class Agent:
 
     def do_producer(self, id, topics, namespace="", resolution=None):
         checker = Checker(id, resolution) if resolution else None
-        self.clients[id] = Producer(self.configuration(namespace), tuple(topics), checker)
+        self.clients[id] = Producer(
+            self.configuration(namespace), tuple(topics), checker, tls_enable=self.tls
+        )
         self.clients[id].startup()
 
     def do_send(self, id, transaction=None, **fields):
@@ -147,7 +152,11 @@ class Agent:
 
     def do_simple(self, id, group, subscriptions, await_s, namespace=""):
         self.clients[id] = SimpleConsumer(
-            self.configuration(namespace), group, filters(subscriptions), await_s
+            self.configuration(namespace),
+            group,
+            filters(subscriptions),
+            await_s,
+            tls_enable=self.tls,
         )
         self.clients[id].startup()
 
@@ -165,7 +174,7 @@ class Agent:
     def do_push(self, id, group, subscriptions, *, succeed_from=1, only=None, sleep_s=0):
         listener = Listener(id, succeed_from, only, sleep_s)
         self.clients[id] = PushConsumer(
-            self.configuration(), group, listener, filters(subscriptions)
+            self.configuration(), group, listener, filters(subscriptions), tls_enable=self.tls
         )
         self.clients[id].startup()
 
