@@ -2,3 +2,5 @@
 
 Keeps nothing that a restart may lose.
 """
+
+import aerobee_chassis  # noqa: F401  # before anything imports structlog or grpc
