@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aerobee_broker.delivery.filter import Filter, compile_filter
@@ -75,9 +75,15 @@ class PopConsumer:
         outcomes = await self.parts.broker.settling.ack([one.lease for one in several])
         return [Code.SUCCESS if error is None else error.code for error in outcomes]
 
-    async def change(self, got: Got, invisible_ms: int | None, *, uncounted: bool = False) -> Shown:
-        change = Change(got.lease, invisible_ms, uncounted)
+    async def change(self, got: Got, invisible_ms: int | None, **fields: bool) -> Shown:
+        change = Change(got.lease, invisible_ms, **fields)
         return (await self.parts.broker.settling.change([change]))[0]
+
+    @staticmethod
+    def renewed(got: Got, shown: Shown) -> Got:
+        """The same with the end of its lease that a change gave it."""
+        expires_ms = shown.since_ms + shown.invisible_ms
+        return replace(got, lease=replace(got.lease, expires_ms=expires_ms))
 
     async def dead_letter(self, got: Got, reason: str = "") -> Code:
         wanted = [(got.lease, Failure(reason))]

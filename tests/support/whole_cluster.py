@@ -155,6 +155,10 @@ class WholeCluster:
         broker = await broker_parts.Parts.begin(path, **(broker_options or {}))
         return cls(broker, options)
 
+    def another_proxy(self, **options: Any) -> WholeCluster:
+        """A second proxy of the same broker; only the first is to be ended."""
+        return WholeCluster(self.broker, options)
+
     async def end(self) -> None:
         await self.proxy.background.close()
         await self.proxy.brokers.close()

@@ -154,3 +154,33 @@ async def test_a_broker_that_is_silent_is_asked_again_while_the_lease_lasts(
     advance(broker, parts, 1)
     await renewals.scan()
     assert not len(renewals)
+
+
+async def test_a_renewal_says_when_the_lease_ends_as_far_as_this_proxy_knows(
+    broker: Broker, parts: Parts, renewals: Renewals
+) -> None:
+    held = handle(broker)
+    renewals.hold(held, CLIENT_ID)
+    advance(broker, parts, MINUTE - AHEAD_MS)
+    await renewals.scan()
+    renewed_ms = broker.clock.now_ms()
+    advance(broker, parts, MINUTE - AHEAD_MS)
+    await renewals.scan()
+    ends = [change.lease.expires_timestamp_ms for change in broker.changes]
+    assert ends == [held.expires_ms, renewed_ms + MINUTE]
+    assert all(change.unless_changed for change in broker.changes)
+
+
+async def test_after_a_renewal_without_an_answer_the_next_does_not_ask_for_the_end(
+    broker: Broker, parts: Parts, renewals: Renewals
+) -> None:
+    granted = broker.transport.answers["ChangeInvisibleDuration"]
+    broker.transport.answers["ChangeInvisibleDuration"] = MqError(Code.REQUEST_TIMEOUT, "no answer")
+    renewals.hold(handle(broker), CLIENT_ID)
+    advance(broker, parts, MINUTE - AHEAD_MS)
+    await renewals.scan()  # it may have come about
+    broker.transport.answers["ChangeInvisibleDuration"] = granted
+    for _ in range(2):
+        await renewals.scan()
+        advance(broker, parts, MINUTE)
+    assert [change.unless_changed for change in broker.changes] == [True, False, True]

@@ -2,7 +2,8 @@
 
 Renewed while the client lives, for longer each time, three hours in all; then the message comes
 again by the retry policy of its group. Nothing here must survive: what a proxy that was killed no
-longer renews comes again when its lease runs out.
+longer renews comes again when its lease runs out. A client may settle or give back a message
+through another proxy: the broker then refuses the next renewal here, and the lease is forgotten.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Renewed:
     client_id: str
     expires_ms: int
     count: int = 0
+    # Nobody knows whether the last renewal came about, and so when the lease ends.
+    uncertain: bool = False
 
 
 class Renewals:
@@ -85,12 +88,14 @@ class Renewals:
     async def _renew(self, held: Renewed) -> None:
         duration_ms = DURATIONS_MS[min(held.count, len(DURATIONS_MS) - 1)]
         change = invisible_for(held.handle, duration_ms, counted=True)
+        _only_if_unchanged(change, held)
         try:
             result = await self._brokers.change(held.handle.broker_name, change)
         except MqError as error:
             self._failed(held, error)
             return
         held.count += 1
+        held.uncertain = False
         held.expires_ms = result.pop_time_ms + result.invisible_duration_ms
         self._counts.leases_renewed += 1
 
@@ -100,6 +105,7 @@ class Renewals:
         change = InvisibleChange(lease=lease_of(held.handle), by_retry_policy=True)
         if after_ms is not None:
             change = invisible_for(held.handle, after_ms, counted=True)
+        _only_if_unchanged(change, held)
         try:
             await self._brokers.change(held.handle.broker_name, change)
         except MqError as error:
@@ -107,9 +113,10 @@ class Renewals:
 
     def _failed(self, held: Renewed, error: MqError) -> None:
         """A lease that is over is forgotten; another failure is tried again until it runs out."""
+        held.uncertain = True
         over = self._clock.now_ms() >= held.expires_ms
         if over or error.code is Code.INVALID_RECEIPT_HANDLE:
-            self._held.pop(key_of(held.handle), None)
+            self._forget(held)
         structlog.get_logger().warning(
             "lease not renewed",
             client_id=held.client_id,
@@ -119,3 +126,14 @@ class Renewals:
             queue_offset=held.handle.queue_offset,
             reason=error.message,
         )
+
+    def _forget(self, held: Renewed) -> None:
+        """Unless it was released meanwhile, and perhaps held anew."""
+        if self._held.get(key_of(held.handle)) is held:
+            del self._held[key_of(held.handle)]
+
+
+def _only_if_unchanged(change: InvisibleChange, held: Renewed) -> None:
+    if not held.uncertain:
+        change.unless_changed = True
+        change.lease.expires_timestamp_ms = held.expires_ms

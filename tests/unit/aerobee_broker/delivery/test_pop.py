@@ -170,6 +170,21 @@ async def test_the_retry_delay_of_the_group_is_used_when_asked_for(
     assert waits == [3_000, 7_000, 7_000]
 
 
+async def test_a_lease_that_somebody_changed_is_left_to_them_when_asked_for(
+    parts: Parts, consumer: PopConsumer
+) -> None:
+    await parts.send(TOPIC, b"1")
+    (got,) = await consumer.pop()
+    renewed = await consumer.change(got, 20_000, unless_changed=True)
+    assert renewed.error is None
+    assert (await consumer.change(got, 30_000, unless_changed=True)).error is not None
+    later = consumer.renewed(got, renewed)
+    assert (await consumer.change(later, 1_000)).error is None  # given back, by another way
+    assert (await consumer.change(later, 60_000, unless_changed=True)).error is not None
+    await asyncio.sleep(1.1)
+    assert [one.attempt for one in await consumer.pop()] == [2]
+
+
 async def test_durations_out_of_range_are_refused(parts: Parts, consumer: PopConsumer) -> None:
     await parts.send(TOPIC, b"1")
     (got,) = await consumer.pop()

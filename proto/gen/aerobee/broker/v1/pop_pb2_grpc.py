@@ -86,7 +86,8 @@ class PopServiceServicer:
     def ChangeInvisibleDuration(self, request, context):
         """Sets anew, counted from now, for how long messages stay invisible. The lease and its id stay. 0: visible
         at once. Entry by entry; durable before the answer. Codes of an entry:
-        SUCCESS (0) · INVALID_RECEIPT_HANDLE (1006): as for Ack, and for what is settled already.
+        SUCCESS (0) · INVALID_RECEIPT_HANDLE (1006): as for Ack, for what is settled already, and for what
+        `unless_changed` keeps.
         INVALID_PARAMETER (29): the duration is below 0 or above 43,200,000 (12 h).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -48,11 +48,13 @@ class LeaseName:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`invisible_ms` None: the group's retry delay."""
+    """`invisible_ms` None: the group's retry delay. `unless_changed`: only if the lease still ends
+    when its name says."""
 
     lease: LeaseName
     invisible_ms: int | None
     uncounted: bool = False
+    unless_changed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,12 @@ class Settling:
         due = self._alive(lease)
         if due is None:
             raise _over(lease)
+        if change.unless_changed and lease.expires_ms != due[2].expires_ms:
+            raise MqError(
+                Code.INVALID_RECEIPT_HANDLE,
+                f"lease {lease.lease_id} on message {lease.queue_offset} of {lease.topic} queue "
+                f"{lease.queue_id} was changed meanwhile: leave it to who did that",
+            )
         duration = change.invisible_ms
         if duration is None:
             group = self._groups.get(lease.consumer_group)

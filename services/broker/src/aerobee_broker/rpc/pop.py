@@ -106,7 +106,10 @@ def _lease(one: pb.Lease) -> LeaseName:
 def _change(one: pb.InvisibleChange) -> Change:
     by_policy = one.WhichOneof("visible") == "by_retry_policy" and one.by_retry_policy
     return Change(
-        _lease(one.lease), None if by_policy else one.invisible_duration_ms, one.uncounted
+        _lease(one.lease),
+        None if by_policy else one.invisible_duration_ms,
+        one.uncounted,
+        one.unless_changed,
     )
 
 
