@@ -320,6 +320,7 @@ class Broker:
             topic=lease_log.topic_of(options.broker_cluster_name),
         )
         table.position = lambda: journal.position
+        tables.saved_leases.logged = lambda: self.commit.flushed(self.store.end_offset)
         chooser = Chooser(
             store=self.store, table=table, offsets=tables.offsets, journal=journal, clock=clock
         )

@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,8 @@ from support.broker_parts import Parts
 from support.pop_consumer import GROUP, TOPIC, PopConsumer, bodies
 
 
-async def begin(path: Path) -> Parts:
-    parts = await Parts.begin(path)
+async def begin(path: Path, **options: Any) -> Parts:
+    parts = await Parts.begin(path, **options)
     parts.tables.topics.put(TopicConfig(TOPIC, 1, 1))
     await parts.group(GROUP)
     return parts
@@ -204,6 +205,29 @@ async def test_an_uncounted_delivery_may_still_be_counted_after_a_restart(tmp_pa
     await consumer.change(got, 0)
     await asyncio.sleep(0.01)
     assert [one.attempt for one in await consumer.pop()] == [2]
+    await parts.end()
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+async def test_a_snapshot_waits_until_the_log_has_what_it_says(tmp_path: Path, flush: str) -> None:
+    """Else a power cut could leave a message settled whose dead letter it took."""
+    parts = await begin(tmp_path, flushDiskType=flush)
+    await parts.send(TOPIC, b"1")
+    consumer = PopConsumer(parts)
+    (got,) = await consumer.pop(poll_ms=1_000)
+    await parts.tables.saved_leases.save()
+    file = tmp_path / "store" / "config" / "popLeases.json"
+    before = file.read_bytes()
+    parts.flusher.hold()
+    giving_up = asyncio.create_task(consumer.dead_letter(got))
+    await asyncio.sleep(0.001)
+    saving = asyncio.create_task(parts.tables.saved_leases.save())
+    await asyncio.sleep(1)
+    assert giving_up.done() is (flush == "ASYNC_FLUSH")
+    assert not saving.done() and file.read_bytes() == before
+    parts.flusher.let_go()
+    await saving
+    assert await giving_up is Code.SUCCESS and file.read_bytes() != before
     await parts.end()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -14,7 +15,11 @@ from aerobee_wire.status import Code, MqError
 
 
 class SavedTable:
-    """A table and its file. What was loaded or written last is `saved`."""
+    """A table and its file. What was loaded or written last is `saved`.
+
+    `logged`, where it is set: returns when the log has durably what the table says by now. Such a
+    table is not written before: a file must not know of a settlement that a power cut took back.
+    """
 
     def __init__(self, table: Table, file: JsonFile, writer: OffLoop) -> None:
         self._table = table
@@ -22,6 +27,7 @@ class SavedTable:
         self._writer = writer
         self._saved = table.revision
         self._write_under_way: asyncio.Task[None] | None = None
+        self.logged: Callable[[], Awaitable[None]] | None = None
 
     def load(self) -> bool:
         """Fills the table from the file. False: there is none. Raises ConfigFileDamaged."""
@@ -41,7 +47,7 @@ class SavedTable:
     async def save(self) -> None:
         """Returns when the table as it is now is durable; several callers share a write.
 
-        Raises MqError SYSTEM_ERROR when the file cannot be written.
+        Raises MqError SYSTEM_ERROR when the file cannot be written, and what `logged` raises.
         """
         wanted = self._table.revision
         while self._saved < wanted:
@@ -63,6 +69,8 @@ class SavedTable:
         try:
             revision = self._table.revision
             data = encode(self._table.to_json())
+            if self.logged is not None:
+                await self.logged()
             await self._writer(lambda: self._file.write(data))
             self._saved = revision
         except OSError as error:
