@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from functools import partial
@@ -118,6 +119,47 @@ async def test_a_clean_stop_keeps_groups_offsets_and_delays(tmp_path: Path) -> N
         "topics.json",
     }
     assert not (tmp_path / "broker" / "store" / "abort").exists()
+
+
+async def test_timers_and_recalls_survive_kill_9(tmp_path: Path) -> None:
+    """Killed while messages fall due: none is lost, early, or brought back."""
+    with process(tmp_path) as broker:
+        async with BrokerCaller(broker.address) as caller:
+            first = time.time_ns() // 1_000_000 + 2_000
+            sent = {b"%d" % number: str(first + 8 * number) for number in range(300)}
+            recalled = {b"%d" % number for number in range(200, 300, 7)}
+            messages = [
+                message_pb2.Message(
+                    topic="t", queue_id=0, body=body, properties={"TIMER_DELIVER_MS": due}
+                )
+                for body, due in sent.items()
+            ]
+            request = message_pb2.SendRequest(messages=messages)
+            answer = await caller.call(caller.messages.Send, request)
+            for body, result in zip(sent, answer.results, strict=True):
+                if body in recalled:
+                    recall = message_pb2.RecallMessageRequest(
+                        topic="t", recall_handle=result.recall_handle
+                    )
+                    await caller.call(caller.messages.RecallMessage, recall)
+        for wanted in (1, 100, 200):
+            broker.kill()
+            broker.start()
+            async with BrokerCaller(broker.address) as caller:
+                await until(partial(holds, caller, wanted), f"{wanted} are delivered")
+        broker.kill()
+        broker.start()
+        async with BrokerCaller(broker.address) as caller:
+            await until(partial(holds, caller, len(sent) - len(recalled)), "all are delivered")
+            stored = await caller.read("t")
+            assert not (await caller.status()).delayed_messages
+    assert {one.body for one in stored} == sent.keys() - recalled
+    assert all(one.store_timestamp_ms >= int(sent[one.body]) for one in stored), "none early"
+    assert len(stored) - len({one.body for one in stored}) <= 256, "a batch, at the worst"
+
+
+async def holds(caller: BrokerCaller, count: int) -> bool:
+    return len({one.body for one in await caller.read("t")}) >= count
 
 
 async def test_a_corrupt_record_is_logged_with_its_place_counted_and_not_served(

@@ -136,6 +136,8 @@ class BrokerApp:
 
         broker.schedule.start()
         self._cleanup.push_async_callback(broker.schedule.stop)
+        broker.timers.start()
+        self._cleanup.push_async_callback(broker.timers.stop)
         broker.pop.start()
         self._cleanup.push_async_callback(broker.pop.stop)
         server = await self._serve(broker, port)
@@ -176,6 +178,7 @@ class BrokerApp:
                 "topics_adopted", topics=adopted, reason="in the commit log and not in topics.json"
             )
         broker.schedule.restore()
+        broker.timers.restore()
         broker.pop.restore()
         broker.transactions.restore()
         for saved in tables.all_saved:

@@ -54,6 +54,9 @@ class BrokerOptions(Options):
     # ---- messages ----
     max_message_size: int = Field(default=4 * 1024 * 1024, ge=1, le=32 * 1024 * 1024)
     message_delay_level: str = DELAY_LEVELS
+    timer_max_delay_sec: int = Field(default=259_200, ge=1, le=31_536_000)
+    # Ours: messages that wait for a time of their own, at 56 bytes of memory each.
+    timer_max_messages: int = Field(default=2_000_000, ge=1)
     pull_batch_max_message_count: int = Field(default=4_096, ge=1)
     long_polling_enable: bool = True
     enable_property_filter: bool = True  # SQL92 subscriptions

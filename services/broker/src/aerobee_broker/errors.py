@@ -21,7 +21,9 @@ MqError (aerobee_wire.status)
 ├── SubscriptionNotExist SUBSCRIPTION_NOT_EXIST
 ├── TransactionNotOpen  INVALID_TRANSACTION_ID  never begun, ended, or given up
 ├── FlushTimeout        FLUSH_DISK_TIMEOUT      stored, and not known to be durable
-└── TooMuchUnflushed    SYSTEM_BUSY             the disk does not keep up
+├── TooMuchUnflushed    SYSTEM_BUSY             the disk does not keep up
+├── TooManyTimers       FLOW_CONTROL            no more messages may wait for a time of their own
+└── NotRecalled         ILLEGAL_OPERATION       the message does not wait any more
 """
 
 from __future__ import annotations
@@ -174,3 +176,18 @@ class TooMuchUnflushed(MqError):
             f"{unflushed} bytes wait for the disk: send again in a moment, or elsewhere",
             retry_after_ms=100,
         )
+
+
+class TooManyTimers(MqError):
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            Code.FLOW_CONTROL,
+            f"{limit} messages wait for their time (timerMaxMessages): send again when some are "
+            "delivered, or to another broker",
+            retry_after_ms=1_000,
+        )
+
+
+class NotRecalled(MqError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(Code.ILLEGAL_OPERATION, f"the message was not recalled: {reason}")

@@ -128,7 +128,6 @@ UNSUPPORTED_KEYS = frozenset(
         "storeType",
         "subscriptionExpiredTimeout",
         "timerCongestNumEachSlot",
-        "timerMaxDelaySec",
         "timerPrecisionMs",
         "timerRollWindowSlot",
         "timerWheelEnable",

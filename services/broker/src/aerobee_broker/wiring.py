@@ -42,6 +42,8 @@ from aerobee_broker.delivery.schedule import Schedule
 from aerobee_broker.delivery.send_back import SendBack
 from aerobee_broker.delivery.settling import Settling
 from aerobee_broker.delivery.timed_commit import TimedCommit
+from aerobee_broker.delivery.timer_queue import TimerQueue, unit_code
+from aerobee_broker.delivery.timers import Timers
 from aerobee_broker.delivery.topic_registry import Announce, Spread, TopicRegistry
 from aerobee_broker.delivery.transaction_checks import TransactionChecks
 from aerobee_broker.delivery.transactions import Transactions
@@ -59,6 +61,7 @@ from aerobee_broker.rpc.messages import MessageRpcs
 from aerobee_broker.rpc.offsets import OffsetRpcs
 from aerobee_broker.rpc.pop import PopRpcs
 from aerobee_broker.rpc.transactions import TransactionRpcs
+from aerobee_broker.store.consume_queue import TagsCode
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Arrival
 from aerobee_broker.store.options import HOUR_MS, StoreOptions
@@ -126,9 +129,14 @@ def open_store(
         clock=around.clock,
         disk=around.disk,
         store_host=store_host,
-        tags_code_of={names.SCHEDULE_TOPIC: delays.deliver_time},
+        tags_code_of=tags_codes(delays),
         on_event=heard,
     )
+
+
+def tags_codes(delays: DelayQueues) -> dict[str, TagsCode]:
+    """Topics whose consume-queue units carry something else than the hash of the tags."""
+    return {names.SCHEDULE_TOPIC: delays.deliver_time, names.TIMER_TOPIC: unit_code}
 
 
 def unique_ids(store_host: str, rng: random.Random) -> UniqueIds:
@@ -224,6 +232,20 @@ class Broker:
             clock=clock,
         )
         delays.is_empty = self.schedule.is_empty
+        timer_queue = self._timer_queue = TimerQueue(
+            max_delay_ms=options.timer_max_delay_sec * 1_000,
+            max_messages=options.timer_max_messages,
+        )
+        self.timers = Timers(
+            store=store,
+            commit=self.commit,
+            queue=timer_queue,
+            topics=self.topics,
+            meters=meters,
+            clock=clock,
+        )
+        timer_queue.waiting = lambda: self.timers.waiting
+        store.keep_from.append(self.timers.needed_from)
         self.positions = Positions(
             store=store,
             topics=self.topics,
@@ -240,6 +262,7 @@ class Broker:
             groups=self.groups,
             delays=delays,
             transactions=self.transactions,
+            timers=timer_queue,
             meters=meters,
             clock=clock,
             unique_ids=unique_ids(store_host, around.rng),
@@ -281,6 +304,7 @@ class Broker:
             positions=self.positions,
             schedule=self.schedule,
             transactions=self.transactions,
+            timers=self.timers,
             meters=meters,
             identity=identity,
             disk=around.disk,
@@ -357,6 +381,7 @@ class Broker:
             self.reader,
             self.send_back,
             Archive(self.store),
+            self.timers,
             broker_name=self._identity.broker_name,
             store_host=self._store_host,
         )
@@ -403,7 +428,8 @@ class Broker:
 
     def _somebody_waits(self) -> bool:
         """For messages to become visible: a consumer, or the delivery of delayed messages."""
-        return self.polls.count > 0 or self._pop_polls.count > 0 or self._delays.unseen
+        unseen = self._delays.unseen or self._timer_queue.unseen
+        return self.polls.count > 0 or self._pop_polls.count > 0 or unseen
 
     def _arrived(self, arrivals: list[Arrival]) -> None:
         self.polls.arrived(arrivals)
@@ -411,6 +437,8 @@ class Broker:
         for arrival in arrivals:
             if arrival.topic == names.SCHEDULE_TOPIC:
                 self.schedule.arrived(arrival)
+            elif arrival.topic == names.TIMER_TOPIC:
+                self.timers.arrived()
 
     def _notifies(self, consumer_group: str) -> bool:
         group = self.groups.table.get(consumer_group)

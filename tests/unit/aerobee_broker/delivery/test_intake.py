@@ -64,8 +64,17 @@ def with_properties(*each: dict[str, str], **fields: Any) -> Columns:
             Code.MESSAGE_ILLEGAL,
             "at most 255 bytes",
         ),
-        ({"properties": {"TIMER_DELAY_SEC": "5"}}, Code.NO_PERMISSION, "no timer messages"),
-        ({"properties": {"TIMER_DELIVER_MS": "5"}}, Code.NO_PERMISSION, "use a delay level"),
+        (
+            {"properties": {"TIMER_DELAY_SEC": "5 s"}},
+            Code.MESSAGE_ILLEGAL,
+            "whole number, not '5 s",
+        ),
+        (
+            {"properties": {"TIMER_DELAY_MS": "259200001"}},
+            Code.MESSAGE_ILLEGAL,
+            r"at most 259200000 \(timerMaxDelaySec\)",
+        ),
+        ({"topic": "rmq_sys_wheel_timer"}, Code.NO_PERMISSION, "permission 4"),
         ({"sys_flag": 4}, Code.INVALID_PARAMETER, "TRAN_MSG is not true"),
         ({"sys_flag": 0x80}, Code.INVALID_PARAMETER, "0x80"),
         ({"topic": "a b"}, Code.INVALID_PARAMETER, "illegal"),
@@ -232,7 +241,11 @@ async def test_a_batch_gets_unique_ids_where_they_are_missing(parts: Parts) -> N
         (columns(b"a", sys_flag=8), Code.NO_PERMISSION, "transactional"),
         (columns(b"a", queue_id=9), Code.INVALID_PARAMETER, "queues 0 to 3"),
         (with_properties({"TRAN_MSG": "true"}), Code.NO_PERMISSION, "transactional"),
-        (with_properties({"a": "b"}, {"TIMER_DELAY_MS": "9"}), Code.NO_PERMISSION, "timer"),
+        (
+            with_properties({"a": "b"}, {"TIMER_DELAY_MS": "x"}),
+            Code.MESSAGE_ILLEGAL,
+            "whole number",
+        ),
     ],
 )
 async def test_a_bad_batch_is_refused_as_a_whole(

@@ -132,6 +132,26 @@ async def test_a_committed_message_may_be_delayed(parts: Parts) -> None:
     assert record.prepared_transaction_offset == stored.physical_offset
 
 
+async def test_a_committed_message_may_have_a_time_of_its_own(parts: Parts) -> None:
+    stored = await half(parts, b"a", TIMER_DELAY_MS="1500")
+    await asyncio.sleep(5)
+    assert await end(parts, stored) is Code.SUCCESS
+    await asyncio.sleep(1.49)
+    assert await visible(parts) == []
+    await asyncio.sleep(0.02)
+    assert await visible(parts) == [b"a"]
+    record = (await parts.read("t", 1))[0]
+    assert record.prepared_transaction_offset == stored.physical_offset
+
+
+async def test_a_time_that_no_commit_could_keep_is_refused_when_it_is_sent(parts: Parts) -> None:
+    for wrong in ("soon", "259201000"):
+        with pytest.raises(MqError) as caught:
+            await half(parts, b"a", TIMER_DELAY_MS=wrong)
+        assert caught.value.code is Code.MESSAGE_ILLEGAL
+    assert len(parts.broker.transactions) == 0
+
+
 async def test_a_commit_counts_once_it_is_durable(parts: Parts) -> None:
     stored = await half(parts, b"a")
     parts.flusher.hold()

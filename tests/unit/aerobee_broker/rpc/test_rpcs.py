@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_broker.app import failure_of
 from aerobee_chassis.server import Method
+from aerobee_wire import recall_handle
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code, MqError, error_from
 from support.broker_parts import STORE_HOST, Parts
@@ -75,6 +77,31 @@ async def refused(api: Api, name: str, request: Any) -> MqError:
 
 
 # ---- messages ----
+
+
+async def test_a_message_with_a_time_of_its_own_is_recalled_by_its_handle(api: Api) -> None:
+    timed = message(properties={"TIMER_DELAY_SEC": "60", "UNIQ_KEY": "U"})
+    results = (await api("Send", send(timed, message()))).results
+    assert [bool(one.recall_handle) for one in results] == [True, False]
+    request = message_pb2.RecallMessageRequest(topic="t", recall_handle=results[0].recall_handle)
+    assert (await api("RecallMessage", request)).unique_message_id == "U"
+    again = await refused(api, "RecallMessage", request)
+    assert (again.code, again.retryable) == (Code.ILLEGAL_OPERATION, False)
+
+
+async def test_a_recall_handle_of_elsewhere_is_refused(api: Api) -> None:
+    timed = message(properties={"TIMER_DELAY_SEC": "60"})
+    handle = (await api("Send", send(timed))).results[0].recall_handle
+    other = recall_handle.encode(replace(recall_handle.decode(handle), broker_name="broker-b"))
+    for topic, text, says in (
+        ("other", handle, "belongs to topic 't', not 'other'"),
+        ("t", other, "belongs to broker 'broker-b', not 'broker-a'"),
+        ("t", "nonsense", "invalid"),
+    ):
+        request = message_pb2.RecallMessageRequest(topic=topic, recall_handle=text)
+        error = await refused(api, "RecallMessage", request)
+        assert error.code is Code.INVALID_PARAMETER
+        assert says in error.message
 
 
 async def test_send_answers_in_order_with_ids(api: Api) -> None:

@@ -98,20 +98,36 @@ class SendResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[SendResult, _Mapping]]] = ..., batch_result: _Optional[_Union[BatchSendResult, _Mapping]] = ..., broker_name: _Optional[str] = ..., store_host: _Optional[str] = ...) -> None: ...
 
 class SendResult(_message.Message):
-    __slots__ = ("queue_id", "queue_offset", "physical_offset", "offset_message_id", "unique_message_id", "transaction_id")
+    __slots__ = ("queue_id", "queue_offset", "physical_offset", "offset_message_id", "unique_message_id", "transaction_id", "recall_handle")
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
     OFFSET_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     UNIQUE_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
     queue_id: int
     queue_offset: int
     physical_offset: int
     offset_message_id: str
     unique_message_id: str
     transaction_id: str
-    def __init__(self, queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., physical_offset: _Optional[int] = ..., offset_message_id: _Optional[str] = ..., unique_message_id: _Optional[str] = ..., transaction_id: _Optional[str] = ...) -> None: ...
+    recall_handle: str
+    def __init__(self, queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., physical_offset: _Optional[int] = ..., offset_message_id: _Optional[str] = ..., unique_message_id: _Optional[str] = ..., transaction_id: _Optional[str] = ..., recall_handle: _Optional[str] = ...) -> None: ...
+
+class RecallMessageRequest(_message.Message):
+    __slots__ = ("topic", "recall_handle")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    recall_handle: str
+    def __init__(self, topic: _Optional[str] = ..., recall_handle: _Optional[str] = ...) -> None: ...
+
+class RecallMessageResponse(_message.Message):
+    __slots__ = ("unique_message_id",)
+    UNIQUE_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    unique_message_id: str
+    def __init__(self, unique_message_id: _Optional[str] = ...) -> None: ...
 
 class BatchSendResult(_message.Message):
     __slots__ = ("queue_id", "first_queue_offset", "physical_offsets")

@@ -54,6 +54,11 @@ class MessageServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_message__pb2.GetMessageRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_message__pb2.GetMessageResponse.FromString,
                 _registered_method=True)
+        self.RecallMessage = channel.unary_unary(
+                '/aerobee.broker.v1.MessageService/RecallMessage',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_message__pb2.RecallMessageRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_message__pb2.RecallMessageResponse.FromString,
+                _registered_method=True)
         self.QueryMessages = channel.unary_unary(
                 '/aerobee.broker.v1.MessageService/QueryMessages',
                 request_serializer=aerobee_dot_broker_dot_v1_dot_message__pb2.QueryMessagesRequest.SerializeToString,
@@ -70,6 +75,7 @@ class MessageServiceServicer:
         `batch` (columnar form: one topic and queue, for bulk producers).
         MESSAGE_ILLEGAL (13): body empty or over maxMessageSize, topic too long, properties over 31,743
         bytes (of the 32,767 of a record, 1,024 are kept for what a retry and a dead letter add).
+        MESSAGE_ILLEGAL (13): a delivery time that is no number, or further ahead than timerMaxDelaySec.
         INVALID_PARAMETER (29): illegal topic name, queue id out of range.
         TOPIC_NOT_EXIST (17): unknown topic while autoCreateTopicEnable is off.
         NO_PERMISSION (16): a system topic, a topic or broker that is not writable, or a kind of message
@@ -77,6 +83,7 @@ class MessageServiceServicer:
         FLUSH_DISK_TIMEOUT (10): stored, but not known to be durable yet. Sending again makes a duplicate.
         SERVICE_NOT_AVAILABLE (14): the store is read-only (after a failed flush; not retryable here).
         DISK_FULL (1001): too little space; names the path, the free bytes and the watermark.
+        FLOW_CONTROL (215): too many messages wait for a time of their own (timerMaxMessages).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,6 +118,17 @@ class MessageServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RecallMessage(self, request, context):
+        """Takes a message back that waits for a time of its own. Answers when that is durable: the message
+        will not be delivered.
+        INVALID_PARAMETER (29): no recall handle, or one of another topic or broker.
+        ILLEGAL_OPERATION (604): the message does not wait here any more: delivered, or recalled before.
+        FLUSH_DISK_TIMEOUT (10): not known to be durable yet, so it may still be delivered after a crash.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def QueryMessages(self, request, context):
         """Messages of a topic by key or by unique message id, newest first.
         """
@@ -140,6 +158,11 @@ def add_MessageServiceServicer_to_server(servicer, server):
                     servicer.GetMessage,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_message__pb2.GetMessageRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_message__pb2.GetMessageResponse.SerializeToString,
+            ),
+            'RecallMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecallMessage,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_message__pb2.RecallMessageRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_message__pb2.RecallMessageResponse.SerializeToString,
             ),
             'QueryMessages': grpc.unary_unary_rpc_method_handler(
                     servicer.QueryMessages,
@@ -255,6 +278,33 @@ class MessageService:
             '/aerobee.broker.v1.MessageService/GetMessage',
             aerobee_dot_broker_dot_v1_dot_message__pb2.GetMessageRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_message__pb2.GetMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecallMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.MessageService/RecallMessage',
+            aerobee_dot_broker_dot_v1_dot_message__pb2.RecallMessageRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_message__pb2.RecallMessageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -13,6 +13,7 @@ from aerobee_broker.delivery.meters import Meters
 from aerobee_broker.delivery.pop import Pop
 from aerobee_broker.delivery.positions import Positions
 from aerobee_broker.delivery.schedule import Schedule
+from aerobee_broker.delivery.timers import Timers
 from aerobee_broker.delivery.topic_registry import TopicRegistry
 from aerobee_broker.delivery.transactions import Transactions
 from aerobee_broker.delivery.waiters import LongPolls
@@ -72,6 +73,7 @@ class Administration:
         positions: Positions,
         schedule: Schedule,
         transactions: Transactions,
+        timers: Timers,
         meters: Meters,
         identity: Identity,
         disk: Disk,
@@ -87,6 +89,7 @@ class Administration:
         self._positions = positions
         self._schedule = schedule
         self._transactions = transactions
+        self._timers = timers
         self._meters = meters
         self._identity = identity
         self._disk = disk
@@ -134,9 +137,13 @@ class Administration:
             disk_free_bytes=usage.free,
             disk_total_bytes=usage.used + usage.free,
             parked_pulls=self._polls.count,
-            delayed_messages=self._schedule.undelivered(),
+            delayed_messages=self._delayed(),
             resident_memory_bytes=resident_memory(),
         )
+
+    def _delayed(self) -> dict[str, int]:
+        waiting = self._timers.waiting
+        return self._schedule.undelivered() | ({"timers": waiting} if waiting else {})
 
     def measure(self, broker_permission: int) -> None:
         """Brings the gauges up to date: cheap enough for every few seconds."""
@@ -152,6 +159,7 @@ class Administration:
             ("storage_size", store.end_offset - store.min_physical_offset),
             ("storage_flush_behind_bytes", store.end_offset - store.flushed_offset),
             ("parked_pulls", self._polls.count),
+            ("timing_messages", self._timers.waiting),
             ("store_read_only", bool(store.read_only_reason)),
         ):
             self._meters.set(name, value)

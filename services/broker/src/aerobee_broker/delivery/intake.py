@@ -20,6 +20,7 @@ from aerobee_broker.delivery.commit import Commit
 from aerobee_broker.delivery.delay_queues import DelayQueues
 from aerobee_broker.delivery.group_registry import GroupRegistry
 from aerobee_broker.delivery.meters import Meters
+from aerobee_broker.delivery.timer_queue import ASKING, TimerQueue
 from aerobee_broker.delivery.topic_registry import TopicRegistry
 from aerobee_broker.delivery.transactions import Transactions
 from aerobee_broker.errors import (
@@ -49,8 +50,11 @@ _UNIQUE_KEY_NAME = b"UNIQ_KEY\x01"
 _SPECIAL_NAMES = (b"DELAY\x01", b"TRAN_MSG\x01", b"TIMER_", b"POP_CK\x01")
 # Compressed, multi tags, hosts (set anew), compression type. The others are for the broker alone.
 _SENDER_SYS_FLAGS = 0x1 | 0x2 | 0x30 | 0x700
-_KINDS = {names.SCHEDULE_TOPIC: "DELAY", names.HALF_TOPIC: "TRANSACTION"}
-_TIMER_PROPERTIES = (props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS, props.TIMER_DELIVER_MS)
+_KINDS = {
+    names.SCHEDULE_TOPIC: "DELAY",
+    names.TIMER_TOPIC: "DELAY",
+    names.HALF_TOPIC: "TRANSACTION",
+}
 
 
 @dataclass(slots=True)
@@ -87,13 +91,15 @@ class Columns:
 @dataclass(frozen=True, slots=True)
 class Stored:
     """What became of a message. `queue_id` is the one it was sent to, also while it waits; of a
-    half message `queue_offset` is that in the half topic."""
+    half message `queue_offset` is that in the half topic. `deliver_ms` is the time of its own that
+    it waits for, and can be recalled until; 0 for none."""
 
     queue_id: int
     queue_offset: int
     physical_offset: int
     unique_message_id: str
     transaction_id: str = ""
+    deliver_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,7 @@ class Intake:
         groups: GroupRegistry,
         delays: DelayQueues,
         transactions: Transactions,
+        timers: TimerQueue,
         meters: Meters,
         clock: Clock,
         unique_ids: UniqueIds,
@@ -130,6 +137,7 @@ class Intake:
         self._groups = groups
         self._delays = delays
         self._transactions = transactions
+        self._timers = timers
         self._meters = meters
         self._clock = clock
         self._unique_ids = unique_ids
@@ -169,6 +177,7 @@ class Intake:
                 place.physical_offset,
                 properties[props.UNIQUE_KEY],
                 properties[props.TRANSACTION_ID] if message.topic == names.HALF_TOPIC else "",
+                int(properties[props.TIMER_OUT_MS]) if message.topic == names.TIMER_TOPIC else 0,
             )
             for queue_id, place, properties, message in zip(
                 asked, places, completed, messages, strict=True
@@ -211,7 +220,6 @@ class Intake:
         self, incoming: Incoming, queue_id: int, properties: dict[str, str]
     ) -> NewMessage:
         """The message in the topic and queue where it is to wait or to stay."""
-        _refuse_unsupported(properties)
         transactional = half_messages.is_transactional(properties)
         if transactional and names.is_retry(incoming.topic):
             # It was committed before it was consumed.
@@ -235,21 +243,32 @@ class Intake:
             _check_properties(len(encoded))
         elif await self._given_up(message, incoming, properties):
             encoded = props.encode(properties)
-        level = _delay_level(properties)
         if transactional:
+            self._examine_delay(properties)
             return half_messages.as_half(message, properties)
-        if level > 0:
-            return self._delays.by_level(message, properties, level)
+        waiting = self._delayed(message, properties)
+        if waiting is not None:
+            return waiting
         message.properties = encoded
         return message
 
     def _settled(self, message: NewMessage, properties: dict[str, str]) -> NewMessage:
-        """A committed message where it is to stay, or to wait for its time. Its delay was examined
-        when it was sent."""
+        """A committed message where it is to stay, or to wait for its time."""
+        return self._delayed(message, properties) or message
+
+    def _delayed(self, message: NewMessage, properties: dict[str, str]) -> NewMessage | None:
+        """The message as it waits for its delay level or its time; None when it asks for none."""
         level = _delay_level(properties)
-        if level > 0:
-            return self._delays.by_level(message, properties, level)
-        return message
+        if level <= 0:
+            return self._timers.filed(message, properties, self._clock.now_ms())
+        for name in ASKING:
+            properties.pop(name, None)
+        return self._delays.by_level(message, properties, level)
+
+    def _examine_delay(self, properties: Mapping[str, str]) -> None:
+        """That a message will not be refused for its delay when it is committed."""
+        if _delay_level(properties) <= 0:
+            self._timers.due_ms(properties, self._clock.now_ms())
 
     def _refuse_transactions(self) -> None:
         if self._reject_transactions:
@@ -331,11 +350,10 @@ class Intake:
         properties = props.decode(message.properties)
         if half_messages.is_transactional(properties):
             raise NoPermission("a batch takes no transactional messages: send them in plain form")
-        _refuse_unsupported(properties)
         properties.pop(props.POP_CHECK_POINT, None)
-        level = _delay_level(properties)
-        if level > 0:
-            return self._delays.by_level(message, properties, level)
+        waiting = self._delayed(message, properties)
+        if waiting is not None:
+            return waiting
         message.properties = props.encode(properties)
         return message
 
@@ -410,14 +428,6 @@ def _delay_level(properties: Mapping[str, str]) -> int:
 def _refuse_system(topic: str) -> None:
     if topic in names.SEND_REFUSED_TOPICS:
         raise NoPermission(f"{topic} is a system topic: send to a topic of your own")
-
-
-def _refuse_unsupported(properties: Mapping[str, str]) -> None:
-    for name in _TIMER_PROPERTIES:
-        if name in properties:
-            raise NoPermission(
-                f"this version takes no timer messages ({name}): use a delay level (DELAY)"
-            )
 
 
 def _check_body(size: int, limit: int) -> None:

@@ -78,6 +78,7 @@ class Meters:
                 ("pop_leased_messages", "Messages on lease."),
                 ("pop_waiting_messages", "Messages that come again, or wait for their turn."),
                 ("pop_blocked_message_groups", "FIFO groups that wait for a settlement."),
+                ("timing_messages", "Messages that wait for a time of their own."),
                 ("store_read_only", "1: the store takes no writes."),
             )
         }

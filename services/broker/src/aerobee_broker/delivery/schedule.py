@@ -16,15 +16,14 @@ from contextlib import suppress
 import structlog
 
 from aerobee_broker.delivery.commit import Commit
-from aerobee_broker.delivery.delay_queues import PROGRESS_TOPIC, DelayQueues, delay_in, destination
+from aerobee_broker.delivery.delay_queues import PROGRESS_TOPIC, DelayQueues, delay_in
+from aerobee_broker.delivery.due import due_copy, store_due, waiting_record
 from aerobee_broker.delivery.meters import Meters
 from aerobee_broker.delivery.topic_registry import TopicRegistry
-from aerobee_broker.errors import FlushTimeout
 from aerobee_broker.metadata.delay_offsets import DelayOffsets
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Arrival, NewMessage
 from aerobee_chassis.clock import Clock
-from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
@@ -181,7 +180,9 @@ class Schedule:
         """Stores the copies of the messages that are due; returns the offset to go on from."""
         due = self._due(units)
         following = offset + len(due)
-        messages = [copy for unit in due if (copy := self._copy(unit[0], unit[1]))]
+        records = (waiting_record(self._store, place, size) for place, size, _ in due)
+        copies = (due_copy(record, self._topics) for record in records if record is not None)
+        messages = [copy for copy in copies if copy is not None]
         try:
             await self._append(messages, {queue_id: following})
         except MqError as error:
@@ -206,16 +207,9 @@ class Schedule:
         body = json.dumps(self._appended, separators=(",", ":")).encode()
         now = self._clock.now_ms()
         told = NewMessage(PROGRESS_TOPIC, PROGRESS_QUEUE, body, born_timestamp_ms=now)
-        self._store.append([*messages, told], reserve=True)
-        end_offset = self._store.end_offset
-        while True:
-            try:
-                return await self._commit.flushed(end_offset)
-            except FlushTimeout as error:
-                # They are stored: to store them again would deliver them twice.
-                structlog.get_logger().warning("delayed_messages_wait", reason=error.message)
-                if self._stopping:
-                    raise
+        await store_due(
+            self._store, self._commit, [*messages, told], stopping=lambda: self._stopping
+        )
 
     def _due(self, units: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
         """The head, and what follows it in time and within the size of a batch."""
@@ -228,36 +222,6 @@ class Schedule:
                 break
             due.append(unit)
         return due
-
-    def _copy(self, physical_offset: int, size: int) -> NewMessage | None:
-        """The message as it is to be delivered; None, with a log line, when it cannot be."""
-        try:
-            record = self._store.get(physical_offset, size)
-        except MqError as error:
-            structlog.get_logger().error("delayed_message_lost", reason=error.message)
-            return None
-        properties = dict(record.properties)
-        target = destination(properties)
-        if target is None or target[0] not in self._topics.table:
-            structlog.get_logger().warning(
-                "delayed_message_dropped",
-                topic=target[0] if target else "",
-                physical_offset=physical_offset,
-                reason="its topic was deleted" if target else "it names no topic",
-            )
-            return None
-        return NewMessage(
-            topic=target[0],
-            queue_id=target[1],
-            body=record.body,
-            properties=props.encode(properties),
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            born_timestamp_ms=record.born_timestamp_ms,
-            born_host=record.born_host_packed,
-            reconsume_times=record.reconsume_times,
-            prepared_transaction_offset=record.prepared_transaction_offset,
-        )
 
     def _record(self, topic: str, queue_id: int, queue_offset: int) -> Record | None:
         units = self._store.units(topic, queue_id, max(0, queue_offset), 1)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from aerobee_broker.config import BrokerOptions
-from aerobee_broker.delivery import lease_log
+from aerobee_broker.delivery import lease_log, timer_queue
 from aerobee_broker.delivery.delay_queues import PROGRESS_TOPIC
 from aerobee_broker.delivery.saving import SavedTable
 from aerobee_broker.errors import InvalidParameter, NoPermission, TopicNotExist
@@ -184,6 +184,8 @@ class TopicRegistry:
             TopicConfig(names.SCHEDULE_TOPIC, levels, levels),
             TopicConfig(PROGRESS_TOPIC, 1, 1, READ),
             *(TopicConfig(topic, 1, 1, READ) for topic in _TRANSACTION_TOPICS),
+            TopicConfig(names.TIMER_TOPIC, 1, 1, READ),
+            TopicConfig(timer_queue.PROGRESS_TOPIC, 1, 1, READ),
             TopicConfig(lease_log.topic_of(options.broker_cluster_name), 1, 1, READ),
             *(
                 TopicConfig(topic, count, count, INHERIT | (READ_WRITE if open_ else 0))

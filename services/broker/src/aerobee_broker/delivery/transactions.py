@@ -122,7 +122,7 @@ class Transactions:
         self._stopping = False
         self.filed: Filed = lambda message, _: message
         self.on_open: Callable[[Open], None] = lambda _: None
-        store.keep_from = self._keep_from
+        store.keep_from.append(self._keep_from)
 
     def __len__(self) -> int:
         return len(self._open)

@@ -17,10 +17,9 @@ from aerobee_broker.delivery.delay_queues import DelayQueues
 from aerobee_broker.disk import RealDisk
 from aerobee_broker.inspection import check, dump
 from aerobee_broker.inspection.stopped_store import Problem, open_stopped
-from aerobee_broker.wiring import store_options
+from aerobee_broker.wiring import store_options, tags_codes
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError, StartError
-from aerobee_wire import topics as names
 from aerobee_wire.record import Record
 
 EXAMPLE = """\
@@ -54,7 +53,7 @@ def _check(given: argparse.Namespace, options: BrokerOptions) -> int:
         report = check.check(
             store,
             store_options(options),
-            codes_of_topics={names.SCHEDULE_TOPIC: delays.deliver_time},
+            codes_of_topics=tags_codes(delays),
             progress=_tell_progress,
         )
     finally:

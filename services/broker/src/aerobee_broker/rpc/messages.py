@@ -1,4 +1,4 @@
-"""MessageService: Send, Pull, SendBack, GetMessage, QueryMessages.
+"""MessageService: Send, Pull, SendBack, RecallMessage, GetMessage, QueryMessages.
 
 Codes: see proto/aerobee/broker/v1/message.proto, at each RPC. Differs from Apache's server: one
 Send carries many messages; a retry or a dead letter answers entry by entry; a topic's own write
@@ -11,14 +11,17 @@ from aerobee.broker.v1 import message_pb2 as pb
 
 from aerobee_broker.delivery.archive import Archive
 from aerobee_broker.delivery.half_messages import is_transactional
-from aerobee_broker.delivery.intake import Intake
+from aerobee_broker.delivery.intake import Intake, Stored
 from aerobee_broker.delivery.reader import MessageReader
 from aerobee_broker.delivery.send_back import Outcome, SendBack
+from aerobee_broker.delivery.timers import Timers
 from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.rpc import convert
 from aerobee_chassis.call import Call
 from aerobee_wire import properties as props
+from aerobee_wire import recall_handle
 from aerobee_wire.message_id import offset_message_id, pack_host
+from aerobee_wire.recall_handle import RecallHandle
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code
 
@@ -32,6 +35,7 @@ class MessageRpcs:
         reader: MessageReader,
         send_back: SendBack,
         archive: Archive,
+        timers: Timers,
         *,
         broker_name: str,
         store_host: str,
@@ -40,6 +44,7 @@ class MessageRpcs:
         self._reader = reader
         self._send_back = send_back
         self._archive = archive
+        self._timers = timers
         self._broker_name = broker_name
         self._store_host = store_host
         self._packed_store_host = pack_host(store_host)
@@ -55,7 +60,8 @@ class MessageRpcs:
                 for message in messages:
                     if is_transactional(message.properties):
                         message.properties.setdefault(props.PRODUCER_GROUP, request.producer_group)
-            for stored in await self._intake.send(messages, queue_count):
+            results = await self._intake.send(messages, queue_count)
+            for message, stored in zip(messages, results, strict=True):
                 response.results.add(
                     queue_id=stored.queue_id,
                     queue_offset=stored.queue_offset,
@@ -65,6 +71,7 @@ class MessageRpcs:
                     ),
                     unique_message_id=stored.unique_message_id,
                     transaction_id=stored.transaction_id,
+                    recall_handle=self._recall_handle(message.topic, stored),
                 )
         else:
             batch = await self._intake.send_columns(
@@ -75,6 +82,29 @@ class MessageRpcs:
             result.first_queue_offset = batch.first_queue_offset
             result.physical_offsets.extend(batch.physical_offsets)
         return response
+
+    def _recall_handle(self, topic: str, stored: Stored) -> str:
+        if not stored.deliver_ms:
+            return ""
+        return recall_handle.encode(
+            RecallHandle(topic, self._broker_name, stored.deliver_ms, stored.unique_message_id)
+        )
+
+    async def recall_message(
+        self, request: pb.RecallMessageRequest, call: Call
+    ) -> pb.RecallMessageResponse:
+        handle = recall_handle.decode(request.recall_handle)
+        for what, asked, own in (
+            ("topic", request.topic, handle.topic),
+            ("broker", self._broker_name, handle.broker_name),
+        ):
+            if asked != own:
+                raise InvalidParameter(
+                    f"the recall handle belongs to {what} {own!r}, not {asked!r}: ask with the "
+                    "topic and at the broker that the message was sent to"
+                )
+        await self._timers.recall(handle.topic, handle.deliver_ms, handle.unique_key)
+        return pb.RecallMessageResponse(unique_message_id=handle.unique_key)
 
     async def pull(self, request: pb.PullRequest, call: Call) -> pb.PullResponse:
         result, suggested = await self._reader.pull(convert.pull(request))

@@ -102,10 +102,10 @@ class MessageStore:
         self._removals: deque[Path] = deque()  # files that the flusher removes
         self._to_settle: list[ConsumeQueue] = []
         self._next_clean_ms = 0
-        # The physical offset from which on somebody still needs the log; None: nobody does. Set by
-        # who does. Where files are to go that are still needed, they stay, and `wanted_below` says
-        # below which offset they are.
-        self.keep_from: Callable[[], int | None] = lambda: None
+        # Who needs the log: each tells the physical offset from which on, or None. Where files are
+        # to go that are still needed, they stay, and `wanted_below` says below which offset they
+        # are.
+        self.keep_from: list[Callable[[], int | None]] = []
         self.wanted_below = 0
         self._open_files = OpenFiles(disk, options.max_open_files)
         self._log = CommitLog(
@@ -529,9 +529,12 @@ class MessageStore:
 
     def _not_needed(self, count: int) -> int:
         """How many of the `count` oldest files nobody needs any more."""
-        needed = self.keep_from()
         starts = self._log.starts
-        if needed is None or count <= 0 or starts[count] <= needed:
+        if count <= 0:
+            return 0
+        places = [place for tell in self.keep_from if (place := tell()) is not None]
+        needed = min(places, default=starts[count])
+        if starts[count] <= needed:
             return count
         if self.wanted_below < starts[count]:
             self.wanted_below = starts[count]

@@ -1,0 +1,77 @@
+"""Messages that are due: read where they waited, stored where they are meant for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from aerobee_broker.delivery.commit import Commit
+from aerobee_broker.delivery.delay_queues import destination
+from aerobee_broker.delivery.topic_registry import TopicRegistry
+from aerobee_broker.errors import FlushTimeout
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import NewMessage
+from aerobee_wire import properties as props
+from aerobee_wire.record import Record
+from aerobee_wire.status import MqError
+
+
+def waiting_record(store: MessageStore, physical_offset: int, size: int) -> Record | None:
+    """The message as it waits; None, with a log line, when it cannot be read."""
+    try:
+        return store.get(physical_offset, size)
+    except MqError as error:
+        structlog.get_logger().error("delayed_message_lost", reason=error.message)
+        return None
+
+
+def due_copy(record: Record, topics: TopicRegistry) -> NewMessage | None:
+    """The message as it is to be delivered; None, with a log line, when it cannot be."""
+    properties = dict(record.properties)
+    target = destination(properties)
+    if target is None or target[0] not in topics.table:
+        structlog.get_logger().warning(
+            "delayed_message_dropped",
+            topic=target[0] if target else "",
+            physical_offset=record.physical_offset,
+            reason="its topic was deleted" if target else "it names no topic",
+        )
+        return None
+    return again(record, *target, properties)
+
+
+def again(record: Record, topic: str, queue_id: int, properties: dict[str, str]) -> NewMessage:
+    """The message, to be stored once more."""
+    return NewMessage(
+        topic=topic,
+        queue_id=queue_id,
+        body=record.body,
+        properties=props.encode(properties),
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=record.born_host_packed,
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+    )
+
+
+async def store_due(
+    store: MessageStore,
+    commit: Commit,
+    messages: Sequence[NewMessage],
+    stopping: Callable[[], bool],
+) -> None:
+    """Returns when they are on the disk. Raises MqError: what the store raises; FlushTimeout only
+    when `stopping`."""
+    store.append(messages, reserve=True)
+    end_offset = store.end_offset
+    while True:
+        try:
+            return await commit.flushed(end_offset)
+        except FlushTimeout as error:
+            # They are stored: to store them again would deliver them twice.
+            structlog.get_logger().warning("delayed_messages_wait", reason=error.message)
+            if stopping():
+                raise

@@ -1,0 +1,53 @@
+"""Recall handles: RocketMQ's form, there and back; anything else is refused."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from aerobee_wire.recall_handle import RecallHandle, decode, encode
+from aerobee_wire.status import Code, MqError
+
+HANDLE = RecallHandle("orders", "broker-a", 1_700_000_060_000, "01ABCD")
+
+
+def text(plain: bytes) -> str:
+    return base64.urlsafe_b64encode(plain).decode()
+
+
+def test_the_form_is_rocketmqs() -> None:
+    assert encode(HANDLE) == text(b"v1 orders broker-a 1700000060001 01ABCD")
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [
+        HANDLE,
+        RecallHandle("%RETRY%g", "a broker with spaces", 1, "é 2 x"),
+        RecallHandle("t", "b", 0, "???>>>"),
+    ],
+)
+def test_what_was_encoded_is_decoded(handle: RecallHandle) -> None:
+    assert decode(encode(handle)) == handle
+    assert decode(encode(handle).rstrip("=")) == handle, "some strip the padding"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "",
+        "no base64!",
+        text(b"v2 orders broker-a 1700000060001 01ABCD"),
+        text(b"v1 orders broker-a 01ABCD"),
+        text(b"v1 orders broker-a soon 01ABCD"),
+        text(b"v1 orders broker-a 1700000060001 "),
+        text(b"v1 orders broker-a " + b"9" * 19 + b" 01ABCD"),
+        text(b"\xff\xfe"),
+        text(b"v1 orders broker-a 1700000060001 " + b"x" * 4_096),
+    ],
+)
+def test_anything_else_is_refused(wrong: str) -> None:
+    with pytest.raises(MqError, match="recall handle is invalid") as caught:
+        decode(wrong)
+    assert caught.value.code is Code.INVALID_PARAMETER
