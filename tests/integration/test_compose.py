@@ -15,6 +15,7 @@ import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -23,6 +24,8 @@ from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
 from packaging.utils import canonicalize_name
 from testcontainers.compose import DockerCompose
 
+from support import sdk_cluster
+from support.official_sdk import NodeSdk, PythonSdk
 from support.repository import ROOT, distributions, locked
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -135,6 +138,11 @@ def pull(address: str) -> list[bytes]:
     return [message.body for message in response.messages]
 
 
+def bodies(messages: list[Any]) -> list[str]:
+    """Of what an SDK received, sorted."""
+    return sorted(sdk_cluster.bodies_of(messages))
+
+
 def state(project: Project, service: str) -> dict[str, object]:
     """What the engine says of the container, running or not."""
     container = project.run("ps", "--all", "--quiet", service).strip()
@@ -202,6 +210,20 @@ def test_the_published_port_serves_the_host(project: Project) -> None:
     body = uuid.uuid4().bytes
     send(f"127.0.0.1:{project.ports['broker']}", body)
     assert body in pull(f"127.0.0.1:{project.ports['broker']}")
+
+
+@pytest.mark.parametrize("make", [PythonSdk, NodeSdk])
+def test_an_official_sdk_on_the_host_sends_and_receives_at_the_proxy(
+    project: Project, tmp_path: Path, make: type[PythonSdk] | type[NodeSdk]
+) -> None:
+    """The proxy tells it to come back to the published port."""
+    with make(f"127.0.0.1:{project.ports['proxy']}", tmp_path) as sdk:
+        topic = make.__name__
+        sdk_cluster.simple(sdk, f"{topic}-readers", topic)
+        sent = sdk_cluster.send(sdk, topic, 10)
+        assert bodies(sdk_cluster.receive(sdk, 10)) == sorted(sent)
+        sdk.do("push", id="p2", group=f"{topic}-listeners", subscriptions={topic: sdk_cluster.ALL})
+        assert bodies(sdk_cluster.delivered(sdk, "p2", 10)) == sorted(sent)
 
 
 def test_acknowledged_messages_survive_kill_9_of_the_broker(project: Project) -> None:

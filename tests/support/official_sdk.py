@@ -89,6 +89,11 @@ class Sdk:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def ended(self) -> bool:
+        """Whether its process is no more."""
+        return self._ended
+
     def do(self, command: str, **arguments: Any) -> Any:
         """The answer. Raises SdkError."""
         assert self._process.stdin is not None

@@ -128,8 +128,8 @@ async function obey({ seq, do: name, ...command }) {
   try {
     say({ seq, answer: (await commands[name](command)) ?? null });
   } catch (error) {
-    // gRPC's errors have codes of their own numbering.
-    const code = error instanceof ClientException ? error.code : null;
+    // gRPC's errors have codes of their own numbering. A failed start wraps what was the reason.
+    const code = [ error, error.cause ].find(one => one instanceof ClientException)?.code ?? null;
     say({ seq, error: error.constructor.name, code, text: String(error.message) });
   }
 }

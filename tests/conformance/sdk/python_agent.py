@@ -192,6 +192,7 @@ def main():
             say({"seq": seq, "answer": getattr(agent, "do_" + name)(**command)})
         except Exception as error:
             code = getattr(error, "code", None)
+            code = code if isinstance(code, int) else None  # gRPC's errors have a method
             say({"seq": seq, "error": type(error).__name__, "code": code, "text": str(error)})
 
 

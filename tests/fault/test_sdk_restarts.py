@@ -1,0 +1,245 @@
+"""Row F26: the official SDKs while the proxy, or the broker, is killed and started again.
+
+Each SDK sends all the time, consumes by a push consumer, and receives and acknowledges by a simple
+consumer. Whatever gets SIGKILL: what the SDK was told is stored is delivered, what it was told is
+acknowledged does not come again, and every client goes on by itself. `--campaign` kills each 20
+times and prints the longest time without a delivery.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import pytest
+
+from fault.conftest import Campaign
+from support.official_sdk import NodeSdk, PythonSdk, SdkError
+from support.polling import until_sync
+from support.processes import ServiceProcess
+from support.sdk_cluster import ALL, INVISIBLE_S, Cluster, sdk_cluster
+
+pytestmark = pytest.mark.slow
+
+KILLS = {False: 1, True: 20}  # of each service, in the short form and in the campaign
+BETWEEN_SENDS_S = 0.05
+BETWEEN_KILLS_S = 1.0  # of undisturbed work
+RECOVERY_S = 60.0  # or it is stuck
+# After a delivery, for this long, its acknowledgement may be on its way.
+ON_ITS_WAY_S = 3.0
+
+
+class Delivery(NamedTuple):
+    body: str
+    attempt: int
+    at: float  # seconds since the epoch
+
+
+@dataclass
+class Outage:
+    """One kill, in seconds since the epoch: from it until all clients were seen to work again."""
+
+    service: str
+    began: float
+    up: float  # the process serves again
+    over: float = 0.0
+
+    def touches(self, first: float, last: float) -> bool:
+        return first <= self.over + ON_ITS_WAY_S and last >= self.began - ON_ITS_WAY_S
+
+
+class Traffic:
+    """What one SDK does all the time, and what it was told."""
+
+    def __init__(self, make: type[NodeSdk] | type[PythonSdk], cluster: Cluster) -> None:
+        self.name = make.__name__
+        self._topic = cluster.topic()
+        self._groups = [cluster.group(retry_max_times=1_000) for _ in range(2)]
+        self._stack = ExitStack()
+        # Python's does one thing at a time: who sends must not wait for who receives.
+        self._producer, self._push, self._simple = (
+            self._stack.enter_context(make(cluster.proxy.address, cluster.home)) for _ in range(3)
+        )
+        self.stored: dict[str, tuple[float, float]] = {}  # body → sent from when to when
+        self.received: list[Delivery] = []  # by the simple consumer
+        self.acknowledged: dict[str, float] = {}  # body → when the answer was there
+        self.failed_sends = 0
+        self._sending = threading.Event()
+        self._sending.set()
+        self._sender = threading.Thread(target=self._send, daemon=True)
+        self._receiver = threading.Thread(target=self._receive, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._producer.do("producer", id="p", topics=[self._topic])
+        push, simple = self._groups
+        self._push.do("push", id="c", group=push, subscriptions={self._topic: ALL})
+        self._simple.do("simple", id="s", group=simple, subscriptions={self._topic: ALL}, await_s=5)
+        self._sender.start()
+        self._receiver.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._sending.clear()
+        self._stack.close()
+        self._sender.join()
+        self._receiver.join()
+
+    @property
+    def pushed(self) -> list[Delivery]:
+        """What the listener of the push consumer got."""
+        return [
+            Delivery(event["body"], event["attempt"], event["at"])
+            for event in self._push.events("delivered", "c")
+        ]
+
+    def end_of_sending(self) -> None:
+        self._sending.clear()
+        self._sender.join()
+
+    def works_since(self, moment: float) -> bool:
+        """Whether what was sent after the moment was stored and reached both consumers. Raises
+        AssertionError when not."""
+        new = {body for body, (began, _) in self.stored.copy().items() if began > moment}
+        pushed = new & {one.body for one in self.pushed}
+        received = new & {one.body for one in self.received}
+        assert pushed and received, f"{len(new)} stored, {len(pushed)=}, {len(received)=}"
+        return True
+
+    def has_all(self) -> bool:
+        """Whether all that was stored reached both consumers. Raises AssertionError when not."""
+        for kind, got in (("push", self.pushed), ("simple", self.received)):
+            missing = self.stored.keys() - {one.body for one in got}
+            assert not missing, f"{len(missing)} of {len(self.stored)} not to {kind}: {missing}"
+        return True
+
+    def _send(self) -> None:
+        number = 0
+        while self._sending.is_set():
+            number += 1
+            body, began = f"{self.name} {number}", time.time()
+            try:
+                self._producer.do("send", id="p", topic=self._topic, body=body)
+                self.stored[body] = (began, time.time())
+            except SdkError:
+                self.failed_sends += 1  # may be stored or not
+            time.sleep(BETWEEN_SENDS_S)
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                for message in self._simple.do("receive", id="s", most=16, invisible_s=INVISIBLE_S):
+                    body = message["body"]
+                    self.received.append(Delivery(body, message["attempt"], message["at"]))
+                    self._simple.do("ack", id="s", message_id=message["message_id"])
+                    self.acknowledged[body] = time.time()
+            except SdkError:
+                if self._simple.ended:
+                    return
+                time.sleep(0.1)
+
+
+def again_without_need(traffic: Traffic, outages: Sequence[Outage]) -> list[Delivery]:
+    """Deliveries of what had been acknowledged.
+
+    By the simple consumer: after the answer. By the push consumer, whose acknowledgements nobody
+    sees: after a delivery that no outage was near. What an SDK sent twice, because the first answer
+    was lost, is there twice.
+    """
+    maybe_twice = {
+        body
+        for body, (began, ended) in traffic.stored.items()
+        if any(outage.touches(began, ended) for outage in outages)
+    }
+    wrong = [
+        one
+        for one in traffic.received
+        if one.at > traffic.acknowledged.get(one.body, one.at)
+        and (one.attempt > 1 or one.body not in maybe_twice)
+    ]
+    seen: dict[str, float] = {}
+    for one in sorted(traffic.pushed, key=lambda one: one.at):
+        if (
+            one.body in seen
+            and not any(outage.touches(seen[one.body], seen[one.body]) for outage in outages)
+            and (one.attempt > 1 or one.body not in maybe_twice)
+        ):
+            wrong.append(one)
+        seen[one.body] = one.at
+    return wrong
+
+
+def longest_gap_s(deliveries: Iterable[Delivery], outage: Outage) -> float:
+    """Between two deliveries, from shortly before the kill until all was well."""
+    moments = sorted(one.at for one in deliveries)
+    before = max((at for at in moments if at < outage.began), default=outage.began)
+    near = [at for at in moments if before <= at <= outage.over]
+    return max((b - a for a, b in itertools.pairwise(near)), default=0.0)
+
+
+def kill(cluster: Cluster, service: str, clients: Sequence[Traffic]) -> Outage:
+    """Kills it, starts it again and waits until everything works."""
+    process: ServiceProcess = getattr(cluster, service)
+    began = time.time()
+    process.kill()
+    process.restart()
+    outage = Outage(service, began, time.time())
+    for traffic in clients:
+        until_sync(
+            lambda traffic=traffic: traffic.works_since(outage.up),  # type: ignore[misc]
+            f"{traffic.name} after a kill of the {service}",
+            timeout_s=RECOVERY_S,
+        )
+    outage.over = time.time()
+    return outage
+
+
+def test_f26_sdks_go_on_after_every_kill(tmp_path: Path, campaign: Campaign) -> None:
+    # So that what was under way when the proxy died comes again as soon as by a simple consumer.
+    lease = ("--set", f"defaultInvisibleTimeMills={INVISIBLE_S * 1_000}")
+    outages: list[Outage] = []
+    with (
+        sdk_cluster(tmp_path, *lease) as cluster,
+        Traffic(PythonSdk, cluster) as python,
+        Traffic(NodeSdk, cluster) as node,
+    ):
+        clients = (python, node)
+        for traffic in clients:
+            until_sync(
+                lambda traffic=traffic: traffic.works_since(0),  # type: ignore[misc]
+                traffic.name,
+                timeout_s=RECOVERY_S,
+            )
+        for _ in range(KILLS[campaign.long]):
+            for service in ("proxy", "broker"):
+                time.sleep(BETWEEN_KILLS_S)
+                outages.append(kill(cluster, service, clients))
+        for traffic in clients:
+            traffic.end_of_sending()
+            until_sync(traffic.has_all, f"all of {traffic.name}", timeout_s=RECOVERY_S)
+        time.sleep(INVISIBLE_S + ON_ITS_WAY_S)  # what was forgotten would come again meanwhile
+        for traffic in clients:
+            assert again_without_need(traffic, outages) == []
+        for service in ("proxy", "broker"):
+            own = [outage for outage in outages if outage.service == service]
+            down = statistics.median(outage.up - outage.began for outage in own)
+            for traffic in clients:
+                for kind, got in (("push", traffic.pushed), ("simple", traffic.received)):
+                    gaps = [longest_gap_s(got, outage) for outage in own]
+                    campaign.tell(
+                        f"{len(own)} kills of the {service} (down for {down:.1f} s), {traffic.name}"
+                        f" {kind}: without a delivery for {statistics.median(gaps):.1f} s (median),"
+                        f" {max(gaps):.1f} s (longest)"
+                    )
+        for traffic in clients:
+            again = len(traffic.pushed) - len({one.body for one in traffic.pushed})
+            campaign.tell(
+                f"{traffic.name}: {len(traffic.stored)} sends acknowledged, {traffic.failed_sends}"
+                f" failed; all delivered, {again} of them twice by the push consumer"
+            )
