@@ -136,7 +136,10 @@ class Sdk:
 
 def trust(roots: Path | None) -> dict[str, str]:
     """The environment of an SDK that shall speak TLS: both trust what gRPC trusts."""
-    return {} if roots is None else {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(roots)}
+    if roots is None:
+        return {}
+    # The variable of gRPC alone may be set on any machine.
+    return {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(roots), "SDK_TLS": "on"}
 
 
 class PythonSdk(Sdk):

@@ -17,8 +17,7 @@ const { FilterType, TransactionResolution } = require('rocketmq-client-nodejs/pr
 const [ endpoints, accessKey, accessSecret ] = process.argv.slice(2);
 const options = {
   endpoints, namespace: '', sessionCredentials: accessKey || accessSecret ? { accessKey, accessSecret } : undefined,
-  // It trusts what gRPC trusts, and that is told so.
-  sslEnabled: 'GRPC_DEFAULT_SSL_ROOTS_FILE_PATH' in process.env,
+  sslEnabled: 'SDK_TLS' in process.env, // and it trusts what gRPC trusts
 };
 const clients = new Map();
 const received = new Map(); // by client and message id

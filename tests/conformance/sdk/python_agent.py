@@ -97,8 +97,7 @@ class Agent:
     def __init__(self, endpoints, access_key="", secret_key=""):
         self.endpoints = endpoints
         self.credentials = Credentials(access_key, secret_key)
-        # The SDK trusts what gRPC trusts, and that is told so.
-        self.tls = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH" in os.environ
+        self.tls = "SDK_TLS" in os.environ  # and it trusts what gRPC trusts
         self.clients = {}
         self.received = {}
         self.transactions = {}
