@@ -360,9 +360,9 @@ async def test_a_suspended_message_is_not_counted(
     assert asked.changes[0].uncounted is suspend
 
 
-async def forward(parts: Parts, handle: str) -> Any:
+async def forward(parts: Parts, handle: str, message_id: str = "m") -> Any:
     asked = s.ForwardMessageToDeadLetterQueueRequest(
-        group=GROUP, topic=TOPIC, receipt_handle=handle, message_id="m", delivery_attempt=3
+        group=GROUP, topic=TOPIC, receipt_handle=handle, message_id=message_id, delivery_attempt=3
     )
     return await Servicer(parts).forward_message_to_dead_letter_queue(asked, FakeCall())
 
@@ -387,6 +387,20 @@ async def test_a_message_that_cannot_be_moved_is_told(
     handle = await one_handle(parts)
     broker.code = int(failure)
     assert (await forward(parts, handle)).status.code == code
+
+
+async def test_without_a_handle_a_message_is_found_among_those_the_client_holds(
+    broker: Broker, parts: Parts
+) -> None:
+    """The C++ SDK sends none."""
+    await receive(parts, auto_renew=True)
+    assert (await forward(parts, "", "id6")).status.code == Code.OK
+    (asked,) = broker.transport.requests(DEAD_LETTER)
+    assert asked.entries[0].lease.queue_offset == 6
+    assert len(parts.renewals) == 1
+    for message_id in ("id6", "id7"):
+        answer = await forward(parts, "", message_id)
+        assert answer.status.code == Code.INVALID_RECEIPT_HANDLE
 
 
 async def test_a_request_without_a_handle_is_refused(parts: Parts) -> None:

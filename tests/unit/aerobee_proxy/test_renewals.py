@@ -84,7 +84,7 @@ def advance(broker: Broker, parts: Parts, milliseconds: int) -> None:
 async def test_a_lease_is_renewed_shortly_before_its_end_and_longer_each_time(
     broker: Broker, parts: Parts, renewals: Renewals
 ) -> None:
-    renewals.hold(handle(broker), CLIENT_ID)
+    renewals.hold(handle(broker), CLIENT_ID, "01AB")
     await renewals.scan()
     assert not broker.changes
     advance(broker, parts, MINUTE - AHEAD_MS)
@@ -99,7 +99,7 @@ async def test_a_lease_is_renewed_shortly_before_its_end_and_longer_each_time(
 async def test_a_settled_lease_is_not_renewed(
     broker: Broker, parts: Parts, renewals: Renewals
 ) -> None:
-    renewals.hold(handle(broker), CLIENT_ID)
+    renewals.hold(handle(broker), CLIENT_ID, "01AB")
     # By the handle of a renewal in between: the lease is the same.
     released = renewals.release(handle(broker, pop_time_ms=1, invisible_duration_ms=2))
     advance(broker, parts, MINUTE)
@@ -113,7 +113,7 @@ async def test_a_settled_lease_is_not_renewed(
 async def test_what_a_client_holds_that_left_comes_again_after_a_second(
     broker: Broker, renewals: Renewals
 ) -> None:
-    renewals.hold(handle(broker), CLIENT_ID)
+    renewals.hold(handle(broker), CLIENT_ID, "01AB")
     broker.clock.advance(SILENCE_MS + 1)
     await renewals.scan()
     (change,) = broker.changes
@@ -124,7 +124,7 @@ async def test_what_a_client_holds_that_left_comes_again_after_a_second(
 async def test_after_three_hours_the_group_s_policy_decides(
     broker: Broker, parts: Parts, renewals: Renewals
 ) -> None:
-    renewals.hold(handle(broker), CLIENT_ID)
+    renewals.hold(handle(broker), CLIENT_ID, "01AB")
     advance(broker, parts, LONGEST_MS)
     await renewals.scan()
     assert broker.changes[-1].by_retry_policy
@@ -135,7 +135,7 @@ async def test_a_lease_that_is_over_is_forgotten(
     broker: Broker, parts: Parts, renewals: Renewals
 ) -> None:
     broker.refusal = int(Code.INVALID_RECEIPT_HANDLE)
-    renewals.hold(handle(broker), CLIENT_ID)
+    renewals.hold(handle(broker), CLIENT_ID, "01AB")
     advance(broker, parts, MINUTE - 1)
     await renewals.scan()
     assert not len(renewals)
@@ -147,7 +147,7 @@ async def test_a_broker_that_is_silent_is_asked_again_while_the_lease_lasts(
     broker.transport.answers["ChangeInvisibleDuration"] = MqError(
         Code.BROKER_UNREACHABLE, "no answer"
     )
-    renewals.hold(handle(broker), CLIENT_ID)
+    renewals.hold(handle(broker), CLIENT_ID, "01AB")
     advance(broker, parts, MINUTE - 1)
     await renewals.scan()
     assert len(renewals) == 1
@@ -160,7 +160,7 @@ async def test_a_renewal_says_when_the_lease_ends_as_far_as_this_proxy_knows(
     broker: Broker, parts: Parts, renewals: Renewals
 ) -> None:
     held = handle(broker)
-    renewals.hold(held, CLIENT_ID)
+    renewals.hold(held, CLIENT_ID, "01AB")
     advance(broker, parts, MINUTE - AHEAD_MS)
     await renewals.scan()
     renewed_ms = broker.clock.now_ms()
@@ -176,7 +176,7 @@ async def test_after_a_renewal_without_an_answer_the_next_does_not_ask_for_the_e
 ) -> None:
     granted = broker.transport.answers["ChangeInvisibleDuration"]
     broker.transport.answers["ChangeInvisibleDuration"] = MqError(Code.REQUEST_TIMEOUT, "no answer")
-    renewals.hold(handle(broker), CLIENT_ID)
+    renewals.hold(handle(broker), CLIENT_ID, "01AB")
     advance(broker, parts, MINUTE - AHEAD_MS)
     await renewals.scan()  # it may have come about
     broker.transport.answers["ChangeInvisibleDuration"] = granted

@@ -33,6 +33,7 @@ OF_A_CLIENT_THAT_LEFT_MS = 1_000
 class Renewed:
     handle: ReceiptHandle
     client_id: str
+    message_id: str
     expires_ms: int
     count: int = 0
     # Nobody knows whether the last renewal came about, and so when the lease ends.
@@ -54,9 +55,22 @@ class Renewals:
     def __len__(self) -> int:
         return len(self._held)
 
-    def hold(self, handle: ReceiptHandle, client_id: str) -> None:
+    def hold(self, handle: ReceiptHandle, client_id: str, message_id: str) -> None:
         """From now on the lease is renewed."""
-        self._held[key_of(handle)] = Renewed(handle, client_id, handle.expires_ms)
+        self._held[key_of(handle)] = Renewed(handle, client_id, message_id, handle.expires_ms)
+
+    def find(
+        self, client_id: str, topic: str, consumer_group: str, message_id: str
+    ) -> ReceiptHandle | None:
+        """The lease of a message that a client holds, for who forgot the handle. Looks at all."""
+        for held in self._held.values():
+            names = (held.handle.topic, held.handle.consumer_group)
+            if (held.client_id, held.message_id) == (client_id, message_id) and names == (
+                topic,
+                consumer_group,
+            ):
+                return held.handle
+        return None
 
     def release(self, handle: ReceiptHandle) -> Renewed | None:
         """The client settles it: no renewal may cross that. Give it to `restore` if it fails."""

@@ -81,8 +81,9 @@ async def _deliver(
             parts.background.run(_give_back(parts, [handle for handle, _ in found]))
     parts.counts.received += len(found)
     if request.auto_renew:
-        for handle, _ in found:
-            parts.renewals.hold(handle, caller.client_id)
+        for handle, message in found:
+            message_id = message.system_properties.message_id
+            parts.renewals.hold(handle, caller.client_id, message_id)
 
 
 async def _pop_request(parts: Parts, request: ReceiveMessageRequest, caller: Caller) -> PopRequest:
