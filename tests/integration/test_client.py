@@ -105,6 +105,8 @@ async def test_only_the_tags_of_the_expression_arrive(namesrv: str) -> None:
     consumer.subscribe("tags", "UA || Aa")
     async with consumer, AsyncAdminClient(namesrv) as admin:
         await until(lambda: _lag(admin, "tags-g", "tags", 0))  # the other tags are passed, too
+        progress = await admin.consume_progress("tags-g", "tags")
+        assert len({queue.client_id for queue in progress}) == 1 and progress[0].client_id
     assert Counter(seen) == {"UA": 20, "Aa": 20}
 
 

@@ -127,6 +127,7 @@ class Puller:
             commit_offset=self._offsets.get(queue),
             suspend_timeout_ms=SUSPEND_TIMEOUT_MS,
             subscription=subscription.to_proto(),
+            client_id=self._instance.client_id,
         )
         address = self._instance.routes.address_of(queue.broker_name)
         return await self._instance.transport.call(

@@ -161,3 +161,22 @@ def test_unregistering_forgets_what_it_names(
     clients.heartbeat(Client("a", producer_groups=frozenset({"p"}), consumers={"g": consumer()}))
     unregister(clients)
     assert [one.client_id for one in clients.all()] == left
+
+
+def test_a_queue_belongs_to_the_member_that_pulled_from_it_last(
+    clients: Clients, clock: ManualClock
+) -> None:
+    clients.heartbeat(client("a", "g", "h"))
+    clients.heartbeat(client("b", "g"))
+    clients.pulls("a", "g", "t", 0)
+    clients.pulls("a", "g", "t", 1)
+    clients.pulls("a", "h", "t", 0)
+    clock.advance(1)
+    clients.pulls("b", "g", "t", 1)
+    clients.pulls("stranger", "g", "t", 2)
+    clients.heartbeat(client("b", "g"))  # forgets nothing
+    assert clients.owners("g") == {("t", 0): "a", ("t", 1): "b"}
+    clients.forget("b")
+    assert clients.owners("g") == {("t", 0): "a", ("t", 1): "a"}
+    clients.forget("a")
+    assert clients.owners("g") == {}

@@ -11,6 +11,7 @@ import pytest
 from aerobee_broker.delivery.clients import Client, Consumer, Subscription
 from aerobee_broker.delivery.filter import compile_filter
 from aerobee_broker.delivery.positions import Position
+from aerobee_broker.delivery.reader import Pull
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.status import Code, MqError
 from support.broker_parts import Parts
@@ -90,8 +91,10 @@ async def test_progress_covers_offsets_subscriptions_and_the_retry_topic(parts: 
     consumer = Consumer(subscriptions={"u": subscription})
     parts.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
     parts.broker.positions.update("g", [Position("t", 0, 2)])
+    await parts.broker.reader.pull(Pull("g", "u", 0, 0, client_id="c"))
     progress = parts.broker.positions.progress("g")
     assert {one.topic for one in progress} == {"t", "u", "%RETRY%g"}
+    assert {(one.topic, one.queue_id) for one in progress if one.client_id == "c"} == {("u", 0)}
     read = next(one for one in progress if (one.topic, one.queue_id) == ("t", 0))
     assert (read.consumer_offset, read.max_offset) == (2, 3)
     assert read.last_timestamp_ms == START_MS + 10_000

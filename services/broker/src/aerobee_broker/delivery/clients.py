@@ -60,6 +60,8 @@ class Client:
     consumers: Mapping[str, Consumer] = field(default_factory=dict)
     last_update_timestamp_ms: int = 0
     seen_ms: int = 0  # of the clock that only goes forward
+    # (group, topic, queue id) → when it pulled from there last, of the same clock
+    pulled: dict[tuple[str, str, int], int] = field(default_factory=dict, compare=False)
 
     @property
     def is_idle(self) -> bool:
@@ -154,6 +156,22 @@ class Clients:
         """Topic → subscription, the newest of all members; None when the group has no members."""
         return self._subscriptions.get(consumer_group)
 
+    def pulls(self, client_id: str, consumer_group: str, topic: str, queue_id: int) -> None:
+        """A client reads a queue for its group. Of unknown clients nothing is kept."""
+        client = self._clients.get(client_id)
+        if client is not None and consumer_group in client.consumers:
+            client.pulled[consumer_group, topic, queue_id] = self._clock.monotonic_ms()
+
+    def owners(self, consumer_group: str) -> Mapping[tuple[str, int], str]:
+        """(topic, queue id) → the member that pulled from it last."""
+        latest: dict[tuple[str, int], tuple[int, str]] = {}
+        for client_id in self._members.get(consumer_group, ()):
+            for (group, topic, queue_id), at_ms in self._clients[client_id].pulled.items():
+                if group == consumer_group:
+                    found = latest.get((topic, queue_id), (-1, ""))
+                    latest[topic, queue_id] = max(found, (at_ms, client_id))
+        return {queue: client_id for queue, (_, client_id) in latest.items()}
+
     # ---- they come and go ----
 
     def heartbeat(self, client: Client) -> None:
@@ -161,7 +179,10 @@ class Clients:
         before = self._clients.get(client.client_id)
         now = self._clock
         self._clients[client.client_id] = replace(
-            client, last_update_timestamp_ms=now.now_ms(), seen_ms=now.monotonic_ms()
+            client,
+            last_update_timestamp_ms=now.now_ms(),
+            seen_ms=now.monotonic_ms(),
+            pulled=before.pulled if before else {},
         )
         self._settle(client.client_id, dict(before.consumers) if before else {})
 

@@ -37,6 +37,7 @@ class Progress:
     max_offset: int
     consumer_offset: int | None
     last_timestamp_ms: int
+    client_id: str = ""  # who pulled from it last
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +145,9 @@ class Positions:
         """Queue by queue, over the topics that the group subscribed to or has offsets in."""
         self._groups.get(consumer_group)
         topics = [topic] if topic else self.topics_of(consumer_group)
+        owners = self._clients.owners(consumer_group)
         return [
-            self._progress(consumer_group, name, queue_id)
+            self._progress(consumer_group, name, queue_id, owners.get((name, queue_id), ""))
             for name in topics
             if (config := self._topics.table.get(name)) is not None
             for queue_id in range(config.read_queue_count)
@@ -166,7 +168,7 @@ class Positions:
             behind += max(0, self._store.max_offset(topic, queue_id) - start)
         return behind
 
-    def _progress(self, consumer_group: str, topic: str, queue_id: int) -> Progress:
+    def _progress(self, consumer_group: str, topic: str, queue_id: int, client_id: str) -> Progress:
         offset = self._offsets.get(consumer_group, topic, queue_id)
         low = self._store.min_offset(topic, queue_id)
         return Progress(
@@ -176,6 +178,7 @@ class Positions:
             self._store.max_offset(topic, queue_id),
             offset,
             self._store.store_timestamp(topic, queue_id, offset - 1) if offset else 0,
+            client_id,
         )
 
     @staticmethod

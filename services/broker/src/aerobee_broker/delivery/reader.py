@@ -46,6 +46,7 @@ class Pull:
     suspend_timeout_ms: int = 0
     wanted: Filter | None = None
     browse: bool = False
+    client_id: str = ""
 
 
 class MessageReader:
@@ -83,6 +84,7 @@ class MessageReader:
         self._check_filter(wanted)
         if group is not None:
             self._check_broadcast(group)
+            self._clients.pulls(pull.client_id, pull.consumer_group, pull.topic, pull.queue_id)
             moved = self._settle_offset(pull)
             if moved is not None:
                 return moved, group.broker_id

@@ -110,6 +110,7 @@ def pull(request: message_pb2.PullRequest) -> Pull:
         suspend_timeout_ms=request.suspend_timeout_ms,
         wanted=(filter_of(request.subscription) if request.HasField("subscription") else None),
         browse=request.browse,
+        client_id=request.client_id,
     )
 
 

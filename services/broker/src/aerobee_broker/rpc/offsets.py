@@ -88,6 +88,7 @@ class OffsetRpcs:
                     max_offset=one.max_offset,
                     consumer_offset=one.consumer_offset,
                     last_timestamp_ms=one.last_timestamp_ms,
+                    client_id=one.client_id,
                 )
                 for one in progress
             ]

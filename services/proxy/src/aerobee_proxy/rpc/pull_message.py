@@ -43,7 +43,7 @@ async def pull_message(parts: Parts, request: PullMessageRequest, caller: Caller
     answer = await parts.brokers.ask(
         request.message_queue.broker.name,
         PULL,
-        _translated(request, poll_ms),
+        _translated(request, poll_ms, caller.client_id),
         timeout_s=poll_ms / 1_000 + ANSWER_S,
     )
     kind, expression = filter_of(request.filter_expression)
@@ -70,7 +70,7 @@ async def pull_message(parts: Parts, request: PullMessageRequest, caller: Caller
     await write(PullMessageResponse(next_offset=answer.next_begin_offset))
 
 
-def _translated(request: PullMessageRequest, poll_ms: int) -> broker.PullRequest:
+def _translated(request: PullMessageRequest, poll_ms: int, client_id: str) -> broker.PullRequest:
     queue = request.message_queue
     topic, group = topic_name(queue.topic), group_name(request.group)
     check_offset(request.offset)
@@ -83,4 +83,5 @@ def _translated(request: PullMessageRequest, poll_ms: int) -> broker.PullRequest
         max_messages=request.batch_size,
         suspend_timeout_ms=poll_ms,
         subscription=subscription(topic, request.filter_expression),
+        client_id=client_id,
     )
