@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -21,9 +22,11 @@ import grpc
 import pytest
 from aerobee.broker.v1 import message_pb2, message_pb2_grpc
 from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from packaging.utils import canonicalize_name
 from testcontainers.compose import DockerCompose
 
+from aerobee_chassis import healthcheck
 from support import sdk_cluster
 from support.official_sdk import NodeSdk, PythonSdk
 from support.repository import ROOT, distributions, locked
@@ -224,6 +227,17 @@ def test_an_official_sdk_on_the_host_sends_and_receives_at_the_proxy(
         assert bodies(sdk_cluster.receive(sdk, 10)) == sorted(sent)
         sdk.do("push", id="p2", group=f"{topic}-listeners", subscriptions={topic: sdk_cluster.ALL})
         assert bodies(sdk_cluster.delivered(sdk, "p2", 10)) == sorted(sent)
+
+
+def test_the_proxy_s_port_takes_tls_and_plaintext(project: Project) -> None:
+    proxy = ("127.0.0.1", project.ports["proxy"])
+    credentials = grpc.ssl_channel_credentials(ssl.get_server_certificate(proxy).encode())
+    with grpc.secure_channel(f"localhost:{proxy[1]}", credentials) as channel:
+        answer = health_pb2_grpc.HealthStub(channel).Check(
+            health_pb2.HealthCheckRequest(), timeout=CALL_TIMEOUT_S
+        )
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    assert healthcheck.serving(f"127.0.0.1:{proxy[1]}")
 
 
 def test_acknowledged_messages_survive_kill_9_of_the_broker(project: Project) -> None:

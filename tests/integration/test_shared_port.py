@@ -19,6 +19,7 @@ from typing import TypeAlias
 
 import grpc
 import pytest
+import structlog
 from grpc_health.v1 import health_pb2
 
 from aerobee_chassis import healthcheck
@@ -267,7 +268,8 @@ async def test_plaintext_is_refused_where_tls_is_enforced() -> None:
             assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
         async with await server.tls() as tls:
             await check(tls)
-        assert server.server.counts.refused_plaintext > 0
+        counts = server.server.counts
+        await until(lambda: counts.refused_plaintext > 0, "it is counted")
         # A health check looks at no certificate.
         assert await asyncio.to_thread(healthcheck.serving, f"127.0.0.1:{server.port}")
 
@@ -479,6 +481,21 @@ async def test_a_relay_that_dies_is_replaced_on_the_same_port() -> None:
         async with await server.tls() as tls:
             await check(tls)
     assert set(children()) == before
+
+
+async def test_a_relay_that_cannot_be_replaced_yet_is_tried_again(tmp_path: Path) -> None:
+    certificate, key = certificates.write(tmp_path)
+    before = set(children())
+    async with running(cert_path=str(certificate), key_path=str(key)) as server:
+        [relay] = set(children()) - before
+        whole = key.read_text()
+        await asyncio.to_thread(key.write_text, "broken")
+        with structlog.testing.capture_logs() as logs:
+            os.kill(relay, signal.SIGKILL)
+            await until(lambda: any("not start" in line["event"] for line in logs), "it is told")
+        await asyncio.to_thread(key.write_text, whole)
+        async with server.plaintext() as channel:
+            await until(lambda: check(channel), "served again", retry_on=(grpc.aio.AioRpcError,))
 
 
 async def test_ctrl_c_of_a_terminal_does_not_end_the_relay_before_its_server() -> None:

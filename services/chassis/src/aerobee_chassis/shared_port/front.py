@@ -34,6 +34,7 @@ BACKLOG = 4096
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 5.0
 RESTART_S = 0.5
+LONGEST_RESTART_S = 10.0
 # sun_path holds 107 bytes; beside the server's socket there is one named after each caller.
 MAX_DIRECTORY = 107 - len("/[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535")
 
@@ -127,15 +128,20 @@ class SharedPort:
 
     async def _keep(self) -> None:
         """A relay that ends is replaced; its connections are lost, and clients connect again."""
+        log, wait_s = structlog.get_logger(), RESTART_S
         while True:
             assert self._relay is not None
             code = await self._relay.ended()
-            structlog.get_logger().error("the relay ended, another is started", exit_code=code)
+            log.error("the relay ended, another is started", exit_code=code)
             await self._relay.stop()
-            await asyncio.sleep(RESTART_S)
-            self._relay = _Relay(self._listeners, self._said)
-            with contextlib.suppress(StartError):
+            await asyncio.sleep(wait_s)
+            try:
+                self._relay = _Relay(self._listeners, self._said)
                 await self._relay.begin(self._settings())
+                wait_s = RESTART_S
+            except StartError as error:
+                log.error("the relay does not start", error=str(error))
+                wait_s = min(2 * wait_s, LONGEST_RESTART_S)
 
     def _said(self, event: str, fields: Mapping[str, Any]) -> None:
         log = structlog.get_logger()

@@ -207,7 +207,8 @@ class Relay:
                 self.poller.call_later(ACCEPT_PAUSE_S, self._listen)
                 return
             client.setblocking(False)
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with contextlib.suppress(OSError):  # gone already
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             hello = Hello(self, client, text_of(address))
             self.poller.call_later(self.settings.hello_timeout_ms / 1000, hello.silent)
 
