@@ -128,3 +128,13 @@ async def test_gauges_follow_what_they_measure(parts: Parts) -> None:
     assert registry.get_sample_value("rocketmq_consumer_lag_messages", lag) == 1
     sent = {**node, "topic": "t", "message_type": "NORMAL", "is_system": "false"}
     assert registry.get_sample_value("rocketmq_messages_in_total", sent) == 3
+
+
+async def test_the_offsets_of_system_groups_are_the_broker_s_own(parts: Parts) -> None:
+    """A start would not find open half messages that a reset had passed over."""
+    positions, topic = parts.broker.positions, "RMQ_SYS_TRANS_HALF_TOPIC"
+    with pytest.raises(MqError) as caught:
+        positions.reset("CID_RMQ_SYS_TRANS", topic, [0])
+    assert caught.value.code is Code.NO_PERMISSION
+    with pytest.raises(MqError, match="system group"):
+        positions.update("CID_RMQ_SYS_TRANS", [Position(topic, 0, 7)])

@@ -150,6 +150,14 @@ def committed(record: Record, name: int) -> tuple[NewMessage, dict[str, str]]:
     return message, properties
 
 
+def committed_from(record: Record) -> int:
+    """The half message that a record was committed from; -1 for any other record."""
+    if record.sys_flag & TRANSACTION_MASK != TRANSACTION_COMMIT:
+        return -1
+    name = props.whole_number(record.properties.get(props.TRANSACTION_PREPARED_QUEUE_OFFSET, ""))
+    return -1 if name is None else name
+
+
 def moved(record: Record, half: Half) -> NewMessage:
     """The half message again, to stand further on in the log."""
     properties = dict(record.properties)

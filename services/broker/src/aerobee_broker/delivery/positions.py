@@ -9,7 +9,7 @@ from aerobee_broker.delivery.clients import Clients
 from aerobee_broker.delivery.group_registry import GroupRegistry
 from aerobee_broker.delivery.topic_registry import TopicRegistry
 from aerobee_broker.delivery.waiters import LongPolls
-from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.errors import InvalidParameter, NoPermission
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.message_store import MessageStore
@@ -105,6 +105,7 @@ class Positions:
     def update(self, consumer_group: str, positions: Iterable[Position]) -> None:
         """Overwrites, also backwards; all or none."""
         self._groups.get(consumer_group)
+        _check_own(consumer_group)
         checked = list(positions)
         for one in checked:
             self._queues(self._topics.get(one.topic), [one.queue_id])
@@ -124,6 +125,7 @@ class Positions:
     ) -> list[Position]:
         """Moves a group to a store time (below 0: the end) or to an offset, within the bounds."""
         self._groups.get(consumer_group)
+        _check_own(consumer_group)
         queues = self._queues(self._topics.get(topic), queue_ids)
         positions = []
         for queue_id in queues:
@@ -190,3 +192,9 @@ class Positions:
                     f"{config.queue_count - 1} here"
                 )
         return queue_ids or range(config.queue_count)
+
+
+def _check_own(consumer_group: str) -> None:
+    """The broker reads its own topics from these offsets on when it starts."""
+    if names.is_system_group(consumer_group):
+        raise NoPermission(f"{consumer_group} is a system group: its offsets are the broker's own")

@@ -1,11 +1,10 @@
 """Transactions: half messages are kept, and ended once: committed, rolled back or given up.
 
 In memory are the open ones only, without their bodies. A commit appends the message and an op
-record behind it, together: after a crash both are there, or the op record is not, and then the
-transaction is open again and its producer is asked again. So nothing that was committed is lost,
-and a message is doubled only when a power cut falls between the two and the producer, who got no
-answer, commits again. Made again at a start from the half and the op topic, from the offsets of
-CID_RMQ_SYS_TRANS on.
+record behind it, together. A crash may tear the append: then the op record is not there, and the
+messages before it may be. They are the last ones of their queues, so a start finds them and writes
+the op record that is missing: what was committed is neither lost nor committed twice. Made again
+at a start from the half and the op topic, from the offsets of CID_RMQ_SYS_TRANS on.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -28,11 +28,14 @@ from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Appended, NewMessage
 from aerobee_chassis.clock import Clock
+from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 from aerobee_wire.record import Record, iter_records
 from aerobee_wire.status import MqError
 
-BATCH_BYTES = 4 * 1024 * 1024  # of half messages in one append
+BATCH_BYTES = 4 * 1024 * 1024  # of half messages in one append, and one more
+BATCH_MESSAGES = 256
+TORN_BYTES = 64 * 1024 * 1024  # at the end of the log, in which a torn append lies
 READ_MESSAGES = 4_096
 READ_BYTES = 16 * 1024 * 1024
 # A half message is copied forward once so much of log lies behind it, so that a start reads little.
@@ -182,7 +185,7 @@ class Transactions:
                 self._take(index, end, batch)
             except MqError as error:
                 outcomes[index] = error
-            if batch.size >= BATCH_BYTES:
+            if batch.size >= BATCH_BYTES or len(batch.ended) >= BATCH_MESSAGES:
                 appended |= self._append(batch, outcomes)
                 batch = _Batch()
         appended |= self._append(batch, outcomes)
@@ -399,6 +402,7 @@ class Transactions:
         """The open ones as the log has them; returns their number. Blocks."""
         ended: set[int] = set()
         checks: dict[int, int] = {}
+        destinations: set[tuple[str, int]] = set()
         op_floor = self._start(names.OP_HALF_TOPIC)
         for record in self._records(names.OP_HALF_TOPIC, op_floor):
             try:
@@ -419,9 +423,49 @@ class Transactions:
                 QUEUE_ID, record.queue_offset, record.physical_offset, record.store_size
             )
             self._add(half, place, op_floor)
+            with suppress(MqError):  # one without cannot be committed
+                destinations.add(half_messages.destination(record))
         if self._open:
             structlog.get_logger().info("half_messages_open", count=len(self._open))
+            self._mend(destinations)
         return len(self._open)
+
+    def _mend(self, destinations: set[tuple[str, int]]) -> None:
+        """Writes the op record of committed messages whose append was torn by a crash."""
+        # A committed message may wait for its time.
+        waiting = {
+            (names.SCHEDULE_TOPIC, queue) for queue in self._store.queues(names.SCHEDULE_TOPIC)
+        }
+        batch = _Batch()
+        for topic, queue_id in destinations | waiting:
+            low = self._store.max_offset(topic, queue_id) - BATCH_MESSAGES
+            low = max(low, self._store.min_offset(topic, queue_id))
+            for physical_offset, size, _ in self._store.units(topic, queue_id, low, BATCH_MESSAGES):
+                if physical_offset >= self._store.end_offset - TORN_BYTES:
+                    self._mend_one(physical_offset, size, batch)
+        outcomes: list[MqError | None] = [None] * len(batch.ended)
+        if self._append(batch, outcomes):
+            self._commit.begin()
+            for one in batch.ended:
+                structlog.get_logger().warning("torn_commit_mended", **_told(one))
+        for error in filter(None, outcomes[:1]):
+            structlog.get_logger().error("torn_commit_not_mended", reason=error.message)
+
+    def _mend_one(self, physical_offset: int, size: int, batch: _Batch) -> None:
+        try:
+            record = self._store.get(physical_offset, size)
+        except MqError:  # reported by the store
+            return
+        one = self._open.get(half_messages.committed_from(record))
+        if (
+            one is not None
+            and not one.ending
+            and one.half.transaction_id == record.properties.get(props.TRANSACTION_ID)
+        ):
+            one.ending = True
+            batch.ended.append(one)
+            batch.resolutions.append(Resolution.COMMIT)
+            batch.indexes.append(len(batch.indexes))
 
     def _start(self, topic: str) -> int:
         low, high = (
