@@ -22,7 +22,7 @@ from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery import lease_log
 from aerobee_broker.delivery.administration import Administration, Identity
 from aerobee_broker.delivery.archive import Archive
-from aerobee_broker.delivery.clients import Clients
+from aerobee_broker.delivery.clients import Clients, Differences
 from aerobee_broker.delivery.commit import Commit, OnArrivals
 from aerobee_broker.delivery.delay_queues import DelayQueues
 from aerobee_broker.delivery.group_commit import GroupCommit
@@ -153,6 +153,14 @@ def added_properties(options: BrokerOptions) -> dict[str, str]:
     }
 
 
+def _tell_of_conflict(meters: Meters, group: str, found: Differences) -> None:
+    meters.subscriptions_differ(group)
+    for topic, wanted in found.items():
+        structlog.get_logger().warning(
+            "members_subscribe_differently", group=group, topic=topic, wanted=wanted
+        )
+
+
 class Tables:
     """The tables and their files under `config/`."""
 
@@ -220,7 +228,10 @@ class Broker:
         )
         self.groups = GroupRegistry(tables.groups, tables.saved_groups, self.topics, options)
         self.clients = Clients(
-            clock, timeout_ms=options.channel_expired_timeout, notifies=self._notifies
+            clock,
+            timeout_ms=options.channel_expired_timeout,
+            notifies=self._notifies,
+            on_conflict=lambda group, found: _tell_of_conflict(meters, group, found),
         )
         self.schedule = Schedule(
             store=store,

@@ -180,3 +180,38 @@ def test_a_queue_belongs_to_the_member_that_pulled_from_it_last(
     assert clients.owners("g") == {("t", 0): "a", ("t", 1): "a"}
     clients.forget("a")
     assert clients.owners("g") == {}
+
+
+def subscribing(name: str, **topics: str) -> Client:
+    """A member of group g."""
+    wanted = {
+        topic: Subscription(topic, compile_filter("TAG", text)) for topic, text in topics.items()
+    }
+    return Client(name, consumers={"g": Consumer(subscriptions=wanted)})
+
+
+def test_members_that_subscribe_differently_are_told_of_once(clock: ManualClock) -> None:
+    heard: list[tuple[str, dict[str, list[str]]]] = []
+    clients = Clients(
+        clock,
+        timeout_ms=120_000,
+        notifies=lambda _: False,
+        on_conflict=lambda group, found: heard.append((group, dict(found))),
+    )
+    clients.heartbeat(subscribing("a", t="x || y", u="*"))
+    clients.heartbeat(subscribing("silent"))
+    clients.heartbeat(subscribing("b", t="y||x", u="", **{"%RETRY%g": "*"}))
+    assert not heard, "the same, written in another way"
+    clients.heartbeat(subscribing("b", t="y", u="*"))
+    clients.heartbeat(subscribing("b", t="y", u="*"))
+    clients.heartbeat(subscribing("c", t="y"))
+    assert heard == [
+        ("g", {"t": ["x||y", "y"]}),
+        ("g", {"t": ["x||y", "y"], "u": ["", "*"]}),
+    ]
+    for name in "abc":
+        clients.forget(name)
+    clients.forget("silent")
+    clients.heartbeat(subscribing("a", t="x"))
+    clients.heartbeat(subscribing("b", t="y"))
+    assert heard[-1] == ("g", {"t": ["x", "y"]}), "told anew once the group was empty"

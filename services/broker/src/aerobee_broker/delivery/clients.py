@@ -13,6 +13,7 @@ from enum import Enum
 
 from aerobee_broker.delivery.filter import Filter
 from aerobee_chassis.clock import Clock
+from aerobee_wire.topics import is_retry
 
 
 class ConsumeType(Enum):
@@ -116,11 +117,25 @@ class Watch:
         return [*groups, *map(CheckNotice, checks)]
 
 
-class Clients:
-    """`notifies`: whether the members of a group are to be told of changes."""
+# Topic → what the members of a group want of it, where that is not the same.
+Differences = Mapping[str, list[str]]
 
-    def __init__(self, clock: Clock, *, timeout_ms: int, notifies: Callable[[str], bool]) -> None:
+
+class Clients:
+    """`notifies`: whether the members of a group are to be told of changes. `on_conflict` hears of
+    a group whose members subscribe differently, once for each way in which they do."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        timeout_ms: int,
+        notifies: Callable[[str], bool],
+        on_conflict: Callable[[str, Differences], None] = lambda group, found: None,
+    ) -> None:
         self._clock = clock
+        self._on_conflict = on_conflict
+        self._conflicts: dict[str, Differences] = {}
         self._timeout_ms = timeout_ms
         self._notifies = notifies
         self._clients: dict[str, Client] = {}
@@ -271,6 +286,7 @@ class Clients:
         if not self._members[group]:
             del self._members[group]
             self._subscriptions.pop(group, None)
+            self._conflicts.pop(group, None)
             return
         merged: dict[str, Subscription] = {}
         for consumer in self.consumers(group):
@@ -279,3 +295,26 @@ class Clients:
                 if known is None or subscription.version > known.version:
                     merged[topic] = subscription
         self._subscriptions[group] = merged
+        found = _differences(self.consumers(group))
+        if found and found != self._conflicts.get(group):
+            self._on_conflict(group, found)
+        self._conflicts[group] = found
+
+
+def _differences(consumers: list[Consumer]) -> Differences:
+    """What one member's filter drops, no other will see: such a group loses messages in silence.
+
+    A topic that only some subscribe to counts too; those that do not want "". A member that has not
+    said yet what it wants does not count, nor do retry topics, which only classic clients name.
+    """
+    saying = [one.subscriptions for one in consumers if one.subscriptions]
+    topics = sorted({topic for one in saying for topic in one if not is_retry(topic)})
+    wanted = {topic: {_text(one.get(topic)) for one in saying} for topic in topics}
+    return {topic: sorted(texts) for topic, texts in wanted.items() if len(texts) > 1}
+
+
+def _text(subscription: Subscription | None) -> str:
+    if subscription is None:
+        return ""
+    tags = subscription.filter.tags
+    return "||".join(sorted(tags)) if tags else subscription.filter.expression or "*"

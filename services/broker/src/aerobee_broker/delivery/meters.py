@@ -54,6 +54,11 @@ class Meters:
         )
         self._half = gauge("half_messages", "Half messages that wait for their end.", "topic")
         self._half_topics: set[str] = set()
+        self._differing = counter(
+            "subscription_conflicts",
+            "Times that the members of a group came to subscribe differently.",
+            "consumer_group",
+        )
         self._corrupted = counter("corrupted_records", "Records that failed their check.")
         self._size = histogram("message_size", "Bytes of a body, mean of a request.", _SIZES)
         # Looked up once a topic and group: finding a meter by its labels costs 3 µs a request.
@@ -117,6 +122,9 @@ class Meters:
         found = self._out.labels(*labels), self._bytes_out.labels(*labels)
         self._delivered[topic, consumer_group] = found
         return found
+
+    def subscriptions_differ(self, consumer_group: str) -> None:
+        self._differing.labels(*self._node, consumer_group).inc()
 
     def dead_lettered(self, consumer_group: str, count: int) -> None:
         self.dead_letters += count
