@@ -147,7 +147,7 @@ class Agent:
         self.transactions[transaction].rollback()
 
     def do_recall(self, id, topic, handle):
-        return self.clients[id].recall_message(topic, handle).message_id
+        return self.clients[id].recall_message(topic, handle)
 
     def do_simple(self, id, group, subscriptions, await_s, namespace=""):
         self.clients[id] = SimpleConsumer(

@@ -12,7 +12,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from aerobee.broker.v1.message_pb2 import Message, SendRequest, SendResult
+from aerobee.broker.v1.message_pb2 import (
+    Message,
+    RecallMessageRequest,
+    SendRequest,
+    SendResult,
+)
 from aerobee.broker.v1.pop_pb2 import (
     AckRequest,
     ChangeInvisibleDurationRequest,
@@ -36,6 +41,7 @@ from aerobee_proxy.rpcs import (
     CHANGE_INVISIBLE_DURATION,
     DEAD_LETTER,
     END_TRANSACTION,
+    RECALL_MESSAGE,
     SEND,
     Rpc,
 )
@@ -54,7 +60,13 @@ END_BYTES = 256
 
 # Nothing of the batch was stored, and one message may be the reason.
 REFUSALS = frozenset(
-    {Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER, Code.NO_PERMISSION, Code.TOPIC_NOT_EXIST}
+    {
+        Code.MESSAGE_ILLEGAL,
+        Code.INVALID_PARAMETER,
+        Code.NO_PERMISSION,
+        Code.TOPIC_NOT_EXIST,
+        Code.FLOW_CONTROL,
+    }
 )
 
 
@@ -132,6 +144,13 @@ class Brokers:
                 broker_name, Coalescer(lambda entries: self._end(broker_name, entries))
             )
         await ends.put(end, END_BYTES)
+
+    async def recall(self, broker_name: str, topic: str, recall_handle: str) -> str:
+        """Takes back a message that waits; returns its id. Raises MqError, ILLEGAL_OPERATION when
+        it does not wait any more."""
+        request = RecallMessageRequest(topic=topic, recall_handle=recall_handle)
+        answer = await self.ask(broker_name, RECALL_MESSAGE, request, timeout_s=SEND_TIMEOUT_S)
+        return answer.unique_message_id
 
     async def close(self) -> None:
         await asyncio.gather(

@@ -56,6 +56,12 @@ GET_CLUSTER_INFO = Rpc(
 )
 SEND = Rpc(_MESSAGES, "Send", message_pb2.SendRequest, message_pb2.SendResponse)
 PULL = Rpc(_MESSAGES, "Pull", message_pb2.PullRequest, message_pb2.PullResponse)
+RECALL_MESSAGE = Rpc(
+    _MESSAGES,
+    "RecallMessage",
+    message_pb2.RecallMessageRequest,
+    message_pb2.RecallMessageResponse,
+)
 QUERY_MESSAGES = Rpc(
     _MESSAGES,
     "QueryMessages",

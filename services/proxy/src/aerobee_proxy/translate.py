@@ -34,13 +34,12 @@ TRACE_CONTEXT = "TRACE_CONTEXT"
 # Ours; RocketMQ's brokers know neither.
 LITE_TOPIC = "__LITE_TOPIC"
 PRIORITY = "_SYS_MSG_PRIORITY_"
-DELIVERY_TIME = "__DELIVERY_TIME_MS"
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZLIB_MAGIC = 0x78
 _AUTODETECT = 32 + zlib.MAX_WBITS
 
-_DELAY_NAMES = (DELIVERY_TIME, names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS)
+_DELAY_NAMES = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS)
 
 
 def to_broker(message: Message, topic: str, queue_id: int, peer: str) -> BrokerMessage:
@@ -148,7 +147,7 @@ def from_record(
     )
     if stored.get(PRIORITY, "").isdecimal():
         system.priority = int(stored[PRIORITY])
-    deliver_ms = stored.get(names.TIMER_DELIVER_MS) or stored.get(DELIVERY_TIME, "")
+    deliver_ms = stored.get(names.TIMER_DELIVER_MS, "")
     if deliver_ms.isdecimal():
         system.delivery_timestamp.CopyFrom(_timestamp(int(deliver_ms)))
     return Message(

@@ -28,7 +28,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.errors import Refused
 from aerobee_proxy.resources import stored_name
-from aerobee_wire import properties, receipt_handle, tags, topics, transaction_id
+from aerobee_wire import properties, recall_handle, receipt_handle, tags, topics, transaction_id
+from aerobee_wire.recall_handle import RecallHandle
 from aerobee_wire.receipt_handle import ReceiptHandle
 from aerobee_wire.status import MqError
 from aerobee_wire.transaction_id import TransactionId
@@ -40,7 +41,6 @@ RESERVED_PROPERTIES = properties.RESERVED | {
     "MAX_RECONSUME_TIME",
     "__LITE_TOPIC",
     "_SYS_MSG_PRIORITY_",
-    "__DELIVERY_TIME_MS",
 }
 FURTHER_SYSTEM_TOPICS = frozenset({"CHECKPOINT_TOPIC"})
 
@@ -366,6 +366,17 @@ def transaction_of(text: str, topic: str) -> TransactionId:
             Code.INVALID_TRANSACTION_ID, f"the transaction is of topic {named.producer_group}"
         )
     return named
+
+
+def recall_handle_of(text: str, topic: str) -> RecallHandle:
+    """What a recall handle names, which must be a message of this topic."""
+    try:
+        handle = recall_handle.decode(text)
+    except MqError as error:
+        raise Refused(Code.BAD_REQUEST, error.message) from None
+    if handle.topic != topic:
+        raise Refused(Code.BAD_REQUEST, f"the recall handle is of topic {handle.topic}")
+    return handle
 
 
 def check_offset(offset: int) -> None:

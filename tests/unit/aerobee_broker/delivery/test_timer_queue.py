@@ -95,6 +95,12 @@ def test_the_unit_of_a_recall_says_which_message_it_takes_back(offset: int) -> N
     assert (properties["TAGS"], properties["TIMER_DEL_UNIQKEY"]) == ("_RECALL_TAG_", "t+U1")
 
 
+def test_no_sender_can_make_a_message_a_recall() -> None:
+    message = filed({"TIMER_DELAY_MS": "9", "TIMER_DEL_QUEUE_OFFSET": "0"})
+    assert message is not None
+    assert unit_code(message.properties, NOW) == NOW + 9
+
+
 def test_a_record_that_says_no_time_is_due_at_once() -> None:
     assert unit_code(b"", NOW) == NOW
     assert unit_code(b"TIMER_OUT_MS\x01soon\x02", NOW) == NOW

@@ -95,12 +95,12 @@ def _asked(properties: Mapping[str, str], now_ms: int) -> int | None:
 def unit_code(properties: bytes, store_timestamp_ms: int) -> int:
     """What stands in the consume queue in the place of the hash of the tags: the due time, or which
     message a recall takes back."""
-    recalled = props.get(properties, _RECALLED_OFFSET_NAME)
-    if recalled is not None:
-        offset = props.whole_number(recalled)
-        return 0 if offset is None or offset < 0 else -1 - offset
     due = props.whole_number(props.get(properties, _OUT_NAME) or b"")
-    return store_timestamp_ms if due is None or due <= 0 else due
+    if due is not None and due > 0:
+        return due
+    # Only now: a sender may have given a waiting message a property of this name.
+    offset = props.whole_number(props.get(properties, _RECALLED_OFFSET_NAME) or b"")
+    return store_timestamp_ms if offset is None or offset < 0 else -1 - offset
 
 
 def recalled_offset(code: int) -> int:

@@ -3,7 +3,8 @@
 Codes: MULTIPLE_RESULTS, ILLEGAL_TOPIC, ILLEGAL_MESSAGE_TAG / KEY / GROUP / PROPERTY_KEY / ID,
 ILLEGAL_DELIVERY_TIME, MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, MESSAGE_CORRUPTED, FORBIDDEN,
 TOPIC_NOT_FOUND, MESSAGE_BODY_TOO_LARGE / EMPTY, MESSAGE_PROPERTIES_TOO_LARGE, PROXY_TIMEOUT,
-MASTER_PERSISTENCE_TIMEOUT. Differs from RocketMQ's proxy: several messages are several entries.
+MASTER_PERSISTENCE_TIMEOUT, TOO_MANY_REQUESTS. Differs from RocketMQ's proxy: several messages are
+several entries, each with a recall handle of its own when it has a delivery time ahead.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from aerobee.broker.v1.message_pb2 import SendResult
 from apache.rocketmq.v2.definition_pb2 import Code, Message, MessageType
 from apache.rocketmq.v2.service_pb2 import SendMessageRequest, SendMessageResponse, SendResultEntry
 
-from aerobee_proxy.delays import put_delay
 from aerobee_proxy.errors import Refused, overall, status
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.queue_selector import queue_of_group
@@ -58,8 +58,6 @@ async def send_message(
         )
         for message in request.messages
     ]
-    for _, stored in sent:
-        put_delay(stored, now_ms)
     # All placed before any is waited for: they keep their order and leave together.
     placed = [parts.brokers.place(broker_name, stored) for broker_name, stored in sent]
     outcomes = await asyncio.gather(*placed, return_exceptions=True)
@@ -88,6 +86,7 @@ def _entry(
             status=status(),
             message_id=message.system_properties.message_id,
             offset=outcome.queue_offset,
+            recall_handle=outcome.recall_handle,
         )
         if outcome.transaction_id:
             named = TransactionId(broker_name, topic, outcome.transaction_id, outcome.queue_offset)

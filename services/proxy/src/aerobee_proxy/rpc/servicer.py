@@ -17,6 +17,7 @@ from aerobee_proxy.rpc.pipeline import streaming, unary
 from aerobee_proxy.rpc.pull_message import pull_message
 from aerobee_proxy.rpc.query_assignment import query_assignment
 from aerobee_proxy.rpc.query_route import query_route
+from aerobee_proxy.rpc.recall_message import recall_message
 from aerobee_proxy.rpc.receive_message import receive_message
 from aerobee_proxy.rpc.send_message import send_message
 from aerobee_proxy.rpc.telemetry import Telemetry
@@ -47,7 +48,7 @@ class Servicer:
         self.notify_client_termination = unary(
             parts, notify_client_termination, pb.NotifyClientTerminationResponse
         )
-        self.recall_message = unary(parts, not_offered("recalls"), pb.RecallMessageResponse)
+        self.recall_message = unary(parts, recall_message, pb.RecallMessageResponse)
         self.sync_lite_subscription = unary(
             parts, not_offered("lite topics"), pb.SyncLiteSubscriptionResponse
         )
