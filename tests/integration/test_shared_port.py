@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import ssl
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ from aerobee_chassis import healthcheck
 from aerobee_chassis.call import Call
 from aerobee_chassis.errors import CertificateError, PortInUse
 from aerobee_chassis.server import Server, bind
+from aerobee_chassis.shared_port import front
 from aerobee_chassis.shared_port.front import SharedPort
 from aerobee_chassis.shared_port.server import SharedServer
 from aerobee_chassis.shared_port.settings import TlsSettings
@@ -496,6 +498,17 @@ async def test_a_relay_that_cannot_be_replaced_yet_is_tried_again(tmp_path: Path
         await asyncio.to_thread(key.write_text, whole)
         async with server.plaintext() as channel:
             await until(lambda: check(channel), "served again", retry_on=(grpc.aio.AioRpcError,))
+
+
+async def test_a_relay_weighs_little_until_it_speaks_tls() -> None:
+    """It is the third process of a suite that shall stay below 200 MB."""
+    heavy = "asyncio", "dataclasses", "grpc", "pathlib", "ssl", "structlog", "subprocess", "typing"
+    script = f"import sys, {front.RELAY}\nprint(*[name for name in {heavy} if name in sys.modules])"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE
+    )
+    loaded, _ = await process.communicate()
+    assert (loaded, process.returncode) == (b"\n", 0)
 
 
 async def test_ctrl_c_of_a_terminal_does_not_end_the_relay_before_its_server() -> None:

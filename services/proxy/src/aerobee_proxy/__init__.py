@@ -3,4 +3,4 @@
 Keeps nothing that a restart may lose.
 """
 
-import aerobee_chassis  # noqa: F401  # before anything imports structlog or grpc
+import aerobee_chassis.lean  # noqa: F401  # before anything imports structlog or grpc

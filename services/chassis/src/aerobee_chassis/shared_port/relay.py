@@ -169,7 +169,6 @@ class Relay:
         for listener in self._listeners:
             listener.setblocking(False)
         self._listen()
-        self._tell_counts()
         self._tell("relaying")
         self.poller.run()
 
@@ -213,14 +212,14 @@ class Relay:
             self.poller.call_later(self.settings.hello_timeout_ms / 1000, hello.silent)
 
     def count(self, what: str) -> None:
+        if not self._counts:
+            self.poller.call_later(TELL_COUNTS_S, self._tell_counts)
         self._counts[what] = self._counts.get(what, 0) + 1
 
     def _tell_counts(self) -> None:
         """What happened since the last time."""
-        if self._counts:
-            self._tell("counted", **self._counts)
-            self._counts.clear()
-        self.poller.call_later(TELL_COUNTS_S, self._tell_counts)
+        counts, self._counts = self._counts, {}
+        self._tell("counted", **counts)
 
 
 def text_of(address: tuple[str, int]) -> str:

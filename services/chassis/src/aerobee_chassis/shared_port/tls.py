@@ -28,6 +28,8 @@ def load(cert_path: str, key_path: str, password: str = "") -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
+    # TLS 1.2 would let a client ask for it again and again: dear to us and cheap to it.
+    context.options |= ssl.OP_NO_RENEGOTIATION
     encrypted = False
 
     def say_password() -> str:  # given even if there is none: OpenSSL would ask at the terminal
