@@ -4,12 +4,15 @@ Settlements are answered entry by entry. A batch of messages is stored all or no
 refuses one, its messages are sent one by one, so that only those fail that are to blame. A failure
 after which nobody knows what was stored goes to every sender, because sending again would make
 duplicates.
+
+A broker that went away is mostly starting again. Settlements wait for it as long as SDKs can wait
+for an answer; who polls waits as long as it would have waited for messages.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from aerobee.broker.v1.message_pb2 import (
@@ -54,6 +57,10 @@ R = TypeVar("R", bound=Proto)
 
 TIMEOUT_S = 5.0
 SEND_TIMEOUT_S = 8.0  # beyond the 5 s in which a broker says that it cannot flush
+# Below the 3 s that SDKs give a request, and counted from when the broker was first missed: what
+# comes later is told at once, so that no line grows of requests that nobody waits for any more.
+PATIENCE_S = 2.0
+AGAIN_AFTER_S, AGAIN_AFTER_MOST_S = 0.1, 1.0
 OVERHEAD_BYTES = 512  # of a message beside its body, roughly
 LEASE_BYTES = 128
 END_BYTES = 256
@@ -85,18 +92,63 @@ class Brokers:
         self._acks: dict[str, Coalescer[Lease, LeaseResult]] = {}
         self._changes: dict[str, Coalescer[InvisibleChange, InvisibleChangeResult]] = {}
         self._ends: dict[str, Coalescer[TransactionEnd, EndTransactionResult]] = {}
+        self._answered: set[str] = set()  # brokers that did so far; no name that was made up
+        self._missed: dict[str, float] = {}  # since when, in the loop's time; until they answer
 
     async def ask(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float = TIMEOUT_S
     ) -> R:
         """Raises MqError, BROKER_NOT_EXIST among others."""
-        address = await self._topology.address_of(broker_name)
         try:
-            return await self._transport.call(address, rpc, request, timeout_s=timeout_s)
+            address = await self._topology.address_of(broker_name)
+            answer = await self._transport.call(address, rpc, request, timeout_s=timeout_s)
         except MqError as error:
             if error.code is Code.BROKER_UNREACHABLE:
                 self._topology.forget_address(broker_name)
+            if self.is_away(broker_name, error):
+                self._missed.setdefault(broker_name, asyncio.get_running_loop().time())
             raise
+        self._answered.add(broker_name)
+        self._missed.pop(broker_name, None)
+        return answer
+
+    async def ask_until(
+        self,
+        broker_name: str,
+        rpc: Rpc[Q, R],
+        attempt: Callable[[float], tuple[Q, float]],
+        *,
+        ends: float,
+    ) -> R:
+        """`ask`, again and again while the broker is away, until the loop's time is `ends`.
+
+        `attempt`: seconds left → request and timeout in seconds.
+        """
+        time, pause_s = asyncio.get_running_loop().time, AGAIN_AFTER_S
+        while True:
+            request, timeout_s = attempt(max(0.0, ends - time()))
+            try:
+                return await self.ask(broker_name, rpc, request, timeout_s=timeout_s)
+            except MqError as error:
+                if time() + pause_s >= ends or not self.is_away(broker_name, error):
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, AGAIN_AFTER_MOST_S)
+
+    def is_away(self, broker_name: str, error: MqError) -> bool:
+        """Whether that is why a question failed: no answer, or gone from the name servers'
+        tables, of a broker that answered before."""
+        return broker_name in self._answered and error.code in (
+            Code.BROKER_UNREACHABLE,
+            Code.BROKER_NOT_EXIST,
+        )
+
+    async def _ask_patiently(
+        self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float = TIMEOUT_S
+    ) -> R:
+        now = asyncio.get_running_loop().time()
+        ends = self._missed.get(broker_name, now) + PATIENCE_S
+        return await self.ask_until(broker_name, rpc, lambda _: (request, timeout_s), ends=ends)
 
     def place(self, broker_name: str, message: Message) -> asyncio.Future[SendResult]:
         """Puts a message in line; the future has what became of it, or raises MqError."""
@@ -130,7 +182,7 @@ class Brokers:
     async def dead_letter(self, broker_name: str, entry: DeadLetterEntry) -> None:
         """Moves a message to the dead letters of its group. Raises MqError like `ack`."""
         request = DeadLetterRequest(entries=[entry])
-        answer = await self.ask(broker_name, DEAD_LETTER, request)
+        answer = await self._ask_patiently(broker_name, DEAD_LETTER, request)
         failure = _failure(answer.results[0])
         if failure is not None:
             raise failure
@@ -163,21 +215,23 @@ class Brokers:
     async def _ack(
         self, broker_name: str, leases: Sequence[Lease]
     ) -> Sequence[LeaseResult | Exception]:
-        answer = await self.ask(broker_name, ACK, AckRequest(leases=leases))
+        answer = await self._ask_patiently(broker_name, ACK, AckRequest(leases=leases))
         return [_failure(result) or result for result in answer.results]
 
     async def _change(
         self, broker_name: str, changes: Sequence[InvisibleChange]
     ) -> Sequence[InvisibleChangeResult | Exception]:
         request = ChangeInvisibleDurationRequest(changes=changes)
-        answer = await self.ask(broker_name, CHANGE_INVISIBLE_DURATION, request)
+        answer = await self._ask_patiently(broker_name, CHANGE_INVISIBLE_DURATION, request)
         return [_failure(result) or result for result in answer.results]
 
     async def _end(
         self, broker_name: str, ends: Sequence[TransactionEnd]
     ) -> Sequence[EndTransactionResult | Exception]:
         request = EndTransactionRequest(ends=ends)
-        answer = await self.ask(broker_name, END_TRANSACTION, request, timeout_s=SEND_TIMEOUT_S)
+        answer = await self._ask_patiently(
+            broker_name, END_TRANSACTION, request, timeout_s=SEND_TIMEOUT_S
+        )
         return [_failure(result) or result for result in answer.results]
 
     async def _send(

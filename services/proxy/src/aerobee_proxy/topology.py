@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from aerobee.namesrv.v1.namesrv_pb2 import (
@@ -49,6 +49,7 @@ class Topology:
         self._known: dict[str, _Known] = {}
         self._asking: dict[str, asyncio.Task[TopicRoute]] = {}
         self._addresses: dict[str, str] = {}
+        self._asking_brokers: asyncio.Task[dict[str, str]] | None = None
 
     async def route(self, topic: str) -> TopicRoute:
         """The route of a stored topic name. Raises MqError TOPIC_NOT_EXIST, NAMESRV_UNREACHABLE."""
@@ -71,7 +72,7 @@ class Topology:
         """Of the master. Raises MqError BROKER_NOT_EXIST."""
         address = self._addresses.get(broker_name)
         if address is None:
-            await self.brokers()
+            await self._brokers_once()
             address = self._addresses.get(broker_name)
         if address is None:
             raise MqError(Code.BROKER_NOT_EXIST, f"no name server knows a broker {broker_name!r}")
@@ -88,6 +89,14 @@ class Topology:
         self._addresses.update(found)
         return found
 
+    async def _brokers_once(self) -> None:
+        """All who miss an address, each consumer of a broker that went away, share one question."""
+        task = self._asking_brokers
+        if task is None or task.done():
+            task = self._asking_brokers = asyncio.create_task(self.brokers())
+            task.add_done_callback(_look_at)
+        await asyncio.shield(task)
+
     async def _ask_once(self, topic: str) -> TopicRoute:
         task = self._asking.get(topic)
         if task is None:
@@ -99,8 +108,7 @@ class Topology:
 
     def _asked(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
         del self._asking[topic]
-        if not task.cancelled():
-            task.exception()  # looked at, also when every caller has left
+        _look_at(task)
 
     async def _fetch(self, topic: str) -> TopicRoute:
         try:
@@ -137,3 +145,9 @@ class Topology:
             Code.NAMESRV_UNREACHABLE,
             f"no name server answers: {last.message if last else 'none is configured'}",
         )
+
+
+def _look_at(task: asyncio.Task[Any]) -> None:
+    """At its failure, also when every caller has left."""
+    if not task.cancelled():
+        task.exception()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 
 import structlog
-from aerobee.broker.v1.pop_pb2 import PopRequest
+from aerobee.broker.v1.pop_pb2 import PopRequest, PopResponse
 from apache.rocketmq.v2.definition_pb2 import Code, Message
 from apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
 
@@ -37,12 +37,7 @@ ANSWER_S = 5.0  # for the broker to answer once the poll is over
 
 async def receive_message(parts: Parts, request: ReceiveMessageRequest, caller: Caller) -> None:
     pop = await _pop_request(parts, request, caller)
-    answer = await parts.brokers.ask(
-        request.message_queue.broker.name,
-        POP,
-        pop,
-        timeout_s=pop.poll_duration_ms / 1_000 + ANSWER_S,
-    )
+    answer = await _popped(parts, request.message_queue.broker.name, pop)
     found: list[tuple[ReceiptHandle, Message]] = []
     attempts = iter(answer.delivery_attempts)
     for record in iter_records(answer.records, check_crc=False):  # checked by the broker
@@ -61,6 +56,18 @@ async def receive_message(parts: Parts, request: ReceiveMessageRequest, caller: 
     if not found:
         raise Refused(Code.MESSAGE_NOT_FOUND, "no new message")
     await _deliver(parts, request, caller, found)
+
+
+async def _popped(parts: Parts, broker_name: str, pop: PopRequest) -> PopResponse:
+    """A broker that is away is waited for instead of for messages: told at once, SDKs would ask
+    again after 1 s, and one of them 50 times a second."""
+
+    def for_the_rest(left_s: float) -> tuple[PopRequest, float]:
+        pop.poll_duration_ms = round(left_s * 1_000)
+        return pop, left_s + ANSWER_S
+
+    ends = asyncio.get_running_loop().time() + pop.poll_duration_ms / 1_000
+    return await parts.brokers.ask_until(broker_name, POP, for_the_rest, ends=ends)
 
 
 async def _deliver(
