@@ -1,141 +1,117 @@
 """The public protocol through proxy and broker, against an echo of the same bytes.
 
-Real processes, synchronous flush. Both figures are to a bare gRPC echo of one message on the same
-library: a unary send is one such call with a broker behind it, receiving brings 32 messages a call.
+Real processes, synchronous flush. Both figures are to a bare gRPC echo of one message, on the same
+server library and to the same client: a unary send is one such call with a broker behind it,
+receiving brings 32 messages a call. The notes have the echo of a bare grpc.aio server beside it.
+The proxy's port is gRPC's own; what a port for TLS and plaintext costs: `shared_port.py`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import json
+import statistics
+import sys
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import grpc
 from aerobee.broker.v1 import message_pb2_grpc
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
-from apache.rocketmq.v2 import service_pb2_grpc
 
-from bench.echo_server import METHOD, OPTIONS
-from bench.measure import Operation, Result, compare
+from bench.echo_server import OPTIONS
+from bench.load import RECEIVE_BATCH
+from bench.measure import ROUND_S, ROUNDS, Result
 from bench.startup import started, up
-from bench.throughput import BATCH, BODY, QUEUES, TOPIC, columnar
+from bench.throughput import BATCH, QUEUES, columnar
 
 IN_FLIGHT = 64
 SEND_TARGET = 0.45
-RECEIVE_BATCH = 32
 RECEIVE_IN_FLIGHT = 4
 RECEIVE_TARGET = 4.0
-STORED = 120_000  # more than all rounds of receiving take
-METADATA = (("x-mq-client-id", "bench@1@0@a"),)
-NAME = d.Resource(name=TOPIC)
-GROUP = d.Resource(name="bench")
+STORED = 250_000  # more than all rounds of receiving take
+HERE = Path(__file__).parent
 
 
-def message(number: int) -> s.SendMessageRequest:
-    system = d.SystemProperties(message_id=f"01{number:032X}", tag="bench", queue_id=1)
-    return s.SendMessageRequest(
-        messages=[d.Message(topic=NAME, body=BODY, system_properties=system)]
-    )
+class Load:
+    """A process that puts one operation on one server."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def rate(self, in_flight: int, seconds: float = ROUND_S) -> float:
+        """Messages a second."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(f"{in_flight} {seconds}\n".encode())
+        line = await self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the load ended: run tests/bench/load.py by hand to see why")
+        return float(line)
 
 
-def send(stub: service_pb2_grpc.MessagingServiceStub) -> Operation:
-    numbers = itertools.count()
-
-    async def one() -> int:
-        answer = await stub.SendMessage(message(next(numbers)), metadata=METADATA)
-        if answer.status.code != d.Code.OK:
-            raise RuntimeError(answer.status.message)
-        return 1
-
-    return one
+@asynccontextmanager
+async def load(address: str, operation: str) -> AsyncIterator[Load]:
+    async with started(str(HERE / "load.py"), address, operation) as (process, _):
+        yield Load(process)
 
 
-def receive(stub: service_pb2_grpc.MessagingServiceStub, queue: d.MessageQueue) -> Operation:
-    """Receives up to 32 messages and acknowledges them in one request."""
-    request = s.ReceiveMessageRequest(group=GROUP, message_queue=queue, batch_size=RECEIVE_BATCH)
-    request.invisible_duration.seconds = 60
-    request.long_polling_timeout.seconds = 1
-
-    async def batch() -> int:
-        answers = [one async for one in stub.ReceiveMessage(request, metadata=METADATA)]
-        entries = [
-            s.AckMessageEntry(
-                message_id=one.message.system_properties.message_id,
-                receipt_handle=one.message.system_properties.receipt_handle,
-            )
-            for one in answers
-            if one.HasField("message")
-        ]
-        if not entries:
-            raise RuntimeError(f"nothing was received: {answers[0].status.message}")
-        ack = s.AckMessageRequest(group=GROUP, topic=NAME, entries=entries)
-        answer = await stub.AckMessage(ack, metadata=METADATA)
-        if answer.status.code != d.Code.OK:
-            raise RuntimeError(answer.status.message)
-        return len(entries)
-
-    return batch
-
-
-def echo(channel: grpc.aio.Channel) -> Operation:
-    call = channel.unary_unary(METHOD, None, None)
-    payload = message(0).SerializeToString()
-
-    async def one() -> int:
-        if len(await call(payload)) != len(payload):
-            raise RuntimeError("the echo gave other bytes")
-        return 1
-
-    return one
+async def compare(
+    name: str, ours: Load, echo: Load, plain: Load, *, in_flight: int, target: float, note: str
+) -> Result:
+    """Rates of all three in turn, `ROUNDS` times after one round to warm up each."""
+    for one in (ours, echo, plain):
+        await one.rate(in_flight, ROUND_S / 2)
+    rounds = [[await one.rate(in_flight) for one in (ours, echo, plain)] for _ in range(ROUNDS)]
+    rate, base, aio = (statistics.median(column) for column in zip(*rounds, strict=True))
+    note += f"; {rate / aio:.2f} x a grpc.aio server's echo ({aio:,.0f})"
+    return Result(name, "messages/s", rate, base, rate / base, target, note)
 
 
 async def results() -> list[Result]:
-    with tempfile.TemporaryDirectory() as data:
-        async with (
-            started("-m", "aerobee_cli", *up(data)) as (_, line),
-            started(str(Path(__file__).parent / "echo_server.py")) as (_, port),
-        ):
-            addresses = dict(item.split("=") for item in line.split()[1:])
-            async with (
-                grpc.aio.insecure_channel(addresses["proxy"], options=OPTIONS) as proxy,
-                grpc.aio.insecure_channel(addresses["broker"], options=OPTIONS) as broker,
-                grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as bare,
-            ):
-                stub = service_pb2_grpc.MessagingServiceStub(proxy)
-                queue = await route(stub, addresses["proxy"])
-                sent = await compare(
-                    "proxy_unary_send_1k",
-                    send(stub),
-                    echo(bare),
-                    in_flight=IN_FLIGHT,
-                    target=SEND_TARGET,
-                    note=f"1 KiB, {IN_FLIGHT} in flight, flush synchronous",
-                )
-                await fill(broker)
-                received = await compare(
-                    "proxy_receive_ack_1k",
-                    receive(stub, queue),
-                    echo(bare),
-                    in_flight=RECEIVE_IN_FLIGHT,
-                    target=RECEIVE_TARGET,
-                    note=f"{RECEIVE_BATCH} x 1 KiB, {RECEIVE_IN_FLIGHT} in flight, durable acks",
-                )
-                return [sent, received]
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        data = stack.enter_context(tempfile.TemporaryDirectory())
+        _, line = await enter(started("-m", "aerobee_cli", *up(data)))
+        addresses = dict(item.split("=") for item in line.split()[1:])
+        arguments = ("--port", "0", "--namesrv", addresses["namesrv"])
+        plaintext = ("--set", "tlsServerMode=disabled")
+        _, ready = await enter(started("-m", "aerobee_proxy", *arguments, *plaintext))
+        proxy = json.loads(ready)["address"]
+        _, port = await enter(started(str(HERE / "echo_service.py")))
+        _, plain_port = await enter(started(str(HERE / "echo_server.py")))
+        echo = await enter(load(f"127.0.0.1:{port}", "echo"))
+        plain = await enter(load(f"127.0.0.1:{plain_port}", "echo"))
+        sent = await compare(
+            "proxy_unary_send_1k",
+            await enter(load(proxy, "send")),
+            echo,
+            plain,
+            in_flight=IN_FLIGHT,
+            target=SEND_TARGET,
+            note=f"1 KiB, {IN_FLIGHT} in flight, flush synchronous",
+        )
+        await fill(addresses["broker"])
+        received = await compare(
+            "proxy_receive_ack_1k",
+            await enter(load(proxy, "receive")),
+            echo,
+            plain,
+            in_flight=RECEIVE_IN_FLIGHT,
+            target=RECEIVE_TARGET,
+            note=f"{RECEIVE_BATCH} x 1 KiB, {RECEIVE_IN_FLIGHT} in flight, durable acks",
+        )
+        return [sent, received]
 
 
-async def route(stub: service_pb2_grpc.MessagingServiceStub, proxy: str) -> d.MessageQueue:
-    """Makes the topic; one queue of it."""
-    host, _, port = proxy.rpartition(":")
-    endpoints = d.Endpoints(
-        scheme=d.AddressScheme.IPv4, addresses=[d.Address(host=host, port=int(port))]
-    )
-    request = s.QueryRouteRequest(topic=NAME, endpoints=endpoints)
-    answer = await stub.QueryRoute(request, metadata=METADATA)
-    return d.MessageQueue(topic=NAME, broker=answer.message_queues[0].broker)
+async def fill(broker: str) -> None:
+    """The topic is there: sends made it."""
+    async with grpc.aio.insecure_channel(broker, options=OPTIONS) as channel:
+        stub, unique = message_pb2_grpc.MessageServiceStub(channel), itertools.count()
+        for turn in range(STORED // BATCH):
+            await stub.Send(columnar(turn % QUEUES, unique))
 
 
-async def fill(broker: grpc.aio.Channel) -> None:
-    stub, unique = message_pb2_grpc.MessageServiceStub(broker), itertools.count()
-    for turn in range(STORED // BATCH):
-        await stub.Send(columnar(turn % QUEUES, unique))
+if __name__ == "__main__":
+    print(asyncio.run(results()), file=sys.stderr)

@@ -7,17 +7,21 @@ One broker with synchronous flush, two proxies; all rounds are interleaved.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import ssl
 import statistics
 import tempfile
 
 import grpc
+from apache.rocketmq.v2 import definition_pb2 as d
+from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2 import service_pb2_grpc
 
 from bench.echo_server import OPTIONS
+from bench.load import METADATA, NAME, message
 from bench.measure import ROUND_S, Operation, Result, rate
-from bench.proxy import IN_FLIGHT, route, send
+from bench.proxy import IN_FLIGHT
 from bench.startup import started, up
 
 ROUNDS = 9
@@ -59,6 +63,20 @@ async def compared(direct: str, shared: str) -> list[Result]:
 
 
 async def sending(channel: grpc.aio.Channel, shared: str) -> Operation:
+    """Makes the topic, and sends to it."""
     stub = service_pb2_grpc.MessagingServiceStub(channel)
-    await route(stub, shared)
-    return send(stub)
+    host, _, port = shared.rpartition(":")
+    endpoints = d.Endpoints(
+        scheme=d.AddressScheme.IPv4, addresses=[d.Address(host=host, port=int(port))]
+    )
+    route = s.QueryRouteRequest(topic=NAME, endpoints=endpoints)
+    await stub.QueryRoute(route, metadata=METADATA)
+    numbers = itertools.count()
+
+    async def one() -> int:
+        answer = await stub.SendMessage(message(next(numbers)), metadata=METADATA)
+        if answer.status.code != d.Code.OK:
+            raise RuntimeError(answer.status.message)
+        return 1
+
+    return one

@@ -26,7 +26,8 @@ from grpc_health.v1 import health_pb2
 from aerobee_chassis import healthcheck
 from aerobee_chassis.call import Call
 from aerobee_chassis.errors import CertificateError, PortInUse
-from aerobee_chassis.server import Server, bind
+from aerobee_chassis.server import Server
+from aerobee_chassis.services import bind
 from aerobee_chassis.shared_port import front
 from aerobee_chassis.shared_port.front import SharedPort
 from aerobee_chassis.shared_port.server import SharedServer

@@ -4,7 +4,7 @@ sockets."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 from aerobee.broker.v1.message_pb2 import SendResponse, SendResult
@@ -89,6 +89,10 @@ class FakeCall:
 
     async def write(self, message: Any) -> None:
         self.written.append(message)
+
+    async def write_all(self, messages: Iterable[Any]) -> None:
+        for message in messages:
+            await self.write(message)
 
 
 class Requests:

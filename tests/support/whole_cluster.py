@@ -7,7 +7,7 @@ on a loop whose time is made up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from apache.rocketmq.v2 import service_pb2
 from google.protobuf.message import Message
 
 from aerobee_broker.metadata.topics import TopicConfig
-from aerobee_chassis.server import Method, bind
+from aerobee_chassis.services import Method, bind
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.parts import Parts, assemble
 from aerobee_proxy.rpc.servicer import Servicer
@@ -51,6 +51,10 @@ class BrokerCall:
 
     async def write(self, message: Any) -> None:
         raise AssertionError("one answer is asked for, not a stream")
+
+    async def write_all(self, messages: Iterable[Any]) -> None:
+        for message in messages:
+            await self.write(message)
 
 
 class BrokerStream(BrokerCall):

@@ -9,6 +9,7 @@ physical offset (8 bytes): 32 or 56 digits. Unique id: upper-case hex of IP (4 o
 from __future__ import annotations
 
 import calendar
+import functools
 import ipaddress
 import struct
 import time
@@ -28,6 +29,7 @@ def pack_host(host: str) -> bytes:
     return ipaddress.ip_address(ip.strip("[]")).packed + int(port).to_bytes(4, "big")
 
 
+@functools.lru_cache(maxsize=1_024)  # a few hosts, each in thousands of records
 def unpack_host(packed: bytes) -> str:
     """The "ip:port" of 8 or 20 bytes; an IPv6 address in brackets."""
     port = int.from_bytes(packed[-4:], "big")

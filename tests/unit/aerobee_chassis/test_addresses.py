@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee_chassis.server import join_address, peer_address
+from aerobee_chassis.addresses import join_address, peer_address
 
 
 @pytest.mark.parametrize(

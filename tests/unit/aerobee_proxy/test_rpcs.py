@@ -17,7 +17,7 @@ from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import Code
 from apache.rocketmq.v2.service_pb2 import DESCRIPTOR
 
-from aerobee_chassis.server import bind
+from aerobee_chassis.services import bind
 from aerobee_proxy.rpc.servicer import Servicer
 from aerobee_proxy.rpcs import PUT_TOPIC, SEND
 from aerobee_wire.status import Code as BrokerCode

@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     logs.configure("broker", options.log_level)
     if options.ignored_keys:
         structlog.get_logger().warning("options without effect", keys=options.ignored_keys)
-    return process.run(lambda: BrokerApp(options))
+    return process.run(lambda: BrokerApp(options), options.grpc_transport)
 
 
 def _options(given: argparse.Namespace) -> BrokerOptions:

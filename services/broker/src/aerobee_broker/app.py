@@ -27,11 +27,12 @@ from aerobee_broker.peers import Peers
 from aerobee_broker.registration import Link, Registration, Timing
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.wiring import Broker, Surroundings, Tables, open_store
+from aerobee_chassis.addresses import join_address
 from aerobee_chassis.call import Failure
 from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import PortInUse, StartError
 from aerobee_chassis.metrics import MetricsEndpoint
-from aerobee_chassis.server import Server, join_address
+from aerobee_chassis.server import Server
 from aerobee_wire.status import MqError, grpc_status_of, trailers_of
 
 STOP_GRACE_S = 5.0  # as long as a flush may take; long polls and streams are ended before

@@ -17,6 +17,7 @@ from pydantic import Field, field_validator, model_validator
 
 from aerobee_broker.rocketmq_keys import UNSUPPORTED_KEYS
 from aerobee_chassis.config import Options
+from aerobee_chassis.loops import Transport
 
 Milliseconds = Annotated[int, Field(ge=1)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
@@ -38,6 +39,8 @@ class BrokerOptions(Options):
     # What clients are told to dial; empty: the address that it is bound to.
     broker_ip1: str = Field(default="", alias="brokerIP1")
     namesrv_addr: str = ""
+    # What serves the calls: gRPC's completion queue on the event loop itself, or grpc.aio.
+    grpc_transport: Transport = "COMPLETION_QUEUE"
     register_name_server_period: Milliseconds = 30_000  # clamped to 10 … 60 s
     register_broker_timeout_mills: Milliseconds = 24_000
     broker_permission: int = Field(default=6, ge=0, le=7)

@@ -66,7 +66,7 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Arrival
 from aerobee_broker.store.options import HOUR_MS, StoreOptions
 from aerobee_chassis.clock import Clock
-from aerobee_chassis.server import Service, bind
+from aerobee_chassis.services import Service, bind
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 from aerobee_wire.message_id import UniqueIds

@@ -15,7 +15,7 @@ noticed first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -41,6 +41,10 @@ class Call(Protocol):
 
     async def write(self, message: Any) -> None:
         """Sends one message of a server stream. Two tasks may write at once: one waits."""
+
+    async def write_all(self, messages: Iterable[Any]) -> None:
+        """Sends several in their order; returns when the last is on its way. Cheaper than one by
+        one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,3 +20,13 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+
+def deadline_in(seconds: float) -> float:
+    """A deadline as gRPC has it: the time of day, in seconds since the Unix epoch."""
+    return time.time() + seconds
+
+
+def seconds_until(deadline: float) -> float:
+    """Until a deadline of `deadline_in`; negative when it is over."""
+    return deadline - time.time()

@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from aerobee_chassis.addresses import join_address
 from aerobee_chassis.errors import PortInUse
-from aerobee_chassis.server import join_address
 
 
 class MetricsEndpoint:

@@ -15,6 +15,7 @@ from typing import Protocol
 import structlog
 
 from aerobee_chassis.errors import StartError
+from aerobee_chassis.loops import Transport, make_loop
 
 # The interpreter's 5 ms would let one busy thread hold up every RPC; 0.5 ms costs nothing
 # measurable.
@@ -36,14 +37,15 @@ class App(Protocol):
     async def stop(self) -> None: ...
 
 
-def run(make_app: Callable[[], App]) -> int:
+def run(make_app: Callable[[], App], transport: Transport = "AIO") -> int:
     """Runs an app until SIGTERM or SIGINT; returns the exit code.
 
     `make_app` runs inside the event loop. A StartError is printed as one line on stderr; any other
     exception while starting is a defect and keeps its traceback.
     """
     try:
-        asyncio.run(_live(make_app))
+        with asyncio.Runner(loop_factory=lambda: make_loop(transport)) as runner:
+            runner.run(_live(make_app))
     except StartError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

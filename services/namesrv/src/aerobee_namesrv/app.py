@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import structlog
 from aerobee.namesrv.v1 import namesrv_pb2
 
+from aerobee_chassis.addresses import join_address
 from aerobee_chassis.call import Failure
 from aerobee_chassis.clock import Clock, SystemClock
-from aerobee_chassis.server import Server, bind, join_address
+from aerobee_chassis.server import Server
+from aerobee_chassis.services import bind
 from aerobee_namesrv.broker_live_table import BrokerLiveTable
 from aerobee_namesrv.config import NamesrvOptions, RuntimeOptions
 from aerobee_namesrv.kv_config import KVConfigManager
@@ -103,8 +105,6 @@ class NamesrvApp:
 
     def _start_metrics(self, options: NamesrvOptions) -> None:
         from prometheus_client import CollectorRegistry  # with what it imports, 4 MB
-
-        from aerobee_chassis.metrics import MetricsEndpoint
 
         registry = CollectorRegistry()
         registry.register(NamesrvCollector(self.manager, self.removals, self._counts))

@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     logs.configure("proxy", options.log_level)
     if options.ignored_keys:
         structlog.get_logger().warning("options without effect", keys=options.ignored_keys)
-    return process.run(lambda: ProxyApp(options))
+    return process.run(lambda: ProxyApp(options), options.grpc_transport)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import structlog
 from apache.rocketmq.v2 import service_pb2
 
+from aerobee_chassis.addresses import join_address
 from aerobee_chassis.call import Failure
 from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import ConfigError
-from aerobee_chassis.server import Server, bind, join_address
+from aerobee_chassis.server import Server
+from aerobee_chassis.services import bind
 from aerobee_chassis.shared_port.server import SharedServer
 from aerobee_chassis.shared_port.settings import TlsSettings
 from aerobee_proxy.config import ProxyOptions
@@ -107,8 +109,6 @@ class ProxyApp:
 
     def _start_metrics(self, options: ProxyOptions) -> None:
         from prometheus_client import CollectorRegistry  # with what it imports, 4 MB
-
-        from aerobee_chassis.metrics import MetricsEndpoint
 
         registry = CollectorRegistry()
         connections = self._server.counts if isinstance(self._server, SharedServer) else None

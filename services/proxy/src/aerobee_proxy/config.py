@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from aerobee_chassis.config import Options
+from aerobee_chassis.loops import Transport
 from aerobee_proxy.rocketmq_keys import UNSUPPORTED_KEYS
 
 Milliseconds = Annotated[int, Field(ge=1)]
@@ -29,6 +30,8 @@ class ProxyOptions(Options):
     # What clients are told to dial, "host:port;host:port". Empty: what each of them dialled.
     advertised_endpoints: str = ""
     use_endpoint_port_from_request: bool = True
+    # What serves the calls: gRPC's completion queue on the event loop itself, or grpc.aio.
+    grpc_transport: Transport = "COMPLETION_QUEUE"
 
     # ---- who may call ----
     authentication_enabled: bool = False

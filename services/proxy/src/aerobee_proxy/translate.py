@@ -39,7 +39,12 @@ GZIP_MAGIC = b"\x1f\x8b"
 ZLIB_MAGIC = 0x78
 _AUTODETECT = 32 + zlib.MAX_WBITS
 
-_DELAY_NAMES = (names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS)
+# Each name of an enum is looked up in Python: once here, not once a message.
+_MD5 = DigestType.MD5
+_IDENTITY, _GZIP = Encoding.IDENTITY, Encoding.GZIP
+_NORMAL = MessageType.NORMAL
+
+_DELAY_NAMES = frozenset((names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS))
 
 
 def to_broker(message: Message, topic: str, queue_id: int, peer: str) -> BrokerMessage:
@@ -128,7 +133,7 @@ def from_record(
     system = SystemProperties(
         message_id=stored.get(names.UNIQUE_KEY) or record.offset_message_id,
         keys=filter(None, stored.get(names.KEYS, "").split(names.KEY_SEPARATOR)),
-        body_digest=Digest(type=DigestType.MD5, checksum=md5_of(body)),
+        body_digest=Digest(type=_MD5, checksum=md5_of(body)),
         body_encoding=encoding,
         message_type=stored_type(stored),
         born_timestamp=_timestamp(record.born_timestamp_ms),
@@ -164,13 +169,13 @@ def stored_type(stored: dict[str, str]) -> MessageType:
         return MessageType.TRANSACTION
     # On a retry the delay level is that of the retry, not the sender's.
     level = names.DELAY in stored and names.RETRY_TOPIC not in stored
-    if level or any(name in stored for name in _DELAY_NAMES):
+    if level or not _DELAY_NAMES.isdisjoint(stored):
         return MessageType.DELAY
     if names.SHARDING_KEY in stored:
         return MessageType.FIFO
     if LITE_TOPIC in stored:
         return MessageType.LITE
-    return MessageType.PRIORITY if PRIORITY in stored else MessageType.NORMAL
+    return MessageType.PRIORITY if PRIORITY in stored else _NORMAL
 
 
 def md5_of(body: bytes) -> str:
@@ -180,9 +185,9 @@ def md5_of(body: bytes) -> str:
 
 def _body(record: Record, max_body_size: int) -> tuple[bytes, Encoding]:
     if not record.sys_flag & COMPRESSED:
-        return record.body, Encoding.IDENTITY
+        return record.body, _IDENTITY
     inflated = _inflate(record.body, max_body_size)
-    return (record.body, Encoding.GZIP) if inflated is None else (inflated, Encoding.IDENTITY)
+    return (record.body, _GZIP) if inflated is None else (inflated, _IDENTITY)
 
 
 def _inflate(body: bytes, limit: int) -> bytes | None:

@@ -1,16 +1,18 @@
 """Calls to name servers and brokers over gRPC: one channel per address, failures as MqError.
 
-The only module of the proxy that knows grpc. It neither retries nor chooses an address.
+It neither retries nor chooses an address.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
-from typing import Protocol, TypeVar, cast
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Protocol, TypeVar
 
-import grpc
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
+from aerobee_chassis.loops import open_channel
+from aerobee_chassis.transport import CallFailed, Channel
 from aerobee_proxy.rpcs import Rpc
 from aerobee_wire.status import Code, MqError, error_from
 
@@ -35,10 +37,10 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 
 # For failures without a code of ours: grpc itself refused, or the peer is something else.
 _CODE_OF_STATUS = {
-    grpc.StatusCode.UNIMPLEMENTED: Code.REQUEST_CODE_NOT_SUPPORTED,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: Code.MESSAGE_ILLEGAL,  # over 64 MiB on either side
-    grpc.StatusCode.INVALID_ARGUMENT: Code.INVALID_PARAMETER,
-    grpc.StatusCode.DEADLINE_EXCEEDED: Code.REQUEST_TIMEOUT,
+    "UNIMPLEMENTED": Code.REQUEST_CODE_NOT_SUPPORTED,
+    "RESOURCE_EXHAUSTED": Code.MESSAGE_ILLEGAL,  # over 64 MiB on either side
+    "INVALID_ARGUMENT": Code.INVALID_PARAMETER,
+    "DEADLINE_EXCEEDED": Code.REQUEST_TIMEOUT,
 }
 
 
@@ -58,52 +60,50 @@ class GrpcTransport:
     """To be made, used and closed on one event loop."""
 
     def __init__(self) -> None:
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._channels: dict[str, Channel] = {}
 
     async def call(self, address: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float) -> R:
-        method = self._channel(address).unary_unary(
-            rpc.path,
-            request_serializer=rpc.request.SerializeToString,
-            response_deserializer=rpc.response.FromString,
-        )
+        channel = self._channel(address)
         try:
-            return cast(R, await method(request, timeout=timeout_s))
-        except grpc.aio.AioRpcError as error:
+            answer = await channel.unary(rpc.path, request.SerializeToString(), timeout_s)
+            return rpc.response.FromString(answer)
+        except CallFailed as error:
             raise _translated(address, error) from None
+        except DecodeError:
+            raise _unreadable(address, rpc) from None
 
     async def stream(self, address: str, rpc: Rpc[Q, R], request: Q) -> AsyncGenerator[R, None]:
-        method = self._channel(address).unary_stream(
-            rpc.path,
-            request_serializer=rpc.request.SerializeToString,
-            response_deserializer=rpc.response.FromString,
-        )
-        answers = method(request)
+        answers = self._channel(address).stream(rpc.path, request.SerializeToString())
         try:
-            async for answer in answers:
-                yield cast(R, answer)
-        except grpc.aio.AioRpcError as error:
+            async with aclosing(answers):
+                async for answer in answers:
+                    yield rpc.response.FromString(answer)
+        except CallFailed as error:
             raise _translated(address, error) from None
-        finally:
-            answers.cancel()
+        except DecodeError:
+            raise _unreadable(address, rpc) from None
 
-    def _channel(self, address: str) -> grpc.aio.Channel:
+    def _channel(self, address: str) -> Channel:
         channel = self._channels.get(address)
         if channel is None:
-            channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-            self._channels[address] = channel
+            channel = self._channels[address] = open_channel(address, CHANNEL_OPTIONS)
         return channel
 
     async def close(self) -> None:
         for channel in self._channels.values():
-            await channel.close(None)
+            await channel.close()
         self._channels.clear()
 
 
-def _translated(address: str, error: grpc.aio.AioRpcError) -> MqError:
-    details = error.details() or error.code().name
-    trailers = cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ())
-    known = error_from(details, trailers)
+def _translated(address: str, error: CallFailed) -> MqError:
+    known = error_from(error.message, error.trailers)
     if known is not None:
         return known
-    code = _CODE_OF_STATUS.get(error.code(), Code.BROKER_UNREACHABLE)
-    return MqError(code, f"no answer from {address}: {details}")
+    code = _CODE_OF_STATUS.get(error.status, Code.BROKER_UNREACHABLE)
+    return MqError(code, f"no answer from {address}: {error.message or error.status}")
+
+
+def _unreadable(address: str, rpc: Rpc[Q, R]) -> MqError:
+    return MqError(
+        Code.BROKER_UNREACHABLE, f"the answer from {address} to {rpc.path} cannot be read"
+    )

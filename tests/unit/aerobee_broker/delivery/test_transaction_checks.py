@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,10 @@ class Producer:
         self.asked.append((now, check))
         one = End(check.transaction_id, check.queue_offset, self.answer, check.producer_group)
         await self.parts.broker.transactions.end([one])
+
+    async def write_all(self, messages: Iterable[Any]) -> None:
+        for notice in messages:
+            await self.write(notice)
 
     def time_remaining_s(self) -> float | None:
         return None

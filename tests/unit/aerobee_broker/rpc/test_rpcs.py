@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_broker.app import failure_of
-from aerobee_chassis.server import Method
+from aerobee_chassis.services import Method
 from aerobee_wire import recall_handle
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code, MqError, error_from
@@ -37,6 +37,10 @@ class FakeCall:
 
     async def write(self, message: Any) -> None:
         await self.written.put(message)
+
+    async def write_all(self, messages: Iterable[Any]) -> None:
+        for message in messages:
+            await self.write(message)
 
 
 class Api:

@@ -24,8 +24,8 @@ from typing import Any
 
 import structlog
 
+from aerobee_chassis.addresses import join_address
 from aerobee_chassis.errors import CertificateError, PortInUse, StartError
-from aerobee_chassis.server import join_address
 from aerobee_chassis.shared_port.settings import RelaySettings, TlsSettings
 
 RELAY = "aerobee_chassis.shared_port.relay"

@@ -59,15 +59,15 @@ async def pull_message(parts: Parts, request: PullMessageRequest, caller: Caller
         if answer.status == broker.FOUND and not records
         else _CODES.get(answer.status, (Code.OK, ""))
     )
-    write = caller.call.write
-    await write(PullMessageResponse(status=status(*found)))
+    responses = [PullMessageResponse(status=status(*found))]
     namespace = request.message_queue.topic.resource_namespace
     for record in records:
         message = from_record(
             record, namespace=namespace, max_body_size=parts.options.max_message_size
         )
-        await write(PullMessageResponse(message=message))
-    await write(PullMessageResponse(next_offset=answer.next_begin_offset))
+        responses.append(PullMessageResponse(message=message))
+    responses.append(PullMessageResponse(next_offset=answer.next_begin_offset))
+    await caller.call.write_all(responses)
 
 
 def _translated(request: PullMessageRequest, poll_ms: int, client_id: str) -> broker.PullRequest:

@@ -76,11 +76,11 @@ async def _deliver(
     caller: Caller,
     found: list[tuple[ReceiptHandle, Message]],
 ) -> None:
-    write, whole = caller.call.write, False
+    responses = [ReceiveMessageResponse(status=status())]
+    responses += [ReceiveMessageResponse(message=message) for _, message in found]
+    whole = False
     try:
-        await write(ReceiveMessageResponse(status=status()))
-        for _, message in found:
-            await write(ReceiveMessageResponse(message=message))
+        await caller.call.write_all(responses)
         whole = True
     finally:
         if not whole:

@@ -19,10 +19,12 @@ async def settling(parts: Parts, handle: ReceiptHandle) -> AsyncIterator[None]:
     released = parts.renewals.release(handle)
     try:
         yield
-    except MqError as error:
-        if error.code is not Code.INVALID_RECEIPT_HANDLE:
+    except BaseException as error:
+        if may_try_again(error):
             parts.renewals.restore(released)
         raise
-    except BaseException:
-        parts.renewals.restore(released)
-        raise
+
+
+def may_try_again(error: BaseException) -> bool:
+    """Whether the lease may live on after this failure to settle it."""
+    return not (isinstance(error, MqError) and error.code is Code.INVALID_RECEIPT_HANDLE)

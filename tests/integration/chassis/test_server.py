@@ -14,7 +14,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from aerobee_chassis.call import Call, Failure
 from aerobee_chassis.errors import PortInUse
-from aerobee_chassis.server import Server, bind
+from aerobee_chassis.server import Server
+from aerobee_chassis.services import bind
 
 # grpc's own health service, implemented by hand, stands for any service.
 DESCRIPTOR = health_pb2.DESCRIPTOR.services_by_name["Health"]

@@ -1,0 +1,24 @@
+"""Addresses as grpc writes them, and as we do: "host:port", IPv6 in brackets."""
+
+from __future__ import annotations
+
+import urllib.parse
+
+
+def peer_address(peer: str) -> str:
+    """The "host:port" of grpc's "ipv4:127.0.0.1:5123" or "ipv6:%5B::1%5D:5123".
+
+    Of a local socket the file's name if that is an address, as a relay gives it; else "unix".
+    """
+    kind, _, address = urllib.parse.unquote(peer).partition(":")
+    if kind in ("ipv4", "ipv6"):
+        return address
+    name = address.rpartition("/")[2]
+    return name if ":" in name else "unix"
+
+
+def join_address(host: str, port: int) -> str:
+    """ "host:port", an IPv6 host in brackets. "unix:PATH" has no port and stays as it is."""
+    if host.startswith("unix:"):
+        return host
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"

@@ -1,0 +1,179 @@
+"""Calls to other services from a loop on gRPC's completion queue (`queue_loop`).
+
+A channel has a queue of its own, which nothing but a thread can wait at: it hands each event over
+to the loop and does nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import grpc
+
+from aerobee_chassis.clock import deadline_in
+from aerobee_chassis.queue_api import cygrpc
+from aerobee_chassis.queue_loop import OnEvent, QueueLoop
+from aerobee_chassis.transport import CallFailed
+
+_STATUS_NAMES = {status.value[0]: status.name for status in grpc.StatusCode}
+_GIVEN_UP = (cygrpc.StatusCode.cancelled, "the caller gave up")
+_DEFAULTS = cygrpc.PropagationConstants.GRPC_PROPAGATE_DEFAULTS
+
+
+class QueueChannel:
+    def __init__(
+        self, loop: QueueLoop, target: str, options: Sequence[tuple[str, int]] = ()
+    ) -> None:
+        self._loop = loop
+        self._channel = cygrpc.Channel(target.encode(), tuple(options), None)
+        self._under_way: set[_UnaryCall | _StreamingCall] = set()
+        self._events = 0  # that were or will be
+        self._closing = False
+        self._listener = threading.Thread(target=self._listen, name=f"to {target}", daemon=True)
+        self._listener.start()
+
+    async def unary(self, path: str, request: bytes, timeout_s: float) -> bytes:
+        """Raises CallFailed."""
+        call = _UnaryCall(self._loop.create_future())
+        batches = ((call.operations(request), call.on_answer),)
+        call.core = self._start(path, deadline_in(timeout_s), *batches)
+        self._under_way.add(call)
+        try:
+            return await call.outcome
+        finally:
+            self._under_way.discard(call)
+            if not call.answered:
+                call.core.cancel(*_GIVEN_UP)
+
+    async def stream(self, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
+        """Raises CallFailed."""
+        call = _StreamingCall(self._loop)
+        batches = (call.operations(request), _nothing), ((call.status,), call.on_status)
+        call.core = self._start(path, None, *batches)
+        self._under_way.add(call)
+        try:
+            while self._operate(call.core, call.receive(), call.on_message):
+                message = await call.next_message()
+                if message is None:
+                    break
+                yield message
+            await call.over.wait()
+            if failure := _failure(call.status):
+                raise failure
+        finally:
+            self._under_way.discard(call)
+            if not call.over.is_set():
+                call.core.cancel(*_GIVEN_UP)
+
+    async def close(self) -> None:
+        for call in self._under_way:
+            call.core.cancel(*_GIVEN_UP)
+        last = _UnaryCall(self._loop.create_future())
+        last.outcome.cancel()
+        self._closing = True
+        # One more event, or the thread might wait for ever.
+        self._start("/none/Last", 0.0, (last.operations(b""), last.on_answer))
+        self._listener.join()
+        self._channel.close(cygrpc.StatusCode.cancelled, "the channel is closed")
+
+    def _start(self, path: str, deadline: float | None, *batches: tuple[Any, OnEvent]) -> Any:
+        self._events += len(batches)
+        return self._channel.integrated_call(
+            _DEFAULTS, path.encode(), None, deadline, (), None, batches, None, None
+        )
+
+    def _operate(self, core: Any, operations: tuple[Any, ...], on_event: OnEvent) -> bool:
+        """False: the call is over."""
+        self._events += 1
+        if core.operate(operations, on_event):
+            return True
+        self._events -= 1
+        return False
+
+    def _listen(self) -> None:
+        received = 0
+        # Once it is closing, until there is nothing to come.
+        while not (self._closing and received == self._events):
+            self._loop.deliver(self._channel.next_call_event())
+            received += 1
+
+
+def _request(request: bytes) -> tuple[Any, ...]:
+    return (
+        cygrpc.SendInitialMetadataOperation((), 0),
+        cygrpc.SendMessageOperation(request, 0),
+        cygrpc.SendCloseFromClientOperation(0),
+        cygrpc.ReceiveInitialMetadataOperation(0),
+    )
+
+
+def _failure(status: Any) -> CallFailed | None:
+    if status.code() == cygrpc.StatusCode.ok:
+        return None
+    trailers = tuple((key, value) for key, value in status.trailing_metadata() or ())
+    name = _STATUS_NAMES.get(status.code(), "UNKNOWN")
+    return CallFailed(name, status.details() or "", trailers)
+
+
+def _nothing(_event: Any) -> None:
+    pass
+
+
+class _UnaryCall:
+    __slots__ = ("_message", "_status", "answered", "core", "outcome")
+
+    def __init__(self, outcome: asyncio.Future[bytes]) -> None:
+        self.outcome = outcome
+        self.answered = False
+        self.core: Any = None
+        self._message = cygrpc.ReceiveMessageOperation(0)
+        self._status = cygrpc.ReceiveStatusOnClientOperation(0)
+
+    def operations(self, request: bytes) -> tuple[Any, ...]:
+        """All of a unary call, as one batch: one event when it is over."""
+        return (*_request(request), self._message, self._status)
+
+    def on_answer(self, _event: Any) -> None:
+        self.answered = True
+        if self.outcome.done():  # nobody waits any more
+            return
+        failure, message = _failure(self._status), self._message.message()
+        if failure is None and message is None:
+            failure = CallFailed("INTERNAL", "the answer is missing")
+        if failure is None:
+            self.outcome.set_result(message)
+        else:
+            self.outcome.set_exception(failure)
+
+
+class _StreamingCall:
+    __slots__ = ("_loop", "_message", "core", "over", "status")
+
+    def __init__(self, loop: QueueLoop) -> None:
+        self._loop = loop
+        self._message: asyncio.Future[bytes | None] = loop.create_future()
+        self.core: Any = None
+        self.over = asyncio.Event()
+        self.status = cygrpc.ReceiveStatusOnClientOperation(0)
+
+    def operations(self, request: bytes) -> tuple[Any, ...]:
+        return _request(request)
+
+    def receive(self) -> tuple[Any, ...]:
+        """For one message; `next_message` has it."""
+        self._message = self._loop.create_future()
+        return (cygrpc.ReceiveMessageOperation(0),)
+
+    async def next_message(self) -> bytes | None:
+        """None: there is none left."""
+        return await self._message
+
+    def on_message(self, event: Any) -> None:
+        if not self._message.done():
+            self._message.set_result(event.batch_operations[0].message())
+
+    def on_status(self, _event: Any) -> None:
+        self.over.set()

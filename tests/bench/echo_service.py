@@ -1,0 +1,52 @@
+"""The baseline of the proxy: an echo of bytes on the transport that serves the proxy.
+
+`python echo_service.py` prints its port and serves until its standard input closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from aerobee_chassis.call import Call
+from aerobee_chassis.loops import make_listener, make_loop
+from aerobee_chassis.services import Method, Service
+from bench.echo_server import METHOD
+
+
+@dataclass
+class Bytes:
+    """Stands for a message that needs no work."""
+
+    content: bytes
+
+    def SerializeToString(self) -> bytes:
+        return self.content
+
+
+async def run(_service: str, _method: Method, request: bytes, _call: Call) -> Any:
+    return Bytes(request)
+
+
+async def never(_request: Any, _call: Call) -> None:
+    """`run` calls no handler."""
+
+
+async def main() -> None:
+    service, name = METHOD.strip("/").split("/")
+    methods = (Method(name, never, Bytes, server_streams=False, client_streams=False),)
+    listener = make_listener([Service(service, methods)], run)
+    print(listener.bind("127.0.0.1:0"), flush=True)
+    await listener.start()
+    await asyncio.to_thread(sys.stdin.read)
+    await listener.stop(0)
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=lambda: make_loop("COMPLETION_QUEUE")) as runner:
+        runner.run(main())

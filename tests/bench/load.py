@@ -1,0 +1,232 @@
+"""The load on the proxy: a process of its own, an ordinary gRPC client that costs little.
+
+grpc.aio as a client costs more than what is measured here, so this one takes its events from
+grpcio's queue itself. It sends each request anew and reads every message that comes.
+
+`python load.py ADDRESS OPERATION` prints "up", then reads lines "in-flight seconds" and answers
+each with the messages a second that it moved. Operations: echo, send, receive.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+from apache.rocketmq.v2 import definition_pb2 as d
+from apache.rocketmq.v2 import service_pb2 as s
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from aerobee_chassis.queue_api import cygrpc
+from bench.echo_server import METHOD, OPTIONS
+
+TOPIC = "bench"
+BODY = bytes(range(256)) * 4  # 1 KiB
+RECEIVE_BATCH = 32
+NAME = d.Resource(name=TOPIC)
+GROUP = d.Resource(name=TOPIC)
+METADATA = (("x-mq-client-id", "bench@1@0@a"),)
+SERVICE = "/apache.rocketmq.v2.MessagingService/"
+NO_FLAGS, DEFAULTS = 0, cygrpc.PropagationConstants.GRPC_PROPAGATE_DEFAULTS
+
+Start = Callable[[Callable[[Any], None]], None]
+Operation = Callable[[], Coroutine[Start, Any, int]]
+
+
+class Event:
+    """Starts operations, and is their event once it is awaited."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+
+    def __await__(self) -> Generator[Start, Any, Any]:
+        event: Any = yield self._start
+        return event
+
+
+class Client:
+    def __init__(self, address: str) -> None:
+        self._channel = cygrpc.Channel(address.encode(), OPTIONS, None)
+
+    def rate(self, operation: Operation, in_flight: int, seconds: float) -> float:
+        """Messages a second with that many operations under way at any time."""
+        moved, under_way, start = 0, in_flight, time.perf_counter()
+        end = start + seconds
+
+        def step(one: Coroutine[Start, Any, int], event: Any = None) -> None:
+            nonlocal moved, under_way
+            try:
+                one.send(event)(partial(step, one))
+            except StopIteration as done:
+                moved += done.value
+                if time.perf_counter() < end:
+                    step(operation())
+                else:
+                    under_way -= 1
+
+        for _ in range(in_flight):
+            step(operation())
+        while under_way:
+            event = self._channel.next_call_event()
+            event.tag(event)
+        return moved / (time.perf_counter() - start)
+
+    async def unary(self, path: str, request: bytes) -> bytes:
+        message = cygrpc.ReceiveMessageOperation(NO_FLAGS)
+        status = cygrpc.ReceiveStatusOnClientOperation(NO_FLAGS)
+        operations = (
+            *_request(request),
+            cygrpc.ReceiveInitialMetadataOperation(NO_FLAGS),
+            message,
+            status,
+        )
+        await Event(lambda on_event: self._call(path, (operations, on_event)))
+        _check(status)
+        answer: bytes = message.message()
+        return answer
+
+    async def stream(self, path: str, request: bytes) -> list[bytes]:
+        """All messages of the answer."""
+        first, status = _receive(), cygrpc.ReceiveStatusOnClientOperation(NO_FLAGS)
+        calls: list[Any] = []
+        answers: list[bytes] = []
+
+        def start(on_event: Callable[[Any], None]) -> None:
+            headers = cygrpc.ReceiveInitialMetadataOperation(NO_FLAGS)
+            batches = (((*_request(request), headers, *first), on_event), ((status,), _nothing))
+            calls.append(self._call(path, *batches))
+
+        await Event(start)
+        message = first[0].message()
+        while message is not None:
+            answers.append(message)
+            event = await Event(lambda on_event: calls[0].operate(_receive(), on_event))
+            message = event.batch_operations[0].message()
+        return answers
+
+    def _call(self, path: str, *batches: tuple[Any, Callable[[Any], None]]) -> Any:
+        method = path.encode()
+        return self._channel.integrated_call(
+            DEFAULTS, method, None, None, METADATA, None, batches, None, None
+        )
+
+
+def _request(request: bytes) -> tuple[Any, ...]:
+    return (
+        cygrpc.SendInitialMetadataOperation(METADATA, NO_FLAGS),
+        cygrpc.SendMessageOperation(request, NO_FLAGS),
+        cygrpc.SendCloseFromClientOperation(NO_FLAGS),
+    )
+
+
+def _receive() -> tuple[Any, ...]:
+    return (cygrpc.ReceiveMessageOperation(NO_FLAGS),)
+
+
+def _nothing(_event: Any) -> None:
+    pass
+
+
+def _check(status: Any) -> None:
+    if status.code() != grpc.StatusCode.OK.value[0]:
+        raise RuntimeError(f"{status.code()}: {status.details()}")
+
+
+# ---- the operations ----
+
+
+def message(number: int) -> s.SendMessageRequest:
+    system = d.SystemProperties(message_id=f"01{number:032X}", tag="bench", queue_id=1)
+    return s.SendMessageRequest(
+        messages=[d.Message(topic=NAME, body=BODY, system_properties=system)]
+    )
+
+
+def echo(client: Client, _address: str) -> Operation:
+    payload = message(0).SerializeToString()
+
+    async def one() -> int:
+        if len(await client.unary(METHOD, payload)) != len(payload):
+            raise RuntimeError("the echo gave other bytes")
+        return 1
+
+    return one
+
+
+def send(client: Client, _address: str) -> Operation:
+    numbers = itertools.count()
+
+    async def one() -> int:
+        request = message(next(numbers)).SerializeToString()
+        answer = s.SendMessageResponse.FromString(
+            await client.unary(SERVICE + "SendMessage", request)
+        )
+        if answer.status.code != d.Code.OK:
+            raise RuntimeError(answer.status.message)
+        return 1
+
+    return one
+
+
+def receive(client: Client, address: str) -> Operation:
+    """Receives up to 32 messages and acknowledges them in one request."""
+    host, _, port = address.rpartition(":")
+    endpoints = d.Endpoints(
+        scheme=d.AddressScheme.IPv4, addresses=[d.Address(host=host, port=int(port))]
+    )
+    queue = d.MessageQueue(topic=NAME, broker=d.Broker(name="", endpoints=endpoints))
+    request = s.ReceiveMessageRequest(group=GROUP, message_queue=queue, batch_size=RECEIVE_BATCH)
+    request.invisible_duration.seconds = 60
+    request.long_polling_timeout.seconds = 1
+    route = s.QueryRouteRequest(topic=NAME, endpoints=endpoints).SerializeToString()
+    wanted: list[bytes] = []
+
+    async def batch() -> int:
+        if not wanted:
+            known = await client.unary(SERVICE + "QueryRoute", route)
+            queues = s.QueryRouteResponse.FromString(known).message_queues
+            request.message_queue.broker.CopyFrom(queues[0].broker)
+            wanted.append(request.SerializeToString())
+        answers = [
+            s.ReceiveMessageResponse.FromString(one)
+            for one in await client.stream(SERVICE + "ReceiveMessage", wanted[0])
+        ]
+        entries = [
+            s.AckMessageEntry(
+                message_id=one.message.system_properties.message_id,
+                receipt_handle=one.message.system_properties.receipt_handle,
+            )
+            for one in answers
+            if one.HasField("message") and one.message.body == BODY
+        ]
+        if not entries:
+            raise RuntimeError(f"nothing was received: {answers[0].status.message}")
+        ack = s.AckMessageRequest(group=GROUP, topic=NAME, entries=entries)
+        answer = s.AckMessageResponse.FromString(
+            await client.unary(SERVICE + "AckMessage", ack.SerializeToString())
+        )
+        if answer.status.code != d.Code.OK:
+            raise RuntimeError(answer.status.message)
+        return len(entries)
+
+    return batch
+
+
+def main() -> None:
+    address, name = sys.argv[1:]
+    client = Client(address)
+    operation = {"echo": echo, "send": send, "receive": receive}[name](client, address)
+    print("up", flush=True)
+    for line in sys.stdin:
+        in_flight, seconds = line.split()
+        print(client.rate(operation, int(in_flight), float(seconds)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

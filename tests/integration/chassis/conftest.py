@@ -1,0 +1,12 @@
+"""Runs every test here once on each transport: the loop of a test decides which one it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from aerobee_chassis.queue_loop import new_queue_loop
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"aio": asyncio.new_event_loop, "queue": new_queue_loop}

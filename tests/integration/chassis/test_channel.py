@@ -1,0 +1,261 @@
+"""Calls from one service to another, over each transport."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.wrappers_pb2 import StringValue
+
+from aerobee_chassis.call import Call, Failure
+from aerobee_chassis.loops import open_channel
+from aerobee_chassis.server import Server
+from aerobee_chassis.services import bind
+from aerobee_chassis.transport import MAX_MESSAGE_BYTES, CallFailed, Channel
+
+SAY = "/test.Words/Say"
+
+
+def _descriptor() -> Any:
+    """A service that exists in no proto file."""
+    text = ".google.protobuf.StringValue"
+    file = descriptor_pb2.FileDescriptorProto(
+        name="test_words.proto",
+        package="test",
+        syntax="proto3",
+        dependency=["google/protobuf/wrappers.proto"],
+    )
+    service = file.service.add(name="Words")
+    service.method.add(name="Say", input_type=text, output_type=text)
+    service.method.add(name="Spell", input_type=text, output_type=text, server_streaming=True)
+    pool = descriptor_pool.Default()
+    pool.Add(file)
+    return pool.FindFileByName("test_words.proto").services_by_name["Words"]
+
+
+_DESCRIPTOR = _descriptor()
+
+
+class Refused(Exception):
+    """What a domain raises."""
+
+
+class Handlers:
+    def __init__(self) -> None:
+        self.arrived = asyncio.Event()
+        self.going_on = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    async def say(self, request: StringValue, call: Call) -> StringValue:
+        match request.value:
+            case "refused":
+                raise Refused("not that")
+            case "wait":
+                self.arrived.set()
+                try:
+                    await self.going_on.wait()
+                except asyncio.CancelledError:
+                    self.cancelled.set()
+                    raise
+        return StringValue(value=request.value.upper())
+
+    async def spell(self, request: StringValue, call: Call) -> None:
+        try:
+            await call.write_all([StringValue(value=letter) for letter in request.value])
+            if request.value == "refused":
+                raise Refused("not that")
+            if request.value == "wait":
+                await self.going_on.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+
+def failure_of(error: Exception) -> Failure | None:
+    if isinstance(error, Refused):
+        return Failure("NOT_FOUND", str(error), (("why", "because"),))
+    return None
+
+
+@pytest.fixture
+def handlers() -> Handlers:
+    return Handlers()
+
+
+@pytest.fixture
+async def served(handlers: Handlers) -> AsyncIterator[tuple[Server, int]]:
+    server = Server([bind(_DESCRIPTOR, handlers)], host="127.0.0.1", port=0, failure_of=failure_of)
+    port = await server.start()
+    yield server, port
+    await server.stop(grace_s=0)
+
+
+@pytest.fixture
+async def channel(served: tuple[Server, int]) -> AsyncIterator[Channel]:
+    channel = open_channel(f"127.0.0.1:{served[1]}", ())
+    yield channel
+    await channel.close()
+
+
+async def say(channel: Channel, text: str, timeout_s: float = 20) -> str:
+    request = StringValue(value=text).SerializeToString()
+    return StringValue.FromString(await channel.unary(SAY, request, timeout_s)).value
+
+
+async def spell(channel: Channel, text: str) -> AsyncGenerator[str, None]:
+    request = StringValue(value=text).SerializeToString()
+    async with aclosing(channel.stream("/test.Words/Spell", request)) as answers:
+        async for answer in answers:
+            yield StringValue.FromString(answer).value
+
+
+async def test_a_stream_is_read_to_its_end(channel: Channel) -> None:
+    text = "abcdefgh" * 100
+    assert "".join([letter async for letter in spell(channel, text)]) == text
+    assert [letter async for letter in spell(channel, "")] == []
+
+
+async def test_a_failure_ends_a_stream_behind_its_messages(channel: Channel) -> None:
+    letters = spell(channel, "refused")
+    assert [await anext(letters) for _ in range(7)] == list("refused")
+    with pytest.raises(CallFailed) as caught:
+        await anext(letters)
+    assert (caught.value.status, caught.value.message) == ("NOT_FOUND", "not that")
+
+
+async def test_a_stream_that_is_left_is_cancelled(channel: Channel, handlers: Handlers) -> None:
+    letters = spell(channel, "wait")
+    assert [await anext(letters) for _ in range(4)] == list("wait")
+    await letters.aclose()
+    await asyncio.wait_for(handlers.cancelled.wait(), 10)
+    assert await say(channel, "still there") == "STILL THERE"
+
+
+async def test_closing_a_channel_ends_its_streams(
+    served: tuple[Server, int], handlers: Handlers
+) -> None:
+    channel = open_channel(f"127.0.0.1:{served[1]}", ())
+    letters = spell(channel, "wait")
+    assert [await anext(letters) for _ in range(4)] == list("wait")
+    waiting = asyncio.ensure_future(anext(letters))
+    await asyncio.sleep(0)
+    await channel.close()
+    with pytest.raises((CallFailed, asyncio.CancelledError)):
+        await waiting
+    await asyncio.wait_for(handlers.cancelled.wait(), 10)
+
+
+async def test_a_call_is_answered(channel: Channel) -> None:
+    assert await say(channel, "hello") == "HELLO"
+    assert await asyncio.gather(*(say(channel, f"a{n}") for n in range(500))) == [
+        f"A{n}" for n in range(500)
+    ]
+
+
+async def test_a_failure_has_status_message_and_trailers(channel: Channel) -> None:
+    with pytest.raises(CallFailed) as caught:
+        await say(channel, "refused")
+    assert (caught.value.status, caught.value.message) == ("NOT_FOUND", "not that")
+    assert ("why", "because") in caught.value.trailers
+
+
+async def test_a_method_that_is_not_there_is_unimplemented(channel: Channel) -> None:
+    with pytest.raises(CallFailed) as caught:
+        await channel.unary("/test.Words/Sing", b"", 20)
+    assert caught.value.status == "UNIMPLEMENTED"
+
+
+async def test_bytes_that_are_no_message_are_told_so(channel: Channel) -> None:
+    with pytest.raises(CallFailed) as caught:
+        await channel.unary(SAY, b"\xff", 20)
+    assert caught.value.status == "INVALID_ARGUMENT"
+
+
+async def test_a_message_over_the_limit_is_refused(channel: Channel) -> None:
+    with pytest.raises(CallFailed) as caught:
+        await channel.unary(SAY, b"\0" * (MAX_MESSAGE_BYTES + 1), 20)
+    assert caught.value.status == "RESOURCE_EXHAUSTED"
+
+
+async def test_a_large_message_comes_whole(served: tuple[Server, int]) -> None:
+    limit = (("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),)
+    channel = open_channel(f"127.0.0.1:{served[1]}", limit)
+    text = "x" * 8_000_000
+    assert await say(channel, text) == text.upper()
+    await channel.close()
+
+
+async def test_a_deadline_ends_the_wait_on_both_sides(channel: Channel, handlers: Handlers) -> None:
+    with pytest.raises(CallFailed) as caught:
+        await say(channel, "wait", timeout_s=0.2)
+    assert caught.value.status == "DEADLINE_EXCEEDED"
+    await asyncio.wait_for(handlers.cancelled.wait(), 10)
+
+
+async def test_a_caller_that_is_cancelled_cancels_its_call(
+    channel: Channel, handlers: Handlers
+) -> None:
+    task = asyncio.create_task(say(channel, "wait"))
+    await asyncio.wait_for(handlers.arrived.wait(), 10)
+    task.cancel()
+    await asyncio.wait_for(handlers.cancelled.wait(), 10)
+    assert await say(channel, "still there") == "STILL THERE"
+
+
+async def test_nobody_at_the_address_is_unavailable() -> None:
+    channel = open_channel("127.0.0.1:1", ())
+    with pytest.raises(CallFailed) as caught:
+        await say(channel, "hello")
+    assert caught.value.status == "UNAVAILABLE"
+    await channel.close()
+
+
+async def test_closing_a_channel_ends_its_calls(
+    served: tuple[Server, int], handlers: Handlers
+) -> None:
+    channel = open_channel(f"127.0.0.1:{served[1]}", ())
+    waiting = [asyncio.create_task(say(channel, "wait")) for _ in range(3)]
+    await asyncio.wait_for(handlers.arrived.wait(), 10)
+    await channel.close()
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    assert all(isinstance(one, CallFailed | asyncio.CancelledError) for one in outcomes)
+
+
+async def test_a_stop_waits_for_calls_in_progress_and_refuses_new_ones(
+    served: tuple[Server, int], channel: Channel, handlers: Handlers
+) -> None:
+    task = asyncio.create_task(say(channel, "wait"))
+    await asyncio.wait_for(handlers.arrived.wait(), 10)
+    stopping = asyncio.create_task(served[0].stop(grace_s=30))
+    await asyncio.sleep(0)
+    late = open_channel(f"127.0.0.1:{served[1]}", ())
+    with pytest.raises(CallFailed) as caught:
+        await say(late, "hello")
+    assert caught.value.status in ("UNAVAILABLE", "CANCELLED")
+    await late.close()
+    handlers.going_on.set()
+    assert await task == "WAIT"
+    await asyncio.wait_for(stopping, 10)
+
+
+async def test_a_stop_cancels_what_lasts_longer_than_the_grace(
+    served: tuple[Server, int], channel: Channel, handlers: Handlers
+) -> None:
+    task = asyncio.create_task(say(channel, "wait"))
+    await asyncio.wait_for(handlers.arrived.wait(), 10)
+    await asyncio.wait_for(served[0].stop(grace_s=0.05), 10)
+    with pytest.raises(CallFailed):
+        await task
+    assert handlers.cancelled.is_set()
+
+
+async def test_two_thousand_calls_wait_at_once(channel: Channel, handlers: Handlers) -> None:
+    tasks = [asyncio.create_task(say(channel, "wait", 60)) for _ in range(2_000)]
+    await asyncio.wait_for(handlers.arrived.wait(), 10)
+    assert await say(channel, "hello") == "HELLO"
+    handlers.going_on.set()
+    assert set(await asyncio.gather(*tasks)) == {"WAIT"}

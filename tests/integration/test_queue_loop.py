@@ -1,0 +1,138 @@
+"""The loop at gRPC's completion queue as an event loop: timers, threads, sockets, signals."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from aerobee_chassis import queue_api
+from aerobee_chassis.loops import make_loop
+from aerobee_chassis.queue_loop import QueueLoop, new_queue_loop
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner(loop_factory=new_queue_loop) as runner:
+        yield runner
+
+
+def test_timers_come_in_their_order(runner: asyncio.Runner) -> None:
+    async def several() -> list[int]:
+        seen: list[int] = []
+        loop = asyncio.get_running_loop()
+        for name, delay_s in ((2, 0.02), (1, 0.01), (0, 0)):
+            loop.call_later(delay_s, seen.append, name)
+        await asyncio.sleep(0.03)
+        return seen
+
+    assert runner.run(several()) == [0, 1, 2]
+
+
+def test_threads_wake_the_loop_whatever_it_waits_for(runner: asyncio.Runner) -> None:
+    async def many() -> list[int]:
+        return [await asyncio.to_thread(abs, -n) for n in range(200)]
+
+    assert runner.run(many()) == list(range(200))
+
+
+def test_calls_from_many_threads_are_all_heard(runner: asyncio.Runner) -> None:
+    async def heard() -> int:
+        loop, count, all_heard = asyncio.get_running_loop(), 0, asyncio.Event()
+
+        def one() -> None:
+            nonlocal count
+            count += 1
+            if count == 4_000:
+                all_heard.set()
+
+        def call() -> None:
+            for _ in range(1_000):
+                loop.call_soon_threadsafe(one)
+
+        threads = [threading.Thread(target=call) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        await asyncio.wait_for(all_heard.wait(), 30)
+        for thread in threads:
+            thread.join()
+        return count
+
+    assert runner.run(heard()) == 4_000
+
+
+def test_sockets_are_watched(runner: asyncio.Runner) -> None:
+    async def talk() -> list[bytes]:
+        async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while line := await reader.readline():
+                writer.write(line.upper())
+                await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(echo, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        lines = []
+        for number in range(50):
+            writer.write(b"line %d\n" % number)
+            lines.append(await asyncio.wait_for(reader.readline(), 10))
+        writer.close()
+        server.close()
+        return lines
+
+    assert runner.run(talk()) == [b"LINE %d\n" % number for number in range(50)]
+
+
+def test_a_socket_that_stays_ready_is_reported_again(runner: asyncio.Runner) -> None:
+    async def read() -> bytes:
+        near, far = socket.socketpair()
+        seen, done = b"", asyncio.Event()
+
+        def one_byte() -> None:
+            nonlocal seen
+            seen += near.recv(1)
+            if len(seen) == 5:
+                done.set()
+
+        asyncio.get_running_loop().add_reader(near, one_byte)
+        far.send(b"abcde")
+        await asyncio.wait_for(done.wait(), 10)
+        asyncio.get_running_loop().remove_reader(near)
+        near.close()
+        far.close()
+        return seen
+
+    assert runner.run(read()) == b"abcde"
+
+
+def test_signals_reach_their_handlers(runner: asyncio.Runner) -> None:
+    async def wait() -> None:
+        caught = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, caught.set)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        await asyncio.wait_for(caught.wait(), 10)
+
+    runner.run(wait())
+
+
+def test_another_version_of_grpcio_is_served_by_the_plain_transport(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queue_api, "PROVEN", ("0.",))
+    with structlog.testing.capture_logs() as logs:
+        loop = make_loop("COMPLETION_QUEUE")
+    loop.close()
+    assert not isinstance(loop, QueueLoop)
+    assert [line["log_level"] for line in logs] == ["warning"]
+    assert "tried" in logs[0]["reason"]
+
+
+def test_the_plain_transport_can_be_chosen() -> None:
+    loop = make_loop("AIO")
+    loop.close()
+    assert not isinstance(loop, QueueLoop)
