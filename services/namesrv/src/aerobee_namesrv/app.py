@@ -106,6 +106,8 @@ class NamesrvApp:
     def _start_metrics(self, options: NamesrvOptions) -> None:
         from prometheus_client import CollectorRegistry  # with what it imports, 4 MB
 
+        from aerobee_chassis.metrics import MetricsEndpoint
+
         registry = CollectorRegistry()
         registry.register(NamesrvCollector(self.manager, self.removals, self._counts))
         host, port = options.metrics_prom_exporter_host, options.metrics_prom_exporter_port

@@ -110,6 +110,8 @@ class ProxyApp:
     def _start_metrics(self, options: ProxyOptions) -> None:
         from prometheus_client import CollectorRegistry  # with what it imports, 4 MB
 
+        from aerobee_chassis.metrics import MetricsEndpoint
+
         registry = CollectorRegistry()
         connections = self._server.counts if isinstance(self._server, SharedServer) else None
         registry.register(ProxyCollector(self._parts.sessions, self._parts.counts, connections))
