@@ -168,6 +168,7 @@ class BrokerStatus:
     disk_free_bytes: int
     disk_total_bytes: int
     parked_pulls: int
+    parked_pops: int
     # Delay queue → messages not delivered yet.
     delayed_messages: Mapping[str, int]
     resident_memory_bytes: int

@@ -149,7 +149,7 @@ class GetBrokerStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetBrokerStatusResponse(_message.Message):
-    __slots__ = ("cluster", "broker_name", "broker_id", "broker_address", "version", "start_timestamp_ms", "min_physical_offset", "max_physical_offset", "flushed_physical_offset", "read_only_reason", "messages_in_total", "messages_out_total", "dead_letters_total", "corrupted_records_total", "store_path", "disk_free_bytes", "disk_total_bytes", "parked_pulls", "delayed_messages", "resident_memory_bytes")
+    __slots__ = ("cluster", "broker_name", "broker_id", "broker_address", "version", "start_timestamp_ms", "min_physical_offset", "max_physical_offset", "flushed_physical_offset", "read_only_reason", "messages_in_total", "messages_out_total", "dead_letters_total", "corrupted_records_total", "store_path", "disk_free_bytes", "disk_total_bytes", "parked_pulls", "delayed_messages", "resident_memory_bytes", "parked_pops")
     class DelayedMessagesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -177,6 +177,7 @@ class GetBrokerStatusResponse(_message.Message):
     PARKED_PULLS_FIELD_NUMBER: _ClassVar[int]
     DELAYED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     RESIDENT_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PARKED_POPS_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     broker_name: str
     broker_id: int
@@ -197,4 +198,5 @@ class GetBrokerStatusResponse(_message.Message):
     parked_pulls: int
     delayed_messages: _containers.ScalarMap[str, int]
     resident_memory_bytes: int
-    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_address: _Optional[str] = ..., version: _Optional[str] = ..., start_timestamp_ms: _Optional[int] = ..., min_physical_offset: _Optional[int] = ..., max_physical_offset: _Optional[int] = ..., flushed_physical_offset: _Optional[int] = ..., read_only_reason: _Optional[str] = ..., messages_in_total: _Optional[int] = ..., messages_out_total: _Optional[int] = ..., dead_letters_total: _Optional[int] = ..., corrupted_records_total: _Optional[int] = ..., store_path: _Optional[str] = ..., disk_free_bytes: _Optional[int] = ..., disk_total_bytes: _Optional[int] = ..., parked_pulls: _Optional[int] = ..., delayed_messages: _Optional[_Mapping[str, int]] = ..., resident_memory_bytes: _Optional[int] = ...) -> None: ...
+    parked_pops: int
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_address: _Optional[str] = ..., version: _Optional[str] = ..., start_timestamp_ms: _Optional[int] = ..., min_physical_offset: _Optional[int] = ..., max_physical_offset: _Optional[int] = ..., flushed_physical_offset: _Optional[int] = ..., read_only_reason: _Optional[str] = ..., messages_in_total: _Optional[int] = ..., messages_out_total: _Optional[int] = ..., dead_letters_total: _Optional[int] = ..., corrupted_records_total: _Optional[int] = ..., store_path: _Optional[str] = ..., disk_free_bytes: _Optional[int] = ..., disk_total_bytes: _Optional[int] = ..., parked_pulls: _Optional[int] = ..., delayed_messages: _Optional[_Mapping[str, int]] = ..., resident_memory_bytes: _Optional[int] = ..., parked_pops: _Optional[int] = ...) -> None: ...

@@ -56,6 +56,7 @@ class BrokerStatus:
     disk_free_bytes: int
     disk_total_bytes: int
     parked_pulls: int
+    parked_pops: int
     delayed_messages: Mapping[str, int]
     resident_memory_bytes: int
 
@@ -137,6 +138,7 @@ class Administration:
             disk_free_bytes=usage.free,
             disk_total_bytes=usage.used + usage.free,
             parked_pulls=self._polls.count,
+            parked_pops=self._pop.parked,
             delayed_messages=self._delayed(),
             resident_memory_bytes=resident_memory(),
         )

@@ -218,6 +218,11 @@ class Pop:
     def start(self) -> None:
         self._settling.expiry.start()
 
+    @property
+    def parked(self) -> int:
+        """Calls that wait for messages."""
+        return self._polls.count
+
     def send_home(self) -> None:
         """Ends the waiting of all, now and from now on."""
         self._polls.close()

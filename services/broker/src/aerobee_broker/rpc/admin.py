@@ -103,6 +103,7 @@ class AdminRpcs:
             disk_free_bytes=status.disk_free_bytes,
             disk_total_bytes=status.disk_total_bytes,
             parked_pulls=status.parked_pulls,
+            parked_pops=status.parked_pops,
             delayed_messages=status.delayed_messages,
             resident_memory_bytes=status.resident_memory_bytes,
         )
