@@ -87,14 +87,14 @@ def ignore_a_failed_fsync(patch: pytest.MonkeyPatch) -> None:
 
 
 def expose_before_flush(patch: pytest.MonkeyPatch) -> None:
-    good = MessageStore.write
+    good = MessageStore._write_sealed
 
     def write(self: MessageStore) -> int:
         written = good(self)
         self._dispatch.confirm(written)
         return written
 
-    patch.setattr(MessageStore, "write", write)
+    patch.setattr(MessageStore, "_write_sealed", write)
 
 
 def keep_what_lies_behind_the_tail(patch: pytest.MonkeyPatch) -> None:

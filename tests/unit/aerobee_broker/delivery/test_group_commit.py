@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from aerobee_broker.disk import RealDisk, RealFile
-from aerobee_broker.errors import DiskFull, FlushTimeout, StoreFlushError, StoreReadOnly
+from aerobee_broker.errors import (
+    DiskFull,
+    FlushTimeout,
+    StoreFlushError,
+    StoreReadOnly,
+    StoreWriteError,
+)
 from aerobee_wire.status import Code, MqError
 from support.broker_parts import Parts
 
@@ -146,6 +152,55 @@ async def test_a_full_disk_refuses_and_takes_again_when_there_is_room(tmp_path: 
     assert (await parts.send("t", b"c"))[0].queue_offset == 1
     assert await parts.bodies("t") == [b"a", b"c"]
     await parts.end()
+
+
+async def test_a_write_that_fails_takes_back_what_came_meanwhile(tmp_path: Path) -> None:
+    """It would lie behind a gap: nobody is answered, and the offsets are given again."""
+    disk = BadDisk()
+    parts = await Parts.begin(tmp_path, disk=disk)
+    await parts.send("t", b"a")
+    disk.write_error = errno.ENOSPC
+    parts.flusher.hold()
+    first = asyncio.create_task(parts.send("t", b"b"))
+    await started()
+    others = [asyncio.create_task(parts.send("t", b"c")) for _ in range(5)]
+    await started()
+    parts.flusher.let_go()
+    results = await asyncio.gather(first, *others, return_exceptions=True)
+    assert [type(result) for result in results] == [DiskFull] * 6
+    assert parts.store.end_offset == parts.store.written_offset == parts.store.flushed_offset
+    disk.write_error = 0
+    assert (await parts.send("t", b"d"))[0].queue_offset == 1
+    assert await parts.bodies("t") == [b"a", b"d"]
+    await parts.end()
+
+
+async def test_after_a_failed_write_nothing_is_acknowledged_ever_again(tmp_path: Path) -> None:
+    """F8, for any error but a lack of room."""
+    disk = BadDisk()
+    parts = await Parts.begin(tmp_path, disk=disk)
+    await parts.send("t", b"a")
+    disk.write_error = errno.EIO
+    results = await asyncio.gather(
+        *(parts.send("t", b"b") for _ in range(5)), return_exceptions=True
+    )
+    assert all(isinstance(result, StoreWriteError) for result in results)
+    disk.write_error = 0
+    with pytest.raises(StoreReadOnly, match="read-only"):
+        await parts.send("t", b"c")
+    assert await parts.bodies("t") == [b"a"]
+
+
+async def test_the_loop_writes_nothing_itself(parts: Parts) -> None:
+    """What is appended while the disk works is not even handed to the system before."""
+    written = parts.store.written_offset
+    parts.flusher.hold()
+    send = asyncio.create_task(parts.send("t", b"a"))
+    await started()
+    assert parts.store.written_offset == written < parts.store.end_offset
+    parts.flusher.let_go()
+    await send
+    assert parts.store.written_offset == parts.store.end_offset
 
 
 async def test_too_much_that_waits_for_the_disk_turns_senders_away(

@@ -238,17 +238,16 @@ async def test_what_the_disk_does_not_take_is_as_if_it_had_not_happened(
     await parts.send(TOPIC, b"1", b"2")
     consumer = PopConsumer(parts)
     (got,) = await consumer.pop(1)
-    write = parts.store.write
+    write = parts.store.write_and_sync
 
     def broken() -> int:
-        parts.store._undo()
         raise StoreWriteError("no space")
 
-    monkeypatch.setattr(parts.store, "write", broken)
+    monkeypatch.setattr(parts.store, "write_and_sync", broken)
     for attempt in (consumer.ack(got), consumer.change(got, 0), consumer.pop(1)):
         with pytest.raises(StoreWriteError):
             await attempt
-    monkeypatch.setattr(parts.store, "write", write)
+    monkeypatch.setattr(parts.store, "write_and_sync", write)
     assert consumer.committed() == 0
     assert [(one.body, one.attempt) for one in await consumer.pop()] == [(b"2", 1)]
     assert await consumer.ack(got) == [Code.SUCCESS]

@@ -171,11 +171,10 @@ async def test_a_commit_that_fails_leaves_the_transaction_open(
     stored = await half(parts, b"a")
 
     def fail() -> int:
-        parts.store._undo()
         raise StoreWriteError("the disk is out")
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts.store, "write", fail)
+        patch.setattr(parts.store, "write_and_sync", fail)
         with pytest.raises(MqError, match="the disk is out"):
             await end(parts, stored)
     await asyncio.sleep(0.01)
@@ -188,11 +187,10 @@ async def test_a_half_message_that_is_not_stored_is_not_open(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> int:
-        parts.store._undo()
         raise StoreWriteError("the disk is out")
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts.store, "write", fail)
+        patch.setattr(parts.store, "write_and_sync", fail)
         with pytest.raises(MqError, match="the disk is out"):
             await half(parts, b"a")
     assert len(parts.broker.transactions) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,38 @@ def test_many_appends_and_one_flush_on_another_thread(tmp_path: Path) -> None:
     assert failures == []
     flush(store)
     assert sum(map(len, visible(store).values())) == 2_000
+    store.close()
+
+
+def test_appends_go_on_while_another_thread_writes(tmp_path: Path) -> None:
+    """As group commit does it, over many small files; what is read meanwhile is whole."""
+    store = MessageStore.open(
+        tmp_path,
+        StoreOptions(commit_log_file_size=1 << 16, index_enabled=False),
+        clock=ManualClock(),
+        disk=RealDisk(),
+        store_host="127.0.0.1:1",
+    )
+    sent = 0
+    with ThreadPoolExecutor(1) as flusher:
+        for flush_number in range(100):
+            store.seal()
+            under_way = flusher.submit(store.write_and_sync)
+            for _ in range(20):
+                store.append([NewMessage("a", sent % 4, b"%d" % sent * 100)])
+                sent += 1
+                read = store.read("a", sent % 4, max(0, store.max_offset("a", sent % 4) - 2))
+                assert read.corrupted_count == 0
+            store.confirm(under_way.result())
+            if flush_number % 10 == 0:
+                store.maintain(flush_number)
+                flusher.submit(store.upkeep).result()
+    flush(store)
+    shown = visible(store)
+    assert sorted(int(body[: len(body) // 100]) for q in shown.values() for body in q.values()) == [
+        *range(sent)
+    ]
+    assert len(store._log.starts) > 3
     store.close()
 
 

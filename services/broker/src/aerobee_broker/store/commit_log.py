@@ -4,7 +4,8 @@ Files of one size, named by the physical offset of their first byte. A record ne
 what is left at the end of a file is marked by a blank record.
 
 Two threads: everything belongs to the loop's, but for `sync` and `prepare_blank`, which run on the
-flusher's. What they share is a handful of fields, each written whole by one side.
+flusher's, and `write`, which may run on either, on one at a time. What they share is a handful of
+fields, each written whole by one side; the loop leaves alone what it has sealed.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class CommitLog:
         self._pending: list[tuple[int, list[bytes]]] = []  # whole ends of files
         self._parts: list[bytes] = []  # of the file that `end` lies in
         self._parts_at = 0
+        self._sealed: list[tuple[int, list[bytes]]] = []  # what `write` takes, up to …
+        self._sealed_end = 0
         self._stale: list[tuple[int, int]] = []  # what failed writes may have left: from, to
         # Shared with the flusher.
         self._unsynced: dict[int, DiskFile] = {}
@@ -86,25 +89,31 @@ class CommitLog:
         return following
 
     def forget_pending(self) -> None:
-        """Everything that was appended and not written."""
+        """Everything that was appended and not written. Not while `write` is under way."""
         self._pending.clear()
+        self._sealed.clear()
         self._parts = []
         self.end = self._parts_at = self.written
 
+    def seal(self) -> None:
+        """What was appended until now is for the next `write`; what follows is for a later one."""
+        self._sealed += self._pending
+        if self._parts:
+            self._sealed.append((self._parts_at, self._parts))
+        self._pending = []
+        self._parts, self._parts_at = [], self.end
+        self._sealed_end = self.end
+
     def write(self) -> int:
-        """Hands everything pending to the operating system, one write a file.
+        """Hands what is sealed to the operating system, one write a file.
 
         Raises OSError; then nothing of it counts, and `forget_pending` must follow.
         """
         self._wipe_stale()
-        pending = self._pending
-        if self._parts:
-            pending.append((self._parts_at, self._parts))
-        for at, parts in pending:
+        for at, parts in self._sealed:
             self._write_at(at, parts[0] if len(parts) == 1 else b"".join(parts))
-        self._pending = []
-        self._parts, self._parts_at = [], self.end
-        self.written = self.end
+        self._sealed = []
+        self.written = self._sealed_end
         return self.written
 
     def _write_at(self, at: int, data: bytes) -> None:
@@ -123,7 +132,7 @@ class CommitLog:
         new ones after a crash. Raises OSError.
         """
         for place, end in self._stale:
-            for start in [start for start in self._writers if place < start + self.file_size]:
+            for start in [s for s in list(self._writers) if place < s + self.file_size]:
                 low, high = max(place, start), min(end, start + self.file_size)
                 if low < high:
                     self._writers[start].pwrite(bytes(high - low), low - start)
@@ -270,7 +279,7 @@ class CommitLog:
         it will be visible at once. And writes it again first: after a sync that failed the system
         takes those pages for clean, and a sync alone would save nothing.
         """
-        self.end = self.written = self.flushed = self._parts_at = end
+        self.end = self.written = self.flushed = self._parts_at = self._sealed_end = end
         for start in [start for start in self.starts if start >= end]:
             self.starts.remove(start)
             path = self.folder / file_name(start)

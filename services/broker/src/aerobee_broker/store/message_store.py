@@ -9,7 +9,8 @@
       lock            held while the store is open
       config/deletedTopics.json   topic → physical offset: its records below are no more
 
-Owned by one thread, the loop's. `sync` and `upkeep` alone run on another one, the flusher's.
+Owned by one thread, the loop's. `write_and_sync`, `sync` and `upkeep` alone run on another one, the
+flusher's.
 
 append (memory) → write (operating system) → sync (disk) → confirm: visible. Nothing is visible
 before it is durable. After a failed sync the store is read-only for ever: the system may have
@@ -59,6 +60,7 @@ from aerobee_broker.store.recovery import Recovery
 from aerobee_broker.store.retention import Retention
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.record import Record
+from aerobee_wire.status import MqError
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _SETTLED_A_STEP = 256  # queues, after log files were deleted: 30 µs each
@@ -333,26 +335,48 @@ class MessageStore:
         if refused:
             raise DiskFull(refused)
 
+    def seal(self) -> None:
+        """On the loop: what was appended until now is what the next write takes. Raises
+        StoreReadOnly; then it was not appended.
+        """
+        if self.read_only_reason and self._log.end > self._log.written:
+            self.forget_unwritten()
+            raise StoreReadOnly(self.read_only_reason)
+        self._log.seal()
+
     def write(self) -> int:
         """Hands everything appended to the operating system, with one write a file.
 
         Returns the physical offset up to which it has. Raises StoreWriteError, or DiskFull when
         there is no room; the messages since the last write were not appended then.
         """
-        if self.read_only_reason and self._log.end > self._log.written:
-            self._undo()
-            raise StoreReadOnly(self.read_only_reason)
+        self.seal()
+        try:
+            return self._write_sealed()
+        except MqError:
+            self.forget_unwritten()
+            raise
+
+    def write_and_sync(self) -> int:
+        """On the flusher's thread: `write` of what was sealed, and `sync`.
+
+        Returns what `sync` does. Raises as both; then `forget_unwritten` must follow on the loop.
+        """
+        self._write_sealed()
+        return self.sync()
+
+    def _write_sealed(self) -> int:
         try:
             return self._log.write()
         except OSError as error:
-            self._undo()
             path = self._log.path_of(self._log.written)
             if error.errno in _NO_SPACE:
                 raise DiskFull(f"there is no room on the disk for {path}: {error}") from error
             self._become_read_only(f"writing {path} failed: {error}")
             raise StoreWriteError(f"the message was not stored: {self.read_only_reason}") from error
 
-    def _undo(self) -> None:
+    def forget_unwritten(self) -> None:
+        """On the loop, while nothing is being written: what was not written was not appended."""
         self._log.forget_pending()
         self._dispatch.undo(self._log.written)
 
