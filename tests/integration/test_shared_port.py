@@ -24,6 +24,7 @@ import structlog
 from grpc_health.v1 import health_pb2
 
 from aerobee_chassis import healthcheck
+from aerobee_chassis.addresses import join_address
 from aerobee_chassis.call import Call
 from aerobee_chassis.errors import CertificateError, PortInUse
 from aerobee_chassis.server import Server
@@ -71,10 +72,10 @@ class Handlers:
 class Running:
     """A gRPC server behind a shared port."""
 
-    def __init__(self, tls: TlsSettings) -> None:
+    def __init__(self, tls: TlsSettings, host: str = "127.0.0.1") -> None:
         self.handlers = Handlers()
         self.port = 0
-        self.server = SharedServer(self._make, host="127.0.0.1", port=0, tls=tls)
+        self.server = SharedServer(self._make, host=host, port=0, tls=tls)
 
     def _make(self, host: str, port: int) -> Server:
         services = [dataclasses.replace(bind(DESCRIPTOR, self.handlers), name=SERVICE)]
@@ -159,6 +160,14 @@ def trusting_anything() -> ssl.SSLContext:
 async def dial(port: int, *, tls: bool) -> Stream:
     context = trusting_anything() if tls else None
     return await asyncio.open_connection("127.0.0.1", port, ssl=context)
+
+
+def ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
 
 
 def children() -> list[int]:
@@ -261,6 +270,33 @@ async def test_a_directory_with_a_long_path_is_not_used(
     async with running() as server, server.plaintext() as channel:
         await check(channel)
         assert await asyncio.to_thread(os.listdir, long) == []
+
+
+@pytest.mark.parametrize(("host", "dialled"), [("::", "127.0.0.1"), ("::", "::1"), ("::1", "::1")])
+async def test_ipv6_is_listened_on_and_its_clients_are_known(host: str, dialled: str) -> None:
+    if not ipv6():
+        pytest.skip("this machine has no IPv6")
+    server = Running(TlsSettings(), host)
+    try:
+        address = join_address(dialled, await server.server.start())
+        async with grpc.aio.insecure_channel(address, options=alone()) as channel:
+            await check(channel)
+        [peer] = server.handlers.peers
+        assert peer.startswith(join_address(dialled, 0).removesuffix("0"))
+    finally:
+        await server.server.stop(0)
+
+
+async def test_a_name_is_listened_on_at_all_its_addresses() -> None:
+    listeners = await asyncio.to_thread(front.listen, "localhost", 0)
+    try:
+        found = [listener.getsockname() for listener in listeners]
+        known = socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM)
+        assert {one[0] for one in found} == {address[0] for *_, address in known}
+        assert len({one[1] for one in found}) == 1
+    finally:
+        for listener in listeners:
+            listener.close()
 
 
 async def test_plaintext_is_refused_where_tls_is_enforced() -> None:
