@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from aerobee_broker.store.index import ENTRY, HEADER, key_hash, name_after, name_of
+from aerobee_broker.store.index import ENTRY, HEADER, Index, key_hash, name_after, name_of
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties, record
@@ -91,6 +91,31 @@ def test_files_are_those_of_the_slow_reference(seed: int) -> None:
     names = sorted(files)
     assert names[0] == str(name_of(first[0][3]))
     assert [files[name] for name in names] == [reference(first), reference(rest)]
+
+
+def has_slots(index: Index) -> bool:
+    return index._slots is not None
+
+
+def test_slots_leave_the_memory_when_nothing_comes_and_come_back_as_they_were() -> None:
+    disk, clock = SimulatedDisk(), ManualClock()
+    store = open_store(disk, clock=clock)
+    index = store._index
+    assert index is not None
+    keys: list[Key] = []
+    for seed in range(3):
+        keys += fill(store, clock, 30, seed)
+        clock.advance(SMALL.checkpoint_interval_ms)
+        store.maintain(clock.now_ms())
+        assert has_slots(index), "a checkpoint is being taken"
+        upkeep(store, clock)
+        assert not has_slots(index)
+        topic, key, _, _ = keys[-1]
+        places = [one.physical_offset for one in store.query(topic, key)]
+        wanted = {place for name, other, place, _ in keys if (name, other) == (topic, key)}
+        assert places == sorted(wanted, reverse=True)
+    store.close()
+    assert list(index_files(disk).values()) == [reference(keys)]
 
 
 def test_hash_has_no_sign_and_the_smallest_number_becomes_0() -> None:

@@ -86,6 +86,8 @@ class DerivedFlush:
             return
         if self._cut is None and self._due(monotonic_ms):
             self._make_cut(monotonic_ms)
+        elif self._cut is None and self._index is not None and self._idle(monotonic_ms):
+            self._index.rest()
         if self._cut is not None:
             self._write_some(_QUEUES_A_STEP)
 
@@ -93,6 +95,11 @@ class DerivedFlush:
         new = self._dispatch.confirmed - self._covered
         late = monotonic_ms - self._last_ms >= self._interval_ms
         return self._wanted or new >= self._interval_bytes or (new > 0 and late)
+
+    def _idle(self, monotonic_ms: int) -> bool:
+        """Nothing has come for an interval after the last cut."""
+        late = monotonic_ms - self._last_ms >= self._interval_ms
+        return late and self._dispatch.confirmed == self._covered
 
     def _make_cut(self, monotonic_ms: int) -> None:
         dispatch = self._dispatch

@@ -3,8 +3,8 @@
 Derived from the commit log: may be lost at any time. RocketMQ's files: a header, hash slots that
 hold the number of their newest entry, entries that hold the number of the one before. Entries are
 added in batches; the slots of the newest file are kept in memory (4 bytes each: 20 MB by default,
-taken as they are used) and written at a checkpoint. Two keys may share a hash: whoever asks
-compares.
+taken as they are used, given back when no message comes for a while) and written at a checkpoint.
+Two keys may share a hash: whoever asks compares.
 """
 
 from __future__ import annotations
@@ -232,6 +232,12 @@ class Index:
             self._slots.write(handle)
         handle.pwrite(file.header(), 0)
         self.unsynced.add(file.path)
+
+    def rest(self) -> None:
+        """Gives back the memory of slots that the file has. The next put reads them again: 10 ms,
+        once."""
+        if self._slots is not None and not self._slots.dirty.any():
+            self._slots = None
 
     def state(self) -> IndexState:
         """What `write` wrote."""
