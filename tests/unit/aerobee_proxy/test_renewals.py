@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from aerobee.broker.v1.client_pb2 import ClientInfo, ListClientsResponse
 from aerobee.broker.v1.pop_pb2 import ChangeInvisibleDurationResponse, InvisibleChangeResult
 
 from aerobee_proxy.parts import Parts
@@ -25,6 +27,7 @@ class Broker(Cluster):
         super().__init__()
         self.refusal = 0
         self.transport.answers["ChangeInvisibleDuration"] = self._change
+        self.transport.answers["ListClients"] = ListClientsResponse()
 
     @property
     def changes(self) -> list[Any]:
@@ -119,6 +122,48 @@ async def test_what_a_client_holds_that_left_comes_again_after_a_second(
     (change,) = broker.changes
     assert change.invisible_duration_ms == 1_000 and not change.uncounted
     assert not len(renewals)
+
+
+async def test_a_client_that_another_proxy_hears_has_not_left(
+    broker: Broker, renewals: Renewals
+) -> None:
+    broker.transport.answers["ListClients"] = ListClientsResponse(
+        clients=[
+            ClientInfo(client_id=CLIENT_ID, silent_ms=SILENCE_MS),
+            ClientInfo(client_id="silent", silent_ms=SILENCE_MS + 1),
+        ]
+    )
+    renewals.hold(handle(broker), CLIENT_ID, "01AB")
+    renewals.hold(handle(broker, queue_offset=6), "silent", "01CD")
+    broker.clock.advance(SILENCE_MS + 1)
+    await renewals.scan()
+    (change,) = broker.changes
+    assert change.lease.queue_offset == 6 and len(renewals) == 1
+    broker.clock.advance(AHEAD_MS)
+    await renewals.scan()
+    assert broker.changes[-1].invisible_duration_ms == MINUTE, "and its lease is renewed"
+
+
+async def test_who_cannot_be_asked_about_has_not_left(broker: Broker, renewals: Renewals) -> None:
+    broker.transport.answers["ListClients"] = MqError(Code.BROKER_UNREACHABLE, "no answer")
+    renewals.hold(handle(broker), CLIENT_ID, "01AB")
+    broker.clock.advance(SILENCE_MS + 1)
+    await renewals.scan()
+    assert not broker.changes and len(renewals) == 1
+
+
+async def test_what_is_settled_while_a_broker_is_asked_is_let_be(
+    broker: Broker, renewals: Renewals
+) -> None:
+    renewals.hold(handle(broker), CLIENT_ID, "01AB")
+    broker.clock.advance(SILENCE_MS + 1)
+    broker.transport.gate.clear()
+    scan = asyncio.create_task(renewals.scan())
+    await asyncio.sleep(0)
+    renewals.release(handle(broker))
+    broker.transport.gate.set()
+    await scan
+    assert not broker.changes
 
 
 async def test_after_three_hours_the_group_s_policy_decides(

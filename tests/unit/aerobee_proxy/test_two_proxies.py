@@ -55,6 +55,21 @@ async def settled(first: WholeCluster, second: WholeCluster, handle: str) -> Non
     assert await received(second) is None
 
 
+async def heard_elsewhere(first: WholeCluster, second: WholeCluster, handle: str) -> None:
+    """The client's heartbeats go to the second only, until it says goodbye there."""
+    for _ in range(30):
+        await second.ask("Heartbeat", VALID["Heartbeat"](""))
+        await asyncio.sleep(10)
+        await first.proxy.renewals.scan()
+    assert len(first.proxy.renewals) == 1
+    await second.ask("NotifyClientTermination", VALID["NotifyClientTermination"](""))
+    await first.proxy.renewals.scan()
+    assert not len(first.proxy.renewals)
+    await asyncio.sleep(2)
+    again = await received(second)
+    assert again is not None and again.system_properties.delivery_attempt == 2
+
+
 async def kept(first: WholeCluster, second: WholeCluster, handle: str) -> None:
     """As long as nobody settles it, the first renews it past its minute."""
     await time_passes(first, 600)
@@ -62,7 +77,7 @@ async def kept(first: WholeCluster, second: WholeCluster, handle: str) -> None:
     assert await received(second) is None
 
 
-@pytest.mark.parametrize("what", [given_back, settled, kept])
+@pytest.mark.parametrize("what", [given_back, settled, heard_elsewhere, kept])
 def test_what_one_proxy_renews_may_be_settled_through_another(tmp_path: Path, what: Any) -> None:
     async def run() -> None:
         first = await WholeCluster.begin(tmp_path)

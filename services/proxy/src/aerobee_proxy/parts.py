@@ -50,6 +50,7 @@ def assemble(
     topology = Topology(transport, options.namesrvs, clock)
     brokers = Brokers(transport, topology)
     counts, sessions = Counts(), Sessions()
+    presence = Presence(brokers, topology)
     return Parts(
         options=options,
         clock=clock,
@@ -57,7 +58,7 @@ def assemble(
         brokers=brokers,
         groups=GroupPolicies(brokers, topology, clock),
         creation=TopicCreation(brokers, topology),
-        presence=Presence(brokers, topology),
+        presence=presence,
         check_back=CheckBack(
             transport,
             topology,
@@ -68,7 +69,11 @@ def assemble(
             max_body_size=options.max_message_size,
         ),
         renewals=Renewals(
-            brokers, clock, counts, lambda client_id: sessions.lives(client_id, clock.now_ms())
+            brokers,
+            clock,
+            counts,
+            lives=lambda client_id: sessions.lives(client_id, clock.now_ms()),
+            seen=presence.seen,
         ),
         counts=counts,
         sessions=sessions,

@@ -14,12 +14,13 @@ from aerobee.broker.v1.client_pb2 import (
     POP,
     ConsumerData,
     HeartbeatRequest,
+    ListClientsRequest,
     UnregisterClientRequest,
 )
 
 from aerobee_proxy.brokers import Brokers
-from aerobee_proxy.rpcs import HEARTBEAT, UNREGISTER_CLIENT
-from aerobee_proxy.sessions import Session
+from aerobee_proxy.rpcs import HEARTBEAT, LIST_CLIENTS, UNREGISTER_CLIENT
+from aerobee_proxy.sessions import SILENCE_MS, Session
 from aerobee_proxy.topology import Topology
 from aerobee_proxy.translate import subscription
 from aerobee_wire.status import Code, MqError
@@ -53,6 +54,15 @@ class Presence:
                 await self._brokers.ask(name, UNREGISTER_CLIENT, request)
             except MqError as error:
                 structlog.get_logger().warning("broker not told of a leave", reason=error.message)
+
+    async def seen(self, broker_name: str, consumer_group: str) -> frozenset[str]:
+        """Ids of the members that gave this broker a sign of life lately, through whatever proxy.
+
+        Raises MqError.
+        """
+        request = ListClientsRequest(group=consumer_group)
+        answer = await self._brokers.ask(broker_name, LIST_CLIENTS, request)
+        return frozenset(one.client_id for one in answer.clients if one.silent_ms <= SILENCE_MS)
 
     async def _tell(self, broker_name: str, request: HeartbeatRequest) -> MqError | None:
         try:

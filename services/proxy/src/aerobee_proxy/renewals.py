@@ -9,7 +9,7 @@ through another proxy: the broker then refuses the next renewal here, and the le
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 import structlog
@@ -29,7 +29,7 @@ LONGEST_MS = 3 * 3_600_000
 OF_A_CLIENT_THAT_LEFT_MS = 1_000
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Renewed:
     handle: ReceiptHandle
     client_id: str
@@ -41,15 +41,23 @@ class Renewed:
 
 
 class Renewals:
-    """`lives`: whether a client is still there."""
+    """`lives`: whether a client is still there, as far as this proxy knows. `seen`: the members of
+    a group that a broker heard of lately, through any proxy; may raise MqError."""
 
     def __init__(
-        self, brokers: Brokers, clock: Clock, counts: Counts, lives: Callable[[str], bool]
+        self,
+        brokers: Brokers,
+        clock: Clock,
+        counts: Counts,
+        *,
+        lives: Callable[[str], bool],
+        seen: Callable[[str, str], Awaitable[frozenset[str]]],
     ) -> None:
         self._brokers = brokers
         self._clock = clock
         self._counts = counts
         self._lives = lives
+        self._seen = seen
         self._held: dict[Key, Renewed] = {}
 
     def __len__(self) -> int:
@@ -88,10 +96,12 @@ class Renewals:
 
     async def scan(self) -> None:
         """Renews what runs out soon, and gives back what belongs to clients that left."""
+        absent = [held for held in self._held.values() if not self._lives(held.client_id)]
+        left = await self._left(absent)
         now_ms = self._clock.now_ms()
         due = []
-        for held in list(self._held.values()):
-            if not self._lives(held.client_id):
+        for held in self._held.values():
+            if held in left:
                 due.append(self._give_back(held, OF_A_CLIENT_THAT_LEFT_MS))
             elif now_ms - held.handle.pop_time_ms >= LONGEST_MS:
                 due.append(self._give_back(held, None))
@@ -99,7 +109,29 @@ class Renewals:
                 due.append(self._renew(held))
         await asyncio.gather(*due)
 
+    async def _left(self, absent: Collection[Renewed]) -> set[Renewed]:
+        """Those whose clients are not to be heard through another proxy either. A client may have
+        connections to several, and whoever cannot be asked about has not left."""
+        places = {(one.handle.broker_name, one.handle.consumer_group) for one in absent}
+        found = await asyncio.gather(
+            *(self._seen(*place) for place in places), return_exceptions=True
+        )
+        seen: dict[tuple[str, str], frozenset[str] | BaseException] = dict(
+            zip(places, found, strict=True)
+        )
+        left = set()
+        for one in absent:
+            members = seen[one.handle.broker_name, one.handle.consumer_group]
+            if isinstance(members, frozenset):
+                if one.client_id not in members:
+                    left.add(one)
+            elif not isinstance(members, MqError):
+                raise members
+        return left
+
     async def _renew(self, held: Renewed) -> None:
+        if not self._holds(held):
+            return
         duration_ms = DURATIONS_MS[min(held.count, len(DURATIONS_MS) - 1)]
         change = invisible_for(held.handle, duration_ms, counted=True)
         _only_if_unchanged(change, held)
@@ -115,6 +147,8 @@ class Renewals:
 
     async def _give_back(self, held: Renewed, after_ms: int | None) -> None:
         """`after_ms` None: by the retry policy of the group."""
+        if not self._holds(held):
+            return
         self._held.pop(key_of(held.handle), None)
         change = InvisibleChange(lease=lease_of(held.handle), by_retry_policy=True)
         if after_ms is not None:
@@ -142,9 +176,12 @@ class Renewals:
         )
 
     def _forget(self, held: Renewed) -> None:
-        """Unless it was released meanwhile, and perhaps held anew."""
-        if self._held.get(key_of(held.handle)) is held:
+        if self._holds(held):
             del self._held[key_of(held.handle)]
+
+    def _holds(self, held: Renewed) -> bool:
+        """Not if it was released meanwhile, and perhaps held anew."""
+        return self._held.get(key_of(held.handle)) is held
 
 
 def _only_if_unchanged(change: InvisibleChange, held: Renewed) -> None:

@@ -91,6 +91,9 @@ SEARCH_OFFSET = Rpc(
 )
 HEARTBEAT = Rpc(_CLIENTS, "Heartbeat", client_pb2.HeartbeatRequest, client_pb2.HeartbeatResponse)
 WATCH_CLIENT = Rpc(_CLIENTS, "WatchClient", client_pb2.WatchClientRequest, client_pb2.ClientNotice)
+LIST_CLIENTS = Rpc(
+    _CLIENTS, "ListClients", client_pb2.ListClientsRequest, client_pb2.ListClientsResponse
+)
 UNREGISTER_CLIENT = Rpc(
     _CLIENTS,
     "UnregisterClient",

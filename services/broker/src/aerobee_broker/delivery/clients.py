@@ -148,6 +148,10 @@ class Clients:
     def all(self) -> list[Client]:
         return [self._clients[client_id] for client_id in sorted(self._clients)]
 
+    def silent_ms(self, client: Client) -> int:
+        """Since its last heartbeat."""
+        return self._clock.monotonic_ms() - client.seen_ms
+
     def members(self, consumer_group: str) -> list[str]:
         """Client ids, sorted, so that every member sees the same order."""
         return sorted(self._members.get(consumer_group, ()))

@@ -74,7 +74,7 @@ class ClientRpcs:
     ) -> pb.ListClientsResponse:
         return pb.ListClientsResponse(
             clients=[
-                convert.client_info(one)
+                convert.client_info(one, self._clients.silent_ms(one))
                 for one in self._clients.all()
                 if not request.group
                 or request.group in one.producer_groups

@@ -226,13 +226,14 @@ def client(request: client_pb2.HeartbeatRequest, peer: str) -> Client:
     )
 
 
-def client_info(one: Client) -> client_pb2.ClientInfo:
+def client_info(one: Client, silent_ms: int) -> client_pb2.ClientInfo:
     return client_pb2.ClientInfo(
         client_id=one.client_id,
         address=one.address,
         language=one.language,
         version=one.version,
         last_update_timestamp_ms=one.last_update_timestamp_ms,
+        silent_ms=silent_ms,
         producer_groups=sorted(one.producer_groups),
         consumers=[
             client_pb2.ConsumerData(
