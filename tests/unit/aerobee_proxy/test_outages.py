@@ -41,6 +41,10 @@ def brokers(transport: FakeTransport) -> Brokers:
     return Brokers(transport, Topology(transport, ["10.0.0.9:9876"], ManualClock()))
 
 
+async def ack(brokers: Brokers, broker_name: str = "broker-a") -> None:
+    await (await brokers.ack(broker_name, Lease()))
+
+
 def now_s() -> float:
     return asyncio.get_running_loop().time()
 
@@ -48,7 +52,7 @@ def now_s() -> float:
 async def failed_after_s(brokers: Brokers, broker_name: str = "broker-a") -> float:
     began = now_s()
     with pytest.raises(MqError):
-        await brokers.ack(broker_name, Lease())
+        await ack(brokers, broker_name)
     return now_s() - began
 
 
@@ -56,11 +60,11 @@ async def failed_after_s(brokers: Brokers, broker_name: str = "broker-a") -> flo
 async def test_a_settlement_waits_for_a_broker_that_starts_again(
     brokers: Brokers, transport: FakeTransport, gone: str
 ) -> None:
-    await brokers.ack("broker-a", Lease())
+    await ack(brokers)
     transport.answers["Ack"] = None
     if gone == "unregistered":
         transport.answers["GetClusterInfo"] = GetClusterInfoResponse()
-    waiting = asyncio.create_task(brokers.ack("broker-a", Lease()))
+    waiting = asyncio.create_task(ack(brokers))
     await asyncio.sleep(PATIENCE_S / 2)
     assert not waiting.done()
     transport.answers.update(Ack=acknowledged, GetClusterInfo=CLUSTER)
@@ -71,13 +75,13 @@ async def test_nobody_waits_for_longer_than_an_sdk_does(
     brokers: Brokers, transport: FakeTransport
 ) -> None:
     """From when the broker was first missed, not each anew."""
-    await brokers.ack("broker-a", Lease())
+    await ack(brokers)
     transport.answers["Ack"] = None
     assert PATIENCE_S / 2 < await failed_after_s(brokers) <= PATIENCE_S
     await asyncio.sleep(PATIENCE_S)
     assert await failed_after_s(brokers) == 0
     transport.answers["Ack"] = acknowledged
-    await brokers.ack("broker-a", Lease())
+    await ack(brokers)
     transport.answers["Ack"] = None
     assert await failed_after_s(brokers) > 0  # another outage
 
