@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from aerobee_broker.delivery import half_messages
 from aerobee_broker.delivery.half_messages import GROUP, QUEUE_ID
 from aerobee_broker.delivery.intake import Stored
 from aerobee_broker.delivery.transactions import End, Resolution
@@ -343,6 +344,26 @@ async def test_the_order_of_many_is_kept_small(parts: Parts) -> None:
     assert len(parts.broker.transactions._order) < 1_200
     await parts.broker.transactions.keep()
     assert saved(parts) == [first.queue_offset, 0]
+
+
+@pytest.mark.parametrize("properties", [{}, {"DELAY": "1"}, {"TIMER_DELAY_MS": "1500"}])
+async def test_a_start_mends_a_commit_whose_op_record_is_missing(
+    tmp_path: Path, properties: dict[str, str]
+) -> None:
+    parts = await Parts.begin(tmp_path)
+    stored = await half(parts, b"a", **properties)
+    one = parts.broker.transactions.get(stored.queue_offset)
+    assert one is not None
+    torn, decoded = half_messages.committed(parts.broker.transactions.record(one), one.name)
+    parts.store.append([parts.broker.transactions.filed(torn, decoded)])
+    await parts.broker.commit.durable(parts.store.end_offset)
+    for _ in range(2):  # mended, and mended for good
+        parts = await again(parts, tmp_path)
+        assert await end(parts, stored) is Code.INVALID_TRANSACTION_ID
+    await asyncio.sleep(5)
+    assert await visible(parts) == [b"a"]
+    assert len(await parts.read(names.OP_HALF_TOPIC)) == 1
+    await parts.end()
 
 
 # ---- retention, and halves that lie far behind ----

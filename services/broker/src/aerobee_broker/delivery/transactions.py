@@ -434,7 +434,9 @@ class Transactions:
         """Writes the op record of committed messages whose append was torn by a crash."""
         # A committed message may wait for its time.
         waiting = {
-            (names.SCHEDULE_TOPIC, queue) for queue in self._store.queues(names.SCHEDULE_TOPIC)
+            (topic, queue_id)
+            for topic in (names.SCHEDULE_TOPIC, names.TIMER_TOPIC)
+            for queue_id in self._store.queues(topic)
         }
         batch = _Batch()
         for topic, queue_id in destinations | waiting:
