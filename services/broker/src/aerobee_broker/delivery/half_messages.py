@@ -30,6 +30,7 @@ MAX_IMMUNITY_S = 24 * 3_600
 ENDED = "d"
 ASKED = "c"
 
+_FIRST_COPY_NAME = b"TRAN_PREPARED_QUEUE_OFFSET\x01"
 # Of a half message alone; what is committed has none of them.
 _WAITING = (
     props.REAL_TOPIC,
@@ -108,14 +109,20 @@ def begun(properties: Mapping[str, str], queue_offset: int, now_ms: int) -> Half
     )
 
 
+def name_in(record: Record) -> int:
+    """The name of a half message: without decoding its properties, since a start asks many."""
+    first = props.get(record.raw_properties, _FIRST_COPY_NAME)
+    name = None if first is None else props.whole_number(first)
+    return record.queue_offset if name is None else name
+
+
 def read(record: Record) -> Half:
     """What a record of the half topic says."""
     properties = record.properties
-    first = props.whole_number(properties.get(props.TRANSACTION_PREPARED_QUEUE_OFFSET, ""))
     stored = props.whole_number(properties.get(props.HALF_STORED_MS, ""))
     checks = props.whole_number(properties.get(props.TRANSACTION_CHECK_TIMES, ""))
     return Half(
-        name=record.queue_offset if first is None else first,
+        name=name_in(record),
         topic=properties.get(props.REAL_TOPIC, ""),
         transaction_id=properties.get(props.TRANSACTION_ID, ""),
         producer_group=properties.get(props.PRODUCER_GROUP, ""),

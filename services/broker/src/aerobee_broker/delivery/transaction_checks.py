@@ -9,6 +9,7 @@ TRANS_CHECK_MAX_TIME_TOPIC, with a line in the log.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 
 BATCH = 256  # that are given up at once
+SLICE = 500  # that are looked at in one turn of the loop: some milliseconds
 RETRY_AFTER_FAILURE_MS = 10_000  # a full or broken disk is not mended by asking often
 RETRY_BUSY_MS = 1_000
 
@@ -91,7 +93,12 @@ class TransactionChecks:
                 for name in self._waiting.pop(group):
                     self._put(name, group, 0)
         now = self._clock.monotonic_ms()
+        looked = 0
         while self._due and self._due[0][0] <= now:
+            looked += 1
+            if looked % SLICE == 0:
+                await asyncio.sleep(0)
+                live = None
             at, name = heapq.heappop(self._due)
             known, group = self._times.get(name, (0, ""))
             if known != at:

@@ -39,7 +39,7 @@ TORN_BYTES = 64 * 1024 * 1024  # at the end of the log, in which a torn append l
 READ_MESSAGES = 4_096
 READ_BYTES = 16 * 1024 * 1024
 # A half message is copied forward once so much of log lies behind it, so that a start reads little.
-MOVE_BEHIND_BYTES = 1024 * 1024 * 1024
+MOVE_BEHIND_BYTES = 256 * 1024 * 1024
 MOVE_BEHIND_TIMES = 4  # … and so many times the bytes of all open ones, so that it comes to an end
 _SLACK = 1_024
 _TOPICS = (names.HALF_TOPIC, names.OP_HALF_TOPIC)
@@ -415,10 +415,12 @@ class Transactions:
             ended.update(gone)
             checks |= asked
         for record in self._records(names.HALF_TOPIC, self._start(names.HALF_TOPIC)):
-            half = half_messages.read(record)
-            if half.name in ended:
+            if half_messages.name_in(record) in ended:
                 continue
-            half = replace(half, checks=max(half.checks, checks.get(half.name, 0)))
+            half = half_messages.read(record)
+            asked_times = checks.get(half.name, 0)
+            if asked_times > half.checks:
+                half = replace(half, checks=asked_times)
             place = Appended(
                 QUEUE_ID, record.queue_offset, record.physical_offset, record.store_size
             )
