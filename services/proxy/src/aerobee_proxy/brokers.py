@@ -60,7 +60,7 @@ SEND_TIMEOUT_S = 8.0  # beyond the 5 s in which a broker says that it cannot flu
 # Below the 3 s that SDKs give a request, and counted from when the broker was first missed: what
 # comes later is told at once, so that no line grows of requests that nobody waits for any more.
 PATIENCE_S = 2.0
-AGAIN_AFTER_S, AGAIN_AFTER_MOST_S = 0.1, 1.0
+AGAIN_AFTER_S, AGAIN_AFTER_MOST_S = 0.1, 0.5
 OVERHEAD_BYTES = 512  # of a message beside its body, roughly
 LEASE_BYTES = 128
 END_BYTES = 256
