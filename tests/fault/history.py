@@ -18,7 +18,7 @@ from pathlib import Path
 
 from aerobee_broker.errors import StoreError
 from aerobee_broker.store.message_store import MessageStore
-from aerobee_broker.store.messages import NewMessage
+from aerobee_broker.store.messages import NewColumns, NewMessage
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import properties, record
 from aerobee_wire.topics import retry_topic
@@ -107,6 +107,29 @@ class History:
         self.rng.choices(operations, weights)[0][1]()
 
     def append(self) -> None:
+        if self.rng.random() < 0.3:
+            self.append_columns()
+        else:
+            self.append_messages()
+
+    def append_columns(self) -> None:
+        assert self.store is not None
+        first, *others = (self.message() for _ in range(self.rng.randint(1, 6)))
+        bodies = [one.body for one in (first, *others)]
+        strings = [one.properties for one in (first, *others)]
+        columns = NewColumns(
+            first.topic, first.queue_id, bodies, strings, born_host=first.born_host
+        )
+        try:
+            offset = self.store.append_columns(columns).first_queue_offset
+        except StoreError:
+            return
+        queue = (first.topic, first.queue_id)
+        for number, body in enumerate(bodies, offset):
+            self.sent.setdefault(queue, {}).setdefault(number, set()).add(body)
+            self.unconfirmed.append((self.store.end_offset, queue, number, body))
+
+    def append_messages(self) -> None:
         assert self.store is not None
         batch = [self.message() for _ in range(self.rng.randint(1, 6))]
         try:
@@ -146,14 +169,31 @@ class History:
         except StoreError:
             self.unconfirmed = [one for one in self.unconfirmed if one[0] <= written]
 
+    def write_and_sync(self) -> int:
+        """As group commit does it: sealed, then written while messages come in."""
+        assert self.store is not None
+        try:
+            self.store.seal()
+            if self.rng.random() < 0.5:
+                self.append()
+            return self.store.write_and_sync()
+        except StoreError:
+            self.store.forget_unwritten()
+            written = self.store.written_offset
+            self.unconfirmed = [one for one in self.unconfirmed if one[0] <= written]
+            return self.store.flushed_offset
+
     def flush(self) -> None:
         """write, sync, and then perhaps another append before confirm, as beside a real flusher."""
         assert self.store is not None
-        self.write()
-        try:
-            flushed = self.store.sync()
-        except StoreError:
-            return
+        if self.rng.random() < 0.5:
+            flushed = self.write_and_sync()
+        else:
+            self.write()
+            try:
+                flushed = self.store.sync()
+            except StoreError:
+                return
         if self.rng.random() < 0.3:
             self.append()
         self.store.confirm(flushed)

@@ -183,6 +183,17 @@ WHILE_THE_DISK_IS_SLOW: tuple[Mutation, ...] = (
     forget_who_came_during_the_sync,
     expose_before_flush,
 )
+def count_what_came_while_writing(patch: pytest.MonkeyPatch) -> None:
+    good = CommitLog.write
+
+    def write(self: CommitLog) -> int:
+        good(self)
+        self.written = self.end
+        return self.written
+
+    patch.setattr(CommitLog, "write", write)
+
+
 MUTATIONS: tuple[Mutation, ...] = (
     acknowledge_before_fsync,
     skip_the_crc,
@@ -196,6 +207,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     serve_what_the_sync_of_a_name_does_not_cover,
     undo_nothing_when_a_write_fails,
     trust_pages_that_a_failed_fsync_left,
+    count_what_came_while_writing,
 )
 
 
