@@ -183,6 +183,8 @@ WHILE_THE_DISK_IS_SLOW: tuple[Mutation, ...] = (
     forget_who_came_during_the_sync,
     expose_before_flush,
 )
+
+
 def count_what_came_while_writing(patch: pytest.MonkeyPatch) -> None:
     good = CommitLog.write
 
