@@ -18,6 +18,7 @@ from apache.rocketmq.v2.definition_pb2 import Code
 from apache.rocketmq.v2.service_pb2 import DESCRIPTOR
 
 from aerobee_chassis.services import bind
+from aerobee_proxy import sessions
 from aerobee_proxy.rpc.servicer import Servicer
 from aerobee_proxy.rpcs import PUT_TOPIC, SEND
 from aerobee_wire.status import Code as BrokerCode
@@ -103,6 +104,28 @@ async def test_a_stream_tells_a_caller_without_a_client_id(
     call = FakeCall(metadata={})
     await ask(cluster, rpc, request_, call)
     assert call.written[0].status.code == Code.CLIENT_ID_REQUIRED
+
+
+async def test_clients_beyond_all_measure_are_turned_away(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MAX_SESSIONS", 2)
+    servicer = Servicer(cluster.parts())
+    request = s.QueryRouteRequest(topic=TOPIC, endpoints=ENDPOINTS)
+    codes = [
+        (await servicer.query_route(request, FakeCall({"x-mq-client-id": name}))).status.code
+        for name in ("a", "b", "c", "a", "b")
+    ]
+    assert codes == [Code.OK, Code.OK, Code.TOO_MANY_REQUESTS, Code.OK, Code.OK]
+
+
+async def test_a_client_id_beyond_all_measure_is_refused(cluster: Cluster) -> None:
+    request = s.QueryRouteRequest(topic=TOPIC, endpoints=ENDPOINTS)
+    for size, code in ((512, Code.OK), (513, Code.CLIENT_ID_REQUIRED)):
+        answer = await ask(
+            cluster, "query_route", request, FakeCall({"x-mq-client-id": "a" * size})
+        )
+        assert answer.status.code == code
 
 
 async def test_a_defect_is_told_without_its_details(cluster: Cluster) -> None:

@@ -137,6 +137,35 @@ async def test_members_that_subscribe_differently_are_told_to_the_operator(parts
     await two.end()
 
 
+async def test_commands_that_wait_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = producer()
+    size = command.ByteSize()
+    monkeypatch.setattr(telemetry, "MAX_WAITING_BYTES", 3 * size)
+    call = FakeCall()
+    stream = telemetry.TelemetryStream(call)
+    for _ in range(5):
+        stream.offer(command)
+    writer = asyncio.create_task(stream.write())
+    await until(lambda: len(call.written) == 3, "those that fit")
+    for _ in range(4):
+        stream.offer(command)
+    await until(lambda: len(call.written) == 6, "as many again, once those were read")
+    monkeypatch.setattr(telemetry, "MAX_WAITING_BYTES", 1)
+    stream.offer(command)
+    await until(lambda: len(call.written) == 7, "one that is larger than all together may be")
+    writer.cancel()
+
+
+async def test_settings_beyond_all_measure_are_refused(parts: Parts) -> None:
+    command = producer()
+    command.settings.publishing.topics.extend(
+        d.Resource(name=f"topic_with_a_long_name_{number}") for number in range(9_000)
+    )
+    stream = Stream(parts)
+    with pytest.raises(Refused, match="bytes"):
+        await stream.tell(command)
+
+
 async def test_a_client_that_does_not_read_costs_a_bounded_line(parts: Parts) -> None:
     call: Any = FakeCall()
     stream = telemetry.TelemetryStream(call)

@@ -18,6 +18,7 @@ from aerobee_proxy.resources import stored_name
 from aerobee_wire.tags import ALL, SEPARATOR
 
 EXPIRY_MS = 120_000  # of silence, for a client without a stream
+MAX_SESSIONS = 50_000  # whoever calls under ever new names must not use up the memory
 # Heartbeats come every 10 s, those of one SDK every 30 s: a client that holds no stream and missed
 # one is taken for dead where leases are renewed for it.
 SILENCE_MS = 45_000
@@ -87,6 +88,10 @@ class Sessions:
 
     def __iter__(self) -> Iterator[Session]:
         return iter(self._by_id.values())
+
+    @property
+    def full(self) -> bool:
+        return len(self._by_id) >= MAX_SESSIONS
 
     def get(self, client_id: str) -> Session | None:
         return self._by_id.get(client_id)

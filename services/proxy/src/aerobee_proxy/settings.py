@@ -44,6 +44,7 @@ DEFAULT_RETRY_DELAYS_MS = tuple(
 )
 assert len(DEFAULT_RETRY_DELAYS_MS) == 18
 DEFAULT_RETRY_MAX_TIMES = 16
+MAX_SETTINGS_BYTES = 256 * 1024  # kept as long as the client lives; some 5,000 topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,11 @@ class GroupPolicy:
 
 def check_settings(settings: Settings) -> None:
     """Raises Refused for settings that no client of a known kind sends."""
+    if settings.ByteSize() > MAX_SETTINGS_BYTES:
+        raise Refused(
+            Code.BAD_REQUEST,
+            f"the settings have {settings.ByteSize()} bytes: send at most {MAX_SETTINGS_BYTES}",
+        )
     declared = settings.WhichOneof("pub_sub")
     if declared is None:
         raise Refused(

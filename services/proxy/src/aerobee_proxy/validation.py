@@ -35,6 +35,7 @@ from aerobee_wire.status import MqError
 from aerobee_wire.transaction_id import TransactionId
 
 CLIENT_ID_KEY = "x-mq-client-id"
+MAX_CLIENT_ID = 512
 
 # Names that users may not give to properties of their own, beyond those of the classic protocol.
 RESERVED_PROPERTIES = properties.RESERVED | {
@@ -64,6 +65,11 @@ def client_id(metadata: Mapping[str, str]) -> str:
     found = metadata.get(CLIENT_ID_KEY, "")
     if not found.strip():
         raise Refused(Code.CLIENT_ID_REQUIRED, f"the metadata lacks {CLIENT_ID_KEY}")
+    if len(found) > MAX_CLIENT_ID:
+        raise Refused(
+            Code.CLIENT_ID_REQUIRED,
+            f"{CLIENT_ID_KEY} has {len(found)} characters: use at most {MAX_CLIENT_ID}",
+        )
     return found
 
 

@@ -41,7 +41,8 @@ class Caller:
 
 
 class NotAdmitted(Refused):
-    """Who calls is not known, or may not: UNAUTHORIZED or CLIENT_ID_REQUIRED."""
+    """Who calls is not known, may not, or is one too many: UNAUTHORIZED, CLIENT_ID_REQUIRED,
+    TOO_MANY_REQUESTS."""
 
 
 Unary: TypeAlias = Callable[[Parts, Q, Caller], Awaitable[R]]
@@ -55,6 +56,12 @@ def caller_of(parts: Parts, call: Call) -> Caller:
         if parts.authentication is not None:
             user = parts.authentication.check(call.metadata, call.peer)
         found = client_id(call.metadata)
+        if parts.sessions.full and parts.sessions.get(found) is None:
+            raise Refused(
+                Code.TOO_MANY_REQUESTS,
+                f"this proxy knows {len(parts.sessions)} clients already: close clients that are "
+                "not used, or run another proxy",
+            )
     except Refused as refusal:
         raise NotAdmitted(refusal.code, refusal.message) from None
     return Caller(found, parts.sessions.touch(found, parts.clock.now_ms()), call, user)

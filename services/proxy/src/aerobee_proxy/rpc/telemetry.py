@@ -25,7 +25,9 @@ from aerobee_proxy.settings import GroupPolicy, check_settings, negotiate
 from aerobee_wire.status import MqError
 
 REPEAT_AFTER_S = 1.0
-MAX_WAITING = 1_000  # commands to a client that does not read
+# Commands to a client that does not read. One may hold a whole message.
+MAX_WAITING = 1_000
+MAX_WAITING_BYTES = 16 * 1024 * 1024
 
 
 class TelemetryStream:
@@ -34,18 +36,25 @@ class TelemetryStream:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._line: asyncio.Queue[TelemetryCommand] = asyncio.Queue(MAX_WAITING)
+        self._waiting_bytes = 0
 
     def offer(self, command: TelemetryCommand) -> None:
-        if self._line.full():
+        size = command.ByteSize()
+        # One that is larger than all may be goes when it is alone.
+        too_many = self._waiting_bytes and self._waiting_bytes + size > MAX_WAITING_BYTES
+        if too_many or self._line.full():
             structlog.get_logger().warning(
                 "client does not read its commands", peer=self._call.peer
             )
             return
+        self._waiting_bytes += size
         self._line.put_nowait(command)
 
     async def write(self) -> None:
         while True:
-            await self._call.write(await self._line.get())
+            command = await self._line.get()
+            await self._call.write(command)
+            self._waiting_bytes -= command.ByteSize()
 
 
 class Telemetry:
