@@ -25,8 +25,8 @@ import base64
 import binascii
 import struct
 import zlib
-from dataclasses import dataclass
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from aerobee_wire.status import Code, MqError
 
@@ -42,8 +42,7 @@ MAX_TIME_MS = 253_402_300_799_999  # the end of the year 9999
 MAX_CHARACTERS = 4 * (_HEAD.size + _NAMES * 256 + _CHECKSUM.size) // 3 + 1
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiptHandle:
+class ReceiptHandle(NamedTuple):
     """One lease. Names have at most 255 bytes in UTF-8."""
 
     broker_name: str
@@ -67,7 +66,6 @@ class ReceiptHandle:
 
 def encode(handle: ReceiptHandle) -> str:
     """The text that a client gets."""
-    names = (handle.broker_name, handle.topic, handle.consumer_group)
     payload = _HEAD.pack(
         VERSION,
         handle.of_retry_topic * RETRY | handle.fifo * FIFO,
@@ -77,8 +75,13 @@ def encode(handle: ReceiptHandle) -> str:
         handle.lease_id,
         handle.pop_time_ms,
         handle.invisible_duration_ms,
-    ) + b"".join(bytes((len(name),)) + name for name in map(str.encode, names))
+    ) + _encoded_names(handle.broker_name, handle.topic, handle.consumer_group)
     return _to_text(payload + _CHECKSUM.pack(zlib.crc32(payload)))
+
+
+@lru_cache(maxsize=256)  # of a batch all are the same
+def _encoded_names(*names: str) -> bytes:
+    return b"".join(bytes((len(name),)) + name for name in map(str.encode, names))
 
 
 def decode(text: str) -> ReceiptHandle:

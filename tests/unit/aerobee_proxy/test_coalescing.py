@@ -101,3 +101,27 @@ async def test_closing_gives_up_what_is_under_way_and_what_waits() -> None:
     for future in (under_way, waits):
         with pytest.raises(asyncio.CancelledError):
             await future
+
+
+async def test_items_of_one_caller_leave_together_beside_others() -> None:
+    peer = Peer()
+    peer.gate.set()
+    line = Coalescer(peer)
+    lone = line.place("a", 1)
+    several = asyncio.create_task(line.put_all(["b", "bad", "c"], 1))
+    await asyncio.sleep(0)
+    assert await lone == "A"
+    outcomes = await several
+    assert [str(one) for one in outcomes] == ["B", "bad", "C"]
+    assert isinstance(outcomes[1], ValueError)
+    assert [item for batch in peer.batches for item in batch] == ["a", "b", "bad", "c"]
+
+
+async def test_items_of_one_caller_are_not_torn_apart() -> None:
+    peer = Peer()
+    peer.gate.set()
+    line = Coalescer(peer)
+    many = [str(n) for n in range(MAX_ITEMS - 1)]
+    outcomes = await asyncio.gather(line.put_all(many, 1), line.put_all(["x", "y"], 1))
+    assert list(map(list, outcomes)) == [many, ["X", "Y"]]
+    assert list(map(len, peer.batches)) == [MAX_ITEMS - 1, 2]

@@ -4,7 +4,6 @@ StatusCode table, none is unforeseen, and none leaves anything behind."""
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -248,7 +247,7 @@ def test_a_handle_that_was_made_up_settles_nothing(
 
     async def run() -> tuple[bool, list[Any], int]:
         handle = await world.a_handle()
-        forged = dataclasses.replace(decode(handle), **change)
+        forged = decode(handle)._replace(**change)
         request: Any = VALID[rpc](encode(forged))
         request.topic.name, request.group.name = forged.topic, forged.consumer_group
         answers = await world.cluster.ask(rpc, request)

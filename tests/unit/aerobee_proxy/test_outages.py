@@ -42,7 +42,7 @@ def brokers(transport: FakeTransport) -> Brokers:
 
 
 async def ack(brokers: Brokers, broker_name: str = "broker-a") -> None:
-    await (await brokers.ack(broker_name, Lease()))
+    await brokers.ack(broker_name, [Lease()])
 
 
 def now_s() -> float:

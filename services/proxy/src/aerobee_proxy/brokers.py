@@ -159,16 +159,18 @@ class Brokers:
             )
         return sends.place(message, len(message.body) + OVERHEAD_BYTES)
 
-    async def ack(self, broker_name: str, lease: Lease) -> asyncio.Future[LeaseResult]:
-        """Puts a settlement in line. This, and the future, raise MqError if that cannot be:
-        INVALID_RECEIPT_HANDLE when the lease is over."""
+    async def ack(
+        self, broker_name: str, leases: Sequence[Lease]
+    ) -> Sequence[LeaseResult | Exception]:
+        """Settles messages. Of each the result or an MqError, INVALID_RECEIPT_HANDLE when its lease
+        is over. Raises MqError when nothing is known of any."""
         acks = self._acks.get(broker_name)
         if acks is None:
             await self._topology.address_of(broker_name)  # no line for a name that was made up
             acks = self._acks.setdefault(
                 broker_name, Coalescer(lambda leases: self._ack(broker_name, leases))
             )
-        return acks.place(lease, LEASE_BYTES)
+        return await acks.put_all(leases, LEASE_BYTES)
 
     async def change(self, broker_name: str, change: InvisibleChange) -> InvisibleChangeResult:
         """Sets anew how long a message stays invisible. Raises MqError like `ack`."""

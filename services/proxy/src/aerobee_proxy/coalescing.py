@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 I = TypeVar("I")  # noqa: E741  # item
 O = TypeVar("O")  # noqa: E741  # outcome
@@ -26,9 +26,11 @@ SendBatch = Callable[[Sequence[I]], Awaitable[Sequence[O | Exception]]]
 
 @dataclass(slots=True)
 class _Waiting(Generic[I, O]):
-    item: I
+    items: Sequence[I]
     size: int
-    outcome: asyncio.Future[O]
+    # Of what `place` got: its outcome; of what `place_all` got: a list of them.
+    outcome: asyncio.Future[Any]
+    alone: bool
 
 
 class Coalescer(Generic[I, O]):
@@ -45,8 +47,16 @@ class Coalescer(Generic[I, O]):
 
     def place(self, item: I, size: int) -> asyncio.Future[O]:
         """Like `put`, without waiting: items of one caller keep their order."""
-        outcome: asyncio.Future[O] = asyncio.get_running_loop().create_future()
-        self._line.append(_Waiting(item, size, outcome))
+        return self._place((item,), size, alone=True)
+
+    async def put_all(self, items: Sequence[I], size: int) -> Sequence[O | Exception]:
+        """The outcome of each item, which has `size`. They leave together, and raise together."""
+        outcomes: Sequence[O | Exception] = await self._place(items, size * len(items), alone=False)
+        return outcomes
+
+    def _place(self, items: Sequence[I], size: int, *, alone: bool) -> asyncio.Future[Any]:
+        outcome = asyncio.get_running_loop().create_future()
+        self._line.append(_Waiting(items, size, outcome, alone))
         if self._sender is None:
             self._sender = asyncio.create_task(self._send())
         return outcome
@@ -67,31 +77,44 @@ class Coalescer(Generic[I, O]):
                 await asyncio.sleep(0)
                 batch = self._take()
                 try:
-                    outcomes = await self._send_batch([one.item for one in batch])
+                    items = [item for one in batch for item in one.items]
+                    outcomes = await self._send_batch(items)
+                    self._settle(batch, outcomes)
                 except Exception as error:  # told to every caller of this batch
-                    outcomes = [error] * len(batch)
+                    for one in batch:
+                        _fail(one.outcome, error)
                 except asyncio.CancelledError:
                     for one in batch:
                         one.outcome.cancel()
                     raise
-                for one, outcome in zip(batch, outcomes, strict=True):
-                    _settle(one.outcome, outcome)
         finally:
             self._sender = None
 
     def _take(self) -> list[_Waiting[I, O]]:
         first = self._line.popleft()
-        batch, size = [first], first.size
-        while self._line and len(batch) < MAX_ITEMS and size + self._line[0].size <= MAX_BYTES:
-            size += self._line[0].size
+        batch, size, count = [first], first.size, len(first.items)
+        while self._line:
+            size, count = size + self._line[0].size, count + len(self._line[0].items)
+            if count > MAX_ITEMS or size > MAX_BYTES:
+                break
             batch.append(self._line.popleft())
         return batch
 
+    @staticmethod
+    def _settle(batch: Sequence[_Waiting[I, O]], outcomes: Sequence[O | Exception]) -> None:
+        if len(outcomes) != sum(len(one.items) for one in batch):
+            raise ValueError("there must be an outcome of each item")
+        start = 0
+        for one in batch:
+            end = start + len(one.items)
+            outcome = outcomes[start] if one.alone else outcomes[start:end]
+            start = end
+            if isinstance(outcome, Exception):
+                _fail(one.outcome, outcome)
+            elif not one.outcome.done():  # else its caller left
+                one.outcome.set_result(outcome)
 
-def _settle(future: asyncio.Future[O], outcome: O | Exception) -> None:
-    if future.done():  # its caller left
-        return
-    if isinstance(outcome, Exception):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -24,11 +24,17 @@ def stored_name(resource: Resource) -> str:
 
 def resource_of(stored: str, namespace: str) -> Resource:
     """The resource that a client with this namespace knows a stored name as."""
-    prefix, name = _split_prefix(stored)
-    if namespace and name.startswith(namespace + SEPARATOR):
-        name = name[len(namespace) + len(SEPARATOR) :]
-        return Resource(resource_namespace=namespace, name=prefix + name)
-    return Resource(resource_namespace=namespace, name=stored)
+    space, name = known_name(stored, namespace)
+    return Resource(resource_namespace=space, name=name)
+
+
+def known_name(stored: str, namespace: str) -> tuple[str, str]:
+    """(namespace, name) of `resource_of`."""
+    if namespace:
+        prefix, name = _split_prefix(stored)
+        if name.startswith(namespace + SEPARATOR):
+            return namespace, prefix + name[len(namespace) + len(SEPARATOR) :]
+    return namespace, stored
 
 
 def _split_prefix(name: str) -> tuple[str, str]:

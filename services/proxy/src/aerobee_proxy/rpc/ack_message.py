@@ -7,6 +7,7 @@ INVALID_RECEIPT_HANDLE, MULTIPLE_RESULTS, PROXY_TIMEOUT.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from aerobee.broker.v1.pop_pb2 import LeaseResult
 from apache.rocketmq.v2.definition_pb2 import Status
@@ -19,28 +20,28 @@ from apache.rocketmq.v2.service_pb2 import (
 from aerobee_proxy.errors import overall, status
 from aerobee_proxy.leases import lease_of
 from aerobee_proxy.parts import Parts
-from aerobee_proxy.renewals import Renewed
 from aerobee_proxy.rpc.pipeline import Caller, tell
 from aerobee_proxy.rpc.settling import may_try_again
 from aerobee_proxy.validation import group_name, handle_of, topic_name
+from aerobee_wire.receipt_handle import ReceiptHandle
 
 
 async def ack_message(
     parts: Parts, request: AckMessageRequest, caller: Caller
 ) -> AckMessageResponse:
     topic, group = topic_name(request.topic), group_name(request.group)
-    placed: list[_Ack | Status] = []
-    done, outcomes = status(), []
-    try:
-        # All placed before any is waited for: they leave together.
-        for entry in request.entries:
-            placed.append(await _place(parts, entry.receipt_handle, topic, group))
-        for one in placed:
-            outcomes.append(one if isinstance(one, Status) else await one.outcome(parts, done))
-    finally:  # where the caller left
-        for one in placed[len(outcomes) :]:
-            if isinstance(one, _Ack):
-                one.give_up(parts)
+    done = status()
+    outcomes = [done] * len(request.entries)
+    by_broker: dict[str, list[tuple[int, ReceiptHandle]]] = {}
+    for place, entry in enumerate(request.entries):
+        try:
+            handle = handle_of(entry.receipt_handle, topic, group)
+        except Exception as error:  # of this entry only
+            outcomes[place] = tell(ack_message, error)
+        else:
+            by_broker.setdefault(handle.broker_name, []).append((place, handle))
+    settled = [_settle(parts, name, several, outcomes) for name, several in by_broker.items()]
+    await (settled[0] if len(settled) == 1 else asyncio.gather(*settled))
     parts.counts.acknowledged += sum(outcome is done for outcome in outcomes)
     entries = [
         AckMessageResultEntry(
@@ -51,39 +52,23 @@ async def ack_message(
     return AckMessageResponse(status=overall(outcomes), entries=entries)
 
 
-class _Ack:
-    """An acknowledgement on its way to a broker; its lease is not renewed meanwhile."""
-
-    __slots__ = ("_released", "_result")
-
-    def __init__(self, released: Renewed | None, result: asyncio.Future[LeaseResult]) -> None:
-        self._released = released
-        self._result = result
-
-    async def outcome(self, parts: Parts, done: Status) -> Status:
-        """`done`, or what went wrong."""
-        try:
-            await self._result
-        except Exception as error:  # of this entry only
-            if may_try_again(error):
-                parts.renewals.restore(self._released)
-            return tell(ack_message, error)
-        return done
-
-    def give_up(self, parts: Parts) -> None:
-        self._result.cancel()
-        parts.renewals.restore(self._released)
-
-
-async def _place(parts: Parts, receipt_handle: str, topic: str, group: str) -> _Ack | Status:
+async def _settle(
+    parts: Parts, broker_name: str, several: list[tuple[int, ReceiptHandle]], outcomes: list[Status]
+) -> None:
+    """Those of one broker: what goes wrong is put into `outcomes`."""
+    # No lease is renewed across its settlement.
+    released = [parts.renewals.release(handle) for _, handle in several]
+    results: Sequence[LeaseResult | BaseException]
     try:
-        handle = handle_of(receipt_handle, topic, group)
-        released = parts.renewals.release(handle)
-        try:
-            return _Ack(released, await parts.brokers.ack(handle.broker_name, lease_of(handle)))
-        except BaseException as error:
-            if may_try_again(error):
-                parts.renewals.restore(released)
-            raise
-    except Exception as error:  # of this entry only
-        return tell(ack_message, error)
+        results = await parts.brokers.ack(broker_name, [lease_of(handle) for _, handle in several])
+    except Exception as error:
+        results = [error] * len(several)
+    except BaseException:  # the caller left
+        for one in released:
+            parts.renewals.restore(one)
+        raise
+    for (place, _), result, one in zip(several, results, released, strict=True):
+        if isinstance(result, Exception):
+            if may_try_again(result):
+                parts.renewals.restore(one)
+            outcomes[place] = tell(ack_message, result)

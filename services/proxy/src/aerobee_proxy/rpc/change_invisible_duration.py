@@ -9,8 +9,6 @@ PROXY_TIMEOUT.
 
 from __future__ import annotations
 
-import dataclasses
-
 from apache.rocketmq.v2.definition_pb2 import ClientType
 from apache.rocketmq.v2.service_pb2 import (
     ChangeInvisibleDurationRequest,
@@ -38,8 +36,7 @@ async def change_invisible_duration(
     change = invisible_for(handle, duration_ms, counted=not request.suspend)
     async with settling(parts, handle):
         result = await parts.brokers.change(handle.broker_name, change)
-    changed = dataclasses.replace(
-        handle,
+    changed = handle._replace(
         pop_time_ms=result.pop_time_ms,
         invisible_duration_ms=result.invisible_duration_ms,
     )

@@ -62,10 +62,10 @@ async def pull_message(parts: Parts, request: PullMessageRequest, caller: Caller
     responses = [PullMessageResponse(status=status(*found))]
     namespace = request.message_queue.topic.resource_namespace
     for record in records:
-        message = from_record(
-            record, namespace=namespace, max_body_size=parts.options.max_message_size
-        )
-        responses.append(PullMessageResponse(message=message))
+        response = PullMessageResponse()
+        limit = parts.options.max_message_size
+        from_record(record, namespace=namespace, max_body_size=limit, into=response.message)
+        responses.append(response)
     responses.append(PullMessageResponse(next_offset=answer.next_begin_offset))
     await caller.call.write_all(responses)
 

@@ -12,7 +12,7 @@ import asyncio
 
 import structlog
 from aerobee.broker.v1.pop_pb2 import PopRequest, PopResponse
-from apache.rocketmq.v2.definition_pb2 import Code, Message
+from apache.rocketmq.v2.definition_pb2 import Code
 from apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
 
 from aerobee_proxy.errors import Refused, status
@@ -38,21 +38,24 @@ ANSWER_S = 5.0  # for the broker to answer once the poll is over
 async def receive_message(parts: Parts, request: ReceiveMessageRequest, caller: Caller) -> None:
     pop = await _pop_request(parts, request, caller)
     answer = await _popped(parts, request.message_queue.broker.name, pop)
-    found: list[tuple[ReceiptHandle, Message]] = []
+    found: list[tuple[ReceiptHandle, ReceiveMessageResponse]] = []
     attempts = iter(answer.delivery_attempts)
+    namespace = request.message_queue.topic.resource_namespace
     for record in iter_records(answer.records, check_crc=False):  # checked by the broker
         attempt = next(attempts)
         handle = handle_for(
             record, answer, attempt, topic=pop.topic, group=pop.consumer_group, fifo=pop.fifo
         )
-        message = from_record(
+        response = ReceiveMessageResponse()
+        from_record(
             record,
-            namespace=request.message_queue.topic.resource_namespace,
+            namespace=namespace,
             max_body_size=parts.options.max_message_size,
             receipt_handle=encode(handle),
             delivery_attempt=attempt,
+            into=response.message,
         )
-        found.append((handle, message))
+        found.append((handle, response))
     if not found:
         raise Refused(Code.MESSAGE_NOT_FOUND, "no new message")
     await _deliver(parts, request, caller, found)
@@ -74,10 +77,9 @@ async def _deliver(
     parts: Parts,
     request: ReceiveMessageRequest,
     caller: Caller,
-    found: list[tuple[ReceiptHandle, Message]],
+    found: list[tuple[ReceiptHandle, ReceiveMessageResponse]],
 ) -> None:
-    responses = [ReceiveMessageResponse(status=status())]
-    responses += [ReceiveMessageResponse(message=message) for _, message in found]
+    responses = [ReceiveMessageResponse(status=status()), *(response for _, response in found)]
     whole = False
     try:
         await caller.call.write_all(responses)
@@ -88,8 +90,8 @@ async def _deliver(
             parts.background.run(_give_back(parts, [handle for handle, _ in found]))
     parts.counts.received += len(found)
     if request.auto_renew:
-        for handle, message in found:
-            message_id = message.system_properties.message_id
+        for handle, response in found:
+            message_id = response.message.system_properties.message_id
             parts.renewals.hold(handle, caller.client_id, message_id)
 
 
