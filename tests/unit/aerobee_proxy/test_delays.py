@@ -79,6 +79,30 @@ def test_any_time_is_kept_to_the_millisecond(run: Run) -> None:
     run(scenario)
 
 
+def test_a_part_of_a_millisecond_makes_no_message_early(run: Run) -> None:
+    async def scenario(cluster: WholeCluster) -> None:
+        sent = message(cluster, b"a", 5_000)
+        sent.system_properties.delivery_timestamp.nanos += 1
+        await send(cluster, sent)
+        await asyncio.sleep(5.0004)
+        assert await stored(cluster) == []
+        await asyncio.sleep(0.001)
+        assert await stored(cluster) == [b"a"]
+
+    run(scenario)
+
+
+def test_a_time_beyond_all_numbers_in_the_past_is_now(run: Run) -> None:
+    async def scenario(cluster: WholeCluster) -> None:
+        sent = message(cluster, b"a", 0)
+        sent.system_properties.delivery_timestamp.CopyFrom(Timestamp(seconds=-(2**63)))
+        (entry,) = await send(cluster, sent)
+        assert entry.status.code == Code.OK
+        assert await stored(cluster) == [b"a"]
+
+    run(scenario)
+
+
 def test_the_consumer_is_told_the_delivery_time(run: Run) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         sent = message(cluster, b"a", 1_000)

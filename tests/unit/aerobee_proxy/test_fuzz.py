@@ -80,10 +80,9 @@ ALLOWED: dict[str, set[Any]] = {
     "RecallMessage": {*NAMES, C.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, C.BAD_REQUEST},
     "SyncLiteSubscription": NAMES,
 }
-# What RocketMQ answers without an entry, and for a recall that is not known.
+# What RocketMQ answers without an entry.
 UNKNOWN: dict[str, set[Any]] = {
     "AckMessage": {C.INTERNAL_SERVER_ERROR},
-    "RecallMessage": {C.INTERNAL_SERVER_ERROR},
 }
 HANDLE = "HANDLE"  # stands for a good receipt handle
 

@@ -316,6 +316,10 @@ TABLE: list[tuple[str, Spoil, Code]] = [
     ("EndTransaction", put(transaction_id=ended(topic="others")), C.INVALID_TRANSACTION_ID),
     ("EndTransaction", put(transaction_id=ended(broker="nobody")), C.BAD_REQUEST),
     ("EndTransaction", put(transaction_id=ended()), C.INVALID_TRANSACTION_ID),
+    # ---- recalls: what recalls one is in test_delays.py ----
+    ("RecallMessage", named("topic", "a b"), C.ILLEGAL_TOPIC),
+    ("RecallMessage", nothing, C.BAD_REQUEST),
+    ("RecallMessage", put(recall_handle=""), C.BAD_REQUEST),
 ]
 OFFERED = set(VALID) - {"EndTransaction", "RecallMessage", "SyncLiteSubscription"}
 
@@ -355,7 +359,7 @@ def test_a_caller_without_a_client_id_is_told(
 
 def test_every_rpc_has_its_rows() -> None:
     rows = {rpc for rpc, _, _ in TABLE}
-    # A goodbye cannot be wrong; recalls have tests of their own.
-    assert rows | {"NotifyClientTermination", "RecallMessage"} == set(VALID)
+    # A goodbye cannot be wrong.
+    assert rows | {"NotifyClientTermination"} == set(VALID)
     assert set(VALID) == {method.name for method in SERVICE.methods}
     assert ENDPOINTS.addresses and TOPIC.name

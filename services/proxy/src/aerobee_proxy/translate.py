@@ -21,7 +21,7 @@ from apache.rocketmq.v2.definition_pb2 import (
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from aerobee_proxy.resources import known_name
-from aerobee_proxy.validation import RESERVED_PROPERTIES, message_type, milliseconds
+from aerobee_proxy.validation import RESERVED_PROPERTIES, delivery_ms, message_type, milliseconds
 from aerobee_wire import message_id, topics
 from aerobee_wire import properties as names
 from aerobee_wire.record import COMPRESSED, Record
@@ -89,7 +89,7 @@ def _stored_properties(message: Message, topic: str) -> dict[str, str]:
     if system.HasField("priority"):
         stored[PRIORITY] = str(system.priority)
     if system.HasField("delivery_timestamp"):
-        stored[names.TIMER_DELIVER_MS] = str(milliseconds(system.delivery_timestamp))
+        stored[names.TIMER_DELIVER_MS] = str(delivery_ms(system.delivery_timestamp))
     if message_type(message) == MessageType.TRANSACTION:
         stored[names.TRANSACTION_PREPARED] = "true"
         stored[names.PRODUCER_GROUP] = topic

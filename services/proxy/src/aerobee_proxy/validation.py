@@ -54,6 +54,7 @@ RESERVED_CLIENT_PREFIX = "rocketmq."
 # What is kept of a deadline to answer in: a poll that ends with it would look like a timeout.
 RESERVED_OF_DEADLINE_MS = 500
 
+_MOST_MS = 10**18 - 1  # more is no time that anybody means, and a number that no broker takes
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LITE_TOPIC = re.compile(r"[a-zA-Z0-9_-]+", re.ASCII)
 
@@ -394,8 +395,14 @@ def check_offset(offset: int) -> None:
 
 
 def milliseconds(value: Duration | Timestamp) -> int:
-    """Of a duration, or since the epoch. Rounded down."""
-    return int(value.seconds) * 1_000 + int(value.nanos) // 1_000_000
+    """Of a duration, or since the epoch. Rounded down; of at most 18 digits."""
+    found = int(value.seconds) * 1_000 + int(value.nanos) // 1_000_000
+    return max(-_MOST_MS, min(found, _MOST_MS))
+
+
+def delivery_ms(delivery: Timestamp) -> int:
+    """The first whole millisecond since the epoch at which the message is not early."""
+    return milliseconds(delivery) + (delivery.nanos % 1_000_000 > 0)
 
 
 def _invisible_ms(duration: Duration, low: int, high: int) -> int:

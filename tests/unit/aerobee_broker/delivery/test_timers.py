@@ -65,6 +65,18 @@ async def test_a_message_comes_at_its_time_and_not_a_millisecond_before(
     assert parts.broker.administration.status().delayed_messages == {}
 
 
+async def test_of_messages_a_millisecond_apart_none_comes_with_the_one_before(
+    parts: Parts,
+) -> None:
+    dues = {}
+    for number in range(50):
+        stored = await timed(parts, b"%d" % number, 1_000 + number)
+        dues[stored.unique_message_id] = stored.deliver_ms
+    await asyncio.sleep(2)
+    came = {one.unique_message_id: one.store_timestamp_ms for one in await parts.read("t")}
+    assert came == dues
+
+
 async def test_a_time_that_is_past_is_now(parts: Parts) -> None:
     stored = await timed(parts, b"a", -1)
     assert stored.deliver_ms == 0
@@ -391,6 +403,21 @@ async def refused_later(parts: Parts, stored: Stored) -> str:
     return caught.value.message
 
 
+async def test_a_recall_whose_caller_gave_up_leaves_the_message(parts: Parts) -> None:
+    """Also when others became due beside it meanwhile."""
+    await timed(parts, b"a", 1_000)
+    stored = await timed(parts, b"b", 1_000)
+    await asyncio.sleep(0.99)
+    parts.flusher.hold()
+    under_way = asyncio.create_task(recall(parts, stored))
+    await asyncio.sleep(0.1)
+    under_way.cancel()
+    await asyncio.gather(under_way, return_exceptions=True)
+    parts.flusher.let_go()
+    await asyncio.sleep(0.1)
+    assert await parts.bodies("t") == [b"a", b"b"]
+
+
 async def test_a_recall_that_comes_while_the_message_is_delivered_fails(parts: Parts) -> None:
     stored = await timed(parts, b"a", 1_000)
     parts.flusher.hold()
@@ -487,6 +514,28 @@ class Campaign:
                 assert body in came, "it was acknowledged"
         assert parts.broker.timers.waiting == 0
         self.repeated = sum(count - 1 for count in came.values())
+
+
+async def test_a_batch_that_a_power_cut_tears_comes_again(tmp_path: Path) -> None:
+    """Progress is behind the messages in the log: without it they count as not delivered."""
+    disk, clock = SimulatedDisk(1), LoopClock()
+    parts = await Parts.begin(tmp_path, clock=clock, disk=disk)
+    bodies = {b"%d" % number for number in range(40)}
+    for body in sorted(bodies):
+        await timed(parts, body, 1_000)
+    parts.flusher.hold()
+    await asyncio.sleep(1.1)
+    assert parts.store.end_offset > parts.store.flushed_offset
+    torn = 0
+    for seed in range(12):
+        again = await Parts.begin(tmp_path, clock=clock, disk=disk.after_power_cut(seed))
+        torn += 0 < again.store.max_offset("t", 0) < len(bodies)
+        await asyncio.sleep(0.01)
+        assert set(await again.bodies("t")) == bodies
+        await again.end()
+    assert torn > 2
+    parts.flusher.let_go()
+    await parts.end()
 
 
 @pytest.mark.parametrize("seed", range(12))
