@@ -52,7 +52,7 @@ def test_client_that_was_never_heard_of_gets_a_session() -> None:
 def test_session_without_settings_asks_for_nothing() -> None:
     session = Sessions().touch("c1", 0)
     assert session.consumer_group == ""
-    assert session.published_topics == frozenset()
+    assert session.published() == {}
     assert session.subscriptions == {}
     assert session.request_timeout_ms == 3_000
 
@@ -60,11 +60,23 @@ def test_session_without_settings_asks_for_nothing() -> None:
 def test_names_are_those_of_the_store() -> None:
     resource = Resource(resource_namespace="eu", name="orders")
     session = Session("c1", 0, Settings(publishing=Publishing(topics=[resource])))
-    assert session.published_topics == {"eu%orders"}
+    assert session.published() == {"eu%orders": resource}
+    assert session.namespace_of("eu%orders") == "eu"
     session.settings = Settings(
         subscription=Subscription(group=Resource(resource_namespace="eu", name="billing"))
     )
     assert session.consumer_group == "eu%billing"
+
+
+def test_a_client_publishes_to_what_it_said_and_to_where_it_sent_half_messages() -> None:
+    session = Session("c1", 0)
+    session.sent_half("a", Resource(name="a"))
+    assert session.published().keys() == {"a"}
+    for name in ("b", "c"):
+        session.settings = Settings(publishing=Publishing(topics=[Resource(name=name)]))
+        assert session.published().keys() == {"a", name}
+    session.sent_half("d", Resource(name="d"))
+    assert session.published().keys() == {"a", "c", "d"}
 
 
 def test_request_timeout_is_what_the_client_says() -> None:

@@ -65,6 +65,7 @@ class CheckBack:
         self._clock = clock
         self._max_body_size = max_body_size
         self._client_id = own_client_id()
+        self._topics: frozenset[str] = frozenset()
         self._links: dict[str, asyncio.Task[None]] = {}
         self._looked_ms: int | None = None
         self._turn = 0
@@ -73,6 +74,7 @@ class CheckBack:
         """For ever."""
         try:
             while True:
+                self._topics = self._published()
                 await self._look_round()
                 await asyncio.sleep(ROUND_S)
         finally:
@@ -82,10 +84,10 @@ class CheckBack:
                 link.cancel()
             await asyncio.gather(*links, return_exceptions=True)
 
-    def topics(self) -> frozenset[str]:
+    def _published(self) -> frozenset[str]:
         """What the producers of this proxy publish to, by stored name."""
         return frozenset().union(
-            *(session.published_topics for session in self._sessions if session.streams)
+            *(session.published() for session in self._sessions if session.streams)
         )
 
     # ---- links ----
@@ -94,7 +96,7 @@ class CheckBack:
         """Sees to it that there is a link to each broker, once there are producers."""
         now = self._clock.monotonic_ms()
         recent = self._looked_ms is not None and now - self._looked_ms < LOOK_ROUND_MS
-        if recent or not (self._links or self.topics()):
+        if recent or not (self._links or self._topics):
             return
         try:
             names = (await self._topology.brokers()).keys()
@@ -147,7 +149,7 @@ class CheckBack:
         said: frozenset[str] | None = None
         said_ms = 0
         while True:
-            topics, now = self.topics(), self._clock.monotonic_ms()
+            topics, now = self._topics, self._clock.monotonic_ms()
             if topics != said or now - said_ms >= HEARTBEAT_MS:
                 request = HeartbeatRequest(
                     client_id=self._client_id, producer_groups=sorted(topics), language="proxy"

@@ -37,8 +37,9 @@ class Session:
     last_seen_ms: int
     settings: Settings | None = None  # as they were answered
     streams: set[CommandStream] = field(default_factory=set)
-    # To which it sent half messages, by stored name; it may not have said that it would.
-    half_topics: dict[str, Resource] = field(default_factory=dict)
+    _half_topics: dict[str, Resource] = field(default_factory=dict)  # by stored name
+    _said: Settings | None = None
+    _published: dict[str, Resource] = field(default_factory=dict)
 
     @property
     def consumer_group(self) -> str:
@@ -47,19 +48,24 @@ class Session:
             return ""
         return stored_name(self.settings.subscription.group)
 
-    @property
-    def published_topics(self) -> frozenset[str]:
-        """Stored names."""
-        return frozenset(self._published)
+    def published(self) -> Mapping[str, Resource]:
+        """Stored name → the topic as the client names it. Looked at every second for every client,
+        so it is worked out only when the client has said something new."""
+        if self._said is not self.settings:
+            topics = self.settings.publishing.topics if self.settings is not None else ()
+            said = {stored_name(topic): topic for topic in topics}
+            self._said, self._published = self.settings, {**self._half_topics, **said}
+        return self._published
 
-    @property
-    def _published(self) -> Mapping[str, Resource]:
-        said = self.settings.publishing.topics if self.settings is not None else ()
-        return {**self.half_topics, **{stored_name(topic): topic for topic in said}}
+    def sent_half(self, topic: str, resource: Resource) -> None:
+        """It sent a half message to a stored topic, which it may not have said that it would."""
+        self._half_topics[topic] = resource
+        self.published()
+        self._published.setdefault(topic, resource)
 
     def namespace_of(self, topic: str) -> str:
         """The namespace under which it publishes to a stored topic."""
-        resource = self._published.get(topic)
+        resource = self.published().get(topic)
         return resource.resource_namespace if resource is not None else ""
 
     @property
@@ -131,7 +137,7 @@ class Sessions:
 
     def producers_of(self, topic: str) -> list[Session]:
         """Clients with a stream that said they publish to this topic."""
-        return [s for s in self if s.streams and topic in s.published_topics]
+        return [s for s in self if s.streams and topic in s.published()]
 
 
 def conflicts(members: list[Session]) -> dict[str, list[str]]:

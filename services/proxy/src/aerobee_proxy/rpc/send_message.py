@@ -41,7 +41,7 @@ async def send_message(
             check_type(message_type(message), accepted_types(route), topic)
     if any(message_type(message) == MessageType.TRANSACTION for message in request.messages):
         # So that it can be asked what became of them, whatever its settings say.
-        caller.session.half_topics[topic] = request.messages[0].topic
+        caller.session.sent_half(topic, request.messages[0].topic)
     queues = writable_queues(route)
     if not queues:
         raise Refused(Code.FORBIDDEN, f"no writable queue: no broker takes messages of {topic}")
