@@ -32,6 +32,7 @@ SUITES = {
     "shared_port": ("proxy_shared_port_send", "proxy_tls_send"),
     "store": (
         "store_recovery",
+        "store_recovery_keyed",
         "store_open_clean",
         "store_append_1000_queues",
         "store_append_10000_queues",

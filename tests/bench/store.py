@@ -44,10 +44,16 @@ def opened(path: Path, file_size: int = 1 << 30) -> MessageStore:
     )
 
 
-def messages(queues: int, rng: random.Random) -> list[NewMessage]:
+def messages(queues: int, rng: random.Random, *, keyed: bool = False) -> list[NewMessage]:
     """A batch for random ones of so many queues, each of a topic of its own."""
-    tagged = props.encode({props.TAGS: "bench"})
-    return [NewMessage(f"t{rng.randrange(queues)}", 0, BODY, tagged) for _ in range(BATCH)]
+    named = {props.TAGS: "bench"}
+    batch = []
+    for _ in range(BATCH):
+        if keyed:
+            named[props.UNIQUE_KEY] = f"{rng.getrandbits(128):032X}"
+            named[props.KEYS] = f"order{rng.randrange(10**6):06d}"
+        batch.append(NewMessage(f"t{rng.randrange(queues)}", 0, BODY, props.encode(named)))
+    return batch
 
 
 def put(store: MessageStore, batch: list[NewMessage]) -> float:
@@ -62,18 +68,18 @@ def put(store: MessageStore, batch: list[NewMessage]) -> float:
     return middle - start + time.perf_counter() - end
 
 
-def fill(store: MessageStore, size: int) -> None:
+def fill(store: MessageStore, size: int, *, keyed: bool = False) -> None:
     rng = random.Random(1)
     while store.end_offset < size:
-        put(store, messages(8, rng))
+        put(store, messages(8, rng, keyed=keyed))
 
 
-def crashed(path: Path, size: int, file_size: int) -> None:
+def crashed(path: Path, size: int, file_size: int, *, keyed: bool = False) -> None:
     """Fills a store in another process that then dies without a word."""
     child = os.fork()
     if child == 0:
         try:
-            fill(opened(path, file_size), size)
+            fill(opened(path, file_size), size, keyed=keyed)
         finally:
             os._exit(0)
     os.waitpid(child, 0)
@@ -85,11 +91,11 @@ def scratch() -> Iterator[Path]:
         yield Path(folder) / "store"
 
 
-def recovery() -> Result:
+def recovery(name: str, target: float, *, keyed: bool) -> Result:
     """What a crash leaves: a log behind the last checkpoint, every record of which is read, checked
-    and derived again."""
+    and derived again. `keyed`: with a unique id and a key each, as our client sends them."""
     with scratch() as path:
-        crashed(path, RECOVERED_MIB * MIB, 64 * MIB)
+        crashed(path, RECOVERED_MIB * MIB, 64 * MIB, keyed=keyed)
         data = b"".join(file.read_bytes() for file in sorted((path / "commitlog").glob("0*")))
         checkpoint = (path / "checkpoint").read_bytes()
         ours, bulk = [], []
@@ -105,8 +111,9 @@ def recovery() -> Result:
             zlib.crc32(data)
             bulk.append(time.perf_counter() - start)
         rates = [len(data) / MIB / statistics.median(seconds) for seconds in (ours, bulk)]
-    note = f"{RECOVERED_MIB} MiB of 1 KiB records, CRC on; baseline: one zlib.crc32"
-    return Result("store_recovery", "MiB/s", rates[0], rates[1], rates[0] / rates[1], 0.15, note)
+    kind = "1 KiB records with id and key" if keyed else "1 KiB records"
+    note = f"{RECOVERED_MIB} MiB of {kind}, CRC on; baseline: one zlib.crc32"
+    return Result(name, "MiB/s", rates[0], rates[1], rates[0] / rates[1], target, note)
 
 
 def clean_open() -> Result:
@@ -181,4 +188,8 @@ def many_files() -> Result:
 
 
 async def results() -> list[Result]:
-    return [recovery(), clean_open(), *many_queues(), many_files()]
+    recoveries = [
+        recovery("store_recovery", 0.15, keyed=False),
+        recovery("store_recovery_keyed", 0.13, keyed=True),
+    ]
+    return [*recoveries, clean_open(), *many_queues(), many_files()]

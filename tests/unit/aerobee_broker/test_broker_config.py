@@ -9,6 +9,7 @@ import pytest
 from aerobee_broker.addresses import advertised_host, store_ip
 from aerobee_broker.config import DELAY_LEVELS, BrokerOptions, parse_delay_levels
 from aerobee_broker.rocketmq_keys import UNSUPPORTED_KEYS
+from aerobee_broker.wiring import store_options
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError
 
@@ -23,6 +24,8 @@ brokerRole = ASYNC_MASTER
 flushDiskType = ASYNC_FLUSH
 namesrvAddr = 10.0.0.1:9876;10.0.0.2:9876
 sendMessageThreadPoolNums = 16
+transferMsgByHeap = true
+serverSelectorThreads = 3
 """
 
 
@@ -33,7 +36,12 @@ def test_a_broker_conf_of_rocketmq_is_read(tmp_path: Path) -> None:
     assert (options.broker_name, options.flush_disk_type) == ("broker-a", "ASYNC_FLUSH")
     assert options.namesrvs == ("10.0.0.1:9876", "10.0.0.2:9876")
     assert (options.delete_when, options.file_reserved_time) == ("04;16", 48)
-    assert options.ignored_keys == ("brokerRole", "sendMessageThreadPoolNums")
+    assert options.ignored_keys == (
+        "brokerRole",
+        "sendMessageThreadPoolNums",
+        "serverSelectorThreads",
+        "transferMsgByHeap",
+    )
 
 
 def test_flush_is_synchronous_and_queues_are_8_by_default() -> None:
@@ -96,3 +104,9 @@ def test_message_ids_hold_an_ip_address() -> None:
     assert store_ip("10.0.0.5") == "10.0.0.5"
     assert store_ip("[::1]") == "::1"
     assert store_ip("localhost") == "127.0.0.1"
+
+
+def test_the_crc_over_the_whole_record_is_on_and_can_be_left_out() -> None:
+    assert store_options(load(BrokerOptions)).whole_crc
+    off = load(BrokerOptions, sets=["enabledAppendPropCRC=false"])
+    assert not store_options(off).whole_crc and off.ignored_keys == ()

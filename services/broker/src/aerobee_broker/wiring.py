@@ -80,6 +80,7 @@ def store_options(options: BrokerOptions) -> StoreOptions:
         commit_log_file_size=options.mapped_file_size_commit_log,
         consume_queue_file_size=options.mapped_file_size_consume_queue,
         max_message_size=options.max_message_size,
+        whole_crc=options.enabled_append_prop_crc,
         check_crc_on_recover=options.check_crc_on_recover,
         index_enabled=options.message_index_enable,
         index_slot_count=options.max_hash_slot_num,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aerobee_broker.store import scan as scan_module
 from aerobee_broker.store.scan import Records, Stop, scan
 from aerobee_wire import record
 from aerobee_wire.message_id import pack_host
@@ -48,7 +50,7 @@ def stream(changes: list[dict[str, Any]]) -> bytes:
 def rows(found: Records) -> list[tuple[Any, ...]]:
     if not len(found):
         return []
-    names, numbers = found.topics()
+    names = [found.by_queue().queues[number][0] for number in found.by_queue().numbers.tolist()]
     return list(
         zip(
             found.places.tolist(),
@@ -57,7 +59,7 @@ def rows(found: Records) -> list[tuple[Any, ...]]:
             found.queue_offsets.tolist(),
             found.sys_flags.tolist(),
             found.stored_ms.tolist(),
-            [names[number].decode() for number in numbers.tolist()],
+            [name.decode() for name in names],
             found.properties(),
             strict=True,
         )
@@ -113,6 +115,34 @@ def test_runs_of_one_size_are_read_as_any_other(count: int, odd_one: int | None)
     found, end = scan(data, BASE, ROOM, check_crc=True)
     assert rows(found) == reference(data)
     assert (end.stop, end.at) == (Stop.MORE, len(data))
+
+
+TOPICS = st.sampled_from(["a", "b", "orders", "orderz", "größe", retry_topic("g" * 300)])
+
+
+@given(st.lists(st.tuples(TOPICS, st.integers(0, 3)), min_size=1, max_size=40))
+def test_records_are_brought_together_by_queue_in_the_order_of_the_log(
+    places: list[tuple[str, int]],
+) -> None:
+    """Names of one length and of several; one is longer than what is told apart by sums."""
+    data = stream([{"topic": topic, "queue_id": queue_id} for topic, queue_id in places])
+    found, _ = scan(data, BASE, ROOM, check_crc=True)
+    by_queue = found.by_queue()
+    queues = [(name.decode(), queue_id) for name, queue_id in by_queue.queues]
+    assert len(set(queues)) == len(queues) == len(by_queue.bounds) - 1
+    assert [queues[number] for number in by_queue.numbers.tolist()] == places
+    for number, queue in enumerate(queues):
+        members = by_queue.order[by_queue.bounds[number] : by_queue.bounds[number + 1]].tolist()
+        assert members == [at for at, place in enumerate(places) if place == queue]
+
+
+def test_two_queues_with_one_sum_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_module, "_WEIGHTS", np.zeros(256, dtype=np.uint64))
+    monkeypatch.setattr(scan_module, "_QUEUE_WEIGHT", np.uint64(0))
+    changes = [{"topic": topic, "queue_id": n % 2} for n, topic in enumerate(["a", "b", "a", "cc"])]
+    found, _ = scan(stream(changes), BASE, ROOM, check_crc=True)
+    assert len(found.by_queue().queues) == 3
+    assert [row[6] for row in rows(found)] == ["a", "b", "a", "cc"]
 
 
 def test_blank_record_ends_the_file() -> None:

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aerobee_broker.store.arrays import Ints
 from aerobee_broker.store.commit_log import CommitLog
 from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues, TagsCode
 from aerobee_broker.store.dispatch import Dispatch
 from aerobee_broker.store.index import Index
-from aerobee_broker.store.keys import Ints, Keys, Properties
+from aerobee_broker.store.keys import Keys, Properties
 from aerobee_broker.store.messages import UNIT
-from aerobee_broker.store.scan import Records
+from aerobee_broker.store.scan import ByQueue, Records
 from aerobee_wire import record
 
 Damage = Callable[[Path, int, str], None]  # file, physical offset, reason
@@ -27,8 +28,7 @@ Units = npt.NDArray[Any]
 
 UNIT_TYPE = np.dtype([("place", ">i8"), ("size", ">i4"), ("code", ">i8")])
 assert UNIT_TYPE.itemsize == UNIT.size
-_QUEUE_ID_BITS = 32
-_QUEUE_ID_MASK = (1 << _QUEUE_ID_BITS) - 1
+_OPAQUE = np.dtype(f"V{UNIT.size}")  # a unit as bytes: gathered ten times as fast as its fields
 _TRANSACTION = record.TRANSACTION_MASK
 
 
@@ -64,71 +64,99 @@ class Deriver:
         units = 0
         if len(records):
             properties = records.joined_properties()
-            queues, numbers = self._queues_of(records)
-            self._derive_keys(records, properties, queues, numbers)
-            units = self._derive_units(records, properties, queues, numbers)
+            by_queue = records.by_queue()
+            queues = [
+                self._queues.make(topic.decode("utf-8", "replace"), queue_id)
+                for topic, queue_id in by_queue.queues
+            ]
+            alive = self._alive(records, queues, by_queue.numbers)
+            if self._index is not None:
+                self._derive_keys(self._index, records, properties, alive, queues, by_queue.numbers)
+            units = self._derive_units(records, properties, alive, queues, by_queue)
         last_ms = int(records.stored_ms[-1]) if len(records) else 0
         self._dispatch.recover(units, end, last_ms)
 
-    def _queues_of(self, records: Records) -> tuple[list[ConsumeQueue], Ints]:
-        """The queues that have records here, and for each record the number of its queue."""
-        topics, topic_numbers = records.topics()
-        names = topic_numbers << _QUEUE_ID_BITS | records.queue_ids & _QUEUE_ID_MASK
-        found, numbers = np.unique(names, return_inverse=True)
-        queues = [
-            self._queues.make(
-                topics[name >> _QUEUE_ID_BITS].decode("utf-8", "replace"), name & _QUEUE_ID_MASK
-            )
-            for name in found.tolist()
-        ]
-        return queues, numbers
+    def _alive(self, records: Records, queues: list[ConsumeQueue], numbers: Ints) -> Mask:
+        """Which records do not belong to topics that were deleted after them."""
+        gone = [self._deleted.get(queue.topic.name, 0) for queue in queues]
+        if not any(gone):
+            return np.ones(len(records), dtype=bool)
+        return np.asarray(records.places >= np.array(gone)[numbers])
 
-    def _deleted_mask(self, records: Records, queues: list[ConsumeQueue], numbers: Ints) -> Mask:
-        """Which records belong to topics that were deleted after them."""
-        gone = np.array([self._deleted.get(queue.topic.name, 0) for queue in queues])
-        return np.asarray(records.places < gone[numbers])
-
-    def _derive_keys(
-        self, records: Records, properties: Properties, queues: list[ConsumeQueue], numbers: Ints
+    def _derive_keys(  # noqa: PLR0917
+        self,
+        index: Index,
+        records: Records,
+        properties: Properties,
+        alive: Mask,
+        queues: list[ConsumeQueue],
+        numbers: Ints,
     ) -> None:
-        if self._index is None:
-            return
         of, starts, ends = properties.keys()
+        if not len(of):
+            return
         kept = (
-            (records.places >= self._index_from)
+            alive
+            & (records.places >= self._index_from)
             & (records.sys_flags & _TRANSACTION != record.TRANSACTION_ROLLBACK)
-            & ~self._deleted_mask(records, queues, numbers)
-        )[of]
-        of, starts, ends = of[kept], starts[kept], ends[kept]
+        )
+        if not kept.all():
+            wanted = kept[of]
+            of, starts, ends = of[wanted], starts[wanted], ends[wanted]
         prefixes = np.array([queue.topic.key_hash for queue in queues], dtype=np.uint32)
         hashes = properties.hashes(starts, ends, prefixes[numbers[of]])
-        self._index.put(Keys(hashes, records.places[of], records.stored_ms[of]))
+        index.put(Keys(hashes, records.places[of], records.stored_ms[of]))
 
     def _derive_units(
-        self, records: Records, properties: Properties, queues: list[ConsumeQueue], numbers: Ints
+        self,
+        records: Records,
+        properties: Properties,
+        alive: Mask,
+        queues: list[ConsumeQueue],
+        by_queue: ByQueue,
     ) -> int:
         """Returns how many."""
         transaction = records.sys_flags & _TRANSACTION
         with_unit = (
-            (records.places >= self._queues_from)
+            alive
+            & (records.places >= self._queues_from)
             & (transaction != record.TRANSACTION_PREPARED)
             & (transaction != record.TRANSACTION_ROLLBACK)
-            & ~self._deleted_mask(records, queues, numbers)
         )
+        order, bounds = by_queue.order, by_queue.bounds
+        if not with_unit.all():
+            chosen = with_unit[order]
+            order = order[chosen]
+            bounds = np.concatenate(([0], np.cumsum(chosen)))[bounds]
         units = np.empty(len(records), dtype=UNIT_TYPE)
         units["place"], units["size"] = records.places, records.sizes
         units["code"] = properties.tags_codes(len(records))
-        chosen = np.flatnonzero(with_unit)
-        by_queue = chosen[np.argsort(numbers[chosen], kind="stable")]
-        bounds = np.searchsorted(numbers[by_queue], np.arange(len(queues) + 1))
-        count = 0
-        for number, queue in enumerate(queues):
-            members = by_queue[bounds[number] : bounds[number + 1]]
-            if not len(members):
-                continue
+        for queue, start, end in zip(queues, bounds.tolist(), bounds[1:].tolist(), strict=False):
             if queue.topic.tags_code is not None:
-                self._custom_codes(queue.topic.tags_code, records, members, units)
-            self._add_units(queue, records, members, units)
+                self._custom_codes(queue.topic.tags_code, records, order[start:end], units)
+        return self._add_all(queues, records, order, bounds, units)
+
+    def _add_all(
+        self,
+        queues: list[ConsumeQueue],
+        records: Records,
+        order: Ints,
+        bounds: Ints,
+        units: Units,
+    ) -> int:
+        following = np.array([queue.next_offset for queue in queues], dtype=np.int64)
+        expected = np.repeat(following - bounds[:-1], np.diff(bounds)) + np.arange(len(order))
+        regular = bool((records.queue_offsets[order] == expected).all())
+        added = units.view(_OPAQUE)[order].tobytes()
+        count = 0
+        for queue, start, end in zip(queues, bounds.tolist(), bounds[1:].tolist(), strict=False):
+            if start == end:
+                continue
+            if regular:
+                queue.tail += added[start * UNIT.size : end * UNIT.size]
+                queue.next_offset += end - start
+            else:
+                self._add_units(queue, records, order[start:end], units)
             count += queue.next_offset - queue.visible
             queue.visible = queue.next_offset
             self._queues.unwritten[queue] = None
@@ -144,11 +172,6 @@ class Deriver:
     ) -> None:
         """Units of one queue, in the order of the log."""
         offsets = records.queue_offsets[members]
-        expected = queue.next_offset + np.arange(len(members))
-        if (offsets == expected).all():
-            queue.tail += units[members].tobytes()
-            queue.next_offset += len(members)
-            return
         for at, offset in zip(members.tolist(), offsets.tolist(), strict=True):
             place, size = int(records.places[at]), int(records.sizes[at])
             if offset == queue.next_offset or self._fits(queue, offset, place):

@@ -7,21 +7,21 @@ ends with one; of one that is not, nothing is found here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from aerobee_broker.store.arrays import Ints, rows
 from aerobee_broker.store.consume_queue import TopicEncoding
 from aerobee_wire.properties import KEYS, TAGS, UNIQUE_KEY
 from aerobee_wire.tags import java_hash
 
-Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint32]
 
 _NAME_END, _VALUE_END, _SPACE = 1, 2, 32
 _MASK = 0xFFFF_FFFF
-_31 = np.uint32(31)
 _MAX_INT = 0x7FFF_FFFF
 _TOKENS = 1 << 16  # more than a properties string of 32 KB can hold
 
@@ -31,6 +31,12 @@ def is_regular(properties: bytes) -> bool:
     marks = bytes(byte for byte in properties if byte in (_NAME_END, _VALUE_END))
     whole = not properties or properties[-1] == _VALUE_END
     return whole and marks == b"\x01\x02" * (len(marks) // 2)
+
+
+@lru_cache(maxsize=256)
+def _powers_of_31(count: int) -> Hashes:
+    """The highest first, down to 1."""
+    return np.array([pow(31, at, 1 << 32) for at in reversed(range(count))], dtype=np.uint32)
 
 
 class Properties:
@@ -47,7 +53,10 @@ class Properties:
             self._starts = np.empty_like(self._value_ends)
             self._starts[:1] = 0
             self._starts[1:] = self._value_ends[:-1] + 1
-            self._records: Ints = np.searchsorted(ends, self._starts, side="right")
+            # How many each record has; a search for each property would cost three times that.
+            bounds = np.searchsorted(self._value_ends, ends)
+            counts = np.diff(bounds, prepend=0)
+            self._records: Ints = np.repeat(np.arange(len(ends)), counts)
 
     @classmethod
     def of(cls, strings: Sequence[bytes]) -> Properties:
@@ -131,11 +140,11 @@ class Properties:
         result = np.zeros(len(starts), dtype=np.uint32)
         for length in np.unique(lengths).tolist():
             members = np.flatnonzero(lengths == length)
-            hashes = np.zeros(len(members), np.uint32) if prefixes is None else prefixes[members]
-            at = starts[members]
-            for column in range(length):
-                hashes *= _31
-                hashes += self.bytes[at + column]
+            powers = _powers_of_31(length + 1)
+            texts = rows(self.joined, starts[members], length).astype(np.uint32)
+            hashes = np.einsum("ij,j->i", texts, powers[1:])
+            if prefixes is not None:
+                hashes += prefixes[members] * powers[0]
             result[members] = hashes
         if len(self.bytes) and self.bytes.max() > 127:
             self._hash_wide(starts, ends, prefixes, result)

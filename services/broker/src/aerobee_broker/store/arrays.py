@@ -1,0 +1,69 @@
+"""Pieces of a byte string as arrays: items of one type, rows of one length. Knows no format.
+
+Pieces at equal distances are a view, and nothing is copied. Others are gathered as opaque bytes: a
+memcpy each, 6 ns, where an index for every byte would take twenty times as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+
+def stride_of(starts: Ints) -> int:
+    """The distance at which positions follow one another; 0 when it changes. Records of one size
+    are the rule in a busy topic.
+    """
+    if len(starts) < 2:
+        return 0
+    step = int(starts[1] - starts[0])
+    return step if (starts[1:] - starts[:-1] == step).all() else 0
+
+
+def items(data: bytes, at: Ints, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    """What stands at these positions; anything for those that do not fit in."""
+    at = np.minimum(at, len(data) - kind.itemsize)
+    stride = stride_of(at)
+    if stride > 0:
+        return np.ndarray((len(at),), dtype=kind, buffer=data, offset=int(at[0]), strides=(stride,))
+    return _gathered(data, at, kind.itemsize).view(kind)
+
+
+def rows(data: bytes, starts: Ints, length: int) -> Bytes:
+    """The `length` > 0 bytes from each of these positions on, all of which must be there."""
+    stride = stride_of(starts)
+    if stride > 0:
+        return np.ndarray(
+            (len(starts), length),
+            dtype=np.uint8,
+            buffer=data,
+            offset=int(starts[0]),
+            strides=(stride, 1),
+        )
+    return _gathered(data, starts, length).view(np.uint8).reshape(len(starts), length)
+
+
+def _gathered(data: bytes, at: Ints, length: int) -> npt.NDArray[Any]:
+    # Overlapping pieces, one for each byte of the data: a view that only the index copies from.
+    pieces: npt.NDArray[Any] = np.ndarray(
+        (len(data) - length + 1,), dtype=f"V{length}", buffer=data, strides=(1,)
+    )
+    return pieces[at]
+
+
+def joined(data: bytes, starts: Ints, ends: Ints) -> bytes:
+    """The pieces one after the other."""
+    lengths = ends - starts
+    if len(starts) and lengths[0] > 0 and (lengths == lengths[0]).all():
+        return rows(data, starts, int(lengths[0])).tobytes()
+    return b"".join(slices(data, starts, ends))
+
+
+def slices(data: bytes, starts: Ints, ends: Ints) -> Iterator[bytes]:
+    return map(data.__getitem__, map(slice, starts.tolist(), ends.tolist()))
