@@ -83,7 +83,7 @@ class PopConsumer:
     def renewed(got: Got, shown: Shown) -> Got:
         """The same with the end of its lease that a change gave it."""
         expires_ms = shown.since_ms + shown.invisible_ms
-        return replace(got, lease=replace(got.lease, expires_ms=expires_ms))
+        return replace(got, lease=got.lease._replace(expires_ms=expires_ms))
 
     async def dead_letter(self, got: Got, reason: str = "") -> Code:
         wanted = [(got.lease, Failure(reason))]

@@ -63,6 +63,7 @@ _HEADERS = {
 _SYS_FLAG = struct.Struct(">i")
 _SYS_FLAG_AT = 36
 _SIZE_AND_MAGIC = struct.Struct(">ii")
+_SIZE_AND_QUEUE_OFFSET = struct.Struct(">i16xq")
 
 
 class CorruptRecord(Exception):
@@ -247,6 +248,15 @@ def iter_records(buffer: bytes | memoryview, *, check_crc: bool = True) -> Itera
         record = decode(buffer, position, check_crc=check_crc)
         position += record.store_size
         yield record
+
+
+def iter_raw(buffer: bytes) -> Iterator[tuple[int, bytes]]:
+    """Queue offset and bytes of each record in `buffer`, whose records are known to be whole."""
+    position, end = 0, len(buffer)
+    while position < end:
+        size, queue_offset = _SIZE_AND_QUEUE_OFFSET.unpack_from(buffer, position)
+        yield queue_offset, buffer[position : position + size]
+        position += size
 
 
 def encode(

@@ -185,3 +185,9 @@ def test_any_bytes_give_a_record_or_corrupt_record(data: bytes) -> None:
     except record.CorruptRecord:
         return
     assert decoded.store_size == len(prefixed)
+
+
+def test_raw_records_are_told_apart_by_size_and_queue_offset() -> None:
+    several = [record.encode(**fields(queue_offset=n, body=bytes(n))) for n in range(3)]
+    assert list(record.iter_raw(b"".join(several))) == list(enumerate(several))
+    assert list(record.iter_raw(b"")) == []

@@ -8,7 +8,7 @@ the log, or undoes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import ReadStatus
 from aerobee_chassis.clock import Clock
 from aerobee_wire import properties as props
-from aerobee_wire.record import Record, iter_records
+from aerobee_wire.record import Record, decode, iter_raw, iter_records
 
 Start = Literal["automatic", "earliest", "latest"]
 
@@ -244,8 +244,8 @@ class Chooser:
             if result.status is ReadStatus.OFFSET_TOO_LARGE:  # the topic was made anew
                 queue.reset(result.next_begin_offset)
                 return
-            for record, raw in _split(result.records):
-                self._take(queue, record, raw, wish=wish, choice=choice, mine=mine)
+            for offset, raw in iter_raw(result.records):
+                self._take(queue, offset, raw, wish=wish, choice=choice, mine=mine)
             queue.cursor = result.next_begin_offset
             self._offsets.commit(wish.consumer_group, wish.topic, queue.queue_id, queue.committed)
         choice.unfinished = True
@@ -253,22 +253,24 @@ class Chooser:
     def _take(  # one step of a loop
         self,
         queue: QueueLeases,
-        record: Record,
+        offset: int,
         raw: bytes,
         *,
         wish: Wish,
         choice: Choice,
         mine: set[str],
     ) -> None:
-        if not wish.wanted.everything and not wish.wanted.matches(record.properties):
-            return
-        if not wish.fifo:
-            group, free = None, True
-        else:
-            group = _message_group(record)
-            row = queue.rows.get(group)
-            free = row is None or (group in mine and row.leased == len(row.offsets))
-        held = queue.pass_by(record.queue_offset, group)
+        group, free = None, True
+        # Most groups want everything, in any order: then there is no need to look inside.
+        if wish.fifo or not wish.wanted.everything:
+            record = decode(raw, check_crc=False)
+            if not wish.wanted.everything and not wish.wanted.matches(record.properties):
+                return
+            if wish.fifo:
+                group = _message_group(record)
+                row = queue.rows.get(group)
+                free = row is None or (group in mine and row.leased == len(row.offsets))
+        held = queue.pass_by(offset, group)
         if free:
             if group is not None:
                 mine.add(group)
@@ -297,14 +299,6 @@ def _room(choice: Choice, wish: Wish, size: int = 1) -> bool:
     if not choice.records:
         return True
     return len(choice.records) < wish.max_messages and choice.size + size <= wish.max_bytes
-
-
-def _split(records: bytes) -> Iterator[tuple[Record, bytes]]:
-    position = 0
-    for record in iter_records(records, check_crc=False):
-        end = position + record.store_size
-        yield record, records[position:end]
-        position = end
 
 
 def _message_group(record: Record) -> str:

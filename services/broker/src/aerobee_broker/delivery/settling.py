@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from aerobee_broker.delivery import retry
 from aerobee_broker.delivery.group_registry import GroupRegistry
@@ -34,8 +34,7 @@ from aerobee_wire.status import Code, MqError
 MAX_INVISIBLE_MS = 43_200_000  # 12 h
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseName:
+class LeaseName(NamedTuple):
     """`expires_ms`: as the holder knows it; 0: unknown."""
 
     consumer_group: str

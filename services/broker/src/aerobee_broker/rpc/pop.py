@@ -21,6 +21,7 @@ from aerobee_broker.rpc import convert
 from aerobee_chassis.call import Call
 from aerobee_wire.status import Code, MqError
 
+_DONE = pb.LeaseResult(code=int(Code.SUCCESS))
 _EVERYTHING = Filter("TAG", "*")
 _STARTS: Mapping[int, Start] = {
     pb.POP_START_AUTOMATIC: "automatic",
@@ -115,7 +116,7 @@ def _change(one: pb.InvisibleChange) -> Change:
 
 def _result(error: MqError | None) -> pb.LeaseResult:
     if error is None:
-        return pb.LeaseResult(code=int(Code.SUCCESS))
+        return _DONE
     return pb.LeaseResult(code=int(error.code), message=error.message)
 
 
