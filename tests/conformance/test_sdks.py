@@ -299,6 +299,20 @@ def f1_a_producer_starts_and_ends(cluster: Cluster, sdk: Commands) -> None:
 
 
 @scenario()
+def f1_a_client_of_two_topics_starts(cluster: Cluster, sdk: Commands) -> None:
+    """Node.js' SDK misses an answer to its settings that comes while it still asks for routes."""
+    topics = [cluster.topic(), cluster.topic()]
+    every = dict.fromkeys(topics, ALL)
+    sdk.do("push", id="f", group=cluster.group(), subscriptions=every)
+    sdk.do("simple", id="c", group=cluster.group(), subscriptions=every, await_s=5)
+    sdk.do("producer", id="p", topics=topics)
+    for topic in topics:
+        sdk.do("send", id="p", topic=topic, body=topic)
+    assert sorted(bodies_of(delivered(sdk, "f", 2))) == sorted(topics)
+    assert sorted(bodies_of(receive(sdk, 2))) == sorted(topics)
+
+
+@scenario()
 def f2_normal_messages_keep_the_ids_of_their_client(cluster: Cluster, sdk: Commands) -> None:
     topic = cluster.topic()
     sdk.do("producer", id="p", topics=[topic])
