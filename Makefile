@@ -66,7 +66,7 @@ test: install java $(OFFICIAL_PYTHON) $(OFFICIAL_NODE) ## the whole test suite; 
 bench: install ## benchmarks: a table, and build/bench.json
 	@PYTHONPATH=tests exec $(BIN)/python -m bench.run $(ARGS)
 
-fault: install ## the long fault campaign
+fault: install $(OFFICIAL_PYTHON) $(OFFICIAL_NODE) ## the long fault campaign
 	@exec $(BIN)/python -m pytest tests/fault --campaign $(ARGS)
 
 check: install ## format, lint, types, imports, generated code; changes nothing

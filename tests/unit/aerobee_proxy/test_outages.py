@@ -6,15 +6,22 @@ import asyncio
 from typing import Any
 
 import pytest
+from aerobee.broker.v1.message_pb2 import SendResponse, SendResult
 from aerobee.broker.v1.pop_pb2 import AckRequest, AckResponse, Lease, LeaseResult, PopResponse
-from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse
+from aerobee.namesrv.v1.namesrv_pb2 import (
+    BrokerData,
+    GetClusterInfoResponse,
+    GetTopicRouteResponse,
+    QueueData,
+    TopicRoute,
+)
 from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 
-from aerobee_proxy.brokers import PATIENCE_S, Brokers
+from aerobee_proxy.brokers import AVOID_S, PATIENCE_S, Brokers
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.rpc.servicer import Servicer
-from aerobee_proxy.rpcs import ACK, GET_CLUSTER_INFO, POP
+from aerobee_proxy.rpcs import ACK, GET_CLUSTER_INFO, POP, SEND
 from aerobee_proxy.topology import Topology
 from aerobee_wire.status import Code, MqError
 from support.fake_transport import FakeTransport
@@ -145,3 +152,101 @@ async def test_a_poll_goes_on_once_its_broker_is_back() -> None:
     cluster.transport.answers["Pop"] = there
     assert await polling == d.Code.MESSAGE_NOT_FOUND
     assert now_s() < POLL_S
+
+
+# ---- sends ----
+
+
+class SomeBrokers:
+    """`away`: addresses of brokers that do not answer. `stored`: body → address of its broker."""
+
+    def __init__(self, *names: str) -> None:
+        self.cluster = Cluster()
+        self.away: set[str] = set()
+        self.stored: dict[str, str] = {}
+        brokers = [BrokerData(broker_name=name, addresses={0: f"{name}:10911"}) for name in names]
+        queues = [
+            QueueData(
+                broker_name=name,
+                read_queue_count=4,
+                write_queue_count=4,
+                permission=6,
+                attributes={"message.type": "MIXED"},
+            )
+            for name in names
+        ]
+        self.cluster.routes["orders"] = GetTopicRouteResponse(
+            route=TopicRoute(queues=queues, brokers=brokers)
+        )
+        self.cluster.transport.answers |= {
+            "GetClusterInfo": GetClusterInfoResponse(brokers=brokers),
+            "Send": self._send,
+            "GetGroup": self._get_group,
+        }
+        self.parts = self.cluster.parts()
+
+    def _send(self, address: str, request: Any) -> SendResponse:
+        self._reach(address)
+        self.stored |= {message.body.decode(): address for message in request.messages}
+        return SendResponse(results=[SendResult() for _ in request.messages])
+
+    def _get_group(self, address: str, request: Any) -> None:
+        self._reach(address)
+        raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "no such group")
+
+    def _reach(self, address: str) -> None:
+        if address in self.away:
+            raise MqError(Code.BROKER_UNREACHABLE, "starting again")
+
+    async def send(self, body: str, group: str = "") -> bool:
+        message = d.Message(
+            topic=d.Resource(name="orders"),
+            body=body.encode(),
+            system_properties=d.SystemProperties(message_id=body, message_group=group),
+        )
+        request = s.SendMessageRequest(messages=[message])
+        answer = await Servicer(self.parts).send_message(request, FakeCall())
+        return bool(answer.status.code == d.Code.OK)
+
+
+async def test_sends_go_to_the_brokers_that_are_there() -> None:
+    two = SomeBrokers("a", "b")
+    assert all([await two.send(f"before {n}") for n in range(8)])
+    two.away = {"a:10911"}
+    outcomes = [await two.send(f"without {n}") for n in range(20)]
+    assert outcomes.count(False) <= 1  # the one that found out
+    assert {two.stored.get(f"without {n}", "b:10911") for n in range(20)} == {"b:10911"}
+    two.away = set()
+    await asyncio.sleep(AVOID_S)
+    assert all([await two.send(f"after {n}") for n in range(8)])
+    assert {two.stored[f"after {n}"] for n in range(8)} == {"a:10911", "b:10911"}
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "b")])
+async def test_a_send_that_no_other_broker_can_take_waits(names: tuple[str, ...]) -> None:
+    """With two brokers it is the message group that binds it to one."""
+    some = SomeBrokers(*names)
+    groups = [f"g{n}" for n in range(20)]
+    for group in groups:
+        await some.send(group, group)
+    group = next(group for group in groups if some.stored[group] == "a:10911")
+    some.away = {"a:10911"}
+    assert not await some.send("found out", group)
+    began = now_s()
+    waiting = asyncio.create_task(some.send("waits", group))
+    await asyncio.sleep(PATIENCE_S / 2)
+    assert not waiting.done()
+    some.away = set()
+    assert await waiting and some.stored["waits"] == "a:10911"
+    assert now_s() - began <= PATIENCE_S
+    assert len(some.cluster.transport.requests(SEND)) == len(groups) + 2
+
+
+async def test_a_send_does_not_wait_for_ever() -> None:
+    one = SomeBrokers("a")
+    await one.send("before")
+    one.away = {"a:10911"}
+    await one.send("found out")
+    began = now_s()
+    assert not await one.send("in vain")
+    assert PATIENCE_S / 2 < now_s() - began <= PATIENCE_S

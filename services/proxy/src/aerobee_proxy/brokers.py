@@ -5,8 +5,9 @@ refuses one, its messages are sent one by one, so that only those fail that are 
 after which nobody knows what was stored goes to every sender, because sending again would make
 duplicates.
 
-A broker that went away is mostly starting again. Settlements wait for it as long as SDKs can wait
-for an answer; who polls waits as long as it would have waited for messages.
+A broker that went away is mostly starting again. Settlements, and sends that no other broker can
+take, wait for it as long as SDKs can wait for an answer; who polls waits as long as it would have
+waited for messages. A send waits before it is asked for: none is sent twice.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+import structlog
+from aerobee.broker.v1.admin_pb2 import GetGroupRequest
 from aerobee.broker.v1.message_pb2 import (
     Message,
     RecallMessageRequest,
@@ -44,6 +47,7 @@ from aerobee_proxy.rpcs import (
     CHANGE_INVISIBLE_DURATION,
     DEAD_LETTER,
     END_TRANSACTION,
+    GET_GROUP,
     RECALL_MESSAGE,
     SEND,
     Rpc,
@@ -61,10 +65,21 @@ SEND_TIMEOUT_S = 8.0  # beyond the 5 s in which a broker says that it cannot flu
 # comes later is told at once, so that no line grows of requests that nobody waits for any more.
 PATIENCE_S = 2.0
 AGAIN_AFTER_S, AGAIN_AFTER_MOST_S = 0.1, 0.5
+# After this long without a sign, a broker that was missed is tried again although others are there.
+AVOID_S = 2.0
 OVERHEAD_BYTES = 512  # of a message beside its body, roughly
 LEASE_BYTES = 128
 END_BYTES = 256
 
+# What is told without the broker having said it.
+UNHEARD = frozenset(
+    {
+        Code.BROKER_UNREACHABLE,
+        Code.BROKER_NOT_EXIST,
+        Code.REQUEST_TIMEOUT,
+        Code.NAMESRV_UNREACHABLE,
+    }
+)
 # Nothing of the batch was stored, and one message may be the reason.
 REFUSALS = frozenset(
     {
@@ -93,7 +108,9 @@ class Brokers:
         self._changes: dict[str, Coalescer[InvisibleChange, InvisibleChangeResult]] = {}
         self._ends: dict[str, Coalescer[TransactionEnd, EndTransactionResult]] = {}
         self._answered: set[str] = set()  # brokers that did so far; no name that was made up
-        self._missed: dict[str, float] = {}  # since when, in the loop's time; until they answer
+        # In the loop's time, first and last, until they answer.
+        self._missed: dict[str, tuple[float, float]] = {}
+        self._waits: dict[str, asyncio.Task[None]] = {}  # for those that are missed
 
     async def ask(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float = TIMEOUT_S
@@ -106,11 +123,18 @@ class Brokers:
             if error.code is Code.BROKER_UNREACHABLE:
                 self._topology.forget_address(broker_name)
             if self.is_away(broker_name, error):
-                self._missed.setdefault(broker_name, asyncio.get_running_loop().time())
+                now = asyncio.get_running_loop().time()
+                first, _ = self._missed.get(broker_name, (now, now))
+                self._missed[broker_name] = (first, now)
+            elif error.code not in UNHEARD:
+                self._heard(broker_name)
             raise
+        self._heard(broker_name)
+        return answer
+
+    def _heard(self, broker_name: str) -> None:
         self._answered.add(broker_name)
         self._missed.pop(broker_name, None)
-        return answer
 
     async def ask_until(
         self,
@@ -143,11 +167,42 @@ class Brokers:
             Code.BROKER_NOT_EXIST,
         )
 
+    def is_missed(self, broker_name: str) -> bool:
+        """Whether it was found away a moment ago, and not heard of since."""
+        if broker_name not in self._missed:
+            return False
+        _, last = self._missed[broker_name]
+        return asyncio.get_running_loop().time() - last < AVOID_S
+
+    async def wait_for(self, broker_name: str) -> None:
+        """Waits until a broker that is missed answers again, PATIENCE_S at most."""
+        if not self.is_missed(broker_name):
+            return
+        wait = self._waits.get(broker_name)
+        if wait is None:
+            wait = self._waits[broker_name] = asyncio.create_task(self._look_for(broker_name))
+            wait.add_done_callback(lambda _: self._waits.pop(broker_name))
+        await asyncio.wait([wait], timeout=PATIENCE_S)
+
+    async def _look_for(self, broker_name: str) -> None:
+        """Any answer will do: none knows the group that is asked about."""
+        ends = asyncio.get_running_loop().time() + PATIENCE_S
+        try:
+            await self.ask_until(
+                broker_name, GET_GROUP, lambda left_s: (GetGroupRequest(), left_s + 1), ends=ends
+            )
+        except MqError as error:
+            if self.is_away(broker_name, error):
+                structlog.get_logger().warning(
+                    "broker is away", broker=broker_name, reason=error.message
+                )
+
     async def _ask_patiently(
         self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float = TIMEOUT_S
     ) -> R:
         now = asyncio.get_running_loop().time()
-        ends = self._missed.get(broker_name, now) + PATIENCE_S
+        first, _ = self._missed.get(broker_name, (now, now))
+        ends = first + PATIENCE_S
         return await self.ask_until(broker_name, rpc, lambda _: (request, timeout_s), ends=ends)
 
     def place(self, broker_name: str, message: Message) -> asyncio.Future[SendResult]:
@@ -214,6 +269,8 @@ class Brokers:
             *(line.close() for line in self._changes.values()),
             *(line.close() for line in self._ends.values()),
         )
+        for wait in list(self._waits.values()):
+            wait.cancel()
 
     async def _ack(
         self, broker_name: str, leases: Sequence[Lease]

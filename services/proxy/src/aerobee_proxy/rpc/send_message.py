@@ -58,6 +58,8 @@ async def send_message(
         )
         for message in request.messages
     ]
+    for broker_name in {broker_name for broker_name, _ in sent}:
+        await parts.brokers.wait_for(broker_name)
     # All placed before any is waited for: they keep their order and leave together.
     placed = [parts.brokers.place(broker_name, stored) for broker_name, stored in sent]
     outcomes = await asyncio.gather(*placed, return_exceptions=True)
@@ -74,7 +76,11 @@ def _translated(
 ) -> tuple[str, BrokerMessage]:
     """The broker that takes the message, and the message as it takes it."""
     group = message.system_properties.message_group
-    queue = queue_of_group(group, queues) if group else parts.turns.take(topic, queues)
+    if group:
+        queue = queue_of_group(group, queues)
+    else:
+        there = [one for one in queues if not parts.brokers.is_missed(one.broker_name)]
+        queue = parts.turns.take(topic, there or queues)
     return queue.broker_name, to_broker(message, topic, queue.queue_id, peer)
 
 
