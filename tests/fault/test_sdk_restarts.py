@@ -70,7 +70,7 @@ class Traffic:
         self.stored: dict[str, tuple[float, float]] = {}  # body → sent from when to when
         self.received: list[Delivery] = []  # by the simple consumer
         self.acknowledged: dict[str, float] = {}  # body → when the answer was there
-        self.failed_sends = 0
+        self.failed_sends: list[float] = []  # when
         self._sending = threading.Event()
         self._sending.set()
         self._sender = threading.Thread(target=self._send, daemon=True)
@@ -128,7 +128,7 @@ class Traffic:
                 self._producer.do("send", id="p", topic=self._topic, body=body)
                 self.stored[body] = (began, time.time())
             except SdkError:
-                self.failed_sends += 1  # may be stored or not
+                self.failed_sends.append(time.time())  # may be stored or not
             time.sleep(BETWEEN_SENDS_S)
 
     def _receive(self) -> None:
@@ -239,7 +239,15 @@ def test_f26_sdks_go_on_after_every_kill(tmp_path: Path, campaign: Campaign) -> 
                     )
         for traffic in clients:
             again = len(traffic.pushed) - len({one.body for one in traffic.pushed})
+            failed = {
+                service: sum(
+                    outage.service == service and outage.began <= at <= outage.over
+                    for at in traffic.failed_sends
+                    for outage in outages
+                )
+                for service in ("proxy", "broker")
+            }
             campaign.tell(
-                f"{traffic.name}: {len(traffic.stored)} sends acknowledged, {traffic.failed_sends}"
-                f" failed; all delivered, {again} of them twice by the push consumer"
+                f"{traffic.name}: {len(traffic.stored)} sends acknowledged; all delivered, {again}"
+                f" of them twice by the push consumer; sends that failed: {failed}"
             )
