@@ -26,7 +26,7 @@ from grpc_health.v1 import health_pb2
 from aerobee_chassis import healthcheck
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.call import Call
-from aerobee_chassis.errors import CertificateError, PortInUse
+from aerobee_chassis.errors import CertificateError, PortInUse, StartError
 from aerobee_chassis.server import Server
 from aerobee_chassis.services import bind
 from aerobee_chassis.shared_port import front
@@ -42,7 +42,7 @@ SERVICE = "test.Service"
 Request: TypeAlias = health_pb2.HealthCheckRequest
 Response: TypeAlias = health_pb2.HealthCheckResponse
 
-HELLO_TIMEOUT_MS = 400
+HELLO_TIMEOUT_MS = 1_000
 # The preface of an HTTP/2 client and an empty SETTINGS frame.
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000")
 MANY = 2_000
@@ -129,10 +129,11 @@ async def running(**tls: object) -> AsyncIterator[Running]:
 async def relaying(
     serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
     files: tuple[Path, Path],
+    hello_timeout_ms: int = 10_000,
 ) -> AsyncIterator[tuple[SharedPort, int]]:
     """A shared port before any server of bytes."""
     settings = TlsSettings(cert_path=str(files[0]), key_path=str(files[1]))
-    shared = SharedPort("127.0.0.1", 0, settings, hello_timeout_ms=HELLO_TIMEOUT_MS)
+    shared = SharedPort("127.0.0.1", 0, settings, hello_timeout_ms=hello_timeout_ms)
     shared.open()
     server = await asyncio.start_unix_server(serve, shared.backend.removeprefix("unix:"))
     try:
@@ -270,6 +271,17 @@ async def test_a_directory_with_a_long_path_is_not_used(
     async with running() as server, server.plaintext() as channel:
         await check(channel)
         assert await asyncio.to_thread(os.listdir, long) == []
+
+
+async def test_no_directory_for_sockets_is_an_error_at_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    before = children()
+    with pytest.raises(StartError, match=r"/nowhere/aerobee-.*\); set TMPDIR"):
+        async with running():
+            pass
+    assert children() == before
 
 
 @pytest.mark.parametrize(("host", "dialled"), [("::", "127.0.0.1"), ("::", "::1"), ("::1", "::1")])
@@ -439,7 +451,7 @@ async def test_a_client_that_does_not_read_holds_the_server_back(
 async def test_one_that_says_nothing_is_closed_and_one_that_talks_is_not(
     files: tuple[Path, Path],
 ) -> None:
-    async with relaying(echo, files) as (shared, port):
+    async with relaying(echo, files, HELLO_TIMEOUT_MS) as (shared, port):
         talking, writer = await dial(port, tls=False)
         writer.write(b"P")
         await talking.readexactly(1)

@@ -273,12 +273,14 @@ def private_directory() -> Path:
     """A new directory that nobody else may enter: where temporary files go (TMPDIR), or in /tmp if
     the path of that is too long for a socket's. Raises StartError.
     """
-    given = Path(tempfile.gettempdir())
-    parent = given if len(str(given / "aerobee-12345678")) <= MAX_DIRECTORY else Path("/tmp")
     try:
-        return Path(tempfile.mkdtemp(prefix="aerobee-", dir=parent))
+        given = Path(tempfile.gettempdir())
+        fits = len(str(given / "aerobee-12345678")) <= MAX_DIRECTORY
+        return Path(tempfile.mkdtemp(prefix="aerobee-", dir=given if fits else "/tmp"))
     except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
         raise StartError(
-            f"cannot make a directory in {parent}: {error.strerror}; set TMPDIR to another, of "
-            f"{MAX_DIRECTORY - 17} characters at most"
+            f"no directory can be made for the sockets of TLS: {error.strerror}{where}; "
+            f"set TMPDIR to one with a path of at most {MAX_DIRECTORY - 17} characters, or "
+            "tlsServerMode=disabled"
         ) from None
