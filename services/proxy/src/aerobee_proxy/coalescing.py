@@ -118,3 +118,18 @@ class Coalescer(Generic[I, O]):
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
+
+
+async def outcomes_of(futures: Sequence[asyncio.Future[O]]) -> list[O | Exception]:
+    """Of what was placed, in their order. Cheaper than `asyncio.gather`: they come together."""
+    outcomes: list[O | Exception] = []
+    try:
+        for future in futures:
+            try:
+                outcomes.append(await future)
+            except Exception as error:
+                outcomes.append(error)
+    finally:  # where the caller left
+        for future in futures[len(outcomes) :]:
+            future.cancel()
+    return outcomes

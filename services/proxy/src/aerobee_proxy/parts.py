@@ -17,6 +17,7 @@ from aerobee_proxy.metrics import Counts
 from aerobee_proxy.presence import Presence
 from aerobee_proxy.queue_selector import Turns
 from aerobee_proxy.renewals import Renewals
+from aerobee_proxy.routes import SendRoutes
 from aerobee_proxy.sessions import Sessions
 from aerobee_proxy.topology import Topology
 from aerobee_proxy.transport import Transport
@@ -38,6 +39,7 @@ class Parts:
     sessions: Sessions
     authentication: Authentication | None = None  # None: everybody may call
     turns: Turns = field(default_factory=Turns)
+    send_routes: SendRoutes = field(default_factory=SendRoutes)
     background: Background = field(default_factory=Background)
     # The port that clients reach this proxy on; known once it is bound.
     listen_port: int = 0

@@ -45,7 +45,8 @@ class Turns:
 
     def take(self, topic: str, queues: Sequence[T]) -> T:
         """The next queue among `queues`, which must not be empty."""
-        turn = self._next.get(topic, java_hash(topic)) % len(queues)
+        turn = self._next.get(topic)
+        turn = (java_hash(topic) if turn is None else turn) % len(queues)
         self._next[topic] = turn + 1
         return queues[turn]
 

@@ -33,6 +33,7 @@ from aerobee_proxy.errors import Refused
 
 READABLE, WRITABLE = 4, 2  # bits of a topic's permission
 MESSAGE_TYPE_ATTRIBUTE = "message.type"
+MAX_SEND_ROUTES = 10_000
 ANY_QUEUE = -1  # in an assignment: whichever queue of the broker has messages
 
 TYPES: dict[str, tuple[MessageType, ...]] = {
@@ -75,6 +76,33 @@ def writable_queues(route: TopicRoute) -> list[BrokerQueue]:
         if data.permission & WRITABLE
         for queue_id in range(data.write_queue_count)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SendRoute:
+    """What sending needs of a route: the queues that messages may go to, sorted, and the types
+    that the topic takes."""
+
+    queues: Sequence[BrokerQueue]
+    accepted: tuple[MessageType, ...]
+
+
+class SendRoutes:
+    """The last of each topic, made anew when the route is another: a route lives for seconds, and
+    thousands of messages go by it."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[TopicRoute, SendRoute]] = {}
+
+    def of(self, topic: str, route: TopicRoute) -> SendRoute:
+        known = self._made.get(topic)
+        if known is not None and known[0] is route:
+            return known[1]
+        if len(self._made) >= MAX_SEND_ROUTES:
+            self._made.clear()
+        made = SendRoute(writable_queues(route), accepted_types(route))
+        self._made[topic] = (route, made)
+        return made
 
 
 def queues_of_priority(queues: Sequence[BrokerQueue], priority: int) -> list[BrokerQueue]:

@@ -39,7 +39,7 @@ _AUTODETECT = 32 + zlib.MAX_WBITS
 # Each name of an enum is looked up in Python: once here, not once a message.
 _MD5 = DigestType.MD5
 _IDENTITY, _GZIP = Encoding.IDENTITY, Encoding.GZIP
-_NORMAL = MessageType.NORMAL
+_NORMAL, _TRANSACTION = MessageType.NORMAL, MessageType.TRANSACTION
 
 # Properties that are fields of their own, as they are.
 _FIELDS = {
@@ -59,7 +59,7 @@ def to_broker(message: Message, topic: str, queue_id: int, peer: str) -> BrokerM
         queue_id=queue_id,
         body=message.body,
         properties={**message.user_properties, **_stored_properties(message, topic)},
-        sys_flag=COMPRESSED if system.body_encoding == Encoding.GZIP else 0,
+        sys_flag=COMPRESSED if system.body_encoding == _GZIP else 0,
         born_timestamp_ms=max(0, milliseconds(system.born_timestamp)),
         born_host=peer if ":" in peer else "",
     )
@@ -90,7 +90,7 @@ def _stored_properties(message: Message, topic: str) -> dict[str, str]:
         stored[PRIORITY] = str(system.priority)
     if system.HasField("delivery_timestamp"):
         stored[names.TIMER_DELIVER_MS] = str(delivery_ms(system.delivery_timestamp))
-    if message_type(message) == MessageType.TRANSACTION:
+    if message_type(message) == _TRANSACTION:
         stored[names.TRANSACTION_PREPARED] = "true"
         stored[names.PRODUCER_GROUP] = topic
         if system.HasField("orphaned_transaction_recovery_duration"):

@@ -143,18 +143,23 @@ def check_lite_topic(name: str, options: ProxyOptions) -> None:
 # ---- messages to send ----
 
 
+# Each name of an enum is looked up in Python: once here, not once a message.
+_NORMAL, _FIFO, _DELAY = MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY
+_TRANSACTION, _PRIORITY, _LITE = MessageType.TRANSACTION, MessageType.PRIORITY, MessageType.LITE
+
+
 def message_type(message: Message) -> MessageType:
     """What the properties make of it. Of the declared type only TRANSACTION counts."""
     system = message.system_properties
-    if system.message_type == MessageType.TRANSACTION:
-        return MessageType.TRANSACTION
+    if system.message_type == _TRANSACTION:
+        return _TRANSACTION
     if system.HasField("delivery_timestamp"):
-        return MessageType.DELAY
+        return _DELAY
     if system.message_group:
-        return MessageType.FIFO
+        return _FIFO
     if system.lite_topic:
-        return MessageType.LITE
-    return MessageType.PRIORITY if system.HasField("priority") else MessageType.NORMAL
+        return _LITE
+    return _PRIORITY if system.HasField("priority") else _NORMAL
 
 
 def topic_of(messages: Sequence[Message]) -> str:

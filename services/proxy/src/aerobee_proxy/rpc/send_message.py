@@ -9,7 +9,6 @@ several entries, each with a recall handle of its own when it has a delivery tim
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from aerobee.broker.v1.message_pb2 import Message as BrokerMessage
@@ -17,15 +16,19 @@ from aerobee.broker.v1.message_pb2 import SendResult
 from apache.rocketmq.v2.definition_pb2 import Code, Message, MessageType
 from apache.rocketmq.v2.service_pb2 import SendMessageRequest, SendMessageResponse, SendResultEntry
 
+from aerobee_proxy.coalescing import outcomes_of
 from aerobee_proxy.errors import Refused, overall, status
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.queue_selector import queue_of_group
-from aerobee_proxy.routes import BrokerQueue, accepted_types, queues_of_priority, writable_queues
+from aerobee_proxy.routes import BrokerQueue, queues_of_priority
 from aerobee_proxy.rpc.pipeline import Caller, tell
 from aerobee_proxy.translate import to_broker
 from aerobee_proxy.validation import check_message, check_type, message_type, topic_of
 from aerobee_wire import transaction_id
 from aerobee_wire.transaction_id import TransactionId
+
+_STORED = status()
+_TRANSACTION, _ONLY_PRIORITY = MessageType.TRANSACTION, (MessageType.PRIORITY,)
 
 
 async def send_message(
@@ -35,17 +38,17 @@ async def send_message(
     now_ms = parts.clock.now_ms()
     for message in request.messages:
         check_message(message, parts.options, now_ms)
-    route = await parts.creation.route(topic)
+    route = parts.send_routes.of(topic, await parts.creation.route(topic))
     if parts.options.enable_topic_message_type_check:
         for message in request.messages:
-            check_type(message_type(message), accepted_types(route), topic)
-    if any(message_type(message) == MessageType.TRANSACTION for message in request.messages):
+            check_type(message_type(message), route.accepted, topic)
+    if any(message_type(message) == _TRANSACTION for message in request.messages):
         # So that it can be asked what became of them, whatever its settings say.
         caller.session.sent_half(topic, request.messages[0].topic)
-    queues = writable_queues(route)
+    queues = route.queues
     if not queues:
         raise Refused(Code.FORBIDDEN, f"no writable queue: no broker takes messages of {topic}")
-    by_priority = accepted_types(route) == (MessageType.PRIORITY,)
+    by_priority = route.accepted == _ONLY_PRIORITY
     sent = [
         _translated(
             parts,
@@ -62,7 +65,7 @@ async def send_message(
         await parts.brokers.wait_for(broker_name)
     # All placed before any is waited for: they keep their order and leave together.
     placed = [parts.brokers.place(broker_name, stored) for broker_name, stored in sent]
-    outcomes = await asyncio.gather(*placed, return_exceptions=True)
+    outcomes = await outcomes_of(placed)
     entries = [
         _entry(message, outcome, topic, broker_name)
         for message, outcome, (broker_name, _) in zip(request.messages, outcomes, sent, strict=True)
@@ -85,11 +88,11 @@ def _translated(
 
 
 def _entry(
-    message: Message, outcome: SendResult | BaseException, topic: str, broker_name: str
+    message: Message, outcome: SendResult | Exception, topic: str, broker_name: str
 ) -> SendResultEntry:
     if isinstance(outcome, SendResult):
         entry = SendResultEntry(
-            status=status(),
+            status=_STORED,
             message_id=message.system_properties.message_id,
             offset=outcome.queue_offset,
             recall_handle=outcome.recall_handle,
@@ -98,8 +101,6 @@ def _entry(
             named = TransactionId(broker_name, topic, outcome.transaction_id, outcome.queue_offset)
             entry.transaction_id = transaction_id.encode(named)
         return entry
-    if not isinstance(outcome, Exception):
-        raise outcome
     return SendResultEntry(
         status=tell(send_message, outcome), message_id=message.system_properties.message_id
     )
