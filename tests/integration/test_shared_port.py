@@ -30,7 +30,9 @@ from aerobee_chassis.errors import CertificateError, PortInUse, StartError
 from aerobee_chassis.server import Server
 from aerobee_chassis.services import bind
 from aerobee_chassis.shared_port import front
+from aerobee_chassis.shared_port.certificates import Certificates
 from aerobee_chassis.shared_port.front import SharedPort
+from aerobee_chassis.shared_port.poller import Poller
 from aerobee_chassis.shared_port.server import SharedServer
 from aerobee_chassis.shared_port.settings import TlsSettings
 from support import certificates
@@ -518,6 +520,32 @@ async def test_a_server_that_is_gone_closes_its_clients(files: tuple[Path, Path]
 
 
 # ---- the process ----
+
+
+def test_a_self_signed_certificate_that_cannot_be_made_is_told_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poller, told, shown = Poller(), list[str](), list[ssl.SSLContext]()
+
+    def tell(event: str, **fields: object) -> None:
+        told.append(" ".join([event, *map(str, fields.values())]))
+        poller.stop()
+
+    made = Certificates(TlsSettings(), str(tmp_path), poller, tell)
+    made.start()
+    monkeypatch.setattr("aerobee_chassis.shared_port.certificates.MAKER", "aerobee_chassis.none")
+    made.when_ready(shown.append)
+    poller.run()
+    assert told == ["no self-signed certificate the program that makes one ended with 1"]
+    assert shown == []
+
+    monkeypatch.undo()
+    made.when_ready(shown.append)
+    made.when_ready(shown.append)
+    poller.run()
+    assert told[1:] == ["self-signed certificate"]  # one, for all who waited
+    assert len(shown) == 2 and shown[0] is shown[1]
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_relay_that_dies_is_replaced_on_the_same_port() -> None:
