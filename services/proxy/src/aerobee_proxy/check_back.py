@@ -34,7 +34,7 @@ from aerobee_wire.status import MqError
 from aerobee_wire.transaction_id import TransactionId
 
 ROUND_S = 1.0
-LOOK_ROUND_MS = 20_000  # for brokers that came or went
+LOOK_ROUND_MS = 5_000  # for brokers that came or went, or came back
 HEARTBEAT_MS = 20_000
 
 
