@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from aerobee.namesrv.v1.namesrv_pb2 import GetClusterInfoResponse
 from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import Code, TransactionResolution, TransactionSource
@@ -16,7 +17,7 @@ from apache.rocketmq.v2.definition_pb2 import Code, TransactionResolution, Trans
 from aerobee_wire import transaction_id
 from support.proxy import FakeCall, Requests
 from support.virtual_loop import VirtualLoop
-from support.whole_cluster import WholeCluster
+from support.whole_cluster import BROKER, WholeCluster
 
 COMMIT, ROLLBACK = TransactionResolution.COMMIT, TransactionResolution.ROLLBACK
 NAMESPACE = "space"
@@ -294,5 +295,25 @@ def test_a_link_to_a_broker_is_made_anew_when_it_breaks(run: Run) -> None:
             assert len(producer.asked) == 1
         await asyncio.sleep(3)
         assert [one.producer_groups for one in clients.all()] == [frozenset()]
+
+    run(scenario)
+
+
+def test_a_broker_that_was_away_is_found_when_it_is_back(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(cluster: WholeCluster) -> None:
+        listed: list[Any] = []
+        monkeypatch.setattr(
+            cluster.transport, "_namesrv", lambda *_: GetClusterInfoResponse(brokers=listed)
+        )
+        clients = cluster.broker.broker.clients
+        async with Producer(cluster, "p", "orders"):
+            for there in (False, True, False, True):
+                listed[:] = [BROKER] if there else []
+                await asyncio.sleep(8)
+                assert [one.producer_groups for one in clients.all()] == (
+                    [frozenset({"orders"})] if there else []
+                )
 
     run(scenario)
