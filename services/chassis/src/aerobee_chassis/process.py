@@ -37,22 +37,30 @@ class App(Protocol):
     async def stop(self) -> None: ...
 
 
-def run(make_app: Callable[[], App], transport: Transport = "AIO") -> int:
+def run(
+    make_app: Callable[[], App],
+    transport: Transport = "AIO",
+    *,
+    on_ready: Callable[[Mapping[str, object]], None] | None = None,
+) -> int:
     """Runs an app until SIGTERM or SIGINT; returns the exit code.
 
     `make_app` runs inside the event loop. A StartError is printed as one line on stderr; any other
-    exception while starting is a defect and keeps its traceback.
+    exception while starting is a defect and keeps its traceback. `on_ready` gets the fields of the
+    ready line instead of the log.
     """
     try:
         with asyncio.Runner(loop_factory=lambda: make_loop(transport)) as runner:
-            runner.run(_live(make_app))
+            runner.run(_live(make_app, on_ready))
     except StartError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-async def _live(make_app: Callable[[], App]) -> None:
+async def _live(
+    make_app: Callable[[], App], on_ready: Callable[[Mapping[str, object]], None] | None
+) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -65,7 +73,10 @@ async def _live(make_app: Callable[[], App]) -> None:
         # What start-up made lives as long as the process: no collection need look at it again.
         gc.collect()
         gc.freeze()
-        log.info("ready", **app.ready_fields)
+        if on_ready is not None:
+            on_ready(app.ready_fields)
+        else:
+            log.info("ready", **app.ready_fields)
         sys.stdout.flush()
         await stopping.wait()
         log.info("stopping")

@@ -13,6 +13,7 @@ import structlog
 from aerobee_chassis import logs, process
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError
+from aerobee_proxy import workers
 from aerobee_proxy.app import ProxyApp
 from aerobee_proxy.config import ProxyOptions
 
@@ -50,6 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
     logs.configure("proxy", options.log_level)
     if options.ignored_keys:
         structlog.get_logger().warning("options without effect", keys=options.ignored_keys)
+    if options.workers > 1:
+        return workers.run(options)
     return process.run(lambda: ProxyApp(options), options.grpc_transport)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
@@ -37,12 +38,21 @@ USERS_SCAN_S = 2.0
 
 
 class ProxyApp:
-    """Starts metrics and the port; stops in reverse. Brokers may come later than it."""
+    """Starts metrics and the port; stops in reverse. Brokers may come later than it.
 
-    def __init__(self, options: ProxyOptions, clock: Clock | None = None) -> None:
+    `listeners`: of the port, where several processes share it.
+    """
+
+    def __init__(
+        self,
+        options: ProxyOptions,
+        clock: Clock | None = None,
+        listeners: Sequence[socket.socket] = (),
+    ) -> None:
         if not options.namesrvs:
             raise ConfigError("namesrvAddr is empty: give --namesrv host:port")
         self._options = options
+        self._listeners = listeners
         self._clock = clock or SystemClock()
         self._transport = GrpcTransport()
         self._parts = assemble(options, self._transport, self._clock)
@@ -105,7 +115,13 @@ class ProxyApp:
             options.tls_key_password.get_secret_value(),
             options.tls_cert_watch_interval_ms,
         )
-        return SharedServer(make, host=options.bind_address, port=options.grpc_server_port, tls=tls)
+        return SharedServer(
+            make,
+            host=options.bind_address,
+            port=options.grpc_server_port,
+            tls=tls,
+            listeners=self._listeners,
+        )
 
     def _start_metrics(self, options: ProxyOptions) -> None:
         from prometheus_client import CollectorRegistry  # with what it imports, 4 MB

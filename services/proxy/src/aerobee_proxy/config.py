@@ -33,6 +33,8 @@ class ProxyOptions(Options):
     # What serves the calls: gRPC's completion queue on the event loop itself, or grpc.aio.
     grpc_transport: Transport = "COMPLETION_QUEUE"
 
+    workers: int = Field(default=1, ge=1, le=64)  # processes that share the port
+
     # ---- who may call ----
     authentication_enabled: bool = False
     authentication_users_file: str = ""
@@ -84,6 +86,12 @@ class ProxyOptions(Options):
     def namesrvs(self) -> tuple[str, ...]:
         """The "host:port" of every name server."""
         return tuple(part.strip() for part in self.namesrv_addr.split(";") if part.strip())
+
+    @model_validator(mode="after")
+    def _workers_behind_relays(self) -> Self:
+        if self.workers > 1 and self.tls_server_mode == "disabled":
+            raise ValueError("workers share a port by relays: tlsServerMode=disabled allows one")
+        return self
 
     @model_validator(mode="after")
     def _users_to_authenticate(self) -> Self:

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,8 @@ class Counts:
 
 
 class SharedPort:
-    """`host` and `port` are what clients dial. The server listens at `backend`, from between `open`
+    """`host` and `port` are what clients dial; `listeners` are bound to it already, where several
+    processes share it. The server listens at `backend`, from between `open`
     and `start` until between `drain` and `stop`.
 
         shared.open()
@@ -69,14 +70,20 @@ class SharedPort:
     """
 
     def __init__(
-        self, host: str, port: int, tls: TlsSettings, *, hello_timeout_ms: int = 10_000
+        self,
+        host: str,
+        port: int,
+        tls: TlsSettings,
+        *,
+        hello_timeout_ms: int = 10_000,
+        listeners: Sequence[socket.socket] = (),
     ) -> None:
         self._host = host
         self._port = port
         self._tls = tls
         self._hello_timeout_ms = hello_timeout_ms
         self._directory: Path | None = None
-        self._listeners: list[socket.socket] = []
+        self._listeners = list(listeners)
         self._relay: _Relay | None = None
         self._keeper: asyncio.Task[None] | None = None
         self.counts = Counts()
@@ -89,7 +96,7 @@ class SharedPort:
 
     def open(self) -> None:
         """Binds the port and starts the relay's process. Raises PortInUse, StartError."""
-        self._listeners = listen(self._host, self._port)
+        self._listeners = self._listeners or listen(self._host, self._port)
         self._directory = private_directory()
         self._relay = _Relay(self._listeners, self._said)
 
@@ -237,13 +244,17 @@ class _Relay:
             self._said(event, fields)
 
 
-def listen(host: str, port: int) -> list[socket.socket]:
-    """One socket for each address of `host`, all on the same port. Raises PortInUse."""
+def listen(host: str, port: int, *, reuse_port: bool = False) -> list[socket.socket]:
+    """One socket for each address of `host`, all on the same port. Raises PortInUse.
+
+    With `reuse_port` others may listen there that ask for it too, and the kernel deals connections
+    out to all of them.
+    """
     listeners: list[socket.socket] = []
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, _, _, _, address in dict.fromkeys(found):
-            listeners.append(_bound(family, (*address[:1], port, *address[2:])))
+            listeners.append(_bound(family, (*address[:1], port, *address[2:]), reuse_port))
             port = listeners[0].getsockname()[1]
     except OSError as error:
         for listener in listeners:
@@ -253,10 +264,12 @@ def listen(host: str, port: int) -> list[socket.socket]:
     return listeners
 
 
-def _bound(family: int, address: tuple[Any, ...]) -> socket.socket:
+def _bound(family: int, address: tuple[Any, ...], reuse_port: bool) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             # "::" is every address; of a name, the IPv4 ones have sockets of their own.
             both = address[0] == "::"

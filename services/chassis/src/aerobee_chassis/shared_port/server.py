@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from aerobee_chassis.shared_port.front import Counts, SharedPort
@@ -18,13 +19,20 @@ class Serving(Protocol):
 
 
 class SharedServer:
-    """Serves TLS and plaintext on one port. `make(host, port)` makes the server that both reach."""
+    """Serves TLS and plaintext on one port. `make(host, port)` makes the server that both reach.
+    `listeners`: of the port, if it is bound already."""
 
     def __init__(
-        self, make: Callable[[str, int], Serving], *, host: str, port: int, tls: TlsSettings
+        self,
+        make: Callable[[str, int], Serving],
+        *,
+        host: str,
+        port: int,
+        tls: TlsSettings,
+        listeners: Sequence[socket.socket] = (),
     ) -> None:
         self._make = make
-        self._shared = SharedPort(host, port, tls)
+        self._shared = SharedPort(host, port, tls, listeners=listeners)
         self._server: Serving | None = None
 
     @property
