@@ -48,10 +48,14 @@ def consumer(expression: str = "*") -> TelemetryCommand:
 class Stream:
     """One telemetry stream of a client, open while in `with`."""
 
-    def __init__(self, parts: Parts, client_id: str = CLIENT_ID) -> None:
+    def __init__(
+        self, parts: Parts, client_id: str = CLIENT_ID, handlers: Telemetry | None = None
+    ) -> None:
         self.requests = Requests()
         self.call = FakeCall(metadata={"x-mq-client-id": client_id})
-        self.task = asyncio.create_task(Telemetry(parts).telemetry(aiter(self.requests), self.call))
+        self.task = asyncio.create_task(
+            (handlers or Telemetry(parts)).telemetry(aiter(self.requests), self.call)
+        )
 
     async def tell(self, command: TelemetryCommand) -> TelemetryCommand:
         """The answer."""
@@ -133,6 +137,24 @@ async def test_members_that_subscribe_differently_are_told_to_the_operator(parts
     (line,) = [log for log in logs if log["log_level"] == "warning"]
     assert (line["group"], line["topic"], line["wanted"]) == ("g", "orders", ["a", "b"])
     assert parts.counts.subscription_conflicts == 1
+    await one.end()
+    await two.end()
+
+
+async def test_a_conflict_that_lasts_is_told_once_a_minute() -> None:
+    cluster = Cluster()
+    parts = cluster.parts()
+    handlers = Telemetry(parts)
+    one, two = Stream(parts, handlers=handlers), Stream(parts, "another", handlers=handlers)
+    with structlog.testing.capture_logs() as logs:
+        await one.tell(consumer("a"))
+        for _ in range(5):
+            await two.tell(consumer("b"))
+        assert len(logs) == 1
+        cluster.clock.advance(telemetry.TELL_AGAIN_MS)
+        await two.tell(consumer("b"))
+        assert len(logs) == 2
+    assert parts.counts.subscription_conflicts == 6
     await one.end()
     await two.end()
 

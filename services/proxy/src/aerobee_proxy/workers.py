@@ -17,7 +17,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -25,13 +24,14 @@ import structlog
 
 from aerobee_chassis import process
 from aerobee_chassis.addresses import join_address
+from aerobee_chassis.clock import SystemClock
 from aerobee_chassis.errors import StartError
 from aerobee_chassis.shared_port.front import listen
 from aerobee_proxy.app import ProxyApp
 from aerobee_proxy.config import ProxyOptions
 
-RESTART_S = 1.0  # between two starts of one worker
-STOP_S = 10.0  # for the workers to end in order
+RESTART_MS = 1_000  # between two starts of one worker
+STOP_MS = 10_000  # for the workers to end in order
 FAILED = 1
 
 
@@ -66,9 +66,10 @@ def _listeners(options: ProxyOptions) -> list[list[socket.socket]]:
 class _Parent:
     def __init__(self, options: ProxyOptions, listeners: list[list[socket.socket]]) -> None:
         self._options = options
+        self._clock = SystemClock()
         self._listeners = listeners
         self._workers: dict[int, Worker] = {}
-        self._due: dict[int, float] = {}  # number of a worker → when to start it
+        self._due: dict[int, int] = {}  # number of a worker → when to start it, milliseconds
         # A worker that reads the end of it knows that this process is no more.
         self._tether, self._tether_end = os.pipe()
         self._woken, wake = os.pipe()
@@ -151,7 +152,7 @@ class _Parent:
                 continue
             ended = True
             self._forget(worker)
-            self._due[worker.number] = time.monotonic() + RESTART_S
+            self._due[worker.number] = self._clock.monotonic_ms() + RESTART_MS
             if not self._stopping:
                 structlog.get_logger().error(
                     "a worker ended",
@@ -161,7 +162,7 @@ class _Parent:
         return ended
 
     def _start_again(self) -> None:
-        now = time.monotonic()
+        now = self._clock.monotonic_ms()
         for number, due in list(self._due.items()):
             if due <= now and not self._stopping:
                 del self._due[number]
@@ -177,7 +178,7 @@ class _Parent:
         """Until a signal, until a worker says that it serves, or until one is to be started."""
         silent = {worker.news: worker for worker in self._workers.values() if not worker.ready}
         due = min(self._due.values(), default=None)
-        timeout_s = None if due is None else max(0.0, due - time.monotonic())
+        timeout_s = None if due is None else max(0, due - self._clock.monotonic_ms()) / 1_000
         heard, _, _ = select.select([self._woken, *silent], [], [], timeout_s)
         for descriptor in heard:
             if descriptor in silent:
@@ -218,9 +219,9 @@ class _Parent:
         structlog.get_logger().info("stopping")
         self._close_listeners()
         self._signal(signal.SIGTERM)
-        end = time.monotonic() + STOP_S
-        while self._workers and (left := end - time.monotonic()) > 0:
-            select.select([self._woken], [], [], left)
+        end = self._clock.monotonic_ms() + STOP_MS
+        while self._workers and (left := end - self._clock.monotonic_ms()) > 0:
+            select.select([self._woken], [], [], left / 1_000)
             with contextlib.suppress(BlockingIOError):
                 os.read(self._woken, 4_096)
             self._reap()

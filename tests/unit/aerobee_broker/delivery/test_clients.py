@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from aerobee_broker.delivery.clients import (
+    TELL_AGAIN_MS,
     CheckNotice,
     Client,
     Clients,
@@ -190,7 +191,7 @@ def subscribing(name: str, **topics: str) -> Client:
     return Client(name, consumers={"g": Consumer(subscriptions=wanted)})
 
 
-def test_members_that_subscribe_differently_are_told_of_once(clock: ManualClock) -> None:
+def test_members_that_subscribe_differently_are_told_of_now_and_then(clock: ManualClock) -> None:
     heard: list[tuple[str, dict[str, list[str]]]] = []
     clients = Clients(
         clock,
@@ -203,9 +204,13 @@ def test_members_that_subscribe_differently_are_told_of_once(clock: ManualClock)
     clients.heartbeat(subscribing("b", t="y||x", u="", **{"%RETRY%g": "*"}))
     assert not heard, "the same, written in another way"
     clients.heartbeat(subscribing("b", t="y", u="*"))
+    clients.heartbeat(subscribing("b", t="z", u="*"))  # too soon to be told again
+    clock.advance(TELL_AGAIN_MS)
     clients.heartbeat(subscribing("b", t="y", u="*"))
+    clock.advance(TELL_AGAIN_MS)
     clients.heartbeat(subscribing("c", t="y"))
     assert heard == [
+        ("g", {"t": ["x||y", "y"]}),
         ("g", {"t": ["x||y", "y"]}),
         ("g", {"t": ["x||y", "y"], "u": ["", "*"]}),
     ]

@@ -69,6 +69,7 @@ class Client:
         return not self.producer_groups and not self.consumers
 
 
+TELL_AGAIN_MS = 60_000
 MAX_CHECKS = 1_000  # that wait on the way to one client
 
 
@@ -123,7 +124,8 @@ Differences = Mapping[str, list[str]]
 
 class Clients:
     """`notifies`: whether the members of a group are to be told of changes. `on_conflict` hears of
-    a group whose members subscribe differently, once for each way in which they do."""
+    a group whose members subscribe differently, once for each way in which they do, and of a group
+    once a minute at most."""
 
     def __init__(
         self,
@@ -135,7 +137,8 @@ class Clients:
     ) -> None:
         self._clock = clock
         self._on_conflict = on_conflict
-        self._conflicts: dict[str, Differences] = {}
+        # What was found last, and when it was told.
+        self._conflicts: dict[str, tuple[Differences, int | None]] = {}
         self._timeout_ms = timeout_ms
         self._notifies = notifies
         self._clients: dict[str, Client] = {}
@@ -300,9 +303,13 @@ class Clients:
                     merged[topic] = subscription
         self._subscriptions[group] = merged
         found = _differences(self.consumers(group))
-        if found and found != self._conflicts.get(group):
-            self._on_conflict(group, found)
-        self._conflicts[group] = found
+        before, told_ms = self._conflicts.get(group, ({}, None))
+        if found and found != before:
+            now_ms = self._clock.monotonic_ms()
+            if told_ms is None or now_ms - told_ms >= TELL_AGAIN_MS:
+                self._on_conflict(group, found)
+                told_ms = now_ms
+        self._conflicts[group] = found, told_ms
 
 
 def _differences(consumers: list[Consumer]) -> Differences:

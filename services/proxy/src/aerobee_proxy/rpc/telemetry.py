@@ -25,6 +25,7 @@ from aerobee_proxy.settings import GroupPolicy, check_settings, negotiate
 from aerobee_wire.status import MqError
 
 REPEAT_AFTER_S = 1.0
+TELL_AGAIN_MS = 60_000
 # Commands to a client that does not read. One may hold a whole message.
 MAX_WAITING = 1_000
 MAX_WAITING_BYTES = 16 * 1024 * 1024
@@ -60,6 +61,7 @@ class TelemetryStream:
 class Telemetry:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._told: dict[str, int] = {}  # groups whose members subscribe differently
 
     async def telemetry(self, requests: AsyncIterator[TelemetryCommand], call: Call) -> None:
         try:
@@ -108,8 +110,22 @@ class Telemetry:
         group = caller.session.consumer_group
         if not group:
             return
-        for topic, wanted in conflicts(self._parts.sessions.members(group)).items():
-            self._parts.counts.subscription_conflicts += 1
+        found = conflicts(self._parts.sessions.members(group))
+        self._parts.counts.subscription_conflicts += len(found)
+        if not found or not self._is_news(group):
+            return
+        for topic, wanted in found.items():
             structlog.get_logger().warning(
                 "members of a group subscribe differently", group=group, topic=topic, wanted=wanted
             )
+
+    def _is_news(self, group: str) -> bool:
+        """Whether a group's conflict was not told lately: every client repeats its settings."""
+        now_ms = self._parts.clock.monotonic_ms()
+        for known, told_ms in list(self._told.items()):
+            if now_ms - told_ms >= TELL_AGAIN_MS:
+                del self._told[known]
+        if group in self._told:
+            return False
+        self._told[group] = now_ms
+        return True
