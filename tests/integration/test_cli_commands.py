@@ -104,6 +104,22 @@ def test_without_json_there_is_a_table(up: Up) -> None:
     assert up.broker in aerobee("cluster", "list", namesrv=up.namesrv).stdout
 
 
+# ---- a time of its own ----
+
+
+def test_a_message_is_sent_for_later_and_recalled(up: Up) -> None:
+    json_of(up, "topic", "create", "later")
+    sent = json_of(up, "message", "send", "later", "x", "--delay", "1h")
+    recalled = json_of(up, "message", "recall", "later", sent["recall_handle"])
+    assert recalled == {"message_id": sent["message_id"], "topic": "later"}
+    again = aerobee("message", "recall", "later", sent["recall_handle"], namesrv=up.namesrv)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "recalled before" in again.stderr
+    wrong = aerobee("message", "send", "later", "x", "--delay", "soon", namesrv=up.namesrv)
+    assert wrong.returncode == 2
+    assert "200ms, 5s, 2m" in wrong.stderr
+
+
 # ---- groups ----
 
 

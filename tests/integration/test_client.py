@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -276,6 +276,29 @@ async def test_delayed_message_does_not_come_early(namesrv: str) -> None:
     (message,) = arrived
     assert message.store_timestamp_ms - message.born_timestamp_ms >= 1_000
     assert (message.topic, message.tag, message.keys) == ("late", "T", ("k",))
+
+
+async def test_a_message_comes_at_its_time_unless_it_is_recalled(namesrv: str) -> None:
+    arrived: list[ReceivedMessage] = []
+    consumer = AsyncPushConsumer("timed-g", arrived.append, namesrv=namesrv)
+    consumer.subscribe("timed")
+    due = datetime.now(UTC) + timedelta(seconds=2)
+    async with consumer, AsyncProducer("p", namesrv=namesrv) as producer:
+        sent, _, now = await producer.send_batch(
+            [
+                Message("timed", b"recalled", deliver_at=due),
+                Message("timed", b"timed", deliver_at=due),
+                Message("timed", b"now"),
+            ]
+        )
+        assert now.recall_handle == ""
+        assert await producer.recall("timed", sent.recall_handle) == sent.message_id
+        with pytest.raises(MqError, match="recalled before") as caught:
+            await producer.recall("timed", sent.recall_handle)
+        assert caught.value.code is Code.ILLEGAL_OPERATION
+        await until(lambda: len(arrived) == 2)
+    assert [message.body for message in arrived] == [b"now", b"timed"]
+    assert arrived[1].store_timestamp_ms >= due.timestamp() * 1000
 
 
 async def test_long_listener_is_waited_for_by_close(namesrv: str) -> None:

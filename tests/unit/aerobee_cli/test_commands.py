@@ -41,6 +41,7 @@ COMMANDS = {
     "group reset-offset",
     "group delete",
     "message send",
+    "message recall",
     "message get",
     "message query",
     "dlq list",

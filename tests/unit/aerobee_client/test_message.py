@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -51,6 +52,8 @@ def stored(topic: str = "t", **names: str) -> record.Record:
         ({"properties": {"a": ""}}, Code.MESSAGE_ILLEGAL),
         ({"delay_level": 19}, Code.MESSAGE_ILLEGAL),
         ({"delay_level": -1}, Code.MESSAGE_ILLEGAL),
+        ({"deliver_at": datetime(2026, 1, 1)}, Code.MESSAGE_ILLEGAL),
+        ({"deliver_at": datetime(2026, 1, 1, tzinfo=UTC), "delay_level": 1}, Code.MESSAGE_ILLEGAL),
     ],
 )
 def test_bad_argument_is_refused_with_its_code(arguments: dict[str, Any], code: Code) -> None:
@@ -63,6 +66,18 @@ def test_bad_argument_is_refused_with_its_code(arguments: dict[str, Any], code: 
 def test_text_body_is_refused_with_advice() -> None:
     with pytest.raises(TypeError, match="encode it"):
         Message("t", "text")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("microsecond", "due"),
+    [(0, 1_767_225_600_000), (1, 1_767_225_600_001), (1_000, 1_767_225_600_001)],
+)
+def test_a_time_is_rounded_up_so_that_no_message_is_early(microsecond: int, due: int) -> None:
+    moment = datetime(2026, 1, 1, 1, microsecond=microsecond, tzinfo=timezone(timedelta(hours=1)))
+    message = Message("t", b"x", deliver_at=moment)
+    assert message.delayed
+    encoded = message.encoded_properties("U")
+    assert properties.decode(encoded) == {"UNIQ_KEY": "U", "TIMER_DELIVER_MS": str(due)}
 
 
 def test_encoded_properties_hold_id_tag_keys_delay_and_the_users_own() -> None:

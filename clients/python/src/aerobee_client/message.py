@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Protocol
 
@@ -12,6 +13,7 @@ from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_topic
 
 LAST_DELAY_LEVEL = 18
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Programs send many messages to few topics; a check costs as much as the rest of a Message.
 _check_topic = lru_cache(maxsize=1024)(check_topic)
@@ -25,14 +27,16 @@ class Message:
     """A message to send.
 
     `tag`: what consumers filter by. `keys`: what it can be looked up by; a key holds no space.
-    `properties`: the user's own. `delay_level`: 1 to 18 delays it (1 s to 2 h by default); 0 does
-    not. `flag`: an opaque number of the user.
+    `properties`: the user's own. `deliver_at`: not before this time, which knows its time zone; up
+    to 3 days ahead, and recalled until then by `Producer.recall`. `delay_level`: 1 to 18 delays it
+    (1 s to 2 h by default); 0 does not. `flag`: an opaque number of the user.
 
     Raises MqError: INVALID_PARAMETER (the topic's name), MESSAGE_ILLEGAL (empty body, a reserved or
-    unprintable property, a bad tag, key or delay level); TypeError when the body is not bytes.
+    unprintable property, a bad tag, key, delay level or time); TypeError when the body is not
+    bytes.
     """
 
-    __slots__ = ("body", "delay_level", "flag", "keys", "properties", "tag", "topic")
+    __slots__ = ("body", "delay_level", "deliver_at", "flag", "keys", "properties", "tag", "topic")
 
     def __init__(
         self,
@@ -43,6 +47,7 @@ class Message:
         keys: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
+        deliver_at: datetime | None = None,
         flag: int = 0,
     ) -> None:
         _check_topic(topic)
@@ -52,12 +57,15 @@ class Message:
             raise _illegal("the body is empty: give at least one byte")
         if not 0 <= delay_level <= LAST_DELAY_LEVEL:
             raise _illegal(f"delay_level is {delay_level}: give 1 to {LAST_DELAY_LEVEL}, or 0")
+        if deliver_at is not None:
+            _check_time(deliver_at, delay_level)
         self.topic = topic
         self.body = body
         self.tag = tag
         self.keys = (keys,) if isinstance(keys, str) and keys else tuple(keys)
         self.properties = properties or {}
         self.delay_level = delay_level
+        self.deliver_at = deliver_at
         self.flag = flag
         if tag:
             _check_text("the tag", tag)
@@ -69,6 +77,10 @@ class Message:
     def __repr__(self) -> str:
         tag = f", tag={self.tag!r}" if self.tag else ""
         return f"Message({self.topic!r}, {len(self.body)} bytes{tag})"
+
+    @property
+    def delayed(self) -> bool:
+        return self.delay_level > 0 or self.deliver_at is not None
 
     def encoded_properties(self, message_id: str) -> bytes:
         """The properties string, with `message_id` as UNIQ_KEY.
@@ -82,6 +94,8 @@ class Message:
             text += f"{names.KEYS}\x01{' '.join(self.keys)}\x02"
         if self.delay_level:
             text += f"{names.DELAY}\x01{self.delay_level}\x02"
+        if self.deliver_at is not None:
+            text += f"{names.TIMER_DELIVER_MS}\x01{_epoch_ms(self.deliver_at)}\x02"
         for name, value in self.properties.items():
             text += f"{name}\x01{value}\x02"
         try:
@@ -94,6 +108,18 @@ class Message:
                 f"{names.MAX_BYTES}"
             )
         return encoded
+
+
+def _check_time(deliver_at: datetime, delay_level: int) -> None:
+    if deliver_at.tzinfo is None:
+        raise _illegal(f"deliver_at {deliver_at} has no time zone: give one, datetime.UTC perhaps")
+    if delay_level:
+        raise _illegal("a message has a delay_level or deliver_at, not both")
+
+
+def _epoch_ms(moment: datetime) -> int:
+    """Milliseconds since the epoch, rounded up: no part of one makes a message early."""
+    return -((_EPOCH - moment) // timedelta(milliseconds=1))
 
 
 def _check_text(what: str, text: str) -> None:

@@ -183,6 +183,18 @@ class AsyncProducer:
             self._oneways.add(task)
             task.add_done_callback(self._oneway_done)
 
+    async def recall(
+        self, topic: str, recall_handle: str, *, timeout: timedelta | None = None
+    ) -> str:
+        """Takes back a message that waits for its `deliver_at`; it will not be delivered. Returns
+        its message id. `recall_handle`: of its SendResult.
+
+        Raises MqError: ILLEGAL_OPERATION (it was delivered, or recalled before), INVALID_PARAMETER
+        (no handle, or one of another topic), and what `send` raises.
+        """
+        with self._sending() as sender:
+            return await sender.recall(topic, recall_handle, self._seconds(timeout))
+
     # ---- inside ----
 
     @contextmanager
@@ -312,6 +324,9 @@ class Producer:
         if callback is not None:
             future.add_done_callback(lambda done: _report(done, callback))
         return future
+
+    def recall(self, topic: str, recall_handle: str, *, timeout: timedelta | None = None) -> str:
+        return self._loop.run(self._producer.recall(topic, recall_handle, timeout=timeout))
 
     def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
         self._loop.run(self._producer.send_oneway(message, queue=queue))

@@ -56,6 +56,9 @@ DELETE_TOPIC_ROUTE = Rpc(
 SEND = Rpc(_MESSAGE + "Send", EncodedSend, message.SendResponse)
 PULL = Rpc(_MESSAGE + "Pull", message.PullRequest, message.PullResponse)
 SEND_BACK = Rpc(_MESSAGE + "SendBack", message.SendBackRequest, message.SendBackResponse)
+RECALL_MESSAGE = Rpc(
+    _MESSAGE + "RecallMessage", message.RecallMessageRequest, message.RecallMessageResponse
+)
 GET_MESSAGE = Rpc(_MESSAGE + "GetMessage", message.GetMessageRequest, message.GetMessageResponse)
 QUERY_MESSAGES = Rpc(
     _MESSAGE + "QueryMessages", message.QueryMessagesRequest, message.QueryMessagesResponse

@@ -28,7 +28,7 @@ def runs(messages: Sequence[Message]) -> Iterator[list[int]]:
     message over the byte limit travels alone."""
     groups: dict[tuple[str, bool], list[int]] = {}
     for index, message in enumerate(messages):
-        groups.setdefault((message.topic, message.delay_level > 0), []).append(index)
+        groups.setdefault((message.topic, message.delayed), []).append(index)
     for group in groups.values():
         yield from _cut(messages, group)
 
@@ -59,7 +59,7 @@ def request(
     head = message_pb2.SendRequest(
         producer_group=producer_group, default_queue_count=default_queue_count
     )
-    if messages[0].delay_level or is_retry(messages[0].topic):
+    if messages[0].delayed or is_retry(messages[0].topic):
         head.messages.extend(
             message_pb2.Message(
                 topic=message.topic,
@@ -102,7 +102,9 @@ def results(
     host = response.store_host
     if not response.HasField("batch_result"):
         return [
-            SendResult(message_id, queue, one.queue_offset, one.physical_offset, host)
+            SendResult(
+                message_id, queue, one.queue_offset, one.physical_offset, host, one.recall_handle
+            )
             for message_id, one in zip(message_ids, response.results, strict=True)
         ]
     batch = response.batch_result

@@ -13,6 +13,8 @@ class SendResult(NamedTuple):
     MqError; so is FLUSH_DISK_TIMEOUT (10), where the message is stored but not known to be durable.
 
     `message_id`: the property UNIQ_KEY, which stays with the message in every retry.
+    `recall_handle`: of a message that waits for its `deliver_at`, for `Producer.recall`; else
+    empty.
     """
 
     message_id: str
@@ -20,6 +22,7 @@ class SendResult(NamedTuple):
     queue_offset: int
     physical_offset: int
     store_host: str
+    recall_handle: str = ""
 
     @property
     def offset_message_id(self) -> str:

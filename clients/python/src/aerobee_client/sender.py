@@ -22,6 +22,7 @@ from aerobee_client.latency_fault import LatencyFault
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.send_result import SendResult
+from aerobee_wire import recall_handle
 from aerobee_wire.message_id import UniqueIds
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import SEND_REFUSED_TOPICS
@@ -205,6 +206,18 @@ class Sender:
             if self._fault is not None:
                 now_ms = self._clock.monotonic_ms()
                 self._fault.record(target.broker_name, now_ms - started_ms, now_ms, failed=failed)
+
+    async def recall(self, topic: str, handle: str, timeout_s: float) -> str:
+        """Takes back a message that waits at the broker of the handle; returns its message id."""
+        broker_name = recall_handle.decode(handle).broker_name
+        await self._routes.publish_info(topic)
+        response = await self._instance.transport.call(
+            self._routes.address_of(broker_name),
+            rpcs.RECALL_MESSAGE,
+            message_pb2.RecallMessageRequest(topic=topic, recall_handle=handle),
+            timeout_s=timeout_s,
+        )
+        return response.unique_message_id
 
     async def post(self, message: Message, target: MessageQueue) -> None:
         """A one-way send: what goes wrong is only logged."""

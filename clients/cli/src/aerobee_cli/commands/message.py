@@ -1,14 +1,16 @@
-"""`aerobee message`: send, get, query."""
+"""`aerobee message`: send, recall, get, query."""
 
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from aerobee_cli import messages, output
+from aerobee_cli.durations import parse_duration
 from aerobee_cli.options import (
     PRODUCER_GROUP,
     BadOption,
@@ -44,6 +46,10 @@ def send(
     delay_level: Annotated[
         int, typer.Option(min=0, max=18, metavar="N", help="Delay it: 1 = 1 s … 18 = 2 h.")
     ] = 0,
+    delay: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Deliver it after 90s, 1h, …, 3d at most."),
+    ] = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -57,6 +63,7 @@ def send(
         keys=key or (),
         properties=dict(map(property_of, properties or ())),
         delay_level=delay_level,
+        deliver_at=delivery_time(delay),
     )
     with Producer(PRODUCER_GROUP, namesrv=namesrv_of(context, namesrv)) as producer:
         sent = producer.send(message)
@@ -68,7 +75,28 @@ def send(
         "queue_id": sent.queue.queue_id,
         "queue_offset": sent.queue_offset,
     }
+    if sent.recall_handle:
+        item["recall_handle"] = sent.recall_handle
     output.show_one(item, as_json=json)
+
+
+@app.command(epilog="Example: aerobee message recall orders djEgb3JkZXJz…")
+def recall(
+    context: typer.Context,
+    *,
+    topic: Topic,
+    handle: Annotated[
+        str, typer.Argument(metavar="RECALL_HANDLE", help="As send --delay shows it.")
+    ],
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Take back a message that was sent with --delay, before it is delivered."""
+    from aerobee_client import Producer
+
+    with Producer(PRODUCER_GROUP, namesrv=namesrv_of(context, namesrv)) as producer:
+        message_id = producer.recall(topic, handle)
+    output.show_one({"message_id": message_id, "topic": topic}, as_json=json)
 
 
 @app.command(epilog="Example: aerobee message get 7F00000100002A9F0000000000000000")
@@ -104,6 +132,16 @@ def query(
     with admin_client(context, namesrv) as admin:
         found = admin.query_messages(topic, key=key, unique_id=unique_id, max_messages=limit)
     output.show_list(map(messages.head, found), messages.MESSAGE_COLUMNS, as_json=json)
+
+
+def delivery_time(delay: str | None) -> datetime | None:
+    """Of `--delay`. Raises BadOption."""
+    if delay is None:
+        return None
+    try:
+        return datetime.now(UTC) + parse_duration(delay)
+    except (ValueError, OverflowError) as error:
+        raise BadOption(f"--delay: {error}") from None
 
 
 def body_of(text: str | None, file: Path | None) -> bytes:
