@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from aerobee.broker.v1 import client_pb2
 from aerobee.broker.v1.client_pb2 import TransactionCheck
+from structlog.testing import capture_logs
 
 from aerobee_broker.delivery.clients import MAX_CHECKS, Client
 from aerobee_broker.delivery.intake import Stored
 from aerobee_broker.delivery.transactions import End, Resolution
 from aerobee_broker.rpc.clients import ClientRpcs
 from aerobee_wire import topics as names
+from aerobee_wire.status import Code
 from support.broker_parts import Parts, message
 
 COMMIT, ROLLBACK = Resolution.COMMIT, Resolution.ROLLBACK
@@ -305,3 +307,33 @@ async def test_metrics_tell_of_transactions(begin: Begin) -> None:
     await asyncio.sleep(60)
     assert value("given_up_half_messages_total") == 1
     assert value("half_messages") == 0
+
+
+async def test_a_damaged_half_message_can_be_rolled_back_and_is_given_up_aloud(
+    begin: Begin,
+) -> None:
+    parts = await begin(transactionCheckMax=2)
+    rolled_back, left = await half(parts, b"damage me"), await half(parts, b"damage me too")
+    log = parts.store.path / "commitlog" / f"{0:020d}"
+    for stored in (rolled_back, left):
+        with log.open("r+b") as file:
+            file.seek(stored.physical_offset)
+            at = stored.physical_offset + file.read(200).index(b"damage")
+            file.seek(at)
+            file.write(b"D")
+
+    async def told(stored: Stored, resolution: Resolution) -> Code | None:
+        end = End(stored.transaction_id, stored.queue_offset, resolution)
+        error = (await parts.broker.transactions.end([end]))[0]
+        return error.code if error else None
+
+    assert await told(rolled_back, COMMIT) is Code.MESSAGE_CORRUPTED
+    assert await told(rolled_back, ROLLBACK) is None
+    producer = Producer(parts, "p")
+    with capture_logs() as logs:
+        await asyncio.sleep(100)
+    assert producer.asked == []
+    events = [line["event"] for line in logs]
+    assert events.count("half_message_lost") == events.count("half_message_given_up") == 1
+    assert len(parts.broker.transactions) == 0
+    assert await parts.bodies(names.CHECK_MAX_TIME_TOPIC) == []

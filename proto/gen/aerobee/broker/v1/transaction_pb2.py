@@ -24,23 +24,23 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#aerobee/broker/v1/transaction.proto\x12\x11\x61\x65robee.broker.v1\"\x9d\x01\n\x0eTransactionEnd\x12\x16\n\x0etransaction_id\x18\x01 \x01(\t\x12\x14\n\x0cqueue_offset\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_group\x18\x03 \x01(\t\x12\x31\n\nresolution\x18\x04 \x01(\x0e\x32\x1d.aerobee.broker.v1.Resolution\x12\x12\n\nfrom_check\x18\x05 \x01(\x08\"H\n\x15\x45ndTransactionRequest\x12/\n\x04\x65nds\x18\x01 \x03(\x0b\x32!.aerobee.broker.v1.TransactionEnd\"R\n\x16\x45ndTransactionResponse\x12\x38\n\x07results\x18\x01 \x03(\x0b\x32\'.aerobee.broker.v1.EndTransactionResult\"5\n\x14\x45ndTransactionResult\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t*B\n\nResolution\x12\x1a\n\x16RESOLUTION_UNSPECIFIED\x10\x00\x12\n\n\x06\x43OMMIT\x10\x01\x12\x0c\n\x08ROLLBACK\x10\x02\x32{\n\x12TransactionService\x12\x65\n\x0e\x45ndTransaction\x12(.aerobee.broker.v1.EndTransactionRequest\x1a).aerobee.broker.v1.EndTransactionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#aerobee/broker/v1/transaction.proto\x12\x11\x61\x65robee.broker.v1\"\x89\x01\n\x0eTransactionEnd\x12\x16\n\x0etransaction_id\x18\x01 \x01(\t\x12\x14\n\x0cqueue_offset\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_group\x18\x03 \x01(\t\x12\x31\n\nresolution\x18\x04 \x01(\x0e\x32\x1d.aerobee.broker.v1.Resolution\"H\n\x15\x45ndTransactionRequest\x12/\n\x04\x65nds\x18\x01 \x03(\x0b\x32!.aerobee.broker.v1.TransactionEnd\"R\n\x16\x45ndTransactionResponse\x12\x38\n\x07results\x18\x01 \x03(\x0b\x32\'.aerobee.broker.v1.EndTransactionResult\"5\n\x14\x45ndTransactionResult\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t*B\n\nResolution\x12\x1a\n\x16RESOLUTION_UNSPECIFIED\x10\x00\x12\n\n\x06\x43OMMIT\x10\x01\x12\x0c\n\x08ROLLBACK\x10\x02\x32{\n\x12TransactionService\x12\x65\n\x0e\x45ndTransaction\x12(.aerobee.broker.v1.EndTransactionRequest\x1a).aerobee.broker.v1.EndTransactionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'aerobee.broker.v1.transaction_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_RESOLUTION']._serialized_start=431
-  _globals['_RESOLUTION']._serialized_end=497
+  _globals['_RESOLUTION']._serialized_start=411
+  _globals['_RESOLUTION']._serialized_end=477
   _globals['_TRANSACTIONEND']._serialized_start=59
-  _globals['_TRANSACTIONEND']._serialized_end=216
-  _globals['_ENDTRANSACTIONREQUEST']._serialized_start=218
-  _globals['_ENDTRANSACTIONREQUEST']._serialized_end=290
-  _globals['_ENDTRANSACTIONRESPONSE']._serialized_start=292
-  _globals['_ENDTRANSACTIONRESPONSE']._serialized_end=374
-  _globals['_ENDTRANSACTIONRESULT']._serialized_start=376
-  _globals['_ENDTRANSACTIONRESULT']._serialized_end=429
-  _globals['_TRANSACTIONSERVICE']._serialized_start=499
-  _globals['_TRANSACTIONSERVICE']._serialized_end=622
+  _globals['_TRANSACTIONEND']._serialized_end=196
+  _globals['_ENDTRANSACTIONREQUEST']._serialized_start=198
+  _globals['_ENDTRANSACTIONREQUEST']._serialized_end=270
+  _globals['_ENDTRANSACTIONRESPONSE']._serialized_start=272
+  _globals['_ENDTRANSACTIONRESPONSE']._serialized_end=354
+  _globals['_ENDTRANSACTIONRESULT']._serialized_start=356
+  _globals['_ENDTRANSACTIONRESULT']._serialized_end=409
+  _globals['_TRANSACTIONSERVICE']._serialized_start=479
+  _globals['_TRANSACTIONSERVICE']._serialized_end=602
 # @@protoc_insertion_point(module_scope)

@@ -17,18 +17,16 @@ COMMIT: Resolution
 ROLLBACK: Resolution
 
 class TransactionEnd(_message.Message):
-    __slots__ = ("transaction_id", "queue_offset", "producer_group", "resolution", "from_check")
+    __slots__ = ("transaction_id", "queue_offset", "producer_group", "resolution")
     TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
     RESOLUTION_FIELD_NUMBER: _ClassVar[int]
-    FROM_CHECK_FIELD_NUMBER: _ClassVar[int]
     transaction_id: str
     queue_offset: int
     producer_group: str
     resolution: Resolution
-    from_check: bool
-    def __init__(self, transaction_id: _Optional[str] = ..., queue_offset: _Optional[int] = ..., producer_group: _Optional[str] = ..., resolution: _Optional[_Union[Resolution, str]] = ..., from_check: _Optional[bool] = ...) -> None: ...
+    def __init__(self, transaction_id: _Optional[str] = ..., queue_offset: _Optional[int] = ..., producer_group: _Optional[str] = ..., resolution: _Optional[_Union[Resolution, str]] = ...) -> None: ...
 
 class EndTransactionRequest(_message.Message):
     __slots__ = ("ends",)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -121,6 +122,7 @@ class Transactions:
         self._open: dict[int, Open] = {}
         self._order: list[tuple[int, int]] = []  # heap of (queue offset, name), some out of date
         self._bytes = 0  # of the records of all open ones
+        self._by_topic: Counter[str] = Counter()
         self._asked: dict[int, int] = {}  # name → times, not written down yet
         self._stopping = False
         self.filed: Filed = lambda message, _: message
@@ -137,10 +139,7 @@ class Transactions:
 
     def by_topic(self) -> dict[str, int]:
         """Topic → half messages that are meant for it."""
-        counts: dict[str, int] = {}
-        for one in self._open.values():
-            counts[one.half.topic] = counts.get(one.half.topic, 0) + 1
-        return counts
+        return {topic: count for topic, count in self._by_topic.items() if count}
 
     # ---- they begin ----
 
@@ -161,6 +160,7 @@ class Transactions:
         one = Open(half, place.queue_offset, place.physical_offset, place.store_size, op_floor)
         self._open[half.name] = one
         self._bytes += one.size
+        self._by_topic[half.topic] += 1
         heapq.heappush(self._order, (one.queue_offset, half.name))
         self.on_open(one)
 
@@ -168,6 +168,7 @@ class Transactions:
         if self._open.get(one.name) is one:
             del self._open[one.name]
             self._bytes -= one.size
+            self._by_topic[one.half.topic] -= 1
         if len(self._order) > 2 * len(self._open) + _SLACK:
             self._order = [(each.queue_offset, each.name) for each in self._open.values()]
             heapq.heapify(self._order)

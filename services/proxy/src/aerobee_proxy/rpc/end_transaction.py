@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aerobee.broker.v1 import transaction_pb2 as broker
-from apache.rocketmq.v2.definition_pb2 import TransactionResolution, TransactionSource
+from apache.rocketmq.v2.definition_pb2 import TransactionResolution
 from apache.rocketmq.v2.service_pb2 import EndTransactionRequest, EndTransactionResponse
 
 from aerobee_proxy.errors import status
@@ -34,9 +34,8 @@ async def end_transaction(
         transaction_id=named.transaction_id,
         queue_offset=named.queue_offset,
         producer_group=named.producer_group,
+        # Of the source nothing hangs: some SDKs leave it out.
         resolution=_RESOLUTIONS.get(request.resolution, broker.RESOLUTION_UNSPECIFIED),
-        # Some SDKs leave the source out: those are taken for clients' own.
-        from_check=request.source == TransactionSource.SOURCE_SERVER_CHECK,
     )
     await parts.brokers.end(named.broker_name, end)
     parts.counts.transactions_ended += 1
