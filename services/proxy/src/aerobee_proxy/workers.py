@@ -146,9 +146,10 @@ class _Parent:
     def _reap(self) -> bool:
         """Whether a worker ended that should not have."""
         ended = False
-        for worker in list(self._workers.values()):
-            pid, status = os.waitpid(worker.pid, os.WNOHANG)
-            if not pid:
+        # Whatever ended: in a container this is process 1, and so heir to a lost worker's relay.
+        for pid, status in iter(_ended_child, (0, 0)):
+            worker = self._workers.get(pid)
+            if worker is None:
                 continue
             ended = True
             self._forget(worker)
@@ -238,6 +239,14 @@ class _Parent:
         for worker in self._workers.values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker.pid, number)
+
+
+def _ended_child() -> tuple[int, int]:
+    """Process id and status of one; (0, 0) when there is none."""
+    try:
+        return os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return 0, 0
 
 
 def _end_with(tether: int) -> None:
