@@ -13,6 +13,7 @@ from aerobee_broker.delivery.clients import (
     Client,
     Clients,
     Consumer,
+    ConsumeType,
     MessageModel,
     Subscription,
     Watch,
@@ -220,3 +221,15 @@ def test_members_that_subscribe_differently_are_told_of_now_and_then(clock: Manu
     clients.heartbeat(subscribing("a", t="x"))
     clients.heartbeat(subscribing("b", t="y"))
     assert heard[-1] == ("g", {"t": ["x", "y"]}), "told anew once the group was empty"
+
+
+def test_a_consumer_that_pops_keeps_its_subscriptions_when_a_proxy_does_not_know_them(
+    clients: Clients,
+) -> None:
+    subscription = Subscription("t", compile_filter("TAG", "x"))
+    knowing = Consumer(ConsumeType.POP, subscriptions={"t": subscription})
+    clients.heartbeat(Client("a", consumers={"g": knowing}))
+    clients.heartbeat(Client("a", consumers={"g": Consumer(ConsumeType.POP)}))
+    assert clients.subscriptions("g") == {"t": subscription}
+    clients.heartbeat(Client("a", consumers={"g": Consumer(ConsumeType.PUSH)}))
+    assert not clients.subscriptions("g"), "who pulls says what it wants"

@@ -197,8 +197,13 @@ class Clients:
     # ---- they come and go ----
 
     def heartbeat(self, client: Client) -> None:
-        """A sign of life; what the client produces and consumes replaces what it did before."""
+        """A sign of life; what the client produces and consumes replaces what it did before.
+
+        A proxy that does not know what a client subscribes to says nothing of it: another one did.
+        """
         before = self._clients.get(client.client_id)
+        if before is not None:
+            client = replace(client, consumers=_completed(client.consumers, before.consumers))
         now = self._clock
         self._clients[client.client_id] = replace(
             client,
@@ -310,6 +315,18 @@ class Clients:
                 self._on_conflict(group, found)
                 told_ms = now_ms
         self._conflicts[group] = found, told_ms
+
+
+def _completed(
+    consumers: Mapping[str, Consumer], before: Mapping[str, Consumer]
+) -> Mapping[str, Consumer]:
+    """With the subscriptions of before where a consumer that pops names none."""
+    return {
+        group: before[group]
+        if one.consume_type is ConsumeType.POP and not one.subscriptions and group in before
+        else one
+        for group, one in consumers.items()
+    }
 
 
 def _differences(consumers: list[Consumer]) -> Differences:
