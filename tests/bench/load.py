@@ -149,11 +149,14 @@ def message(number: int) -> s.SendMessageRequest:
 
 
 def echo(client: Client, _address: str) -> Operation:
-    payload = message(0).SerializeToString()
+    """As much work here as a send: a message made anew, an answer read."""
+    numbers = itertools.count()
 
     async def one() -> int:
-        if len(await client.unary(METHOD, payload)) != len(payload):
-            raise RuntimeError("the echo gave other bytes")
+        request = message(next(numbers))
+        answer = await client.unary(METHOD, request.SerializeToString())
+        if s.SendMessageRequest.FromString(answer) != request:
+            raise RuntimeError("the echo gave another message")
         return 1
 
     return one
