@@ -459,6 +459,35 @@ async def test_message_whose_listener_takes_too_long_is_given_back(
     assert committed(broker) == 1
 
 
+async def test_an_overdue_message_that_the_broker_does_not_take_is_given_back_again(
+    broker: MemoryBroker, cluster: MemoryCluster, join: Consumers
+) -> None:
+    fill(broker, 1)
+    seen: list[int] = []
+    refusals = 2
+
+    def refuse(address: str, request: Any) -> None:
+        nonlocal refusals
+        refusals -= 1
+        if refusals < 0:
+            del cluster.answers["SendBack"]
+        else:
+            raise MqError(Code.SYSTEM_BUSY, "the disk does not keep up")
+
+    cluster.answers["SendBack"] = refuse
+
+    async def listen(message: ReceivedMessage) -> None:
+        seen.append(message.reconsume_times)
+        if not message.reconsume_times:
+            await asyncio.Event().wait()
+
+    consumer = await join(listen, consume_timeout=timedelta(milliseconds=50))
+    await until(lambda: seen == [0, 1])
+    assert refusals < 1
+    await consumer.close(timedelta(milliseconds=10))
+    assert committed(broker) == 1
+
+
 async def test_start_without_name_server_is_a_typed_error_and_leaves_nothing(
     cluster: MemoryCluster, join: Consumers
 ) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from aerobee_client.clock import Clock
 from aerobee_client.listener import Consume, Verdicts
@@ -86,7 +87,8 @@ class ConcurrentConsumption:
             if rejection is None:
                 consumed.append(message)
             elif message in process_queue:
-                self._give_back(process_queue, message, rejection, again=True)
+                refused = partial(self._refused, process_queue, message)
+                self._give_back(process_queue, message, rejection, refused)
         if consumed:
             self._settle(process_queue, consumed)
 
@@ -98,22 +100,25 @@ class ConcurrentConsumption:
         process_queue: ProcessQueue,
         message: ReceivedMessage,
         rejection: Rejection,
-        *,
-        again: bool,
+        refused: Callable[[], None],
     ) -> None:
-        """`again`: when the broker does not take it, the listener gets it once more."""
+        """`refused` is called when the broker does not take it."""
 
         def given(done: asyncio.Future[bool]) -> None:
             if process_queue.dropped or message not in process_queue:
                 return
             if done.result():
                 self._settle(process_queue, [message])
-            elif again and not self._closing:
-                message.reconsume_times += 1
-                loop = asyncio.get_running_loop()
-                loop.call_later(CONSUME_AGAIN_S, self._consume_again, process_queue, message)
+            elif not self._closing:
+                refused()
 
         self._send_back.give(message, rejection).add_done_callback(given)
+
+    def _refused(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+        """The listener gets it once more."""
+        message.reconsume_times += 1
+        loop = asyncio.get_running_loop()
+        loop.call_later(CONSUME_AGAIN_S, self._consume_again, process_queue, message)
 
     def _consume_again(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
         if not self._closing and not process_queue.dropped and message in process_queue:
@@ -126,7 +131,8 @@ class ConcurrentConsumption:
 
     def sweep(self) -> None:
         """Gives back the messages whose listener has run for longer than the consume timeout; what
-        it answers later no longer counts."""
+        it answers later no longer counts. What the broker does not take, the next sweep gives back.
+        """
         before_ms = self._clock.monotonic_ms() - int(self._timeout_s * 1000)
         for batch in self._open - self._overdue:
             if not 0 < batch.started_ms <= before_ms or batch.process_queue.dropped:
@@ -137,4 +143,6 @@ class ConcurrentConsumption:
             for message in batch.messages:
                 if message in batch.process_queue:
                     rejection = Rejection("ConsumeTimeout", text, TIMEOUT_DELAY_LEVEL)
-                    self._give_back(batch.process_queue, message, rejection, again=False)
+                    # Its listener still runs, so it is not consumed again here meanwhile.
+                    again = partial(self._overdue.discard, batch)
+                    self._give_back(batch.process_queue, message, rejection, again)

@@ -138,3 +138,19 @@ async def test_the_offsets_of_system_groups_are_the_broker_s_own(parts: Parts) -
     assert caught.value.code is Code.NO_PERMISSION
     with pytest.raises(MqError, match="system group"):
         positions.update("CID_RMQ_SYS_TRANS", [Position(topic, 0, 7)])
+
+
+async def test_a_group_that_nobody_is_a_member_of_commits_after_a_reset(parts: Parts) -> None:
+    positions = parts.broker.positions
+    positions.reset("g", "t", [0], queue_offset=1)
+    positions.update("g", [Position("t", 0, 3)])
+    assert positions.stored("g", "t") == [Position("t", 0, 3)]
+
+
+async def test_a_commit_of_a_live_member_does_not_undo_a_reset(parts: Parts) -> None:
+    consumer = Consumer(subscriptions={"t": Subscription("t", compile_filter("TAG", "*"))})
+    parts.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
+    positions = parts.broker.positions
+    positions.reset("g", "t", [0], queue_offset=1)
+    positions.update("g", [Position("t", 0, 3)])
+    assert positions.stored("g", "t") == [Position("t", 0, 1)]

@@ -120,6 +120,19 @@ def test_a_commit_overwrites_also_backwards() -> None:
     assert table.get("g", "t", 0) == 3
 
 
+def test_a_reset_that_nobody_takes_holds_up_commits_for_a_minute() -> None:
+    clock = ManualClock()
+    table = ConsumerOffsets(clock)
+    table.reset("g", "t", 0, 2)
+    clock.advance(59_999)
+    table.commit("g", "t", 0, 9)
+    assert table.get("g", "t", 0) == 2
+    clock.advance(1)
+    table.commit("g", "t", 0, 9)
+    assert table.get("g", "t", 0) == 9
+    assert table.take_reset("g", "t", 0) is None
+
+
 def test_a_commit_under_way_does_not_undo_a_reset() -> None:
     table = ConsumerOffsets(CLOCK)
     table.commit("g", "t", 0, 7)

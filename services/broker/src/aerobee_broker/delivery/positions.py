@@ -103,7 +103,8 @@ class Positions:
         ]
 
     def update(self, consumer_group: str, positions: Iterable[Position]) -> None:
-        """Overwrites, also backwards; all or none."""
+        """Overwrites, also backwards; all or none. Of a group that was reset and has live members,
+        those commits are not taken that may have been under way when it was."""
         self._groups.get(consumer_group)
         _check_own(consumer_group)
         checked = list(positions)
@@ -111,7 +112,10 @@ class Positions:
             self._queues(self._topics.get(one.topic), [one.queue_id])
             if one.queue_offset < 0:
                 raise InvalidParameter(f"queue offset {one.queue_offset} is below 0")
+        nobody_to_tell = not self._clients.consumers(consumer_group)
         for one in checked:
+            if nobody_to_tell:
+                self._offsets.take_reset(consumer_group, one.topic, one.queue_id)
             self._offsets.commit(consumer_group, one.topic, one.queue_id, one.queue_offset)
 
     def reset(

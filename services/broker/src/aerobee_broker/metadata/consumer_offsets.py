@@ -15,19 +15,23 @@ from aerobee_chassis.clock import Clock
 
 _COMMITS_PER_VERSION = 500
 _SEPARATOR = "@"  # no legal name holds it
+# Twice the longest long poll: whoever has not pulled by then is no consumer that must be told.
+RESET_HOLDS_MS = 60_000
 
 
 class ConsumerOffsets(Table):
     """(topic, consumer group) → queue id → queue offset of the next message to consume.
 
     A reset also leaves a mark: until the consumer has been told by its next pull, what it commits
-    is not taken, or the reset would be undone by a commit that was under way.
+    is not taken, or the reset would be undone by a commit that was under way. The mark holds for a
+    minute at most: a group whose members only browse, and commit, is never told.
     """
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self._offsets: dict[tuple[str, str], dict[int, int]] = {}
-        self._resets: dict[tuple[str, str], dict[int, int]] = {}
+        # queue id → offset, and until when (monotonic, ms) the mark holds
+        self._resets: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
         self._commits = 0
 
     def get(self, consumer_group: str, topic: str, queue_id: int) -> int | None:
@@ -42,7 +46,7 @@ class ConsumerOffsets(Table):
 
     def commit(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         key = (topic, consumer_group)
-        if self._resets and queue_id in self._resets.get(key, {}):
+        if self._resets and self._is_marked(key, queue_id):
             return
         queues = self._offsets.get(key)
         if queues is None:
@@ -55,19 +59,26 @@ class ConsumerOffsets(Table):
         """Moves the group, whatever a running consumer commits before its next pull."""
         key = (topic, consumer_group)
         self._offsets.setdefault(key, {})[queue_id] = queue_offset
-        self._resets.setdefault(key, {})[queue_id] = queue_offset
+        until_ms = self._clock.monotonic_ms() + RESET_HOLDS_MS
+        self._resets.setdefault(key, {})[queue_id] = (queue_offset, until_ms)
         self._committed()
 
     def take_reset(self, consumer_group: str, topic: str, queue_id: int) -> int | None:
         """The offset that the queue was reset to, once."""
-        if not self._resets:
+        if not self._resets or not self._is_marked((topic, consumer_group), queue_id):
             return None
-        key = (topic, consumer_group)
-        pending = self._resets.get(key)
-        if pending is None or queue_id not in pending:
-            return None
-        offset = pending.pop(queue_id)
-        if not pending:
+        return self._unmark((topic, consumer_group), queue_id)
+
+    def _is_marked(self, key: tuple[str, str], queue_id: int) -> bool:
+        mark = self._resets.get(key, {}).get(queue_id)
+        if mark is not None and mark[1] <= self._clock.monotonic_ms():
+            self._unmark(key, queue_id)
+            return False
+        return mark is not None
+
+    def _unmark(self, key: tuple[str, str], queue_id: int) -> int:
+        offset, _ = self._resets[key].pop(queue_id)
+        if not self._resets[key]:
             del self._resets[key]
         return offset
 
