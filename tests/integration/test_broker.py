@@ -183,7 +183,7 @@ async def _nobody(members: Callable[[], Awaitable[list[str]]]) -> bool:
         ({"topic": "bad topic"}, "INVALID_ARGUMENT", Code.INVALID_PARAMETER, "illegal"),
         ({"topic": "../etc"}, "INVALID_ARGUMENT", Code.INVALID_PARAMETER, "illegal"),
         ({"topic": "SCHEDULE_TOPIC_XXXX"}, "PERMISSION_DENIED", Code.NO_PERMISSION, "system"),
-        ({"queue_id": 8}, "INVALID_ARGUMENT", Code.INVALID_PARAMETER, "queues 0 to"),
+        ({"queue_id": 8}, "OUT_OF_RANGE", Code.QUEUE_NOT_EXIST, "queues 0 to"),
     ],
 )
 async def test_bad_input_is_answered_with_a_typed_error_that_any_language_can_read(

@@ -222,6 +222,9 @@ class MemoryCluster:
             if not self.auto_create:
                 raise MqError(Code.TOPIC_NOT_EXIST, f"no topic {topic}")
             broker.create(topic, request.default_queue_count)
+        chosen = [request.batch.queue_id, *(message.queue_id for message in request.messages)]
+        if max(chosen) >= broker.topics[topic]:
+            raise MqError(Code.QUEUE_NOT_EXIST, f"{topic} has {broker.topics[topic]} queues here")
         response = message_pb2.SendResponse(broker_name=broker.name, store_host=broker.address)
         if request.HasField("batch"):
             self._append_batch(broker, request.batch, response)

@@ -58,6 +58,7 @@ class Code(IntEnum):
     REQUEST_TIMEOUT = 1005
     INVALID_RECEIPT_HANDLE = 1006
     INVALID_TRANSACTION_ID = 1007
+    QUEUE_NOT_EXIST = 1008
 
 
 # The gRPC status of each code; a code that is not listed is INTERNAL.
@@ -87,6 +88,7 @@ GRPC_STATUS: Mapping[Code, str] = {
     Code.REQUEST_TIMEOUT: "DEADLINE_EXCEEDED",
     Code.INVALID_RECEIPT_HANDLE: "INVALID_ARGUMENT",
     Code.INVALID_TRANSACTION_ID: "INVALID_ARGUMENT",
+    Code.QUEUE_NOT_EXIST: "OUT_OF_RANGE",
 }
 
 # The same request may succeed later, or on another broker.

@@ -368,3 +368,17 @@ async def test_failed_broker_is_avoided_for_a_while_when_asked_for(
         assert refused
         results = [await sender.send(message) for message in messages(8)]
     assert {result.queue.broker_name for result in results} == {"b"}
+
+
+async def test_a_topic_that_was_made_again_with_fewer_queues_is_sent_to_at_once(
+    broker: MemoryBroker,
+) -> None:
+    cluster = MemoryCluster(broker)
+    async with producer(cluster) as sender:
+        await sender.send(Message(TOPIC, b"first"))  # the route of four queues is known now
+        broker.topics[TOPIC] = 1
+        results = [await sender.send(message) for message in messages(12)]
+        assert {result.queue.queue_id for result in results} == {0}
+        with pytest.raises(MqError) as caught:
+            await sender.send(Message(TOPIC, b"x"), queue=MessageQueue(TOPIC, "a", 3))
+    assert caught.value.code is Code.QUEUE_NOT_EXIST

@@ -178,6 +178,10 @@ class RouteCache:
         now = self._clock.monotonic_ms()
         if now - self._asked_ms.get(topic, -MIN_REFRESH_INTERVAL_MS) < MIN_REFRESH_INTERVAL_MS:
             return
+        await self.refresh_now(topic)
+
+    async def refresh_now(self, topic: str) -> None:
+        """Asks, also when that was done just now; what is cached stays when there is no answer."""
         try:
             await self.refresh(topic)
         except MqError as error:

@@ -40,6 +40,7 @@ _RETRIED_CODES = frozenset(
         Code.SERVICE_NOT_AVAILABLE,
         Code.NO_PERMISSION,
         Code.TOPIC_NOT_EXIST,
+        Code.QUEUE_NOT_EXIST,
     }
 )
 # The broker is away or not ready: waiting may help.
@@ -169,6 +170,8 @@ class Sender:
                 refusals += error.code not in _ABSENT_CODES
                 if not (error.retryable or error.code in _RETRIED_CODES):
                     raise
+                if error.code is Code.QUEUE_NOT_EXIST and queue is not None:
+                    raise  # the caller chose it
                 # Another broker at once; the same one after a pause, if waiting helps.
                 again = target.broker_name in tried or not _has_other(info.queues, target, queue)
                 pause_s = _pause_s(error, backoff) if again else 0.0
@@ -179,7 +182,11 @@ class Sender:
                 avoid = target.broker_name
                 tried.add(avoid)
                 await asyncio.sleep(pause_s)
-                await self._routes.refresh_soon(topic)
+                if error.code is Code.QUEUE_NOT_EXIST:
+                    # The topic was made again with fewer queues: the route is known to be old.
+                    await self._routes.refresh_now(topic)
+                else:
+                    await self._routes.refresh_soon(topic)
             else:
                 return target, response
 

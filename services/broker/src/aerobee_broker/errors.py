@@ -17,6 +17,7 @@ MqError (aerobee_wire.status)
 ├── InvalidParameter    INVALID_PARAMETER
 ├── NoPermission        NO_PERMISSION
 ├── TopicNotExist       TOPIC_NOT_EXIST
+├── QueueNotExist       QUEUE_NOT_EXIST         the topic has fewer queues; the route told of more
 ├── GroupNotExist       SUBSCRIPTION_GROUP_NOT_EXIST
 ├── SubscriptionNotExist SUBSCRIPTION_NOT_EXIST
 ├── TransactionNotOpen  INVALID_TRANSACTION_ID  never begun, ended, or given up
@@ -133,6 +134,15 @@ class TopicNotExist(MqError):
             Code.TOPIC_NOT_EXIST,
             f"this broker has no topic {topic!r}: create it (aerobee topic create {topic}), "
             "or send to it where autoCreateTopicEnable is on",
+        )
+
+
+class QueueNotExist(MqError):
+    def __init__(self, topic: str, queue_id: int, queue_count: int) -> None:
+        super().__init__(
+            Code.QUEUE_NOT_EXIST,
+            f"queue {queue_id} of {topic} is out of range: it has queues 0 to {queue_count - 1} "
+            "here; ask a name server for its route again",
         )
 
 

@@ -82,7 +82,7 @@ def with_properties(*each: dict[str, str], **fields: Any) -> Columns:
         ({"topic": "x" * 128}, Code.INVALID_PARAMETER, "at most 127"),
         ({"topic": "SCHEDULE_TOPIC_XXXX"}, Code.NO_PERMISSION, "system topic"),
         ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, Code.NO_PERMISSION, "system topic"),
-        ({"queue_id": 4}, Code.INVALID_PARAMETER, "queues 0 to 3"),
+        ({"queue_id": 4}, Code.QUEUE_NOT_EXIST, "queues 0 to 3"),
         ({"topic": "%RETRY%nobody"}, Code.SUBSCRIPTION_GROUP_NOT_EXIST, "group create nobody"),
     ],
 )
@@ -239,7 +239,7 @@ async def test_a_batch_gets_unique_ids_where_they_are_missing(parts: Parts) -> N
         ),
         (columns(b"a", topic="%RETRY%g"), Code.MESSAGE_ILLEGAL, "retry topic"),
         (columns(b"a", sys_flag=8), Code.NO_PERMISSION, "transactional"),
-        (columns(b"a", queue_id=9), Code.INVALID_PARAMETER, "queues 0 to 3"),
+        (columns(b"a", queue_id=9), Code.QUEUE_NOT_EXIST, "queues 0 to 3"),
         (with_properties({"TRAN_MSG": "true"}), Code.NO_PERMISSION, "transactional"),
         (
             with_properties({"a": "b"}, {"TIMER_DELAY_MS": "x"}),

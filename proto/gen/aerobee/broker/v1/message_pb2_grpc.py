@@ -76,7 +76,8 @@ class MessageServiceServicer:
         MESSAGE_ILLEGAL (13): body empty or over maxMessageSize, topic too long, properties over 31,743
         bytes (of the 32,767 of a record, 1,024 are kept for what a retry and a dead letter add).
         MESSAGE_ILLEGAL (13): a delivery time that is no number, or further ahead than timerMaxDelaySec.
-        INVALID_PARAMETER (29): illegal topic name, queue id out of range.
+        INVALID_PARAMETER (29): illegal topic name.
+        QUEUE_NOT_EXIST (1008): the topic has fewer queues here: ask for its route again.
         TOPIC_NOT_EXIST (17): unknown topic while autoCreateTopicEnable is off.
         NO_PERMISSION (16): a system topic, a topic or broker that is not writable, or a kind of message
         that this broker does not take.

@@ -28,6 +28,7 @@ from aerobee_broker.errors import (
     InvalidParameter,
     MessageIllegal,
     NoPermission,
+    QueueNotExist,
     TooMuchUnflushed,
 )
 from aerobee_broker.metadata.topics import WRITE, TopicConfig
@@ -379,10 +380,7 @@ class Intake:
         if queue_id is None or queue_id < 0:
             return self._rng.randrange(max(1, config.write_queue_count))
         if queue_id >= config.queue_count:
-            raise InvalidParameter(
-                f"queue {queue_id} of {config.topic} is out of range: it has queues 0 to "
-                f"{config.queue_count - 1} here"
-            )
+            raise QueueNotExist(config.topic, queue_id, config.queue_count)
         return queue_id
 
     async def _append(self, messages: Sequence[NewMessage], wait: bool = True) -> list[Appended]:
