@@ -4,6 +4,7 @@ none."""
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
 import subprocess
 import sys
@@ -21,8 +22,10 @@ from apache.rocketmq.v2.definition_pb2 import Code
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.fuzz import mutated
 from support.polling import until_sync
 from support.processes import ServiceProcess
+from support.public_requests import VALID
 
 METADATA = (("x-mq-client-id", "host@1@0@abc"),)
 GROUP = d.Resource(name="g")
@@ -237,11 +240,15 @@ def test_pulling_gives_messages_and_where_to_go_on(client: Client) -> None:
 @settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(frame=st.binary(max_size=200))
+@given(data=st.data())
 def test_bytes_that_are_no_request_do_no_harm(
-    client: Client, proxy: ServiceProcess, method: Any, frame: bytes
+    client: Client, proxy: ServiceProcess, method: Any, data: st.DataObject
 ) -> None:
     """Whatever the answer is, the process lives and nothing in it failed unforeseen."""
+    spoilt = mutated(VALID[method.name]("HANDLE"), "HANDLE")
+    frame = data.draw(
+        st.binary(max_size=200) | spoilt.map(lambda request: request.SerializeToString())
+    )
     path = f"/{method.containing_service.full_name}/{method.name}"
     channel: Any = client.channel  # bytes as they are: without a serializer
     with contextlib.suppress(grpc.RpcError):
@@ -251,7 +258,49 @@ def test_bytes_that_are_no_request_do_no_harm(
             list(channel.unary_stream(path)(frame, metadata=METADATA, timeout=2))
         else:
             channel.unary_unary(path)(frame, metadata=METADATA, timeout=2)
-    assert not proxy.events("rpc failed") and not proxy.events("handler failed")
+    for defect in ("rpc failed", "handler failed", "background work failed"):
+        assert not proxy.events(defect)
+
+
+def signed(name: str, secret: str) -> tuple[tuple[str, str], ...]:
+    """The metadata of a client with these credentials."""
+    digest = hmac.digest(secret.encode(), b"now", "sha1").hex()
+    header = f"MQv2-HMAC-SHA1 Credential={name}, SignedHeaders=x-mq-date-time, Signature={digest}"
+    return (*METADATA, ("x-mq-date-time", "now"), ("authorization", header))
+
+
+def test_users_are_read_again_while_the_proxy_runs(namesrv: ServiceProcess, tmp_path: Path) -> None:
+    file = tmp_path / "users.json"
+
+    def write(password: str) -> None:
+        file.write_text(json.dumps({"users": [{"username": "app", "password": password}]}))
+        file.chmod(0o600)
+
+    write("first")
+    with ServiceProcess(
+        *("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address),
+        *("--set", "authenticationEnabled=true", "--set", f"authenticationUsersFile={file}"),
+    ) as proxy:
+        client = Client(proxy.address)
+        request = s.QueryRouteRequest(topic=d.Resource(name="t"), endpoints=client.endpoints)
+
+        def answer(secret: str) -> int:
+            metadata = signed("app", secret)
+            return int(client.stub.QueryRoute(request, metadata=metadata, timeout=30).status.code)
+
+        def told() -> list[int]:
+            """What a telemetry stream says to a stranger before it ends."""
+            commands = iter([s.TelemetryCommand()])
+            stream = client.stub.Telemetry(commands, metadata=METADATA, timeout=30)
+            return [command.status.code for command in stream]
+
+        with client.channel:
+            assert (answer("first"), answer("second")) == (Code.OK, Code.UNAUTHORIZED)
+            assert told() == [Code.UNAUTHORIZED]
+            write("second")
+            until_sync(lambda: answer("second") == Code.OK, "the new secret to count")
+            assert answer("first") == Code.UNAUTHORIZED
+        assert "first" not in proxy.output and "second" not in proxy.output
 
 
 def test_numbers_are_there_for_prometheus(proxy: ServiceProcess, client: Client) -> None:
