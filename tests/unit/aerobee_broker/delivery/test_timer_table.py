@@ -205,8 +205,11 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def as_many_wait(self) -> None:
-        assert len(self.table) == len(self.waiting(self.gone))
+        waiting = [offset_of(key) for key in self.waiting(self.gone)]
+        assert len(self.table) == len(waiting)
+        assert self.table.floor() <= min(waiting, default=self.table.end)
+        assert waiting or self.table.floor() == self.table.end
 
 
-Model.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Model.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 TestModel = Model.TestCase

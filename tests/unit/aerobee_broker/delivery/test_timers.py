@@ -287,34 +287,83 @@ async def test_a_damaged_unit_makes_no_message_come_early(tmp_path: Path) -> Non
     await second.end()
 
 
-async def test_a_log_file_in_which_a_message_waits_stays(tmp_path: Path) -> None:
-    """However old it is: `retainBytes` and `fileReservedTime` do not count then."""
+async def filled(path: Path, clock: LoopClock, *bodies: bytes) -> tuple[Parts, list[Stored]]:
+    """Messages that wait in a log file that retention wants to delete."""
     parts = await Parts.begin(
-        tmp_path, mappedFileSizeCommitLog=65_536, retainBytes=65_536, cleanResourceInterval=1_000
+        path,
+        clock=clock,
+        mappedFileSizeCommitLog=65_536,
+        retainBytes=65_536,
+        cleanResourceInterval=1_000,
     )
-    waiting = await timed(parts, b"wait", HOUR_MS)
+    waiting = [await timed(parts, body, HOUR_MS) for body in bodies]
     for _ in range(40):
         await parts.send("other", b"x" * 4_000)
-    files = tmp_path / "store" / "commitlog"
+    return parts, waiting
 
-    async def cleaned() -> int:
-        await asyncio.sleep(2)
-        parts.store.maintain(parts.clock.now_ms())
-        while parts.store.upkeep():
-            pass
-        return len(list(files.iterdir()))
 
-    kept = await cleaned()
-    assert kept >= 3
-    await recall(parts, waiting)
-    await timed(parts, b"another", HOUR_MS)
-    await asyncio.sleep(HOUR_MS / 1000 - 60)
-    assert await cleaned() == kept, "what was taken back holds its place until its time"
-    await asyncio.sleep(57)
-    assert await cleaned() < kept
-    assert parts.store.min_physical_offset > 0
-    await asyncio.sleep(5)
-    assert await parts.bodies("t") == [b"another"]
+async def clean(parts: Parts) -> int:
+    """A look of retention; returns where the log begins."""
+    await asyncio.sleep(2)
+    parts.store.maintain(parts.clock.now_ms())
+    while parts.store.upkeep():
+        pass
+    return parts.store.min_physical_offset
+
+
+async def test_messages_move_out_of_the_way_of_retention(tmp_path: Path) -> None:
+    parts, (first, second) = await filled(tmp_path, LoopClock(), b"first", b"second")
+    assert await clean(parts) == 0, "a file in which messages wait stays"
+    await asyncio.sleep(10)
+    assert parts.broker.timers.waiting == 2
+    assert await clean(parts) > max(first.physical_offset, second.physical_offset)
+    await recall(parts, first)
+    assert "recalled before" in await refused(parts, first)
+    await asyncio.sleep(HOUR_MS / 1000 - 30)
+    assert await parts.bodies("t") == []
+    await asyncio.sleep(30)
+    assert await parts.bodies("t") == [b"second"]
+    assert (await parts.read("t"))[0].unique_message_id == second.unique_message_id
+    await parts.end()
+
+
+@pytest.mark.parametrize("how", ["stop", "crash"])
+async def test_what_moved_is_found_after_a_restart(tmp_path: Path, how: str) -> None:
+    clock = LoopClock()
+    first, _ = await filled(tmp_path / "a", clock, b"x", b"y")
+    assert await clean(first) == 0
+    await asyncio.sleep(10)
+    if how == "crash":
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+    await first.end()
+    second = await Parts.begin(
+        tmp_path / ("b" if how == "crash" else "a"), clock=clock, mappedFileSizeCommitLog=65_536
+    )
+    assert second.broker.timers.waiting == 2
+    await asyncio.sleep(HOUR_MS / 1000)
+    assert await second.bodies("t") == [b"x", b"y"]
+    await second.end()
+
+
+async def test_what_was_recalled_keeps_no_file(tmp_path: Path) -> None:
+    parts, waiting = await filled(tmp_path, LoopClock(), b"a")
+    await recall(parts, waiting[0])
+    assert await clean(parts) > waiting[0].physical_offset
+    await parts.end()
+
+
+async def test_a_message_is_recalled_while_it_moves(tmp_path: Path) -> None:
+    parts, waiting = await filled(tmp_path, LoopClock(), b"a")
+    await clean(parts)
+    parts.flusher.hold()
+    await asyncio.sleep(10)  # it is moving
+    under_way = asyncio.create_task(recall(parts, waiting[0]))
+    await asyncio.sleep(0.1)
+    assert not under_way.done()
+    parts.flusher.let_go()
+    await under_way
+    await asyncio.sleep(HOUR_MS / 1000)
+    assert await parts.bodies("t") == []
     await parts.end()
 
 
@@ -434,7 +483,7 @@ async def test_a_recall_that_comes_while_the_message_is_delivered_fails(parts: P
 
 
 class Campaign:
-    """Sends, recalls and power cuts by a seed, and what was acknowledged of them."""
+    """Sends, recalls, moves and power cuts by a seed, and what was acknowledged of them."""
 
     def __init__(self, seed: int, path: Path) -> None:
         self.rng = random.Random(seed)
@@ -462,6 +511,9 @@ class Campaign:
         await parts.end()
 
     async def act(self, parts: Parts) -> None:
+        if self.rng.random() < 0.2:
+            # As if retention wanted all files: what waits moves to the end of the log.
+            parts.store.wanted_below = parts.store.end_offset
         if self.sent and self.rng.random() < 0.25:
             body = self.rng.choice(list(self.sent))
             self.attempted.add(body)

@@ -83,8 +83,15 @@ class TimerTable:
             for key in fresh:
                 heapq.heappush(self._heap, key)
         for key in fresh:
-            block = offset_of(key) >> _BLOCK_BITS
-            self._blocks[block] = self._blocks.get(block, 0) + 1
+            if not self.is_recalled(key) or self.is_being_recalled(key):
+                block = offset_of(key) >> _BLOCK_BITS
+                self._blocks[block] = self._blocks.get(block, 0) + 1
+
+    def _uncount(self, offset: int) -> None:
+        block = offset >> _BLOCK_BITS
+        self._blocks[block] -= 1
+        if not self._blocks[block]:
+            del self._blocks[block]
 
     def _extend(self, lowest: int | None) -> None:
         """The last mark holds up to `end` from now on; or a new one, when a key is below it."""
@@ -116,6 +123,8 @@ class TimerTable:
             recalled.update(recalled_offset(code) for _, _, code in units if code < 0)
             self.take(units)
         self._recalled = recalled.intersection(map(offset_of, self._heap))
+        for offset in self._recalled:
+            self._uncount(offset)
 
     # ---- out ----
 
@@ -134,12 +143,11 @@ class TimerTable:
 
     def settled(self, keys: Iterable[int]) -> None:
         """What was popped will not be needed again."""
-        for key in keys:
-            self._recalled.discard(offset_of(key))
-            block = offset_of(key) >> _BLOCK_BITS
-            self._blocks[block] -= 1
-            if not self._blocks[block]:
-                del self._blocks[block]
+        for offset in map(offset_of, keys):
+            if offset in self._recalled:
+                self._recalled.discard(offset)
+            else:
+                self._uncount(offset)
 
     def put_back(self, keys: Iterable[int], marks: Sequence[Mark]) -> None:
         """What was popped was not delivered; `marks` as they were before. Nothing may have been
@@ -162,9 +170,12 @@ class TimerTable:
 
     def end_recall(self, key: int, *, taken_back: bool) -> None:
         """Whether it holds; if not, the message waits as before."""
-        self._being_recalled.discard(offset_of(key))
+        offset = offset_of(key)
+        self._being_recalled.discard(offset)
         if not taken_back:
-            self._recalled.discard(offset_of(key))
+            self._recalled.discard(offset)
+        elif offset < self.end:  # else it is not counted yet
+            self._uncount(offset)
 
     def is_recalled(self, key: int) -> bool:
         return offset_of(key) in self._recalled
@@ -175,8 +186,13 @@ class TimerTable:
 
     # ---- how far ----
 
+    def waits(self, key: int) -> bool:
+        """Whether the record of a message may still be needed."""
+        gone = self.is_recalled(key) and not self.is_being_recalled(key)
+        return not gone and not self.is_delivered(key)
+
     def is_delivered(self, key: int) -> bool:
-        """Or taken back."""
+        """Or taken back, and past its time."""
         offset = offset_of(key)
         for mark in self.marks:
             if offset < mark.end:

@@ -92,7 +92,7 @@ class Timers:
         low = max(self._table.floor(), self._store.min_offset(names.TIMER_TOPIC, QUEUE_ID))
         units = self._store.units(names.TIMER_TOPIC, QUEUE_ID, low, BLOCK_OFFSETS)
         for offset, (place, _, code) in enumerate(units, low):
-            if code > 0 and not self._table.is_delivered(key_of(code, offset)):
+            if code > 0 and self._table.waits(key_of(code, offset)):
                 return place
         return None
 
@@ -143,10 +143,12 @@ class Timers:
         now = self._clock.now_ms()
         if head is None or self._table.is_being_recalled(head):
             await self._news.wait()
-        elif due_of(head) > now:
-            await self._sleep(due_of(head) - now)
-        else:
+        elif due_of(head) <= now:
             await self._deliver(now)
+        elif behind := self._behind():
+            await self._move(behind)
+        else:
+            await self._sleep(due_of(head) - now)
 
     async def _sleep(self, milliseconds: int) -> None:
         """Or until there is news: a message that is due before the others, for instance."""
@@ -216,23 +218,57 @@ class Timers:
         structlog.get_logger().error("timer_unit_damaged", queue_offset=record.queue_offset)
         return again(record, names.TIMER_TOPIC, QUEUE_ID, record.properties)
 
+    # ---- files that are to go ----
+
+    def _behind(self) -> list[tuple[int, Unit]]:
+        """(key, unit) of some of the messages that wait in files which retention wants."""
+        limit = self._store.wanted_below
+        if limit <= self._store.min_physical_offset:
+            return []
+        found: list[tuple[int, Unit]] = []
+        low = max(self._table.floor(), self._store.min_offset(names.TIMER_TOPIC, QUEUE_ID))
+        units = self._store.units(names.TIMER_TOPIC, QUEUE_ID, low, BLOCK_OFFSETS)
+        total = 0
+        for offset, unit in enumerate(units, low):
+            key = key_of(max(unit[2], 0), offset)
+            total += unit[1]
+            if unit[0] >= limit or len(found) >= BATCH_MESSAGES or (found and total > BATCH_BYTES):
+                break
+            if unit[2] > 0 and self._table.waits(key) and not self._table.is_recalled(key):
+                found.append((key, unit))
+        return found
+
+    async def _move(self, behind: Sequence[tuple[int, Unit]]) -> None:
+        """Puts messages at the end of the queue, and takes them back where they were. The copies
+        stand first: a crash between the two delivers twice, rather than not at all."""
+        now = self._clock.now_ms()
+        copies, markers = [], []
+        for key, (place, size, _) in behind:
+            record = waiting_record(self._store, place, size)
+            if record is not None:
+                copies.append(again(record, names.TIMER_TOPIC, QUEUE_ID, record.properties))
+            topic = record.properties.get(props.REAL_TOPIC, "") if record else ""
+            unique_key = record.unique_message_id if record else ""
+            self._table.recall(key)
+            markers.append(recall_marker(topic, unique_key, offset_of(key), now))
+        await self._store_markers([*copies, *markers], [key for key, _ in behind])
+        structlog.get_logger().info("timer_messages_moved", messages=len(copies))
+
     # ---- recall ----
 
     async def recall(self, topic: str, deliver_ms: int, unique_key: str) -> None:
         """Takes back the message of a topic with this unique key that is due then; returns when
         that is durable. Raises NotRecalled; what the store raises; FlushTimeout: then it is not
         known whether it will hold."""
-        # What was acknowledged is visible then, whatever the flush type.
-        await self._commit.flushed(self._store.end_offset)
-        found = self._store.query(names.TIMER_TOPIC, unique_key, unique=True, max_messages=SAME_KEY)
-        keys = [
-            key_of(deliver_ms, record.queue_offset)
-            for record in found
-            if record.properties.get(props.REAL_TOPIC) == topic
-            and record.properties.get(props.TIMER_OUT_MS) == str(deliver_ms)
-        ]
-        # More than one when a producer has sent again what it took for lost.
-        taken = [key for key in keys if self._table.recall(key)]
+        while True:
+            # What was acknowledged, or moved, is visible then, whatever the flush type.
+            await self._commit.flushed(self._store.end_offset)
+            keys = self._named(topic, deliver_ms, unique_key)
+            # More than one when a producer has sent again what it took for lost.
+            taken = [key for key in keys if self._table.recall(key)]
+            if taken or not any(map(self._table.is_being_recalled, keys)):
+                break
+            await asyncio.sleep(0)  # it is being moved, or another recall of it is under way
         if not taken:
             raise NotRecalled(
                 "it was delivered or recalled before"
@@ -242,6 +278,16 @@ class Timers:
         now = self._clock.now_ms()
         markers = [recall_marker(topic, unique_key, offset_of(key), now) for key in taken]
         await self._store_markers(markers, taken)
+
+    def _named(self, topic: str, deliver_ms: int, unique_key: str) -> list[int]:
+        """The keys of the messages that a recall means, whether they wait or not."""
+        found = self._store.query(names.TIMER_TOPIC, unique_key, unique=True, max_messages=SAME_KEY)
+        return [
+            key_of(deliver_ms, record.queue_offset)
+            for record in found
+            if record.properties.get(props.REAL_TOPIC) == topic
+            and record.properties.get(props.TIMER_OUT_MS) == str(deliver_ms)
+        ]
 
     async def _store_markers(self, markers: Sequence[NewMessage], keys: Sequence[int]) -> None:
         stored = False
