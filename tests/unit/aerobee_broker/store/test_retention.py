@@ -14,7 +14,7 @@ from aerobee_broker.store.messages import NewMessage, ReadStatus
 from aerobee_broker.store.options import HOUR_MS, StoreOptions
 from support.manual_clock import ManualClock
 from support.simulated_disk import SimulatedDisk
-from support.stores import LOG, SMALL, open_store, send, visible
+from support.stores import LOG, SMALL, flush, open_store, send, visible
 
 SIZE = SMALL.commit_log_file_size
 BIG = [NewMessage("a", 0, b"x" * 1_900) for _ in range(4)]  # fill a file
@@ -76,6 +76,19 @@ def test_not_more_files_go_at_once_than_allowed() -> None:
     assert files(disk) == [2, 3, 4, 5, 6]
     step(store, clock)
     assert files(disk) == [4, 5, 6]
+
+
+def test_a_file_that_is_not_flushed_yet_stays() -> None:
+    """The flusher may be about to sync it."""
+    disk, clock = SimulatedDisk(), ManualClock()
+    store = open_store(disk, replace(NEVER, retain_bytes=1), clock)
+    store.append([*BIG, *BIG])
+    store.write()
+    step(store, clock)
+    assert files(disk) == [0, 1]
+    flush(store)
+    step(store, clock)
+    assert files(disk) == [1]
 
 
 def test_size_of_the_log_is_bounded() -> None:

@@ -192,19 +192,18 @@ class Intake:
         now = self._clock.now_ms()
         self._check_room()
         places = self._store.append(messages)
-        halves = []
+        opened = []
         for message, properties, place in zip(messages, completed, places, strict=True):
             if message.topic == names.HALF_TOPIC:
                 half = half_messages.begun(properties, place.queue_offset, now)
-                self._transactions.opened(half, place)
-                halves.append(place)
+                opened.append(self._transactions.opened(half, place))
         try:
             await self._commit.durable(self._store.end_offset)
         except FlushTimeout:  # it stands in the log
             raise
         except MqError:
-            for place in halves:
-                self._transactions.undone(place)
+            for one in opened:
+                self._transactions.undone(one)
             raise
         return places
 

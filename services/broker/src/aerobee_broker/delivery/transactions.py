@@ -143,17 +143,16 @@ class Transactions:
 
     # ---- they begin ----
 
-    def opened(self, half: Half, place: Appended) -> None:
+    def opened(self, half: Half, place: Appended) -> Open:
         """A half message was appended. Known at once: its end may come before it is visible."""
-        self._add(half, place, self._store.max_offset(names.OP_HALF_TOPIC, QUEUE_ID))
+        return self._add(half, place, self._store.max_offset(names.OP_HALF_TOPIC, QUEUE_ID))
 
-    def undone(self, place: Appended) -> None:
-        """The append of a half message failed after all."""
-        one = self._open.get(place.queue_offset)
-        if one is not None and one.physical_offset == place.physical_offset:
-            self._remove(one)
+    def undone(self, one: Open) -> None:
+        """The append of a half message failed after all. Another one may have its place, and its
+        name, by now: that one stays."""
+        self._remove(one)
 
-    def _add(self, half: Half, place: Appended, op_floor: int) -> None:
+    def _add(self, half: Half, place: Appended, op_floor: int) -> Open:
         earlier = self._open.get(half.name)
         if earlier is not None:
             self._remove(earlier)
@@ -163,6 +162,7 @@ class Transactions:
         self._by_topic[half.topic] += 1
         heapq.heappush(self._order, (one.queue_offset, half.name))
         self.on_open(one)
+        return one
 
     def _remove(self, one: Open) -> None:
         if self._open.get(one.name) is one:

@@ -554,6 +554,9 @@ class MessageStore:
     def _not_needed(self, count: int) -> int:
         """How many of the `count` oldest files nobody needs any more."""
         starts = self._log.starts
+        # A file that is still to be flushed is open on the flusher's thread.
+        durable = sum(start <= self._log.flushed for start in starts[1 : count + 1])
+        count = min(count, durable)
         if count <= 0:
             return 0
         places = [place for tell in self.keep_from if (place := tell()) is not None]
