@@ -270,10 +270,11 @@ def f5_what_is_not_acknowledged_comes_again(cluster: Cluster, sdk: Commands) -> 
     topic = cluster.topic()
     simple(sdk, cluster.group(), topic)
     send(sdk, topic, 1)
+    asked_at = time.time()
     (first,) = receive(sdk, 1, ack=False, most=1)
     (again,) = receive(sdk, 1, most=1)
     assert (again["message_id"], again["attempt"]) == (first["message_id"], 2)
-    assert again["at"] - first["at"] >= INVISIBLE_S - 1
+    assert again["at"] - asked_at >= INVISIBLE_S
 
 
 @scenario()
@@ -479,7 +480,7 @@ def f18_a_producer_is_asked_about_what_it_never_ended(
     until_sync(lambda: sdk.events("check", "p"), "the checker is called", timeout_s=SOON_S)
     (check,) = sdk.events("check", "p")
     assert (check["body"], check["properties"], check["corrupted"]) == ("half", {"x": "1"}, False)
-    assert CHECK_FROM_S - CLOCK_S <= check["at"] - half_at <= CHECK_TO_S
+    assert CHECK_FROM_S <= check["at"] - half_at <= CHECK_TO_S
     if resolution == "COMMIT":
         assert bodies_of(receive(sdk, 1)) == ["half"]
     sdk.do("send", id="p", topic=topic, body="next")
