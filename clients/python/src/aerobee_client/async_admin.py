@@ -140,12 +140,17 @@ class AsyncAdminClient:
         )
 
     async def delete_topic(self, topic: str) -> bool:
-        """From every master and every name server, with the offsets in it. False: none had it."""
-        request = admin_pb2.DeleteTopicRequest(topic=topic)
-        answers = await self._ask_each(await self._masters(), rpcs.DELETE_TOPIC, request)
+        """From every name server and every master, with the offsets in it. False: none had it.
+
+        The route first: a producer whose send makes the topic again meanwhile has the broker tell
+        the name servers of it at once, and that route must stay.
+        """
+        masters = await self._masters()
         await self._instance.namesrv.call_each(
             rpcs.DELETE_TOPIC_ROUTE, namesrv_pb2.DeleteTopicRequest(topic=topic)
         )
+        request = admin_pb2.DeleteTopicRequest(topic=topic)
+        answers = await self._ask_each(masters, rpcs.DELETE_TOPIC, request)
         self._instance.routes.forget(topic)
         return any(answer.deleted for answer in answers.values())
 

@@ -89,6 +89,18 @@ async def test_a_deleted_topic_takes_its_queues_and_offsets_along(parts: Parts) 
     assert await parts.bodies("t") == [b"new"], "a topic of that name starts anew"
 
 
+async def test_what_a_send_stores_while_its_topic_is_being_deleted_stays(parts: Parts) -> None:
+    """The send makes the topic again, before the deletion is saved and told."""
+    await parts.send("t", b"old")
+    deletion = asyncio.create_task(parts.broker.administration.delete_topic("t"))
+    await asyncio.sleep(0)
+    assert not deletion.done()
+    await parts.send("t", b"new")
+    assert await deletion
+    assert await parts.bodies("t") == [b"new"]
+    assert "t" in parts.announced[-1], "the name servers are told of the new one"
+
+
 async def test_a_system_topic_stays(parts: Parts) -> None:
     with pytest.raises(MqError) as caught:
         await parts.broker.administration.delete_topic("TBW102")

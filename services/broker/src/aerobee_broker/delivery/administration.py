@@ -98,15 +98,21 @@ class Administration:
         self._pop = pop
 
     async def delete_topic(self, topic: str) -> bool:
-        """Also its consumer offsets and consume queues. False: there was no such topic."""
-        deleted = await self._topics.remove(topic)
-        if deleted:
-            for queue_id in self._store.queues(topic):
-                self._polls.wake(topic, queue_id)
-            self._offsets.remove_topic(topic)
+        """Also its consumer offsets and consume queues. False: there was no such topic.
+
+        All of it before anything is waited for: a send may make the topic again at any moment, and
+        what it stores then is the new topic's.
+        """
+
+        def forget() -> None:
             self._store.delete_topic(topic)
+            self._offsets.remove_topic(topic)
             self._pop.forget(topic=topic)
-        return deleted
+            for queue_id in queue_ids:
+                self._polls.wake(topic, queue_id)
+
+        queue_ids = self._store.queues(topic)
+        return await self._topics.remove(topic, forget)
 
     async def delete_group(self, consumer_group: str, *, remove_offsets: bool) -> bool:
         """False: there was no such group."""

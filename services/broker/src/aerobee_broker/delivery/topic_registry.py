@@ -123,16 +123,19 @@ class TopicRegistry:
         )
         return Put(created, await self._settle(config.topic))
 
-    async def remove(self, topic: str) -> bool:
-        """False: there was no such topic. Raises NoPermission for a system topic."""
+    async def remove(self, topic: str, forget: Callable[[], None]) -> bool:
+        """False: there was no such topic. `forget` takes away what else is known of it, in the same
+        loop turn. Raises NoPermission for a system topic."""
         if self.is_system(topic):
             raise NoPermission(f"{topic} is a system topic and stays")
-        removed = self.table.remove(topic)
-        if removed:
-            await self._saved.save()
-            await self._announce()
-            structlog.get_logger().info("topic_deleted", topic=topic)
-        return removed
+        if topic not in self.table:
+            return False
+        forget()
+        self.table.remove(topic)
+        await self._saved.save()
+        await self._announce()
+        structlog.get_logger().info("topic_deleted", topic=topic)
+        return True
 
     def _check(self, config: TopicConfig) -> None:
         names.check_topic(config.topic)
