@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,14 @@ async def test_a_delayed_message_of_a_batch_waits_and_the_others_do_not(parts: P
     await parts.broker.intake.send_columns(with_properties({"a": "1"}, {"DELAY": "1"}, {"a": "2"}))
     assert len(await parts.bodies("t")) == 2
     assert parts.broker.schedule.undelivered() == {"level 1 (1 s)": 1}
+
+
+async def test_a_message_of_a_batch_waits_for_a_time_of_its_own(parts: Parts) -> None:
+    batch = with_properties({"a": "1"}, {"TIMER_DELAY_MS": "1500", "a": "2"})
+    await parts.broker.intake.send_columns(batch)
+    assert len(await parts.bodies("t")) == 1
+    await asyncio.sleep(1.501)
+    assert [one.properties["a"] for one in await parts.read("t")] == ["1", "2"]
 
 
 # ---- topics that come to be by sending ----

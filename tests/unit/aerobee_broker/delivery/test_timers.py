@@ -401,6 +401,28 @@ async def test_what_never_waited_cannot_be_recalled(parts: Parts) -> None:
     assert await parts.bodies("t") == [b"a"]
 
 
+async def test_without_an_index_nothing_is_recalled(tmp_path: Path) -> None:
+    parts = await Parts.begin(tmp_path, messageIndexEnable=False)
+    stored = await timed(parts, b"a", 1_000)
+    assert "messageIndexEnable" in await refused(parts, stored)
+    await asyncio.sleep(1.1)
+    assert await parts.bodies("t") == [b"a"]
+    await parts.end()
+
+
+async def test_the_gauge_tells_how_many_wait(parts: Parts) -> None:
+    await timed(parts, b"a", 1_000)
+    await timed(parts, b"b", 3_000)
+    await asyncio.sleep(0.01)
+    shown = []
+    for _ in range(3):
+        parts.broker.administration.measure(6)
+        labels = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
+        shown.append(parts.meters.registry.get_sample_value("rocketmq_timing_messages", labels))
+        await asyncio.sleep(2)
+    assert shown == [2, 1, 0]
+
+
 async def test_both_copies_of_a_message_that_was_sent_twice_are_recalled(parts: Parts) -> None:
     due = str(parts.clock.now_ms() + 1_000)
     same = {"TIMER_DELIVER_MS": due, "UNIQ_KEY": "U"}
