@@ -253,6 +253,25 @@ async def test_a_stop_cancels_what_lasts_longer_than_the_grace(
     assert handlers.cancelled.is_set()
 
 
+async def test_nothing_is_left_of_calls_that_were_cancelled_at_any_time(
+    served: tuple[Server, int], channel: Channel, handlers: Handlers
+) -> None:
+    async def read(text: str) -> list[str]:
+        return [letter async for letter in spell(channel, text)]
+
+    for turns in range(60):
+        several = [asyncio.create_task(say(channel, "wait")) for _ in range(5)]
+        several += [asyncio.create_task(say(channel, "hello")) for _ in range(5)]
+        reading = [asyncio.create_task(read(text)) for text in ("wait", "abc" * 50)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for task in (*several, *reading):
+            task.cancel()
+        await asyncio.gather(*several, *reading, return_exceptions=True)
+    # Whatever it still held as in progress, it would wait for.
+    await asyncio.wait_for(served[0].stop(grace_s=600), 30)
+
+
 async def test_two_thousand_calls_wait_at_once(channel: Channel, handlers: Handlers) -> None:
     tasks = [asyncio.create_task(say(channel, "wait", 60)) for _ in range(2_000)]
     await asyncio.wait_for(handlers.arrived.wait(), 10)

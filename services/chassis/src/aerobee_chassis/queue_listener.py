@@ -255,8 +255,13 @@ class QueueCall:
             self._cancelled = True
             if self.task is not None:
                 self.task.cancel()
+                # A task that has not begun yet never gets to its end.
+                self.task.add_done_callback(self._on_cancelled)
         if self._ended:
             self._listener.ended(self)
+
+    def _on_cancelled(self, _task: asyncio.Task[None]) -> None:
+        self._end(_CANCELLED)
 
     # ---- writing ----
 
