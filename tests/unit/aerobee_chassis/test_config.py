@@ -89,3 +89,10 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
 def test_printed_configuration_can_be_read_back() -> None:
     options = load(Sample, sets=["listenPort=5"])
     assert Sample.from_values(options.to_json()) == options
+
+
+def test_a_misspelt_environment_variable_is_told_with_the_nearest_one() -> None:
+    environ = {"AEROBEE_LISTEN_PROT": "2", "AEROBEE_BROKER_HOST": "a", "LISTEN_PROT": "3"}
+    options = load(Sample, environ=environ)
+    assert options.misspelt_variables == ("AEROBEE_LISTEN_PROT: did you mean AEROBEE_LISTEN_PORT?",)
+    assert load(Sample, environ={"AEROBEE_LISTEN_PORT": "2"}).misspelt_variables == ()

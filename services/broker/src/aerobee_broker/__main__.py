@@ -41,6 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     logs.configure("broker", options.log_level)
     if options.ignored_keys:
         structlog.get_logger().warning("options without effect", keys=options.ignored_keys)
+    for hint in options.misspelt_variables:
+        structlog.get_logger().warning("environment variable without effect", hint=hint)
     return process.run(lambda: BrokerApp(options), options.grpc_transport)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -22,6 +22,9 @@ from pydantic.alias_generators import to_camel
 from aerobee_chassis.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "AEROBEE_"
+
+# Of the part behind the prefix. Two services' variables differ more (BROKER_PORT and BROKER_ID).
+_MISSPELT = 0.85
 
 OptionsType = TypeVar("OptionsType", bound="Options")
 
@@ -43,11 +46,19 @@ class Options(BaseModel):
     environment_aliases: ClassVar[Mapping[str, str]] = {}
 
     _ignored: tuple[str, ...] = PrivateAttr(default=())
+    _misspelt: tuple[str, ...] = PrivateAttr(default=())
 
     @property
     def ignored_keys(self) -> tuple[str, ...]:
         """RocketMQ's keys that were given and have no effect here, sorted: worth one warning."""
         return self._ignored
+
+    @property
+    def misspelt_variables(self) -> tuple[str, ...]:
+        """Environment variables that have no effect and look like one that has: worth a warning
+        each. "AEROBEE_LISTEN_PROT: did you mean AEROBEE_LISTEN_PORT?"
+        """
+        return self._misspelt
 
     def to_json(self) -> dict[str, Any]:
         """Key → value, as `--print-config` shows it."""
@@ -110,7 +121,9 @@ def load(
     for layer in layers:
         for key, value in layer.items():
             merged[spellings.get(key, key)] = value
-    return model.from_values(merged)
+    options = model.from_values(merged)
+    options._misspelt = tuple(_misspelt(model, environ or {}))
+    return options
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -155,6 +168,15 @@ def _from_environment(model: type[Options], environ: Mapping[str, str]) -> dict[
     return {
         by_variable[variable]: environ[variable] for variable in ordered if environ.get(variable)
     }
+
+
+def _misspelt(model: type[Options], environ: Mapping[str, str]) -> Iterator[str]:
+    known = [name.upper() for name in model.model_fields]
+    for variable in sorted(environ):
+        name = variable.removeprefix(ENVIRONMENT_PREFIX)
+        if name != variable and name not in known:
+            for nearest in difflib.get_close_matches(name, known, n=1, cutoff=_MISSPELT):
+                yield f"{variable}: did you mean {ENVIRONMENT_PREFIX}{nearest}?"
 
 
 def _unknown(key: str, known: list[str]) -> str:

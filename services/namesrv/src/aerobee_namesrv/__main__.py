@@ -40,6 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     logs.configure("namesrv", options.log_level)
     if options.ignored_keys:
         structlog.get_logger().warning("options without effect", keys=options.ignored_keys)
+    for hint in options.misspelt_variables:
+        structlog.get_logger().warning("environment variable without effect", hint=hint)
     return process.run(lambda: NamesrvApp(options))
 
 

@@ -51,6 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
     logs.configure("proxy", options.log_level)
     if options.ignored_keys:
         structlog.get_logger().warning("options without effect", keys=options.ignored_keys)
+    for hint in options.misspelt_variables:
+        structlog.get_logger().warning("environment variable without effect", hint=hint)
     if options.workers > 1:
         return workers.run(options)
     return process.run(lambda: ProxyApp(options), options.grpc_transport)
