@@ -214,6 +214,11 @@ class MemoryCluster:
     def _namesrv_DeleteTopic(self, request: Any) -> Any:
         return namesrv_pb2.DeleteTopicResponse()
 
+    def _ListTopics(self, broker: MemoryBroker, request: Any) -> Any:
+        return admin_pb2.ListTopicsResponse(
+            topics=[namesrv_pb2.TopicConfig(topic=topic) for topic in broker.topics]
+        )
+
     # ---- broker: messages ----
 
     async def _Send(self, broker: MemoryBroker, request: Any) -> Any:

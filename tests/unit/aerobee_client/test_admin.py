@@ -91,6 +91,21 @@ async def test_route_and_status_of_a_topic(
     ]
 
 
+async def test_topics_are_listed_without_those_of_a_broker_that_is_silent(
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
+) -> None:
+    brokers[0].create("only-there", 1)
+    cluster.down.add(brokers[0].address)
+    silent: list[MqError] = []
+    assert [topic.topic for topic in await admin.list_topics(silent=silent)] == [TOPIC]
+    assert [error.code for error in silent] == [Code.BROKER_UNREACHABLE]
+    with pytest.raises(MqError):
+        await admin.list_topics()
+    cluster.down.add(brokers[1].address)
+    with pytest.raises(MqError):
+        await admin.list_topics(silent=[])
+
+
 async def test_topic_is_deleted_everywhere(
     admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
 ) -> None:

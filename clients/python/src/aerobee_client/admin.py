@@ -18,6 +18,7 @@ from aerobee_client.async_admin import (
 )
 from aerobee_client.loop_thread import LoopThread
 from aerobee_client.message import ReceivedMessage
+from aerobee_wire.status import MqError
 
 
 class AdminClient:
@@ -82,10 +83,16 @@ class AdminClient:
         )
 
     def list_topics(
-        self, *, include_system: bool = False, include_derived: bool = False
+        self,
+        *,
+        include_system: bool = False,
+        include_derived: bool = False,
+        silent: list[MqError] | None = None,
     ) -> list[d.TopicDescription]:
         return self._loop.run(
-            self._admin.list_topics(include_system=include_system, include_derived=include_derived)
+            self._admin.list_topics(
+                include_system=include_system, include_derived=include_derived, silent=silent
+            )
         )
 
     def topic_route(self, topic: str) -> d.RouteDescription:

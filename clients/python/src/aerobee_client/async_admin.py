@@ -107,12 +107,18 @@ class AsyncAdminClient:
         ]
 
     async def list_topics(
-        self, *, include_system: bool = False, include_derived: bool = False
+        self,
+        *,
+        include_system: bool = False,
+        include_derived: bool = False,
+        silent: list[MqError] | None = None,
     ) -> list[d.TopicDescription]:
-        """Sorted by name. `include_derived`: retry and dead-letter topics too."""
+        """Sorted by name. `include_derived`: retry and dead-letter topics too. `silent`: gets why a
+        broker did not answer, and the topics of the others are listed; without it that is raised.
+        """
         masters = await self._masters()
         request = admin_pb2.ListTopicsRequest(include_system=include_system)
-        answers = await self._ask_each(masters, rpcs.LIST_TOPICS, request)
+        answers = await self._ask_each(masters, rpcs.LIST_TOPICS, request, silent=silent)
         found: dict[str, list[d.TopicOnBroker]] = {}
         for name, answer in answers.items():
             for config in answer.topics:
@@ -437,9 +443,11 @@ class AsyncAdminClient:
         request: Q,
         *,
         absent: Collection[Code] = (),
+        silent: list[MqError] | None = None,
     ) -> dict[str, R]:
         """Asks all at once. A broker that answers with a code of `absent` is left out, unless all
-        do; any other failure is raised."""
+        do; any other failure goes to `silent` when that is given and others answer, or is raised.
+        """
         answers = await asyncio.gather(
             *(self._ask(name, address, rpc, request) for name, address in brokers.items()),
             return_exceptions=True,
@@ -450,6 +458,9 @@ class AsyncAdminClient:
             if not isinstance(answer, BaseException):
                 found[name] = answer
             elif isinstance(answer, MqError) and answer.code in absent:
+                missing = answer
+            elif isinstance(answer, MqError) and silent is not None:
+                silent.append(answer)
                 missing = answer
             else:
                 raise answer

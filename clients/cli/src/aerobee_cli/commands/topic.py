@@ -10,10 +10,13 @@ import typer
 from aerobee_cli import output
 from aerobee_cli.options import Json, Namesrv, Topic, Yes, admin_client, confirm
 from aerobee_cli.output import Column, items_of, number
+from aerobee_wire.status import MqError
 
 app = typer.Typer(help="Topics.", no_args_is_help=True)
 
 DEFAULT_QUEUES = 8
+# Exit code: done, but not everything could be read.
+INCOMPLETE = 3
 
 
 class MessageType(StrEnum):
@@ -67,9 +70,12 @@ def list_topics(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """List topics."""
+    """List topics. Exit code 3: a broker did not answer, and its topics may be missing."""
+    silent: list[MqError] = []
     with admin_client(context, namesrv) as admin:
-        topics = admin.list_topics(include_system=everything, include_derived=everything)
+        topics = admin.list_topics(
+            include_system=everything, include_derived=everything, silent=silent
+        )
     columns = (
         Column("topic", "topic"),
         Column("type", "message_type", str.lower),
@@ -83,6 +89,10 @@ def list_topics(
         ),
     )
     output.show_list(items_of(topics), columns, as_json=json)
+    for error in silent:
+        output.note(f"the list may lack topics: {error}")
+    if silent:
+        raise typer.Exit(INCOMPLETE)
 
 
 @app.command(epilog="Example: aerobee topic route orders")
