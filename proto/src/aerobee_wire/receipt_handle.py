@@ -14,20 +14,17 @@ were damaged or made up; it is no signature, and settling needs the same rights 
     8 pop time             milliseconds since the epoch
     4 invisible duration   milliseconds
     1 + n broker name, 1 + n topic, 1 + n consumer group     UTF-8
-    4 checksum             CRC-32 of all before it
 
-Written in base64 for URLs, without padding. Big-endian.
+Written as `checked_text` does. Big-endian.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import struct
-import zlib
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from aerobee_wire import checked_text
 from aerobee_wire.status import Code, MqError
 
 VERSION: Final = 2  # 1 is RocketMQ's own form, eight numbers and names with spaces between them
@@ -36,10 +33,9 @@ FIFO: Final = 2
 
 _HEAD = struct.Struct(">BBHiqqqi")
 assert _HEAD.size == 36
-_CHECKSUM = struct.Struct(">I")
 _NAMES = 3
 MAX_TIME_MS = 253_402_300_799_999  # the end of the year 9999
-MAX_CHARACTERS = 4 * (_HEAD.size + _NAMES * 256 + _CHECKSUM.size) // 3 + 1
+MAX_CHARACTERS = checked_text.max_characters(_HEAD.size, _NAMES)
 
 
 class ReceiptHandle(NamedTuple):
@@ -76,12 +72,12 @@ def encode(handle: ReceiptHandle) -> str:
         handle.pop_time_ms,
         handle.invisible_duration_ms,
     ) + _encoded_names(handle.broker_name, handle.topic, handle.consumer_group)
-    return _to_text(payload + _CHECKSUM.pack(zlib.crc32(payload)))
+    return checked_text.to_text(payload)
 
 
 @lru_cache(maxsize=256)  # of a batch all are the same
 def _encoded_names(*names: str) -> bytes:
-    return b"".join(bytes((len(name),)) + name for name in map(str.encode, names))
+    return checked_text.names_to_bytes([name.encode() for name in names])
 
 
 def decode(text: str) -> ReceiptHandle:
@@ -89,9 +85,9 @@ def decode(text: str) -> ReceiptHandle:
 
     Raises MqError INVALID_RECEIPT_HANDLE for anything that `encode` did not write.
     """
-    payload = _checked(text)
+    payload, (broker_name, topic, consumer_group) = _opened(text)
     (
-        version,
+        _,
         flags,
         attempt,
         queue_id,
@@ -100,14 +96,11 @@ def decode(text: str) -> ReceiptHandle:
         pop_time_ms,
         invisible_duration_ms,
     ) = _HEAD.unpack_from(payload)
-    if version != VERSION:
-        raise _invalid(f"is of version {version}")
     if flags & ~(RETRY | FIFO):
         raise _invalid("has unknown flags")
     numbers = (queue_id, queue_offset, lease_id, pop_time_ms, invisible_duration_ms)
     if min(numbers) < 0 or pop_time_ms > MAX_TIME_MS:
         raise _invalid("has numbers that no broker gives")
-    broker_name, topic, consumer_group = _names(payload)
     return ReceiptHandle(
         broker_name,
         topic,
@@ -123,38 +116,17 @@ def decode(text: str) -> ReceiptHandle:
     )
 
 
-def _to_text(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
-
-
-def _checked(text: str) -> bytes:
-    """The bytes before the checksum, once it holds and the text is the one way to write them."""
-    if len(text) > MAX_CHARACTERS:
-        raise _invalid("is too long")
+def _opened(text: str) -> tuple[bytes, list[str]]:
+    """The payload, and the names in it."""
     try:
-        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    except (binascii.Error, ValueError):
-        raise _invalid("is not base64") from None
-    # Decoding skips foreign characters and spare bits: only the exact text may pass.
-    if len(data) < _HEAD.size + _NAMES + _CHECKSUM.size or _to_text(data) != text:
-        raise _invalid("is damaged")
-    payload = data[: -_CHECKSUM.size]
-    if _CHECKSUM.unpack(data[-_CHECKSUM.size :])[0] != zlib.crc32(payload):
-        raise _invalid("is damaged: its checksum does not hold")
-    return payload
-
-
-def _names(payload: bytes) -> list[str]:
-    names, position = [], _HEAD.size
-    try:
-        for _ in range(_NAMES):
-            start, position = position + 1, position + 1 + payload[position]
-            names.append(payload[start:position].decode())
-    except (IndexError, UnicodeDecodeError):
-        raise _invalid("has broken names") from None
-    if position != len(payload):
-        raise _invalid("has broken names")
-    return names
+        payload = checked_text.payload_in(
+            text, least_bytes=_HEAD.size + _NAMES, most_characters=MAX_CHARACTERS
+        )
+        if payload[0] != VERSION:
+            raise ValueError(f"is of version {payload[0]}")
+        return payload, checked_text.names_in(payload, _HEAD.size, _NAMES)
+    except ValueError as problem:
+        raise _invalid(str(problem)) from None
 
 
 def _invalid(problem: str) -> MqError:
