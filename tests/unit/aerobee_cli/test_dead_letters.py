@@ -11,9 +11,10 @@ from aerobee.broker.v1 import admin_pb2, message_pb2
 from aerobee_cli.commands.dlq import Choice
 from aerobee_cli.dead_letters import DeadLetters
 from aerobee_cli.messages import head, whole
-from aerobee_cli.redrive import Outcome, Pace, redrive
+from aerobee_cli.redrive import Outcome, Pace, reads_retries, redrive
 from aerobee_cli.redrive_target import Target
 from aerobee_client import AsyncAdminClient, AsyncProducer, MqError, ReceivedMessage
+from aerobee_client.descriptions import ClientDescription
 from aerobee_wire import properties as names
 from aerobee_wire import record
 from aerobee_wire.status import Code
@@ -272,6 +273,25 @@ async def test_a_dead_letter_is_chosen_by_its_own_place_too(
 
 
 # ---- sending again ----
+
+
+@pytest.mark.parametrize(
+    ("connected", "expected"),
+    [
+        ([], True),
+        ([{"orders": "*"}], False),
+        ([{"orders": "*"}, {"orders": "*", RETRY: "*"}], True),
+        ([{"orders": "*", "%RETRY%other": "*"}], False),
+    ],
+)
+def test_consumers_of_the_official_sdks_read_no_retry_topic(
+    connected: list[dict[str, str]], expected: bool
+) -> None:
+    clients = [
+        ClientDescription("c", "", "", "", 0, (), (GROUP,), subscriptions, "a")
+        for subscriptions in connected
+    ]
+    assert reads_retries(clients, GROUP) is expected
 
 
 async def test_a_redriven_message_is_the_one_that_was_sent_at_first(

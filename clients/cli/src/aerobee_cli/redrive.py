@@ -5,11 +5,12 @@ count of attempts back at nothing. The dead letters stay where they are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from aerobee_cli.redrive_target import Target
 from aerobee_client import AsyncProducer, Message, MqError, ReceivedMessage
+from aerobee_client.descriptions import ClientDescription
 from aerobee_wire import properties as names
 from aerobee_wire.record import COMPRESSED
 from aerobee_wire.topics import retry_topic
@@ -78,6 +79,13 @@ class Outcome:
     topic: str
     status: str
     error: str = ""
+
+
+def reads_retries(clients: Sequence[ClientDescription], consumer_group: str) -> bool:
+    """Whether any of a group's clients reads its retry topic; True when nobody is connected, who
+    could be asked."""
+    topic = retry_topic(consumer_group)
+    return not clients or any(topic in client.subscriptions for client in clients)
 
 
 async def redrive(

@@ -144,7 +144,8 @@ def redrive(
     to: Annotated[
         Target,
         typer.Option(
-            help="retry: only this group gets them. origin: every group of the topic does."
+            help="retry: only this group gets them, by its retry topic, which the official SDKs do "
+            "not read. origin: every group of the topic does."
         ),
     ] = Target.RETRY,
     rate: Annotated[
@@ -201,11 +202,19 @@ async def _redrive(
     from contextlib import AsyncExitStack
 
     from aerobee_cli.dead_letters import DeadLetters
+    from aerobee_cli.redrive import reads_retries
     from aerobee_cli.redrive import redrive as send_again
     from aerobee_client import AsyncAdminClient, AsyncProducer
 
     async with AsyncExitStack() as stack:
         admin = await stack.enter_async_context(AsyncAdminClient(query.namesrv))
+        if to is Target.RETRY and not reads_retries(
+            await admin.list_clients(query.group), query.group
+        ):
+            raise CommandError(
+                f"the consumers of {query.group} do not read its retry topic, as those of the "
+                "official SDKs never do: send with --to origin"
+            )
         producer = None
         if not dry_run:
             opened = AsyncProducer(PRODUCER_GROUP, namesrv=query.namesrv)
