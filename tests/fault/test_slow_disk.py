@@ -45,7 +45,7 @@ PATIENCE_S = 30.0  # a loop that is blocked would never end by itself
 def test_a_slow_disk_delays_answers_and_breaks_no_promise(campaign: Campaign) -> None:
     total = Figures()
     seeds = 0
-    for seed in campaign.seeds(8, 400):
+    for seed in campaign.seeds(8, 250):
         try:
             total.add(slow_history(seed))
         except Broken as error:
