@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from aerobee_broker.delivery.intake import Stored
 from aerobee_broker.disk import RealDisk, RealFile
 from aerobee_broker.errors import (
     DiskFull,
@@ -148,6 +149,7 @@ async def test_a_full_disk_refuses_and_takes_again_when_there_is_room(tmp_path: 
     disk.write_error = errno.ENOSPC
     with pytest.raises(DiskFull):
         await parts.send("t", b"b")
+    await asyncio.sleep(0)
     disk.write_error = 0
     assert (await parts.send("t", b"c"))[0].queue_offset == 1
     assert await parts.bodies("t") == [b"a", b"c"]
@@ -171,6 +173,35 @@ async def test_a_write_that_fails_takes_back_what_came_meanwhile(tmp_path: Path)
     assert parts.store.end_offset == parts.store.written_offset == parts.store.flushed_offset
     disk.write_error = 0
     assert (await parts.send("t", b"d"))[0].queue_offset == 1
+    assert await parts.bodies("t") == [b"a", b"d"]
+    await parts.end()
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+async def test_nobody_appends_before_a_failure_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: str
+) -> None:
+    """It would take the place of what failed, and build on what its sender still has in memory."""
+    disk = BadDisk()
+    parts = await Parts.begin(tmp_path, disk=disk, flushDiskType=flush)
+    await parts.send("t", b"a")
+    forget = parts.store.forget_unwritten
+    between: list[asyncio.Task[list[Stored]]] = []
+
+    def forget_and_go_on() -> None:
+        forget()
+        disk.write_error = 0
+        between.append(asyncio.create_task(parts.send("t", b"c")))
+
+    monkeypatch.setattr(parts.store, "forget_unwritten", forget_and_go_on)
+    disk.write_error = errno.ENOSPC
+    with pytest.raises(DiskFull):
+        await parts.send("t", b"b")
+    with pytest.raises(DiskFull):
+        await between[0]
+    await asyncio.sleep(0)
+    assert (await parts.send("t", b"d"))[0].queue_offset == 1
+    await parts.broker.commit.flushed(parts.store.end_offset)
     assert await parts.bodies("t") == [b"a", b"d"]
     await parts.end()
 

@@ -247,6 +247,7 @@ async def test_what_the_disk_does_not_take_is_as_if_it_had_not_happened(
     for attempt in (consumer.ack(got), consumer.change(got, 0), consumer.pop(1)):
         with pytest.raises(StoreWriteError):
             await attempt
+        await asyncio.sleep(0)
     monkeypatch.setattr(parts.store, "write_and_sync", write)
     assert consumer.committed() == 0
     assert [(one.body, one.attempt) for one in await consumer.pop()] == [(b"2", 1)]

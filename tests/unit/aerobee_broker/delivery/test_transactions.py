@@ -13,7 +13,7 @@ from aerobee_broker.delivery import half_messages
 from aerobee_broker.delivery.half_messages import GROUP, QUEUE_ID
 from aerobee_broker.delivery.intake import Stored
 from aerobee_broker.delivery.transactions import End, Resolution
-from aerobee_broker.errors import DiskFull, StoreWriteError
+from aerobee_broker.errors import StoreWriteError
 from aerobee_wire import topics as names
 from aerobee_wire.record import TRANSACTION_COMMIT, TRANSACTION_MASK
 from aerobee_wire.status import Code, MqError
@@ -195,33 +195,6 @@ async def test_a_half_message_that_is_not_stored_is_not_open(
         with pytest.raises(MqError, match="the disk is out"):
             await half(parts, b"a")
     assert len(parts.broker.transactions) == 0
-
-
-async def test_a_half_message_that_is_not_stored_takes_none_with_it(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next one may stand in its place, under its name, before its own sender hears of it."""
-    first = await half(parts, b"a")
-    forget = parts.store.forget_unwritten
-    following: list[asyncio.Task[Stored]] = []
-
-    def fail() -> int:
-        raise DiskFull("there is no room")
-
-    def forget_and_go_on() -> None:
-        patch.undo()
-        forget()
-        following.append(asyncio.create_task(half(parts, b"c")))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(parts.store, "write_and_sync", fail)
-        patch.setattr(parts.store, "forget_unwritten", forget_and_go_on)
-        with pytest.raises(DiskFull):
-            await half(parts, b"b")
-    stored = await following[0]
-    assert stored.queue_offset == first.queue_offset + 1, "the place of the one that failed"
-    assert await end(parts, stored) is Code.SUCCESS
-    assert await visible(parts) == [b"c"]
 
 
 async def test_a_commit_to_a_deleted_topic_is_refused_and_a_rollback_is_not(parts: Parts) -> None:

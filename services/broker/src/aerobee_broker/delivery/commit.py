@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from aerobee_broker.errors import FlushTimeout
+from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Arrival
+from aerobee_wire.status import MqError
 
 OnArrivals = Callable[[list[Arrival]], None]
 
@@ -37,6 +39,16 @@ class Commit(Protocol):
 
     async def drain(self) -> None:
         """Flushes everything, to stop. What cannot be flushed is logged."""
+
+
+def fail_all(store: MessageStore, error: MqError, *waiters: CommitWaiters) -> None:
+    """Nobody's wait will end well. Until those who waited have taken back what they did in memory,
+    in the next turn of the loop, nobody appends: an entry that builds on it would stay in the log.
+    """
+    for one in waiters:
+        one.fail(error)
+    store.refuse(error)
+    asyncio.get_running_loop().call_soon(store.accept)
 
 
 class CommitWaiters:

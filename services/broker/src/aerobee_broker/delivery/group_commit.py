@@ -12,7 +12,7 @@ import asyncio
 
 import structlog
 
-from aerobee_broker.delivery.commit import CommitWaiters, OnArrivals
+from aerobee_broker.delivery.commit import CommitWaiters, OnArrivals, fail_all
 from aerobee_broker.delivery.off_loop import OffLoop
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_wire.status import MqError
@@ -60,7 +60,7 @@ class GroupCommit:
                 await asyncio.sleep(0)
         except MqError as error:
             structlog.get_logger().error("flush_failed", reason=error.message)
-            self._waiters.fail(error)
+            fail_all(self._store, error, self._waiters)
         except Exception as error:
             self._waiters.fail(error)
             raise

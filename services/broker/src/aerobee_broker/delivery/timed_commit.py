@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import structlog
 
-from aerobee_broker.delivery.commit import CommitWaiters, OnArrivals
+from aerobee_broker.delivery.commit import CommitWaiters, OnArrivals, fail_all
 from aerobee_broker.delivery.off_loop import OffLoop
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_wire.status import MqError
@@ -86,8 +86,7 @@ class TimedCommit:
             self._written = self._store.write()
         except MqError as error:
             structlog.get_logger().error("write_failed", reason=error.message)
-            self._waiters.fail(error)
-            self._flush_waiters.fail(error)
+            fail_all(self._store, error, self._waiters, self._flush_waiters)
             return
         self._waiters.settle(self._written)
         if self._task is None and self._written > self._store.flushed_offset:
@@ -103,8 +102,7 @@ class TimedCommit:
                     await self._flush()
         except MqError as error:
             structlog.get_logger().error("flush_failed", reason=error.message)
-            self._waiters.fail(error)
-            self._flush_waiters.fail(error)
+            fail_all(self._store, error, self._waiters, self._flush_waiters)
         finally:
             self._task = None
 

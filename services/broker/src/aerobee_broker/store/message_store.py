@@ -94,6 +94,7 @@ class MessageStore:
         """Use `open`."""
         self.path = path
         self.read_only_reason = ""
+        self._undoing: MqError | None = None
         self._damage = DamageRegister(on_event)
         self._clock = clock
         self._disk = disk
@@ -331,6 +332,8 @@ class MessageStore:
     def _check_open_to_appends(self, *, reserve: bool) -> None:
         if self.read_only_reason:
             raise StoreReadOnly(self.read_only_reason)
+        if self._undoing is not None:
+            raise self._undoing
         refused = self._retention.stop if reserve else self.disk_full_reason
         if refused:
             raise DiskFull(refused)
@@ -379,6 +382,13 @@ class MessageStore:
         """On the loop, while nothing is being written: what was not written was not appended."""
         self._log.forget_pending()
         self._dispatch.undo(self._log.written)
+
+    def refuse(self, error: MqError) -> None:
+        """Until `accept`, appends fail with this error."""
+        self._undoing = error
+
+    def accept(self) -> None:
+        self._undoing = None
 
     def sync(self) -> int:
         """On the flusher's thread. Makes everything durable that was written when it began.
