@@ -180,6 +180,26 @@ async def test_the_order_of_message_groups_survives(tmp_path: Path) -> None:
     await parts.end()
 
 
+async def test_an_acknowledgement_that_no_longer_counts_does_not_count_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    """The log does not tell that the lease ended by time, and the acknowledgement with it."""
+    parts = await begin(tmp_path / "a")
+    for body in (b"a1", b"a2"):
+        await parts.send(TOPIC, body, properties={props.SHARDING_KEY: "a"})
+    consumer = PopConsumer(parts)
+    got = await consumer.pop(2, fifo=True, invisible_ms=1_000)
+    await consumer.ack(got[1])
+    await asyncio.sleep(1.1)
+    [again] = await consumer.pop(1, fifo=True, invisible_ms=60_000)
+    assert again.body == b"a1"
+    parts = await crash(parts, tmp_path / "b")
+    consumer = PopConsumer(parts)
+    assert await consumer.ack(again) == [Code.SUCCESS]
+    assert bodies(await consumer.pop(fifo=True)) == [b"a2"]
+    await parts.end()
+
+
 async def test_a_message_that_waits_for_its_turn_survives(tmp_path: Path) -> None:
     parts = await begin(tmp_path / "a")
     for body in (b"a1", b"a2", b"b1"):

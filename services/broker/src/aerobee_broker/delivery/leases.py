@@ -215,6 +215,8 @@ class QueueLeases:
                 row.offsets.append(offset)
                 row.leased += held.leased
                 self._waiting += not held.attempt
+        for row in self.rows.values():
+            self._drop_old_acks(row)
         self._ready = [
             held.offset
             for held in self.open.values()
@@ -222,6 +224,14 @@ class QueueLeases:
             and (held.message_group is None or not self.rows[held.message_group].leased)
         ]
         heapify(self._ready)
+
+    def _drop_old_acks(self, row: Row) -> None:
+        """The log tells no end of a lease by time, and so not that acknowledgements of that lease
+        ceased to count. But the row was leased again after it, or nothing of it is on lease."""
+        members = [self.open[offset] for offset in row.offsets]
+        latest = max((held.lease_id for held in members if held.leased), default=None)
+        for held in members:
+            held.acked = held.acked and held.lease_id == latest
 
     def regroup(self, message_group_of: Callable[[int], str] | None) -> None:
         """By message group, or message by message when there is no such function."""
