@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
+from aerobee_broker.delivery.again import again
 from aerobee_broker.delivery.commit import Commit
 from aerobee_broker.delivery.delay_queues import destination
 from aerobee_broker.delivery.topic_registry import TopicRegistry
 from aerobee_broker.errors import FlushTimeout
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
-from aerobee_wire import properties as props
 from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 
@@ -38,23 +38,14 @@ def due_copy(record: Record, topics: TopicRegistry) -> NewMessage | None:
             reason="its topic was deleted" if target else "it names no topic",
         )
         return None
-    return again(record, *target, properties)
+    return whole(record, *target, properties)
 
 
-def again(record: Record, topic: str, queue_id: int, properties: dict[str, str]) -> NewMessage:
-    """The message, to be stored once more."""
-    return NewMessage(
-        topic=topic,
-        queue_id=queue_id,
-        body=record.body,
-        properties=props.encode(properties),
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp_ms=record.born_timestamp_ms,
-        born_host=record.born_host_packed,
-        reconsume_times=record.reconsume_times,
-        prepared_transaction_offset=record.prepared_transaction_offset,
-    )
+def whole(record: Record, topic: str, queue_id: int, properties: dict[str, str]) -> NewMessage:
+    """The message, to be stored once more with all that it says."""
+    message = again(record, topic, queue_id, properties)
+    message.prepared_transaction_offset = record.prepared_transaction_offset
+    return message
 
 
 async def store_due(

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from aerobee_broker.delivery.again import again
 from aerobee_broker.errors import InvalidParameter, MessageIllegal
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties as props
@@ -151,7 +152,7 @@ def committed(record: Record, name: int) -> tuple[NewMessage, dict[str, str]]:
     topic, queue_id = destination(record)
     properties = {key: value for key, value in record.properties.items() if key not in _WAITING}
     properties[props.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(name)
-    message = _again(record, topic, queue_id, properties)
+    message = again(record, topic, queue_id, properties)
     message.sys_flag = record.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
     message.prepared_transaction_offset = record.physical_offset
     return message, properties
@@ -171,7 +172,7 @@ def moved(record: Record, half: Half) -> NewMessage:
     properties[props.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(half.name)
     properties[props.HALF_STORED_MS] = str(half.stored_ms)
     properties[props.TRANSACTION_CHECK_TIMES] = str(half.checks)
-    return _again(record, names.HALF_TOPIC, QUEUE_ID, properties)
+    return again(record, names.HALF_TOPIC, QUEUE_ID, properties)
 
 
 def given_up(record: Record, checks: int) -> NewMessage:
@@ -179,21 +180,7 @@ def given_up(record: Record, checks: int) -> NewMessage:
     properties = dict(record.properties)
     properties.pop(props.HALF_STORED_MS, None)
     properties[props.TRANSACTION_CHECK_TIMES] = str(checks)
-    return _again(record, names.CHECK_MAX_TIME_TOPIC, QUEUE_ID, properties)
-
-
-def _again(record: Record, topic: str, queue_id: int, properties: dict[str, str]) -> NewMessage:
-    return NewMessage(
-        topic=topic,
-        queue_id=queue_id,
-        body=record.body,
-        properties=props.encode(properties),
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp_ms=record.born_timestamp_ms,
-        born_host=record.born_host_packed,
-        reconsume_times=record.reconsume_times,
-    )
+    return again(record, names.CHECK_MAX_TIME_TOPIC, QUEUE_ID, properties)
 
 
 # ---- op records ----

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aerobee_broker.delivery.again import again
 from aerobee_broker.delivery.delay_queues import DelayQueues, destination
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.store.messages import NewMessage
@@ -56,7 +57,7 @@ def retried(
     """The message that comes to the group again, delayed as the level or the group says."""
     properties = _marked(record, failure)
     topic = names.retry_topic(group.consumer_group)
-    message = _again(record, topic, queue_id, properties)
+    message = _failed_once_more(record, topic, queue_id, properties)
     if delay_level > 0:
         return delays.by_level(message, properties, delay_level)
     if not group.retry_delays_ms:
@@ -71,7 +72,7 @@ def dead_lettered(record: Record, group: SubscriptionGroup, *, failure: Failure)
     """The message as it lies in the group's dead-letter topic."""
     properties = _marked(record, failure)
     topic = names.dead_letter_topic(group.consumer_group)
-    return _again(record, topic, 0, as_dead_letter(properties))
+    return _failed_once_more(record, topic, 0, as_dead_letter(properties))
 
 
 def as_dead_letter(properties: dict[str, str]) -> dict[str, str]:
@@ -115,15 +116,9 @@ def cut(text: str, limit: int) -> str:
     return encoded[: max(0, limit)].decode("utf-8", "ignore")
 
 
-def _again(record: Record, topic: str, queue_id: int, properties: dict[str, str]) -> NewMessage:
-    return NewMessage(
-        topic=topic,
-        queue_id=queue_id,
-        body=record.body,
-        properties=props.encode(properties),
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp_ms=record.born_timestamp_ms,
-        born_host=record.born_host_packed,
-        reconsume_times=record.reconsume_times + 1,
-    )
+def _failed_once_more(
+    record: Record, topic: str, queue_id: int, properties: dict[str, str]
+) -> NewMessage:
+    message = again(record, topic, queue_id, properties)
+    message.reconsume_times += 1
+    return message

@@ -16,7 +16,7 @@ from contextlib import suppress
 import structlog
 
 from aerobee_broker.delivery.commit import Commit
-from aerobee_broker.delivery.due import again, due_copy, store_due, waiting_record
+from aerobee_broker.delivery.due import due_copy, store_due, waiting_record, whole
 from aerobee_broker.delivery.meters import Meters
 from aerobee_broker.delivery.timer_queue import (
     PROGRESS_TOPIC,
@@ -216,7 +216,7 @@ class Timers:
             return due_copy(record, self._topics)
         # A damaged unit: the message is put at the end of the queue, with a unit that is right.
         structlog.get_logger().error("timer_unit_damaged", queue_offset=record.queue_offset)
-        return again(record, names.TIMER_TOPIC, QUEUE_ID, record.properties)
+        return whole(record, names.TIMER_TOPIC, QUEUE_ID, record.properties)
 
     # ---- files that are to go ----
 
@@ -246,7 +246,7 @@ class Timers:
         for key, (place, size, _) in behind:
             record = waiting_record(self._store, place, size)
             if record is not None:
-                copies.append(again(record, names.TIMER_TOPIC, QUEUE_ID, record.properties))
+                copies.append(whole(record, names.TIMER_TOPIC, QUEUE_ID, record.properties))
             topic = record.properties.get(props.REAL_TOPIC, "") if record else ""
             unique_key = record.unique_message_id if record else ""
             self._table.recall(key)
