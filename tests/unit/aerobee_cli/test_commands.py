@@ -90,6 +90,7 @@ def test_every_command_has_help_with_an_example(
         ["message", "send", "t"],
         ["message", "send", "t", "body", "--file", "f"],
         ["message", "send", "t", "body", "--property", "x"],
+        ["message", "send", "t", "body", "--delay", "5s", "--delay-level", "3"],
         ["message", "query", "t"],
         ["message", "query", "t", "--key", "a", "--id", "b"],
         ["dlq", "redrive", "g"],

@@ -54,6 +54,8 @@ def send(
     json: Json = False,
 ) -> None:
     """Send one message, and wait until it is stored."""
+    if delay is not None and delay_level:
+        raise BadOption("give --delay or --delay-level, not both")
     from aerobee_client import Message, Producer
 
     message = Message(
