@@ -271,6 +271,22 @@ def test_redriven_dead_letters_reach_the_group_that_failed_and_no_other(up: Up) 
     assert len(others) == 2
 
 
+def test_purged_dead_letters_are_gone_and_new_ones_are_kept(up: Up) -> None:
+    dead_letters(up, "sweepers", ["x", "y"])
+    dry = aerobee("dlq", "purge", "sweepers", "--dry-run", namesrv=up.namesrv)
+    assert (dry.returncode, dry.stderr) == (0, "would delete 2 dead letters of sweepers\n")
+    assert len(json_of(up, "dlq", "list", "sweepers")) == 2
+    done = aerobee("dlq", "purge", "sweepers", "--yes", namesrv=up.namesrv)
+    assert (done.returncode, done.stderr) == (0, "deleted 2 dead letters of sweepers\n")
+    assert json_of(up, "dlq", "list", "sweepers") == []
+    again = aerobee("dlq", "purge", "sweepers", "--yes", namesrv=up.namesrv)
+    assert (again.returncode, again.stderr) == (0, "no dead letters of sweepers\n")
+    assert len(dead_letters(up, "sweepers", ["z"])) == 1
+    nobody = aerobee("dlq", "purge", "nobody", "--yes", namesrv=up.namesrv)
+    assert nobody.returncode == 1
+    assert "nobody" in nobody.stderr
+
+
 def test_an_unknown_dead_letter_cannot_be_redriven(up: Up) -> None:
     dead_letters(up, "searchers", ["x"])
     done = aerobee("dlq", "redrive", "searchers", "--id", "ABC", namesrv=up.namesrv)

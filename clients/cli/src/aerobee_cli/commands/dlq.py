@@ -1,4 +1,4 @@
-"""`aerobee dlq`: list, peek, redrive, export. Nothing here consumes a dead letter."""
+"""`aerobee dlq`: list, peek, redrive, export, purge. Looking at dead letters consumes none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ import typer
 
 from aerobee_cli import messages, output
 from aerobee_cli.errors import CommandError
-from aerobee_cli.options import PRODUCER_GROUP, BadOption, Group, Json, Namesrv, namesrv_of
+from aerobee_cli.options import (
+    PRODUCER_GROUP,
+    BadOption,
+    Group,
+    Json,
+    Namesrv,
+    Yes,
+    confirm,
+    namesrv_of,
+)
 from aerobee_cli.output import Column
 from aerobee_cli.redrive_target import Target
 
@@ -181,6 +190,47 @@ def redrive(
     _end(complete)
 
 
+@app.command(epilog="Example: aerobee dlq purge billing --dry-run")
+def purge(
+    context: typer.Context,
+    *,
+    group: Group,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing.")] = False,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+) -> None:
+    """Delete all dead letters of a group, on every broker. They cannot be had back.
+
+    `aerobee dlq export` keeps them in a file. One that arrives while they are deleted goes too; the
+    next one makes the dead-letter topic anew.
+    """
+    address = namesrv_of(context, namesrv)
+    count = asyncio.run(_count(address, group))
+    if dry_run or not count:
+        output.note(f"would delete {count:,} dead letters of {group}" if count else _none_of(group))
+        return
+    confirm(f"Delete {count:,} dead letters of {group}?", yes)
+    asyncio.run(_purge(address, group))
+    output.note(f"deleted {count:,} dead letters of {group}")
+
+
+async def _count(namesrv: str, group: str) -> int:
+    from aerobee_cli.dead_letters import DeadLetters
+    from aerobee_client import AsyncAdminClient
+
+    async with AsyncAdminClient(namesrv) as admin:
+        queues = await DeadLetters(admin, group).queues()
+    return sum(queue.max_offset - queue.min_offset for queue in queues)
+
+
+async def _purge(namesrv: str, group: str) -> None:
+    from aerobee_cli.dead_letters import DeadLetters
+    from aerobee_client import AsyncAdminClient
+
+    async with AsyncAdminClient(namesrv) as admin:
+        await admin.delete_topic(DeadLetters(admin, group).topic)
+
+
 OUTCOME_TITLES = ("message id", "offset message id", "tag", "topic", "status", "error")
 ID_KEYS = ("message_id", "offset_message_id")
 
@@ -294,4 +344,8 @@ def _end(complete: bool) -> None:
 
 def _tell_empty(items: list[dict[str, Any]], group: str, json: bool) -> None:
     if not items and not json:
-        output.note(f"no dead letters of {group}")
+        output.note(_none_of(group))
+
+
+def _none_of(group: str) -> str:
+    return f"no dead letters of {group}"
