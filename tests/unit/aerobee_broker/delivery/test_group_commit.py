@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from aerobee_broker.delivery.intake import Stored
+from aerobee_broker.delivery.send_back import Entry
 from aerobee_broker.disk import RealDisk, RealFile
 from aerobee_broker.errors import (
     DiskFull,
@@ -17,9 +18,11 @@ from aerobee_broker.errors import (
     StoreFlushError,
     StoreReadOnly,
     StoreWriteError,
+    TooMuchUnflushed,
 )
 from aerobee_wire.status import Code, MqError
 from support.broker_parts import Parts
+from support.pop_consumer import PopConsumer
 
 
 @pytest.fixture
@@ -237,7 +240,7 @@ async def test_the_loop_writes_nothing_itself(parts: Parts) -> None:
 async def test_too_much_that_waits_for_the_disk_turns_senders_away(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aerobee_broker.delivery.intake.MAX_UNFLUSHED_BYTES", 1_000)
+    monkeypatch.setattr("aerobee_broker.delivery.commit.MAX_UNFLUSHED_BYTES", 1_000)
     parts.flusher.hold()
     waiting = asyncio.create_task(parts.send("t", b"x" * 2_000))
     await started()
@@ -247,3 +250,26 @@ async def test_too_much_that_waits_for_the_disk_turns_senders_away(
     assert caught.value.retry_after_ms
     parts.flusher.let_go()
     await waiting
+
+
+async def test_too_much_that_waits_for_the_disk_stops_leases_but_no_acknowledgement(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await parts.group("billing")
+    [stored] = await parts.send("t", b"a")
+    consumer = PopConsumer(parts, "billing", "t")
+    [got] = await consumer.pop(1, start="earliest")
+    monkeypatch.setattr("aerobee_broker.delivery.commit.MAX_UNFLUSHED_BYTES", 1_000)
+    parts.flusher.hold()
+    waiting = asyncio.create_task(parts.send("t", b"x" * 2_000))
+    await started()
+    with pytest.raises(TooMuchUnflushed):
+        await consumer.pop(1)
+    with pytest.raises(TooMuchUnflushed):
+        await parts.broker.send_back.send_back("billing", [Entry(stored.physical_offset)])
+    acknowledging = asyncio.create_task(consumer.ack(got))
+    await started()
+    parts.flusher.let_go()
+    assert await acknowledging == [Code.SUCCESS]
+    await waiting
+    assert len(await consumer.pop()) == 2, "what was turned away before is given now"

@@ -7,12 +7,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from aerobee_broker.errors import FlushTimeout
+from aerobee_broker.errors import FlushTimeout, TooMuchUnflushed
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Arrival
 from aerobee_wire.status import MqError
 
 OnArrivals = Callable[[list[Arrival]], None]
+# Senders wait for the disk, each with its messages in memory: beyond this they are turned away, and
+# so are pops and send-backs. Acknowledgements are not: they are small, and each is stored once.
+MAX_UNFLUSHED_BYTES = 256 * 1024 * 1024
 
 
 class Commit(Protocol):
@@ -39,6 +42,13 @@ class Commit(Protocol):
 
     async def drain(self) -> None:
         """Flushes everything, to stop. What cannot be flushed is logged."""
+
+
+def check_room(store: MessageStore) -> None:
+    """Before anything that clients may ask for without end. Raises TooMuchUnflushed."""
+    unflushed = store.end_offset - store.flushed_offset
+    if unflushed > MAX_UNFLUSHED_BYTES:
+        raise TooMuchUnflushed(unflushed)
 
 
 def fail_all(store: MessageStore, error: MqError, *waiters: CommitWaiters) -> None:

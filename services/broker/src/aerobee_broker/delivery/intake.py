@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, repeat
 
 from aerobee_broker.delivery import half_messages, retry
-from aerobee_broker.delivery.commit import Commit
+from aerobee_broker.delivery.commit import Commit, check_room
 from aerobee_broker.delivery.delay_queues import DelayQueues
 from aerobee_broker.delivery.group_registry import GroupRegistry
 from aerobee_broker.delivery.meters import Meters
@@ -29,7 +29,6 @@ from aerobee_broker.errors import (
     MessageIllegal,
     NoPermission,
     QueueNotExist,
-    TooMuchUnflushed,
 )
 from aerobee_broker.metadata.topics import WRITE, TopicConfig
 from aerobee_broker.store.message_store import MessageStore
@@ -42,8 +41,6 @@ from aerobee_wire.record import TRANSACTION_MASK, TRANSACTION_PREPARED
 from aerobee_wire.status import MqError
 
 MAX_PROPERTY_BYTES = props.MAX_BYTES - retry.RESERVED_PROPERTY_BYTES
-# Senders wait for the disk, each with its messages in memory: beyond this they are turned away.
-MAX_UNFLUSHED_BYTES = 256 * 1024 * 1024
 MAX_BATCH_MESSAGES = 65_536
 
 _UNIQUE_KEY_NAME = b"UNIQ_KEY\x01"
@@ -190,7 +187,7 @@ class Intake:
     ) -> list[Appended]:
         """Half messages are known to `transactions` from the moment that they have a place."""
         now = self._clock.now_ms()
-        self._check_room()
+        check_room(self._store)
         places = self._store.append(messages)
         opened = []
         for message, properties, place in zip(messages, completed, places, strict=True):
@@ -313,7 +310,7 @@ class Intake:
             places = await self._append(messages)
             first, physical = places[0].queue_offset, [place.physical_offset for place in places]
         else:
-            self._check_room()
+            check_room(self._store)
             first, physical = self._store.append_columns(one_topic)
             await self._commit.durable(self._store.end_offset)
         self._meters.stored(columns.topic, len(physical), len(columns.bodies))
@@ -383,18 +380,13 @@ class Intake:
         return queue_id
 
     async def _append(self, messages: Sequence[NewMessage], wait: bool = True) -> list[Appended]:
-        self._check_room()
+        check_room(self._store)
         places = self._store.append(messages)
         if wait:
             await self._commit.durable(self._store.end_offset)
         else:
             self._commit.begin()
         return places
-
-    def _check_room(self) -> None:
-        unflushed = self._store.end_offset - self._store.flushed_offset
-        if unflushed > MAX_UNFLUSHED_BYTES:
-            raise TooMuchUnflushed(unflushed)
 
 
 def _slices(sizes: Sequence[int], blob: bytes) -> list[bytes]:

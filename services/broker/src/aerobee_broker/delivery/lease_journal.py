@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from aerobee_broker.delivery import lease_log
-from aerobee_broker.delivery.commit import Commit
+from aerobee_broker.delivery.commit import Commit, check_room
 from aerobee_broker.delivery.lease_table import LeaseTable
 from aerobee_broker.errors import FlushTimeout
 from aerobee_broker.store.message_store import MessageStore
@@ -30,6 +30,10 @@ class LeaseJournal:
         self._table = table
         self._clock = clock
         self._topic = topic
+
+    def check_room(self) -> None:
+        """Before a lease is made. Raises TooMuchUnflushed."""
+        check_room(self._store)
 
     async def write(
         self,

@@ -81,11 +81,12 @@ class Pop:
 
     async def pop(self, wish: Wish, poll_ms: int = 0) -> Popped | None:
         """None: nothing came in time. Raises NoPermission, TopicNotExist, GroupNotExist,
-        InvalidParameter, MqError POLLING_FULL, and what the log raises."""
+        InvalidParameter, TooMuchUnflushed, MqError POLLING_FULL, and what the log raises."""
         await self._check(wish)
         loop = asyncio.get_running_loop()
         end = loop.time() + (min(poll_ms, MAX_POLL_MS) / 1000 if self._long_polling else 0)
         while True:
+            self._journal.check_room()
             choice = self._chooser.choose(wish, *self._queues(wish))
             self._note_lost(choice)
             if choice.leased:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from aerobee_broker.delivery import retry
-from aerobee_broker.delivery.commit import Commit
+from aerobee_broker.delivery.commit import Commit, check_room
 from aerobee_broker.delivery.delay_queues import DelayQueues
 from aerobee_broker.delivery.group_registry import GroupRegistry
 from aerobee_broker.delivery.meters import Meters
@@ -71,12 +71,14 @@ class SendBack:
         self._rng = rng
 
     async def send_back(self, consumer_group: str, entries: Sequence[Entry]) -> list[Outcome]:
-        """An outcome for each entry. Raises GroupNotExist, NoPermission; what the store raises."""
+        """An outcome for each entry. Raises GroupNotExist, NoPermission,
+        TooMuchUnflushed; what the store raises."""
         group = self._groups.get(consumer_group)
         if not self._writable:
             raise NoPermission("this broker takes no messages (brokerPermission): ask another one")
         if group.retry_queue_count <= 0:  # the group wants no retries: done with
             return [Outcome() for _ in entries]
+        check_room(self._store)
         await self._make_topics(group)
         outcomes: list[Outcome] = []
         messages: list[NewMessage] = []
