@@ -8,13 +8,16 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 import structlog
 
 from aerobee_chassis import queue_api
 from aerobee_chassis.loops import make_loop
+from aerobee_chassis.queue_channel import QueueChannel
 from aerobee_chassis.queue_loop import QueueLoop, new_queue_loop
+from aerobee_chassis.transport import CallFailed
 
 
 @pytest.fixture
@@ -136,3 +139,26 @@ def test_the_plain_transport_can_be_chosen() -> None:
     loop = make_loop("AIO")
     loop.close()
     assert not isinstance(loop, QueueLoop)
+
+
+def test_closing_a_channel_waits_for_its_last_event_whatever_came_before(
+    runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def close_with_a_call_under_way(target: str) -> None:
+        channel = QueueChannel(cast(QueueLoop, asyncio.get_running_loop()), target)
+        call = asyncio.create_task(channel.unary("/test.Words/Say", b"", 60))
+        await asyncio.sleep(0)
+        start = channel._start
+
+        def late(*arguments: Any) -> Any:
+            # The thread hears of the call that was cancelled, and may take it for the last event.
+            channel._listener.join(0.1)
+            return start(*arguments)
+
+        monkeypatch.setattr(channel, "_start", late)
+        await channel.close()
+        with pytest.raises(CallFailed, match="gave up"):
+            await call
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        runner.run(close_with_a_call_under_way(f"127.0.0.1:{silent.getsockname()[1]}"))

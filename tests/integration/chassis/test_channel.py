@@ -44,6 +44,11 @@ class Refused(Exception):
     """What a domain raises."""
 
 
+class Spoilt:
+    def SerializeToString(self) -> bytes:
+        raise ValueError("spoilt")
+
+
 class Handlers:
     def __init__(self) -> None:
         self.arrived = asyncio.Event()
@@ -65,6 +70,8 @@ class Handlers:
 
     async def spell(self, request: StringValue, call: Call) -> None:
         try:
+            if request.value == "spoilt":
+                await call.write_all([StringValue(value="s"), Spoilt(), StringValue(value="t")])
             await call.write_all([StringValue(value=letter) for letter in request.value])
             if request.value == "refused":
                 raise Refused("not that")
@@ -278,3 +285,11 @@ async def test_two_thousand_calls_wait_at_once(channel: Channel, handlers: Handl
     assert await say(channel, "hello") == "HELLO"
     handlers.going_on.set()
     assert set(await asyncio.gather(*tasks)) == {"WAIT"}
+
+
+async def test_a_message_that_cannot_be_written_fails_its_call(channel: Channel) -> None:
+    async with aclosing(spell(channel, "spoilt")) as letters:
+        # What stood before it may have left.
+        with pytest.raises(CallFailed) as caught:
+            _ = [letter async for letter in letters]
+    assert caught.value.status == "INTERNAL"

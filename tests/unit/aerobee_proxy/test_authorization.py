@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from aerobee_proxy.parts import Parts
 from aerobee_proxy.policies import Need, Policy, allowed, policies_of
 from aerobee_proxy.rpc.servicer import Servicer
 from aerobee_proxy.users import Users
+from support.polling import until
 from support.proxy import CLIENT_ID, Cluster, FakeCall, Requests
 
 DATE = "20261121T141500Z"
@@ -139,8 +141,8 @@ def parts_for(tmp_path: Path, policies: list[Any], kind: str = "NORMAL") -> Part
     )
 
 
-def call() -> FakeCall:
-    header = f"MQv2-HMAC-SHA1 Credential=app, Signature={signature(b'p', DATE)}"
+def call(user: str = "app", secret: bytes = b"p") -> FakeCall:
+    header = f"MQv2-HMAC-SHA1 Credential={user}, Signature={signature(secret, DATE)}"
     return FakeCall({"x-mq-client-id": CLIENT_ID, "x-mq-date-time": DATE, "authorization": header})
 
 
@@ -270,3 +272,26 @@ async def test_a_name_in_a_namespace_is_another_name(tmp_path: Path) -> None:
         "user 'app' lacks Pub on Topic:ns%orders",
     )
     assert parts.counts.unauthorized == 1
+
+
+async def test_who_borrows_the_id_of_a_client_hears_and_ends_nothing_of_it(tmp_path: Path) -> None:
+    parts = parts_for(tmp_path, PUBLISHER)
+    users = tmp_path / "users.json"
+    known = json.loads(users.read_text())["users"]
+    users.write_text(json.dumps({"users": [*known, {"username": "other", "password": "q"}]}))
+    assert parts.authentication is not None
+    parts.authentication.users.refresh()
+    own, requests = Servicer(parts), Requests()
+    requests.put(s.TelemetryCommand(settings=PRODUCER_SETTINGS))
+    theirs = asyncio.create_task(own.telemetry(aiter(requests), call()))
+    borrowed = Requests()
+    other = asyncio.create_task(own.telemetry(aiter(borrowed), call("other", b"q")))
+    await until(lambda: len(parts.sessions) == 2, "both streams")
+    await until(lambda: parts.sessions.producers_of("orders"), "the settings")
+    (session,) = parts.sessions.producers_of("orders")
+    assert session.user == "app" and len(session.streams) == 1
+    await own.notify_client_termination(s.NotifyClientTerminationRequest(), call("other", b"q"))
+    assert parts.sessions.producers_of("orders") == [session]
+    borrowed.end()
+    requests.end()
+    await asyncio.gather(theirs, other)

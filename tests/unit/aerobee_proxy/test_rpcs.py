@@ -20,10 +20,10 @@ from apache.rocketmq.v2.service_pb2 import DESCRIPTOR
 from aerobee_chassis.services import bind
 from aerobee_proxy import sessions
 from aerobee_proxy.rpc.servicer import Servicer
-from aerobee_proxy.rpcs import PUT_TOPIC, SEND
+from aerobee_proxy.rpcs import PUT_TOPIC, SEND, UNREGISTER_CLIENT
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
-from support.proxy import Cluster, FakeCall, route
+from support.proxy import CLIENT_ID, Cluster, FakeCall, route
 
 ENDPOINTS = d.Endpoints(
     scheme=d.AddressScheme.DOMAIN_NAME, addresses=[d.Address(host="mq.test", port=18081)]
@@ -386,3 +386,11 @@ async def test_a_goodbye_is_fine_from_a_client_that_nobody_knew(cluster: Cluster
     request = s.NotifyClientTerminationRequest()
     answer = await ask(cluster, "notify_client_termination", request)
     assert answer.status.code == Code.OK
+
+
+async def test_a_goodbye_takes_the_client_out_of_its_group_and_no_other(cluster: Cluster) -> None:
+    group = d.Resource(name="billing", resource_namespace="eu")
+    request = s.NotifyClientTerminationRequest(group=group)
+    await ask(cluster, "notify_client_termination", request)
+    (told,) = cluster.transport.requests(UNREGISTER_CLIENT)
+    assert (told.client_id, told.consumer_group) == (CLIENT_ID, "eu%billing")

@@ -195,3 +195,12 @@ async def test_a_client_that_does_not_read_costs_a_bounded_line(parts: Parts) ->
         for _ in range(telemetry.MAX_WAITING + 1):
             stream.offer(producer())
     assert [line["event"] for line in logs] == ["client does not read its commands"]
+
+
+async def test_only_the_last_answer_is_repeated(parts: Parts) -> None:
+    stream = Stream(parts)
+    first = await stream.tell(producer())
+    last = await stream.tell(consumer())
+    await asyncio.sleep(2 * telemetry.REPEAT_AFTER_S)
+    assert stream.call.written == [first, last, last]
+    await stream.end()

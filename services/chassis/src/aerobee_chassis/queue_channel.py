@@ -31,7 +31,7 @@ class QueueChannel:
         self._channel = cygrpc.Channel(target.encode(), tuple(options), None)
         self._under_way: set[_UnaryCall | _StreamingCall] = set()
         self._events = 0  # that were or will be
-        self._closing = False
+        self._last: int | None = None  # how many will have been, once it is closing
         self._listener = threading.Thread(target=self._listen, name=f"to {target}", daemon=True)
         self._listener.start()
 
@@ -73,8 +73,9 @@ class QueueChannel:
             call.core.cancel(*_GIVEN_UP)
         last = _UnaryCall(self._loop.create_future())
         last.outcome.cancel()
-        self._closing = True
-        # One more event, or the thread might wait for ever.
+        # One more event, or the thread might wait for ever. It is told of it first: were it to end
+        # without that one, the channel would wait for it in vain.
+        self._last = self._events + 1
         self._start("/none/Last", 0.0, (last.operations(b""), last.on_answer))
         self._listener.join()
         self._channel.close(cygrpc.StatusCode.cancelled, "the channel is closed")
@@ -95,8 +96,7 @@ class QueueChannel:
 
     def _listen(self) -> None:
         received = 0
-        # Once it is closing, until there is nothing to come.
-        while not (self._closing and received == self._events):
+        while received != self._last:
             self._loop.deliver(self._channel.next_call_event())
             received += 1
 

@@ -274,9 +274,7 @@ class QueueCall:
             flags = _MORE_FOLLOWS if self._outgoing and self._headers_sent else 0
             send = cygrpc.SendMessageOperation(message.SerializeToString(), flags)
         except Exception as error:
-            if waiter is None or waiter.done():
-                raise
-            waiter.set_exception(error)
+            self._fail_writes(waiter, error)
             return
         self._sending = (waiter,)
         operations = (send,) if self._headers_sent else (self._headers(), send)
@@ -292,6 +290,15 @@ class QueueCall:
         self._sending = None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+        self._send_next()
+
+    def _fail_writes(self, waiter: asyncio.Future[None] | None, error: Exception) -> None:
+        """A message cannot be written. Who waits for it, or for the last of those that it came
+        with, is told; what others wrote goes on."""
+        while waiter is None:
+            _, waiter = self._outgoing.popleft()
+        if not waiter.done():
+            waiter.set_exception(error)
         self._send_next()
 
     def _abandon_writes(self) -> None:

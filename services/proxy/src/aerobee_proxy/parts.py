@@ -74,7 +74,7 @@ def assemble(
             brokers,
             clock,
             counts,
-            lives=lambda client_id: sessions.lives(client_id, clock.now_ms()),
+            lives=lambda client_id, user: sessions.lives(client_id, clock.now_ms(), user),
             seen=presence.seen,
         ),
         counts=counts,

@@ -46,9 +46,10 @@ class Presence:
                 raise failure
             structlog.get_logger().warning("broker not told of a client", reason=failure.message)
 
-    async def retract(self, client_id: str) -> None:
-        """From every broker; those that cannot be told forget the client by themselves."""
-        request = UnregisterClientRequest(client_id=client_id)
+    async def retract(self, client_id: str, consumer_group: str) -> None:
+        """A member of this group from every broker, and of no other: the caller may be allowed no
+        more. Brokers that cannot be told forget the client by themselves."""
+        request = UnregisterClientRequest(client_id=client_id, consumer_group=consumer_group)
         for name in await self._topology.brokers():
             try:
                 await self._brokers.ask(name, UNREGISTER_CLIENT, request)

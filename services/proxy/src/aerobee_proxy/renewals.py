@@ -33,6 +33,7 @@ OF_A_CLIENT_THAT_LEFT_MS = 1_000
 class Renewed:
     handle: ReceiptHandle
     client_id: str
+    user: str  # of that client's session
     message_id: str
     expires_ms: int
     count: int = 0
@@ -41,8 +42,8 @@ class Renewed:
 
 
 class Renewals:
-    """`lives`: whether a client is still there, as far as this proxy knows. `seen`: the members of
-    a group that a broker heard of lately, through any proxy; may raise MqError."""
+    """`lives`: whether the client of a user is still there, as far as this proxy knows. `seen`: the
+    members of a group that a broker heard of lately, through any proxy; may raise MqError."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Renewals:
         clock: Clock,
         counts: Counts,
         *,
-        lives: Callable[[str], bool],
+        lives: Callable[[str, str], bool],
         seen: Callable[[str, str], Awaitable[frozenset[str]]],
     ) -> None:
         self._brokers = brokers
@@ -63,20 +64,23 @@ class Renewals:
     def __len__(self) -> int:
         return len(self._held)
 
-    def hold(self, handle: ReceiptHandle, client_id: str, message_id: str) -> None:
+    def hold(self, handle: ReceiptHandle, client_id: str, message_id: str, user: str = "") -> None:
         """From now on the lease is renewed."""
-        self._held[key_of(handle)] = Renewed(handle, client_id, message_id, handle.expires_ms)
+        self._held[key_of(handle)] = Renewed(handle, client_id, user, message_id, handle.expires_ms)
 
     def find(
-        self, client_id: str, topic: str, consumer_group: str, message_id: str
+        self,
+        client_id: str,
+        topic: str,
+        consumer_group: str,
+        message_id: str,
+        user: str = "",
     ) -> ReceiptHandle | None:
         """The lease of a message that a client holds, for who forgot the handle. Looks at all."""
+        wanted = (client_id, user, message_id, topic, consumer_group)
         for held in self._held.values():
             names = (held.handle.topic, held.handle.consumer_group)
-            if (held.client_id, held.message_id) == (client_id, message_id) and names == (
-                topic,
-                consumer_group,
-            ):
+            if (held.client_id, held.user, held.message_id, *names) == wanted:
                 return held.handle
         return None
 
@@ -96,7 +100,9 @@ class Renewals:
 
     async def scan(self) -> None:
         """Renews what runs out soon, and gives back what belongs to clients that left."""
-        absent = [held for held in self._held.values() if not self._lives(held.client_id)]
+        absent = [
+            held for held in self._held.values() if not self._lives(held.client_id, held.user)
+        ]
         left = await self._left(absent)
         now_ms = self._clock.now_ms()
         due = []

@@ -1,8 +1,10 @@
 """The clients of this proxy: what each said of itself, and the streams it holds open.
 
 A client is known by its id, not by a connection: one SDK opens a channel for every route, others
-hold two telemetry streams. Nothing here must survive a restart: a client that this proxy never
-heard of is served all the same, and its settings come with its next telemetry stream.
+hold two telemetry streams. Where calls are signed it is known by its user too: whoever borrows the
+id of another user's client hears nothing that is meant for that, and cannot end it. Nothing here
+must survive a restart: a client that this proxy never heard of is served all the same, and its
+settings come with its next telemetry stream.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ class Session:
     _half_topics: dict[str, Resource] = field(default_factory=dict)  # by stored name
     _said: Settings | None = None
     _published: dict[str, Resource] = field(default_factory=dict)
+    user: str = ""  # who signs its calls; empty where nobody is asked
 
     @property
     def consumer_group(self) -> str:
@@ -84,10 +87,10 @@ class Session:
 
 
 class Sessions:
-    """All sessions, by client id."""
+    """All sessions, by client id and user."""
 
     def __init__(self) -> None:
-        self._by_id: dict[str, Session] = {}
+        self._by_id: dict[tuple[str, str], Session] = {}
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -99,27 +102,28 @@ class Sessions:
     def full(self) -> bool:
         return len(self._by_id) >= MAX_SESSIONS
 
-    def get(self, client_id: str) -> Session | None:
-        return self._by_id.get(client_id)
+    def get(self, client_id: str, user: str = "") -> Session | None:
+        return self._by_id.get((client_id, user))
 
-    def touch(self, client_id: str, now_ms: int) -> Session:
+    def touch(self, client_id: str, now_ms: int, user: str = "") -> Session:
         """The session of a client that gave a sign of life; a new one when it was unknown."""
-        session = self._by_id.get(client_id)
+        session = self._by_id.get((client_id, user))
         if session is None:
-            session = self._by_id[client_id] = Session(client_id, now_ms)
+            session = Session(client_id, now_ms, user=user)
+            self._by_id[client_id, user] = session
         session.last_seen_ms = now_ms
         return session
 
-    def lives(self, client_id: str, now_ms: int) -> bool:
+    def lives(self, client_id: str, now_ms: int, user: str = "") -> bool:
         """Whether it holds a stream or gave a sign of life lately."""
-        session = self._by_id.get(client_id)
+        session = self._by_id.get((client_id, user))
         return session is not None and (
             bool(session.streams) or now_ms - session.last_seen_ms <= SILENCE_MS
         )
 
-    def remove(self, client_id: str) -> Session | None:
+    def remove(self, client_id: str, user: str = "") -> Session | None:
         """Forgets a client that says goodbye."""
-        return self._by_id.pop(client_id, None)
+        return self._by_id.pop((client_id, user), None)
 
     def expire(self, now_ms: int) -> list[Session]:
         """Forgets the clients that hold no stream and were silent too long, and returns them."""
@@ -129,7 +133,7 @@ class Sessions:
             if not session.streams and now_ms - session.last_seen_ms > EXPIRY_MS
         ]
         for session in gone:
-            del self._by_id[session.client_id]
+            del self._by_id[session.client_id, session.user]
         return gone
 
     def members(self, consumer_group: str) -> list[Session]:

@@ -49,7 +49,9 @@ def _handle(
 ) -> ReceiptHandle:
     if request.receipt_handle:
         return handle_of(request.receipt_handle, topic, group)
-    found = parts.renewals.find(caller.client_id, topic, group, request.message_id)
+    found = parts.renewals.find(
+        caller.client_id, topic, group, request.message_id, caller.session.user
+    )
     if found is None:
         raise Refused(
             Code.INVALID_RECEIPT_HANDLE,

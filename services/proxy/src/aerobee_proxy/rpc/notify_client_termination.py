@@ -13,13 +13,14 @@ from apache.rocketmq.v2.service_pb2 import (
 
 from aerobee_proxy.errors import status
 from aerobee_proxy.parts import Parts
+from aerobee_proxy.resources import stored_name
 from aerobee_proxy.rpc.pipeline import Caller
 
 
 async def notify_client_termination(
     parts: Parts, request: NotifyClientTerminationRequest, caller: Caller
 ) -> NotifyClientTerminationResponse:
-    parts.sessions.remove(caller.client_id)
+    parts.sessions.remove(caller.client_id, caller.session.user)
     if request.group.name:  # a consumer
-        await parts.presence.retract(caller.client_id)
+        await parts.presence.retract(caller.client_id, stored_name(request.group))
     return NotifyClientTerminationResponse(status=status())

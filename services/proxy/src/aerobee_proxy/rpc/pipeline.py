@@ -56,7 +56,8 @@ def caller_of(parts: Parts, call: Call) -> Caller:
         if parts.authentication is not None:
             user = parts.authentication.check(call.metadata, call.peer)
         found = client_id(call.metadata)
-        if parts.sessions.full and parts.sessions.get(found) is None:
+        name = user.name if user is not None else ""
+        if parts.sessions.full and parts.sessions.get(found, name) is None:
             raise Refused(
                 Code.TOO_MANY_REQUESTS,
                 f"this proxy knows {len(parts.sessions)} clients already: close clients that are "
@@ -64,7 +65,7 @@ def caller_of(parts: Parts, call: Call) -> Caller:
             )
     except Refused as refusal:
         raise NotAdmitted(refusal.code, refusal.message) from None
-    return Caller(found, parts.sessions.touch(found, parts.clock.now_ms()), call, user)
+    return Caller(found, parts.sessions.touch(found, parts.clock.now_ms(), name), call, user)
 
 
 def authorize(parts: Parts, request: object, caller: Caller) -> None:

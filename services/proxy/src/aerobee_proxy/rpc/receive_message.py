@@ -92,7 +92,7 @@ async def _deliver(
     if request.auto_renew:
         for handle, response in found:
             message_id = response.message.system_properties.message_id
-            parts.renewals.hold(handle, caller.client_id, message_id)
+            parts.renewals.hold(handle, caller.client_id, message_id, caller.session.user)
 
 
 async def _pop_request(parts: Parts, request: ReceiveMessageRequest, caller: Caller) -> PopRequest:

@@ -38,6 +38,7 @@ class TelemetryStream:
         self._call = call
         self._line: asyncio.Queue[TelemetryCommand] = asyncio.Queue(MAX_WAITING)
         self._waiting_bytes = 0
+        self._again: asyncio.TimerHandle | None = None
 
     def offer(self, command: TelemetryCommand) -> None:
         size = command.ByteSize()
@@ -50,6 +51,18 @@ class TelemetryStream:
             return
         self._waiting_bytes += size
         self._line.put_nowait(command)
+
+    def offer_twice(self, command: TelemetryCommand) -> None:
+        """Now and a moment later. What was to be said again before is not: it is out of date, and
+        a client that sends settings without end must not fill the memory."""
+        self.offer(command)
+        self.hush()
+        self._again = asyncio.get_running_loop().call_later(REPEAT_AFTER_S, self.offer, command)
+
+    def hush(self) -> None:
+        """Says nothing again."""
+        if self._again is not None:
+            self._again.cancel()
 
     async def write(self) -> None:
         while True:
@@ -82,6 +95,7 @@ class Telemetry:
                 if command.WhichOneof("command") == "settings":
                     await self._answer(caller, command.settings, stream)
         finally:
+            stream.hush()
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
             caller.session.streams.discard(stream)
@@ -92,8 +106,7 @@ class Telemetry:
         answer = negotiate(settings, self._parts.options, await self._policy(settings))
         caller.session.settings = answer
         command = TelemetryCommand(status=status(), settings=answer)
-        stream.offer(command)
-        asyncio.get_running_loop().call_later(REPEAT_AFTER_S, stream.offer, command)
+        stream.offer_twice(command)
         self._warn_of_conflicts(caller)
 
     async def _policy(self, settings: Settings) -> GroupPolicy:
