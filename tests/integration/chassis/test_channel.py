@@ -11,11 +11,12 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.wrappers_pb2 import StringValue
 
+from aerobee_chassis import aio_listener, queue_listener
 from aerobee_chassis.call import Call, Failure
 from aerobee_chassis.loops import open_channel
 from aerobee_chassis.server import Server
 from aerobee_chassis.services import bind
-from aerobee_chassis.transport import MAX_MESSAGE_BYTES, CallFailed, Channel
+from aerobee_chassis.transport import GRPC_OPTIONS, MAX_MESSAGE_BYTES, CallFailed, Channel
 
 SAY = "/test.Words/Say"
 
@@ -293,3 +294,19 @@ async def test_a_message_that_cannot_be_written_fails_its_call(channel: Channel)
         with pytest.raises(CallFailed) as caught:
             _ = [letter async for letter in letters]
     assert caught.value.status == "INTERNAL"
+
+
+async def test_a_peer_that_fell_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = {"grpc.keepalive_time_ms": 50, "grpc.http2.ping_timeout_ms": 50}
+    assert quick.keys() <= dict(GRPC_OPTIONS).keys()
+    options = tuple((name, quick.get(name, value)) for name, value in GRPC_OPTIONS)
+    for module in (aio_listener, queue_listener):
+        monkeypatch.setattr(module, "GRPC_OPTIONS", options)
+    server = Server([], host="127.0.0.1", port=0, failure_of=failure_of)
+    reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
+    settings = bytes(3) + b"\x04" + bytes(5)  # a frame without any
+    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings)
+    async with asyncio.timeout(30):
+        await reader.read()  # until it closes
+    writer.close()
+    await server.stop(grace_s=0)

@@ -291,7 +291,27 @@ async def test_who_borrows_the_id_of_a_client_hears_and_ends_nothing_of_it(tmp_p
     (session,) = parts.sessions.producers_of("orders")
     assert session.user == "app" and len(session.streams) == 1
     await own.notify_client_termination(s.NotifyClientTerminationRequest(), call("other", b"q"))
-    assert parts.sessions.producers_of("orders") == [session]
+    assert parts.check_back.producers_of("orders") == [session]
     borrowed.end()
     requests.end()
     await asyncio.gather(theirs, other)
+
+
+@pytest.mark.parametrize(
+    "change", [{"policies": TOPIC_READER}, {"userStatus": "disable"}, {"username": "renamed"}]
+)
+async def test_who_may_publish_no_more_is_shown_no_half_message(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    parts, requests = parts_for(tmp_path, PUBLISHER), Requests()
+    requests.put(s.TelemetryCommand(settings=PRODUCER_SETTINGS))
+    stream = asyncio.create_task(Servicer(parts).telemetry(aiter(requests), call()))
+    await until(lambda: parts.check_back.producers_of("orders"), "the settings")
+    users = tmp_path / "users.json"
+    (user,) = json.loads(users.read_text())["users"]
+    users.write_text(json.dumps({"users": [{**user, **change}], "changed": True}))
+    assert parts.authentication is not None
+    parts.authentication.users.refresh()
+    assert not parts.check_back.producers_of("orders")
+    requests.end()
+    await stream

@@ -21,6 +21,10 @@ GRPC_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", -1),
     # Two servers on one port would share its calls in silence: refuse the second.
     ("grpc.so_reuseport", 0),
+    # A peer that says nothing is asked, and given up when it does not answer either: the machine of
+    # a consumer may be gone without a word, and its leases must not be renewed for hours.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.http2.ping_timeout_ms", 30_000),
     # Clients ping on idle connections; that is no reason to close one.
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),

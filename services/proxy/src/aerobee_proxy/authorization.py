@@ -26,6 +26,11 @@ def check(user: User, request: object) -> None:
             raise Refused(Code.UNAUTHORIZED, f"user {user.name!r} lacks {need}")
 
 
+def may_publish(user: User, topic: str) -> bool:
+    """Whether this user may, to a stored topic."""
+    return user.super or allowed(user.policies, Need(TOPIC, topic, (PUB,)))
+
+
 def _publishes(topic: Resource) -> Need:
     return Need(TOPIC, stored_name(topic), (PUB,))
 

@@ -44,7 +44,8 @@ def own_client_id() -> str:
 
 
 class CheckBack:
-    """`max_body_size`: up to which a compressed body is inflated, in bytes."""
+    """`max_body_size`: up to which a compressed body is inflated, in bytes. `may_publish`: whether
+    a user may still do so to a stored topic, for who may not is shown no message of it."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class CheckBack:
         counts: Counts,
         clock: Clock,
         max_body_size: int,
+        may_publish: Callable[[str, str], bool] = lambda user, topic: True,
     ) -> None:
         self._transport = transport
         self._topology = topology
@@ -64,6 +66,7 @@ class CheckBack:
         self._counts = counts
         self._clock = clock
         self._max_body_size = max_body_size
+        self._may_publish = may_publish
         self._client_id = own_client_id()
         self._topics: frozenset[str] = frozenset()
         self._links: dict[str, asyncio.Task[None]] = {}
@@ -165,8 +168,13 @@ class CheckBack:
 
     # ---- questions ----
 
+    def producers_of(self, topic: str) -> list[Session]:
+        """Whom a question about a half message of this topic may go to."""
+        found = self._sessions.producers_of(topic)
+        return [session for session in found if self._may_publish(session.user, topic)]
+
     def _ask(self, broker_name: str, check: TransactionCheck) -> None:
-        producers = self._sessions.producers_of(check.producer_group)
+        producers = self.producers_of(check.producer_group)
         if not producers:  # the last one has just left; the broker will ask again
             structlog.get_logger().info("nobody to ask", topic=check.producer_group)
             return

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from aerobee_chassis.clock import Clock
+from aerobee_proxy import authorization
 from aerobee_proxy.authentication import Authentication
 from aerobee_proxy.background import Background
 from aerobee_proxy.brokers import Brokers
@@ -52,6 +54,7 @@ def assemble(
     topology = Topology(transport, options.namesrvs, clock)
     brokers = Brokers(transport, topology)
     counts, sessions = Counts(), Sessions()
+    authentication = _authentication(options, counts, clock)
     presence = Presence(brokers, topology)
     return Parts(
         options=options,
@@ -69,6 +72,7 @@ def assemble(
             counts=counts,
             clock=clock,
             max_body_size=options.max_message_size,
+            may_publish=_may_publish(options, authentication),
         ),
         renewals=Renewals(
             brokers,
@@ -79,7 +83,7 @@ def assemble(
         ),
         counts=counts,
         sessions=sessions,
-        authentication=_authentication(options, counts, clock),
+        authentication=authentication,
         listen_port=listen_port,
     )
 
@@ -88,3 +92,19 @@ def _authentication(options: ProxyOptions, counts: Counts, clock: Clock) -> Auth
     if not options.authentication_enabled:
         return None
     return Authentication(Users(Path(options.authentication_users_file)), counts, clock)
+
+
+def _may_publish(
+    options: ProxyOptions, authentication: Authentication | None
+) -> Callable[[str, str], bool]:
+    """As the file of users says now: a stream may be older than that."""
+
+    def ask(name: str, topic: str) -> bool:
+        if authentication is None:
+            return True
+        user = authentication.users.get(name)
+        if user is None or not user.enabled:
+            return False
+        return not options.authorization_enabled or authorization.may_publish(user, topic)
+
+    return ask
