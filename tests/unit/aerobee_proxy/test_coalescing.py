@@ -125,3 +125,29 @@ async def test_items_of_one_caller_are_not_torn_apart() -> None:
     outcomes = await asyncio.gather(line.put_all(many, 1), line.put_all(["x", "y"], 1))
     assert list(map(list, outcomes)) == [many, ["X", "Y"]]
     assert list(map(len, peer.batches)) == [MAX_ITEMS - 1, 2]
+
+
+async def test_what_is_given_up_in_line_does_not_leave_and_is_not_kept() -> None:
+    peer = Peer()
+    line = Coalescer(peer)
+    first = line.place("under way", 1)
+    await settled()
+    given_up = [line.place(f"old {n}", 1) for n in range(1_000)]
+    all_of_one = asyncio.create_task(line.put_all(["old ack", "another"], 1))
+    last = line.place("new", 1)
+    await settled()
+    for one in (*given_up, all_of_one):
+        one.cancel()
+    peer.gate.set()
+    assert [await first, await last] == ["UNDER WAY", "NEW"]
+    assert peer.batches == [["under way"], ["new"]]
+    # With nobody left in line it rests, and serves who comes next.
+    peer.gate.clear()
+    under_way = line.place("x", 1)
+    await settled()
+    line.place("left", 1).cancel()
+    peer.gate.set()
+    assert await under_way == "X"
+    await settled()
+    assert await line.put("y", 1) == "Y"
+    assert peer.batches[2:] == [["x"], ["y"]]

@@ -76,6 +76,8 @@ class Coalescer(Generic[I, O]):
                 # nothing by it. Spares the broker about a quarter of its work under load.
                 await asyncio.sleep(0)
                 batch = self._take()
+                if not batch:
+                    break
                 try:
                     items = [item for one in batch for item in one.items]
                     outcomes = await self._send_batch(items)
@@ -91,13 +93,18 @@ class Coalescer(Generic[I, O]):
             self._sender = None
 
     def _take(self) -> list[_Waiting[I, O]]:
-        first = self._line.popleft()
-        batch, size, count = [first], first.size, len(first.items)
+        """What leaves next; nothing if nobody waits any more. What a caller gave up in line does not
+        leave: it will be sent again, and while a broker hangs the line would only grow."""
+        batch: list[_Waiting[I, O]] = []
+        size = count = 0
         while self._line:
-            size, count = size + self._line[0].size, count + len(self._line[0].items)
-            if count > MAX_ITEMS or size > MAX_BYTES:
-                break
-            batch.append(self._line.popleft())
+            one = self._line[0]
+            if not one.outcome.cancelled():
+                size, count = size + one.size, count + len(one.items)
+                if batch and (count > MAX_ITEMS or size > MAX_BYTES):
+                    break
+                batch.append(one)
+            self._line.popleft()
         return batch
 
     @staticmethod
