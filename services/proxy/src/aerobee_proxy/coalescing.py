@@ -93,8 +93,8 @@ class Coalescer(Generic[I, O]):
             self._sender = None
 
     def _take(self) -> list[_Waiting[I, O]]:
-        """What leaves next; nothing if nobody waits any more. What a caller gave up in line does not
-        leave: it will be sent again, and while a broker hangs the line would only grow."""
+        """What leaves next; nothing if nobody waits any more. What a caller gave up in line does
+        not leave: it will be sent again, and while a broker hangs the line would only grow."""
         batch: list[_Waiting[I, O]] = []
         size = count = 0
         while self._line:
