@@ -136,7 +136,8 @@ async def test_what_is_given_up_in_line_does_not_leave_and_is_not_kept() -> None
     all_of_one = asyncio.create_task(line.put_all(["old ack", "another"], 1))
     last = line.place("new", 1)
     await settled()
-    for one in (*given_up, all_of_one):
+    all_of_one.cancel()
+    for one in given_up:
         one.cancel()
     peer.gate.set()
     assert [await first, await last] == ["UNDER WAY", "NEW"]
