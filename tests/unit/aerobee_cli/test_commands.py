@@ -46,6 +46,7 @@ COMMANDS = {
     "message query",
     "dlq list",
     "dlq peek",
+    "dlq purge",
     "dlq redrive",
     "dlq export",
     "cluster list",
