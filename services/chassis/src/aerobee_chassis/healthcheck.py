@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import ssl
 import sys
@@ -20,6 +21,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 TIMEOUT_S = 3.0
+CHUNK = 16_384
 
 
 def serving(target: str) -> bool:
@@ -48,29 +50,56 @@ def tls_bridge(host: str, port: int) -> Iterator[str]:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
-    name = f"aerobee-healthcheck-{os.getpid()}"
+    name = f"aerobee-healthcheck-{os.getpid()}-{threading.get_ident()}"
+    stop, stopped = socket.socketpair()
     with (
+        stop,
+        stopped,
         socket.create_connection((host, port), TIMEOUT_S) as raw,
         context.wrap_socket(raw) as far,
         socket.socket(socket.AF_UNIX) as listener,
     ):
         listener.bind(f"\0{name}")
         listener.listen()
-        far.settimeout(None)
-        threading.Thread(target=relay, args=(listener, far), daemon=True).start()
-        yield f"unix-abstract:{name}"
+        thread = threading.Thread(target=relay, args=(listener, far, stopped), daemon=True)
+        thread.start()
+        try:
+            yield f"unix-abstract:{name}"
+        finally:
+            stop.close()
+            thread.join()  # a connection in TLS must not be closed while it is in use
 
 
-def relay(listener: socket.socket, far: ssl.SSLSocket) -> None:
-    with contextlib.suppress(OSError), listener.accept()[0] as near:
-        threading.Thread(target=pump, args=(near, far), daemon=True).start()
-        pump(far, near)
-
-
-def pump(source: socket.socket, sink: socket.socket) -> None:
+def relay(listener: socket.socket, far: ssl.SSLSocket, stopped: socket.socket) -> None:
+    """One thread for both directions: OpenSSL's connections bear no second one."""
     with contextlib.suppress(OSError):
-        while data := source.recv(4096):
-            sink.sendall(data)
+        if stopped in select.select([listener, stopped], [], [])[0]:
+            return
+        with listener.accept()[0] as near:
+            near.settimeout(TIMEOUT_S)
+            while True:
+                readable = select.select([near, far, stopped], [], [])[0]
+                if stopped in readable:
+                    return
+                if near in readable:
+                    data = near.recv(CHUNK)
+                    if not data:
+                        return
+                    far.settimeout(TIMEOUT_S)
+                    far.sendall(data)
+                if far in readable and not pass_on(far, near):
+                    return
+
+
+def pass_on(far: ssl.SSLSocket, near: socket.socket) -> bool:
+    """What has arrived in whole records; False: the other side has closed."""
+    far.settimeout(0)
+    try:
+        while data := far.recv(CHUNK):
+            near.sendall(data)
+    except ssl.SSLWantReadError:
+        return True
+    return False
 
 
 def main(arguments: list[str]) -> int:
