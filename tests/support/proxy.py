@@ -15,6 +15,7 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
     QueueData,
     TopicRoute,
 )
+from apache.rocketmq.v2.service_pb2 import ReceiveMessageResponse
 
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.parts import Parts, assemble
@@ -69,7 +70,8 @@ def _send(address: str, request: Any) -> SendResponse:
 
 
 class FakeCall:
-    """A `Call`: what the handler wrote is in `written`."""
+    """A `Call`: what the handler wrote is in `written`. Bytes are read as a ReceiveMessageResponse,
+    of which alone the proxy writes them."""
 
     def __init__(
         self,
@@ -88,6 +90,8 @@ class FakeCall:
         return False
 
     async def write(self, message: Any) -> None:
+        if isinstance(message, bytes):
+            message = ReceiveMessageResponse.FromString(message)
         self.written.append(message)
 
     async def write_all(self, messages: Iterable[Any]) -> None:

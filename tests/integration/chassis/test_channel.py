@@ -72,8 +72,16 @@ class Handlers:
     async def spell(self, request: StringValue, call: Call) -> None:
         try:
             if request.value == "spoilt":
-                await call.write_all([StringValue(value="s"), Spoilt(), StringValue(value="t")])
-            await call.write_all([StringValue(value=letter) for letter in request.value])
+                spoilt: Any = Spoilt()
+                await call.write_all([StringValue(value="s"), spoilt, StringValue(value="t")])
+            letters = [StringValue(value=letter) for letter in request.value]
+            if request.value.isupper():
+                await call.write(letters[0].SerializeToString())
+                await call.write_all(
+                    [letters[1], *(one.SerializeToString() for one in letters[2:])]
+                )
+            else:
+                await call.write_all(letters)
             if request.value == "refused":
                 raise Refused("not that")
             if request.value == "wait":
@@ -125,6 +133,10 @@ async def test_a_stream_is_read_to_its_end(channel: Channel) -> None:
     text = "abcdefgh" * 100
     assert "".join([letter async for letter in spell(channel, text)]) == text
     assert [letter async for letter in spell(channel, "")] == []
+
+
+async def test_bytes_are_sent_as_the_messages_that_they_are(channel: Channel) -> None:
+    assert [letter async for letter in spell(channel, "SERIALIZED")] == list("SERIALIZED")
 
 
 async def test_a_failure_ends_a_stream_behind_its_messages(channel: Channel) -> None:

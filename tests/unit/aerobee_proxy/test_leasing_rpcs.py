@@ -212,7 +212,7 @@ class BrokenCall(FakeCall):
     async def write(self, message: Any) -> None:
         if len(self.written) == 2:
             raise ConnectionError("the client is gone")
-        self.written.append(message)
+        await super().write(message)
 
 
 async def test_what_was_not_written_whole_is_given_back_uncounted(

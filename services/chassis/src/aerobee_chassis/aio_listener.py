@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 
 from aerobee_chassis.addresses import peer_address
 from aerobee_chassis.call import Failure
 from aerobee_chassis.services import Method, Service
-from aerobee_chassis.transport import GRPC_OPTIONS, Run, parsed_each
+from aerobee_chassis.transport import GRPC_OPTIONS, Run, parsed_each, serialized
 
 # By (client streams, server streams).
 _KINDS: Mapping[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]]] = {
@@ -59,11 +60,7 @@ class AioListener:
             return outcome
 
         kind = _KINDS[method.client_streams, method.server_streams]
-        return kind(adapted, request_deserializer=None, response_serializer=_serialize)
-
-
-def _serialize(message: Any) -> bytes:
-    return cast(bytes, message.SerializeToString())
+        return kind(adapted, request_deserializer=None, response_serializer=serialized)
 
 
 class AioCall:
@@ -92,10 +89,10 @@ class AioCall:
     def cancelled(self) -> bool:
         return bool(self._context.cancelled())
 
-    async def write(self, message: Any) -> None:
+    async def write(self, message: Message | bytes) -> None:
         await self.write_all((message,))
 
-    async def write_all(self, messages: Iterable[Any]) -> None:
+    async def write_all(self, messages: Iterable[Message | bytes]) -> None:
         if self._writing is None:
             raise TypeError("this RPC has one response: return it")
         async with self._writing:

@@ -39,10 +39,11 @@ class Call(Protocol):
     def cancelled(self) -> bool:
         """Whether the caller has gone."""
 
-    async def write(self, message: Any) -> None:
-        """Sends one message of a server stream. Two tasks may write at once: one waits."""
+    async def write(self, message: Message | bytes) -> None:
+        """Sends one message of a server stream; bytes are a message that is serialized already. Two
+        tasks may write at once: one waits."""
 
-    async def write_all(self, messages: Iterable[Any]) -> None:
+    async def write_all(self, messages: Iterable[Message | bytes]) -> None:
         """Sends several in their order; returns when the last is on its way. Cheaper than one by
         one."""
 

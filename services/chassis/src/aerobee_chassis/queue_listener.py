@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 
 from aerobee_chassis.addresses import peer_address
 from aerobee_chassis.call import Failure
@@ -21,7 +22,7 @@ from aerobee_chassis.clock import seconds_until
 from aerobee_chassis.queue_api import cygrpc
 from aerobee_chassis.queue_loop import QueueLoop
 from aerobee_chassis.services import Method, Service
-from aerobee_chassis.transport import GRPC_OPTIONS, Run, parsed_each
+from aerobee_chassis.transport import GRPC_OPTIONS, Run, parsed_each, serialized
 
 WAITING_CALLS = 32  # how many new calls gRPC may hand over before it is asked for more
 _STATUS = {status.name: status.value[0] for status in grpc.StatusCode}
@@ -143,7 +144,7 @@ class QueueCall:
         self._closed = False  # by the caller: nothing more comes from it
         self._ended = False  # by us: the status is sent
         # To be sent: message, and who waits for that.
-        self._outgoing: deque[tuple[Any, asyncio.Future[None] | None]] = deque()
+        self._outgoing: deque[tuple[bytes, asyncio.Future[None] | None]] = deque()
         self._sending: tuple[asyncio.Future[None] | None] | None = None
         self._requests: _Requests | None = None
         self.task: asyncio.Task[None] | None = None
@@ -167,15 +168,15 @@ class QueueCall:
     def cancelled(self) -> bool:
         return self._cancelled
 
-    async def write(self, message: Any) -> None:
+    async def write(self, message: Message | bytes) -> None:
         await self.write_all((message,))
 
-    async def write_all(self, messages: Iterable[Any]) -> None:
+    async def write_all(self, messages: Iterable[Message | bytes]) -> None:
         if not self._method.server_streams:
             raise TypeError("this RPC has one response: return it")
         if self._ended or self._cancelled:
             raise asyncio.CancelledError
-        waiting = [(message, None) for message in messages]
+        waiting = [(serialized(message), None) for message in messages]
         if not waiting:
             return
         sent = self._listener.loop.create_future()
@@ -227,7 +228,7 @@ class QueueCall:
         operations = [] if self._headers_sent else [self._headers()]
         if failure is None and not self._method.server_streams:
             try:
-                data = outcome.SerializeToString()
+                data = serialized(outcome)
                 operations.append(cygrpc.SendMessageOperation(data, 0))
             except Exception as error:
                 self._listener.loop.call_failed(error)
@@ -269,13 +270,9 @@ class QueueCall:
         if self._sending is not None or not self._outgoing:
             return
         message, waiter = self._outgoing.popleft()
-        try:
-            # What is followed by another need not go out by itself; the headers must, with theirs.
-            flags = _MORE_FOLLOWS if self._outgoing and self._headers_sent else 0
-            send = cygrpc.SendMessageOperation(message.SerializeToString(), flags)
-        except Exception as error:
-            self._fail_writes(waiter, error)
-            return
+        # What is followed by another need not go out by itself; the headers must, with theirs.
+        flags = _MORE_FOLLOWS if self._outgoing and self._headers_sent else 0
+        send = cygrpc.SendMessageOperation(message, flags)
         self._sending = (waiter,)
         operations = (send,) if self._headers_sent else (self._headers(), send)
         if self._core.start_server_batch(operations, self._on_sent):
@@ -290,15 +287,6 @@ class QueueCall:
         self._sending = None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
-        self._send_next()
-
-    def _fail_writes(self, waiter: asyncio.Future[None] | None, error: Exception) -> None:
-        """A message cannot be written. Who waits for it, or for the last of those that it came
-        with, is told; what others wrote goes on."""
-        while waiter is None:
-            _, waiter = self._outgoing.popleft()
-        if not waiter.done():
-            waiter.set_exception(error)
         self._send_next()
 
     def _abandon_writes(self) -> None:

@@ -81,6 +81,10 @@ class UnreadableRequest(Exception):
     """The bytes of a request are no message."""
 
 
+def serialized(message: Message | bytes) -> bytes:
+    return message if isinstance(message, bytes) else message.SerializeToString()
+
+
 def parsed(method: Method, data: bytes) -> Any:
     """Raises UnreadableRequest."""
     try:
