@@ -8,7 +8,7 @@ from typing import Any
 from aerobee_broker.delivery.filter import Filter, compile_filter
 from aerobee_broker.delivery.pop_choice import Wish
 from aerobee_broker.delivery.retry import Failure
-from aerobee_broker.delivery.settling import Change, LeaseName, Shown
+from aerobee_broker.delivery.settling import Change, LeaseName, LeaseSet, Shown
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code
 from support.broker_parts import Parts
@@ -72,8 +72,20 @@ class PopConsumer:
         ]
 
     async def ack(self, *several: Got) -> list[Code]:
-        outcomes = await self.parts.broker.settling.ack([one.lease for one in several])
-        return [Code.SUCCESS if error is None else error.code for error in outcomes]
+        """One by one in one request."""
+        return await self.ack_sets(*(lease_set(one) for one in several))
+
+    async def ack_sets(self, *lease_sets: LeaseSet) -> list[Code]:
+        """A code for each lease of each set."""
+        failures = await self.parts.broker.settling.ack(lease_sets)
+        assert failures == sorted(failures, key=lambda one: one[:2]), "in order"
+        why = {(one.lease_set, one.place): one.error.code for one in failures}
+        assert len(why) == len(failures)
+        return [
+            why.get((number, place), Code.SUCCESS)
+            for number, one in enumerate(lease_sets)
+            for place in range(len(one.queue_offsets))
+        ]
 
     async def change(self, got: Got, invisible_ms: int | None, **fields: bool) -> Shown:
         change = Change(got.lease, invisible_ms, **fields)
@@ -92,6 +104,15 @@ class PopConsumer:
 
     def committed(self, queue_id: int = 0) -> int | None:
         return self.parts.tables.offsets.get(self.group, self.topic, queue_id)
+
+
+def lease_set(first: Got, *others: Got) -> LeaseSet:
+    """Of messages of one pop and one queue."""
+    name = first.lease
+    assert all(one.lease[:3] == name[:3] for one in others), "of one queue"
+    assert all(one.lease[4:] == name[4:] for one in others), "of one pop"
+    offsets = [one.lease.queue_offset for one in (first, *others)]
+    return LeaseSet(*name[:3], name.lease_id, name.expires_ms, offsets)
 
 
 def bodies(several: list[Got]) -> list[bytes]:

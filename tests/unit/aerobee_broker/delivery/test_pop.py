@@ -10,12 +10,13 @@ import pytest
 
 from aerobee_broker.delivery import pop_choice
 from aerobee_broker.delivery.filter import compile_filter
+from aerobee_broker.delivery.settling import LeaseSet
 from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code, MqError
 from support.broker_parts import Parts
-from support.pop_consumer import GROUP, TOPIC, PopConsumer, bodies
+from support.pop_consumer import GROUP, TOPIC, PopConsumer, bodies, lease_set
 
 
 @pytest.fixture
@@ -116,12 +117,72 @@ async def test_one_bad_lease_does_not_keep_the_others_from_being_settled(
     other = PopConsumer(parts, group="other")
     await other.pop()
     foreign = (await PopConsumer(parts, group="third").pop())[0]
-    outcomes = await parts.broker.settling.ack([one.lease, two.lease, foreign.lease])
-    assert outcomes == [None, None, None]
-    made_up = type(one.lease)(GROUP, TOPIC, 0, 7, 1, 2**60)
-    assert [e and e.code for e in await parts.broker.settling.ack([made_up])] == [
-        Code.INVALID_RECEIPT_HANDLE
-    ]
+    assert await consumer.ack(one, two, foreign) == [Code.SUCCESS] * 3
+    made_up = LeaseSet(GROUP, TOPIC, 0, 1, 2**60, [7])
+    assert await consumer.ack_sets(made_up) == [Code.INVALID_RECEIPT_HANDLE]
+
+
+async def test_the_leases_of_one_pop_are_settled_as_a_set(
+    parts: Parts, consumer: PopConsumer
+) -> None:
+    await parts.send(TOPIC, *(b"%d" % number for number in range(6)))
+    got = await consumer.pop()
+    assert await consumer.ack_sets(lease_set(got[4], got[0], got[1])) == [Code.SUCCESS] * 3
+    assert consumer.committed() == 2
+    assert await consumer.ack_sets(lease_set(got[0], got[2])) == [Code.SUCCESS] * 2, "repeated"
+    assert consumer.committed() == 3
+    await asyncio.sleep(10.1)
+    assert bodies(await consumer.pop()) == [b"3", b"5"]
+
+
+async def test_sets_of_several_queues_pops_and_groups_are_settled_together(
+    parts: Parts, consumer: PopConsumer
+) -> None:
+    parts.tables.topics.put(TopicConfig(TOPIC, 2, 2))
+    await parts.group("other")
+    for queue_id in (0, 1):
+        await parts.send(TOPIC, b"1", b"2", b"3", queue_id=queue_id)
+    low, high = await consumer.pop(2, queue_id=0), await consumer.pop(2, queue_id=1)
+    low += await consumer.pop(queue_id=0)
+    other = PopConsumer(parts, group="other")
+    theirs = await other.pop(queue_id=1)
+    calls = parts.flusher.calls
+    sets = lease_set(*low[:2]), lease_set(low[2]), lease_set(high[1]), lease_set(*theirs)
+    assert await consumer.ack_sets(*sets) == [Code.SUCCESS] * 7
+    assert parts.flusher.calls == calls + 1, "one wait for the disk"
+    assert [consumer.committed(queue_id) for queue_id in (0, 1)] == [3, 0]
+    assert other.committed(1) == 3
+
+
+async def test_what_is_over_in_a_set_does_not_keep_the_rest_from_being_settled(
+    parts: Parts, consumer: PopConsumer
+) -> None:
+    await parts.send(TOPIC, b"1", b"2", b"3", b"4")
+    got = await consumer.pop()
+    await consumer.change(got[1], 1_000)
+    await consumer.change(got[2], 60_000)
+    await asyncio.sleep(1.1)
+    (again,) = await consumer.pop()
+    whole = lease_set(*got)._replace(queue_offsets=[0, 1, 2, 3, 4, -1, 2**62])
+    ok, over = Code.SUCCESS, Code.INVALID_RECEIPT_HANDLE
+    assert await consumer.ack_sets(whole) == [ok, over, ok, ok, over, over, over]
+    assert await consumer.ack_sets(whole._replace(consumer_group="nobody")) == [over] * 7
+    assert await consumer.ack_sets(whole._replace(lease_id=1, queue_offsets=[1])) == [over]
+    assert await consumer.ack_sets(lease_set(again)) == [ok]
+    assert consumer.committed() == 4
+
+
+async def test_a_set_whose_time_is_over_is_no_repetition(
+    parts: Parts, consumer: PopConsumer
+) -> None:
+    await parts.send(TOPIC, b"1", b"2")
+    got = await consumer.pop()
+    assert await consumer.ack(*got) == [Code.SUCCESS] * 2
+    await asyncio.sleep(10.1)
+    over = Code.INVALID_RECEIPT_HANDLE
+    assert await consumer.ack_sets(lease_set(*got)) == [over] * 2
+    assert await consumer.ack_sets(lease_set(*got)._replace(expires_ms=0)) == [over] * 2
+    assert await consumer.ack_sets() == []
 
 
 async def test_a_changed_duration_counts_from_the_change(

@@ -12,7 +12,7 @@ from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code
 from support.broker_parts import Parts
-from support.pop_consumer import GROUP, TOPIC, PopConsumer, bodies
+from support.pop_consumer import GROUP, TOPIC, PopConsumer, bodies, lease_set
 
 
 @pytest.fixture
@@ -45,6 +45,20 @@ async def test_a_message_group_goes_on_once_the_batch_is_settled(
     await consumer.ack(one)
     assert await consumer.pop(fifo=True) == []
     await consumer.ack(two)
+    assert bodies(await consumer.pop(fifo=True)) == [b"a3"]
+
+
+async def test_a_set_settles_message_groups_from_their_fronts_on(
+    parts: Parts, consumer: PopConsumer
+) -> None:
+    await send(parts, b"a1", b"b1", b"a2", b"b2", b"a3")
+    got = {one.body: one for one in await consumer.pop(4, fifo=True)}
+    ok = Code.SUCCESS
+    assert await consumer.ack_sets(lease_set(got[b"a2"], got[b"b1"], got[b"b2"])) == [ok] * 3
+    assert consumer.committed() == 0, "a2 waits for a1"
+    assert await consumer.ack_sets(lease_set(got[b"a2"])) == [ok], "repeated"
+    assert await consumer.pop(fifo=True) == []
+    assert await consumer.ack_sets(lease_set(got[b"a1"])) == [ok]
     assert bodies(await consumer.pop(fifo=True)) == [b"a3"]
 
 

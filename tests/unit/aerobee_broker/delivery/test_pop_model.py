@@ -23,7 +23,7 @@ from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code
 from support.broker_parts import Parts
-from support.pop_consumer import GROUP, TOPIC, Got, PopConsumer
+from support.pop_consumer import GROUP, TOPIC, Got, PopConsumer, lease_set
 from support.virtual_loop import LoopClock, VirtualLoop
 
 T = TypeVar("T")
@@ -147,9 +147,17 @@ class PopMachine(RuleBasedStateMachine):
         self.received += got
 
     @precondition(lambda self: self.received)
-    @rule(data=st.data(), several=st.integers(1, 4))
-    def ack(self, data: st.DataObject, several: int) -> None:
+    @rule(data=st.data(), several=st.integers(1, 4), whole_pops=st.booleans())
+    def ack(self, data: st.DataObject, several: int, whole_pops: bool) -> None:
         chosen = [data.draw(st.sampled_from(self.received)) for _ in range(several)]
+        sets = [[got] for got in chosen]
+        if whole_pops:
+            of_pop = {got.lease.lease_id: list[Got]() for got in chosen}
+            for got in self.received:
+                if got.lease.lease_id in of_pop:
+                    of_pop[got.lease.lease_id].append(got)
+            sets = list(of_pop.values())
+            chosen = [got for one in sets for got in one]
         expected = []
         now_ms = self.run(_now(self.clock))
         for got in chosen:
@@ -162,7 +170,7 @@ class PopMachine(RuleBasedStateMachine):
             acked = model.acked and model.lease_id == got.lease.lease_id
             known = (model.settled or acked) and got.lease.expires_ms > now_ms
             expected.append(Code.SUCCESS if known else Code.INVALID_RECEIPT_HANDLE)
-        assert self.run(self.consumer.ack(*chosen)) == expected
+        assert self.run(self.consumer.ack_sets(*(lease_set(*one) for one in sets))) == expected
 
     @precondition(lambda self: self.received)
     @rule(

@@ -15,7 +15,7 @@ from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code
 from support.broker_parts import Parts
-from support.pop_consumer import GROUP, TOPIC, PopConsumer, bodies
+from support.pop_consumer import GROUP, TOPIC, PopConsumer, bodies, lease_set
 
 
 async def begin(path: Path, **options: Any) -> Parts:
@@ -248,6 +248,31 @@ async def test_a_snapshot_waits_until_the_log_has_what_it_says(tmp_path: Path, f
     parts.flusher.let_go()
     await saving
     assert await giving_up is Code.SUCCESS and file.read_bytes() != before
+    await parts.end()
+
+
+async def test_a_set_that_the_disk_does_not_take_is_on_lease_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, *(b"%d" % number for number in range(4)))
+    consumer = PopConsumer(parts)
+    got = await consumer.pop()
+    await consumer.ack(got[1])
+    write = parts.store.write_and_sync
+
+    def broken() -> int:
+        raise StoreWriteError("no space")
+
+    monkeypatch.setattr(parts.store, "write_and_sync", broken)
+    with pytest.raises(StoreWriteError):
+        await consumer.ack_sets(lease_set(*got[:3]))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(parts.store, "write_and_sync", write)
+    assert consumer.committed() == 0
+    assert await consumer.ack_sets(lease_set(got[2])) == [Code.SUCCESS]
+    await asyncio.sleep(10.1)
+    assert [(one.body, one.attempt) for one in await consumer.pop()] == [(b"0", 2), (b"3", 2)]
     await parts.end()
 
 

@@ -34,6 +34,7 @@ ENTRY = COMMON | {Code.INVALID_RECEIPT_HANDLE}
 ALLOWED = {
     "Pop": POP,
     "Ack": ENTRY,
+    "Ack sets": ENTRY,
     "ChangeInvisibleDuration": ENTRY,
     "DeadLetter": ENTRY | {Code.QUERY_NOT_FOUND},
 }
@@ -55,10 +56,19 @@ def pop() -> pb.PopRequest:
 def requests(lease: pb.Lease) -> dict[str, Message]:
     """One that is good, of each RPC."""
     change = pb.InvisibleChange(lease=lease, invisible_duration_ms=10)
+    lease_set = pb.LeaseSet(
+        consumer_group=lease.consumer_group,
+        topic=lease.topic,
+        queue_id=lease.queue_id,
+        lease_id=lease.lease_id,
+        expires_timestamp_ms=lease.expires_timestamp_ms,
+        queue_offsets=[lease.queue_offset],
+    )
     letter = pb.DeadLetterEntry(lease=lease, failure=Failure(reason="E"))
     return {
         "Pop": pop(),
         "Ack": pb.AckRequest(leases=[lease]),
+        "Ack sets": pb.AckRequest(lease_sets=[lease_set]),
         "ChangeInvisibleDuration": pb.ChangeInvisibleDurationRequest(changes=[change]),
         "DeadLetter": pb.DeadLetterRequest(entries=[letter]),
     }
@@ -90,7 +100,7 @@ class World:
         return parts
 
     async def ask(self, rpc: str, request: Message) -> Any:
-        method = self._methods[rpc]
+        method = self._methods[rpc.partition(" ")[0]]
         parsed = method.request.FromString(request.SerializeToString())
         answer = await method.handler(parsed, Call())  # type: ignore[arg-type]
         assert answer is not None
@@ -146,7 +156,11 @@ def name_of(lease: pb.Lease) -> tuple[Any, ...]:
 def named(request: Any) -> set[tuple[Any, ...]]:
     """The leases that a request settles or changes."""
     entries = [*getattr(request, "changes", ()), *getattr(request, "entries", ())]
-    return {name_of(one) for one in getattr(request, "leases", [e.lease for e in entries])}
+    names = {name_of(one) for one in getattr(request, "leases", [e.lease for e in entries])}
+    for one in getattr(request, "lease_sets", ()):
+        key = (one.consumer_group, one.topic, one.queue_id)
+        names |= {(*key, offset, one.lease_id) for offset in one.queue_offsets}
+    return names
 
 
 @pytest.mark.parametrize("rpc", ALLOWED)
@@ -162,6 +176,7 @@ def test_whatever_is_asked_has_an_answer_and_leaves_nothing(
         try:
             answer = await world.ask(rpc, request)
             codes = [result.code for result in getattr(answer, "results", ())]
+            codes += [one.result.code for one in getattr(answer, "failures", ())]
         except MqError as error:
             codes = [error.code]
         acked = await world.ask("Ack", pb.AckRequest(leases=[lease]))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
+from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2, pop_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_broker.app import failure_of
@@ -440,3 +440,24 @@ def test_an_error_of_the_domain_crosses_with_its_code_and_advice() -> None:
 
 def test_a_defect_crosses_without_details() -> None:
     assert failure_of(ZeroDivisionError("secret")) is None
+
+
+async def test_leases_and_sets_of_leases_are_acknowledged_in_one_request(api: Api) -> None:
+    await api.parts.group("g")
+    await api("Send", send(*[message()] * 4))
+    request = pop_pb2.PopRequest(consumer_group="g", topic="t", invisible_duration_ms=60_000)
+    popped = await api("Pop", request)
+    assert popped.message_count == 4
+    queue = {"consumer_group": "g", "topic": "t", "lease_id": popped.lease_id}
+    leases = [pop_pb2.Lease(**queue, queue_offset=offset) for offset in (7, 0)]
+    sets = [
+        pop_pb2.LeaseSet(**queue, queue_offsets=[1]),
+        pop_pb2.LeaseSet(**queue, queue_offsets=[2, 8, 3, 9]),
+    ]
+    answer = await api("Ack", pop_pb2.AckRequest(leases=leases, lease_sets=sets))
+    over = int(Code.INVALID_RECEIPT_HANDLE)
+    assert [one.code for one in answer.results] == [over, 0]
+    failures = [(one.lease_set, one.place, one.result.code) for one in answer.failures]
+    assert failures == [(1, 1, over), (1, 3, over)]
+    assert "message 8 of t queue 0" in answer.failures[0].result.message
+    assert api.parts.tables.offsets.get("g", "t", 0) == 4

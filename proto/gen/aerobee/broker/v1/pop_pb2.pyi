@@ -77,17 +77,47 @@ class Lease(_message.Message):
     expires_timestamp_ms: int
     def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., lease_id: _Optional[int] = ..., expires_timestamp_ms: _Optional[int] = ...) -> None: ...
 
+class LeaseSet(_message.Message):
+    __slots__ = ("consumer_group", "topic", "queue_id", "lease_id", "expires_timestamp_ms", "queue_offsets")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    topic: str
+    queue_id: int
+    lease_id: int
+    expires_timestamp_ms: int
+    queue_offsets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., lease_id: _Optional[int] = ..., expires_timestamp_ms: _Optional[int] = ..., queue_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class AckRequest(_message.Message):
-    __slots__ = ("leases",)
+    __slots__ = ("leases", "lease_sets")
     LEASES_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SETS_FIELD_NUMBER: _ClassVar[int]
     leases: _containers.RepeatedCompositeFieldContainer[Lease]
-    def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+    lease_sets: _containers.RepeatedCompositeFieldContainer[LeaseSet]
+    def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., lease_sets: _Optional[_Iterable[_Union[LeaseSet, _Mapping]]] = ...) -> None: ...
 
 class AckResponse(_message.Message):
-    __slots__ = ("results",)
+    __slots__ = ("results", "failures")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[LeaseResult]
-    def __init__(self, results: _Optional[_Iterable[_Union[LeaseResult, _Mapping]]] = ...) -> None: ...
+    failures: _containers.RepeatedCompositeFieldContainer[AckFailure]
+    def __init__(self, results: _Optional[_Iterable[_Union[LeaseResult, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[AckFailure, _Mapping]]] = ...) -> None: ...
+
+class AckFailure(_message.Message):
+    __slots__ = ("lease_set", "place", "result")
+    LEASE_SET_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    lease_set: int
+    place: int
+    result: LeaseResult
+    def __init__(self, lease_set: _Optional[int] = ..., place: _Optional[int] = ..., result: _Optional[_Union[LeaseResult, _Mapping]] = ...) -> None: ...
 
 class LeaseResult(_message.Message):
     __slots__ = ("code", "message")

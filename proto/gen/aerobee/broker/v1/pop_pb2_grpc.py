@@ -73,8 +73,8 @@ class PopServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Ack(self, request, context):
-        """Settles messages: they do not come again. Entry by entry; durable before the answer, one group commit
-        for all. Codes of an entry:
+        """Settles messages: they do not come again. Message by message; durable before the answer, one group
+        commit for all. Codes of a message:
         SUCCESS (0): settled, or it was already and the lease's own time is not over.
         INVALID_RECEIPT_HANDLE (1006): the lease is over, or there never was one; the message comes, or has
         come, again.

@@ -93,6 +93,21 @@ class QueueLeases:
         """Whether a new message of it need not wait for an earlier one."""
         return message_group not in self.rows
 
+    def on_lease(self, offset: int, lease_id: int, now_ms: int) -> Held | None:
+        """The message, unless this lease on it is over or there is none. `now_ms`: of the clock
+        that only goes forward."""
+        held = self.open.get(offset)
+        if held is None or held.lease_id != lease_id or not held.leased:
+            return None
+        return held if held.deadline_ms > now_ms else None
+
+    def is_acknowledged(self, offset: int, lease_id: int) -> bool:
+        """Whether the message is settled, or this lease on it was acknowledged."""
+        held = self.open.get(offset)
+        if held is None:
+            return 0 <= offset < self.cursor
+        return held.acked and held.lease_id == lease_id
+
     # ---- opening and leasing ----
 
     def pass_by(self, offset: int, message_group: str | None) -> Held:

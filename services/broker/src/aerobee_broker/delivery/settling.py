@@ -45,6 +45,25 @@ class LeaseName(NamedTuple):
     expires_ms: int = 0
 
 
+class LeaseSet(NamedTuple):
+    """Leases that one pop made in one queue; `expires_ms` as in LeaseName, of all of them."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    lease_id: int
+    expires_ms: int
+    queue_offsets: Sequence[int]
+
+
+class NotSettled(NamedTuple):
+    """Which lease of which set, both by their places from 0 on, and why."""
+
+    lease_set: int
+    place: int
+    error: MqError
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """`invisible_ms` None: the group's retry delay. `unless_changed`: only if the lease still ends
@@ -66,30 +85,36 @@ class Shown:
 
 
 @dataclass(slots=True)
-class _Settled:
+class _SettledQueue:
+    """What one record of the log settles in one queue."""
+
+    place: GroupLeases
+    queue: QueueLeases
+    ended: list[Held] = field(default_factory=list)  # whose lease was ended by it
+    gone: list[Held] = field(default_factory=list)  # settled
+    behind: list[int] = field(default_factory=list)  # acknowledged behind an unsettled one
+
+    def add(self, held: Held, settled: Sequence[Held]) -> None:
+        """`settled`: what its acknowledgement, or its dead letter, settled."""
+        self.ended.append(held)
+        self.gone += settled
+        if held not in settled:
+            self.behind.append(held.offset)
+
+
+class _Settled(dict[QueueLeases, _SettledQueue]):
     """What one record of the log settles."""
 
-    done: dict[tuple[str, str, int], list[int]] = field(default_factory=dict)
-    behind: dict[tuple[str, str, int], list[int]] = field(default_factory=dict)
-    ended: list[Due] = field(default_factory=list)  # whose lease was ended by it
-    gone: list[tuple[QueueLeases, Held]] = field(default_factory=list)
-    places: dict[tuple[str, str, int], tuple[GroupLeases, QueueLeases]] = field(
-        default_factory=dict
-    )
-
-    def add(self, due: Due, settled: Sequence[Held]) -> None:
-        place, queue, held = due
-        key = place.key(queue)
-        self.places[key] = (place, queue)
-        self.ended.append(due)
-        self.gone.extend((queue, one) for one in settled)
-        self.done.setdefault(key, []).extend(one.offset for one in settled)
-        if held not in settled:
-            self.behind.setdefault(key, []).append(held.offset)
+    def of(self, place: GroupLeases, queue: QueueLeases) -> _SettledQueue:
+        found = self.get(queue)
+        if found is None:
+            found = self[queue] = _SettledQueue(place, queue)
+        return found
 
     def entry(self) -> dict[str, Any]:
         return settle_entry(
-            (key, self.done.get(key, []), self.behind.get(key, [])) for key in self.places
+            (one.place.key(one.queue), [held.offset for held in one.gone], one.behind)
+            for one in self.values()
         )
 
 
@@ -122,31 +147,36 @@ class Settling:
 
     # ---- acknowledgement ----
 
-    async def ack(self, leases: Sequence[LeaseName]) -> list[MqError | None]:
-        """For each lease None, or why it is not settled. Raises what the log raises."""
+    async def ack(self, lease_sets: Sequence[LeaseSet]) -> list[NotSettled]:
+        """Returns what is not settled, in order. Raises what the log raises."""
         settled = _Settled()
-        outcomes: list[MqError | None] = []
-        for lease in leases:
-            due = self._alive(lease)
-            if due is not None:
-                settled.add(due, due[1].acknowledge(due[2]))
-            repeated = due is not None or self._is_repeated(lease)
-            outcomes.append(None if repeated else _over(lease))
-        if settled.ended:
+        failures: list[NotSettled] = []
+        for number, lease_set in enumerate(lease_sets):
+            failures += self._acknowledge(number, lease_set, settled)
+        if settled:
             await self._write(settled)
-        elif None in outcomes:  # what was settled before may still be on its way to the disk
-            await self._journal.settled()
-        return outcomes
+        elif len(failures) < sum(len(one.queue_offsets) for one in lease_sets):
+            await self._journal.settled()  # earlier settlements may be on their way to the disk
+        return failures
 
-    def _is_repeated(self, lease: LeaseName) -> bool:
-        """Whether the message was settled, and within the lease's own time."""
-        found = self._table.find(lease.consumer_group, lease.topic, lease.queue_id)
-        if found is None or lease.expires_ms <= self._clock.now_ms():
-            return False
-        held = found[1].open.get(lease.queue_offset)
-        if held is None:
-            return 0 <= lease.queue_offset < found[1].cursor
-        return held.acked and held.lease_id == lease.lease_id
+    def _acknowledge(self, number: int, lease_set: LeaseSet, settled: _Settled) -> list[NotSettled]:
+        group, topic, queue_id, lease_id, expires_ms, offsets = lease_set
+        found = self._table.find(group, topic, queue_id)
+        now_ms = self._clock.monotonic_ms()
+        may_be_repeated = found is not None and expires_ms > self._clock.now_ms()
+        failures = []
+        for place, offset in enumerate(offsets):
+            if found is not None:
+                queue = found[1]
+                held = queue.on_lease(offset, lease_id, now_ms)
+                if held is not None:
+                    settled.of(*found).add(held, queue.acknowledge(held))
+                    continue
+                if may_be_repeated and queue.is_acknowledged(offset, lease_id):
+                    continue
+            over = _over(LeaseName(group, topic, queue_id, offset, lease_id, expires_ms))
+            failures.append(NotSettled(number, place, over))
+        return failures
 
     # ---- another duration ----
 
@@ -264,7 +294,7 @@ class Settling:
                 letter.reconsume_times = held.attempt
                 letters.append(letter)
                 counts[place.consumer_group] = counts.get(place.consumer_group, 0) + 1
-            settled.add(due, queue.drop(held))
+            settled.of(place, queue).add(held, queue.drop(held))
         await self._write(settled, letters)
         for name, count in counts.items():
             self._meters.dead_lettered(name, count)
@@ -293,29 +323,30 @@ class Settling:
 
     def _alive(self, lease: LeaseName) -> Due | None:
         found = self._table.find(lease.consumer_group, lease.topic, lease.queue_id)
-        held = found[1].open.get(lease.queue_offset) if found else None
-        if found is None or held is None or held.lease_id != lease.lease_id or not held.leased:
+        if found is None:
             return None
-        return (*found, held) if held.deadline_ms > self._clock.monotonic_ms() else None
+        now_ms = self._clock.monotonic_ms()
+        held = found[1].on_lease(lease.queue_offset, lease.lease_id, now_ms)
+        return (*found, held) if held else None
 
     async def _write(self, settled: _Settled, letters: Sequence[NewMessage] = ()) -> None:
         def undo() -> None:
-            for queue, held in settled.gone:
-                queue.open[held.offset] = held
-                held.acked = True  # except for those whose lease comes back
-            for due in settled.ended:
-                due[2].leased, due[2].acked = True, False
-                self.expiry.watch(due)
-            for _, queue in settled.places.values():
+            for queue, one in settled.items():
+                for held in one.gone:
+                    queue.open[held.offset] = held
+                    held.acked = True  # except for those whose lease comes back
+                for held in one.ended:
+                    held.leased, held.acked = True, False
+                    self.expiry.watch((one.place, queue, held))
                 queue.rebuild()
 
         try:
             await self._journal.write("settle", settled.entry(), undo=undo, along=letters)
         finally:
-            for place, queue in settled.places.values():
-                self._commit(place, queue)
+            for queue, one in settled.items():
+                self._commit(one.place, queue)
                 if queue.fifo:
-                    self._polls.wake(place.consumer_group, place.topic, queue.queue_id)
+                    self._polls.wake(one.place.consumer_group, one.place.topic, queue.queue_id)
 
     def _commit(self, place: GroupLeases, queue: QueueLeases) -> None:
         self._offsets.commit(place.consumer_group, place.topic, queue.queue_id, queue.committed)

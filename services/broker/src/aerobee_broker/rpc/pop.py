@@ -1,7 +1,7 @@
 """PopService: Pop, Ack, ChangeInvisibleDuration, DeadLetter.
 
 Codes: see pop.proto, at each RPC. Differs from Apache's server: leases of any
-groups and topics may be settled in one request, entry by entry; receipt handles are made by who
+groups and topics may be settled in one request, each by itself; receipt handles are made by who
 talks to clients, the broker knows leases by queue, offset and lease id.
 """
 
@@ -15,7 +15,7 @@ from aerobee_broker.delivery.filter import Filter
 from aerobee_broker.delivery.pop import DEFAULT_BYTES, MAX_BYTES, MAX_MESSAGES, Pop
 from aerobee_broker.delivery.pop_choice import Start, Wish
 from aerobee_broker.delivery.retry import Failure
-from aerobee_broker.delivery.settling import Change, LeaseName, Settling, Shown
+from aerobee_broker.delivery.settling import Change, LeaseName, LeaseSet, Settling, Shown
 from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.rpc import convert
 from aerobee_chassis.call import Call
@@ -51,8 +51,16 @@ class PopRpcs:
         )
 
     async def ack(self, request: pb.AckRequest, call: Call) -> pb.AckResponse:
-        outcomes = await self._settling.ack([_lease(one) for one in request.leases])
-        return pb.AckResponse(results=map(_result, outcomes))
+        single = len(request.leases)
+        lease_sets = [*map(_set_of_one, request.leases), *map(_lease_set, request.lease_sets)]
+        response = pb.AckResponse(results=[_DONE] * single)
+        for lease_set, place, error in await self._settling.ack(lease_sets):
+            result = _result(error)
+            if lease_set < single:
+                response.results[lease_set].CopyFrom(result)
+            else:
+                response.failures.add(lease_set=lease_set - single, place=place, result=result)
+        return response
 
     async def change_invisible_duration(
         self, request: pb.ChangeInvisibleDurationRequest, call: Call
@@ -101,6 +109,28 @@ def _lease(one: pb.Lease) -> LeaseName:
         one.queue_offset,
         one.lease_id,
         one.expires_timestamp_ms,
+    )
+
+
+def _set_of_one(one: pb.Lease) -> LeaseSet:
+    return LeaseSet(
+        one.consumer_group,
+        one.topic,
+        one.queue_id,
+        one.lease_id,
+        one.expires_timestamp_ms,
+        (one.queue_offset,),
+    )
+
+
+def _lease_set(one: pb.LeaseSet) -> LeaseSet:
+    return LeaseSet(
+        one.consumer_group,
+        one.topic,
+        one.queue_id,
+        one.lease_id,
+        one.expires_timestamp_ms,
+        one.queue_offsets[:],
     )
 
 
