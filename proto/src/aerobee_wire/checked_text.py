@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Final
 
 MAX_NAME_BYTES: Final = 255
+_FOR_URLS = bytes.maketrans(b"+/", b"-_")
 _CHECKSUM = struct.Struct(">I")
 
 
@@ -67,4 +68,4 @@ def names_in(payload: bytes, position: int, count: int) -> list[str]:
 
 
 def _encoded(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+    return binascii.b2a_base64(data, newline=False).translate(_FOR_URLS, b"=").decode("ascii")

@@ -21,6 +21,7 @@ Written as `checked_text` does. Big-endian.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -62,20 +63,44 @@ class ReceiptHandle(NamedTuple):
 
 def encode(handle: ReceiptHandle) -> str:
     """The text that a client gets."""
-    payload = _HEAD.pack(
-        VERSION,
-        handle.of_retry_topic * RETRY | handle.fifo * FIFO,
-        min(handle.delivery_attempt, 0xFFFF),
-        handle.queue_id,
-        handle.queue_offset,
-        handle.lease_id,
-        handle.pop_time_ms,
-        handle.invisible_duration_ms,
-    ) + _encoded_names(handle.broker_name, handle.topic, handle.consumer_group)
-    return checked_text.to_text(payload)
+    encoder = encoder_of_pop(
+        broker_name=handle.broker_name,
+        topic=handle.topic,
+        consumer_group=handle.consumer_group,
+        lease_id=handle.lease_id,
+        pop_time_ms=handle.pop_time_ms,
+        invisible_duration_ms=handle.invisible_duration_ms,
+        fifo=handle.fifo,
+    )
+    return encoder(
+        handle.queue_id, handle.queue_offset, handle.delivery_attempt, handle.of_retry_topic
+    )
 
 
-@lru_cache(maxsize=256)  # of a batch all are the same
+def encoder_of_pop(
+    *,
+    broker_name: str,
+    topic: str,
+    consumer_group: str,
+    lease_id: int,
+    pop_time_ms: int,
+    invisible_duration_ms: int,
+    fifo: bool,
+) -> Callable[[int, int, int, bool], str]:
+    """`encode` for the messages of one pop, by queue id, queue offset, delivery attempt and
+    whether they are of the retry topic."""
+    names = _encoded_names(broker_name, topic, consumer_group)
+    pack, to_text, flags = _HEAD.pack, checked_text.to_text, fifo * FIFO
+    of_all = lease_id, pop_time_ms, invisible_duration_ms
+
+    def encoded(queue_id: int, queue_offset: int, attempt: int, of_retry_topic: bool) -> str:
+        own = of_retry_topic * RETRY | flags, min(attempt, 0xFFFF), queue_id, queue_offset
+        return to_text(pack(VERSION, *own, *of_all) + names)
+
+    return encoded
+
+
+@lru_cache(maxsize=256)
 def _encoded_names(*names: str) -> bytes:
     return checked_text.names_to_bytes([name.encode() for name in names])
 

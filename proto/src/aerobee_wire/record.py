@@ -60,9 +60,6 @@ _HEADERS = {
     for born in (8, 20)
     for store in (8, 20)
 }
-_SYS_FLAG = struct.Struct(">i")
-_SYS_FLAG_AT = 36
-_SIZE_AND_MAGIC = struct.Struct(">ii")
 _SIZE_AND_QUEUE_OFFSET = struct.Struct(">i16xq")
 
 
@@ -171,26 +168,29 @@ def body_crc(body: bytes) -> int:
     return zlib.crc32(body) & CRC_MASK
 
 
-def decode(buffer: bytes | memoryview, position: int = 0, *, check_crc: bool = True) -> Record:
+def decode(  # noqa: PLR0912  # called once a record: calls would cost
+    buffer: bytes | memoryview, position: int = 0, *, check_crc: bool = True
+) -> Record:
     """The record that starts at `position`. Raises CorruptRecord."""
     available = len(buffer) - position
     if available < HEADER.size:
         raise CorruptRecord(f"{available} bytes are too few for a record")
-    size, magic = _SIZE_AND_MAGIC.unpack_from(buffer, position)
-    if magic not in (MAGIC_V1, MAGIC_V2):
+    header, fields = HEADER, HEADER.unpack_from(buffer, position)
+    size, magic, sys_flag = fields[0], fields[1], fields[7]
+    if magic != MAGIC_V1 and magic != MAGIC_V2:  # noqa: PLR1714  # a tuple is slower
         raise CorruptRecord(f"magic code 0x{magic & 0xFFFFFFFF:08X} is not that of a message")
     if not FIXED_V1 <= size <= available:
         raise CorruptRecord(f"size {size} does not fit into the {available} bytes there")
-    sys_flag = _SYS_FLAG.unpack_from(buffer, position + _SYS_FLAG_AT)[0]
-    born = 20 if sys_flag & BORN_HOST_V6 else 8
-    store = 20 if sys_flag & STORE_HOST_V6 else 8
-    header = _HEADERS[born, store]
-    if header.size > size:
-        raise CorruptRecord(f"size {size} is too small for its header of {header.size} bytes")
+    if sys_flag & (BORN_HOST_V6 | STORE_HOST_V6):
+        born = 20 if sys_flag & BORN_HOST_V6 else 8
+        header = _HEADERS[born, 20 if sys_flag & STORE_HOST_V6 else 8]
+        if header.size > size:
+            raise CorruptRecord(f"size {size} is too small for its header of {header.size} bytes")
+        fields = header.unpack_from(buffer, position)
     result = Record()
     (
         result.store_size,
-        magic,
+        _,
         result.body_crc,
         result.queue_id,
         result.flag,
@@ -204,41 +204,38 @@ def decode(buffer: bytes | memoryview, position: int = 0, *, check_crc: bool = T
         result.reconsume_times,
         result.prepared_transaction_offset,
         body_length,
-    ) = header.unpack_from(buffer, position)
-    _decode_tail(result, buffer, position + header.size, position + size, body_length, magic)
-    if check_crc and body_crc(result.body) != result.body_crc:
-        raise CorruptRecord("the body does not match its CRC")
-    tail = result.raw_properties[-CRC_TAIL_BYTES:]
-    if has_crc_tail(tail):
-        result.raw_properties = result.raw_properties[:-CRC_TAIL_BYTES]
-        end = position + size - CRC_TAIL_BYTES
-        if check_crc and crc_tail(zlib.crc32(buffer[position:end])) != tail:
-            raise CorruptRecord("the record does not match its CRC")
-    return result
-
-
-def _decode_tail(  # noqa: PLR0917  # called once a record: keywords would cost
-    result: Record, buffer: bytes | memoryview, at: int, end: int, body_length: int, magic: int
-) -> None:
-    """Body, topic and properties, whose lengths must add up to the size of the record."""
-    length_bytes = 1 if magic == MAGIC_V1 else 2
-    topic_at = at + body_length + length_bytes
+    ) = fields
+    # Body, topic and properties, whose lengths must add up to the size of the record.
+    at, end = position + header.size, position + size
+    body_end = at + body_length
+    topic_at = body_end + (1 if magic == MAGIC_V1 else 2)
     if body_length < 0 or topic_at > end:
         raise CorruptRecord(f"body length {body_length} does not fit into the record")
-    topic_end = topic_at + int.from_bytes(buffer[topic_at - length_bytes : topic_at], "big")
+    topic_bytes = buffer[body_end]
+    if magic != MAGIC_V1:
+        topic_bytes = topic_bytes << 8 | buffer[body_end + 1]
+    topic_end = topic_at + topic_bytes
     properties_at = topic_end + 2
     if properties_at > end:
         raise CorruptRecord("the topic does not fit into the record")
-    properties_end = properties_at + int.from_bytes(buffer[topic_end:properties_at], "big")
-    if properties_end != end:
+    if properties_at + (buffer[topic_end] << 8 | buffer[topic_end + 1]) != end:
         raise CorruptRecord("the lengths inside the record do not add up to its size")
-    result.body = bytes(buffer[at : at + body_length])
+    result.body = body = bytes(buffer[at:body_end])
     try:
         result.topic = str(buffer[topic_at:topic_end], "utf-8")
     except UnicodeDecodeError:
         raise CorruptRecord("the topic is not UTF-8") from None
-    result.raw_properties = bytes(buffer[properties_at:end])
     result._properties = None
+    if check_crc and body_crc(body) != result.body_crc:
+        raise CorruptRecord("the body does not match its CRC")
+    tail_at = end - CRC_TAIL_BYTES
+    tail = bytes(buffer[max(tail_at, properties_at) : end])
+    if has_crc_tail(tail):
+        if check_crc and crc_tail(zlib.crc32(buffer[position:tail_at])) != tail:
+            raise CorruptRecord("the record does not match its CRC")
+        end = tail_at
+    result.raw_properties = bytes(buffer[properties_at:end])
+    return result
 
 
 def iter_records(buffer: bytes | memoryview, *, check_crc: bool = True) -> Iterator[Record]:

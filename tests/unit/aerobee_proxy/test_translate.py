@@ -21,7 +21,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee_proxy.translate import from_record, md5_of, to_broker
+from aerobee_proxy.translate import Rendering, from_record, md5_of, to_broker
 from aerobee_wire import message_id, properties, record
 from aerobee_wire.record import COMPRESSED, Record
 
@@ -66,8 +66,10 @@ def stored(message: Message, topic: str = "eu%orders", **fields: Any) -> Record:
     return record.decode(record.encode(**{**defaults, **fields}))
 
 
-def delivered(source: Record, **arguments: Any) -> Message:
-    return from_record(source, namespace="eu", max_body_size=4_194_304, **arguments)
+def delivered(source: Record, *given: Any) -> Message:
+    message = Message()
+    Rendering(message, namespace="eu", max_body_size=4_194_304).put(source, *given)
+    return message
 
 
 # ---- to the broker ----
@@ -134,7 +136,7 @@ def test_peer_without_a_port_and_time_before_the_epoch_are_left_to_the_broker() 
 
 def test_every_field_that_the_sdks_dereference_is_there() -> None:
     """Rule 11."""
-    system = delivered(stored(sent()), receipt_handle="handle").system_properties
+    system = delivered(stored(sent()), "handle").system_properties
     assert system.body_encoding == Encoding.IDENTITY
     assert system.body_digest.type == DigestType.MD5
     assert system.body_digest.checksum == hashlib.md5(b"hello").hexdigest().upper()
@@ -193,7 +195,7 @@ def test_what_is_not_set_is_absent() -> None:
 def test_delivery_attempt_is_one_more_than_the_reconsume_times() -> None:
     source = stored(sent(), reconsume_times=2)
     assert delivered(source).system_properties.delivery_attempt == 3
-    assert delivered(source, delivery_attempt=5).system_properties.delivery_attempt == 5
+    assert delivered(source, "", 5).system_properties.delivery_attempt == 5
 
 
 @pytest.mark.parametrize(
@@ -251,6 +253,60 @@ def test_what_cannot_be_inflated_within_the_limit_goes_out_as_it_is(body: bytes)
 def test_body_of_just_the_limit_is_inflated() -> None:
     source = stored(sent(body=gzip.compress(bytes(1_000)), body_encoding=Encoding.GZIP))
     assert from_record(source, namespace="", max_body_size=1_000).body == bytes(1_000)
+
+
+_IDS = ["UNIQ_KEY\x01a\x02", "UNIQ_KEY\x01b\x02", "UNIQ_KEY\x01\x02", "UNIQ_KEY\x01b"]
+_OTHERS = ["TAGS\x01a\x02", "KEYS\x01a b\x02", "mine\x01\ud800\x02", "\x01\x02", "TAGS", *_IDS]
+_BEFORE = ["", "MY_", "mine\x01", "TAGS\x01b\x02"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"topic": "%RETRY%eu%billing"},
+        {"topic": "%DLQ%eu%billing"},
+        {"born_host": b"\x0a\0\0\x08\0\0*\x9f"},
+        {"store_host": b"\x0a\0\0\x08\0\0*\x9f"},
+        {"born_timestamp_ms": 5, "store_timestamp_ms": 6},
+        {"queue_id": 5, "queue_offset": 6, "physical_offset": 7, "reconsume_times": 8},
+        {"body": b"another"},
+        {"body": gzip.compress(b"another"), "sys_flag": COMPRESSED},
+        {"body": b"\x1f\x8b broken", "sys_flag": COMPRESSED},
+    ],
+    ids="-".join,
+)
+def test_each_message_of_a_batch_has_what_is_its_own(fields: dict[str, Any]) -> None:
+    _assert_as_alone([stored(sent()), stored(sent(), **fields), stored(sent())])
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(_BEFORE), st.sampled_from(_IDS), st.sampled_from(_OTHERS)),
+        min_size=2,
+        max_size=6,
+    )
+)
+def test_each_message_of_a_batch_has_its_own_properties(batch: list[tuple[str, str, str]]) -> None:
+    raw = ["".join(parts).encode("utf-8", "surrogatepass") for parts in batch]
+    _assert_as_alone([stored(sent(), properties=one) for one in raw])
+
+
+def test_each_message_of_a_batch_has_its_own_id() -> None:
+    sources = [sent(message_id=name, tag="a") for name in ("01A", "01B", "01A")]
+    _assert_as_alone([stored(one) for one in sources])
+    named = [f"MY_UNIQ_KEY\x01{name}\x02".encode() for name in "ab"]
+    _assert_as_alone([stored(sent(), properties=one) for one in named])
+
+
+def _assert_as_alone(batch: list[Record]) -> None:
+    message = Message()
+    rendering = Rendering(message, namespace="eu", max_body_size=1_000)
+    for source in batch:
+        rendering.put(source, "handle", 7)
+        alone = from_record(source, namespace="eu", max_body_size=1_000)
+        alone.system_properties.receipt_handle = "handle"
+        alone.system_properties.delivery_attempt = 7
+        assert message == alone
 
 
 def test_retry_shows_the_topic_it_was_sent_to() -> None:

@@ -17,6 +17,7 @@ from apache.rocketmq.v2.definition_pb2 import (
     FilterType,
     Message,
     MessageType,
+    SystemProperties,
 )
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -48,6 +49,8 @@ _FIELDS = {
     TRACE_CONTEXT: "trace_context",
     LITE_TOPIC: "lite_topic",
 }
+_UNIQUE_KEY = names.UNIQUE_KEY.encode() + names.NAME_END.encode()
+_VALUE_END = names.VALUE_END.encode()
 _DELAY_NAMES = frozenset((names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS))
 
 
@@ -118,59 +121,94 @@ def record_of(stored: StoredMessage) -> Record:
     return record
 
 
-def from_record(
-    record: Record,
-    *,
-    namespace: str,
-    max_body_size: int,
-    receipt_handle: str = "",
-    delivery_attempt: int = 0,
-    into: Message | None = None,
-) -> Message:
-    """A stored message as clients get it, in the empty message `into` if there is one.
+def from_record(record: Record, *, namespace: str, max_body_size: int) -> Message:
+    """A stored message as clients get it: as a `Rendering` says."""
+    message = Message()
+    Rendering(message, namespace=namespace, max_body_size=max_body_size).put(record)
+    return message
+
+
+class Rendering:
+    """Stored messages as clients get them, one after the other in the same message.
+
+    Messages of one batch mostly differ in body, id, offset and times only: these alone are set
+    anew then. What is rendered stays in memory as long as `message`: so use one for each batch.
 
     A compressed body is inflated if that gives at most `max_body_size` bytes, because the SDKs
-    disagree about what GZIP means (gzip or zlib). A delivery attempt of 0 is worked out from the
-    reconsume times.
+    disagree about what GZIP means (gzip or zlib).
     """
-    # Field by field: to make each part and put it into the next takes four times as long.
-    message = Message() if into is None else into
-    stored = record.properties
-    message.body, encoding = _body(record, max_body_size)
-    topic = message.topic
-    topic.resource_namespace, topic.name = known_name(_origin_topic(record), namespace)
-    system = message.system_properties
-    system.message_id = stored.get(names.UNIQUE_KEY) or record.offset_message_id
-    system.body_digest.type, system.body_digest.checksum = _MD5, md5_of(message.body)
-    system.body_encoding = encoding
-    system.message_type = stored_type(stored)
-    _set_time(system.born_timestamp, record.born_timestamp_ms)
-    system.born_host = stored.get(BORN_HOST) or record.born_host
-    _set_time(system.store_timestamp, record.store_timestamp_ms)
-    system.store_host = record.store_host
-    system.queue_id, system.queue_offset = record.queue_id, record.queue_offset
-    system.delivery_attempt = delivery_attempt or record.reconsume_times + 1
-    if receipt_handle:
-        system.receipt_handle = receipt_handle
-    for name, value in stored.items():
-        if name not in RESERVED_PROPERTIES:
-            message.user_properties[name] = value
-        if field := _FIELDS.get(name):
-            setattr(system, field, value)
-    if keys := stored.get(names.KEYS):
-        system.keys.extend(filter(None, keys.split(names.KEY_SEPARATOR)))
-    if stored.get(PRIORITY, "").isdecimal():
-        system.priority = int(stored[PRIORITY])
-    deliver_ms = stored.get(names.TIMER_DELIVER_MS, "")
-    if deliver_ms.isdecimal():
-        _set_time(system.delivery_timestamp, int(deliver_ms))
-    if topics.is_dead_letter(record.topic):
-        origin = system.dead_letter_queue
-        origin.topic = stored.get(names.DLQ_ORIGIN_TOPIC) or stored.get(names.RETRY_TOPIC, "")
-        origin.message_id = stored.get(names.DLQ_ORIGIN_MESSAGE_ID) or stored.get(
-            names.ORIGIN_MESSAGE_ID, ""
-        )
-    return message
+
+    def __init__(self, message: Message, *, namespace: str, max_body_size: int) -> None:
+        self._message = message
+        self._namespace = namespace
+        self._max_body_size = max_body_size
+        self._alike: tuple[str, bytes, bytes, bytes, bytes] | None = None
+        self._system = message.system_properties
+        self._born = self._system.born_timestamp
+        self._stored = self._system.store_timestamp
+
+    def put(self, record: Record, receipt_handle: str = "", delivery_attempt: int = 0) -> None:
+        """A delivery attempt of 0 is worked out from the reconsume times."""
+        # What all records have in common that may be rendered alike: all but the unique key.
+        before, _name, rest = record.raw_properties.partition(_UNIQUE_KEY)
+        unique, _, after = rest.partition(_VALUE_END)
+        hosts = record.born_host_packed, record.store_host_packed
+        alike = record.topic, before, after, *hosts
+        if alike == self._alike and unique:
+            system = self._system
+            system.message_id = unique.decode("utf-8", "replace")
+        else:
+            system = self._put_all(record)
+            plain = (not before or before.endswith(_VALUE_END)) and _UNIQUE_KEY not in after
+            self._alike = alike if plain else None
+        message = self._message
+        if record.sys_flag & COMPRESSED:
+            message.body, system.body_encoding = _inflated(record.body, self._max_body_size)
+            system.body_digest.checksum = md5_of(message.body)
+        else:
+            message.body = body = record.body
+            system.body_encoding = _IDENTITY
+            system.body_digest.checksum = md5_of(body)
+        _set_time(self._born, record.born_timestamp_ms)
+        _set_time(self._stored, record.store_timestamp_ms)
+        system.queue_id, system.queue_offset = record.queue_id, record.queue_offset
+        system.delivery_attempt = delivery_attempt or record.reconsume_times + 1
+        if receipt_handle:
+            system.receipt_handle = receipt_handle
+
+    def _put_all(self, record: Record) -> SystemProperties:
+        """What `put` does not set for each record."""
+        # Field by field: to make each part and put it into the next takes four times as long.
+        message, stored = self._message, record.properties
+        message.Clear()
+        topic, namespace = message.topic, self._namespace
+        topic.resource_namespace, topic.name = known_name(_origin_topic(record), namespace)
+        self._system = system = message.system_properties
+        self._born, self._stored = system.born_timestamp, system.store_timestamp
+        system.message_id = stored.get(names.UNIQUE_KEY) or record.offset_message_id
+        system.body_digest.type = _MD5
+        system.message_type = stored_type(stored)
+        system.born_host = stored.get(BORN_HOST) or record.born_host
+        system.store_host = record.store_host
+        for name, value in stored.items():
+            if name not in RESERVED_PROPERTIES:
+                message.user_properties[name] = value
+            if field := _FIELDS.get(name):
+                setattr(system, field, value)
+        if keys := stored.get(names.KEYS):
+            system.keys.extend(filter(None, keys.split(names.KEY_SEPARATOR)))
+        if stored.get(PRIORITY, "").isdecimal():
+            system.priority = int(stored[PRIORITY])
+        deliver_ms = stored.get(names.TIMER_DELIVER_MS, "")
+        if deliver_ms.isdecimal():
+            _set_time(system.delivery_timestamp, int(deliver_ms))
+        if topics.is_dead_letter(record.topic):
+            origin = system.dead_letter_queue
+            origin.topic = stored.get(names.DLQ_ORIGIN_TOPIC) or stored.get(names.RETRY_TOPIC, "")
+            origin.message_id = stored.get(names.DLQ_ORIGIN_MESSAGE_ID) or stored.get(
+                names.ORIGIN_MESSAGE_ID, ""
+            )
+        return system
 
 
 def stored_type(stored: dict[str, str]) -> MessageType:
@@ -193,11 +231,9 @@ def md5_of(body: bytes) -> str:
     return hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
 
 
-def _body(record: Record, max_body_size: int) -> tuple[bytes, Encoding]:
-    if not record.sys_flag & COMPRESSED:
-        return record.body, _IDENTITY
-    inflated = _inflate(record.body, max_body_size)
-    return (record.body, _GZIP) if inflated is None else (inflated, _IDENTITY)
+def _inflated(body: bytes, max_body_size: int) -> tuple[bytes, Encoding]:
+    inflated = _inflate(body, max_body_size)
+    return (body, _GZIP) if inflated is None else (inflated, _IDENTITY)
 
 
 def _inflate(body: bytes, limit: int) -> bytes | None:

@@ -15,7 +15,7 @@ from aerobee_proxy.errors import status
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.rpc.pipeline import Caller
 from aerobee_proxy.rpcs import PULL
-from aerobee_proxy.translate import from_record, subscription
+from aerobee_proxy.translate import Rendering, subscription
 from aerobee_proxy.validation import check_offset, filter_of, group_name, polling_ms, topic_name
 from aerobee_wire import properties
 from aerobee_wire.record import iter_records
@@ -59,14 +59,15 @@ async def pull_message(parts: Parts, request: PullMessageRequest, caller: Caller
         if answer.status == broker.FOUND and not records
         else _CODES.get(answer.status, (Code.OK, ""))
     )
-    responses = [PullMessageResponse(status=status(*found))]
+    responses = [PullMessageResponse(status=status(*found)).SerializeToString()]
     namespace = request.message_queue.topic.resource_namespace
+    response = PullMessageResponse()
+    limit = parts.options.max_message_size
+    rendering = Rendering(response.message, namespace=namespace, max_body_size=limit)
     for record in records:
-        response = PullMessageResponse()
-        limit = parts.options.max_message_size
-        from_record(record, namespace=namespace, max_body_size=limit, into=response.message)
-        responses.append(response)
-    responses.append(PullMessageResponse(next_offset=answer.next_begin_offset))
+        rendering.put(record)
+        responses.append(response.SerializeToString())
+    responses.append(PullMessageResponse(next_offset=answer.next_begin_offset).SerializeToString())
     await caller.call.write_all(responses)
 
 

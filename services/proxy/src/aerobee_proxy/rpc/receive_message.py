@@ -9,6 +9,7 @@ TOO_MANY_REQUESTS, PROXY_TIMEOUT. The queue that the client names is not heeded 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import structlog
 from aerobee.broker.v1.pop_pb2 import PopRequest, PopResponse
@@ -16,11 +17,11 @@ from apache.rocketmq.v2.definition_pb2 import Code
 from apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
 
 from aerobee_proxy.errors import Refused, status
-from aerobee_proxy.leases import handle_for, invisible_for
+from aerobee_proxy.leases import handle_for, handles_of, invisible_for
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.rpc.pipeline import Caller
 from aerobee_proxy.rpcs import POP
-from aerobee_proxy.translate import from_record, subscription
+from aerobee_proxy.translate import Rendering, subscription
 from aerobee_proxy.validation import (
     filter_of,
     group_name,
@@ -28,37 +29,60 @@ from aerobee_proxy.validation import (
     receive_duration_ms,
     topic_name,
 )
-from aerobee_wire.receipt_handle import ReceiptHandle, encode
-from aerobee_wire.record import iter_records
+from aerobee_wire.receipt_handle import ReceiptHandle
+from aerobee_wire.record import Record, iter_records
 from aerobee_wire.status import MqError
 
+_OK = ReceiveMessageResponse(status=status()).SerializeToString()
 ANSWER_S = 5.0  # for the broker to answer once the poll is over
 
 
 async def receive_message(parts: Parts, request: ReceiveMessageRequest, caller: Caller) -> None:
     pop = await _pop_request(parts, request, caller)
     answer = await _popped(parts, request.message_queue.broker.name, pop)
-    found: list[tuple[ReceiptHandle, ReceiveMessageResponse]] = []
-    attempts = iter(answer.delivery_attempts)
-    namespace = request.message_queue.topic.resource_namespace
-    for record in iter_records(answer.records, check_crc=False):  # checked by the broker
-        attempt = next(attempts)
-        handle = handle_for(
-            record, answer, attempt, topic=pop.topic, group=pop.consumer_group, fifo=pop.fifo
-        )
-        response = ReceiveMessageResponse()
-        from_record(
-            record,
-            namespace=namespace,
-            max_body_size=parts.options.max_message_size,
-            receipt_handle=encode(handle),
-            delivery_attempt=attempt,
-            into=response.message,
-        )
-        found.append((handle, response))
-    if not found:
+    if not answer.records:
         raise Refused(Code.MESSAGE_NOT_FOUND, "no new message")
-    await _deliver(parts, request, caller, found)
+    records = list(iter_records(answer.records, check_crc=False))  # checked by the broker
+
+    def handles() -> Iterator[ReceiptHandle]:
+        for record, attempt in zip(records, answer.delivery_attempts, strict=True):
+            yield handle_for(record, attempt, pop, answer)
+
+    responses = _responses(parts, request, pop, answer, records)
+    whole = False
+    try:
+        await caller.call.write_all(responses)
+        whole = True
+    finally:
+        if not whole:
+            # Nobody knows what of it arrived: all of it comes again.
+            parts.background.run(_give_back(parts, list(handles())))
+    parts.counts.received += len(records)
+    if request.auto_renew:
+        for record, handle in zip(records, handles(), strict=True):
+            message_id = record.unique_message_id or record.offset_message_id
+            parts.renewals.hold(handle, caller.client_id, message_id, caller.session.user)
+
+
+def _responses(
+    parts: Parts,
+    request: ReceiveMessageRequest,
+    pop: PopRequest,
+    answer: PopResponse,
+    records: list[Record],
+) -> list[bytes]:
+    response = ReceiveMessageResponse()
+    rendering = Rendering(
+        response.message,
+        namespace=request.message_queue.topic.resource_namespace,
+        max_body_size=parts.options.max_message_size,
+    )
+    handle = handles_of(pop, answer)
+    responses = [_OK]
+    for record, attempt in zip(records, answer.delivery_attempts, strict=True):
+        rendering.put(record, handle(record, attempt), attempt)
+        responses.append(response.SerializeToString())
+    return responses
 
 
 async def _popped(parts: Parts, broker_name: str, pop: PopRequest) -> PopResponse:
@@ -71,28 +95,6 @@ async def _popped(parts: Parts, broker_name: str, pop: PopRequest) -> PopRespons
 
     ends = asyncio.get_running_loop().time() + pop.poll_duration_ms / 1_000
     return await parts.brokers.ask_until(broker_name, POP, for_the_rest, ends=ends)
-
-
-async def _deliver(
-    parts: Parts,
-    request: ReceiveMessageRequest,
-    caller: Caller,
-    found: list[tuple[ReceiptHandle, ReceiveMessageResponse]],
-) -> None:
-    responses = [ReceiveMessageResponse(status=status()), *(response for _, response in found)]
-    whole = False
-    try:
-        await caller.call.write_all(responses)
-        whole = True
-    finally:
-        if not whole:
-            # Nobody knows what of it arrived: all of it comes again.
-            parts.background.run(_give_back(parts, [handle for handle, _ in found]))
-    parts.counts.received += len(found)
-    if request.auto_renew:
-        for handle, response in found:
-            message_id = response.message.system_properties.message_id
-            parts.renewals.hold(handle, caller.client_id, message_id, caller.session.user)
 
 
 async def _pop_request(parts: Parts, request: ReceiveMessageRequest, caller: Caller) -> PopRequest:
