@@ -10,7 +10,7 @@ import pytest
 
 from aerobee_broker.delivery import pop_choice
 from aerobee_broker.delivery.filter import compile_filter
-from aerobee_broker.delivery.settling import LeaseSet
+from aerobee_broker.delivery.settling import Change, LeaseName, LeaseSet
 from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
@@ -183,6 +183,55 @@ async def test_a_set_whose_time_is_over_is_no_repetition(
     assert await consumer.ack_sets(lease_set(*got)) == [over] * 2
     assert await consumer.ack_sets(lease_set(*got)._replace(expires_ms=0)) == [over] * 2
     assert await consumer.ack_sets() == []
+
+
+async def test_messages_of_one_pop_end_their_leases_each_by_itself(
+    parts: Parts, consumer: PopConsumer
+) -> None:
+    await parts.send(TOPIC, *(b"%d" % number for number in range(5)))
+    got = await consumer.pop()
+    await consumer.ack(got[3])
+    await consumer.change(got[0], 5_000)
+    await consumer.change(got[1], 20_000)
+    await asyncio.sleep(5.1)
+    assert bodies(await consumer.pop(invisible_ms=60_000)) == [b"0"]
+    await asyncio.sleep(5)
+    assert bodies(await consumer.pop(invisible_ms=60_000)) == [b"2", b"4"]
+    await asyncio.sleep(10)
+    assert bodies(await consumer.pop(invisible_ms=60_000)) == [b"1"]
+
+
+async def test_a_lease_that_is_changed_while_it_is_written_leaves_the_others_as_they_are(
+    parts: Parts, consumer: PopConsumer
+) -> None:
+    await parts.send(TOPIC, b"1", b"2", b"3")
+    parts.flusher.hold()
+    popping = asyncio.create_task(consumer.pop())
+    await asyncio.sleep(0.001)
+    held = next(iter(next(iter(parts.tables.leases)).queues[0]))
+    lease = LeaseName(GROUP, TOPIC, 0, 0, held.lease_id)
+    changing = asyncio.create_task(parts.broker.settling.change([Change(lease, 60_000)]))
+    await asyncio.sleep(0.001)
+    parts.flusher.let_go()
+    assert bodies(await popping) == [b"1", b"2", b"3"]
+    assert [one.error for one in await changing] == [None]
+    await asyncio.sleep(10.1)
+    assert bodies(await consumer.pop()) == [b"2", b"3"]
+
+
+async def test_a_damaged_record_is_left_out_and_those_around_it_keep_their_names(
+    parts: Parts, consumer: PopConsumer
+) -> None:
+    stored = await parts.send(TOPIC, b"first", b"broken", b"third")
+    [log] = sorted((parts.store.path / "commitlog").iterdir())
+    with log.open("r+b") as file:
+        content = file.read(stored[2].physical_offset)
+        file.seek(content.rindex(b"broken"))
+        file.write(b"BROKEN")
+    got = await consumer.pop()
+    assert [(one.body, one.lease.queue_offset) for one in got] == [(b"first", 0), (b"third", 2)]
+    assert await consumer.ack_sets(lease_set(*got)) == [Code.SUCCESS] * 2
+    assert consumer.committed() == 3
 
 
 async def test_a_changed_duration_counts_from_the_change(

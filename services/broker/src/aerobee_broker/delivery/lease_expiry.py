@@ -6,7 +6,7 @@ Deadlines are of the clock that only goes forward: setting the time of day ends 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count
@@ -19,7 +19,7 @@ from aerobee_chassis.clock import Clock
 
 Due = tuple[GroupLeases, QueueLeases, Held]
 AFTER_FAILURE_MS = 1_000
-MAX_AT_ONCE = 1_024  # the loop serves others between two rounds
+MAX_AT_ONCE = 1_024  # about; the loop serves others between two rounds
 
 
 class LeaseExpiry:
@@ -31,17 +31,23 @@ class LeaseExpiry:
     def __init__(self, clock: Clock, ended: Callable[[list[Due]], Awaitable[None]]) -> None:
         self._clock = clock
         self._ended = ended
-        self._heap: list[tuple[int, int, Due]] = []
+        self._heap: list[tuple[int, int, GroupLeases, QueueLeases, Sequence[Held]]] = []
         self._numbers = count()
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def watch(self, due: Due) -> None:
         """Anew after each change of the deadline."""
-        deadline = due[2].deadline_ms
-        if not self._heap or deadline < self._heap[0][0]:
+        place, queue, held = due
+        self.watch_all(place, queue, (held,), held.deadline_ms)
+
+    def watch_all(
+        self, place: GroupLeases, queue: QueueLeases, several: Sequence[Held], deadline_ms: int
+    ) -> None:
+        """Messages with the same deadline. One that has another by now is not watched here."""
+        if not self._heap or deadline_ms < self._heap[0][0]:
             self._news.set()
-        heappush(self._heap, (deadline, next(self._numbers), due))
+        heappush(self._heap, (deadline_ms, next(self._numbers), place, queue, several))
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="lease expiry")
@@ -76,12 +82,12 @@ class LeaseExpiry:
         due: list[Due] = []
         seen: set[Held] = set()  # one may be watched twice
         while self._heap and self._heap[0][0] <= now and len(due) < MAX_AT_ONCE:
-            deadline, _, one = heappop(self._heap)
-            _, queue, held = one
-            is_open = held.leased and queue.open.get(held.offset) is held
-            if is_open and held.deadline_ms == deadline and held not in seen:
-                seen.add(held)
-                due.append(one)
+            deadline, _, place, queue, several = heappop(self._heap)
+            for held in several:
+                is_open = held.leased and queue.open.get(held.offset) is held
+                if is_open and held.deadline_ms == deadline and held not in seen:
+                    seen.add(held)
+                    due.append((place, queue, held))
         return due
 
     async def _end(self, due: list[Due]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from aerobee_broker.delivery import lease_log
 from aerobee_broker.delivery.leases import Held, QueueLeases
 from aerobee_broker.metadata.table import Table
 from aerobee_chassis.clock import Clock
@@ -137,7 +138,7 @@ class LeaseTable(Table):
                 queue = place.queues[queue_id] = QueueLeases(queue_id, before)
             queue.fifo = entry["fifo"]
             queue.cursor = queue.logged = max(queue.cursor, after)
-            for offset, attempt in leased:
+            for offset, attempt in lease_log.leased_messages(leased):
                 queue.open[offset] = Held(
                     offset,
                     attempt=attempt,
@@ -187,8 +188,8 @@ class LeaseTable(Table):
                 place.attempts[name] = Attempt(lease_id, at_ms, for_ms, pairs)
 
 
-def _apply_settled(queue: QueueLeases, done: list[int], behind: list[int]) -> None:
-    for offset in done:
+def _apply_settled(queue: QueueLeases, done: list[int | list[int]], behind: list[int]) -> None:
+    for offset in lease_log.settled_offsets(done):
         queue.open.pop(offset, None)
     for offset in behind:
         held = queue.open.get(offset)

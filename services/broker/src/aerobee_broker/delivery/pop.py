@@ -103,24 +103,24 @@ class Pop:
                 return None
 
     async def _hand_out(self, choice: Choice, wish: Wish) -> Popped:
-        leased = [(choice.place, queue, held) for queue, held in choice.leased]
+        place = choice.place
         if not choice.again:
             entry = self._chooser.lease_entry(choice, wish)
             try:
                 await self._journal.write("lease", entry, undo=lambda: self._chooser.undo(choice))
             except asyncio.CancelledError:
-                self._settling.give_back(leased)
+                given_back = [(place, queue, held) for queue, held in choice.messages()]
+                self._settling.give_back(given_back)
                 self._polls.wake(wish.consumer_group, wish.topic)
                 raise
             finally:
-                for due in leased:
-                    self._settling.expiry.watch(due)
-        if len(choice.records) >= wish.max_messages:  # there may be more for others
+                for queue, several in choice.leased:
+                    self._settling.expiry.watch_all(place, queue, several, choice.deadline_ms)
+        if len(choice.attempts) >= wish.max_messages:  # there may be more for others
             self._polls.wake(wish.consumer_group, wish.topic)
-        self._meters.delivered(wish.topic, wish.consumer_group, len(choice.records), choice.size)
-        return Popped(
-            b"".join(choice.records), choice.attempts, choice.lease_id, choice.at_ms, choice.for_ms
-        )
+        self._meters.delivered(wish.topic, wish.consumer_group, len(choice.attempts), choice.size)
+        records = choice.records[0] if len(choice.records) == 1 else b"".join(choice.records)
+        return Popped(records, choice.attempts, choice.lease_id, choice.at_ms, choice.for_ms)
 
     def _note_lost(self, choice: Choice) -> None:
         """Settles what retention took, or damage: it cannot be handed out any more."""

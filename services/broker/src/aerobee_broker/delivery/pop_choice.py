@@ -8,10 +8,11 @@ the log, or undoes it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from aerobee_broker.delivery import lease_log
 from aerobee_broker.delivery.filter import Filter
 from aerobee_broker.delivery.lease_journal import LeaseJournal
 from aerobee_broker.delivery.lease_table import Attempt, GroupLeases, LeaseTable
@@ -47,7 +48,9 @@ class Wish:
 
 @dataclass(slots=True)
 class Choice:
-    """What a pop gets. `logged`: queue → its cursor in the log before, and what was passed."""
+    """What a pop gets: `records`, of one message or several each, and of each message its attempt.
+    `leased`: the same messages, those of one queue together that stand together.
+    `logged`: queue → its cursor in the log before, and what was passed."""
 
     place: GroupLeases
     lease_id: int
@@ -55,7 +58,8 @@ class Choice:
     for_ms: int
     records: list[bytes] = field(default_factory=list)
     attempts: list[int] = field(default_factory=list)
-    leased: list[tuple[QueueLeases, Held]] = field(default_factory=list)
+    leased: list[tuple[QueueLeases, list[Held]]] = field(default_factory=list)
+    deadline_ms: int = 0  # of all, on the clock that only goes forward
     size: int = 0
     lost: list[tuple[QueueLeases, Held]] = field(default_factory=list)
     logged: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
@@ -64,10 +68,24 @@ class Choice:
     again: bool = False  # of an attempt that was named before
 
     def add(self, queue: QueueLeases, held: Held, record: bytes) -> None:
-        self.records.append(record)
+        if not self.leased or self.leased[-1][0] is not queue:
+            self.leased.append((queue, []))
+        self.leased[-1][1].append(held)
         self.attempts.append(held.attempt)
-        self.leased.append((queue, held))
+        self.records.append(record)
         self.size += len(record)
+
+    def add_new(self, queue: QueueLeases, several: list[Held], records: bytes) -> None:
+        """Messages that are handed out for the first time."""
+        self.leased.append((queue, several))
+        self.attempts += [1] * len(several)
+        self.records.append(records)
+        self.size += len(records)
+
+    def messages(self) -> Iterator[tuple[QueueLeases, Held]]:
+        for queue, several in self.leased:
+            for held in several:
+                yield queue, held
 
 
 class Chooser:
@@ -106,7 +124,7 @@ class Chooser:
                 break
         self._lease_times(choice)
         if wish.attempt_id and wish.fifo and choice.leased:
-            messages = tuple((queue.queue_id, held.offset) for queue, held in choice.leased)
+            messages = tuple((queue.queue_id, held.offset) for queue, held in choice.messages())
             place.attempts[wish.attempt_id] = Attempt(
                 choice.lease_id, choice.at_ms, choice.for_ms, messages
             )
@@ -114,10 +132,10 @@ class Chooser:
 
     def undo(self, choice: Choice) -> None:
         """The log did not take it: as if it had not been chosen."""
-        for _, held in choice.leased:
+        for _, held in choice.messages():
             held.leased = False
             held.attempt -= 1
-        for queue in {queue.queue_id: queue for queue, _ in choice.leased}.values():
+        for queue in {queue for queue, _ in choice.leased}:
             before, passed = choice.logged.get(queue.queue_id, (queue.logged, queue.passed))
             queue.logged = min(queue.logged, before)
             queue.passed = sorted({*passed, *queue.passed})
@@ -125,19 +143,19 @@ class Chooser:
 
     def lease_entry(self, choice: Choice, wish: Wish) -> dict[str, Any]:
         """Content of the `lease` record; the log then knows the cursors."""
-        leased: dict[int, list[list[int]]] = {}
-        for queue, held in choice.leased:
-            leased.setdefault(queue.queue_id, []).append([held.offset, held.attempt])
+        leased: dict[QueueLeases, list[Held]] = {}
+        for queue, several in choice.leased:
+            leased.setdefault(queue, []).extend(several)
         entries = []
-        for queue_id, pairs in leased.items():
-            queue = choice.place.queues[queue_id]
+        for queue, held in leased.items():
+            runs = lease_log.leased_runs((one.offset, one.attempt) for one in held)
             waiting = [
                 offset
                 for offset in queue.passed
                 if (one := queue.open.get(offset)) is not None and not one.attempt
             ]
-            entries.append([queue_id, queue.logged, queue.cursor, pairs, waiting])
-            choice.logged[queue_id] = (queue.logged, queue.passed)
+            entries.append([queue.queue_id, queue.logged, queue.cursor, runs, waiting])
+            choice.logged[queue.queue_id] = (queue.logged, queue.passed)
             queue.logged, queue.passed = queue.cursor, []
         return {
             "group": wish.consumer_group,
@@ -227,7 +245,11 @@ class Chooser:
                 choice.add(queue, held, raw)
 
     def _take_new(self, queue: QueueLeases, wish: Wish, choice: Choice) -> None:
-        mine: set[str] = {held.message_group or "" for one, held in choice.leased if one is queue}
+        if queue.full or not _room(choice, wish):
+            return
+        # Most groups want everything, in any order: then there is no need to look inside.
+        blindly = wish.wanted.everything and not wish.fifo
+        mine = {held.message_group or "" for one, held in choice.messages() if one is queue}
         for _ in range(SCAN_ROUNDS):
             if queue.full or not _room(choice, wish):
                 return
@@ -235,7 +257,7 @@ class Chooser:
                 wish.topic,
                 queue.queue_id,
                 queue.cursor,
-                max_messages=wish.max_messages - len(choice.records),
+                max_messages=wish.max_messages - len(choice.attempts),
                 max_bytes=max(1, wish.max_bytes - choice.size),
                 tags=wish.wanted.tags_codes,
             )
@@ -244,9 +266,13 @@ class Chooser:
             if result.status is ReadStatus.OFFSET_TOO_LARGE:  # the topic was made anew
                 queue.reset(result.next_begin_offset)
                 return
-            for offset, raw in iter_raw(result.records):
-                self._take(queue, offset, raw, wish=wish, choice=choice, mine=mine)
-            queue.cursor = result.next_begin_offset
+            if blindly and result.message_count == result.next_begin_offset - queue.cursor:
+                new = queue.lease_new(result.message_count)
+                choice.add_new(queue, new, result.records)
+            else:
+                for offset, raw in iter_raw(result.records):
+                    self._take(queue, offset, raw, wish=wish, choice=choice, mine=mine)
+                queue.cursor = result.next_begin_offset
             self._offsets.commit(wish.consumer_group, wish.topic, queue.queue_id, queue.committed)
         choice.unfinished = True
 
@@ -261,7 +287,6 @@ class Chooser:
         mine: set[str],
     ) -> None:
         group, free = None, True
-        # Most groups want everything, in any order: then there is no need to look inside.
         if wish.fifo or not wish.wanted.everything:
             record = decode(raw, check_crc=False)
             if not wish.wanted.everything and not wish.wanted.matches(record.properties):
@@ -278,12 +303,14 @@ class Chooser:
             choice.add(queue, held, raw)
 
     def _lease_times(self, choice: Choice) -> None:
-        deadline = self._clock.monotonic_ms() + choice.for_ms
-        for _, held in choice.leased:
-            held.lease_id = choice.lease_id
-            held.since_ms = choice.at_ms
-            held.expires_ms = choice.at_ms + choice.for_ms
-            held.deadline_ms = deadline
+        lease_id, since_ms, expires_ms = choice.lease_id, choice.at_ms, choice.at_ms + choice.for_ms
+        choice.deadline_ms = deadline_ms = self._clock.monotonic_ms() + choice.for_ms
+        for _, several in choice.leased:
+            for held in several:
+                held.lease_id = lease_id
+                held.since_ms = since_ms
+                held.expires_ms = expires_ms
+                held.deadline_ms = deadline_ms
 
 
 def _order(place: GroupLeases, wish: Wish, queue_count: int, highest_first: bool) -> Sequence[int]:
@@ -296,9 +323,9 @@ def _order(place: GroupLeases, wish: Wish, queue_count: int, highest_first: bool
 
 
 def _room(choice: Choice, wish: Wish, size: int = 1) -> bool:
-    if not choice.records:
+    if not choice.attempts:
         return True
-    return len(choice.records) < wish.max_messages and choice.size + size <= wish.max_bytes
+    return len(choice.attempts) < wish.max_messages and choice.size + size <= wish.max_bytes
 
 
 def _message_group(record: Record) -> str:
