@@ -1,4 +1,10 @@
-"""When an append counts: the waiting that synchronous and asynchronous flush have in common."""
+"""When an append counts: the waiting that synchronous and asynchronous flush have in common.
+
+Both keep for themselves up to where everything is durable and visible. The store's `flushed_offset`
+would not do: the flusher's thread sets it before the loop confirms, and who asked between the two
+would look for a message that is not shown yet. Its `confirmed_offset` ends with the last record, so
+it says nothing of a blank behind that.
+"""
 
 from __future__ import annotations
 

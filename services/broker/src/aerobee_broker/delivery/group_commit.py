@@ -26,16 +26,17 @@ class GroupCommit:
         self._flusher = flusher
         self._on_arrivals = on_arrivals
         self._waiters = CommitWaiters(timeout_ms)
+        self._visible = store.flushed_offset  # and shown, since the store is open
         self._task: asyncio.Task[None] | None = None
 
     async def durable(self, end_offset: int) -> None:
-        if end_offset > self._store.flushed_offset:
+        if end_offset > self._visible:
             await self.flushing(end_offset)
 
     flushed = durable
 
     def flushing(self, end_offset: int) -> asyncio.Future[None]:
-        if end_offset <= self._store.flushed_offset:
+        if end_offset <= self._visible:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             done.set_result(None)
             return done
@@ -44,7 +45,7 @@ class GroupCommit:
         return future
 
     def begin(self) -> None:
-        if self._task is None and self._store.end_offset > self._store.flushed_offset:
+        if self._task is None and self._store.end_offset > self._visible:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="group commit")
 
     async def drain(self) -> None:
@@ -54,7 +55,7 @@ class GroupCommit:
 
     async def _run(self) -> None:
         try:
-            while self._store.end_offset > self._store.flushed_offset:
+            while self._store.end_offset > self._visible:
                 await self._flush()
                 # Who was let go, and who has come meanwhile, may append to the next group.
                 await asyncio.sleep(0)
@@ -76,6 +77,7 @@ class GroupCommit:
             self._store.forget_unwritten()
             raise
         arrivals = self._store.confirm(flushed)
+        self._visible = flushed
         self._waiters.settle(flushed)
         if arrivals:
             self._on_arrivals(arrivals)

@@ -44,6 +44,7 @@ class TimedCommit:
         self._least_bytes = least_pages * PAGE_BYTES
         self._thorough_s = thorough_interval_ms / 1000
         self._written = store.flushed_offset
+        self._visible = store.flushed_offset  # and shown, since the store is open
         self._flushed_at = 0.0
         self._turn: asyncio.Handle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -56,11 +57,11 @@ class TimedCommit:
             await future
 
     async def flushed(self, end_offset: int) -> None:
-        if end_offset > self._store.flushed_offset:
+        if end_offset > self._visible:
             await self.flushing(end_offset)
 
     def flushing(self, end_offset: int) -> asyncio.Future[None]:
-        if end_offset <= self._store.flushed_offset:
+        if end_offset <= self._visible:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             done.set_result(None)
             return done
@@ -89,13 +90,13 @@ class TimedCommit:
             fail_all(self._store, error, self._waiters, self._flush_waiters)
             return
         self._waiters.settle(self._written)
-        if self._task is None and self._written > self._store.flushed_offset:
+        if self._task is None and self._written > self._visible:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="timed commit")
 
     async def _run(self) -> None:
         """Lives while something is written and not flushed."""
         try:
-            while self._written > self._store.flushed_offset:
+            while self._written > self._visible:
                 if not self._draining:
                     await asyncio.sleep(self._interval_s)
                 if self._draining or self._due():
@@ -107,7 +108,7 @@ class TimedCommit:
             self._task = None
 
     def _due(self) -> bool:
-        behind = self._written - self._store.flushed_offset
+        behind = self._written - self._visible
         since = asyncio.get_running_loop().time() - self._flushed_at
         wanted = bool(self._flush_waiters) or self._wanted()
         return behind >= self._least_bytes or since >= self._thorough_s or wanted
@@ -116,6 +117,7 @@ class TimedCommit:
         flushed = await self._flusher(self._store.sync)
         self._flushed_at = asyncio.get_running_loop().time()
         arrivals = self._store.confirm(flushed)
+        self._visible = flushed
         self._flush_waiters.settle(flushed)
         if arrivals:
             self._on_arrivals(arrivals)
