@@ -250,7 +250,7 @@ def main() -> int:
         tell("failed", error=str(error))
         return 1
     except BrokenPipeError:
-        pass
+        pass  # nobody reads what is told: the server is gone, and the relay with it
     # Its server may have been killed.
     remove(os.path.dirname(settings.backend))
     return 0
