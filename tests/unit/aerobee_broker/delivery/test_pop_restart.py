@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from aerobee_broker.checked_json import decode
 from aerobee_broker.errors import StoreWriteError
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
@@ -116,7 +117,7 @@ async def test_a_snapshot_spares_the_log_before_it(tmp_path: Path) -> None:
     for _ in range(50):
         await consumer.ack(*await consumer.pop(1))
     parts = await stop(parts, tmp_path / "a")
-    saved = json.loads((parts.store.path / "config" / "popLeases.json").read_text())
+    saved = decode((parts.store.path / "config" / "popLeases.json").read_bytes())
     assert saved["position"] == 100
     assert parts.tables.leases.loaded_position == 100
     assert PopConsumer(parts).committed() == 50
@@ -133,7 +134,7 @@ async def test_a_snapshot_and_the_log_it_already_has_agree(tmp_path: Path) -> No
     await consumer.change(got[1], 30_000, uncounted=True)
     await parts.end()
     file = parts.store.path / "config" / "popLeases.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "position": 0}))
+    file.write_text(json.dumps({**decode(file.read_bytes()), "position": 0}))
     parts = await begin_again(tmp_path / "a", parts)
     consumer = PopConsumer(parts)
     assert consumer.committed() == 1

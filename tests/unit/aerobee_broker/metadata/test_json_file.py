@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from aerobee_broker.checked_json import encode
 from aerobee_broker.disk import RealDisk
 from aerobee_broker.errors import ConfigFileDamaged
-from aerobee_broker.metadata.json_file import JsonFile, encode
+from aerobee_broker.metadata.json_file import JsonFile
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def test_what_was_written_is_loaded(file: JsonFile) -> None:
 def test_the_content_before_stays_in_bak(file: JsonFile) -> None:
     for number in (1, 2, 3):
         file.write(encode({"number": number}))
-    assert file.path.with_suffix(".json.bak").read_bytes() == b'{"number":2}'
+    assert file.path.with_suffix(".json.bak").read_bytes() == encode({"number": 2})
 
 
 @pytest.mark.parametrize("damage", [b"", b'{"number":', b"[1]", b"\xff\xfe{}"])

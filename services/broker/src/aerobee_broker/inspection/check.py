@@ -7,13 +7,13 @@ are no problems: nothing that was acknowledged is lost by them.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aerobee_broker.checked_json import decode
 from aerobee_broker.disk import Disk, read_file
 from aerobee_broker.inspection import derived
 from aerobee_broker.inspection.stopped_store import Problem, StoppedStore
@@ -165,7 +165,7 @@ def check_json(disk: Disk, folder: Path, problems: list[Problem]) -> None:
     for name in disk.list(folder):
         if name.endswith(".json"):
             try:
-                json.loads(read_file(disk, folder / name))
+                decode(read_file(disk, folder / name))
             except ValueError as error:
                 backup = disk.exists(folder / f"{name}.bak")
                 hint = "; its .bak is used instead" if backup else ""

@@ -6,10 +6,10 @@ are.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aerobee_broker.checked_json import decode
 from aerobee_broker.disk import Disk, Held, read_file
 from aerobee_broker.store.checkpoint import Checkpoint, CheckpointFile
 from aerobee_broker.store.commit_log import CommitLog, start_of
@@ -131,10 +131,10 @@ def _deleted_topics(disk: Disk, path: Path, problems: list[Problem]) -> dict[str
     """Topic → physical offset below which its records are no more."""
     file = path / "config" / "deletedTopics.json"
     try:
-        found = json.loads(read_file(disk, file))
+        found = decode(read_file(disk, file))
         return {str(topic): int(place) for topic, place in found.items()}
     except FileNotFoundError:
         return {}
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError) as error:
         problems.append(Problem(file, f"it cannot be read: {error}"))
         return {}

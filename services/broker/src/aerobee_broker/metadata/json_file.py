@@ -6,11 +6,10 @@ Whatever moment the power goes, one of the two files is whole.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from aerobee_broker.checked_json import decode
 from aerobee_broker.disk import Disk, read_file, replace_file
 from aerobee_broker.errors import ConfigFileDamaged
 
@@ -30,7 +29,7 @@ class JsonFile:
         problems = []
         for path in (self.path, backup):
             try:
-                content = _parse(read_file(self._disk, path))
+                content = decode(read_file(self._disk, path))
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as error:
@@ -45,14 +44,3 @@ class JsonFile:
     def write(self, data: bytes) -> None:
         """Puts `data` in place. Raises OSError. Blocks for two or three disk flushes."""
         replace_file(self._disk, self.path, data, keep_backup=True)
-
-
-def encode(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _parse(data: bytes) -> dict[str, Any]:
-    content = json.loads(data)
-    if not isinstance(content, dict):
-        raise ValueError("not a JSON object")
-    return content

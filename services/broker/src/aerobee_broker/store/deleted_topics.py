@@ -6,10 +6,10 @@ back, and a topic that was made again would have two first messages.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from aerobee_broker.checked_json import decode, encode
 from aerobee_broker.disk import Disk, read_file, replace_file
 
 
@@ -27,11 +27,11 @@ class DeletedTopics:
     def load(self) -> bool:
         """False when there is a list and it cannot be understood. Raises OSError."""
         try:
-            found = json.loads(read_file(self._disk, self.path))
+            found = decode(read_file(self._disk, self.path))
             self._places = {str(topic): int(place) for topic, place in found.items()}
         except FileNotFoundError:
             return True
-        except (ValueError, AttributeError, TypeError):
+        except (ValueError, TypeError):
             return False
         return True
 
@@ -39,5 +39,4 @@ class DeletedTopics:
         """Durably. Forgets those whose records have all expired. Raises OSError."""
         kept = {name: at for name, at in self._places.items() if at > log_start}
         self._places = kept | {topic: place}
-        data = json.dumps(self._places, indent=1, sort_keys=True).encode()
-        replace_file(self._disk, self.path, data)
+        replace_file(self._disk, self.path, encode(self._places))

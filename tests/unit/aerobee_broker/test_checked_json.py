@@ -1,0 +1,58 @@
+"""JSON with a checksum: what is read is what was written, or it is told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aerobee_broker.checked_json import decode, encode
+
+CONTENT = {"offsetTable": {"t@g": {"0": 10, "1": 4_711}}, "größe": "1"}
+
+
+def test_what_was_written_is_read() -> None:
+    assert decode(encode(CONTENT)) == CONTENT
+    assert decode(encode({})) == {}
+
+
+def test_the_layout_stays() -> None:
+    assert encode({"number": 2}) == b'{"number":2}\n{"crc32":"e908fc39"}'
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_file_without_a_checksum_is_taken_as_it_is(indent: int | None) -> None:
+    assert decode(json.dumps(CONTENT, indent=indent).encode() + b"\n") == CONTENT
+
+
+def test_each_flipped_bit_is_noticed() -> None:
+    whole = encode(CONTENT)
+    for bit in range(len(whole) * 8):
+        harmed = bytearray(whole)
+        harmed[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(ValueError, match=r"."):
+            decode(bytes(harmed))
+
+
+def test_each_cut_is_noticed_unless_the_object_is_whole() -> None:
+    whole = encode(CONTENT)
+    object_end = whole.index(b"\n")
+    for size in range(len(whole)):
+        if size in (object_end, object_end + 1):
+            assert decode(whole[:size]) == CONTENT
+        else:
+            with pytest.raises(ValueError, match=r"."):
+                decode(whole[:size])
+
+
+def test_a_change_by_hand_is_told_how_to_go_on() -> None:
+    line, _, checksum = encode({"number": 2}).partition(b"\n")
+    with pytest.raises(ValueError, match="by hand removes that line"):
+        decode(line.replace(b"2", b"3") + b"\n" + checksum)
+    assert decode(line.replace(b"2", b"3")) == {"number": 3}
+
+
+def test_what_is_no_object_is_refused() -> None:
+    for data in (b"", b"[1]", b"\xff\xfe{}", b'{"a":1}\n{"b":2}', b'{"crc32":"00000000"}\n{}'):
+        with pytest.raises(ValueError, match=r"."):
+            decode(data)
