@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,7 +103,7 @@ async def test_flushed_means_visible_also_right_after_the_disk_is_done(
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 async def test_nobody_waits_for_the_blank_at_the_end_of_a_log(tmp_path: Path, flush: str) -> None:
     size = 1 << 16
-    options = {"flushDiskType": flush, "mappedFileSizeCommitLog": size}
+    options: dict[str, Any] = {"flushDiskType": flush, "mappedFileSizeCommitLog": size}
     parts = await Parts.begin(tmp_path, **options)
     await parts.send("t", b"a")
     parts.store._log.roll()
