@@ -157,8 +157,10 @@ def test_a_killed_proxy_forgets_nothing_that_was_acknowledged(namesrv: ServicePr
             while len(found) < 2:
                 found += client.receive(queue)
             assert client.ack(found[0]) == Code.OK
-            proxy.kill()
-            proxy.restart()
+        proxy.kill()
+        proxy.restart()
+        client = Client(proxy.address)
+        with client.channel:
             assert client.ack(found[1]) == Code.OK
             assert client.receive(queue) == []
 
