@@ -14,6 +14,7 @@ from aerobee_broker.delivery.send_back import Entry
 from aerobee_broker.disk import RealDisk, RealFile
 from support.broker_parts import Parts, message
 from support.virtual_loop import LoopClock
+from support.waiting import SMALL_FILES, clean, delayed, fill, lose
 
 
 @pytest.fixture
@@ -21,10 +22,6 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
     parts = await Parts.begin(tmp_path)
     yield parts
     await parts.end()
-
-
-async def delayed(parts: Parts, body: bytes, level: int, topic: str = "t") -> None:
-    await parts.broker.intake.send([message(topic, body, properties={"DELAY": str(level)})])
 
 
 async def test_a_message_comes_at_its_time_and_not_a_millisecond_before(parts: Parts) -> None:
@@ -105,18 +102,6 @@ async def test_after_a_clean_stop_delivery_goes_on_and_repeats_nothing(tmp_path:
     await second.end()
 
 
-async def test_what_fell_due_while_the_broker_was_down_comes_at_once(tmp_path: Path) -> None:
-    clock = LoopClock()
-    first = await Parts.begin(tmp_path, clock=clock)
-    await delayed(first, b"a", 3)
-    await first.end()
-    await asyncio.sleep(3_600)
-    second = await Parts.begin(tmp_path, clock=clock)
-    await asyncio.sleep(0.001)
-    assert await second.bodies("t") == [b"a"]
-    await second.end()
-
-
 async def test_after_a_crash_nothing_comes_twice(tmp_path: Path) -> None:
     """The progress is in the log with the copies; delayOffset.json is long out of date."""
     clock = LoopClock()
@@ -154,16 +139,6 @@ async def test_a_damaged_record_of_progress_gives_way_to_the_one_before(tmp_path
     await second.end()
 
 
-async def test_a_slow_disk_delays_and_repeats_nothing(parts: Parts) -> None:
-    """After syncFlushTimeout the copies are in the log all the same."""
-    await delayed(parts, b"a", 1)
-    parts.flusher.hold()
-    await asyncio.sleep(30)
-    parts.flusher.let_go()
-    await asyncio.sleep(30)
-    assert await parts.bodies("t") == [b"a"]
-
-
 async def test_with_asynchronous_flush_progress_waits_for_the_disk_too(tmp_path: Path) -> None:
     parts = await Parts.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
     await delayed(parts, b"a", 1)
@@ -192,9 +167,7 @@ async def test_queues_of_own_delays_are_found_again_without_any_file_but_the_log
     record = await first.read("%RETRY%g")
     await first.broker.send_back.send_back("g", [Entry(record[0].physical_offset)])
     await first.end()
-    for name in ("consumequeue", "config", "checkpoint"):
-        path = tmp_path / "store" / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    lose(tmp_path / "store", "consumequeue", "config", "checkpoint")
     second = await Parts.begin(tmp_path, clock=clock)
     assert second.delays.delay_of(18) == 250
     assert second.delays.delay_of(19) == 90_000
@@ -250,18 +223,6 @@ async def test_a_full_disk_delays_and_loses_nothing(tmp_path: Path) -> None:
     await parts.end()
 
 
-async def test_a_message_whose_topic_was_deleted_is_dropped_and_holds_up_nothing(
-    parts: Parts,
-) -> None:
-    await parts.send("gone", b"x")
-    await delayed(parts, b"a", 1, topic="gone")
-    await delayed(parts, b"b", 1)
-    await parts.broker.administration.delete_topic("gone")
-    await asyncio.sleep(2)
-    assert await parts.bodies("t") == [b"b"]
-    assert "gone" not in parts.store.topics()
-
-
 async def test_a_damaged_message_is_counted_and_holds_up_nothing(tmp_path: Path) -> None:
     clock = LoopClock()
     first = await Parts.begin(tmp_path, clock=clock)
@@ -275,4 +236,42 @@ async def test_a_damaged_message_is_counted_and_holds_up_nothing(tmp_path: Path)
     await asyncio.sleep(11)
     assert await second.bodies("t") == [b"b"]
     assert second.meters.corrupted_records == 1
+    await second.end()
+
+
+async def test_retention_leaves_what_waits(tmp_path: Path) -> None:
+    """A message of a level and a retry: both lie in the first file until they are delivered."""
+    parts = await Parts.begin(tmp_path, **SMALL_FILES)
+    await parts.group("g", retry_delays_ms=(90_000,))
+    failed = (await parts.send("t", b"again"))[0]
+    await parts.broker.send_back.send_back("g", [Entry(failed.physical_offset)])
+    later = await delayed(parts, b"later", 9)  # 5 min
+    await fill(parts)
+    assert later.physical_offset < 65_536
+    assert await clean(parts) == 0
+    await asyncio.sleep(91)
+    assert [one.body for one in await parts.read("%RETRY%g")] == [b"again"]
+    assert await clean(parts) == 0, "the other one waits"
+    await asyncio.sleep(210)
+    assert (await parts.read("t", queue_offset=1))[0].body == b"later"
+    assert await clean(parts) > later.physical_offset
+    await parts.end()
+
+
+async def test_after_a_restart_too_retention_leaves_what_waits(tmp_path: Path) -> None:
+    clock = LoopClock()
+    first = await Parts.begin(tmp_path, clock=clock, **SMALL_FILES)
+    await delayed(first, b"done", 1)
+    await asyncio.sleep(2)
+    await fill(first)
+    await delayed(first, b"waits", 9)
+    await fill(first)
+    await first.end()
+    second = await Parts.begin(tmp_path, clock=clock, **SMALL_FILES)
+    begin = await clean(second)
+    assert begin > 65_536, "what was delivered keeps no file"
+    assert await clean(second) == begin
+    await asyncio.sleep(300)
+    assert (await second.read("t", queue_offset=1))[0].body == b"waits"
+    assert await clean(second) > begin
     await second.end()

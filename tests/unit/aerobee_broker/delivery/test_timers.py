@@ -19,6 +19,7 @@ from aerobee_wire.status import Code, MqError
 from support.broker_parts import Parts, message
 from support.simulated_disk import SimulatedDisk
 from support.virtual_loop import LoopClock
+from support.waiting import SMALL_FILES, clean, fill, lose, timed
 
 HOUR_MS = 3_600_000
 
@@ -28,12 +29,6 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
     parts = await Parts.begin(tmp_path)
     yield parts
     await parts.end()
-
-
-async def timed(parts: Parts, body: bytes, delay_ms: int, topic: str = "t") -> Stored:
-    due = str(parts.clock.now_ms() + delay_ms)
-    one = message(topic, body, properties={"TIMER_DELIVER_MS": due})
-    return (await parts.broker.intake.send([one]))[0]
 
 
 async def recall(parts: Parts, stored: Stored, topic: str = "t") -> None:
@@ -192,18 +187,6 @@ async def test_a_restart_forgets_and_repeats_nothing(tmp_path: Path, how: str) -
     await second.end()
 
 
-async def test_what_fell_due_while_the_broker_was_down_comes_at_once(tmp_path: Path) -> None:
-    clock = LoopClock()
-    first = await Parts.begin(tmp_path, clock=clock)
-    await timed(first, b"a", 3_000)
-    await first.end()
-    await asyncio.sleep(3_600)
-    second = await Parts.begin(tmp_path, clock=clock)
-    await asyncio.sleep(0.001)
-    assert await second.bodies("t") == [b"a"]
-    await second.end()
-
-
 async def test_the_log_alone_is_enough(tmp_path: Path) -> None:
     clock = LoopClock()
     first = await Parts.begin(tmp_path, clock=clock)
@@ -212,9 +195,7 @@ async def test_the_log_alone_is_enough(tmp_path: Path) -> None:
     await recall(first, stored)
     await asyncio.sleep(3)
     await first.end()
-    for name in ("consumequeue", "index", "config", "checkpoint"):
-        path = tmp_path / "store" / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    lose(tmp_path / "store", "consumequeue", "index", "config", "checkpoint")
     second = await Parts.begin(tmp_path, clock=clock)
     second.broker.topics.adopt([("t", [0, 1, 2, 3])])
     assert second.broker.timers.waiting == 1
@@ -240,33 +221,12 @@ async def test_a_damaged_record_of_progress_gives_way_to_the_one_before(tmp_path
     await second.end()
 
 
-async def test_a_slow_disk_delays_and_repeats_nothing(parts: Parts) -> None:
-    await timed(parts, b"a", 1_000)
-    parts.flusher.hold()
-    await asyncio.sleep(30)
-    parts.flusher.let_go()
-    await asyncio.sleep(30)
-    assert await parts.bodies("t") == [b"a"]
-
-
 async def test_with_asynchronous_flush_a_message_comes_at_its_time_too(tmp_path: Path) -> None:
     parts = await Parts.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
     await timed(parts, b"a", 2_000)
     await asyncio.sleep(4)
     assert await parts.bodies("t") == [b"a"]
     await parts.end()
-
-
-async def test_a_message_whose_topic_was_deleted_is_dropped_and_holds_up_nothing(
-    parts: Parts,
-) -> None:
-    await parts.send("gone", b"x")
-    await timed(parts, b"a", 1_000, topic="gone")
-    await timed(parts, b"b", 1_000)
-    await parts.broker.administration.delete_topic("gone")
-    await asyncio.sleep(2)
-    assert await parts.bodies("t") == [b"b"]
-    assert "gone" not in parts.store.topics()
 
 
 async def test_a_damaged_unit_makes_no_message_come_early(tmp_path: Path) -> None:
@@ -289,26 +249,10 @@ async def test_a_damaged_unit_makes_no_message_come_early(tmp_path: Path) -> Non
 
 async def filled(path: Path, clock: LoopClock, *bodies: bytes) -> tuple[Parts, list[Stored]]:
     """Messages that wait in a log file that retention wants to delete."""
-    parts = await Parts.begin(
-        path,
-        clock=clock,
-        mappedFileSizeCommitLog=65_536,
-        retainBytes=65_536,
-        cleanResourceInterval=1_000,
-    )
+    parts = await Parts.begin(path, clock=clock, **SMALL_FILES)
     waiting = [await timed(parts, body, HOUR_MS) for body in bodies]
-    for _ in range(40):
-        await parts.send("other", b"x" * 4_000)
+    await fill(parts)
     return parts, waiting
-
-
-async def clean(parts: Parts) -> int:
-    """A look of retention; returns where the log begins."""
-    await asyncio.sleep(2)
-    parts.store.maintain(parts.clock.now_ms())
-    while parts.store.upkeep():
-        pass
-    return parts.store.min_physical_offset
 
 
 async def test_messages_move_out_of_the_way_of_retention(tmp_path: Path) -> None:

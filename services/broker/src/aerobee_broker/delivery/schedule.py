@@ -100,6 +100,17 @@ class Schedule:
         }
         return {self._queues.name_of(queue): count for queue, count in counts.items() if count > 0}
 
+    def needed_from(self) -> int | None:
+        """The physical offset from which on the log holds messages that wait, or whose copies are
+        not known to be durable; None: none do. They stay in their queues, so their files stay: for
+        the longest delay at most.
+        """
+        places = []
+        for queue_id in self._store.queues(names.SCHEDULE_TOPIC):
+            units = self._store.units(names.SCHEDULE_TOPIC, queue_id, self._start(queue_id), 1)
+            places += [place for place, _, _ in units]
+        return min(places, default=None)
+
     def start(self) -> None:
         for queue_id in self._store.queues(names.SCHEDULE_TOPIC):
             self._attend(queue_id)

@@ -1,0 +1,72 @@
+"""What holds for every message that waits, by a delay level or with a time of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from support.broker_parts import Parts
+from support.virtual_loop import LoopClock
+from support.waiting import delayed, timed
+
+Wait = Callable[[Parts, bytes, str], Awaitable[object]]  # body and topic; a second
+
+
+async def _by_level(parts: Parts, body: bytes, topic: str) -> None:
+    await delayed(parts, body, 1, topic)
+
+
+async def _by_time(parts: Parts, body: bytes, topic: str) -> None:
+    await timed(parts, body, 1_000, topic)
+
+
+@pytest.fixture(params=[_by_level, _by_time], ids=["level", "time"])
+def wait(request: pytest.FixtureRequest) -> Wait:
+    how: Wait = request.param
+    return how
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
+    parts = await Parts.begin(tmp_path)
+    yield parts
+    await parts.end()
+
+
+async def test_what_fell_due_while_the_broker_was_down_comes_at_once(
+    tmp_path: Path, wait: Wait
+) -> None:
+    clock = LoopClock()
+    first = await Parts.begin(tmp_path, clock=clock)
+    await wait(first, b"a", "t")
+    await first.end()
+    await asyncio.sleep(3_600)
+    second = await Parts.begin(tmp_path, clock=clock)
+    await asyncio.sleep(0.001)
+    assert await second.bodies("t") == [b"a"]
+    await second.end()
+
+
+async def test_a_slow_disk_delays_and_repeats_nothing(parts: Parts, wait: Wait) -> None:
+    """After syncFlushTimeout the copies are in the log all the same."""
+    await wait(parts, b"a", "t")
+    parts.flusher.hold()
+    await asyncio.sleep(30)
+    parts.flusher.let_go()
+    await asyncio.sleep(30)
+    assert await parts.bodies("t") == [b"a"]
+
+
+async def test_a_message_whose_topic_was_deleted_is_dropped_and_holds_up_nothing(
+    parts: Parts, wait: Wait
+) -> None:
+    await parts.send("gone", b"x")
+    await wait(parts, b"a", "gone")
+    await wait(parts, b"b", "t")
+    await parts.broker.administration.delete_topic("gone")
+    await asyncio.sleep(2)
+    assert await parts.bodies("t") == [b"b"]
+    assert "gone" not in parts.store.topics()
