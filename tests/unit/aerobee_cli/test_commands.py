@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import typer.main
@@ -106,6 +106,29 @@ def test_a_wrong_command_line_is_refused_in_one_line(
     out, err = capsys.readouterr()
     assert not out
     assert err.startswith("error: ") and err.count("\n") == 1 and err.endswith("\n")
+
+
+class DamagedAdmin:
+    """Finds nothing: the record that may be meant is damaged."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def query_messages(self, topic: str, *, damaged: list[MqError], **_: object) -> list[Any]:
+        damaged.append(MqError(Code.MESSAGE_CORRUPTED, "broker-a: the record at 7 is damaged"))
+        return []
+
+
+def test_a_query_that_leaves_a_damaged_record_out_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("aerobee_cli.commands.message.admin_client", lambda *_: DamagedAdmin())
+    assert main.main(["message", "query", "t", "--key", "k", "--json"]) == 3
+    out, err = capsys.readouterr()
+    assert out.split() == ["[]"]
+    assert "broker-a: the record at 7 is damaged" in err
 
 
 def test_an_illegal_name_is_refused_without_asking_a_server(

@@ -272,11 +272,15 @@ async def test_messages_found_on_several_brokers_come_newest_first(
         time_ms = 1 if address == brokers[0].address else 2
         response = message_pb2.QueryMessagesResponse()
         response.messages.add(topic=TOPIC, store_timestamp_ms=time_ms)
+        response.damaged.extend(["the record at physical offset 7"] * (time_ms == 1))
         return response
 
     cluster.answers["QueryMessages"] = query
-    found = await admin.query_messages(TOPIC, key="UA1545")
+    damaged: list[MqError] = []
+    found = await admin.query_messages(TOPIC, key="UA1545", damaged=damaged)
     assert [message.broker_name for message in found] == ["b", "a"]
+    assert [one.message for one in damaged] == ["a: the record at physical offset 7"]
+    assert damaged[0].code is Code.MESSAGE_CORRUPTED
     with pytest.raises(MqError) as caught:
         await admin.query_messages(TOPIC)
     assert caught.value.code is Code.INVALID_PARAMETER

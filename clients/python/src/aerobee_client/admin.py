@@ -212,6 +212,7 @@ class AdminClient:
         max_messages: int = 32,
         begin_timestamp_ms: int = 0,
         end_timestamp_ms: int = 0,
+        damaged: list[MqError] | None = None,
     ) -> list[ReceivedMessage]:
         return self._loop.run(
             self._admin.query_messages(
@@ -221,6 +222,7 @@ class AdminClient:
                 max_messages=max_messages,
                 begin_timestamp_ms=begin_timestamp_ms,
                 end_timestamp_ms=end_timestamp_ms,
+                damaged=damaged,
             )
         )
 

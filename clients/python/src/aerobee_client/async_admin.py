@@ -369,9 +369,11 @@ class AsyncAdminClient:
         max_messages: int = 32,
         begin_timestamp_ms: int = 0,
         end_timestamp_ms: int = 0,
+        damaged: list[MqError] | None = None,
     ) -> list[ReceivedMessage]:
         """Messages by one of their keys or by their message id, newest first; on every broker of
-        the topic at most `max_messages`."""
+        the topic at most `max_messages`. `damaged`: gets why records could not be read that may
+        have this key."""
         if bool(key) == bool(unique_id):
             raise MqError(Code.INVALID_PARAMETER, "give either a key or a unique_id to look for")
         request = message_pb2.QueryMessagesRequest(
@@ -389,6 +391,12 @@ class AsyncAdminClient:
             for name, answer in answers.items()
             for stored in answer.messages
         ]
+        if damaged is not None:
+            damaged += [
+                MqError(Code.MESSAGE_CORRUPTED, f"{name}: {reason}")
+                for name, answer in answers.items()
+                for reason in answer.damaged
+            ]
         return sorted(messages, key=lambda message: message.store_timestamp_ms, reverse=True)
 
     # ---- inside ----

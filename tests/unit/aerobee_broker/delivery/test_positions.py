@@ -123,9 +123,12 @@ async def test_gauges_follow_what_they_measure(parts: Parts) -> None:
     assert registry.get_sample_value("rocketmq_broker_permission", node) == 6
     assert registry.get_sample_value("rocketmq_topic_number", node) == len(parts.tables.topics)
     parts.broker.positions.update("g", [Position("t", 0, 2)])
+    parts.tables.offsets.commit("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
     parts.broker.administration.measure(6)
     lag = {**node, "topic": "t", "consumer_group": "g", "is_retry": "false"}
     assert registry.get_sample_value("rocketmq_consumer_lag_messages", lag) == 1
+    of_system = {**lag, "topic": "RMQ_SYS_TRANS_HALF_TOPIC", "consumer_group": "CID_RMQ_SYS_TRANS"}
+    assert registry.get_sample_value("rocketmq_consumer_lag_messages", of_system) is None
     sent = {**node, "topic": "t", "message_type": "NORMAL", "is_system": "false"}
     assert registry.get_sample_value("rocketmq_messages_in_total", sent) == 3
 

@@ -274,3 +274,11 @@ def test_dump_of_an_empty_store_is_an_empty_array(
     opened(tmp_path / "store").close()
     assert main(["dump", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize("verb", ["check", "dump"])
+def test_each_verb_shows_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([verb, "--help"])
+    assert ended.value.code == 0
+    assert f"\n  aerobee store {verb} data " in capsys.readouterr().out

@@ -225,6 +225,12 @@ async def test_a_message_is_found_by_place_id_and_key(api: Api) -> None:
     for query, found in (({"key": "k2"}, 1), ({"key": "U", "unique": True}, 1), ({"key": "k"}, 0)):
         by_key = message_pb2.QueryMessagesRequest(topic="t", **query)
         assert len((await api("QueryMessages", by_key)).messages) == found
+    log = api.parts.store.path / "commitlog" / ("0" * 20)
+    data = log.read_bytes()
+    log.write_bytes(data.replace(b"\0\1a", b"\0\1b", 1))
+    response = await api("QueryMessages", message_pb2.QueryMessagesRequest(topic="t", key="k2"))
+    assert not response.messages
+    assert f"physical offset {result.physical_offset} in {log}" in response.damaged[0]
 
 
 @pytest.mark.parametrize(

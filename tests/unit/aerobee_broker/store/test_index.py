@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from aerobee_broker.errors import MessageCorrupted
 from aerobee_broker.store.index import ENTRY, HEADER, Index, key_hash, name_after, name_of
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
@@ -203,6 +204,21 @@ def test_queries_reach_over_several_files() -> None:
     assert [one.body for one in store.query("orders", "all", max_messages=500)] == [
         b"%d" % number for number in range(499, -1, -1)
     ]
+
+
+@pytest.mark.parametrize("harmed", [88, 4], ids=["body", "head"])
+def test_a_damaged_record_that_may_be_meant_is_told(harmed: int) -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    places = send(store, [message("orders", n, KEYS="k") for n in range(3)])
+    place = places[1].physical_offset
+    log = PATH / "commitlog" / ("0" * 20)
+    disk.flip(log, (place + harmed) * 8)
+    damaged: list[MessageCorrupted] = []
+    assert [one.body for one in store.query("orders", "k", damaged=damaged)] == [b"2", b"0"]
+    assert [(one.file, one.physical_offset) for one in damaged] == [(log, place)]
+    assert store.query("orders", "other", damaged=damaged) == []
+    assert len(damaged) == 1
 
 
 def test_rolled_back_messages_are_not_indexed_and_prepared_ones_are() -> None:

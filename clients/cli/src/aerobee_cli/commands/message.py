@@ -20,10 +20,12 @@ from aerobee_cli.options import (
     admin_client,
     namesrv_of,
 )
+from aerobee_wire.status import MqError
 
 app = typer.Typer(help="Single messages.", no_args_is_help=True)
 
 STDIN = Path("-")
+INCOMPLETE = 3
 
 
 @app.command(epilog="Example: aerobee message send orders '{\"id\": 7}' --tag paid --key order-7")
@@ -128,12 +130,19 @@ def query(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Find messages by key or by message id, newest first."""
+    """Find messages by key or id, newest first. Exit code 3: one that may be meant is damaged."""
     if bool(key) == bool(unique_id):
         raise BadOption("give either --key or --id")
     with admin_client(context, namesrv) as admin:
-        found = admin.query_messages(topic, key=key, unique_id=unique_id, max_messages=limit)
+        damaged: list[MqError] = []
+        found = admin.query_messages(
+            topic, key=key, unique_id=unique_id, max_messages=limit, damaged=damaged
+        )
     output.show_list(map(messages.head, found), messages.MESSAGE_COLUMNS, as_json=json)
+    for error in damaged:
+        output.note(f"warning: one that may be meant is left out: {error.message}")
+    if damaged:
+        raise typer.Exit(INCOMPLETE)
 
 
 def delivery_time(delay: str | None) -> datetime | None:

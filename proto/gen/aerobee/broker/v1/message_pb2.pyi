@@ -335,7 +335,9 @@ class QueryMessagesRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., key: _Optional[str] = ..., unique: _Optional[bool] = ..., max_messages: _Optional[int] = ..., begin_timestamp_ms: _Optional[int] = ..., end_timestamp_ms: _Optional[int] = ...) -> None: ...
 
 class QueryMessagesResponse(_message.Message):
-    __slots__ = ("messages",)
+    __slots__ = ("messages", "damaged")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[StoredMessage]
-    def __init__(self, messages: _Optional[_Iterable[_Union[StoredMessage, _Mapping]]] = ...) -> None: ...
+    damaged: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, messages: _Optional[_Iterable[_Union[StoredMessage, _Mapping]]] = ..., damaged: _Optional[_Iterable[str]] = ...) -> None: ...

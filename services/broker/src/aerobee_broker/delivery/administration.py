@@ -20,6 +20,7 @@ from aerobee_broker.delivery.waiters import LongPolls
 from aerobee_broker.disk import Disk
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.store.message_store import MessageStore
+from aerobee_wire.topics import is_system_group
 
 _STATM = Path("/proc/self/statm")
 
@@ -172,6 +173,8 @@ class Administration:
         ):
             self._meters.set(name, value)
         for group in self._groups.table.all():
+            if is_system_group(group.consumer_group):
+                continue  # its offsets are the broker's own marks: nobody falls behind
             for topic in self._offsets.topics_of(group.consumer_group):
                 lag = self._positions.lag(group.consumer_group, topic)
                 self._meters.lag(topic, group.consumer_group, lag)

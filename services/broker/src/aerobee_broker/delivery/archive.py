@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.errors import InvalidParameter, MessageCorrupted
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_wire.message_id import parse_offset_message_id
 from aerobee_wire.record import Record
@@ -33,17 +33,21 @@ class Archive:
         begin_ms: int,
         end_ms: int,
         unique: bool,
-    ) -> list[Record]:
-        """Messages with a token of KEYS, or with a unique id, newest first."""
+    ) -> tuple[list[Record], list[MessageCorrupted]]:
+        """Messages with a token of KEYS, or with a unique id, newest first; and why records that
+        the index names could not be read."""
         if not topic or not key:
             raise InvalidParameter("give a topic and a key")
         if max_messages < 0:
             raise InvalidParameter(f"max_messages {max_messages} is below 0")
-        return self._store.query(
+        damaged: list[MessageCorrupted] = []
+        found = self._store.query(
             topic,
             key,
             max_messages=min(max_messages or DEFAULT_MESSAGES, MAX_MESSAGES),
             begin_ms=begin_ms,
             end_ms=end_ms or _FOREVER_MS,
             unique=unique,
+            damaged=damaged,
         )
+        return found, damaged

@@ -22,9 +22,10 @@ from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError, StartError
 from aerobee_wire.record import Record
 
-EXAMPLE = """\
-examples:
+CHECK_EXAMPLE = """\
   aerobee store check data                         # everything, every CRC; changes nothing
+"""
+DUMP_EXAMPLES = """\
   aerobee store dump data --topic orders --json    # the records of a topic, without bodies
   aerobee store dump data --from 1073741824 --limit 10
 """
@@ -117,12 +118,23 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="aerobee store",
         description="Looks into the store of a stopped broker. Changes nothing.",
-        epilog=EXAMPLE,
+        epilog=f"examples:\n{CHECK_EXAMPLE}{DUMP_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    checking = verbs.add_parser("check", help="verify every record and everything derived")
-    dumping = verbs.add_parser("dump", help="show records in the order of the log")
+    checking, dumping = (
+        verbs.add_parser(
+            name,
+            help=does,
+            description=f"{does[0].upper()}{does[1:]}, of a stopped broker. Changes nothing.",
+            epilog=f"examples:\n{examples}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        for name, does, examples in (
+            ("check", "verify every record and everything derived", CHECK_EXAMPLE),
+            ("dump", "show records in the order of the log", DUMP_EXAMPLES),
+        )
+    )
     for verb in (checking, dumping):
         verb.add_argument("directory", type=Path, metavar="DIR", help="--data of the broker")
         verb.add_argument("--json", action="store_true", help="print JSON")

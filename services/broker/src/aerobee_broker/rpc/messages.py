@@ -134,7 +134,7 @@ class MessageRpcs:
     async def query_messages(
         self, request: pb.QueryMessagesRequest, call: Call
     ) -> pb.QueryMessagesResponse:
-        records = self._archive.query(
+        records, damaged = self._archive.query(
             request.topic,
             request.key,
             max_messages=request.max_messages,
@@ -142,7 +142,10 @@ class MessageRpcs:
             end_ms=request.end_timestamp_ms,
             unique=request.unique,
         )
-        return pb.QueryMessagesResponse(messages=map(convert.stored_message, records))
+        return pb.QueryMessagesResponse(
+            messages=map(convert.stored_message, records),
+            damaged=[error.message for error in damaged],
+        )
 
 
 def _send_back_result(outcome: Outcome) -> pb.SendBackResult:

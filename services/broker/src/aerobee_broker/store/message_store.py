@@ -28,6 +28,7 @@ from typing import Protocol
 from aerobee_broker.disk import Disk, Held
 from aerobee_broker.errors import (
     DiskFull,
+    MessageCorrupted,
     StoreFlushError,
     StoreLocked,
     StoreOpenError,
@@ -490,8 +491,11 @@ class MessageStore:
         begin_ms: int = 0,
         end_ms: int = _END_OF_TIME,
         unique: bool = False,
+        damaged: list[MessageCorrupted] | None = None,
     ) -> list[Record]:
-        """Messages with a key, or with a unique id (`unique`: only that), newest first."""
+        """Messages with a key, or with a unique id (`unique`: only that), newest first. `damaged`:
+        gets why records that the index names could not be read; they may have been meant.
+        """
         return self._reader.query(
             topic,
             key,
@@ -499,6 +503,7 @@ class MessageStore:
             begin_ms=begin_ms,
             end_ms=end_ms,
             unique=unique,
+            damaged=damaged,
         )
 
     def topics(self) -> list[str]:

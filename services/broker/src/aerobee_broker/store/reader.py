@@ -22,6 +22,7 @@ from aerobee_broker.store.messages import LOST_SIZE, UNIT, ReadResult, ReadStatu
 from aerobee_wire import properties as props
 from aerobee_wire import record
 from aerobee_wire.record import CorruptRecord, Record
+from aerobee_wire.status import MqError
 
 Damage = Callable[[Path, int, str], None]
 Unit = tuple[int, int, int]  # physical offset, size, tags code
@@ -335,6 +336,7 @@ class Reader:
         begin_ms: int,
         end_ms: int,
         unique: bool,
+        damaged: list[MessageCorrupted] | None,
     ) -> list[Record]:
         """Newest first."""
         result: list[Record] = []
@@ -351,8 +353,10 @@ class Reader:
             seen.add(place)
             try:
                 one = self.get(place)
-            except (MessageNotFound, MessageCorrupted):
-                continue  # expired; or reported by get
+            except (MessageNotFound, MessageCorrupted) as error:
+                if damaged is not None and self._log.min_offset <= place < self._dispatch.confirmed:
+                    damaged.append(self._indexed_damage(place, error))
+                continue
             if not begin_ms <= one.store_timestamp_ms <= end_ms or one.topic != topic:
                 continue
             keys = one.properties.get(props.KEYS, "").split(props.KEY_SEPARATOR)
@@ -361,3 +365,9 @@ class Reader:
                 if len(result) >= max_messages:
                     break
         return result
+
+    def _indexed_damage(self, place: int, error: MqError) -> MessageCorrupted:
+        if isinstance(error, MessageCorrupted):
+            return error
+        reason = "the index names it, and no record starts there"
+        return MessageCorrupted(self._log.path_of(place), place, reason)
