@@ -142,8 +142,8 @@ async def test_a_registration_that_crosses_a_removal_leaves_no_route() -> None:
     await asyncio.sleep(30.5)  # everything is on its way, as each half minute
     cluster.topics.remove("t")
     namesrv.slow = False
+    await asyncio.sleep(25)
     await cluster.registration.announce()
-    await asyncio.sleep(10)
     crossing, following = namesrv.requests[-2:]
     assert ([one.topic for one in crossing.topics], list(crossing.removed_topics)) == (["t"], [])
     assert (list(following.topics), list(following.removed_topics)) == ([], ["t"])
