@@ -341,7 +341,7 @@ async def test_the_order_of_many_is_kept_small(parts: Parts) -> None:
         ends = [End(one.transaction_id, one.queue_offset, COMMIT) for one in stored]
         assert await parts.broker.transactions.end(ends) == [None] * 100
     await asyncio.sleep(0.01)
-    assert len(parts.broker.transactions._order) < 1_200
+    assert len(parts.broker.transactions._open._order) < 1_200
     await parts.broker.transactions.keep()
     assert saved(parts) == [first.queue_offset, 0]
 

@@ -18,7 +18,8 @@ import structlog
 
 from aerobee_broker.delivery import half_messages
 from aerobee_broker.delivery.clients import Clients, Watch
-from aerobee_broker.delivery.transactions import Open, Transactions
+from aerobee_broker.delivery.open_transactions import Open
+from aerobee_broker.delivery.transactions import Transactions
 from aerobee_chassis.clock import Clock
 from aerobee_wire.record import Record
 from aerobee_wire.status import MqError

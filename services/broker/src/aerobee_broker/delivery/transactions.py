@@ -3,17 +3,13 @@
 In memory are the open ones only, without their bodies. A commit appends the message and an op
 record behind it, together. A crash may tear the append: then the op record is not there, and the
 messages before it may be. They are the last ones of their queues, so a start finds them and writes
-the op record that is missing: what was committed is neither lost nor committed twice. Made again
-at a start from the half and the op topic, from the offsets of CID_RMQ_SYS_TRANS on.
+the op record that is missing: what was committed is neither lost nor committed twice.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -23,26 +19,28 @@ from aerobee_broker.delivery import half_messages
 from aerobee_broker.delivery.commit import Commit
 from aerobee_broker.delivery.half_messages import GROUP, QUEUE_ID, Half
 from aerobee_broker.delivery.meters import Meters
+from aerobee_broker.delivery.open_transactions import Open, OpenTransactions
 from aerobee_broker.delivery.topic_registry import TopicRegistry
+from aerobee_broker.delivery.transaction_restore import (
+    LAST_MESSAGES,
+    Queue,
+    find_open,
+    find_torn_commits,
+)
 from aerobee_broker.errors import FlushTimeout, TopicNotExist, TransactionNotOpen
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Appended, NewMessage
 from aerobee_chassis.clock import Clock
-from aerobee_wire import properties as props
 from aerobee_wire import topics as names
-from aerobee_wire.record import Record, iter_records
+from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 
 BATCH_BYTES = 4 * 1024 * 1024  # of half messages in one append, and one more
-BATCH_MESSAGES = 256
-TORN_BYTES = 64 * 1024 * 1024  # at the end of the log, in which a torn append lies
-READ_MESSAGES = 4_096
-READ_BYTES = 16 * 1024 * 1024
+BATCH_MESSAGES = LAST_MESSAGES  # so that a start finds all of a torn append
 # A half message is copied forward once so much of log lies behind it, so that a start reads little.
 MOVE_BEHIND_BYTES = 256 * 1024 * 1024
 MOVE_BEHIND_TIMES = 4  # … and so many times the bytes of all open ones, so that it comes to an end
-_SLACK = 1_024
 _TOPICS = (names.HALF_TOPIC, names.OP_HALF_TOPIC)
 
 # A message in the topic where it stays, or where it waits if it is delayed too.
@@ -63,29 +61,6 @@ class End:
     queue_offset: int
     resolution: Resolution
     producer_group: str = ""
-
-
-@dataclass(slots=True, eq=False)
-class Open:
-    """A half message whose transaction is open."""
-
-    half: Half
-    # Where it stands now.
-    queue_offset: int
-    physical_offset: int
-    size: int
-    # No op record that matters to it, or to a half message behind it, lies below this offset.
-    op_floor: int
-    # Its end is in the log, and not known to be durable.
-    ending: bool = False
-
-    @property
-    def name(self) -> int:
-        return self.half.name
-
-    @property
-    def end_offset(self) -> int:
-        return self.physical_offset + self.size
 
 
 @dataclass(slots=True)
@@ -119,10 +94,7 @@ class Transactions:
         self._offsets = offsets
         self._meters = meters
         self._clock = clock
-        self._open: dict[int, Open] = {}
-        self._order: list[tuple[int, int]] = []  # heap of (queue offset, name), some out of date
-        self._bytes = 0  # of the records of all open ones
-        self._by_topic: Counter[str] = Counter()
+        self._open = OpenTransactions()
         self._asked: dict[int, int] = {}  # name → times, not written down yet
         self._stopping = False
         self.filed: Filed = lambda message, _: message
@@ -139,7 +111,7 @@ class Transactions:
 
     def by_topic(self) -> dict[str, int]:
         """Topic → half messages that are meant for it."""
-        return {topic: count for topic, count in self._by_topic.items() if count}
+        return self._open.by_topic()
 
     # ---- they begin ----
 
@@ -150,28 +122,12 @@ class Transactions:
     def undone(self, one: Open) -> None:
         """The append of a half message failed after all. Another one may have its place, and its
         name, by now: that one stays."""
-        self._remove(one)
+        self._open.remove(one)
 
     def _add(self, half: Half, place: Appended, op_floor: int) -> Open:
-        earlier = self._open.get(half.name)
-        if earlier is not None:
-            self._remove(earlier)
-        one = Open(half, place.queue_offset, place.physical_offset, place.store_size, op_floor)
-        self._open[half.name] = one
-        self._bytes += one.size
-        self._by_topic[half.topic] += 1
-        heapq.heappush(self._order, (one.queue_offset, half.name))
+        one = self._open.add(half, place, op_floor)
         self.on_open(one)
         return one
-
-    def _remove(self, one: Open) -> None:
-        if self._open.get(one.name) is one:
-            del self._open[one.name]
-            self._bytes -= one.size
-            self._by_topic[one.half.topic] -= 1
-        if len(self._order) > 2 * len(self._open) + _SLACK:
-            self._order = [(each.queue_offset, each.name) for each in self._open.values()]
-            heapq.heapify(self._order)
 
     # ---- they end ----
 
@@ -250,7 +206,7 @@ class Transactions:
                 self.on_open(one)
         else:
             for one, resolution in zip(batch.ended, batch.resolutions, strict=True):
-                self._remove(one)
+                self._open.remove(one)
                 self._meters.transaction_ended(
                     one.half.topic, committed=resolution is Resolution.COMMIT
                 )
@@ -275,7 +231,7 @@ class Transactions:
                 one.ending = False
             raise
         for one in halves:
-            self._remove(one)
+            self._open.remove(one)
             self._meters.transaction_given_up(one.half.topic)
         for one, reason in lost:
             structlog.get_logger().error("half_message_lost", **_told(one), reason=reason)
@@ -330,38 +286,17 @@ class Transactions:
             structlog.get_logger().error("transactions_not_kept", reason=error.message)
         self._note_progress()
 
-    def _first(self) -> Open | None:
-        """The open one that stands first in the log."""
-        order = self._order
-        while order:
-            queue_offset, name = order[0]
-            one = self._open.get(name)
-            if one is not None and one.queue_offset == queue_offset:
-                return one
-            heapq.heappop(order)
-        return None
-
     def _keep_from(self) -> int | None:
         """The physical offset from which on the log is still needed; None: no half message is."""
-        first = self._first()
+        first = self._open.first()
         return first.physical_offset if first else None
 
     def _behind(self) -> list[Open]:
         """Some of the half messages to copy forward: those whose file is to be deleted, and those
         that would make a start read long."""
-        lag = max(MOVE_BEHIND_BYTES, MOVE_BEHIND_TIMES * self._bytes)
+        lag = max(MOVE_BEHIND_BYTES, MOVE_BEHIND_TIMES * self._open.bytes)
         limit = max(self._store.wanted_below, self._store.end_offset - lag)
-        first = self._first()
-        if first is None or first.physical_offset >= limit:
-            return []
-        size, behind = 0, []
-        for one in self._open.values():
-            if one.physical_offset < limit and not one.ending:
-                behind.append(one)
-                size += one.size
-                if size >= BATCH_BYTES:
-                    break
-        return behind
+        return self._open.below(limit, BATCH_BYTES)
 
     async def _move(self, halves: Sequence[Open]) -> None:
         copies, moving, lost = [], [], []
@@ -377,14 +312,10 @@ class Transactions:
         places = self._store.append(copies, reserve=True)
         await self._flushed(self._store.end_offset)
         for one, place in zip(moving, places, strict=True):
-            if self._open.get(one.name) is one:
-                self._bytes += place.store_size - one.size
-                one.queue_offset, one.physical_offset = place.queue_offset, place.physical_offset
-                one.size, one.op_floor = place.store_size, op_floor
-                heapq.heappush(self._order, (one.queue_offset, one.name))
+            self._open.moved(one, place, op_floor)
 
     def _note_progress(self) -> None:
-        first = self._first()
+        first = self._open.first()
         half, op = (self._store.max_offset(topic, QUEUE_ID) for topic in _TOPICS)
         if first is not None:
             half, op = min(half, first.queue_offset), first.op_floor
@@ -401,53 +332,24 @@ class Transactions:
 
     def restore(self) -> int:
         """The open ones as the log has them; returns their number. Blocks."""
-        ended: set[int] = set()
-        checks: dict[int, int] = {}
-        destinations: set[tuple[str, int]] = set()
-        op_floor = self._start(names.OP_HALF_TOPIC)
-        for record in self._records(names.OP_HALF_TOPIC, op_floor):
-            try:
-                gone, asked = half_messages.op_in(record)
-            except ValueError as error:
-                structlog.get_logger().error(
-                    "op_record_unreadable", queue_offset=record.queue_offset, reason=str(error)
-                )
-                continue
-            ended.update(gone)
-            checks |= asked
-        for record in self._records(names.HALF_TOPIC, self._start(names.HALF_TOPIC)):
-            if half_messages.name_in(record) in ended:
-                continue
-            half = half_messages.read(record)
-            asked_times = checks.get(half.name, 0)
-            if asked_times > half.checks:
-                half = replace(half, checks=asked_times)
-            place = Appended(
-                QUEUE_ID, record.queue_offset, record.physical_offset, record.store_size
-            )
-            self._add(half, place, op_floor)
-            with suppress(MqError):  # one without cannot be committed
-                destinations.add(half_messages.destination(record))
-        if self._open:
+        destinations = set()
+        for found in find_open(self._store, self._offsets):
+            self._add(found.half, found.place, found.op_floor)
+            if found.destination is not None:
+                destinations.add(found.destination)
+        if len(self._open):
             structlog.get_logger().info("half_messages_open", count=len(self._open))
             self._mend(destinations)
         return len(self._open)
 
-    def _mend(self, destinations: set[tuple[str, int]]) -> None:
+    def _mend(self, destinations: set[Queue]) -> None:
         """Writes the op record of committed messages whose append was torn by a crash."""
-        # A committed message may wait for its time.
-        waiting = {
-            (topic, queue_id)
-            for topic in (names.SCHEDULE_TOPIC, names.TIMER_TOPIC)
-            for queue_id in self._store.queues(topic)
-        }
         batch = _Batch()
-        for topic, queue_id in destinations | waiting:
-            low = self._store.max_offset(topic, queue_id) - BATCH_MESSAGES
-            low = max(low, self._store.min_offset(topic, queue_id))
-            for physical_offset, size, _ in self._store.units(topic, queue_id, low, BATCH_MESSAGES):
-                if physical_offset >= self._store.end_offset - TORN_BYTES:
-                    self._mend_one(physical_offset, size, batch)
+        for one in find_torn_commits(self._store, destinations, self._open.get):
+            one.ending = True
+            batch.ended.append(one)
+            batch.resolutions.append(Resolution.COMMIT)
+            batch.indexes.append(len(batch.indexes))
         outcomes: list[MqError | None] = [None] * len(batch.ended)
         if self._append(batch, outcomes):
             self._commit.begin()
@@ -455,41 +357,6 @@ class Transactions:
                 structlog.get_logger().warning("torn_commit_mended", **_told(one))
         for error in filter(None, outcomes[:1]):
             structlog.get_logger().error("torn_commit_not_mended", reason=error.message)
-
-    def _mend_one(self, physical_offset: int, size: int, batch: _Batch) -> None:
-        try:
-            record = self._store.get(physical_offset, size)
-        except MqError:  # reported by the store
-            return
-        one = self._open.get(half_messages.committed_from(record))
-        if (
-            one is not None
-            and not one.ending
-            and one.half.transaction_id == record.properties.get(props.TRANSACTION_ID)
-        ):
-            one.ending = True
-            batch.ended.append(one)
-            batch.resolutions.append(Resolution.COMMIT)
-            batch.indexes.append(len(batch.indexes))
-
-    def _start(self, topic: str) -> int:
-        low, high = (
-            self._store.min_offset(topic, QUEUE_ID),
-            self._store.max_offset(topic, QUEUE_ID),
-        )
-        saved = self._offsets.get(GROUP, topic, QUEUE_ID) or 0
-        return max(saved, low) if saved <= high else low  # beyond: it is of another log
-
-    def _records(self, topic: str, offset: int) -> Iterator[Record]:
-        end = self._store.max_offset(topic, QUEUE_ID)
-        while offset < end:
-            result = self._store.read(
-                topic, QUEUE_ID, offset, max_messages=READ_MESSAGES, max_bytes=READ_BYTES, tags=None
-            )
-            yield from iter_records(result.records, check_crc=False)
-            if result.next_begin_offset <= offset:
-                break
-            offset = result.next_begin_offset
 
 
 def _told(one: Open) -> dict[str, object]:
