@@ -94,9 +94,17 @@ class FakeCall:
             message = ReceiveMessageResponse.FromString(message)
         self.written.append(message)
 
-    async def write_all(self, messages: Iterable[Any]) -> None:
+    async def write_all(self, messages: Iterable[Any], *, more_follows: bool = False) -> None:
         for message in messages:
             await self.write(message)
+
+
+async def streamed(handler: Any, request: Any, call: FakeCall) -> list[Any]:
+    """All that a caller of a server stream gets."""
+    last = await handler(request, call)
+    if last is not None:
+        await call.write(last)
+    return call.written
 
 
 class Requests:

@@ -29,7 +29,7 @@ from aerobee_proxy.rpc.servicer import Servicer
 from aerobee_proxy.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 from support import broker_parts
-from support.proxy import CLIENT_ID, FakeCall, Requests
+from support.proxy import CLIENT_ID, FakeCall, Requests, streamed
 from support.virtual_loop import LoopClock
 
 ADDRESS = "10.0.0.1:10911"
@@ -52,7 +52,7 @@ class BrokerCall:
     async def write(self, message: Any) -> None:
         raise AssertionError("one answer is asked for, not a stream")
 
-    async def write_all(self, messages: Iterable[Any]) -> None:
+    async def write_all(self, messages: Iterable[Any], *, more_follows: bool = False) -> None:
         for message in messages:
             await self.write(message)
 
@@ -194,5 +194,6 @@ class WholeCluster:
             requests.end()
             await task
             return call.written
-        answer = await method.handler(parsed, call)
-        return call.written if method.server_streams else [answer]
+        if method.server_streams:
+            return await streamed(method.handler, parsed, call)
+        return [await method.handler(parsed, call)]

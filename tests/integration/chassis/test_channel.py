@@ -69,7 +69,7 @@ class Handlers:
                     raise
         return StringValue(value=request.value.upper())
 
-    async def spell(self, request: StringValue, call: Call) -> None:
+    async def spell(self, request: StringValue, call: Call) -> StringValue | None:
         try:
             if request.value == "spoilt":
                 spoilt: Any = Spoilt()
@@ -86,6 +86,17 @@ class Handlers:
                 raise Refused("not that")
             if request.value == "wait":
                 await self.going_on.wait()
+            if request.value.startswith("and "):
+                await call.write_all(
+                    [StringValue(value=one) for one in request.value], more_follows=True
+                )
+                if request.value == "and refused":
+                    raise Refused("not that")
+                if request.value == "and at once":
+                    self._background = asyncio.create_task(call.write_all(letters))
+                    await asyncio.sleep(0)
+                return StringValue(value="last")
+            return None
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
@@ -137,6 +148,25 @@ async def test_a_stream_is_read_to_its_end(channel: Channel) -> None:
 
 async def test_bytes_are_sent_as_the_messages_that_they_are(channel: Channel) -> None:
     assert [letter async for letter in spell(channel, "SERIALIZED")] == list("SERIALIZED")
+
+
+async def test_what_a_stream_returns_is_its_last_message(channel: Channel) -> None:
+    text = "and more" * 200
+    assert [letter async for letter in spell(channel, text)] == [*text, *text, "last"]
+
+
+async def test_a_failure_comes_behind_what_was_to_leave_with_more(channel: Channel) -> None:
+    letters = spell(channel, "and refused")
+    text = "and refused"
+    assert [await anext(letters) for _ in text * 2] == list(text * 2)
+    with pytest.raises(CallFailed) as caught:
+        await anext(letters)
+    assert caught.value.status == "NOT_FOUND"
+
+
+async def test_the_last_message_waits_for_another_that_is_being_written(channel: Channel) -> None:
+    letters = [letter async for letter in spell(channel, "and at once")]
+    assert letters == [*"and at once" * 3, "last"]
 
 
 async def test_a_failure_ends_a_stream_behind_its_messages(channel: Channel) -> None:

@@ -126,42 +126,6 @@ async def test_after_a_removal_all_topics_are_told() -> None:
     await cluster.registration.announce()
     request = cluster.namesrvs["a"].requests[-1]
     assert (request.incremental, [one.topic for one in request.topics]) == (False, ["u"])
-    assert list(request.removed_topics) == ["t"]
-    cluster.topics.put(TopicConfig("v", 1, 1))
-    await cluster.registration.announce()
-    assert not cluster.namesrvs["a"].requests[-1].removed_topics, "once is enough"
-    await cluster.registration.stop()
-
-
-async def test_a_registration_that_crosses_a_removal_leaves_no_route() -> None:
-    """It names the topic still; the next one takes it away again."""
-    cluster = Cluster("a")
-    await cluster.registration.start()
-    namesrv = cluster.namesrvs["a"]
-    namesrv.slow = True
-    await asyncio.sleep(30.5)  # everything is on its way, as each half minute
-    cluster.topics.remove("t")
-    namesrv.slow = False
-    await asyncio.sleep(25)
-    await cluster.registration.announce()
-    crossing, following = namesrv.requests[-2:]
-    assert ([one.topic for one in crossing.topics], list(crossing.removed_topics)) == (["t"], [])
-    assert (list(following.topics), list(following.removed_topics)) == ([], ["t"])
-    await cluster.registration.stop()
-
-
-async def test_who_was_away_is_told_of_removals_and_of_a_topic_that_is_there_again_not() -> None:
-    cluster = Cluster("a")
-    await cluster.registration.start()
-    cluster.namesrvs["a"].die()
-    await asyncio.sleep(1)
-    cluster.topics.put(TopicConfig("u", 1, 1))
-    for topic in ("t", "u"):
-        cluster.topics.remove(topic)
-    cluster.topics.put(TopicConfig("u", 2, 2))
-    cluster.namesrvs["a"].come_back()
-    await asyncio.sleep(10)
-    assert list(cluster.namesrvs["a"].requests[-1].removed_topics) == ["t"]
     await cluster.registration.stop()
 
 

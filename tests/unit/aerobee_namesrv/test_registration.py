@@ -275,18 +275,6 @@ def test_topics_that_a_broker_no_longer_has_are_dropped_on_demand() -> None:
     assert tables.manager.topic_queue_table.names() == ["orders", "refunds"]
 
 
-def test_topics_that_a_broker_has_deleted_are_dropped_of_that_broker(
-    tables: RoutingTables,
-) -> None:
-    tables.register("broker-a")
-    tables.register("broker-b")
-    left = [topic("orders")]
-    tables.register("broker-a", topics=left, version=V2, removed_topics=("payments", "unknown"))
-    assert [queue.broker_name for queue in tables.route("payments").queues] == ["broker-b"]
-    tables.register("broker-b", topics=left, version=V2, removed_topics=("payments",))
-    assert tables.manager.topic_queue_table.names() == ["orders"]
-
-
 def test_incremental_registration_drops_nothing() -> None:
     """It says nothing of the topics that it leaves out."""
     tables = RoutingTables(delete_topic_with_broker_registration=True)

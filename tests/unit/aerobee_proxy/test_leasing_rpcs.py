@@ -20,7 +20,7 @@ from aerobee_wire.receipt_handle import decode, encode
 from aerobee_wire.record import encode as encode_record
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
-from support.proxy import CLIENT_ID, Cluster, FakeCall
+from support.proxy import CLIENT_ID, Cluster, FakeCall, streamed
 
 TOPIC, GROUP = d.Resource(name="orders"), d.Resource(name="g")
 QUEUE = d.MessageQueue(topic=TOPIC, broker=d.Broker(name="broker-a"), id=-1)
@@ -101,9 +101,7 @@ def request(**change: Any) -> s.ReceiveMessageRequest:
 
 
 async def receive(parts: Parts, call: FakeCall | None = None, **change: Any) -> list[Any]:
-    call = call or FakeCall()
-    await Servicer(parts).receive_message(request(**change), call)
-    return call.written
+    return await streamed(Servicer(parts).receive_message, request(**change), call or FakeCall())
 
 
 def kinds(written: list[Any]) -> list[str]:

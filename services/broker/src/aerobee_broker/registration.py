@@ -172,11 +172,7 @@ class Link:
         revision = self._topics.revision
         changes = self._topics.changed_since(self._known) if changes_only else None
         response = await self.client.register(
-            self._request(
-                self._topics.all() if changes is None else changes,
-                removed=self._topics.removed_since(self._known),
-                incremental=changes is not None,
-            ),
+            self._request(self._topics.all() if changes is None else changes, changes is not None),
             self._timing.timeout_s,
         )
         if response.rejected:
@@ -192,7 +188,7 @@ class Link:
         self._tell()
 
     def _request(
-        self, topics: Sequence[TopicConfig], *, removed: Sequence[str], incremental: bool
+        self, topics: Sequence[TopicConfig], incremental: bool
     ) -> namesrv_pb2.RegisterBrokerRequest:
         one, version = self._identity, self._topics.version
         return namesrv_pb2.RegisterBrokerRequest(
@@ -218,7 +214,6 @@ class Link:
                 for config in topics
             ],
             incremental=incremental,
-            removed_topics=removed,
             enable_acting_master=False,
         )
 

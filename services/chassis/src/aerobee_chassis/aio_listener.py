@@ -53,10 +53,14 @@ class AioListener:
                 # Some callers send nothing before they have seen the headers of the answer.
                 await context.send_initial_metadata(())
                 request = parsed_each(method, request)
-            outcome = await run(service, method, request, AioCall(context, method.server_streams))
+            call = AioCall(context, method.server_streams)
+            outcome = await run(service, method, request, call)
             if isinstance(outcome, Failure):
                 status = getattr(grpc.StatusCode, outcome.status)
                 return await context.abort(status, outcome.message, outcome.trailers)
+            if method.server_streams and outcome is not None:
+                await call.write(outcome)
+                return None
             return outcome
 
         kind = _KINDS[method.client_streams, method.server_streams]
@@ -92,7 +96,9 @@ class AioCall:
     async def write(self, message: Message | bytes) -> None:
         await self.write_all((message,))
 
-    async def write_all(self, messages: Iterable[Message | bytes]) -> None:
+    async def write_all(
+        self, messages: Iterable[Message | bytes], *, more_follows: bool = False
+    ) -> None:
         if self._writing is None:
             raise TypeError("this RPC has one response: return it")
         async with self._writing:

@@ -8,9 +8,9 @@ A handler is a coroutine over plain messages:
     async def collect(self, requests: AsyncIterator[Part], call: Call) -> Sum  # client stream
     async def talk(self, requests: AsyncIterator[Line], call: Call) -> None    # both ways
 
-A stream of the server ends when its handler returns, a stream of requests when the caller has sent
-its last. A handler whose caller went away gets CancelledError, or its requests end, whichever is
-noticed first.
+A stream of the server ends when its handler returns; a message that it returns is its last. A
+stream of requests ends when the caller has sent its last. A handler whose caller went away gets
+CancelledError, or its requests end, whichever is noticed first.
 """
 
 from __future__ import annotations
@@ -43,9 +43,15 @@ class Call(Protocol):
         """Sends one message of a server stream; bytes are a message that is serialized already. Two
         tasks may write at once: one waits."""
 
-    async def write_all(self, messages: Iterable[Message | bytes]) -> None:
+    async def write_all(
+        self, messages: Iterable[Message | bytes], *, more_follows: bool = False
+    ) -> None:
         """Sends several in their order; returns when the last is on its way. Cheaper than one by
-        one."""
+        one.
+
+        `more_follows`: the handler writes again at once, or ends. Then these may wait for what
+        comes behind them, to leave together.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,8 @@ class Failure:
 
 
 class Handler(Protocol):
-    """Returns the response; where the server streams, None. `request` is an AsyncIterator of
-    requests where the caller streams."""
+    """Returns the response; where the server streams, its last one, or None if there is no other
+    than those that were written. `request` is an AsyncIterator of requests where the caller
+    streams."""
 
     async def __call__(self, request: Any, call: Call, /) -> Message | None: ...

@@ -143,9 +143,9 @@ class QueueCall:
         self._cancelled = False
         self._closed = False  # by the caller: nothing more comes from it
         self._ended = False  # by us: the status is sent
-        # To be sent: message, and who waits for that.
-        self._outgoing: deque[tuple[bytes, asyncio.Future[None] | None]] = deque()
-        self._sending: tuple[asyncio.Future[None] | None] | None = None
+        # Operations that send messages; behind them, who waits until they are on their way.
+        self._outgoing: deque[Any | asyncio.Future[None]] = deque()
+        self._sending = False  # a message is on its way, and its event to come
         self._requests: _Requests | None = None
         self.task: asyncio.Task[None] | None = None
 
@@ -171,18 +171,27 @@ class QueueCall:
     async def write(self, message: Message | bytes) -> None:
         await self.write_all((message,))
 
-    async def write_all(self, messages: Iterable[Message | bytes]) -> None:
+    async def write_all(
+        self, messages: Iterable[Message | bytes], *, more_follows: bool = False
+    ) -> None:
         if not self._method.server_streams:
             raise TypeError("this RPC has one response: return it")
         if self._ended or self._cancelled:
             raise asyncio.CancelledError
-        waiting = [(serialized(message), None) for message in messages]
-        if not waiting:
+        line = [serialized(message) for message in messages]
+        if not line:
             return
+        # What is followed by another need not go out by itself; the headers must, with theirs.
+        flags = [_MORE_FOLLOWS] * len(line)
+        if not more_follows:
+            flags[-1] = 0
+        if not self._headers_sent:
+            flags[0] = 0
         sent = self._listener.loop.create_future()
-        self._outgoing.extend(waiting[:-1])
-        self._outgoing.append((waiting[-1][0], sent))
-        self._send_next()
+        self._outgoing.extend(map(cygrpc.SendMessageOperation, line, flags))
+        self._outgoing.append(sent)
+        if not self._sending:
+            self._send_next()
         await sent
 
     # ---- from arrival to status ----
@@ -214,6 +223,10 @@ class QueueCall:
     async def _run(self, request: Any) -> None:
         try:
             outcome = await self._listener.run(self._service, self._method, request, self)
+            if self._sending and not isinstance(outcome, Failure | None):
+                # Another task's message is under way: there can be no second one.
+                await self.write(outcome)
+                outcome = None
         except asyncio.CancelledError:
             self._end(_CANCELLED)
             raise
@@ -226,7 +239,7 @@ class QueueCall:
         self._ended = True
         failure = outcome if isinstance(outcome, Failure) else None
         operations = [] if self._headers_sent else [self._headers()]
-        if failure is None and not self._method.server_streams:
+        if failure is None and not (outcome is None and self._method.server_streams):
             try:
                 data = serialized(outcome)
                 operations.append(cygrpc.SendMessageOperation(data, 0))
@@ -267,36 +280,30 @@ class QueueCall:
     # ---- writing ----
 
     def _send_next(self) -> None:
-        if self._sending is not None or not self._outgoing:
-            return
-        message, waiter = self._outgoing.popleft()
-        # What is followed by another need not go out by itself; the headers must, with theirs.
-        flags = _MORE_FOLLOWS if self._outgoing and self._headers_sent else 0
-        send = cygrpc.SendMessageOperation(message, flags)
-        self._sending = (waiter,)
-        operations = (send,) if self._headers_sent else (self._headers(), send)
-        if self._core.start_server_batch(operations, self._on_sent):
-            self._abandon_writes()
+        line = self._outgoing
+        self._sending = False
+        while line and not self._sending:
+            one = line.popleft()
+            if isinstance(one, asyncio.Future):
+                if not one.done():
+                    one.set_result(None)
+                continue
+            self._sending = True
+            operations = (one,) if self._headers_sent else (self._headers(), one)
+            if self._core.start_server_batch(operations, self._on_sent):
+                self._abandon_writes()
 
     def _on_sent(self, event: Any) -> None:
-        if not event.success:  # the caller is gone
+        if event.success:
+            self._send_next()
+        else:  # the caller is gone
             self._abandon_writes()
-            return
-        assert self._sending is not None
-        (waiter,) = self._sending
-        self._sending = None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
-        self._send_next()
 
     def _abandon_writes(self) -> None:
-        waiting = [waiter for _, waiter in self._outgoing]
-        if self._sending is not None:
-            waiting.append(self._sending[0])
+        for one in self._outgoing:
+            if isinstance(one, asyncio.Future):
+                one.cancel()
         self._outgoing.clear()
-        for waiter in waiting:
-            if waiter is not None:
-                waiter.cancel()
 
 
 _FAR_AWAY_S = 1e12

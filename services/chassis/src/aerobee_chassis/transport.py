@@ -34,7 +34,7 @@ GRPC_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.server.max_pending_requests_hard_limit", 200_000),
 )
 
-# Runs one method of the service with that name; never raises, but for CancelledError. None: the
+# Runs one method of the service with that name; never raises, but for CancelledError. None: all
 # answers were written to the call.
 Run = Callable[[str, Method, Any, Call], Awaitable[Message | Failure | None]]
 

@@ -133,8 +133,6 @@ class RouteInfoManager:
         table = self.topic_queue_table
         if self._options.now.delete_topic_with_broker_registration and not registration.incremental:
             table.keep_only(data.broker_name, {config.topic for config in registration.topics})
-        for topic in registration.removed_topics:
-            table.delete(topic, {data.broker_name})
         stored = self.broker_live_table.data_version(registration.key)
         table.update(
             data.broker_name,

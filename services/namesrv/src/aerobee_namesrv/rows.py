@@ -125,7 +125,6 @@ class Registration:
     enable_acting_master: bool | None = None  # None: an old broker, which does not say
     zone_name: str = ""
     filter_servers: tuple[str, ...] | None = None  # None: leave what is stored
-    removed_topics: tuple[str, ...] = ()
     connection: str = ""  # the peer, "host:port": to know a watch of the same connection
 
     @property

@@ -51,7 +51,7 @@ class Producer:
         one = End(check.transaction_id, check.queue_offset, self.answer, check.producer_group)
         await self.parts.broker.transactions.end([one])
 
-    async def write_all(self, messages: Iterable[Any]) -> None:
+    async def write_all(self, messages: Iterable[Any], *, more_follows: bool = False) -> None:
         for notice in messages:
             await self.write(notice)
 

@@ -6,7 +6,7 @@ from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.data_version import DataVersion
 from aerobee_broker.metadata.delay_offsets import DelayOffsets
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup, SubscriptionGroups
-from aerobee_broker.metadata.topics import MAX_REMOVED, TopicConfig, Topics
+from aerobee_broker.metadata.topics import TopicConfig, Topics
 from support.manual_clock import ManualClock
 
 CLOCK = ManualClock(now_ms=1_000)
@@ -178,17 +178,3 @@ def test_delay_offsets_are_keyed_by_level() -> None:
     loaded = DelayOffsets(CLOCK)
     loaded.load(table.to_json())
     assert (loaded.get(2), loaded.get(18), loaded.get(0)) == (40, 3, 0)
-
-
-def test_removed_topics_are_remembered_until_they_are_made_again() -> None:
-    table = Topics(CLOCK)
-    for number in range(MAX_REMOVED + 2):
-        table.put(TopicConfig(f"t{number}", 1, 1))
-        table.remove(f"t{number}")
-    removed = table.removed_since(-1)
-    assert (len(removed), removed[0]) == (MAX_REMOVED, "t2")
-    revision = table.revision
-    table.put(TopicConfig("t5", 1, 1))
-    assert "t5" not in table.removed_since(-1)
-    table.remove("t5")
-    assert table.removed_since(revision) == ["t5"]

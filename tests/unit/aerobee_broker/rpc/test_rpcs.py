@@ -38,7 +38,7 @@ class FakeCall:
     async def write(self, message: Any) -> None:
         await self.written.put(message)
 
-    async def write_all(self, messages: Iterable[Any]) -> None:
+    async def write_all(self, messages: Iterable[Any], *, more_follows: bool = False) -> None:
         for message in messages:
             await self.write(message)
 

@@ -15,7 +15,6 @@ READ = 4
 WRITE = 2
 INHERIT = 1
 READ_WRITE = READ | WRITE
-MAX_REMOVED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,6 @@ class Topics(Table):
         super().__init__(clock)
         self._configs: dict[str, TopicConfig] = {}
         self._changed_at: dict[str, int] = {}
-        self._removed: dict[str, int] = {}  # the last ones, in their order → revision
         self._removed_at = 0
 
     def __len__(self) -> int:
@@ -100,7 +98,6 @@ class Topics(Table):
             self._configs[config.topic] = config
             self._changed()
             self._changed_at[config.topic] = self.revision
-            self._removed.pop(config.topic, None)
         return known is None
 
     def remove(self, topic: str) -> bool:
@@ -108,14 +105,8 @@ class Topics(Table):
             return False
         self._changed_at.pop(topic, None)
         self._changed()
-        self._removed_at = self._removed[topic] = self.revision
-        if len(self._removed) > MAX_REMOVED:
-            del self._removed[next(iter(self._removed))]
+        self._removed_at = self.revision
         return True
-
-    def removed_since(self, revision: int) -> list[str]:
-        """Of the last MAX_REMOVED topics that were removed and not made again."""
-        return [topic for topic, at in self._removed.items() if at > revision]
 
     def changed_since(self, revision: int) -> list[TopicConfig] | None:
         """What was put after `revision`; None when something was removed: then only all will do."""

@@ -48,7 +48,6 @@ def registration(request: pb.RegisterBrokerRequest, connection: str) -> Registra
         data_version=data_version(request.data_version),
         topics=tuple(map(_topic_config, request.topics)),
         incremental=request.incremental,
-        removed_topics=tuple(request.removed_topics),
         ha_server_address=request.ha_server_address,
         heartbeat_timeout_ms=timeout_ms or DEFAULT_HEARTBEAT_TIMEOUT_MS,
         enable_acting_master=(

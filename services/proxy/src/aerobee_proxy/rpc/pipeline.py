@@ -100,21 +100,20 @@ def streaming(
     handler: Streaming[Q],
     response: Callable[..., Any],
     last: Callable[[Parts], Any] | None = None,
-) -> Callable[[Q, Call], Awaitable[None]]:
+) -> Callable[[Q, Call], Awaitable[Message | None]]:
     """Like `unary` for a stream of responses: a failure becomes its next message.
 
     `last` makes the message that ends the stream, whatever came before.
     """
 
-    async def run(request: Q, call: Call) -> None:
+    async def run(request: Q, call: Call) -> Message | None:
         try:
             caller = caller_of(parts, call)
             authorize(parts, request, caller)
             await handler(parts, request, caller)
         except Exception as error:
             await call.write(response(status=tell(handler, error)))
-        if last is not None:
-            await call.write(last(parts))
+        return last(parts) if last is not None else None
 
     return run
 

@@ -68,7 +68,7 @@ async def pull_message(parts: Parts, request: PullMessageRequest, caller: Caller
         rendering.put(record)
         responses.append(response.SerializeToString())
     responses.append(PullMessageResponse(next_offset=answer.next_begin_offset).SerializeToString())
-    await caller.call.write_all(responses)
+    await caller.call.write_all(responses, more_follows=True)
 
 
 def _translated(request: PullMessageRequest, poll_ms: int, client_id: str) -> broker.PullRequest:

@@ -51,7 +51,7 @@ async def receive_message(parts: Parts, request: ReceiveMessageRequest, caller: 
     responses = _responses(parts, request, pop, answer, records)
     whole = False
     try:
-        await caller.call.write_all(responses)
+        await caller.call.write_all(responses, more_follows=True)
         whole = True
     finally:
         if not whole:
