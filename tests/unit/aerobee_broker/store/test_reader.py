@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from aerobee_broker.errors import MessageCorrupted, MessageNotFound, StoreReadError
+from aerobee_broker.store import reader
+from aerobee_broker.store.consume_queue import ConsumeQueue, TopicEncoding
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import UNIT, NewMessage, ReadStatus
 from aerobee_broker.store.options import StoreOptions
@@ -324,3 +327,86 @@ def test_units_are_given_to_whoever_schedules() -> None:
     ]
     assert store.units("a", 0, -1, 3) == []
     assert store.units("nobody", 0, 0, 3) == []
+
+
+# ---- the quick check of a run ----
+
+PLACE = 1_000
+
+
+def run_of(
+    topic: str = "a", queue_id: int = 3, first: int = 7, **fields: Any
+) -> tuple[bytes, reader.Run]:
+    """Three records, the first of which stands at PLACE and has queue offset `first`."""
+    given = {
+        "body": b"body",
+        "properties": b"TAGS\x01red\x02",
+        "flag": 0,
+        "sys_flag": 0,
+        "born_timestamp_ms": 1,
+        "born_host": bytes(8),
+        "store_timestamp_ms": 2,
+        "store_host": bytes(8),
+        "whole_crc": True,
+        **fields,
+    }
+    data, run = b"", []
+    for offset in range(first, first + 3):
+        place = PLACE + len(data)
+        one = record.encode(
+            topic=topic, queue_id=queue_id, queue_offset=offset, physical_offset=place, **given
+        )
+        run.append((offset, (place, len(one), RED)))
+        data += one
+    return data, run
+
+
+def both(data: bytes, run: reader.Run, queue: ConsumeQueue) -> tuple[bool, bool]:
+    """What the quick check says, and the thorough one."""
+    problems = [reader.check(data, unit[0] - PLACE, unit, queue, offset) for offset, unit in run]
+    return reader.all_whole(data, PLACE, run, queue), not any(problems)
+
+
+@pytest.fixture
+def queue() -> ConsumeQueue:
+    return ConsumeQueue(TopicEncoding("a", None), 3)
+
+
+def test_a_run_that_is_whole_is_taken_for_whole(queue: ConsumeQueue) -> None:
+    assert both(*run_of(), queue) == (True, True)
+    wide = "w" * 200
+    assert both(*run_of(topic=wide), ConsumeQueue(TopicEncoding(wide, None), 3)) == (True, True)
+    compressed = run_of(sys_flag=1, properties=b"")
+    assert both(*compressed, queue) == (True, True)
+
+
+@pytest.mark.parametrize("fields", [{"whole_crc": False}, {"born_host": bytes(20)}])
+def test_a_run_that_the_quick_check_does_not_know_is_left_to_the_thorough_one(
+    queue: ConsumeQueue, fields: dict[str, Any]
+) -> None:
+    assert both(*run_of(**fields), queue) == (False, True)
+
+
+def test_no_flipped_bit_of_a_run_goes_unseen(queue: ConsumeQueue) -> None:
+    data, run = run_of()
+    for bit in range(len(data) * 8):
+        broken = bytearray(data)
+        broken[bit // 8] ^= 1 << bit % 8
+        assert not reader.all_whole(bytes(broken), PLACE, run, queue), bit
+    for missing in range(1, len(data), 7):
+        assert not reader.all_whole(data[:-missing], PLACE, run, queue)
+
+
+@pytest.mark.parametrize("fields", [{"topic": "b"}, {"topic": "ab"}, {"queue_id": 2}, {"first": 8}])
+def test_whole_records_of_another_queue_are_not_taken(
+    queue: ConsumeQueue, fields: dict[str, Any]
+) -> None:
+    data, run = run_of(**fields)
+    renamed = [(7 + number, unit) for number, (_, unit) in enumerate(run)]
+    assert both(data, renamed, queue) == (False, False)
+
+
+def test_a_whole_record_that_belongs_elsewhere_is_not_taken(queue: ConsumeQueue) -> None:
+    data, run = run_of()
+    moved = [(offset, (place + 1, size, code)) for offset, (place, size, code) in run]
+    assert not reader.all_whole(b"\0" + data, PLACE, moved, queue)

@@ -31,7 +31,8 @@ class LeaseExpiry:
     def __init__(self, clock: Clock, ended: Callable[[list[Due]], Awaitable[None]]) -> None:
         self._clock = clock
         self._ended = ended
-        self._heap: list[tuple[int, int, GroupLeases, QueueLeases, Sequence[Held]]] = []
+        # Offsets, not messages: what is settled before its time is not kept until then.
+        self._heap: list[tuple[int, int, GroupLeases, QueueLeases, Sequence[int]]] = []
         self._numbers = count()
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -39,15 +40,15 @@ class LeaseExpiry:
     def watch(self, due: Due) -> None:
         """Anew after each change of the deadline."""
         place, queue, held = due
-        self.watch_all(place, queue, (held,), held.deadline_ms)
+        self.watch_all(place, queue, (held.offset,), held.deadline_ms)
 
     def watch_all(
-        self, place: GroupLeases, queue: QueueLeases, several: Sequence[Held], deadline_ms: int
+        self, place: GroupLeases, queue: QueueLeases, offsets: Sequence[int], deadline_ms: int
     ) -> None:
         """Messages with the same deadline. One that has another by now is not watched here."""
         if not self._heap or deadline_ms < self._heap[0][0]:
             self._news.set()
-        heappush(self._heap, (deadline_ms, next(self._numbers), place, queue, several))
+        heappush(self._heap, (deadline_ms, next(self._numbers), place, queue, offsets))
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="lease expiry")
@@ -82,10 +83,12 @@ class LeaseExpiry:
         due: list[Due] = []
         seen: set[Held] = set()  # one may be watched twice
         while self._heap and self._heap[0][0] <= now and len(due) < MAX_AT_ONCE:
-            deadline, _, place, queue, several = heappop(self._heap)
-            for held in several:
-                is_open = held.leased and queue.open.get(held.offset) is held
-                if is_open and held.deadline_ms == deadline and held not in seen:
+            deadline, _, place, queue, offsets = heappop(self._heap)
+            for offset in offsets:
+                held = queue.open.get(offset)
+                if held is None or not held.leased or held.deadline_ms != deadline:
+                    continue
+                if held not in seen:
                     seen.add(held)
                     due.append((place, queue, held))
         return due

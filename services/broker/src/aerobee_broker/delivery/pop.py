@@ -115,7 +115,8 @@ class Pop:
                 raise
             finally:
                 for queue, several in choice.leased:
-                    self._settling.expiry.watch_all(place, queue, several, choice.deadline_ms)
+                    offsets = [held.offset for held in several]
+                    self._settling.expiry.watch_all(place, queue, offsets, choice.deadline_ms)
         if len(choice.attempts) >= wish.max_messages:  # there may be more for others
             self._polls.wake(wish.consumer_group, wish.topic)
         self._meters.delivered(wish.topic, wish.consumer_group, len(choice.attempts), choice.size)

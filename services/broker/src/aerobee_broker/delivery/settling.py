@@ -91,15 +91,13 @@ class _SettledQueue:
     place: GroupLeases
     queue: QueueLeases
     ended: list[Held] = field(default_factory=list)  # whose lease was ended by it
-    gone: list[Held] = field(default_factory=list)  # settled
-    behind: list[int] = field(default_factory=list)  # acknowledged behind an unsettled one
+    gone: list[Held] = field(default_factory=list)
 
-    def add(self, held: Held, settled: Sequence[Held]) -> None:
-        """`settled`: what its acknowledgement, or its dead letter, settled."""
-        self.ended.append(held)
-        self.gone += settled
-        if held not in settled:
-            self.behind.append(held.offset)
+    def entry(self) -> tuple[tuple[str, str, int], list[int], list[int]]:
+        """For `lease_log.settled`."""
+        unsettled = self.queue.open
+        behind = [held.offset for held in self.ended if held.offset in unsettled]
+        return self.place.key(self.queue), [held.offset for held in self.gone], behind
 
 
 class _Settled(dict[QueueLeases, _SettledQueue]):
@@ -112,10 +110,7 @@ class _Settled(dict[QueueLeases, _SettledQueue]):
         return found
 
     def entry(self) -> dict[str, Any]:
-        return settle_entry(
-            (one.place.key(one.queue), [held.offset for held in one.gone], one.behind)
-            for one in self.values()
-        )
+        return settle_entry(one.entry() for one in self.values())
 
 
 class Settling:
@@ -150,33 +145,37 @@ class Settling:
     async def ack(self, lease_sets: Sequence[LeaseSet]) -> list[NotSettled]:
         """Returns what is not settled, in order. Raises what the log raises."""
         settled = _Settled()
-        failures: list[NotSettled] = []
-        for number, lease_set in enumerate(lease_sets):
-            failures += self._acknowledge(number, lease_set, settled)
+        failures = [
+            NotSettled(number, place, _over(lease_set, lease_set.queue_offsets[place]))
+            for number, lease_set in enumerate(lease_sets)
+            for place in self._acknowledge(lease_set, settled)
+        ]
         if settled:
             await self._write(settled)
         elif len(failures) < sum(len(one.queue_offsets) for one in lease_sets):
             await self._journal.settled()  # earlier settlements may be on their way to the disk
         return failures
 
-    def _acknowledge(self, number: int, lease_set: LeaseSet, settled: _Settled) -> list[NotSettled]:
+    def _acknowledge(self, lease_set: LeaseSet, settled: _Settled) -> Sequence[int]:
+        """Returns the places, in the set, of what it does not settle."""
         group, topic, queue_id, lease_id, expires_ms, offsets = lease_set
         found = self._table.find(group, topic, queue_id)
-        now_ms = self._clock.monotonic_ms()
-        may_be_repeated = found is not None and expires_ms > self._clock.now_ms()
-        failures = []
+        if found is None:
+            return range(len(offsets))
+        queue, over = found[1], []
+        now_ms, of_queue = self._clock.monotonic_ms(), None
         for place, offset in enumerate(offsets):
-            if found is not None:
-                queue = found[1]
-                held = queue.on_lease(offset, lease_id, now_ms)
-                if held is not None:
-                    settled.of(*found).add(held, queue.acknowledge(held))
-                    continue
-                if may_be_repeated and queue.is_acknowledged(offset, lease_id):
-                    continue
-            over = _over(LeaseName(group, topic, queue_id, offset, lease_id, expires_ms))
-            failures.append(NotSettled(number, place, over))
-        return failures
+            held = queue.on_lease(offset, lease_id, now_ms)
+            if held is None:
+                over.append(place)
+                continue
+            if of_queue is None:
+                of_queue = settled.of(*found)
+            of_queue.ended.append(held)
+            of_queue.gone += queue.acknowledge(held)
+        if over and expires_ms > self._clock.now_ms():  # else it is no repetition
+            return [at for at in over if not queue.is_acknowledged(offsets[at], lease_id)]
+        return over
 
     # ---- another duration ----
 
@@ -226,7 +225,7 @@ class Settling:
         lease = change.lease
         due = self._alive(lease)
         if due is None:
-            raise _over(lease)
+            raise _over(lease, lease.queue_offset)
         if change.unless_changed and lease.expires_ms != due[2].expires_ms:
             raise MqError(
                 Code.INVALID_RECEIPT_HANDLE,
@@ -270,7 +269,7 @@ class Settling:
             known = self._groups.table.get(lease.consumer_group) is not None
             due = self._alive(lease) if known else None
             if due is None or due[2] in seen:
-                outcomes.append(_over(lease))
+                outcomes.append(_over(lease, lease.queue_offset))
                 continue
             seen.add(due[2])
             doomed.append((due, failure))
@@ -294,7 +293,9 @@ class Settling:
                 letter.reconsume_times = held.attempt
                 letters.append(letter)
                 counts[place.consumer_group] = counts.get(place.consumer_group, 0) + 1
-            settled.of(place, queue).add(held, queue.drop(held))
+            of_queue = settled.of(place, queue)
+            of_queue.ended.append(held)
+            of_queue.gone += queue.drop(held)
         await self._write(settled, letters)
         for name, count in counts.items():
             self._meters.dead_lettered(name, count)
@@ -363,10 +364,10 @@ def _is_open(due: Due) -> bool:
     return due[2].leased and due[1].open.get(due[2].offset) is due[2]
 
 
-def _over(lease: LeaseName) -> MqError:
+def _over(lease: LeaseName | LeaseSet, queue_offset: int) -> MqError:
     return MqError(
         Code.INVALID_RECEIPT_HANDLE,
-        f"no lease {lease.lease_id} on message {lease.queue_offset} of {lease.topic} queue "
+        f"no lease {lease.lease_id} on message {queue_offset} of {lease.topic} queue "
         f"{lease.queue_id}: its invisible duration is over or it is settled; the message comes "
         "again if it is not",
     )

@@ -63,6 +63,7 @@ class ConsumeQueue:
     __slots__ = (
         "first",
         "gone",
+        "last_path",
         "min_offset",
         "next_offset",
         "queue_id",
@@ -79,6 +80,7 @@ class ConsumeQueue:
         self.queue_id = queue_id
         self.tail = bytearray()
         self.gone = False  # its topic was deleted
+        self.last_path = -1, Path()  # of a file of it, by the offset that the file begins at
         self.settled_for = 0  # start of the log that `min_offset` is right for
         name = f"{queue_id}@{topic.name}".encode()
         self.weight = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big") | 1
@@ -216,7 +218,10 @@ class ConsumeQueues:
         return self.folder / queue.topic.name / str(queue.queue_id)
 
     def _path(self, queue: ConsumeQueue, unit_start: int) -> Path:
-        return self.directory(queue) / file_name(unit_start * UNIT_SIZE)
+        if queue.last_path[0] != unit_start:  # making one costs as much as reading the file
+            path = self.directory(queue) / file_name(unit_start * UNIT_SIZE)
+            queue.last_path = unit_start, path
+        return queue.last_path[1]
 
     def write(self, queue: ConsumeQueue) -> None:
         """Hands the visible units to the operating system. Raises OSError; then they stay."""

@@ -26,6 +26,7 @@ from aerobee_wire.status import MqError
 
 Damage = Callable[[Path, int, str], None]
 Unit = tuple[int, int, int]  # physical offset, size, tags code
+Run = list[tuple[int, Unit]]  # queue offset and unit of records that are read in one go
 
 MAX_SCANNED_UNITS = 800  # of one filtered read; RocketMQ's max filter message size / 20
 _GAP = 4_096  # records this close to one another are read in one go: a call costs as much
@@ -41,6 +42,11 @@ _FRONT = struct.Struct(
     "q"  # queue offset
     "q"  # physical offset
     "i"  # sys flag
+)
+_FRONT_V4 = (
+    struct.Struct(  # the same without the body CRC, and the body length: of hosts of 8 bytes
+        ">ii4xi4xqqi44xi"
+    )
 )
 _BODY_AT = {
     bits: record.header_of(born, store).size
@@ -90,6 +96,32 @@ def check(  # noqa: PLR0911  # one return for each thing that can be wrong
     return "" if crc32(data[body_at:topic_at]) & record.CRC_MASK == crc else _BAD_BODY
 
 
+def all_whole(data: bytes, place: int, run: Run, queue: ConsumeQueue) -> bool:
+    """Whether each record of a run, which stands at `place`, is whole, as `check` would say it.
+
+    Quicker: what matches the CRC at its end is what was written, so only its name is compared. A
+    record without that CRC, or with a host of IPv6, is not looked at: False.
+    """
+    front, tail_of, data_end = _FRONT_V4.unpack_from, record.crc_tail, len(data)
+    magic, queue_id, field = queue.topic.magic, queue.queue_id, queue.topic.field
+    for offset, (own_place, size, _) in run:
+        at = own_place - place
+        end = at + size
+        if end > data_end or size < record.FIXED_V1:
+            return False
+        total, own_magic, own_queue, own_offset, itself_at, sys_flag, body = front(data, at)
+        if itself_at != own_place or total != size or own_magic != magic:
+            return False
+        if own_offset != offset or own_queue != queue_id or sys_flag & _HOST_BITS:
+            return False
+        tail_at = end - record.CRC_TAIL_BYTES
+        if data[tail_at:end] != tail_of(crc32(data[at:tail_at])):
+            return False
+        if not data.startswith(field, at + record.HEADER.size + body):
+            return False
+    return True
+
+
 class Reader:
     def __init__(
         self,
@@ -129,13 +161,12 @@ class Reader:
             return ReadResult(ReadStatus.OFFSET_TOO_LARGE, high, low, high)
         if queue is None or queue_offset == high:
             return ReadResult(ReadStatus.NO_NEW, queue_offset, low, high)
-        wanted, following = self._choose(queue, queue_offset, max_messages, max_bytes, tags)
+        runs, following = self._choose(queue, queue_offset, max_messages, max_bytes, tags)
         parts: list[bytes] = []
-        count = bad = at = 0
-        while at < len(wanted):
-            end = self._run_end(wanted, at)
-            good, missing = self._collect(queue, wanted[at:end], tags, parts)
-            count, bad, at = count + good, bad + missing, end
+        count = bad = 0
+        for run in runs:
+            good, missing = self._collect(queue, run, tags, parts)
+            count, bad = count + good, bad + missing
         status = ReadStatus.FOUND if count else ReadStatus.NO_MATCHED
         records = parts[0] if len(parts) == 1 else b"".join(parts)
         return ReadResult(status, following, low, high, records, count, bad)
@@ -147,55 +178,57 @@ class Reader:
         max_messages: int,
         max_bytes: int,
         tags: frozenset[int] | None,
-    ) -> tuple[list[tuple[int, Unit]], int]:
-        """(queue offset, unit) of the records to read, and the offset to go on at. A unit that
-        makes no sense is chosen whatever the tags: it may be mended.
+    ) -> tuple[list[Run], int]:
+        """The records to read, those together that lie close enough to be read in one go, and the
+        offset to go on at. A unit that makes no sense is chosen whatever the tags, and alone: it
+        may be mended.
         """
         count = max_messages if tags is None else MAX_SCANNED_UNITS
-        wanted: list[tuple[int, Unit]] = []
-        budget = max_bytes
-        low, high = self._log.min_offset, self._dispatch.confirmed
+        runs: list[Run] = []
+        run: Run = []
+        chosen, budget = 0, max_bytes
+        low, high, max_record = self._log.min_offset, self._dispatch.confirmed, self._max_record
+        near = limit = -1  # up to where a record of the same run may begin, and must end
         for unit in UNIT.iter_unpack(self._queues.units(queue, offset, count)):
-            place, size, _ = unit
-            sensible = low <= place < high and 0 < size <= self._max_record
+            place, size, code = unit
+            sensible = low <= place < high and 0 < size <= max_record
             if sensible:
-                low = place + size  # places rise along a queue
-            if tags is None or unit[2] in tags or not sensible:
-                if wanted and (len(wanted) >= max_messages or (sensible and size > budget)):
+                low = end = place + size  # places rise along a queue
+            if tags is None or code in tags or not sensible:
+                if chosen and (chosen >= max_messages or (sensible and size > budget)):
                     break
-                budget -= size if sensible else 0
-                wanted.append((offset, unit))
+                chosen += 1
+                if not sensible:
+                    runs.append([(offset, unit)])
+                    near = -1
+                else:
+                    budget -= size
+                    if place > near or end > limit:
+                        run = []
+                        runs.append(run)
+                        file_end = self._log.start_at(place) + self._log.file_size
+                        limit = min(place + _RUN, file_end)
+                    run.append((offset, unit))
+                    near = end + _GAP
             offset += 1
-        return wanted, offset
-
-    def _run_end(self, wanted: list[tuple[int, Unit]], at: int) -> int:
-        """Where records stop lying close enough to be read in one go."""
-        place, size, _ = wanted[at][1]
-        if not 0 < size <= self._max_record:
-            return at + 1
-        limit = min(place + _RUN, self._log.start_at(place) + self._log.file_size)
-        end = place + size
-        at += 1
-        while at < len(wanted):
-            place, size, _ = wanted[at][1]
-            if not end <= place <= end + _GAP or size <= 0 or place + size > limit:
-                break
-            end = place + size
-            at += 1
-        return at
+        return runs, offset
 
     def _collect(
         self,
         queue: ConsumeQueue,
-        run: list[tuple[int, Unit]],
+        run: Run,
         tags: frozenset[int] | None,
         parts: list[bytes],
     ) -> tuple[int, int]:
         """Appends the records of a run; returns how many there are and how many are missing."""
         place, last = run[0][1][0], run[-1][1]
         data = self._read(place, last[0] + last[1] - place)
+        size = sum(unit[1] for _, unit in run)
+        if size == len(data) and all_whole(data, place, run, queue):
+            parts.append(data)
+            return len(run), 0
         problems = [check(data, unit[0] - place, unit, queue, offset) for offset, unit in run]
-        if not any(problems) and sum(unit[1] for _, unit in run) == len(data):
+        if size == len(data) and not any(problems):
             parts.append(data)
             return len(run), 0
         good = missing = 0
