@@ -181,6 +181,11 @@ def test_offsets_are_reset_to_an_end_a_time_or_an_offset(text: str, place: dict[
     assert reset_place(text) == place
 
 
+def test_an_offset_that_no_queue_can_have_is_refused() -> None:
+    with pytest.raises(BadOption, match="a queue offset"):
+        reset_place(str(1 << 63))
+
+
 def test_no_retry_delays_leave_it_to_the_broker() -> None:
     assert retry_delays(None) == []
 

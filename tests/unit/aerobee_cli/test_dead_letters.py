@@ -92,6 +92,26 @@ def sent(broker: MemoryBroker, topic: str) -> list[record.Record]:
 # ---- reading ----
 
 
+async def test_a_topic_that_is_deleted_and_made_again_ends_the_reading(
+    brokers: list[MemoryBroker], cluster: MemoryCluster, admin: AsyncAdminClient
+) -> None:
+    for _ in range(3):
+        bury(brokers[0])
+    letters = DeadLetters(admin, GROUP)
+    assert len([letter async for letter in letters.read()]) == 3
+    for _ in range(3):
+        bury(brokers[0])
+
+    def sent_back(address: str, request: Any) -> message_pb2.PullResponse:
+        assert request.queue_offset == 3
+        return message_pb2.PullResponse(
+            status=message_pb2.OFFSET_MOVED, next_begin_offset=1, max_offset=1
+        )
+
+    cluster.answers["Pull"] = sent_back
+    assert [letter async for letter in letters.read()] == []
+
+
 async def test_dead_letters_of_every_broker_are_read(
     brokers: list[MemoryBroker], admin: AsyncAdminClient
 ) -> None:

@@ -13,16 +13,34 @@ from aerobee_cli.durations import format_ms, parse_duration, parse_durations
 
 @pytest.mark.parametrize(
     ("text", "milliseconds"),
-    [("200ms", 200), ("5s", 5_000), ("1.5s", 1_500), ("2m", 120_000), ("1h", 3_600_000)],
+    [
+        ("200ms", 200),
+        ("5s", 5_000),
+        ("1.5s", 1_500),
+        ("1.001s", 1_001),
+        ("2m", 120_000),
+        ("1h", 3_600_000),
+    ],
 )
 def test_a_duration_has_a_unit(text: str, milliseconds: int) -> None:
     assert parse_duration(text) == timedelta(milliseconds=milliseconds)
 
 
-@pytest.mark.parametrize("text", ["", "5", "s", "-1s", "5 s", "1w", "0.1ms", "١s5"])
+@pytest.mark.parametrize("text", ["", "5", "s", "-1s", "5 s", "1w", "0.1ms", "1.0001s", "١s5"])
 def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match=r"200ms|millisecond"):
         parse_duration(text)
+
+
+def test_every_millisecond_can_be_written_in_seconds() -> None:
+    for milliseconds in range(1, 20_000):
+        text = f"{milliseconds // 1000}.{milliseconds % 1000:03d}s"
+        assert parse_duration(text) == timedelta(milliseconds=milliseconds)
+
+
+def test_a_duration_beyond_all_times_is_refused() -> None:
+    with pytest.raises(ValueError, match="longer than a clock can tell"):
+        parse_duration("9999999999999d")
 
 
 def test_a_list_is_separated_by_commas() -> None:

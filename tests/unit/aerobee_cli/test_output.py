@@ -58,6 +58,12 @@ def test_time_zero_is_unknown() -> None:
     assert output.iso_time(0) == ""
 
 
+def test_a_time_that_no_calendar_has_does_not_spoil_the_table() -> None:
+    assert output.iso_time(1_735_689_600_001) == "2025-01-01T00:00:00.001Z"
+    for timestamp_ms in ((1 << 63) - 1, -(1 << 63)):
+        assert output.iso_time(timestamp_ms) == f"{timestamp_ms} ms"
+
+
 def test_a_body_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     body = "a\x1b[2Jb\x9bc\nd\te"
     output.show_one({"body": body}, as_json=False)

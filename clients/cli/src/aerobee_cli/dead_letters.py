@@ -54,6 +54,7 @@ class DeadLetters:
         place = (queue.broker_name, queue.queue_id)
         position = self._positions.get(place, queue.min_offset)
         while position < queue.max_offset:
+            before = position
             page = await self._admin.browse(
                 self.topic, *place, position, max_messages=PAGE_MESSAGES, max_bytes=PAGE_BYTES
             )
@@ -67,5 +68,7 @@ class DeadLetters:
             self.expired += max(0, page.min_offset - position)
             position = max(position, page.next_begin_offset)
             self._positions[place] = position
-            if page.status == "NO_NEW_MESSAGE":
+            # Sent back, or nowhere: the topic was deleted meanwhile and is there again. What it has
+            # now is not what this call was to read.
+            if page.status == "NO_NEW_MESSAGE" or position == before:
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from decimal import Decimal
 
 _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -14,10 +15,14 @@ def parse_duration(text: str) -> timedelta:
     found = _DURATION.fullmatch(text.strip())
     if not found:
         raise ValueError(f"{text.strip()!r} is no duration: write it like 200ms, 5s, 2m, 1h or 1d")
-    milliseconds = float(found[1]) * _MILLISECONDS[found[2]]
+    # As a float 1.001 s would be a little less than 1001 ms.
+    milliseconds = Decimal(found[1]) * _MILLISECONDS[found[2]]
     if milliseconds != int(milliseconds):
         raise ValueError(f"{text.strip()!r} is finer than a millisecond")
-    return timedelta(milliseconds=int(milliseconds))
+    try:
+        return timedelta(milliseconds=int(milliseconds))
+    except OverflowError:
+        raise ValueError(f"{text.strip()!r} is longer than a clock can tell") from None
 
 
 def parse_durations(text: str) -> list[timedelta]:

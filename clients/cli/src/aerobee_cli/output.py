@@ -41,10 +41,14 @@ def joined(title: str, key: str) -> Column:
 
 
 def iso_time(timestamp_ms: int) -> str:
-    """UTC with milliseconds; "" for 0, which stands for unknown."""
+    """UTC with milliseconds; "" for 0, which stands for unknown. A time that no calendar has is
+    written as a number: a producer may say of itself what it likes."""
     if not timestamp_ms:
         return ""
-    at = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    try:
+        at = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{timestamp_ms} ms"
     return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
 
 

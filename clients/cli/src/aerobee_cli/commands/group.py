@@ -25,6 +25,7 @@ from aerobee_cli.output import Column, items_of, joined, number
 app = typer.Typer(help="Consumer groups.", no_args_is_help=True)
 
 END = -1  # as a time to reset to
+MAX_OFFSET = (1 << 63) - 1
 
 
 @app.command(
@@ -171,7 +172,7 @@ def reset_place(text: str) -> Place:
         return {"timestamp_ms": 0}
     if text == "latest":
         return {"timestamp_ms": END}
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and int(text) <= MAX_OFFSET:
         return {"queue_offset": int(text)}
     try:
         at = datetime.fromisoformat(text)
