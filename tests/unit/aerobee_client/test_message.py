@@ -119,6 +119,13 @@ def test_properties_survive_encoding(own: dict[str, str]) -> None:
     assert properties.decode(encoded) == {"UNIQ_KEY": "ID", **own}
 
 
+def test_a_key_may_hold_any_white_space_but_a_blank() -> None:
+    encoded = Message("t", b"x", keys=["a\tb", "c"]).encoded_properties("ID")
+    received = ReceivedMessage(stored(KEYS=properties.decode(encoded)["KEYS"]))
+    assert received.keys == ("a\tb", "c")
+    assert ReceivedMessage(stored(KEYS=" a  b ")).keys == ("a", "b")
+
+
 def test_received_message_shows_the_record() -> None:
     message = ReceivedMessage(stored(TAGS="UA", KEYS="a b", UNIQ_KEY="U", mine="1"), "broker-a")
     assert (message.topic, message.queue_id, message.queue_offset) == ("t", 3, 7)

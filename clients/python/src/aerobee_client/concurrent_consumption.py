@@ -48,6 +48,8 @@ class ConcurrentConsumption:
         self._runner: Runner = runner(consume, concurrency, clock, self._done)
         self._open: set[Batch] = set()
         self._overdue: set[Batch] = set()
+        # On their way back to the broker, and what to do when it does not take them.
+        self._given: dict[ReceivedMessage, Callable[[], None]] = {}
         self._closing = False
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -102,9 +104,16 @@ class ConcurrentConsumption:
         rejection: Rejection,
         refused: Callable[[], None],
     ) -> None:
-        """`refused` is called when the broker does not take it."""
+        """`refused` is called when the broker does not take it. A message that is on its way back
+        already, because its listener took too long, is not given a second time: that would be a
+        second retry of it."""
+        on_its_way = message in self._given
+        self._given[message] = refused
+        if on_its_way:
+            return
 
         def given(done: asyncio.Future[bool]) -> None:
+            refused = self._given.pop(message)
             if process_queue.dropped or message not in process_queue:
                 return
             if done.result():

@@ -225,7 +225,7 @@ class ReceivedMessage:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        return tuple(self._property(names.KEYS).split())
+        return tuple(filter(None, self._property(names.KEYS).split(names.KEY_SEPARATOR)))
 
     @property
     def message_id(self) -> str:
