@@ -257,7 +257,7 @@ class Broker:
             clock=clock,
         )
         timer_queue.waiting = lambda: self.timers.waiting
-        store.keep_from += [self.schedule.needed_from, self.timers.needed_from]
+        store.cleaning.keep_from += [self.schedule.needed_from, self.timers.needed_from]
         self.positions = Positions(
             store=store,
             topics=self.topics,

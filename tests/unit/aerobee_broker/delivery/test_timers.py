@@ -479,7 +479,7 @@ class Campaign:
     async def act(self, parts: Parts) -> None:
         if self.rng.random() < 0.2:
             # As if retention wanted all files: what waits moves to the end of the log.
-            parts.store.wanted_below = parts.store.end_offset
+            parts.store.cleaning.wanted_below = parts.store.end_offset
         if self.sent and self.rng.random() < 0.25:
             body = self.rng.choice(list(self.sent))
             self.attempted.add(body)

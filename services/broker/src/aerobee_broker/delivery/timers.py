@@ -222,7 +222,7 @@ class Timers:
 
     def _behind(self) -> list[tuple[int, Unit]]:
         """(key, unit) of some of the messages that wait in files which retention wants."""
-        limit = self._store.wanted_below
+        limit = self._store.cleaning.wanted_below
         if limit <= self._store.min_physical_offset:
             return []
         found: list[tuple[int, Unit]] = []

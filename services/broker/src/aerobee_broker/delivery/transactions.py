@@ -99,7 +99,7 @@ class Transactions:
         self._stopping = False
         self.filed: Filed = lambda message, _: message
         self.on_open: Callable[[Open], None] = lambda _: None
-        store.keep_from.append(self._keep_from)
+        store.cleaning.keep_from.append(self._keep_from)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -295,7 +295,7 @@ class Transactions:
         """Some of the half messages to copy forward: those whose file is to be deleted, and those
         that would make a start read long."""
         lag = max(MOVE_BEHIND_BYTES, MOVE_BEHIND_TIMES * self._open.bytes)
-        limit = max(self._store.wanted_below, self._store.end_offset - lag)
+        limit = max(self._store.cleaning.wanted_below, self._store.end_offset - lag)
         return self._open.below(limit, BATCH_BYTES)
 
     async def _move(self, halves: Sequence[Open]) -> None:

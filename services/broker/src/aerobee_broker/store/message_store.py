@@ -20,8 +20,7 @@ dropped what it could not write, and a later sync that succeeds proves nothing.
 from __future__ import annotations
 
 import errno
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -38,6 +37,7 @@ from aerobee_broker.errors import (
 )
 from aerobee_broker.store.append import Appender
 from aerobee_broker.store.checkpoint import CheckpointFile
+from aerobee_broker.store.cleaning import Cleaning
 from aerobee_broker.store.commit_log import CommitLog
 from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues, TagsCode
 from aerobee_broker.store.damage import DamageRegister, Event
@@ -64,7 +64,6 @@ from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_SETTLED_A_STEP = 256  # queues, after log files were deleted: 30 µs each
 _END_OF_TIME = (1 << 63) - 1
 
 
@@ -103,14 +102,6 @@ class MessageStore:
         self._options = options
         self._lock: Held | None = None
         self._deleted_topics = DeletedTopics(disk, path / "config" / "deletedTopics.json")
-        self._removals: deque[Path] = deque()  # files that the flusher removes
-        self._to_settle: list[ConsumeQueue] = []
-        self._next_clean_ms = 0
-        # Who needs the log: each tells the physical offset from which on, or None. Where files are
-        # to go that are still needed, they stay, and `wanted_below` says below which offset they
-        # are.
-        self.keep_from: list[Callable[[], int | None]] = []
-        self.wanted_below = 0
         self._open_files = OpenFiles(disk, options.max_open_files)
         self._log = CommitLog(
             disk, path / "commitlog", options.commit_log_file_size, self._open_files
@@ -146,6 +137,16 @@ class MessageStore:
             interval_bytes=options.checkpoint_bytes,
         )
         self._retention = Retention(disk, path, self._log, options)
+        self.cleaning = Cleaning(
+            disk,
+            self._log,
+            queues=self._queues,
+            index=self._index,
+            derived_flush=self._derived_flush,
+            retention=self._retention,
+            interval_ms=options.clean_interval_ms,
+            on_event=on_event,
+        )
         self._reader = Reader(
             self._log,
             self._queues,
@@ -229,7 +230,7 @@ class MessageStore:
             on_damage=self._damage.report,
         )
         checkpoint = recovery.run(clean=clean)
-        self._settle_all()
+        self.cleaning.settle_all()
         wanted = not clean or self.corruption_count > 0
         self._derived_flush.begin(checkpoint.dispatched, self._clock.monotonic_ms(), wanted=wanted)
         self._retention.look(self._clock.now_ms())
@@ -249,8 +250,8 @@ class MessageStore:
     def _finish(self) -> None:
         try:
             self._derived_flush.finish()
-            while self._removals:
-                self._disk.remove(self._removals.popleft())
+            while self.cleaning.remove_one():
+                pass
             self._log.close()
             self._disk.remove(self.path / "abort")
             self._disk.sync_directory(self.path)
@@ -542,60 +543,11 @@ class MessageStore:
             return
         try:
             self._derived_flush.step(self._clock.monotonic_ms())
-            self._settle_some()
+            self.cleaning.settle_some()
             self._dispatch.error = None
         except (OSError, StoreReadError) as error:
             self._dispatch.error = error
-        if self._clock.monotonic_ms() >= self._next_clean_ms:
-            self._next_clean_ms = self._clock.monotonic_ms() + self._options.clean_interval_ms
-            self._clean(now_ms)
-
-    def _clean(self, now_ms: int) -> None:
-        was_full = self._retention.full
-        count = self._not_needed(self._retention.look(now_ms))
-        if bool(was_full) != bool(self._retention.full):
-            name = "disk_full" if self._retention.full else "disk_ok"
-            self._event(name, {"reason": self._retention.full or was_full})
-        for _ in range(count):
-            path = self._log.drop_first()
-            self._removals.append(path)
-            self._event("log_file_deleted", {"file": str(path)})
-        if count > 0:
-            self._to_settle = list(self._queues.table.values())
-            if self._index is not None:
-                self._index.forget_below(self._log.min_offset)
-            self._derived_flush.want()
-
-    def _not_needed(self, count: int) -> int:
-        """How many of the `count` oldest files nobody needs any more."""
-        starts = self._log.starts
-        # A file that is still to be flushed is open on the flusher's thread.
-        durable = sum(start <= self._log.flushed for start in starts[1 : count + 1])
-        count = min(count, durable)
-        if count <= 0:
-            return 0
-        places = [place for tell in self.keep_from if (place := tell()) is not None]
-        needed = min(places, default=starts[count])
-        if starts[count] <= needed:
-            return count
-        if self.wanted_below < starts[count]:
-            self.wanted_below = starts[count]
-            self._event("log_file_held", {"file": str(self._log.path_of(needed)), "for": needed})
-        return sum(start <= needed for start in starts[1 : count + 1])
-
-    def _settle_some(self) -> None:
-        low = self._log.min_offset
-        for _ in range(min(_SETTLED_A_STEP, len(self._to_settle))):
-            queue = self._to_settle.pop()
-            if not queue.gone and queue.settled_for < low:
-                self._queues.settle(queue, low)
-        self._removals += self._queues.expired
-        self._queues.expired.clear()
-
-    def _settle_all(self) -> None:
-        for queue in self._queues.table.values():
-            self._queues.settle(queue, self._log.min_offset)
-        self._settle_some()
+        self.cleaning.look(now_ms, self._clock.monotonic_ms())
 
     def upkeep(self) -> bool:
         """On the flusher's thread, after each `maintain`: allocates the next file, removes expired
@@ -607,10 +559,7 @@ class MessageStore:
             self._dispatch.warm_up()
             if self._log.wants_blank():
                 self._allocate_ahead()
-            if self._removals:
-                self._disk.remove(self._removals.popleft())
-                return True
-            return self._derived_flush.work()
+            return self.cleaning.remove_one() or self._derived_flush.work()
         except OSError as error:
             self._become_read_only(f"flushing the derived files of {self.path} failed: {error}")
             return False

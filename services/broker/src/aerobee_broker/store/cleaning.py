@@ -1,0 +1,115 @@
+"""Cleaning: takes log files that retention gives up out of the log, unless somebody needs them.
+
+What follows from that is done in bounded steps: queues and index learn where the log begins, and
+the flusher's thread removes the files.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from aerobee_broker.disk import Disk
+from aerobee_broker.store.commit_log import CommitLog
+from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues
+from aerobee_broker.store.damage import Event
+from aerobee_broker.store.derived_flush import DerivedFlush
+from aerobee_broker.store.index import Index
+from aerobee_broker.store.retention import Retention
+
+_SETTLED_A_STEP = 256  # queues, after log files were deleted: 30 µs each
+
+
+class Cleaning:
+    def __init__(
+        self,
+        disk: Disk,
+        log: CommitLog,
+        *,
+        queues: ConsumeQueues,
+        index: Index | None,
+        derived_flush: DerivedFlush,
+        retention: Retention,
+        interval_ms: int,
+        on_event: Event,
+    ) -> None:
+        # Who needs the log: each tells the physical offset from which on, or None. Where files are
+        # to go that are still needed, they stay, and `wanted_below` says below which offset they
+        # are.
+        self.keep_from: list[Callable[[], int | None]] = []
+        self.wanted_below = 0
+        self._disk = disk
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._derived_flush = derived_flush
+        self._retention = retention
+        self._interval_ms = interval_ms
+        self._event = on_event
+        self._next_ms = 0
+        self._to_settle: list[ConsumeQueue] = []
+        self._removals: deque[Path] = deque()  # files that the flusher removes
+
+    # ---- the loop's thread ----
+
+    def look(self, now_ms: int, monotonic_ms: int) -> None:
+        """Every `interval_ms`: takes out what may go."""
+        if monotonic_ms < self._next_ms:
+            return
+        self._next_ms = monotonic_ms + self._interval_ms
+        was_full = self._retention.full
+        count = self._not_needed(self._retention.look(now_ms))
+        if bool(was_full) != bool(self._retention.full):
+            name = "disk_full" if self._retention.full else "disk_ok"
+            self._event(name, {"reason": self._retention.full or was_full})
+        for _ in range(count):
+            path = self._log.drop_first()
+            self._removals.append(path)
+            self._event("log_file_deleted", {"file": str(path)})
+        if count > 0:
+            self._to_settle = list(self._queues.table.values())
+            if self._index is not None:
+                self._index.forget_below(self._log.min_offset)
+            self._derived_flush.want()
+
+    def _not_needed(self, count: int) -> int:
+        """How many of the `count` oldest files nobody needs any more."""
+        starts = self._log.starts
+        # A file that is still to be flushed is open on the flusher's thread.
+        durable = sum(start <= self._log.flushed for start in starts[1 : count + 1])
+        count = min(count, durable)
+        if count <= 0:
+            return 0
+        places = [place for tell in self.keep_from if (place := tell()) is not None]
+        needed = min(places, default=starts[count])
+        if starts[count] <= needed:
+            return count
+        if self.wanted_below < starts[count]:
+            self.wanted_below = starts[count]
+            self._event("log_file_held", {"file": str(self._log.path_of(needed)), "for": needed})
+        return sum(start <= needed for start in starts[1 : count + 1])
+
+    def settle_some(self) -> None:
+        """Tells some queues where the log begins now. Raises StoreReadError."""
+        low = self._log.min_offset
+        for _ in range(min(_SETTLED_A_STEP, len(self._to_settle))):
+            queue = self._to_settle.pop()
+            if not queue.gone and queue.settled_for < low:
+                self._queues.settle(queue, low)
+        self._removals += self._queues.expired
+        self._queues.expired.clear()
+
+    def settle_all(self) -> None:
+        for queue in self._queues.table.values():
+            self._queues.settle(queue, self._log.min_offset)
+        self.settle_some()
+
+    # ---- the flusher's thread ----
+
+    def remove_one(self) -> bool:
+        """False: there is nothing to remove. Raises OSError."""
+        if not self._removals:
+            return False
+        self._disk.remove(self._removals.popleft())
+        return True
