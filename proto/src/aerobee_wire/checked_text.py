@@ -9,7 +9,6 @@ signature.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import struct
 import zlib
@@ -18,6 +17,9 @@ from typing import Final
 
 MAX_NAME_BYTES: Final = 255
 _FOR_URLS = bytes.maketrans(b"+/", b"-_")
+# What base64 for URLs does not have becomes what base64 does not have either.
+_FROM_URLS = bytes.maketrans(b"-_+/=", b"+/***")
+_PADDING = (b"", b"===", b"==", b"=")  # by the characters of the last group of four; one is too few
 _CHECKSUM = struct.Struct(">I")
 
 
@@ -27,7 +29,7 @@ def max_characters(head_bytes: int, names: int) -> int:
 
 
 def to_text(payload: bytes) -> str:
-    return _encoded(payload + _CHECKSUM.pack(zlib.crc32(payload)))
+    return _encoded(payload + _CHECKSUM.pack(zlib.crc32(payload))).decode("ascii")
 
 
 def payload_in(text: str, *, least_bytes: int, most_characters: int) -> bytes:
@@ -36,14 +38,15 @@ def payload_in(text: str, *, least_bytes: int, most_characters: int) -> bytes:
     if len(text) > most_characters:
         raise ValueError("is too long")
     try:
-        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    except (binascii.Error, ValueError):
+        written = text.encode("ascii")
+        data = binascii.a2b_base64(written.translate(_FROM_URLS) + _PADDING[len(written) % 4])
+    except ValueError:
         raise ValueError("is not base64") from None
     # Decoding skips foreign characters and spare bits: only the exact text may pass.
-    if len(data) < least_bytes + _CHECKSUM.size or _encoded(data) != text:
+    if len(data) < least_bytes + _CHECKSUM.size or _encoded(data) != written:
         raise ValueError("is damaged")
     payload = data[: -_CHECKSUM.size]
-    if _CHECKSUM.unpack(data[-_CHECKSUM.size :])[0] != zlib.crc32(payload):
+    if int.from_bytes(data[-_CHECKSUM.size :], "big") != zlib.crc32(payload):
         raise ValueError("is damaged: its checksum does not hold")
     return payload
 
@@ -67,5 +70,5 @@ def names_in(payload: bytes, position: int, count: int) -> list[str]:
     return names
 
 
-def _encoded(data: bytes) -> str:
-    return binascii.b2a_base64(data, newline=False).translate(_FOR_URLS, b"=").decode("ascii")
+def _encoded(data: bytes) -> bytes:
+    return binascii.b2a_base64(data, newline=False).translate(_FOR_URLS, b"=")

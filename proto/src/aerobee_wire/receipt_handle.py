@@ -34,8 +34,10 @@ FIFO: Final = 2
 
 _HEAD = struct.Struct(">BBHiqqqi")
 assert _HEAD.size == 36
+_OFFSET = slice(8, 16)  # the queue offset in it
 _NAMES = 3
 MAX_TIME_MS = 253_402_300_799_999  # the end of the year 9999
+_IMPOSSIBLE = "has numbers that no broker gives"
 MAX_CHARACTERS = checked_text.max_characters(_HEAD.size, _NAMES)
 
 
@@ -110,28 +112,55 @@ def decode(text: str) -> ReceiptHandle:
 
     Raises MqError INVALID_RECEIPT_HANDLE for anything that `encode` did not write.
     """
-    payload, (broker_name, topic, consumer_group) = _opened(text)
-    (
-        _,
-        flags,
-        attempt,
-        queue_id,
-        queue_offset,
-        lease_id,
-        pop_time_ms,
-        invisible_duration_ms,
-    ) = _HEAD.unpack_from(payload)
+    common, queue_offset = split(text)
+    known = decode_common(common)
+    return ReceiptHandle._make((*known[:4], queue_offset, *known[5:]))
+
+
+def split(text: str) -> tuple[bytes, int]:
+    """What a handle has in common with those that differ only in queue offset, and that. Cheaper
+    than `decode`, for who reads many of one pop: `decode_common` is needed once for all of them.
+
+    Raises MqError like `decode`.
+    """
+    try:
+        payload = checked_text.payload_in(
+            text, least_bytes=_HEAD.size + _NAMES, most_characters=MAX_CHARACTERS
+        )
+    except ValueError as problem:
+        raise _invalid(str(problem)) from None
+    queue_offset = int.from_bytes(payload[_OFFSET], "big", signed=True)
+    if queue_offset < 0:
+        raise _invalid(_IMPOSSIBLE)
+    return payload[: _OFFSET.start] + payload[_OFFSET.stop :], queue_offset
+
+
+@lru_cache(maxsize=256)
+def decode_common(common: bytes) -> ReceiptHandle:
+    """What the handles with these bytes name, but for the queue offset, which is 0.
+
+    Raises MqError like `decode`.
+    """
+    payload = common[: _OFFSET.start] + bytes(8) + common[_OFFSET.start :]
+    try:
+        if payload[0] != VERSION:
+            raise ValueError(f"is of version {payload[0]}")
+        broker_name, topic, consumer_group = checked_text.names_in(payload, _HEAD.size, _NAMES)
+    except ValueError as problem:
+        raise _invalid(str(problem)) from None
+    head = _HEAD.unpack_from(payload)
+    _, flags, attempt, queue_id, _, lease_id, pop_time_ms, invisible_duration_ms = head
     if flags & ~(RETRY | FIFO):
         raise _invalid("has unknown flags")
-    numbers = (queue_id, queue_offset, lease_id, pop_time_ms, invisible_duration_ms)
+    numbers = (queue_id, lease_id, pop_time_ms, invisible_duration_ms)
     if min(numbers) < 0 or pop_time_ms > MAX_TIME_MS:
-        raise _invalid("has numbers that no broker gives")
+        raise _invalid(_IMPOSSIBLE)
     return ReceiptHandle(
         broker_name,
         topic,
         consumer_group,
         queue_id,
-        queue_offset,
+        0,
         lease_id,
         pop_time_ms,
         invisible_duration_ms,
@@ -139,19 +168,6 @@ def decode(text: str) -> ReceiptHandle:
         bool(flags & RETRY),
         bool(flags & FIFO),
     )
-
-
-def _opened(text: str) -> tuple[bytes, list[str]]:
-    """The payload, and the names in it."""
-    try:
-        payload = checked_text.payload_in(
-            text, least_bytes=_HEAD.size + _NAMES, most_characters=MAX_CHARACTERS
-        )
-        if payload[0] != VERSION:
-            raise ValueError(f"is of version {payload[0]}")
-        return payload, checked_text.names_in(payload, _HEAD.size, _NAMES)
-    except ValueError as problem:
-        raise _invalid(str(problem)) from None
 
 
 def _invalid(problem: str) -> MqError:

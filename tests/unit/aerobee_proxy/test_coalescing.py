@@ -108,7 +108,7 @@ async def test_items_of_one_caller_leave_together_beside_others() -> None:
     peer.gate.set()
     line = Coalescer(peer)
     lone = line.place("a", 1)
-    several = asyncio.create_task(line.put_all(["b", "bad", "c"], 1))
+    several = asyncio.create_task(line.put_all(["b", "bad", "c"], 3))
     await asyncio.sleep(0)
     assert await lone == "A"
     outcomes = await several
@@ -122,7 +122,7 @@ async def test_items_of_one_caller_are_not_torn_apart() -> None:
     peer.gate.set()
     line = Coalescer(peer)
     many = [str(n) for n in range(MAX_ITEMS - 1)]
-    outcomes = await asyncio.gather(line.put_all(many, 1), line.put_all(["x", "y"], 1))
+    outcomes = await asyncio.gather(line.put_all(many, len(many)), line.put_all(["x", "y"], 2))
     assert list(map(list, outcomes)) == [many, ["X", "Y"]]
     assert list(map(len, peer.batches)) == [MAX_ITEMS - 1, 2]
 
@@ -133,7 +133,7 @@ async def test_what_is_given_up_in_line_does_not_leave_and_is_not_kept() -> None
     first = line.place("under way", 1)
     await settled()
     given_up = [line.place(f"old {n}", 1) for n in range(1_000)]
-    all_of_one = asyncio.create_task(line.put_all(["old ack", "another"], 1))
+    all_of_one = asyncio.create_task(line.put_all(["old ack", "another"], 2))
     last = line.place("new", 1)
     await settled()
     all_of_one.cancel()

@@ -51,9 +51,10 @@ class Broker(Cluster):
         super().__init__()
         self.records = [record(5), record(6)]
         self.code = 0
+        self.over: set[int] = set()  # queue offsets whose leases are over
         self.transport.answers |= {
             "Pop": self._pop,
-            "Ack": lambda _, r: pop.AckResponse(results=[self._result()] * len(r.leases)),
+            "Ack": lambda _, r: pop.AckResponse(failures=self._failures(r)),
             "DeadLetter": lambda _, r: pop.DeadLetterResponse(results=[self._result()]),
             "ChangeInvisibleDuration": lambda _, r: pop.ChangeInvisibleDurationResponse(
                 results=[
@@ -71,7 +72,7 @@ class Broker(Cluster):
         return pop.PopResponse(
             records=b"".join(self.records),
             message_count=len(self.records),
-            delivery_attempts=[1, 2][: len(self.records)],
+            delivery_attempts=[1, *[2] * (len(self.records) - 1)],
             lease_id=77,
             pop_time_ms=self.clock.now_ms(),
             invisible_duration_ms=request.invisible_duration_ms,
@@ -80,6 +81,15 @@ class Broker(Cluster):
 
     def _result(self) -> pop.LeaseResult:
         return pop.LeaseResult(code=self.code, message="because" if self.code else "")
+
+    def _failures(self, request: pop.AckRequest) -> list[pop.AckFailure]:
+        over = pop.LeaseResult(code=int(BrokerCode.INVALID_RECEIPT_HANDLE), message="over")
+        return [
+            pop.AckFailure(lease_set=number, place=place, result=over)
+            for number, leases in enumerate(request.lease_sets)
+            for place, offset in enumerate(leases.queue_offsets)
+            if offset in self.over
+        ]
 
 
 @pytest.fixture
@@ -108,9 +118,13 @@ def kinds(written: list[Any]) -> list[str]:
     return [one.WhichOneof("content") for one in written]
 
 
-async def one_handle(parts: Parts, **change: Any) -> str:
+async def all_handles(parts: Parts, **change: Any) -> list[str]:
     written = await receive(parts, **change)
-    return str(written[1].message.system_properties.receipt_handle)
+    return [one.message.system_properties.receipt_handle for one in written[1:-1]]
+
+
+async def one_handle(parts: Parts, **change: Any) -> str:
+    return (await all_handles(parts, **change))[0]
 
 
 # ---- receiving ----
@@ -246,9 +260,9 @@ async def test_an_acknowledgement_settles_the_lease_that_the_handle_names(
     assert (answer.status.code, answer.entries[0].status.code) == (Code.OK, Code.OK)
     assert (answer.entries[0].message_id, answer.entries[0].receipt_handle) == ("m", handle)
     (asked,) = broker.transport.requests(ACK)
-    (lease,) = asked.leases
-    assert (lease.topic, lease.queue_id, lease.queue_offset, lease.lease_id) == (
-        "orders", 2, 5, 77,
+    (leases,) = asked.lease_sets
+    assert (leases.topic, leases.queue_id, leases.queue_offsets, leases.lease_id) == (
+        "orders", 2, [5], 77,
     )  # fmt: skip
     assert len(parts.renewals) == 1
 
@@ -257,7 +271,7 @@ async def test_a_message_of_the_retry_topic_is_settled_there(broker: Broker, par
     broker.records = [record(5, "%RETRY%g")]
     handle = await one_handle(parts)
     assert (await ack(parts, handle)).status.code == Code.OK
-    assert broker.transport.requests(ACK)[0].leases[0].topic == "%RETRY%g"
+    assert broker.transport.requests(ACK)[0].lease_sets[0].topic == "%RETRY%g"
 
 
 async def test_only_the_bad_handle_of_several_is_refused(parts: Parts) -> None:
@@ -275,8 +289,44 @@ async def test_a_handle_of_another_topic_is_refused(parts: Parts) -> None:
 
 async def test_a_lease_that_is_over_is_told(broker: Broker, parts: Parts) -> None:
     handle = await one_handle(parts)
-    broker.code = int(BrokerCode.INVALID_RECEIPT_HANDLE)
-    assert (await ack(parts, handle)).status.code == Code.INVALID_RECEIPT_HANDLE
+    broker.over = {5}
+    answer = await ack(parts, handle)
+    assert (answer.status.code, answer.status.message) == (Code.INVALID_RECEIPT_HANDLE, "over")
+
+
+async def test_failures_are_told_to_their_own_entries_of_requests_that_went_together(
+    broker: Broker, parts: Parts
+) -> None:
+    broker.records = [record(offset) for offset in range(5, 12)]
+    handles = await all_handles(parts, auto_renew=True)
+    broker.over = {5, 8, 11}
+    first, second = await asyncio.gather(
+        ack(parts, handles[1], "made up", handles[0], handles[3], handles[2]),
+        ack(parts, *handles[4:]),
+    )
+    (asked,) = broker.transport.requests(ACK)
+    offsets = [list(leases.queue_offsets) for leases in asked.lease_sets]
+    assert offsets == [[6, 8, 7], [5], [9, 10, 11]], "handles that differ in more than the offset"
+    good, bad = Code.OK, Code.INVALID_RECEIPT_HANDLE
+    assert [entry.status.code for entry in first.entries] == [good, bad, bad, bad, good]
+    assert [entry.receipt_handle for entry in second.entries] == handles[4:]
+    assert [entry.status.code for entry in second.entries] == [good, good, bad]
+    assert first.status.code == second.status.code == Code.MULTIPLE_RESULTS
+    assert len(parts.renewals) == 0, "what is over is not renewed"
+    assert parts.counts.acknowledged == 4
+
+
+async def test_who_leaves_while_its_messages_are_settled_still_has_them_renewed(
+    broker: Broker, parts: Parts
+) -> None:
+    handles = await all_handles(parts, auto_renew=True)
+    asked = asyncio.create_task(ack(parts, *handles))
+    await asyncio.sleep(0)
+    assert len(parts.renewals) == 0
+    asked.cancel()
+    await asyncio.wait([asked])
+    assert asked.cancelled()
+    assert len(parts.renewals) == 2
 
 
 async def test_a_request_without_an_entry_is_an_error(parts: Parts) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from aerobee.broker.v1.message_pb2 import SendResponse, SendResult
-from aerobee.broker.v1.pop_pb2 import AckRequest, AckResponse, Lease, LeaseResult, PopResponse
+from aerobee.broker.v1.pop_pb2 import AckRequest, AckResponse, LeaseSet, PopResponse
 from aerobee.namesrv.v1.namesrv_pb2 import (
     BrokerData,
     GetClusterInfoResponse,
@@ -35,7 +35,7 @@ POLL_S = 8
 
 
 def acknowledged(address: str, request: AckRequest) -> AckResponse:
-    return AckResponse(results=[LeaseResult() for _ in request.leases])
+    return AckResponse()
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def brokers(transport: FakeTransport) -> Brokers:
 
 
 async def ack(brokers: Brokers, broker_name: str = "broker-a") -> None:
-    await brokers.ack(broker_name, [Lease()])
+    await brokers.ack(broker_name, [LeaseSet(queue_offsets=[1])])
 
 
 def now_s() -> float:

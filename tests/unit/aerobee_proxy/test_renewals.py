@@ -9,6 +9,7 @@ import pytest
 from aerobee.broker.v1.client_pb2 import ClientInfo, ListClientsResponse
 from aerobee.broker.v1.pop_pb2 import ChangeInvisibleDurationResponse, InvisibleChangeResult
 
+from aerobee_proxy.leases import key_of
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.renewals import AHEAD_MS, LONGEST_MS, Renewals
 from aerobee_proxy.rpcs import CHANGE_INVISIBLE_DURATION
@@ -104,7 +105,7 @@ async def test_a_settled_lease_is_not_renewed(
 ) -> None:
     renewals.hold(handle(broker), CLIENT_ID, "01AB")
     # By the handle of a renewal in between: the lease is the same.
-    released = renewals.release(handle(broker, pop_time_ms=1, invisible_duration_ms=2))
+    released = renewals.release(key_of(handle(broker, pop_time_ms=1, invisible_duration_ms=2)))
     advance(broker, parts, MINUTE)
     await renewals.scan()
     assert not broker.changes
@@ -160,7 +161,7 @@ async def test_what_is_settled_while_a_broker_is_asked_is_let_be(
     broker.transport.gate.clear()
     scan = asyncio.create_task(renewals.scan())
     await asyncio.sleep(0)
-    renewals.release(handle(broker))
+    renewals.release(key_of(handle(broker)))
     broker.transport.gate.set()
     await scan
     assert not broker.changes

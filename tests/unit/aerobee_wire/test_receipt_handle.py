@@ -14,7 +14,9 @@ from aerobee_wire.receipt_handle import (
     MAX_TIME_MS,
     ReceiptHandle,
     decode,
+    decode_common,
     encode,
+    split,
 )
 from aerobee_wire.status import Code, MqError
 
@@ -165,3 +167,15 @@ def test_rocketmqs_own_form_is_refused() -> None:
 @pytest.mark.parametrize("text", ["", "A" * 100_000, " " + TEXT, TEXT + "\n", TEXT + "=="])
 def test_empty_endless_and_padded_texts_are_refused(text: str) -> None:
     assert_refused(text)
+
+
+@given(handles, st.integers(0, 2**63 - 1), st.integers(0, 2**31 - 1))
+def test_handles_that_differ_in_queue_offset_only_have_the_rest_in_common(
+    handle: ReceiptHandle, offset: int, queue_id: int
+) -> None:
+    common, own = split(encode(handle))
+    assert own == handle.queue_offset
+    assert decode_common(common) == handle._replace(queue_offset=0)
+    assert split(encode(handle._replace(queue_offset=offset))) == (common, offset)
+    other, _ = split(encode(handle._replace(queue_id=queue_id)))
+    assert (other == common) == (queue_id == handle.queue_id)

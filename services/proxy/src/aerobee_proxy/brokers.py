@@ -13,8 +13,8 @@ waited for messages. A send waits before it is asked for: none is sent twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias, TypeVar
 
 import structlog
 from aerobee.broker.v1.admin_pb2 import GetGroupRequest
@@ -31,8 +31,7 @@ from aerobee.broker.v1.pop_pb2 import (
     DeadLetterRequest,
     InvisibleChange,
     InvisibleChangeResult,
-    Lease,
-    LeaseResult,
+    LeaseSet,
 )
 from aerobee.broker.v1.transaction_pb2 import (
     EndTransactionRequest,
@@ -92,6 +91,10 @@ REFUSALS = frozenset(
 )
 
 
+# Why leases of a set were not settled, by their place in it.
+Refusals: TypeAlias = Mapping[int, MqError]
+
+
 class _Result(Protocol):
     """What a broker says of one entry."""
 
@@ -104,7 +107,7 @@ class Brokers:
         self._transport = transport
         self._topology = topology
         self._sends: dict[str, Coalescer[Message, SendResult]] = {}
-        self._acks: dict[str, Coalescer[Lease, LeaseResult]] = {}
+        self._acks: dict[str, Coalescer[LeaseSet, Refusals]] = {}
         self._changes: dict[str, Coalescer[InvisibleChange, InvisibleChangeResult]] = {}
         self._ends: dict[str, Coalescer[TransactionEnd, EndTransactionResult]] = {}
         self._answered: set[str] = set()  # brokers that did so far; no name that was made up
@@ -215,17 +218,18 @@ class Brokers:
         return sends.place(message, len(message.body) + OVERHEAD_BYTES)
 
     async def ack(
-        self, broker_name: str, leases: Sequence[Lease]
-    ) -> Sequence[LeaseResult | Exception]:
-        """Settles messages. Of each the result or an MqError, INVALID_RECEIPT_HANDLE when its lease
-        is over. Raises MqError when nothing is known of any."""
+        self, broker_name: str, lease_sets: Sequence[LeaseSet]
+    ) -> Sequence[Refusals | Exception]:
+        """Settles messages. Of each set those that are not settled, INVALID_RECEIPT_HANDLE when the
+        lease is over. Raises MqError when nothing is known of any."""
         acks = self._acks.get(broker_name)
         if acks is None:
             await self._topology.address_of(broker_name)  # no line for a name that was made up
             acks = self._acks.setdefault(
-                broker_name, Coalescer(lambda leases: self._ack(broker_name, leases))
+                broker_name, Coalescer(lambda waiting: self._ack(broker_name, waiting))
             )
-        return await acks.put_all(leases, LEASE_BYTES)
+        leases = sum(len(one.queue_offsets) for one in lease_sets)
+        return await acks.put_all(lease_sets, leases * LEASE_BYTES)
 
     async def change(self, broker_name: str, change: InvisibleChange) -> InvisibleChangeResult:
         """Sets anew how long a message stays invisible. Raises MqError like `ack`."""
@@ -272,11 +276,14 @@ class Brokers:
         for wait in list(self._waits.values()):
             wait.cancel()
 
-    async def _ack(
-        self, broker_name: str, leases: Sequence[Lease]
-    ) -> Sequence[LeaseResult | Exception]:
-        answer = await self._ask_patiently(broker_name, ACK, AckRequest(leases=leases))
-        return [_failure(result) or result for result in answer.results]
+    async def _ack(self, broker_name: str, lease_sets: Sequence[LeaseSet]) -> Sequence[Refusals]:
+        answer = await self._ask_patiently(broker_name, ACK, AckRequest(lease_sets=lease_sets))
+        refusals: list[dict[int, MqError]] = [{} for _ in lease_sets]
+        for one in answer.failures:
+            failure = _failure(one.result)
+            if failure is not None:
+                refusals[one.lease_set][one.place] = failure
+        return refusals
 
     async def _change(
         self, broker_name: str, changes: Sequence[InvisibleChange]

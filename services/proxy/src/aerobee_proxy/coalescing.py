@@ -50,8 +50,8 @@ class Coalescer(Generic[I, O]):
         return self._place((item,), size, alone=True)
 
     async def put_all(self, items: Sequence[I], size: int) -> Sequence[O | Exception]:
-        """The outcome of each item, which has `size`. They leave together, and raise together."""
-        outcomes: Sequence[O | Exception] = await self._place(items, size * len(items), alone=False)
+        """The outcome of each item; all have `size`. They leave together, and raise together."""
+        outcomes: Sequence[O | Exception] = await self._place(items, size, alone=False)
         return outcomes
 
     def _place(self, items: Sequence[I], size: int, *, alone: bool) -> asyncio.Future[Any]:

@@ -6,9 +6,9 @@ while its client knows it under the topic that it was sent to.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from aerobee.broker.v1.pop_pb2 import InvisibleChange, Lease, PopRequest, PopResponse
+from aerobee.broker.v1.pop_pb2 import InvisibleChange, Lease, LeaseSet, PopRequest, PopResponse
 
 from aerobee_wire import receipt_handle, topics
 from aerobee_wire.receipt_handle import ReceiptHandle
@@ -28,6 +28,18 @@ def lease_of(handle: ReceiptHandle) -> Lease:
     )
 
 
+def lease_set_of(handle: ReceiptHandle, queue_offsets: Sequence[int]) -> LeaseSet:
+    """Of handles that differ from this one only in queue offset."""
+    return LeaseSet(
+        consumer_group=handle.consumer_group,
+        topic=stored_topic(handle),
+        queue_id=handle.queue_id,
+        lease_id=handle.lease_id,
+        expires_timestamp_ms=handle.expires_ms,
+        queue_offsets=queue_offsets,
+    )
+
+
 def key_of(handle: ReceiptHandle) -> Key:
     """The same for every handle of one lease, however often it was renewed."""
     return (
@@ -37,6 +49,12 @@ def key_of(handle: ReceiptHandle) -> Key:
         handle.queue_offset,
         handle.lease_id,
     )
+
+
+def keys_of(handle: ReceiptHandle, queue_offsets: Sequence[int]) -> list[Key]:
+    """Of handles that differ from this one only in queue offset."""
+    broker_name, topic, queue_id, _, lease_id = key_of(handle)
+    return [(broker_name, topic, queue_id, offset, lease_id) for offset in queue_offsets]
 
 
 def stored_topic(handle: ReceiptHandle) -> str:

@@ -84,9 +84,9 @@ class Renewals:
                 return held.handle
         return None
 
-    def release(self, handle: ReceiptHandle) -> Renewed | None:
+    def release(self, key: Key) -> Renewed | None:
         """The client settles it: no renewal may cross that. Give it to `restore` if it fails."""
-        return self._held.pop(key_of(handle), None)
+        return self._held.pop(key, None)
 
     def restore(self, released: Renewed | None) -> None:
         """The settlement did not come about and will be tried again."""

@@ -365,12 +365,16 @@ def handle_of(text: str, topic: str, consumer_group: str) -> ReceiptHandle:
         handle = receipt_handle.decode(text)
     except MqError as error:
         raise Refused(Code.INVALID_RECEIPT_HANDLE, error.message) from None
+    check_handle(handle, topic, consumer_group)
+    return handle
+
+
+def check_handle(handle: ReceiptHandle, topic: str, consumer_group: str) -> None:
     if (handle.topic, handle.consumer_group) != (topic, consumer_group):
         raise Refused(
             Code.INVALID_RECEIPT_HANDLE,
             f"the receipt handle is of topic {handle.topic} and group {handle.consumer_group}",
         )
-    return handle
 
 
 def transaction_of(text: str, topic: str) -> TransactionId:

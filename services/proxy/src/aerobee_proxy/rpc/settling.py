@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from aerobee_proxy.leases import key_of
 from aerobee_proxy.parts import Parts
 from aerobee_wire.receipt_handle import ReceiptHandle
 from aerobee_wire.status import Code, MqError
@@ -16,7 +17,7 @@ from aerobee_wire.status import Code, MqError
 
 @asynccontextmanager
 async def settling(parts: Parts, handle: ReceiptHandle) -> AsyncIterator[None]:
-    released = parts.renewals.release(handle)
+    released = parts.renewals.release(key_of(handle))
     try:
         yield
     except BaseException as error:
