@@ -147,15 +147,6 @@ def test_illegal_message_id(message_id: str) -> None:
     refused(Code.ILLEGAL_MESSAGE_ID, check, message(message_id=message_id))
 
 
-def test_the_id_of_a_transactional_message_fits_into_its_transaction_id() -> None:
-    """Else the half message would be stored, and nobody could end it."""
-    fits, longer = "ä" * 127 + "a", "ä" * 128
-    check(message(message_id=fits, message_type=MessageType.TRANSACTION))
-    check(message(message_id=longer))
-    sent = message(message_id=longer, message_type=MessageType.TRANSACTION)
-    refused(Code.ILLEGAL_MESSAGE_ID, check, sent)
-
-
 @pytest.mark.parametrize("tag", [" ", "a|b", "a||b", "a\nb", "a\x7f", "a\u0085"])
 def test_illegal_tag(tag: str) -> None:
     """StatusCode table: SendMessage × ILLEGAL_MESSAGE_TAG."""

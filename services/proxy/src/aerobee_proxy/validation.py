@@ -29,7 +29,6 @@ from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.errors import Refused
 from aerobee_proxy.resources import stored_name
 from aerobee_wire import properties, recall_handle, receipt_handle, tags, topics, transaction_id
-from aerobee_wire.checked_text import MAX_NAME_BYTES
 from aerobee_wire.recall_handle import RecallHandle
 from aerobee_wire.receipt_handle import ReceiptHandle
 from aerobee_wire.status import MqError
@@ -196,13 +195,6 @@ def check_message_id(system: SystemProperties) -> None:
         raise Refused(Code.ILLEGAL_MESSAGE_ID, "the message has no id: the client makes one")
     if _CONTROL.search(system.message_id):
         raise Refused(Code.ILLEGAL_MESSAGE_ID, "the message id holds a control character")
-    size = len(system.message_id.encode())
-    # Its transaction id holds it; to find that out later would be after the message is stored.
-    if system.message_type == _TRANSACTION and size > MAX_NAME_BYTES:
-        raise Refused(
-            Code.ILLEGAL_MESSAGE_ID,
-            f"the message id has {size} bytes: at most {MAX_NAME_BYTES} of a transactional message",
-        )
 
 
 def check_tag(system: SystemProperties) -> None:
