@@ -13,9 +13,10 @@ acknowledged or not: the facts of RocketMQ's orderly pop.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 # A queue gives out nothing new while so many of its messages are open; what comes again still does.
 MAX_OPEN = 20_000
@@ -39,6 +40,15 @@ class Held:
     deadline_ms: int = 0  # of the clock that only goes forward
     expires_ms: int = 0  # the same, since the epoch
     since_ms: int = 0  # when the present duration began, since the epoch
+
+
+class Lease(NamedTuple):
+    """What the messages of one pop have in common; the fields as in Held."""
+
+    lease_id: int
+    since_ms: int
+    expires_ms: int
+    deadline_ms: int
 
 
 @dataclass(slots=True)
@@ -120,13 +130,16 @@ class QueueLeases:
             self._waiting += 1
         return held
 
-    def lease_new(self, count: int) -> list[Held]:
-        """Opens and leases as many messages at the cursor, none of a message group; they are not
-        passed by one by one then. The caller sets id and deadlines."""
+    def lease_new(self, count: int, lease: Lease) -> list[Held]:
+        """Opens and leases as many messages at the cursor, none of a message group: in less time
+        than each by itself."""
         offsets = range(self.cursor, self.cursor + count)
-        new = [Held(offset, None, 1, 0, True) for offset in offsets]
-        for held in new:
-            self._insert(held)
+        lease_id, since_ms, expires_ms, deadline_ms = lease
+        times = deadline_ms, expires_ms, since_ms
+        new = [Held(offset, None, 1, lease_id, True, False, False, *times) for offset in offsets]
+        self.open.update(zip(offsets, new, strict=True))
+        for offset in offsets:
+            heappush(self._lowest, offset)
         self.passed += offsets
         self.cursor += count
         return new
@@ -148,8 +161,8 @@ class QueueLeases:
     def put_back(self, held: Held) -> None:
         heappush(self._ready, held.offset)
 
-    def lease(self, held: Held) -> None:
-        """Counts a delivery; the caller sets id and deadlines."""
+    def lease(self, held: Held, lease: Lease) -> None:
+        """Counts a delivery."""
         if held.message_group is not None:
             if not held.leased:
                 self.rows[held.message_group].leased += 1
@@ -157,16 +170,31 @@ class QueueLeases:
                 self._waiting -= 1
         held.leased, held.acked, held.uncounted = True, False, False
         held.attempt += 1
+        held.lease_id, held.since_ms, held.expires_ms, held.deadline_ms = lease
 
     # ---- ends of a lease ----
 
-    def acknowledge(self, held: Held) -> list[Held]:
-        """Returns what is settled by it: the message itself, or the front of its row."""
-        if held.message_group is None:
-            self._settle(held)
-            return [held]
-        held.acked = True
-        return self._end_lease(held)
+    def acknowledge_all(
+        self, offsets: Sequence[int], lease_id: int, now_ms: int
+    ) -> tuple[list[Held], list[Held], list[int]]:
+        """Returns the messages whose lease ends by it, those that are settled by it, and the
+        places in `offsets` of what is not on this lease. `now_ms` as in `on_lease`."""
+        ended: list[Held] = []
+        settled: list[Held] = []
+        others: list[int] = []
+        for place, offset in enumerate(offsets):
+            held = self.on_lease(offset, lease_id, now_ms)
+            if held is None:
+                others.append(place)
+                continue
+            ended.append(held)
+            if held.message_group is None:
+                self._settle(held)
+                settled.append(held)
+            else:
+                held.acked = True
+                settled += self._end_lease(held)
+        return ended, settled, others
 
     def expire(self, held: Held) -> None:
         """The message becomes visible again, in a row once no other of the row is on lease."""

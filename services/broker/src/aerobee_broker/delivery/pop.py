@@ -116,12 +116,14 @@ class Pop:
             finally:
                 for queue, several in choice.leased:
                     offsets = [held.offset for held in several]
-                    self._settling.expiry.watch_all(place, queue, offsets, choice.deadline_ms)
+                    deadline_ms = choice.lease.deadline_ms
+                    self._settling.expiry.watch_all(place, queue, offsets, deadline_ms)
         if len(choice.attempts) >= wish.max_messages:  # there may be more for others
             self._polls.wake(wish.consumer_group, wish.topic)
         self._meters.delivered(wish.topic, wish.consumer_group, len(choice.attempts), choice.size)
         records = choice.records[0] if len(choice.records) == 1 else b"".join(choice.records)
-        return Popped(records, choice.attempts, choice.lease_id, choice.at_ms, choice.for_ms)
+        lease_id, at_ms, expires_ms, _ = choice.lease
+        return Popped(records, choice.attempts, lease_id, at_ms, expires_ms - at_ms)
 
     def _note_lost(self, choice: Choice) -> None:
         """Settles what retention took, or damage: it cannot be handed out any more."""

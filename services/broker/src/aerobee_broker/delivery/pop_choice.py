@@ -16,7 +16,7 @@ from aerobee_broker.delivery import lease_log
 from aerobee_broker.delivery.filter import Filter
 from aerobee_broker.delivery.lease_journal import LeaseJournal
 from aerobee_broker.delivery.lease_table import Attempt, GroupLeases, LeaseTable
-from aerobee_broker.delivery.leases import Held, QueueLeases
+from aerobee_broker.delivery.leases import Held, Lease, QueueLeases
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import ReadStatus
@@ -53,13 +53,10 @@ class Choice:
     `logged`: queue → its cursor in the log before, and what was passed."""
 
     place: GroupLeases
-    lease_id: int
-    at_ms: int
-    for_ms: int
+    lease: Lease
     records: list[bytes] = field(default_factory=list)
     attempts: list[int] = field(default_factory=list)
     leased: list[tuple[QueueLeases, list[Held]]] = field(default_factory=list)
-    deadline_ms: int = 0  # of all, on the clock that only goes forward
     size: int = 0
     lost: list[tuple[QueueLeases, Held]] = field(default_factory=list)
     logged: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
@@ -112,7 +109,8 @@ class Chooser:
             return repeated
         now_ms = self._clock.now_ms()
         lease_id = self._table.next_lease_id(now_ms)
-        choice = Choice(place, lease_id, now_ms, wish.invisible_ms)
+        deadline_ms = self._clock.monotonic_ms() + wish.invisible_ms
+        choice = Choice(place, Lease(lease_id, now_ms, now_ms + wish.invisible_ms, deadline_ms))
         order = _order(place, wish, queue_count, highest_first)
         queues = [self._queue(place, wish, one) for one in order]
         for equals in [[queue] for queue in queues] if highest_first else [queues]:
@@ -122,12 +120,9 @@ class Chooser:
                 self._take_new(queue, wish, choice)
             if choice.unfinished:  # a lower queue has to wait for what is not looked at yet
                 break
-        self._lease_times(choice)
         if wish.attempt_id and wish.fifo and choice.leased:
             messages = tuple((queue.queue_id, held.offset) for queue, held in choice.messages())
-            place.attempts[wish.attempt_id] = Attempt(
-                choice.lease_id, choice.at_ms, choice.for_ms, messages
-            )
+            place.attempts[wish.attempt_id] = Attempt(lease_id, now_ms, wish.invisible_ms, messages)
         return choice
 
     def undo(self, choice: Choice) -> None:
@@ -160,9 +155,9 @@ class Chooser:
         return {
             "group": wish.consumer_group,
             "topic": wish.topic,
-            "id": choice.lease_id,
-            "at": choice.at_ms,
-            "for": choice.for_ms,
+            "id": choice.lease.lease_id,
+            "at": choice.lease.since_ms,
+            "for": choice.lease.expires_ms - choice.lease.since_ms,
             "fifo": wish.fifo,
             "attempt": wish.attempt_id if wish.fifo else "",
             "queues": entries,
@@ -189,7 +184,9 @@ class Chooser:
         attempt = place.attempts.get(wish.attempt_id) if wish.fifo and wish.attempt_id else None
         if attempt is None:
             return None
-        choice = Choice(place, attempt.lease_id, attempt.at_ms, attempt.for_ms, again=True)
+        at_ms, for_ms = attempt.at_ms, attempt.for_ms
+        lease = Lease(attempt.lease_id, at_ms, at_ms + for_ms, deadline_ms=0)  # each has its own
+        choice = Choice(place, lease, again=True)
         for queue, held in place.alive(attempt):
             raw = self.raw(wish.topic, queue.queue_id, held.offset)
             if raw and held.deadline_ms > self._clock.monotonic_ms():
@@ -241,7 +238,7 @@ class Chooser:
                     if not any(one.leased for one in row):
                         queue.put_back(held)
                     return
-                queue.lease(held)
+                queue.lease(held, choice.lease)
                 choice.add(queue, held, raw)
 
     def _take_new(self, queue: QueueLeases, wish: Wish, choice: Choice) -> None:
@@ -267,7 +264,7 @@ class Chooser:
                 queue.reset(result.next_begin_offset)
                 return
             if blindly and result.message_count == result.next_begin_offset - queue.cursor:
-                new = queue.lease_new(result.message_count)
+                new = queue.lease_new(result.message_count, choice.lease)
                 choice.add_new(queue, new, result.records)
             else:
                 for offset, raw in iter_raw(result.records):
@@ -299,18 +296,8 @@ class Chooser:
         if free:
             if group is not None:
                 mine.add(group)
-            queue.lease(held)
+            queue.lease(held, choice.lease)
             choice.add(queue, held, raw)
-
-    def _lease_times(self, choice: Choice) -> None:
-        lease_id, since_ms, expires_ms = choice.lease_id, choice.at_ms, choice.at_ms + choice.for_ms
-        choice.deadline_ms = deadline_ms = self._clock.monotonic_ms() + choice.for_ms
-        for _, several in choice.leased:
-            for held in several:
-                held.lease_id = lease_id
-                held.since_ms = since_ms
-                held.expires_ms = expires_ms
-                held.deadline_ms = deadline_ms
 
 
 def _order(place: GroupLeases, wish: Wish, queue_count: int, highest_first: bool) -> Sequence[int]:

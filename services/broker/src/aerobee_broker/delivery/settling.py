@@ -8,7 +8,7 @@ log does not take it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from aerobee_broker.delivery import retry
@@ -90,8 +90,8 @@ class _SettledQueue:
 
     place: GroupLeases
     queue: QueueLeases
-    ended: list[Held] = field(default_factory=list)  # whose lease was ended by it
-    gone: list[Held] = field(default_factory=list)
+    ended: list[Held]  # whose lease was ended by it
+    gone: list[Held]
 
     def entry(self) -> tuple[tuple[str, str, int], list[int], list[int]]:
         """For `lease_log.settled`."""
@@ -103,11 +103,15 @@ class _SettledQueue:
 class _Settled(dict[QueueLeases, _SettledQueue]):
     """What one record of the log settles."""
 
-    def of(self, place: GroupLeases, queue: QueueLeases) -> _SettledQueue:
+    def add(
+        self, place: GroupLeases, queue: QueueLeases, ended: list[Held], gone: list[Held]
+    ) -> None:
         found = self.get(queue)
         if found is None:
-            found = self[queue] = _SettledQueue(place, queue)
-        return found
+            self[queue] = _SettledQueue(place, queue, ended, gone)
+        else:
+            found.ended += ended
+            found.gone += gone
 
     def entry(self) -> dict[str, Any]:
         return settle_entry(one.entry() for one in self.values())
@@ -162,17 +166,10 @@ class Settling:
         found = self._table.find(group, topic, queue_id)
         if found is None:
             return range(len(offsets))
-        queue, over = found[1], []
-        now_ms, of_queue = self._clock.monotonic_ms(), None
-        for place, offset in enumerate(offsets):
-            held = queue.on_lease(offset, lease_id, now_ms)
-            if held is None:
-                over.append(place)
-                continue
-            if of_queue is None:
-                of_queue = settled.of(*found)
-            of_queue.ended.append(held)
-            of_queue.gone += queue.acknowledge(held)
+        queue, now_ms = found[1], self._clock.monotonic_ms()
+        ended, gone, over = queue.acknowledge_all(offsets, lease_id, now_ms)
+        if ended:
+            settled.add(*found, ended, gone)
         if over and expires_ms > self._clock.now_ms():  # else it is no repetition
             return [at for at in over if not queue.is_acknowledged(offsets[at], lease_id)]
         return over
@@ -293,9 +290,7 @@ class Settling:
                 letter.reconsume_times = held.attempt
                 letters.append(letter)
                 counts[place.consumer_group] = counts.get(place.consumer_group, 0) + 1
-            of_queue = settled.of(place, queue)
-            of_queue.ended.append(held)
-            of_queue.gone += queue.drop(held)
+            settled.add(place, queue, [held], queue.drop(held))
         await self._write(settled, letters)
         for name, count in counts.items():
             self._meters.dead_lettered(name, count)
