@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from apache.rocketmq.v2.definition_pb2 import (
     Code,
@@ -101,7 +102,12 @@ def check_client_properties(pairs: Mapping[str, str]) -> None:
 
 def topic_name(topic: Resource) -> str:
     """The name under which the topic is stored."""
-    stored = stored_name(topic)
+    return _topic_name(topic.name, topic.resource_namespace)
+
+
+@lru_cache(maxsize=1_024)  # asked with each call
+def _topic_name(name: str, namespace: str) -> str:
+    stored = stored_name(Resource(name=name, resource_namespace=namespace))
     try:
         topics.check_topic(stored)
     except MqError as error:
@@ -111,21 +117,26 @@ def topic_name(topic: Resource) -> str:
             Code.ILLEGAL_TOPIC,
             f"topic {stored[:32]}… has over {topics.MAX_TOPIC_CHARACTERS} characters: shorten it",
         )
-    if topics.is_system(topic.name) or topic.name in FURTHER_SYSTEM_TOPICS:
-        raise Refused(Code.ILLEGAL_TOPIC, f"{topic.name} belongs to the system: use another topic")
+    if topics.is_system(name) or name in FURTHER_SYSTEM_TOPICS:
+        raise Refused(Code.ILLEGAL_TOPIC, f"{name} belongs to the system: use another topic")
     return stored
 
 
 def group_name(group: Resource) -> str:
     """The name under which the consumer group is stored."""
-    stored = stored_name(group)
+    return _group_name(group.name, group.resource_namespace)
+
+
+@lru_cache(maxsize=1_024)
+def _group_name(name: str, namespace: str) -> str:
+    stored = stored_name(Resource(name=name, resource_namespace=namespace))
     try:
         topics.check_group(stored)
     except MqError as error:
         raise Refused(Code.ILLEGAL_CONSUMER_GROUP, error.message) from None
-    if topics.is_system_group(group.name):
+    if topics.is_system_group(name):
         raise Refused(
-            Code.ILLEGAL_CONSUMER_GROUP, f"{group.name} belongs to the system: use another group"
+            Code.ILLEGAL_CONSUMER_GROUP, f"{name} belongs to the system: use another group"
         )
     return stored
 
