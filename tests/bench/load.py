@@ -93,21 +93,25 @@ class Client:
 
     async def stream(self, path: str, request: bytes) -> list[bytes]:
         """All messages of the answer."""
-        first, status = _receive(), cygrpc.ReceiveStatusOnClientOperation(NO_FLAGS)
-        calls: list[Any] = []
         answers: list[bytes] = []
+        calls: list[Any] = []
 
-        def start(on_event: Callable[[Any], None]) -> None:
+        def start(on_end: Callable[[Any], None]) -> None:
+            # Each message asks for the next one: the caller is not woken in between.
+            def on_message(event: Any) -> None:
+                message = event.batch_operations[-1].message()
+                if message is None:
+                    on_end(event)
+                else:
+                    answers.append(message)
+                    calls[0].operate(_receive(), on_message)
+
             headers = cygrpc.ReceiveInitialMetadataOperation(NO_FLAGS)
-            batches = (((*_request(request), headers, *first), on_event), ((status,), _nothing))
-            calls.append(self._call(path, *batches))
+            status = cygrpc.ReceiveStatusOnClientOperation(NO_FLAGS)
+            first = (*_request(request), headers, *_receive())
+            calls.append(self._call(path, (first, on_message), ((status,), _nothing)))
 
         await Event(start)
-        message = first[0].message()
-        while message is not None:
-            answers.append(message)
-            event = await Event(lambda on_event: calls[0].operate(_receive(), on_event))
-            message = event.batch_operations[0].message()
         return answers
 
     def _call(self, path: str, *batches: tuple[Any, Callable[[Any], None]]) -> Any:
