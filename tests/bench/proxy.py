@@ -29,7 +29,7 @@ from bench.throughput import BATCH, QUEUES, columnar
 
 IN_FLIGHT = 64
 SEND_TARGET = 0.45
-RECEIVE_IN_FLIGHT = 4
+RECEIVE_IN_FLIGHT = 16
 RECEIVE_TARGET = 4.0
 STORED = 250_000  # more than all rounds of receiving take
 HERE = Path(__file__).parent
