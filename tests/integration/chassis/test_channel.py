@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -19,6 +20,8 @@ from aerobee_chassis.services import bind
 from aerobee_chassis.transport import GRPC_OPTIONS, MAX_MESSAGE_BYTES, CallFailed, Channel
 
 SAY = "/test.Words/Say"
+SETTINGS, PING, GOAWAY = 4, 6, 7  # frames of HTTP/2
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 
 
 def _descriptor() -> Any:
@@ -303,6 +306,31 @@ async def test_a_stop_cancels_what_lasts_longer_than_the_grace(
     assert handlers.cancelled.is_set()
 
 
+async def test_a_stop_is_told_to_clients_without_calls_as_no_error(
+    served: tuple[Server, int],
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served[1])
+    writer.write(PREFACE)
+    stopping: asyncio.Task[None] | None = None
+    partings: list[tuple[int, int]] = []  # last stream, error code
+    async with asyncio.timeout(30):
+        while len(partings) < 2:
+            head = await reader.readexactly(9)
+            body = await reader.readexactly(int.from_bytes(head[:3], "big"))
+            kind, flags = head[3], head[4]
+            if kind == SETTINGS and stopping is None:  # the server knows this connection
+                stopping = asyncio.create_task(served[0].stop(grace_s=30))
+            elif kind == PING and not flags:
+                writer.write(head[:4] + b"\x01" + head[5:] + body)
+            elif kind == GOAWAY:
+                partings.append(struct.unpack_from(">II", body))
+        writer.close()
+        assert stopping is not None
+        await stopping
+    # First that it will go, then the last stream that it has heard of.
+    assert partings == [(0x7FFF_FFFF, 0), (0, 0)]
+
+
 async def test_nothing_is_left_of_calls_that_were_cancelled_at_any_time(
     served: tuple[Server, int], channel: Channel, handlers: Handlers
 ) -> None:
@@ -346,8 +374,7 @@ async def test_a_peer_that_fell_silent_is_given_up(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(module, "GRPC_OPTIONS", options)
     server = Server([], host="127.0.0.1", port=0, failure_of=failure_of)
     reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
-    settings = bytes(3) + b"\x04" + bytes(5)  # a frame without any
-    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings)
+    writer.write(PREFACE)
     async with asyncio.timeout(30):
         await reader.read()  # until it closes
     writer.close()

@@ -24,6 +24,7 @@ from aerobee_chassis.queue_loop import QueueLoop
 from aerobee_chassis.services import Method, Service
 from aerobee_chassis.transport import GRPC_OPTIONS, Run, parsed_each, serialized
 
+GOODBYE_S = 0.5  # for clients to hang up once their calls are over
 WAITING_CALLS = 32  # how many new calls gRPC may hand over before it is asked for more
 _STATUS = {status.name: status.value[0] for status in grpc.StatusCode}
 _MORE_FOLLOWS = int(cygrpc.WriteFlag.buffer_hint)
@@ -70,7 +71,11 @@ class QueueListener:
         if self.active and grace_s > 0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), grace_s)
-        self._server.cancel_all_calls()
+        if grace_s > 0 and not self.active:
+            # Clients were told that no call comes through any more, and hang up by themselves.
+            await asyncio.wait((self._down,), timeout=min(grace_s, GOODBYE_S))
+        if not self._down.done():
+            self._server.cancel_all_calls()  # told as an error, and takes the connections away
         await self._down
         tasks = [call.task for call in self.active if call.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
