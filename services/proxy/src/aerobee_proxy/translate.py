@@ -146,6 +146,9 @@ class Rendering:
         self._system = message.system_properties
         self._born = self._system.born_timestamp
         self._stored = self._system.store_timestamp
+        # As they are in the message.
+        self._born_ms: int | None = None
+        self._stored_ms: int | None = None
 
     def put(self, record: Record, receipt_handle: str = "", delivery_attempt: int = 0) -> None:
         """A delivery attempt of 0 is worked out from the reconsume times."""
@@ -169,8 +172,12 @@ class Rendering:
             message.body = body = record.body
             system.body_encoding = _IDENTITY
             system.body_digest.checksum = md5_of(body)
-        _set_time(self._born, record.born_timestamp_ms)
-        _set_time(self._stored, record.store_timestamp_ms)
+        if record.born_timestamp_ms != self._born_ms:
+            self._born_ms = record.born_timestamp_ms
+            _set_time(self._born, record.born_timestamp_ms)
+        if record.store_timestamp_ms != self._stored_ms:  # of what was sent together it is one
+            self._stored_ms = record.store_timestamp_ms
+            _set_time(self._stored, record.store_timestamp_ms)
         system.queue_id, system.queue_offset = record.queue_id, record.queue_offset
         system.delivery_attempt = delivery_attempt or record.reconsume_times + 1
         if receipt_handle:
@@ -185,6 +192,7 @@ class Rendering:
         topic.resource_namespace, topic.name = known_name(_origin_topic(record), namespace)
         self._system = system = message.system_properties
         self._born, self._stored = system.born_timestamp, system.store_timestamp
+        self._born_ms = self._stored_ms = None
         system.message_id = stored.get(names.UNIQUE_KEY) or record.offset_message_id
         system.body_digest.type = _MD5
         system.message_type = stored_type(stored)
