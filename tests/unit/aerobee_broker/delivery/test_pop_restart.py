@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from aerobee_broker.checked_json import decode
-from aerobee_broker.errors import StoreWriteError
+from aerobee_broker.delivery.pop_choice import Chooser
+from aerobee_broker.errors import StoreReadError, StoreWriteError
 from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_broker.store.messages import ReadResult
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code
 from support.broker_parts import Parts
@@ -298,4 +300,95 @@ async def test_what_the_disk_does_not_take_is_as_if_it_had_not_happened(
     assert consumer.committed() == 0
     assert [(one.body, one.attempt) for one in await consumer.pop()] == [(b"2", 1)]
     assert await consumer.ack(got) == [Code.SUCCESS]
+    await parts.end()
+
+
+async def test_what_is_leased_before_a_queue_cannot_be_read_comes_to_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = await begin(tmp_path / "a")
+    parts.tables.topics.put(TopicConfig(TOPIC, 2, 2))
+    await parts.send(TOPIC, b"1", b"2")
+    await parts.send(TOPIC, b"3", queue_id=1)
+    consumer = PopConsumer(parts)
+    read = parts.store.read
+
+    def broken(topic: str, queue_id: int, *rest: Any, **named: Any) -> ReadResult:
+        if queue_id == 1:
+            raise StoreReadError(OSError("input/output error"))
+        return read(topic, queue_id, *rest, **named)
+
+    monkeypatch.setattr(parts.store, "read", broken)
+    for _ in range(2):  # whichever queue comes first
+        with pytest.raises(StoreReadError):
+            await consumer.pop()
+    monkeypatch.setattr(parts.store, "read", read)
+    (got,) = await consumer.pop(1, queue_id=0)
+    assert (got.body, got.attempt) == (b"1", 1)
+    (other,) = await consumer.pop(1, queue_id=1)
+    await consumer.change(other, 0)
+    await asyncio.sleep(0.01)
+    monkeypatch.setattr(parts.store, "read", broken)
+    with pytest.raises(StoreReadError):
+        await consumer.pop(1, queue_id=1)
+    monkeypatch.setattr(parts.store, "read", read)
+    assert [(one.body, one.attempt) for one in await consumer.pop(queue_id=1)] == [(b"3", 2)]
+    parts = await crash(parts, tmp_path / "b")
+    assert bodies(await PopConsumer(parts).pop(queue_id=0)) == [b"2"]
+    await parts.end()
+
+
+async def test_what_is_lost_when_the_log_takes_nothing_keeps_no_other_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, b"1", b"2", b"3")
+    consumer = PopConsumer(parts)
+    await consumer.pop(1, invisible_ms=1_000)
+    await asyncio.sleep(1.1)
+    raw = Chooser.raw
+
+    def without_the_first(chooser: Chooser, topic: str, queue_id: int, offset: int) -> bytes:
+        return raw(chooser, topic, queue_id, offset) if offset else b""
+
+    monkeypatch.setattr(Chooser, "raw", without_the_first)
+    parts.store.refuse(StoreWriteError("no space"))
+    with pytest.raises(StoreWriteError):
+        await consumer.pop(1)
+    parts.store.accept()
+    assert [(one.body, one.attempt) for one in await consumer.pop(1)] == [(b"2", 1)]
+    parts = await crash(parts, tmp_path / "b")
+    assert bodies(await PopConsumer(parts).pop()) == [b"3"]
+    await parts.end()
+
+
+@pytest.mark.parametrize("how", ["cancelled", "too slow"])
+async def test_a_lease_that_the_log_lost_after_nobody_waited_any_more_loses_no_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, b"1", b"2", b"3", b"4")
+    consumer = PopConsumer(parts)
+    await consumer.ack(*await consumer.pop(1))
+    parts.flusher.hold()
+    write = parts.store.write_and_sync
+
+    def broken() -> int:
+        raise StoreWriteError("no space")
+
+    monkeypatch.setattr(parts.store, "write_and_sync", broken)
+    popping = asyncio.create_task(consumer.pop(2, invisible_ms=60_000))
+    await asyncio.sleep(0.001)
+    if how == "cancelled":
+        popping.cancel()
+    else:
+        await asyncio.sleep(parts.options.sync_flush_timeout / 1000 + 1)
+    assert isinstance((await asyncio.gather(popping, return_exceptions=True))[0], BaseException)
+    parts.flusher.let_go()
+    await asyncio.sleep(0.01)
+    monkeypatch.setattr(parts.store, "write_and_sync", write)
+    await consumer.pop(1, invisible_ms=60_000)
+    parts = await crash(parts, tmp_path / "b")
+    await asyncio.sleep(61)
+    assert sorted(bodies(await PopConsumer(parts).pop())) == [b"2", b"3", b"4"]
     await parts.end()

@@ -7,7 +7,7 @@ now, not what changed: read twice, or read onto a state that has seen it, it doe
 The body is JSON: {"kind": …} and
   lease   group, topic, id, at (ms since the epoch), for (ms), fifo, attempt (name of the attempt),
           queues: [queue id, cursor before, cursor after, [[offset, delivery attempt, count] …] on
-          lease, [offset …] open and never handed out]
+          lease, [offset …] open, and on no lease that the log knows]
           What lies between the cursors and is in neither list is settled.
   settle  queues: [group, topic, queue id, [[offset, count] …] settled, [offset …] acknowledged
           behind an unsettled one of their message group]

@@ -88,7 +88,11 @@ class Pop:
         while True:
             self._journal.check_room()
             choice = self._chooser.choose(wish, *self._queues(wish))
-            self._note_lost(choice)
+            try:
+                self._note_lost(choice)
+            except MqError:
+                self._chooser.undo(choice)
+                raise
             if choice.leased:
                 return await self._hand_out(choice, wish)
             if choice.unfinished:

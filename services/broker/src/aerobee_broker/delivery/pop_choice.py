@@ -100,9 +100,12 @@ class Chooser:
         self._offsets = offsets
         self._journal = journal
         self._clock = clock
+        self._undone = store.undone
 
     def choose(self, wish: Wish, queue_count: int, highest_first: bool) -> Choice:
-        """Raises MqError when the log does not take where a new group begins."""
+        """Raises MqError when the log does not take where a new group begins, or a queue cannot be
+        read; then nothing is leased."""
+        self._distrust_log()
         place = self._table.of(wish.consumer_group, wish.topic)
         repeated = self._repeated(place, wish)
         if repeated is not None:
@@ -113,17 +116,35 @@ class Chooser:
         choice = Choice(place, Lease(lease_id, now_ms, now_ms + wish.invisible_ms, deadline_ms))
         order = _order(place, wish, queue_count, highest_first)
         queues = [self._queue(place, wish, one) for one in order]
-        for equals in [[queue] for queue in queues] if highest_first else [queues]:
+        try:
+            self._fill(choice, wish, [[one] for one in queues] if highest_first else [queues])
+        except Exception:
+            self.undo(choice)
+            for queue in queues:  # what was taken out of line
+                queue.rebuild()
+            raise
+        if wish.attempt_id and wish.fifo and choice.leased:
+            messages = tuple((queue.queue_id, held.offset) for queue, held in choice.messages())
+            place.attempts[wish.attempt_id] = Attempt(lease_id, now_ms, wish.invisible_ms, messages)
+        return choice
+
+    def _fill(self, choice: Choice, wish: Wish, tiers: Sequence[Sequence[QueueLeases]]) -> None:
+        for equals in tiers:
             for queue in equals:
                 self._take_ready(queue, wish, choice)
             for queue in equals:
                 self._take_new(queue, wish, choice)
             if choice.unfinished:  # a lower queue has to wait for what is not looked at yet
                 break
-        if wish.attempt_id and wish.fifo and choice.leased:
-            messages = tuple((queue.queue_id, held.offset) for queue, held in choice.messages())
-            place.attempts[wish.attempt_id] = Attempt(lease_id, now_ms, wish.invisible_ms, messages)
-        return choice
+
+    def _distrust_log(self) -> None:
+        """After records were taken out of the log again, perhaps some of leases that nobody undid:
+        who waited had given up. What is open is then told anew."""
+        if self._undone != self._store.undone:
+            self._undone = self._store.undone
+            for place in self._table:
+                for queue in place.queues.values():
+                    queue.logged, queue.passed = queue.committed, sorted(queue.open)
 
     def undo(self, choice: Choice) -> None:
         """The log did not take it: as if it had not been chosen."""
@@ -142,12 +163,13 @@ class Chooser:
         for queue, several in choice.leased:
             leased.setdefault(queue, []).extend(several)
         entries = []
+        lease_id = choice.lease.lease_id
         for queue, held in leased.items():
             runs = lease_log.leased_runs((one.offset, one.attempt) for one in held)
             waiting = [
                 offset
                 for offset in queue.passed
-                if (one := queue.open.get(offset)) is not None and not one.attempt
+                if (one := queue.open.get(offset)) is not None and one.lease_id != lease_id
             ]
             entries.append([queue.queue_id, queue.logged, queue.cursor, runs, waiting])
             choice.logged[queue.queue_id] = (queue.logged, queue.passed)
@@ -155,7 +177,7 @@ class Chooser:
         return {
             "group": wish.consumer_group,
             "topic": wish.topic,
-            "id": choice.lease.lease_id,
+            "id": lease_id,
             "at": choice.lease.since_ms,
             "for": choice.lease.expires_ms - choice.lease.since_ms,
             "fifo": wish.fifo,

@@ -94,6 +94,7 @@ class MessageStore:
         """Use `open`."""
         self.path = path
         self.read_only_reason = ""
+        self.undone = 0  # how many times appends were taken back
         self._undoing: MqError | None = None
         self._damage = DamageRegister(on_event)
         self._clock = clock
@@ -382,6 +383,7 @@ class MessageStore:
 
     def forget_unwritten(self) -> None:
         """On the loop, while nothing is being written: what was not written was not appended."""
+        self.undone += 1
         self._log.forget_pending()
         self._dispatch.undo(self._log.written)
 
