@@ -6,7 +6,7 @@ import asyncio
 import struct
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
@@ -53,6 +53,10 @@ class Spoilt:
         raise ValueError("spoilt")
 
 
+def spoilt_message() -> StringValue:
+    return cast(StringValue, Spoilt())
+
+
 class Handlers:
     def __init__(self) -> None:
         self.arrived = asyncio.Event()
@@ -75,8 +79,9 @@ class Handlers:
     async def spell(self, request: StringValue, call: Call) -> StringValue | None:
         try:
             if request.value == "spoilt":
-                spoilt: Any = Spoilt()
-                await call.write_all([StringValue(value="s"), spoilt, StringValue(value="t")])
+                await call.write_all(
+                    [StringValue(value="s"), spoilt_message(), StringValue(value="t")]
+                )
             letters = [StringValue(value=letter) for letter in request.value]
             if request.value.isupper():
                 await call.write(letters[0].SerializeToString())
@@ -99,6 +104,10 @@ class Handlers:
                     self._background = asyncio.create_task(call.write_all(letters))
                     await asyncio.sleep(0)
                 return StringValue(value="last")
+            if request.value == "spoilt at last":
+                self._background = asyncio.create_task(call.write_all(letters))
+                await asyncio.sleep(0)
+                return spoilt_message()
             return None
         except asyncio.CancelledError:
             self.cancelled.set()
@@ -364,6 +373,13 @@ async def test_a_message_that_cannot_be_written_fails_its_call(channel: Channel)
         with pytest.raises(CallFailed) as caught:
             _ = [letter async for letter in letters]
     assert caught.value.status == "INTERNAL"
+
+
+async def test_a_last_message_that_cannot_be_written_ends_its_call(channel: Channel) -> None:
+    async with asyncio.timeout(10), aclosing(spell(channel, "spoilt at last")) as letters:
+        with pytest.raises(CallFailed) as caught:
+            _ = [letter async for letter in letters]
+    assert caught.value.status in ("INTERNAL", "UNKNOWN")
 
 
 async def test_a_peer_that_fell_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

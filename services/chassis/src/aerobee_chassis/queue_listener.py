@@ -235,6 +235,9 @@ class QueueCall:
         except asyncio.CancelledError:
             self._end(_CANCELLED)
             raise
+        except Exception as error:  # the last message is none: else its caller waits for ever
+            self._listener.loop.call_failed(error)
+            outcome = _NOT_SENT
         self._end(outcome)
 
     def _end(self, outcome: Any) -> None:
