@@ -362,6 +362,75 @@ async def test_what_is_lost_when_the_log_takes_nothing_keeps_no_other_message(
     await parts.end()
 
 
+async def test_a_lease_of_a_deleted_topic_does_nothing_to_the_topic_that_is_made_again(
+    tmp_path: Path,
+) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.group(GROUP, retry_max_times=0)
+    await parts.send(TOPIC, b"old")
+    await PopConsumer(parts).pop(invisible_ms=10_000)
+    await parts.broker.administration.delete_topic(TOPIC)
+    parts.tables.topics.put(TopicConfig(TOPIC, 1, 1))
+    await parts.send(TOPIC, b"new")
+    await asyncio.sleep(5)
+    await PopConsumer(parts).pop(invisible_ms=60_000)
+    await asyncio.sleep(6)
+    assert f"%DLQ%{GROUP}" not in parts.tables.topics
+    parts = await crash(parts, tmp_path / "b")
+    await parts.group(GROUP, retry_max_times=1)
+    await asyncio.sleep(60)
+    assert bodies(await PopConsumer(parts).pop()) == [b"new"]
+    await parts.end()
+
+
+async def test_a_settlement_on_its_way_says_nothing_of_the_topic_that_is_made_again(
+    tmp_path: Path,
+) -> None:
+    parts = await begin(tmp_path)
+    await parts.send(TOPIC, b"1", b"2")
+    consumer = PopConsumer(parts)
+    got = await consumer.pop(2)
+    parts.flusher.hold()
+    settling = asyncio.create_task(consumer.ack_sets(lease_set(*got)))
+    await asyncio.sleep(0.001)
+    deleting = asyncio.create_task(parts.broker.administration.delete_topic(TOPIC))
+    await asyncio.sleep(0.001)
+    parts.flusher.let_go()
+    await asyncio.gather(settling, deleting)
+    parts.tables.topics.put(TopicConfig(TOPIC, 1, 1))
+    await parts.send(TOPIC, b"new 1", b"new 2", b"new 3")
+    assert bodies(await consumer.pop()) == [b"new 1", b"new 2", b"new 3"]
+    await parts.end()
+
+
+async def test_a_settlement_that_the_disk_does_not_take_after_a_reset_brings_nothing_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, b"1", b"2", b"3")
+    consumer = PopConsumer(parts)
+    got = await consumer.pop(2)
+    write = parts.store.write_and_sync
+
+    def broken() -> int:
+        raise StoreWriteError("no space")
+
+    monkeypatch.setattr(parts.store, "write_and_sync", broken)
+    parts.flusher.hold()
+    settling = asyncio.create_task(consumer.ack_sets(lease_set(*got)))
+    await asyncio.sleep(0.001)
+    parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=3)
+    parts.flusher.let_go()
+    with pytest.raises(StoreWriteError):
+        await settling
+    await asyncio.sleep(0.01)
+    monkeypatch.setattr(parts.store, "write_and_sync", write)
+    assert consumer.committed() == 3
+    await asyncio.sleep(11)
+    assert await consumer.pop() == []
+    await parts.end()
+
+
 @pytest.mark.parametrize("how", ["cancelled", "too slow"])
 async def test_a_lease_that_the_log_lost_after_nobody_waited_any_more_loses_no_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str

@@ -101,7 +101,8 @@ class LeaseTable(Table):
             if (consumer_group and key[0] == consumer_group) or (topic and key[1] == topic)
         ]
         for key in doomed:
-            del self._groups[key]
+            for queue in self._groups.pop(key).queues.values():
+                queue.reset(0)  # for who still holds it
         return bool(doomed)
 
     # ---- from the log ----

@@ -64,6 +64,7 @@ class QueueLeases:
     """One message queue of one group. `cursor`: the first queue offset that was never looked at.
 
     `logged`: as far as the log knows the cursor; `passed`: what was opened from there on.
+    `resets`: how many times everything became void; what was under way then is not to come back.
     """
 
     def __init__(self, queue_id: int, cursor: int, *, fifo: bool = False) -> None:
@@ -72,6 +73,7 @@ class QueueLeases:
         self.logged = cursor
         self.passed: list[int] = []
         self.fifo = fifo
+        self.resets = 0
         self.open: dict[int, Held] = {}
         self.rows: dict[str, Row] = {}
         self._lowest: list[int] = []
@@ -252,6 +254,7 @@ class QueueLeases:
     # ---- as a whole ----
 
     def reset(self, cursor: int) -> None:
+        self.resets += 1
         self.open.clear()
         self.cursor = self.logged = cursor
         self.passed.clear()

@@ -92,6 +92,11 @@ class _SettledQueue:
     queue: QueueLeases
     ended: list[Held]  # whose lease was ended by it
     gone: list[Held]
+    resets: int  # of the queue, until then
+
+    def is_void(self) -> bool:
+        """Whether the group was moved, or group or topic deleted, since."""
+        return self.queue.resets != self.resets
 
     def entry(self) -> tuple[tuple[str, str, int], list[int], list[int]]:
         """For `lease_log.settled`."""
@@ -108,7 +113,7 @@ class _Settled(dict[QueueLeases, _SettledQueue]):
     ) -> None:
         found = self.get(queue)
         if found is None:
-            self[queue] = _SettledQueue(place, queue, ended, gone)
+            self[queue] = _SettledQueue(place, queue, ended, gone, queue.resets)
         else:
             found.ended += ended
             found.gone += gone
@@ -328,6 +333,8 @@ class Settling:
     async def _write(self, settled: _Settled, letters: Sequence[NewMessage] = ()) -> None:
         def undo() -> None:
             for queue, one in settled.items():
+                if one.is_void():
+                    continue
                 for held in one.gone:
                     queue.open[held.offset] = held
                     held.acked = True  # except for those whose lease comes back
@@ -340,6 +347,8 @@ class Settling:
             await self._journal.write("settle", settled.entry(), undo=undo, along=letters)
         finally:
             for queue, one in settled.items():
+                if one.is_void():
+                    continue
                 self._commit(one.place, queue)
                 if queue.fifo:
                     self._polls.wake(one.place.consumer_group, one.place.topic, queue.queue_id)
