@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 
 import structlog
@@ -20,6 +20,7 @@ from aerobee_chassis.clock import Clock
 Due = tuple[GroupLeases, QueueLeases, Held]
 AFTER_FAILURE_MS = 1_000
 MAX_AT_ONCE = 1_024  # about; the loop serves others between two rounds
+_SLACK = 1_024  # entries of which nothing is on lease, besides as many as there are others
 
 
 class LeaseExpiry:
@@ -34,6 +35,7 @@ class LeaseExpiry:
         # Offsets, not messages: what is settled before its time is not kept until then.
         self._heap: list[tuple[int, int, GroupLeases, QueueLeases, Sequence[int]]] = []
         self._numbers = count()
+        self._limit = _SLACK
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -49,6 +51,16 @@ class LeaseExpiry:
         if not self._heap or deadline_ms < self._heap[0][0]:
             self._news.set()
         heappush(self._heap, (deadline_ms, next(self._numbers), place, queue, offsets))
+        if len(self._heap) > self._limit:
+            self._drop_settled()
+
+    def _drop_settled(self) -> None:
+        """What was settled long before its time would stay until then: for up to 12 h."""
+        self._heap = [
+            one for one in self._heap if any(_watched(one[3], offset, one[0]) for offset in one[4])
+        ]
+        heapify(self._heap)
+        self._limit = 2 * len(self._heap) + _SLACK
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="lease expiry")
@@ -85,10 +97,8 @@ class LeaseExpiry:
         while self._heap and self._heap[0][0] <= now and len(due) < MAX_AT_ONCE:
             deadline, _, place, queue, offsets = heappop(self._heap)
             for offset in offsets:
-                held = queue.open.get(offset)
-                if held is None or not held.leased or held.deadline_ms != deadline:
-                    continue
-                if held not in seen:
+                held = _watched(queue, offset, deadline)
+                if held is not None and held not in seen:
                     seen.add(held)
                     due.append((place, queue, held))
         return due
@@ -103,3 +113,8 @@ class LeaseExpiry:
                 if one[2].leased and one[1].open.get(one[2].offset) is one[2]:
                     one[2].deadline_ms = retry_at
                     self.watch(one)
+
+
+def _watched(queue: QueueLeases, offset: int, deadline_ms: int) -> Held | None:
+    held = queue.open.get(offset)
+    return held if held and held.leased and held.deadline_ms == deadline_ms else None

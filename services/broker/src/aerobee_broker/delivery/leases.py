@@ -22,6 +22,8 @@ from typing import NamedTuple
 MAX_OPEN = 20_000
 # Of these, messages that were only passed because others of their message group are on lease.
 MAX_WAITING = 4_096
+# Settled messages whose offsets may stay in the heap of open ones, besides as many as are open.
+_SLACK = 1_024
 
 
 @dataclass(slots=True, eq=False)
@@ -144,6 +146,7 @@ class QueueLeases:
             heappush(self._lowest, offset)
         self.passed += offsets
         self.cursor += count
+        self._drop_settled()
         return new
 
     def next_ready(self) -> list[Held]:
@@ -250,6 +253,12 @@ class QueueLeases:
     def _insert(self, held: Held) -> None:
         self.open[held.offset] = held
         heappush(self._lowest, held.offset)
+        self._drop_settled()
+
+    def _drop_settled(self) -> None:
+        """Behind a message that stays open the others do not come to the front of the heap."""
+        if len(self._lowest) > 2 * len(self.open) + _SLACK:
+            self._lowest = sorted(self.open)
 
     # ---- as a whole ----
 
@@ -263,9 +272,8 @@ class QueueLeases:
     def rebuild(self) -> None:
         """Rows and heaps anew, from the open messages."""
         self.rows, self._waiting = {}, 0
-        self._lowest = list(self.open)
-        heapify(self._lowest)
-        for offset in sorted(self.open):
+        self._lowest = sorted(self.open)
+        for offset in self._lowest:
             held = self.open[offset]
             if held.message_group is not None:
                 row = self.rows.setdefault(held.message_group, Row())
