@@ -16,6 +16,7 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
     TopicRoute,
 )
 from apache.rocketmq.v2.service_pb2 import ReceiveMessageResponse
+from google.protobuf.message import Message
 
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.parts import Parts, assemble
@@ -70,18 +71,19 @@ def _send(address: str, request: Any) -> SendResponse:
 
 
 class FakeCall:
-    """A `Call`: what the handler wrote is in `written`. Bytes are read as a ReceiveMessageResponse,
-    of which alone the proxy writes them."""
+    """A `Call`: what the handler wrote is in `written`. Bytes are read as an `answer`."""
 
     def __init__(
         self,
         metadata: Mapping[str, str] | None = None,
         time_remaining_s: float | None = None,
+        answer: type[Message] = ReceiveMessageResponse,
     ) -> None:
         self.metadata = {"x-mq-client-id": CLIENT_ID} if metadata is None else metadata
         self.peer = "192.0.2.1:5123"
         self.written: list[Any] = []
         self._time_remaining_s = time_remaining_s
+        self._answer = answer
 
     def time_remaining_s(self) -> float | None:
         return self._time_remaining_s
@@ -91,7 +93,7 @@ class FakeCall:
 
     async def write(self, message: Any) -> None:
         if isinstance(message, bytes):
-            message = ReceiveMessageResponse.FromString(message)
+            message = self._answer.FromString(message)
         self.written.append(message)
 
     async def write_all(self, messages: Iterable[Any], *, more_follows: bool = False) -> None:

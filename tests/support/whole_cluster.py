@@ -20,6 +20,7 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
 )
 from apache.rocketmq.v2 import service_pb2
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_chassis.services import Method, bind
@@ -184,7 +185,9 @@ class WholeCluster:
         method = self.methods[rpc]
         parsed = method.request.FromString(request.SerializeToString())
         call = FakeCall(
-            {"x-mq-client-id": CLIENT_ID} if metadata is None else metadata, time_remaining_s
+            {"x-mq-client-id": CLIENT_ID} if metadata is None else metadata,
+            time_remaining_s,
+            GetMessageClass(SERVICE.methods_by_name[rpc].output_type),
         )
         if method.client_streams:
             requests = Requests()

@@ -50,7 +50,8 @@ class Coalescer(Generic[I, O]):
         return self._place((item,), size, alone=True)
 
     async def put_all(self, items: Sequence[I], size: int) -> Sequence[O | Exception]:
-        """The outcome of each item; all have `size`. They leave together, and raise together."""
+        """The outcome of each item. They leave together, with `size` bytes in all, and raise
+        together."""
         outcomes: Sequence[O | Exception] = await self._place(items, size, alone=False)
         return outcomes
 
