@@ -186,3 +186,25 @@ async def test_a_group_that_becomes_orderly_keeps_what_is_on_lease(
     await consumer.ack(*got)
     assert bodies(await consumer.pop(fifo=True)) == [b"a2", b"a3"]
     assert await consumer.pop() == []
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_an_attempt_that_is_repeated_while_the_disk_works_gets_what_is_durable(
+    parts: Parts, consumer: PopConsumer, cancelled: bool
+) -> None:
+    await send(parts, b"a1")
+    parts.flusher.hold()
+    first = asyncio.create_task(consumer.pop(fifo=True, attempt_id="x"))
+    await asyncio.sleep(0.001)
+    again = asyncio.create_task(consumer.pop(fifo=True, attempt_id="x"))
+    await asyncio.sleep(0.001)
+    assert not first.done() and not again.done()
+    if cancelled:
+        first.cancel()
+    await asyncio.sleep(0.001)
+    parts.flusher.let_go()
+    (got,) = await again
+    assert (got.body, got.attempt) == (b"a1", 1)
+    assert cancelled or await first == [got]
+    assert await consumer.ack(got) == [Code.SUCCESS]
+    await asyncio.gather(first, return_exceptions=True)

@@ -93,6 +93,10 @@ class Pop:
             except MqError:
                 self._chooser.undo(choice)
                 raise
+            if choice.again:
+                await self._journal.settled()  # the first one may still be on its way to the disk
+                if not self._is_alive(choice):
+                    continue
             if choice.leased:
                 return await self._hand_out(choice, wish)
             if choice.unfinished:
@@ -128,6 +132,13 @@ class Pop:
         records = choice.records[0] if len(choice.records) == 1 else b"".join(choice.records)
         lease_id, at_ms, expires_ms, _ = choice.lease
         return Popped(records, choice.attempts, lease_id, at_ms, expires_ms - at_ms)
+
+    def _is_alive(self, choice: Choice) -> bool:
+        now_ms, lease_id = self._clock.monotonic_ms(), choice.lease.lease_id
+        return all(
+            queue.on_lease(held.offset, lease_id, now_ms) is held
+            for queue, held in choice.messages()
+        )
 
     def _note_lost(self, choice: Choice) -> None:
         """Settles what retention took, or damage: it cannot be handed out any more."""
