@@ -12,6 +12,9 @@ import pytest
 
 from aerobee_broker.delivery.send_back import Entry
 from aerobee_broker.disk import RealDisk, RealFile
+from aerobee_broker.errors import StoreReadError
+from aerobee_broker.store.reader import Unit
+from aerobee_wire import topics as names
 from support.broker_parts import Parts, message
 from support.virtual_loop import LoopClock
 from support.waiting import SMALL_FILES, clean, delayed, fill, lose
@@ -275,3 +278,27 @@ async def test_after_a_restart_too_retention_leaves_what_waits(tmp_path: Path) -
     assert (await second.read("t", queue_offset=1))[0].body == b"waits"
     assert await clean(second) > begin
     await second.end()
+
+
+async def test_a_queue_that_cannot_be_read_for_a_while_loses_nothing_and_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = await Parts.begin(tmp_path, **SMALL_FILES)
+    await parts.send("other", b"x")
+    units = parts.store.units
+
+    def broken(topic: str, *rest: int) -> list[Unit]:
+        if topic == names.SCHEDULE_TOPIC:
+            raise StoreReadError(OSError(errno.EIO, "injected"))
+        return units(topic, *rest)
+
+    monkeypatch.setattr(parts.store, "units", broken)
+    await delayed(parts, b"a", 1)
+    await fill(parts)
+    assert await clean(parts) == 0
+    assert parts.store.disk_full_reason == ""
+    monkeypatch.setattr(parts.store, "units", units)
+    await asyncio.sleep(10)
+    assert await parts.bodies("t") == [b"a"]
+    assert await clean(parts) > 0
+    await parts.end()

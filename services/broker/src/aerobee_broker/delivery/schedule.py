@@ -142,9 +142,13 @@ class Schedule:
         news = self._news[queue_id]
         offset = self._start(queue_id)
         while not self._stopping:
-            # Retention may have taken what stood at the offset.
-            offset = max(offset, self._store.min_offset(names.SCHEDULE_TOPIC, queue_id))
-            units = self._store.units(names.SCHEDULE_TOPIC, queue_id, offset, BATCH_MESSAGES)
+            try:
+                # Retention may have taken what stood at the offset.
+                offset = max(offset, self._store.min_offset(names.SCHEDULE_TOPIC, queue_id))
+                units = self._store.units(names.SCHEDULE_TOPIC, queue_id, offset, BATCH_MESSAGES)
+            except MqError as error:
+                await self._failed(queue_id, error)
+                continue
             if not units:
                 news.clear()
                 await news.wait()
@@ -198,18 +202,21 @@ class Schedule:
             await self._append(messages, {queue_id: following})
         except MqError as error:
             self._appended[queue_id] = offset
-            structlog.get_logger().error(
-                "delayed_messages_not_delivered",
-                queue=self._queues.name_of(queue_id),
-                reason=error.message,
-            )
-            await self._sleep(queue_id, RETRY_AFTER_FAILURE_S)
+            await self._failed(queue_id, error)
             return offset
         now = self._clock.now_ms()
         for unit in due:
             self._meters.delay_latency.observe(max(0, now - unit[2]) / 1000)
         self._offsets.put(queue_id, following)
         return following
+
+    async def _failed(self, queue_id: int, error: MqError) -> None:
+        structlog.get_logger().error(
+            "delayed_messages_not_delivered",
+            queue=self._queues.name_of(queue_id),
+            reason=error.message,
+        )
+        await self._sleep(queue_id, RETRY_AFTER_FAILURE_S)
 
     async def _append(self, messages: Sequence[NewMessage], progress: dict[int, int]) -> None:
         """Returns when the copies are on the disk, and what they bring about with them."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aerobee_broker.disk import Disk
+from aerobee_broker.errors import StoreReadError
 from aerobee_broker.store.commit_log import CommitLog
 from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues
 from aerobee_broker.store.damage import Event
@@ -34,9 +35,9 @@ class Cleaning:
         interval_ms: int,
         on_event: Event,
     ) -> None:
-        # Who needs the log: each tells the physical offset from which on, or None. Where files are
-        # to go that are still needed, they stay, and `wanted_below` says below which offset they
-        # are.
+        # Who needs the log: each tells the physical offset from which on, or None, or raises
+        # StoreReadError. Where files are to go that are still needed, they stay, and
+        # `wanted_below` says below which offset they are.
         self.keep_from: list[Callable[[], int | None]] = []
         self.wanted_below = 0
         self._disk = disk
@@ -81,7 +82,10 @@ class Cleaning:
         count = min(count, durable)
         if count <= 0:
             return 0
-        places = [place for tell in self.keep_from if (place := tell()) is not None]
+        try:
+            places = [place for tell in self.keep_from if (place := tell()) is not None]
+        except StoreReadError:  # whoever cannot tell may need everything
+            return 0
         needed = min(places, default=starts[count])
         if starts[count] <= needed:
             return count
