@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,8 @@ from aerobee_chassis.services import Method, Service
 from bench.echo_server import METHOD
 
 
-@dataclass
-class Bytes:
-    """Stands for a message that needs no work."""
-
-    content: bytes
-
-    def SerializeToString(self) -> bytes:
-        return self.content
-
-
 async def run(_service: str, _method: Method, request: bytes, _call: Call) -> Any:
-    return Bytes(request)
+    return request
 
 
 async def never(_request: Any, _call: Call) -> None:
@@ -39,7 +28,7 @@ async def never(_request: Any, _call: Call) -> None:
 
 async def main() -> None:
     service, name = METHOD.strip("/").split("/")
-    methods = (Method(name, never, Bytes, server_streams=False, client_streams=False),)
+    methods = (Method(name, never, bytes, server_streams=False, client_streams=False),)
     listener = make_listener([Service(service, methods)], run)
     print(listener.bind("127.0.0.1:0"), flush=True)
     await listener.start()

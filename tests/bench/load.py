@@ -200,18 +200,20 @@ def receive(client: Client, address: str) -> Operation:
             queues = s.QueryRouteResponse.FromString(known).message_queues
             request.message_queue.broker.CopyFrom(queues[0].broker)
             wanted.append(request.SerializeToString())
-        answers = [
-            s.ReceiveMessageResponse.FromString(one)
-            for one in await client.stream(SERVICE + "ReceiveMessage", wanted[0])
-        ]
-        entries = [
-            s.AckMessageEntry(
-                message_id=one.message.system_properties.message_id,
-                receipt_handle=one.message.system_properties.receipt_handle,
-            )
-            for one in answers
-            if one.HasField("message") and one.message.body == BODY
-        ]
+        stream = await client.stream(SERVICE + "ReceiveMessage", wanted[0])
+        answers = [s.ReceiveMessageResponse.FromString(one) for one in stream]
+        entries = []
+        for one in answers:
+            if one.WhichOneof("content") == "message":
+                found = one.message
+                if found.body != BODY:
+                    raise RuntimeError("another body was received than was sent")
+                system = found.system_properties
+                entries.append(
+                    s.AckMessageEntry(
+                        message_id=system.message_id, receipt_handle=system.receipt_handle
+                    )
+                )
         if not entries:
             raise RuntimeError(f"nothing was received: {answers[0].status.message}")
         ack = s.AckMessageRequest(group=GROUP, topic=NAME, entries=entries)

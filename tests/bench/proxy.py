@@ -1,8 +1,10 @@
 """The public protocol through proxy and broker, against an echo of the same bytes.
 
-Real processes, synchronous flush. Both figures are to a bare gRPC echo of one message, on the same
-server library and to the same client: a unary send is one such call with a broker behind it,
-receiving brings 32 messages a call. The notes have the echo of a bare grpc.aio server beside it.
+Real processes, synchronous flush, the same client for all. Two bare servers echo one message: one
+on the transport that serves the proxy, and one of grpc.aio, the asyncio server of the library. A
+unary send is one such call with a broker behind it, so it is held against the former. Receiving
+brings 32 messages a call: held against the latter, and beside it stands what the transport gives
+when nothing is behind it (decision 10).
 The proxy's port is gRPC's own; what a port for TLS and plaintext costs: `shared_port.py`.
 """
 
@@ -29,7 +31,6 @@ from bench.throughput import BATCH, QUEUES, columnar
 
 IN_FLIGHT = 64
 SEND_TARGET = 0.45
-RECEIVE_IN_FLIGHT = 16
 RECEIVE_TARGET = 4.0
 STORED = 250_000  # more than all rounds of receiving take
 HERE = Path(__file__).parent
@@ -57,16 +58,12 @@ async def load(address: str, operation: str) -> AsyncIterator[Load]:
         yield Load(process)
 
 
-async def compare(
-    name: str, ours: Load, echo: Load, plain: Load, *, in_flight: int, target: float, note: str
-) -> Result:
-    """Rates of all three in turn, `ROUNDS` times after one round to warm up each."""
-    for one in (ours, echo, plain):
-        await one.rate(in_flight, ROUND_S / 2)
-    rounds = [[await one.rate(in_flight) for one in (ours, echo, plain)] for _ in range(ROUNDS)]
-    rate, base, aio = (statistics.median(column) for column in zip(*rounds, strict=True))
-    note += f"; {rate / aio:.2f} x a grpc.aio server's echo ({aio:,.0f})"
-    return Result(name, "messages/s", rate, base, rate / base, target, note)
+async def medians(*loads: Load) -> list[float]:
+    """Messages a second of each, in turn, `ROUNDS` times after one round to warm up each."""
+    for one in loads:
+        await one.rate(IN_FLIGHT, ROUND_S / 2)
+    rounds = [[await one.rate(IN_FLIGHT) for one in loads] for _ in range(ROUNDS)]
+    return [statistics.median(column) for column in zip(*rounds, strict=True)]
 
 
 async def results() -> list[Result]:
@@ -79,30 +76,43 @@ async def results() -> list[Result]:
         plaintext = ("--set", "tlsServerMode=disabled")
         _, ready = await enter(started("-m", "aerobee_proxy", *arguments, *plaintext))
         proxy = json.loads(ready)["address"]
-        _, port = await enter(started(str(HERE / "echo_service.py")))
-        _, plain_port = await enter(started(str(HERE / "echo_server.py")))
-        echo = await enter(load(f"127.0.0.1:{port}", "echo"))
-        plain = await enter(load(f"127.0.0.1:{plain_port}", "echo"))
-        sent = await compare(
-            "proxy_unary_send_1k",
-            await enter(load(proxy, "send")),
-            echo,
-            plain,
-            in_flight=IN_FLIGHT,
-            target=SEND_TARGET,
-            note=f"1 KiB, {IN_FLIGHT} in flight, flush synchronous",
-        )
+
+        async def beside(program: str, operation: str) -> Load:
+            _, port = await enter(started(str(HERE / program)))
+            return await enter(load(f"127.0.0.1:{port}", operation))
+
+        echo = await beside("echo_service.py", "echo")
+        plain = await beside("echo_server.py", "echo")
+        idle = await beside("ready_service.py", "receive")
+        sent = _sent(*await medians(await enter(load(proxy, "send")), echo, plain))
         await fill(addresses["broker"])
-        received = await compare(
-            "proxy_receive_ack_1k",
-            await enter(load(proxy, "receive")),
-            echo,
-            plain,
-            in_flight=RECEIVE_IN_FLIGHT,
-            target=RECEIVE_TARGET,
-            note=f"{RECEIVE_BATCH} x 1 KiB, {RECEIVE_IN_FLIGHT} in flight, durable acks",
-        )
-        return [sent, received]
+        receive = await enter(load(proxy, "receive"))
+        return [sent, *_received(*await medians(receive, echo, plain, idle))]
+
+
+def _sent(rate: float, echo: float, plain: float) -> Result:
+    note = (
+        f"1 KiB, {IN_FLIGHT} in flight, flush synchronous; baseline: an echo on the same transport"
+        f"; {rate / plain:.2f} x a grpc.aio server's ({plain:,.0f})"
+    )
+    return _result("proxy_unary_send_1k", rate, echo, SEND_TARGET, note)
+
+
+def _received(rate: float, echo: float, plain: float, idle: float) -> list[Result]:
+    how = f"{RECEIVE_BATCH} x 1 KiB, {IN_FLIGHT} in flight"
+    note = (
+        f"{how}, durable acks; baseline: a grpc.aio server's echo; {rate / echo:.2f} x one on our "
+        f"transport ({echo:,.0f})"
+    )
+    ceiling = f"{how}, answers made beforehand, nothing behind them; baseline: as above"
+    return [
+        _result("proxy_receive_ack_1k", rate, plain, RECEIVE_TARGET, note),
+        _result("proxy_receive_ack_ceiling", idle, plain, None, ceiling),
+    ]
+
+
+def _result(name: str, rate: float, baseline: float, target: float | None, note: str) -> Result:
+    return Result(name, "messages/s", rate, baseline, rate / baseline, target, note)
 
 
 async def fill(broker: str) -> None:
