@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import urllib.parse
+from functools import lru_cache
 
 
+@lru_cache(maxsize=1_024)  # asked with each call, and a connection makes many
 def peer_address(peer: str) -> str:
     """The "host:port" of grpc's "ipv4:127.0.0.1:5123" or "ipv6:%5B::1%5D:5123".
 

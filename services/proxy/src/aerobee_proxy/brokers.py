@@ -170,6 +170,11 @@ class Brokers:
             Code.BROKER_NOT_EXIST,
         )
 
+    @property
+    def any_missed(self) -> bool:
+        """Whether `is_missed` needs to be asked at all."""
+        return bool(self._missed)
+
     def is_missed(self, broker_name: str) -> bool:
         """Whether it was found away a moment ago, and not heard of since."""
         if broker_name not in self._missed:

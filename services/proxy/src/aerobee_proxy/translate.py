@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections.abc import MutableMapping
 
 from aerobee.broker.v1.message_pb2 import Message as BrokerMessage
 from aerobee.broker.v1.message_pb2 import StoredMessage, Subscription
@@ -57,15 +58,19 @@ _DELAY_NAMES = frozenset((names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.T
 def to_broker(message: Message, topic: str, queue_id: int, peer: str) -> BrokerMessage:
     """A validated message as the broker takes it. `peer` is the client's "host:port"."""
     system = message.system_properties
-    return BrokerMessage(
+    ours = BrokerMessage(
         topic=topic,
         queue_id=queue_id,
         body=message.body,
-        properties={**message.user_properties, **_stored_properties(message, topic)},
         sys_flag=COMPRESSED if system.body_encoding == _GZIP else 0,
         born_timestamp_ms=max(0, milliseconds(system.born_timestamp)),
         born_host=peer if ":" in peer else "",
     )
+    stored = ours.properties
+    for name, value in message.user_properties.items():
+        stored[name] = value
+    _store_properties(stored, message, topic)
+    return ours
 
 
 def subscription(topic: str, expression: FilterExpression) -> Subscription:
@@ -74,10 +79,10 @@ def subscription(topic: str, expression: FilterExpression) -> Subscription:
     return Subscription(topic=topic, expression=expression.expression, expression_type=kind)
 
 
-def _stored_properties(message: Message, topic: str) -> dict[str, str]:
+def _store_properties(stored: MutableMapping[str, str], message: Message, topic: str) -> None:
     """The system's own. Delivery attempt and queue id of the client are not heeded."""
     system = message.system_properties
-    stored = {names.UNIQUE_KEY: system.message_id}
+    stored[names.UNIQUE_KEY] = system.message_id
     if keys := names.KEY_SEPARATOR.join(filter(None, system.keys)):
         stored[names.KEYS] = keys
     for name, text in (
@@ -99,7 +104,6 @@ def _stored_properties(message: Message, topic: str) -> dict[str, str]:
         if system.HasField("orphaned_transaction_recovery_duration"):
             immunity_s = milliseconds(system.orphaned_transaction_recovery_duration) // 1_000
             stored[names.CHECK_IMMUNITY_TIME] = str(immunity_s)
-    return stored
 
 
 def record_of(stored: StoredMessage) -> Record:

@@ -11,7 +11,7 @@ More lenient: a long poll with little time left is shortened instead of refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from apache.rocketmq.v2.definition_pb2 import (
@@ -178,7 +178,7 @@ def topic_of(messages: Sequence[Message]) -> str:
     if not messages:
         raise Refused(Code.MESSAGE_CORRUPTED, "the request holds no message")
     first = messages[0].topic
-    if any(message.topic != first for message in messages):
+    if len(messages) > 1 and any(message.topic != first for message in messages):
         raise Refused(Code.MESSAGE_CORRUPTED, "the messages have different topics: send them apart")
     return topic_name(first)
 
@@ -294,12 +294,11 @@ def check_recovery_duration(duration: Duration, options: ProxyOptions) -> None:
         )
 
 
-def check_type(actual: MessageType, accepted: Iterable[MessageType], topic: str) -> None:
+def check_type(actual: MessageType, accepted: Collection[MessageType], topic: str) -> None:
     """Whether a topic takes this type. Retry and dead-letter topics take any."""
-    types = tuple(accepted)
-    if actual in types or topics.group_of(topic) is not None:
+    if actual in accepted or topics.group_of(topic) is not None:
         return
-    names = " or ".join(MessageType.Name(accepted_type) for accepted_type in types)
+    names = " or ".join(MessageType.Name(accepted_type) for accepted_type in accepted)
     raise Refused(
         Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
         f"the message is of type {MessageType.Name(actual)}, topic {topic} takes {names}",
@@ -436,4 +435,4 @@ def _invisible_ms(duration: Duration, low: int, high: int) -> int:
 
 
 def _bytes_of(texts: Iterable[str]) -> int:
-    return sum(len(text.encode()) for text in texts)
+    return sum(map(len, map(str.encode, texts)))

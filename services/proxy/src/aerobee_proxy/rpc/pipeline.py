@@ -7,8 +7,7 @@ stream may end with an error of gRPC.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import structlog
 from apache.rocketmq.v2.definition_pb2 import Code, Status
@@ -26,8 +25,7 @@ Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(NamedTuple):
     """Who calls, and how long it waits."""
 
     client_id: str

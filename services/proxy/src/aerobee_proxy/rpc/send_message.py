@@ -34,21 +34,23 @@ _TRANSACTION, _ONLY_PRIORITY = MessageType.TRANSACTION, (MessageType.PRIORITY,)
 async def send_message(
     parts: Parts, request: SendMessageRequest, caller: Caller
 ) -> SendMessageResponse:
-    topic = topic_of(request.messages)
+    messages = request.messages
+    topic = topic_of(messages)
     now_ms = parts.clock.now_ms()
-    for message in request.messages:
+    for message in messages:
         check_message(message, parts.options, now_ms)
+    types = [message_type(message) for message in messages]
     route = parts.send_routes.of(topic, await parts.creation.route(topic))
     if parts.options.enable_topic_message_type_check:
-        for message in request.messages:
-            check_type(message_type(message), route.accepted, topic)
-    if any(message_type(message) == _TRANSACTION for message in request.messages):
+        for one in types:
+            check_type(one, route.accepted, topic)
+    if _TRANSACTION in types:
         # So that it can be asked what became of them, whatever its settings say.
-        caller.session.sent_half(topic, request.messages[0].topic)
+        caller.session.sent_half(topic, messages[0].topic)
     queues = route.queues
     if not queues:
         raise Refused(Code.FORBIDDEN, f"no writable queue: no broker takes messages of {topic}")
-    by_priority = route.accepted == _ONLY_PRIORITY
+    by_priority, peer = route.accepted == _ONLY_PRIORITY, caller.peer
     sent = [
         _translated(
             parts,
@@ -57,21 +59,22 @@ async def send_message(
             queues_of_priority(queues, message.system_properties.priority)
             if by_priority
             else queues,
-            caller.peer,
+            peer,
         )
-        for message in request.messages
+        for message in messages
     ]
-    for broker_name in {broker_name for broker_name, _ in sent}:
-        await parts.brokers.wait_for(broker_name)
+    if parts.brokers.any_missed:
+        for broker_name in {broker_name for broker_name, _ in sent}:
+            await parts.brokers.wait_for(broker_name)
     # All placed before any is waited for: they keep their order and leave together.
     placed = [parts.brokers.place(broker_name, stored) for broker_name, stored in sent]
     outcomes = await outcomes_of(placed)
     entries = [
         _entry(message, outcome, topic, broker_name)
-        for message, outcome, (broker_name, _) in zip(request.messages, outcomes, sent, strict=True)
+        for message, outcome, (broker_name, _) in zip(messages, outcomes, sent, strict=True)
     ]
-    parts.counts.sent += sum(isinstance(outcome, SendResult) for outcome in outcomes)
-    return SendMessageResponse(status=overall(entry.status for entry in entries), entries=entries)
+    parts.counts.sent += len([one for one in outcomes if isinstance(one, SendResult)])
+    return SendMessageResponse(status=overall([one.status for one in entries]), entries=entries)
 
 
 def _translated(
@@ -82,8 +85,10 @@ def _translated(
     if group:
         queue = queue_of_group(group, queues)
     else:
-        there = [one for one in queues if not parts.brokers.is_missed(one.broker_name)]
-        queue = parts.turns.take(topic, there or queues)
+        if parts.brokers.any_missed:
+            there = [one for one in queues if not parts.brokers.is_missed(one.broker_name)]
+            queues = there or queues
+        queue = parts.turns.take(topic, queues)
     return queue.broker_name, to_broker(message, topic, queue.queue_id, peer)
 
 
