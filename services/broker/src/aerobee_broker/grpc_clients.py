@@ -14,12 +14,12 @@ from aerobee_wire.status import Code, MqError, error_from
 
 # A name server that comes back is found again within a second (grpc's default: 120 s), and one that
 # is frozen or cut off is noticed after 20 s.
-_OPTIONS = (
+CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.min_reconnect_backoff_ms", 3_000),
-    ("grpc.keepalive_time_ms", 15_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.enable_http_proxy", 0),
 )
@@ -54,7 +54,7 @@ class GrpcNamesrvClient:
 
     def __init__(self, address: str) -> None:
         self._peer = f"name server {address}"
-        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         self._stub = namesrv_pb2_grpc.NamesrvServiceStub(self._channel)
 
     async def register(
@@ -94,7 +94,7 @@ class GrpcBrokerClient:
 
     def __init__(self, address: str) -> None:
         self._peer = f"broker {address}"
-        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         self._stub = admin_pb2_grpc.AdminServiceStub(self._channel)
 
     async def create_topic(self, config: TopicConfig, timeout_s: float) -> bool:
