@@ -54,3 +54,32 @@ def test_damage_of_both_is_told_and_not_taken_for_emptiness(file: JsonFile) -> N
     file.path.with_suffix(".json.bak").write_bytes(b"")
     with pytest.raises(ConfigFileDamaged, match=r"topics\.json.*topics\.json\.bak.*restore"):
         file.load()
+
+
+def test_a_crash_after_the_backup_was_taken_loses_nothing(tmp_path: Path) -> None:
+    """The damaged file must not become the backup."""
+
+    class Off(BaseException):
+        pass
+
+    class Crashing(RealDisk):
+        def rename(self, old: Path, new: Path) -> None:
+            if new == path:
+                raise Off
+            super().rename(old, new)
+
+    path = tmp_path / "topics.json"
+    file = JsonFile(RealDisk(), path)
+    file.write(encode({"number": 1}))
+    file.write(encode({"number": 2}))
+    path.write_bytes(b'{"number":')
+    file = JsonFile(Crashing(), path)
+    assert file.load() == {"number": 1}
+    with pytest.raises(Off):
+        file.write(encode({"number": 3}))
+    file = JsonFile(RealDisk(), path)
+    assert file.load() == {"number": 1}
+    file.write(encode({"number": 3}))
+    file.write(encode({"number": 4}))
+    assert file.load() == {"number": 4}
+    assert path.with_suffix(".json.bak").read_bytes() == encode({"number": 3})

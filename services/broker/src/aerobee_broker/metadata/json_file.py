@@ -17,7 +17,7 @@ from aerobee_broker.errors import ConfigFileDamaged
 class JsonFile:
     def __init__(self, disk: Disk, path: Path) -> None:
         self.path = path
-        self.problem = ""  # why `load` had to take the backup
+        self.problem = ""  # why `load` had to take the backup, until the next `write`
         self._disk = disk
 
     def load(self) -> dict[str, Any] | None:
@@ -43,4 +43,6 @@ class JsonFile:
 
     def write(self, data: bytes) -> None:
         """Puts `data` in place. Raises OSError. Blocks for two or three disk flushes."""
-        replace_file(self._disk, self.path, data, keep_backup=True)
+        # What is damaged must not take the place of the backup that is whole.
+        replace_file(self._disk, self.path, data, keep_backup=not self.problem)
+        self.problem = ""
