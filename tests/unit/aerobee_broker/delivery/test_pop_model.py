@@ -1,5 +1,6 @@
 """Pop against a reference that a page can hold: whatever is sent, leased, settled, changed, however
-time passes and the broker is killed, what comes out is what the reference allows.
+time passes, the disk fails, callers go away and the broker is killed, what comes out is what the
+reference allows.
 
 The reference knows rows: the messages of one message group in order. Without FIFO each message is
 a row of its own.
@@ -11,14 +12,17 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest import mock
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from aerobee_broker.errors import StoreWriteError
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code
@@ -147,8 +151,10 @@ class PopMachine(RuleBasedStateMachine):
         self.received += got
 
     @precondition(lambda self: self.received)
-    @rule(data=st.data(), several=st.integers(1, 4), whole_pops=st.booleans())
-    def ack(self, data: st.DataObject, several: int, whole_pops: bool) -> None:
+    @rule(
+        data=st.data(), several=st.integers(1, 4), whole_pops=st.booleans(), doubled=st.booleans()
+    )
+    def ack(self, data: st.DataObject, several: int, whole_pops: bool, doubled: bool) -> None:
         chosen = [data.draw(st.sampled_from(self.received)) for _ in range(several)]
         sets = [[got] for got in chosen]
         if whole_pops:
@@ -157,7 +163,9 @@ class PopMachine(RuleBasedStateMachine):
                 if got.lease.lease_id in of_pop:
                     of_pop[got.lease.lease_id].append(got)
             sets = list(of_pop.values())
-            chosen = [got for one in sets for got in one]
+        if doubled:
+            sets = [one + one for one in sets]
+        chosen = [got for one in sets for got in one]
         expected = []
         now_ms = self.run(_now(self.clock))
         for got in chosen:
@@ -194,6 +202,56 @@ class PopMachine(RuleBasedStateMachine):
         if alive:
             model.deadline, model.uncounted = now + invisible_ms, uncounted
             self.time_passed(now)
+
+    @rule(count=st.integers(1, 5), taken=st.booleans())
+    def pop_and_go_away(self, count: int, taken: bool) -> None:
+        """`taken`: whether the disk takes what nobody waits for any more."""
+
+        async def work() -> None:
+            self.parts.flusher.hold()
+            with nullcontext() if taken else _failing_disk(self.parts):
+                popping = asyncio.create_task(self.consumer.pop(count, fifo=self.fifo))
+                await _settle()
+                popping.cancel()
+                (got,) = await asyncio.gather(popping, return_exceptions=True)
+                assert got == [] or isinstance(got, asyncio.CancelledError)
+                self.parts.flusher.let_go()
+                await _settle()
+
+        self.run(work())
+
+    @rule(count=st.integers(1, 5))
+    def pop_while_the_disk_fails(self, count: int) -> None:
+        self.fail(self.consumer.pop(count, fifo=self.fifo), [])
+
+    @precondition(lambda self: self.received)
+    @rule(data=st.data())
+    def ack_while_the_disk_fails(self, data: st.DataObject) -> None:
+        lease_id = data.draw(st.sampled_from(self.received)).lease.lease_id
+        of_pop = [got for got in self.received if got.lease.lease_id == lease_id]
+        self.fail(self.consumer.ack_sets(lease_set(*of_pop)))
+
+    @precondition(lambda self: self.received)
+    @rule(data=st.data())
+    def change_while_the_disk_fails(self, data: st.DataObject) -> None:
+        got = data.draw(st.sampled_from(self.received))
+        if self.is_alive(got):
+            self.fail(self.consumer.change(got, 500))
+
+    def fail(self, work: Coroutine[Any, Any, Any], *otherwise: Any) -> None:
+        """Either the disk is not needed, or all is as before."""
+
+        async def failing() -> None:
+            with _failing_disk(self.parts):
+                try:
+                    result = await work
+                except StoreWriteError:
+                    pass
+                else:
+                    assert not otherwise or result in otherwise
+                await _settle()
+
+        self.run(failing())
 
     @rule(ms=st.sampled_from([1, 400, 1_000, 5_000, 61_000]))
     def wait(self, ms: int) -> None:
@@ -244,11 +302,16 @@ async def _settle() -> None:
         await asyncio.sleep(0)
 
 
+def _failing_disk(parts: Parts) -> AbstractContextManager[Any]:
+    error = StoreWriteError("injected")
+    return mock.patch.object(parts.store, "write_and_sync", side_effect=error)
+
+
 async def _now(clock: LoopClock) -> int:
     return clock.now_ms()
 
 
-_SETTINGS = settings(max_examples=25, stateful_step_count=30, deadline=None)
+_SETTINGS = settings(max_examples=30, stateful_step_count=30, deadline=None)
 TestPop = PopMachine.TestCase
 TestPop.settings = _SETTINGS
 TestFifo = FifoMachine.TestCase
