@@ -383,6 +383,40 @@ async def test_a_lease_of_a_deleted_topic_does_nothing_to_the_topic_that_is_made
     await parts.end()
 
 
+@pytest.mark.parametrize("forgotten", ["in the log, not in the file", "nowhere"])
+async def test_a_kill_right_after_a_deletion_leaves_nothing_of_the_topic(
+    tmp_path: Path, forgotten: str
+) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, *(b"%d" % number for number in range(5)))
+    consumer = PopConsumer(parts)
+    await consumer.ack(*await consumer.pop())
+    await parts.tables.saved_offsets.save()
+    if forgotten == "nowhere":
+        parts.flusher.hold()
+    assert await parts.broker.administration.delete_topic(TOPIC)
+    if forgotten != "nowhere":
+        await asyncio.sleep(0.001)
+    shutil.copytree(parts.store.path, tmp_path / "b" / "store")
+    parts.flusher.let_go()
+    await parts.end()
+    parts = await begin_again(tmp_path / "b", parts)
+    await parts.send(TOPIC, b"new 1", b"new 2")
+    assert bodies(await PopConsumer(parts).pop()) == [b"new 1", b"new 2"]
+    await parts.end()
+
+
+async def test_a_group_that_began_in_an_empty_topic_gets_what_comes_while_it_is_away(
+    tmp_path: Path,
+) -> None:
+    parts = await begin(tmp_path)
+    assert await PopConsumer(parts).pop(start="latest") == []
+    parts = await stop(parts, tmp_path)
+    await parts.send(TOPIC, b"1")
+    assert bodies(await PopConsumer(parts).pop(start="latest")) == [b"1"]
+    await parts.end()
+
+
 async def test_a_settlement_on_its_way_says_nothing_of_the_topic_that_is_made_again(
     tmp_path: Path,
 ) -> None:

@@ -12,6 +12,7 @@ from aerobee_broker.delivery.group_registry import GroupRegistry
 from aerobee_broker.delivery.meters import Meters
 from aerobee_broker.delivery.pop import Pop
 from aerobee_broker.delivery.positions import Positions
+from aerobee_broker.delivery.saving import SavedTable
 from aerobee_broker.delivery.schedule import Schedule
 from aerobee_broker.delivery.timers import Timers
 from aerobee_broker.delivery.topic_registry import TopicRegistry
@@ -70,6 +71,7 @@ class Administration:
         topics: TopicRegistry,
         groups: GroupRegistry,
         offsets: ConsumerOffsets,
+        saved_offsets: SavedTable,
         clients: Clients,
         polls: LongPolls,
         positions: Positions,
@@ -86,6 +88,7 @@ class Administration:
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
+        self._saved_offsets = saved_offsets
         self._clients = clients
         self._polls = polls
         self._positions = positions
@@ -113,7 +116,10 @@ class Administration:
                 self._polls.wake(topic, queue_id)
 
         queue_ids = self._store.queues(topic)
-        return await self._topics.remove(topic, forget)
+        removed = await self._topics.remove(topic, forget)
+        if removed:  # by time, a kill could leave them to a topic that is made again
+            await self._saved_offsets.save()
+        return removed
 
     async def delete_group(self, consumer_group: str, *, remove_offsets: bool) -> bool:
         """False: there was no such group."""
@@ -121,6 +127,7 @@ class Administration:
         if deleted and remove_offsets:
             self._offsets.remove_group(consumer_group)
             self._pop.forget(consumer_group=consumer_group)
+            await self._saved_offsets.save()
         return deleted
 
     def status(self) -> BrokerStatus:

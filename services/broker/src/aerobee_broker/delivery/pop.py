@@ -217,6 +217,7 @@ class Pop:
         records = self._journal.replay()
         if records:  # the next snapshot spares them
             self._table.touch()
+        self._forget_deleted()
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         leased = 0
         for place in self._table:
@@ -233,6 +234,19 @@ class Pop:
                     place.consumer_group, place.topic, queue.queue_id, queue.committed
                 )
         structlog.get_logger().info("leases_restored", leases=leased, log_records=records)
+
+    def _forget_deleted(self) -> None:
+        """A kill right after a topic's deletion may have left what groups had there. Its next first
+        message has queue offset 0 again."""
+        topics = self._offsets.begun() | {
+            place.topic
+            for place in self._table
+            if any(queue.cursor for queue in place.queues.values())
+        }
+        for topic in topics:
+            if not self._chooser.has_messages(topic):
+                self._offsets.remove_topic(topic)
+                self.forget(topic=topic)
 
     def start(self) -> None:
         self._settling.expiry.start()

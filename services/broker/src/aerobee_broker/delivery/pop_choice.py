@@ -185,6 +185,10 @@ class Chooser:
             "queues": entries,
         }
 
+    def has_messages(self, topic: str) -> bool:
+        """Or had some, since it was made."""
+        return any(self._store.max_offset(topic, one) for one in self._store.queues(topic))
+
     def restore_rows(self, topic: str, queue: QueueLeases) -> None:
         """Puts the open messages into rows by message group, or out of them."""
 

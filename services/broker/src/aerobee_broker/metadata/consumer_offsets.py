@@ -44,6 +44,10 @@ class ConsumerOffsets(Table):
     def topics_of(self, consumer_group: str) -> list[str]:
         return sorted(topic for topic, group in self._offsets if group == consumer_group)
 
+    def begun(self) -> set[str]:
+        """Topics of which some group has consumed something."""
+        return {topic for (topic, _), queues in self._offsets.items() if any(queues.values())}
+
     def commit(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         key = (topic, consumer_group)
         if self._resets and self._is_marked(key, queue_id):
