@@ -467,3 +467,10 @@ async def test_leases_and_sets_of_leases_are_acknowledged_in_one_request(api: Ap
     assert failures == [(1, 1, over), (1, 3, over)]
     assert "message 8 of t queue 0" in answer.failures[0].result.message
     assert api.parts.tables.offsets.get("g", "t", 0) == 4
+
+
+async def test_an_acknowledgement_of_too_much_is_refused_before_it_costs_anything(api: Api) -> None:
+    lease_set = pop_pb2.LeaseSet(consumer_group="g", topic="t", queue_offsets=[0] * 200_001)
+    with pytest.raises(MqError, match="400002 leases are too many") as caught:
+        await api("Ack", pop_pb2.AckRequest(lease_sets=[lease_set] * 2))
+    assert caught.value.code is Code.INVALID_PARAMETER

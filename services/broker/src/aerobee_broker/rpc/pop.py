@@ -21,6 +21,8 @@ from aerobee_broker.rpc import convert
 from aerobee_chassis.call import Call
 from aerobee_wire.status import Code, MqError
 
+# Of an acknowledgement: a few bytes may name one, and what they answer is a hundred times that.
+MAX_LEASES = 400_000
 _DONE = pb.LeaseResult(code=int(Code.SUCCESS))
 _EVERYTHING = Filter("TAG", "*")
 _STARTS: Mapping[int, Start] = {
@@ -52,6 +54,11 @@ class PopRpcs:
 
     async def ack(self, request: pb.AckRequest, call: Call) -> pb.AckResponse:
         single = len(request.leases)
+        leases = single + sum(len(one.queue_offsets) for one in request.lease_sets)
+        if leases > MAX_LEASES:
+            raise InvalidParameter(
+                f"{leases} leases are too many for one request: divide it, {MAX_LEASES} are allowed"
+            )
         lease_sets = [*map(_set_of_one, request.leases), *map(_lease_set, request.lease_sets)]
         response = pb.AckResponse(results=[_DONE] * single)
         for lease_set, place, error in await self._settling.ack(lease_sets):
