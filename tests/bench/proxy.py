@@ -1,10 +1,9 @@
-"""The public protocol through proxy and broker, against an echo of the same bytes.
+"""The public protocol through proxy and broker, against a bare gRPC echo of one message.
 
-Real processes, synchronous flush, the same client for all. Two bare servers echo one message: one
-on the transport that serves the proxy, and one of grpc.aio, the asyncio server of the library. A
-unary send is one such call with a broker behind it, so it is held against the former. Receiving
-brings 32 messages a call: held against the latter, and beside it stands what the transport gives
-when nothing is behind it (decision 10).
+Real processes, synchronous flush, the same client for all. The baseline is the echo of grpc.aio,
+the asyncio server of the library that serves; the notes have the ratio to one on our own transport
+beside it, and `proxy_receive_ack_ceiling` is what that transport gives when nothing is behind it
+(decision 10). A unary send is one call, receiving brings 32 messages a call.
 The proxy's port is gRPC's own; what a port for TLS and plaintext costs: `shared_port.py`.
 """
 
@@ -91,24 +90,23 @@ async def results() -> list[Result]:
 
 
 def _sent(rate: float, echo: float, plain: float) -> Result:
-    note = (
-        f"1 KiB, {IN_FLIGHT} in flight, flush synchronous; baseline: an echo on the same transport"
-        f"; {rate / plain:.2f} x a grpc.aio server's ({plain:,.0f})"
-    )
-    return _result("proxy_unary_send_1k", rate, echo, SEND_TARGET, note)
+    how = f"1 KiB, {IN_FLIGHT} in flight, flush synchronous"
+    note = _beside(how, rate, echo)
+    return _result("proxy_unary_send_1k", rate, plain, SEND_TARGET, note)
 
 
 def _received(rate: float, echo: float, plain: float, idle: float) -> list[Result]:
     how = f"{RECEIVE_BATCH} x 1 KiB, {IN_FLIGHT} in flight"
-    note = (
-        f"{how}, durable acks; baseline: a grpc.aio server's echo; {rate / echo:.2f} x one on our "
-        f"transport ({echo:,.0f})"
-    )
-    ceiling = f"{how}, answers made beforehand, nothing behind them; baseline: as above"
+    note = _beside(f"{how}, durable acks", rate, echo)
+    ceiling = _beside(f"{how}, answers made beforehand, nothing behind them", idle, echo)
     return [
         _result("proxy_receive_ack_1k", rate, plain, RECEIVE_TARGET, note),
         _result("proxy_receive_ack_ceiling", idle, plain, None, ceiling),
     ]
+
+
+def _beside(how: str, rate: float, echo: float) -> str:
+    return f"{how}; {rate / echo:.2f} x an echo on our own transport ({echo:,.0f})"
 
 
 def _result(name: str, rate: float, baseline: float, target: float | None, note: str) -> Result:
