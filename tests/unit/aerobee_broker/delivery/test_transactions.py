@@ -13,7 +13,7 @@ from aerobee_broker.delivery import half_messages
 from aerobee_broker.delivery.half_messages import GROUP, QUEUE_ID
 from aerobee_broker.delivery.intake import Stored
 from aerobee_broker.delivery.transactions import End, Resolution
-from aerobee_broker.errors import StoreWriteError
+from aerobee_broker.errors import DiskFull, FlushTimeout, StoreWriteError
 from aerobee_wire import topics as names
 from aerobee_wire.record import TRANSACTION_COMMIT, TRANSACTION_MASK
 from aerobee_wire.status import Code, MqError
@@ -195,6 +195,57 @@ async def test_a_half_message_that_is_not_stored_is_not_open(
         with pytest.raises(MqError, match="the disk is out"):
             await half(parts, b"a")
     assert len(parts.broker.transactions) == 0
+
+
+@pytest.mark.parametrize("how", ["its sender goes away", "its sender has waited long enough"])
+async def test_a_half_message_that_is_not_stored_is_not_open_though_nobody_waits(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = await Parts.begin(tmp_path)
+
+    def fail() -> int:
+        raise DiskFull("there is no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parts.store, "write_and_sync", fail)
+        parts.flusher.hold()
+        sending = asyncio.create_task(half(parts, b"a"))
+        await asyncio.sleep(0.1)
+        if how == "its sender goes away":
+            sending.cancel()
+            await asyncio.wait([sending])
+        else:
+            with pytest.raises(FlushTimeout):
+                await sending
+        parts.flusher.let_go()
+        await asyncio.sleep(0.1)
+    assert len(parts.broker.transactions) == 0
+    await parts.end()
+
+
+async def test_a_write_that_fails_later_undoes_no_end_that_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = await Parts.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
+    stored = await half(parts, b"a")
+    await asyncio.sleep(20)
+    assert await end(parts, stored) is Code.SUCCESS
+    assert parts.store.flushed_offset < parts.store.written_offset
+
+    def fail() -> int:
+        parts.store.forget_unwritten()
+        raise DiskFull("there is no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parts.store, "write", fail)
+        with pytest.raises(MqError, match="there is no room"):
+            await parts.send("t", b"b")
+    await asyncio.sleep(0.01)
+    assert await end(parts, stored) is Code.INVALID_TRANSACTION_ID
+    await asyncio.sleep(20)
+    assert len(parts.broker.transactions) == 0
+    assert await visible(parts) == [b"a"]
+    await parts.end()
 
 
 async def test_a_commit_to_a_deleted_topic_is_refused_and_a_rollback_is_not(parts: Parts) -> None:

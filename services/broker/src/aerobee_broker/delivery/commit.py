@@ -57,12 +57,15 @@ def check_room(store: MessageStore) -> None:
         raise TooMuchUnflushed(unflushed)
 
 
-def fail_all(store: MessageStore, error: MqError, *waiters: CommitWaiters) -> None:
-    """Nobody's wait will end well. Until those who waited have taken back what they did in memory,
-    in the next turn of the loop, nobody appends: an entry that builds on it would stay in the log.
+def fail_all(
+    store: MessageStore, error: MqError, *waiters: CommitWaiters, above: int = -1
+) -> None:
+    """Nobody's wait for more than `above` will end well. Until those who waited have taken back
+    what they did in memory, in the next turn of the loop, nobody appends: an entry that builds on
+    it would stay in the log.
     """
     for one in waiters:
-        one.fail(error)
+        one.fail(error, above)
     store.refuse(error)
     asyncio.get_running_loop().call_soon(store.accept)
 
@@ -98,11 +101,12 @@ class CommitWaiters:
             if not future.done():
                 future.set_result(None)
 
-    def fail(self, error: Exception) -> None:
-        """Nobody's wait will end well."""
-        queue, self._queue = self._queue, deque()
-        for _, _, future in queue:
-            if not future.done():
+    def fail(self, error: Exception, above: int = -1) -> None:
+        """The waits for more than the offset `above` will not end well."""
+        queue = self._queue
+        self._queue = deque(one for one in queue if one[0] <= above)
+        for end_offset, _, future in queue:
+            if end_offset > above and not future.done():
                 future.set_exception(error)
 
     def _expire(self) -> None:

@@ -24,7 +24,6 @@ from aerobee_broker.delivery.timer_queue import ASKING, TimerQueue
 from aerobee_broker.delivery.topic_registry import TopicRegistry
 from aerobee_broker.delivery.transactions import Transactions
 from aerobee_broker.errors import (
-    FlushTimeout,
     InvalidParameter,
     MessageIllegal,
     NoPermission,
@@ -38,7 +37,6 @@ from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 from aerobee_wire.message_id import UniqueIds
 from aerobee_wire.record import TRANSACTION_MASK, TRANSACTION_PREPARED
-from aerobee_wire.status import MqError
 
 MAX_PROPERTY_BYTES = props.MAX_BYTES - retry.RESERVED_PROPERTY_BYTES
 MAX_BATCH_MESSAGES = 65_536
@@ -194,14 +192,9 @@ class Intake:
             if message.topic == names.HALF_TOPIC:
                 half = half_messages.begun(properties, place.queue_offset, now)
                 opened.append(self._transactions.opened(half, place))
-        try:
-            await self._commit.durable(self._store.end_offset)
-        except FlushTimeout:  # it stands in the log
-            raise
-        except MqError:
-            for one in opened:
-                self._transactions.undone(one)
-            raise
+        end_offset = self._store.end_offset
+        self._transactions.open_if_stored(opened, end_offset)
+        await self._commit.durable(end_offset)
         return places
 
     def _completed(self, properties: dict[str, str]) -> dict[str, str]:

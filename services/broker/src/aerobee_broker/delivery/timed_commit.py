@@ -87,7 +87,9 @@ class TimedCommit:
             self._written = self._store.write()
         except MqError as error:
             structlog.get_logger().error("write_failed", reason=error.message)
-            fail_all(self._store, error, self._waiters, self._flush_waiters)
+            # What earlier writes took stands in the log, and is to be flushed as before.
+            waiters = (self._waiters, self._flush_waiters)
+            fail_all(self._store, error, *waiters, above=self._written)
             return
         self._waiters.settle(self._written)
         if self._task is None and self._written > self._visible:

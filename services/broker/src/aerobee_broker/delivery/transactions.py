@@ -119,10 +119,23 @@ class Transactions:
         """A half message was appended. Known at once: its end may come before it is visible."""
         return self._add(half, place, self._store.max_offset(names.OP_HALF_TOPIC, QUEUE_ID))
 
-    def undone(self, one: Open) -> None:
-        """The append of a half message failed after all. Another one may have its place, and its
-        name, by now: that one stays."""
-        self._open.remove(one)
+    def open_if_stored(self, opened: Sequence[Open], end_offset: int) -> None:
+        """Their append ends at `end_offset`: when it fails after all they are open no more, whether
+        their sender waits for it or not. The name of one that was not stored is given again: its
+        end in the log would be that of another."""
+        flushing = self._commit.flushing(end_offset)
+        flushing.add_done_callback(lambda future: self._stored(future, opened, end_offset))
+
+    def _stored(
+        self, flushing: asyncio.Future[None], opened: Sequence[Open], end_offset: int
+    ) -> None:
+        error = None if flushing.cancelled() else flushing.exception()
+        if isinstance(error, FlushTimeout) and self._store.end_offset >= end_offset:
+            if not self._stopping:
+                self.open_if_stored(opened, end_offset)
+        elif error is not None:
+            for one in opened:  # another one may have its place and its name: that one stays
+                self._open.remove(one)
 
     def _add(self, half: Half, place: Appended, op_floor: int) -> Open:
         one = self._open.add(half, place, op_floor)
