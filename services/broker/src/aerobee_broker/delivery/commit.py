@@ -57,9 +57,7 @@ def check_room(store: MessageStore) -> None:
         raise TooMuchUnflushed(unflushed)
 
 
-def fail_all(
-    store: MessageStore, error: MqError, *waiters: CommitWaiters, above: int = -1
-) -> None:
+def fail_all(store: MessageStore, error: MqError, *waiters: CommitWaiters, above: int = -1) -> None:
     """Nobody's wait for more than `above` will end well. Until those who waited have taken back
     what they did in memory, in the next turn of the loop, nobody appends: an entry that builds on
     it would stay in the log.
