@@ -25,6 +25,13 @@ def test_a_file_without_a_checksum_is_taken_as_it_is(indent: int | None) -> None
     assert decode(json.dumps(CONTENT, indent=indent).encode() + b"\n") == CONTENT
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b" \n\n"])
+def test_a_file_that_an_editor_ended_with_a_newline_is_whole(end: bytes) -> None:
+    assert decode(encode(CONTENT) + end) == CONTENT
+    with pytest.raises(ValueError, match="checksum"):
+        decode(encode(CONTENT).replace(b"4711", b"4712") + end)
+
+
 def test_each_flipped_bit_is_noticed() -> None:
     whole = encode(CONTENT)
     for bit in range(len(whole) * 8):

@@ -2,6 +2,7 @@
 
 Two lines: the object, and `{"crc32":"…"}` with the CRC-32 of the first line in eight hexadecimal
 digits. A file without the second line is taken as it is: an older version wrote it, or a person.
+White space at the end says nothing: editors add a newline.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ def encode(content: Mapping[str, Any]) -> bytes:
 
 def decode(data: bytes) -> dict[str, Any]:
     """Raises ValueError when that is not what was written."""
+    data = data.rstrip()
     lines, newline, last = data.rpartition(b"\n")
     checked = newline and last.startswith(_OPENING)
     if checked and last != _checksum(lines):

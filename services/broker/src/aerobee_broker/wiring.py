@@ -263,6 +263,7 @@ class Broker:
             topics=self.topics,
             groups=self.groups,
             offsets=tables.offsets,
+            saved_offsets=tables.saved_offsets,
             clients=self.clients,
             polls=self.polls,
         )

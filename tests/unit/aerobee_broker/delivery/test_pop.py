@@ -436,7 +436,7 @@ async def test_a_reset_voids_what_was_on_lease(parts: Parts, consumer: PopConsum
     await parts.send(TOPIC, b"1", b"2")
     got = await consumer.pop()
     await consumer.ack(got[0])
-    parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=0)
+    await parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=0)
     assert [one.attempt for one in await consumer.pop()] == [1, 1]
     assert await consumer.ack(got[1]) == [Code.INVALID_RECEIPT_HANDLE]
 

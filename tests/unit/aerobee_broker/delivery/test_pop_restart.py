@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from aerobee_broker.checked_json import decode
 from aerobee_broker.delivery.pop_choice import Chooser
-from aerobee_broker.errors import StoreReadError, StoreWriteError
+from aerobee_broker.errors import DiskFull, StoreReadError, StoreWriteError
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.messages import ReadResult
 from aerobee_wire import properties as props
@@ -161,7 +162,7 @@ async def test_a_reset_survives(tmp_path: Path) -> None:
     await parts.send(TOPIC, b"1", b"2")
     consumer = PopConsumer(parts)
     await consumer.ack(*await consumer.pop())
-    parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=1)
+    await parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=1)
     await parts.send(TOPIC, b"3")
     parts = await crash(parts, tmp_path / "b")
     assert bodies(await PopConsumer(parts).pop()) == [b"2", b"3"]
@@ -394,11 +395,12 @@ async def test_a_kill_right_after_a_deletion_leaves_nothing_of_the_topic(
     await parts.tables.saved_offsets.save()
     if forgotten == "nowhere":
         parts.flusher.hold()
-    assert await parts.broker.administration.delete_topic(TOPIC)
-    if forgotten != "nowhere":
-        await asyncio.sleep(0.001)
+    deletion = asyncio.create_task(parts.broker.administration.delete_topic(TOPIC))
+    await asyncio.sleep(0.001)
+    assert deletion.done() == (forgotten != "nowhere")
     shutil.copytree(parts.store.path, tmp_path / "b" / "store")
     parts.flusher.let_go()
+    assert await deletion
     await parts.end()
     parts = await begin_again(tmp_path / "b", parts)
     await parts.send(TOPIC, b"new 1", b"new 2")
@@ -453,10 +455,14 @@ async def test_a_settlement_that_the_disk_does_not_take_after_a_reset_brings_not
     parts.flusher.hold()
     settling = asyncio.create_task(consumer.ack_sets(lease_set(*got)))
     await asyncio.sleep(0.001)
-    parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=3)
+    reset = parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=3)
+    moving = asyncio.create_task(reset)
+    await asyncio.sleep(0.001)
     parts.flusher.let_go()
     with pytest.raises(StoreWriteError):
         await settling
+    with pytest.raises(StoreWriteError):
+        await moving
     await asyncio.sleep(0.01)
     monkeypatch.setattr(parts.store, "write_and_sync", write)
     assert consumer.committed() == 3
@@ -494,4 +500,102 @@ async def test_a_lease_that_the_log_lost_after_nobody_waited_any_more_loses_no_m
     parts = await crash(parts, tmp_path / "b")
     await asyncio.sleep(61)
     assert sorted(bodies(await PopConsumer(parts).pop())) == [b"2", b"3", b"4"]
+    await parts.end()
+
+
+async def test_a_reset_is_answered_when_it_is_durable(tmp_path: Path) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, b"1", b"2", b"3")
+    await PopConsumer(parts).pop()
+    parts.flusher.hold()
+    reset = asyncio.create_task(parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=1))
+    await asyncio.sleep(0.1)
+    assert not reset.done()
+    parts.flusher.let_go()
+    assert [one.queue_offset for one in await reset] == [1]
+    parts = await crash(parts, tmp_path / "b")
+    assert bodies(await PopConsumer(parts).pop()) == [b"2", b"3"]
+    await parts.end()
+
+
+async def test_a_classic_group_s_reset_survives_a_kill(tmp_path: Path) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, b"1", b"2", b"3")
+    await parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=2)
+    parts = await crash(parts, tmp_path / "b")
+    assert parts.tables.offsets.get(GROUP, TOPIC, 0) == 2
+    await parts.end()
+
+
+async def test_a_reset_that_the_log_lost_is_told_again_before_what_builds_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a start would put the leases made since behind the old cursor, and lose the rest."""
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, b"1", b"2", b"3")
+    consumer = PopConsumer(parts)
+    await consumer.ack(*await consumer.pop())
+    write = parts.store.write_and_sync
+
+    def full() -> int:
+        raise DiskFull("no room")
+
+    monkeypatch.setattr(parts.store, "write_and_sync", full)
+    with pytest.raises(DiskFull):
+        await parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=0)
+    monkeypatch.setattr(parts.store, "write_and_sync", write)
+    assert bodies(await consumer.pop(1)) == [b"1"]
+    parts = await crash(parts, tmp_path / "b")
+    assert bodies(await PopConsumer(parts).pop()) == [b"2", b"3"]
+    await parts.end()
+
+
+async def test_a_reset_that_the_log_lost_is_told_again_though_nothing_else_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, b"1", b"2", b"3")
+    consumer = PopConsumer(parts)
+    await consumer.ack(*await consumer.pop())
+    write = parts.store.write_and_sync
+
+    def full() -> int:
+        raise DiskFull("no room")
+
+    monkeypatch.setattr(parts.store, "write_and_sync", full)
+    with pytest.raises(DiskFull):
+        await parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=0)
+    await asyncio.sleep(5)
+    monkeypatch.setattr(parts.store, "write_and_sync", write)
+    await asyncio.sleep(2)
+    parts = await crash(parts, tmp_path / "b")
+    assert bodies(await PopConsumer(parts).pop()) == [b"1", b"2", b"3"]
+    await parts.end()
+
+
+@pytest.mark.parametrize("what", ["reset", "topic", "group"])
+async def test_what_the_log_does_not_take_is_refused_before_anything_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, b"1", b"2", b"3")
+    consumer = PopConsumer(parts)
+    got = await consumer.pop(2)
+    await consumer.ack(got[0])
+    administration = parts.broker.administration
+    ways: dict[str, Callable[[], Awaitable[object]]] = {
+        "reset": lambda: parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=3),
+        "topic": lambda: administration.delete_topic(TOPIC),
+        "group": lambda: administration.delete_group(GROUP, remove_offsets=True),
+    }
+    doing = ways[what]
+    monkeypatch.setattr(parts.store._retention, "stop", "the disk is at its stop mark")
+    with pytest.raises(DiskFull):
+        await doing()
+    monkeypatch.setattr(parts.store._retention, "stop", "")
+    assert consumer.committed() == 1
+    assert await parts.bodies(TOPIC) == [b"1", b"2", b"3"]
+    assert parts.tables.groups.get(GROUP) is not None
+    assert await consumer.ack(got[1]) == [Code.SUCCESS]
+    assert await doing()
     await parts.end()

@@ -80,7 +80,7 @@ async def test_updates_are_all_or_none(parts: Parts) -> None:
 async def test_a_group_is_moved_within_the_bounds(
     parts: Parts, to: dict[str, int], offsets: list[int]
 ) -> None:
-    moved = parts.broker.positions.reset("g", "t", [], **to)
+    moved = await parts.broker.positions.reset("g", "t", [], **to)
     assert [one.queue_offset for one in moved] == offsets
     assert parts.broker.positions.stored("g", "t") == moved
 
@@ -137,7 +137,7 @@ async def test_the_offsets_of_system_groups_are_the_broker_s_own(parts: Parts) -
     """A start would not find open half messages that a reset had passed over."""
     positions, topic = parts.broker.positions, "RMQ_SYS_TRANS_HALF_TOPIC"
     with pytest.raises(MqError) as caught:
-        positions.reset("CID_RMQ_SYS_TRANS", topic, [0])
+        await positions.reset("CID_RMQ_SYS_TRANS", topic, [0])
     assert caught.value.code is Code.NO_PERMISSION
     with pytest.raises(MqError, match="system group"):
         positions.update("CID_RMQ_SYS_TRANS", [Position(topic, 0, 7)])
@@ -145,7 +145,7 @@ async def test_the_offsets_of_system_groups_are_the_broker_s_own(parts: Parts) -
 
 async def test_a_group_that_nobody_is_a_member_of_commits_after_a_reset(parts: Parts) -> None:
     positions = parts.broker.positions
-    positions.reset("g", "t", [0], queue_offset=1)
+    await positions.reset("g", "t", [0], queue_offset=1)
     positions.update("g", [Position("t", 0, 3)])
     assert positions.stored("g", "t") == [Position("t", 0, 3)]
 
@@ -154,6 +154,6 @@ async def test_a_commit_of_a_live_member_does_not_undo_a_reset(parts: Parts) -> 
     consumer = Consumer(subscriptions={"t": Subscription("t", compile_filter("TAG", "*"))})
     parts.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
     positions = parts.broker.positions
-    positions.reset("g", "t", [0], queue_offset=1)
+    await positions.reset("g", "t", [0], queue_offset=1)
     positions.update("g", [Position("t", 0, 3)])
     assert positions.stored("g", "t") == [Position("t", 0, 1)]

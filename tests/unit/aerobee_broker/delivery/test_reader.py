@@ -175,7 +175,7 @@ async def test_browsing_needs_no_group_and_leaves_no_trace(parts: Parts) -> None
 
 async def test_a_reset_group_is_told_once_by_its_next_pull(parts: Parts) -> None:
     await parts.send("t", b"a", b"b", b"c")
-    parts.broker.positions.reset("g", "t", [0], queue_offset=1)
+    await parts.broker.positions.reset("g", "t", [0], queue_offset=1)
     result = await pull(parts, queue_offset=3, commit_offset=3)
     assert (result.status, result.next_begin_offset) == (ReadStatus.OFFSET_TOO_LARGE, 1)
     assert parts.tables.offsets.get("g", "t", 0) == 1, "the commit under way did not undo it"
@@ -186,7 +186,7 @@ async def test_a_reset_reaches_a_consumer_that_waits(parts: Parts) -> None:
     await parts.send("t", b"a")
     waiting = asyncio.create_task(pull(parts, queue_offset=1, suspend_timeout_ms=20_000))
     await asyncio.sleep(1)
-    parts.broker.positions.reset("g", "t", [], queue_offset=0)
+    await parts.broker.positions.reset("g", "t", [], queue_offset=0)
     result = await waiting
     assert (result.status, result.next_begin_offset) == (ReadStatus.OFFSET_TOO_LARGE, 0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,26 @@ async def test_a_topic_is_durable_and_announced_before_the_answer(parts: Parts) 
     stored = parts.tables.saved_topics._file.load() or {}
     assert "t" in stored["topicConfigTable"]
     assert "t" in parts.announced[-1]
+
+
+async def test_a_change_does_not_count_as_told_with_what_was_under_way(parts: Parts) -> None:
+    saved = parts.tables.saved_topics
+    writer, gate = saved._writer, asyncio.Event()
+
+    async def slow(function: Callable[[], Any]) -> Any:
+        await gate.wait()
+        return await writer(function)
+
+    saved._writer = slow
+    first = asyncio.create_task(parts.broker.topics.put(GOOD))
+    await asyncio.sleep(0.01)
+    second = asyncio.create_task(parts.broker.topics.put(replace(GOOD, read_queue_count=9)))
+    await asyncio.sleep(0.01)
+    gate.set()
+    await second
+    table = (saved._file.load() or {})["topicConfigTable"]
+    assert table["t"]["readQueueNums"] == 9
+    await first
 
 
 async def test_the_answer_names_the_name_servers_that_do_not_know_yet(parts: Parts) -> None:
@@ -144,22 +164,47 @@ async def test_without_auto_creation_tbw102_goes(tmp_path: Path) -> None:
     await second.end()
 
 
+class FullDisk(RealDisk):
+    full = False
+
+    def rename(self, source: Path, target: Path) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().rename(source, target)
+
+
 async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    class Disk(RealDisk):
-        full = False
-
-        def rename(self, source: Path, target: Path) -> None:
-            if self.full:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            super().rename(source, target)
-
-    disk = Disk()
+    disk = FullDisk()
     parts = await Parts.begin(tmp_path, disk=disk)
     disk.full = True
-    with pytest.raises(MqError, match=r"topics\.json: No space left.*make room") as caught:
-        await parts.broker.topics.put(GOOD)
-    assert caught.value.code is Code.SYSTEM_ERROR
+    for _ in range(2):  # the second one finds the topic in the table
+        with pytest.raises(MqError, match=r"topics\.json: No space left.*make room") as caught:
+            await parts.broker.topics.put(GOOD)
+        assert caught.value.code is Code.SYSTEM_ERROR
+        with pytest.raises(MqError, match=r"topics\.json: No space left.*make room"):
+            await parts.send("t", b"a")
     disk.full = False
+    announced = len(parts.announced)
+    await parts.broker.topics.put(GOOD)
+    assert "t" in (parts.tables.saved_topics._file.load() or {})["topicConfigTable"]
+    assert len(parts.announced) == announced + 1
+    await parts.end()
+
+
+async def test_a_group_whose_deletion_was_not_saved_leaves_nothing_to_its_successor(
+    tmp_path: Path,
+) -> None:
+    disk = FullDisk()
+    parts = await Parts.begin(tmp_path, disk=disk)
+    await parts.send("t", b"a")
+    await parts.group("g")
+    parts.tables.offsets.commit("g", "t", 0, 1)
+    disk.full = True
+    with pytest.raises(MqError, match="No space left"):
+        await parts.broker.administration.delete_group("g", remove_offsets=True)
+    disk.full = False
+    assert not await parts.broker.administration.delete_group("g", remove_offsets=True)
+    assert parts.tables.offsets.get("g", "t", 0) is None
     await parts.end()
 
 

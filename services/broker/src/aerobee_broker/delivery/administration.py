@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -102,16 +103,20 @@ class Administration:
         self._pop = pop
 
     async def delete_topic(self, topic: str) -> bool:
-        """Also its consumer offsets and consume queues. False: there was no such topic.
+        """Also its consumer offsets and consume queues. False: there was no such topic. Raises what
+        the store raises: when its log takes nothing, nothing is done.
 
         All of it before anything is waited for: a send may make the topic again at any moment, and
         what it stores then is the new topic's.
         """
+        logged: asyncio.Future[None] | None = None
 
         def forget() -> None:
+            nonlocal logged
+            self._pop.check_forget(topic=topic)
             self._store.delete_topic(topic)
             self._offsets.remove_topic(topic)
-            self._pop.forget(topic=topic)
+            logged = self._pop.forget(topic=topic)
             for queue_id in queue_ids:
                 self._polls.wake(topic, queue_id)
 
@@ -119,15 +124,30 @@ class Administration:
         removed = await self._topics.remove(topic, forget)
         if removed:  # by time, a kill could leave them to a topic that is made again
             await self._saved_offsets.save()
+        if logged is not None:
+            await asyncio.shield(logged)
         return removed
 
     async def delete_group(self, consumer_group: str, *, remove_offsets: bool) -> bool:
-        """False: there was no such group."""
-        deleted = await self._groups.remove(consumer_group)
+        """False: there was no such group. Raises as `delete_topic` does.
+
+        A consumer may make the group again at any moment, so all of it is done at once; and a
+        deletion that fails when it is saved leaves nothing that a second one would not find.
+        """
+        logged: asyncio.Future[None] | None = None
+
+        def forget() -> None:
+            nonlocal logged
+            if remove_offsets:
+                self._pop.check_forget(consumer_group=consumer_group)
+                self._offsets.remove_group(consumer_group)
+                logged = self._pop.forget(consumer_group=consumer_group)
+
+        deleted = await self._groups.remove(consumer_group, forget)
         if deleted and remove_offsets:
-            self._offsets.remove_group(consumer_group)
-            self._pop.forget(consumer_group=consumer_group)
             await self._saved_offsets.save()
+        if logged is not None:
+            await asyncio.shield(logged)
         return deleted
 
     def status(self) -> BrokerStatus:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
 from aerobee_broker.config import BrokerOptions
@@ -67,15 +69,18 @@ class GroupRegistry:
         await self.retry_topic(group)
         return created
 
-    async def remove(self, consumer_group: str) -> bool:
-        """False: there was no such group. Its retry and dead-letter topics stay."""
+    async def remove(self, consumer_group: str, forget: Callable[[], None]) -> bool:
+        """False: there was no such group. Its retry and dead-letter topics stay. `forget` takes
+        away what else is known of it, in the same loop turn."""
         if self.is_system(consumer_group):
             raise NoPermission(f"{consumer_group} is a system group and stays")
-        removed = self.table.remove(consumer_group)
-        if removed:
-            structlog.get_logger().info("group_deleted", group=consumer_group)
-            await self._saved.save()
-        return removed
+        if self.table.get(consumer_group) is None:
+            return False
+        forget()
+        self.table.remove(consumer_group)
+        structlog.get_logger().info("group_deleted", group=consumer_group)
+        await self._saved.save()
+        return True
 
     async def retry_topic(self, group: SubscriptionGroup) -> None:
         """Sees to it that the group's retry topic exists, as far as the group retries at all."""

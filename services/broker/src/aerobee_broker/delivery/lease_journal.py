@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from aerobee_wire.status import MqError
 
 READ_MESSAGES = 4_096
 READ_BYTES = 16 * 1024 * 1024
+APPEND_AGAIN_S = 1.0
 
 
 class LeaseJournal:
@@ -30,6 +32,8 @@ class LeaseJournal:
         self._table = table
         self._clock = clock
         self._topic = topic
+        # What holds in memory and was lost to the log: appended before anything else.
+        self._owed: list[NewMessage] = []
 
     def check_room(self) -> None:
         """Before a lease is made. Raises TooMuchUnflushed."""
@@ -66,6 +70,56 @@ class LeaseJournal:
         self._append(kind, content)
         self._commit.begin()
 
+    def check_open(self) -> None:
+        """Before something is done that is to be stated. Raises DiskFull, StoreReadOnly."""
+        self._store.check_open_to_appends(reserve=True)
+
+    def state(self, kind: str, contents: Sequence[Mapping[str, Any]]) -> asyncio.Future[None]:
+        """Appends what was done and is not taken back. The future ends when it is on the disk, or
+        with the MqError that kept it from there; then it is appended again, before anything else
+        of pop's: the leases made since are meaningless without it. Shield it: it is watched.
+        """
+        now_ms = self._clock.now_ms()
+        self._owed += [lease_log.record(self._topic, kind, one, now_ms) for one in contents]
+        self._table.touch()
+        try:
+            return self._append_owed()
+        except MqError as error:
+            self._append_owed_later()
+            refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            refused.set_exception(error)
+            refused.exception()  # known, also when nobody waits
+            return refused
+
+    def _append_owed(self, behind: Sequence[NewMessage] = ()) -> asyncio.Future[None]:
+        owed = self._owed
+        self._store.append([*owed, *behind], reserve=True)
+        self._owed = []
+        return self._watch(owed, self._store.end_offset)
+
+    def _watch(self, stated: list[NewMessage], end_offset: int) -> asyncio.Future[None]:
+        def ended(done: asyncio.Future[None]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if isinstance(error, FlushTimeout):  # it stands in the log, and may be lost yet
+                self._watch(stated, end_offset)
+            elif isinstance(error, MqError):
+                self._owed = stated + self._owed
+                self._append_owed_later()
+
+        future = self._commit.flushing(end_offset)
+        future.add_done_callback(ended)
+        return future
+
+    def _append_owed_later(self) -> None:
+        def again() -> None:
+            if self._owed and not self._store.read_only_reason:
+                try:
+                    self._append_owed()
+                except MqError:
+                    self._append_owed_later()
+
+        asyncio.get_running_loop().call_later(APPEND_AGAIN_S, again)
+
     async def settled(self) -> None:
         """Returns when everything that was appended until now is durable."""
         await self._commit.durable(self._store.end_offset)
@@ -74,7 +128,10 @@ class LeaseJournal:
         self, kind: str, content: Mapping[str, Any], along: Sequence[NewMessage] = ()
     ) -> None:
         entry = lease_log.record(self._topic, kind, content, self._clock.now_ms())
-        self._store.append([*along, entry], reserve=True)
+        if self._owed:
+            self._append_owed([*along, entry])
+        else:
+            self._store.append([*along, entry], reserve=True)
         self._table.touch()
 
     @property

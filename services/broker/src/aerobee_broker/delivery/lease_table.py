@@ -95,15 +95,19 @@ class LeaseTable(Table):
 
     def forget(self, *, consumer_group: str = "", topic: str = "") -> bool:
         """Drops what a deleted group or topic had. False: nothing."""
-        doomed = [
-            key
-            for key in self._groups
-            if (consumer_group and key[0] == consumer_group) or (topic and key[1] == topic)
-        ]
+        doomed = self.keys_of(consumer_group=consumer_group, topic=topic)
         for key in doomed:
             for queue in self._groups.pop(key).queues.values():
                 queue.reset(0)  # for who still holds it
         return bool(doomed)
+
+    def keys_of(self, *, consumer_group: str = "", topic: str = "") -> list[tuple[str, str]]:
+        """(group, topic) of all that a group or a topic has here."""
+        return [
+            key
+            for key in self._groups
+            if (consumer_group and key[0] == consumer_group) or (topic and key[1] == topic)
+        ]
 
     # ---- from the log ----
 

@@ -8,7 +8,7 @@ settled, not what was handed out. Dead letters are made here, not by the proxy.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -196,21 +196,43 @@ class Pop:
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         self._polls.arrived(arrivals)
 
-    def reset(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """The group was moved: what it holds there is void."""
-        found = self._table.find(consumer_group, topic, queue_id)
-        if found is not None:
-            found[1].reset(queue_offset)
-            at = {"queue": queue_id, "offset": queue_offset}
-            self._journal.note("move", {"group": consumer_group, "topic": topic, **at})
+    def reset(
+        self, consumer_group: str, topic: str, offsets: Mapping[int, int]
+    ) -> asyncio.Future[None] | None:
+        """The group is moved in these queues: what it holds there is void. Returns what
+        LeaseJournal.state does; None: there was nothing. Raises what keeps the log from taking it;
+        then nothing is done."""
+        found = [
+            (one[1], offset)
+            for queue_id, offset in offsets.items()
+            if (one := self._table.find(consumer_group, topic, queue_id)) is not None
+        ]
+        stated = None
+        if found:
+            self._journal.check_open()
+            for queue, offset in found:
+                queue.reset(offset)
+            of = {"group": consumer_group, "topic": topic}
+            entries = [{**of, "queue": queue.queue_id, "offset": offset} for queue, offset in found]
+            stated = self._journal.state("move", entries)
         self._polls.wake_topic(topic)
+        return stated
 
-    def forget(self, *, consumer_group: str = "", topic: str = "") -> None:
-        """A group or a topic was deleted."""
+    def check_forget(self, *, consumer_group: str = "", topic: str = "") -> None:
+        """Before a group or a topic is deleted. Raises what keeps the log from taking it."""
+        if self._table.keys_of(consumer_group=consumer_group, topic=topic):
+            self._journal.check_open()
+
+    def forget(self, *, consumer_group: str = "", topic: str = "") -> asyncio.Future[None] | None:
+        """A group or a topic was deleted. Returns what LeaseJournal.state does; None: it had
+        nothing here."""
+        stated = None
         if self._table.forget(consumer_group=consumer_group, topic=topic):
-            self._journal.note("forget", {"group": consumer_group, "topic": topic})
+            entry = {"group": consumer_group, "topic": topic}
+            stated = self._journal.state("forget", [entry])
         if topic:
             self._polls.wake_topic(topic)
+        return stated
 
     def restore(self) -> None:
         """Leases as before the stop: those that are over since come again. Blocks."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from aerobee_broker.delivery.clients import Clients
 from aerobee_broker.delivery.group_registry import GroupRegistry
+from aerobee_broker.delivery.saving import SavedTable
 from aerobee_broker.delivery.topic_registry import TopicRegistry
 from aerobee_broker.delivery.waiters import LongPolls
 from aerobee_broker.errors import InvalidParameter, NoPermission
@@ -47,6 +49,9 @@ class Position:
     queue_offset: int
 
 
+OnReset = Callable[[str, str, Mapping[int, int]], asyncio.Future[None] | None]
+
+
 class Positions:
     def __init__(
         self,
@@ -55,6 +60,7 @@ class Positions:
         topics: TopicRegistry,
         groups: GroupRegistry,
         offsets: ConsumerOffsets,
+        saved_offsets: SavedTable,
         clients: Clients,
         polls: LongPolls,
     ) -> None:
@@ -62,10 +68,12 @@ class Positions:
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
+        self._saved_offsets = saved_offsets
         self._clients = clients
         self._polls = polls
-        # Told of each queue that a group is moved in: group, topic, queue id, queue offset.
-        self.on_reset: Callable[[str, str, int, int], None] = lambda *_: None
+        # Told where a group is moved to: group, topic, queue id → queue offset. May refuse; returns
+        # what has to be waited for.
+        self.on_reset: OnReset = lambda *_: None
 
     # ---- queues ----
 
@@ -118,7 +126,7 @@ class Positions:
                 self._offsets.take_reset(consumer_group, one.topic, one.queue_id)
             self._offsets.commit(consumer_group, one.topic, one.queue_id, one.queue_offset)
 
-    def reset(
+    async def reset(
         self,
         consumer_group: str,
         topic: str,
@@ -127,25 +135,35 @@ class Positions:
         timestamp_ms: int | None = None,
         queue_offset: int | None = None,
     ) -> list[Position]:
-        """Moves a group to a store time (below 0: the end) or to an offset, within the bounds."""
+        """Moves a group to a store time (below 0: the end) or to an offset, within the bounds. It
+        is durable then. Raises what the store raises: when its log takes nothing, nothing is done.
+        """
         self._groups.get(consumer_group)
         _check_own(consumer_group)
         queues = self._queues(self._topics.get(topic), queue_ids)
-        positions = []
-        for queue_id in queues:
-            low = self._store.min_offset(topic, queue_id)
-            high = self._store.max_offset(topic, queue_id)
-            if queue_offset is not None:
-                offset = min(max(queue_offset, low), high)
-            elif timestamp_ms is None or timestamp_ms < 0:
-                offset = high
-            else:
-                offset = self._store.search_offset(topic, queue_id, timestamp_ms, upper=False)
+        offsets = {
+            queue_id: self._target(topic, queue_id, timestamp_ms, queue_offset)
+            for queue_id in queues
+        }
+        logged = self.on_reset(consumer_group, topic, offsets)
+        for queue_id, offset in offsets.items():
             self._offsets.reset(consumer_group, topic, queue_id, offset)
             self._polls.wake(topic, queue_id)
-            self.on_reset(consumer_group, topic, queue_id, offset)
-            positions.append(Position(topic, queue_id, offset))
-        return positions
+        if logged is not None:
+            await asyncio.shield(logged)
+        await self._saved_offsets.save()
+        return [Position(topic, queue_id, offset) for queue_id, offset in offsets.items()]
+
+    def _target(
+        self, topic: str, queue_id: int, timestamp_ms: int | None, queue_offset: int | None
+    ) -> int:
+        low = self._store.min_offset(topic, queue_id)
+        high = self._store.max_offset(topic, queue_id)
+        if queue_offset is not None:
+            return min(max(queue_offset, low), high)
+        if timestamp_ms is None or timestamp_ms < 0:
+            return high
+        return self._store.search_offset(topic, queue_id, timestamp_ms, upper=False)
 
     def progress(self, consumer_group: str, topic: str = "") -> list[Progress]:
         """Queue by queue, over the topics that the group subscribed to or has offsets in."""

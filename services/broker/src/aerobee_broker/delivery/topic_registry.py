@@ -54,8 +54,9 @@ class TopicRegistry:
         self._options = options
         self._announce = announce
         self._spread = spread
-        # Created and not durable or not announced yet.
-        self._settling: dict[str, asyncio.Task[list[str]]] = {}
+        # Created or changed, and not durable or not announced yet. None: that failed, and whoever
+        # needs the topic next tries again.
+        self._settling: dict[str, asyncio.Task[list[str]] | None] = {}
         self._system = names.SYSTEM_TOPICS | {options.broker_cluster_name, options.broker_name}
 
     def is_system(self, topic: str) -> bool:
@@ -94,7 +95,7 @@ class TopicRegistry:
         if config is None or config.queue_count < queue_count:
             config = TopicConfig(topic, queue_count, queue_count, READ_WRITE)
             self.table.put(config)
-            await self._settle(topic)
+            await self._settle_anew(topic)
         elif topic in self._settling:
             await self._settle(topic)
         return config
@@ -121,7 +122,7 @@ class TopicRegistry:
             queues=config.write_queue_count,
             by="admin",
         )
-        return Put(created, await self._settle(config.topic))
+        return Put(created, await self._settle_anew(config.topic))
 
     async def remove(self, topic: str, forget: Callable[[], None]) -> bool:
         """False: there was no such topic. `forget` takes away what else is known of it, in the same
@@ -227,12 +228,22 @@ class TopicRegistry:
             self._settling[topic] = task
         return await asyncio.shield(task)
 
+    async def _settle_anew(self, topic: str) -> list[str]:
+        """Of a change: what is under way may be without it."""
+        while (task := self._settling.get(topic)) is not None:
+            await asyncio.wait([task])
+        return await self._settle(topic)
+
     async def _publish(self, topic: str, spread: TopicConfig | None) -> list[str]:
+        unreachable: list[str] = []
         try:
             await self._saved.save()
             if spread is not None:
                 unreachable, _ = await asyncio.gather(self._announce(), self._spread(spread))
-                return unreachable
-            return await self._announce()
-        finally:
-            del self._settling[topic]
+            else:
+                unreachable = await self._announce()
+        except BaseException:
+            self._settling[topic] = None
+            raise
+        del self._settling[topic]
+        return unreachable

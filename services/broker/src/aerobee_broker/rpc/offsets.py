@@ -66,7 +66,7 @@ class OffsetRpcs:
         to = request.WhichOneof("to")
         if to is None:
             raise InvalidParameter("say where to: timestamp_ms (below 0: the end) or queue_offset")
-        positions = self._positions.reset(
+        positions = await self._positions.reset(
             request.consumer_group,
             request.topic,
             list(request.queue_ids),

@@ -322,17 +322,18 @@ class MessageStore:
         use the space that the warning watermark keeps from producers. Raises MessageIllegal,
         DiskFull, StoreReadOnly.
         """
-        self._check_open_to_appends(reserve=reserve)
+        self.check_open_to_appends(reserve=reserve)
         return self._appender.append(messages, self._clock.now_ms())
 
     def append_columns(self, columns: NewColumns) -> AppendedColumns:
         """`append` for messages of one topic and queue: the same records in less than half the
         time when they are many. Raises as `append` does.
         """
-        self._check_open_to_appends(reserve=False)
+        self.check_open_to_appends(reserve=False)
         return self._appender.append_columns(columns, self._clock.now_ms())
 
-    def _check_open_to_appends(self, *, reserve: bool) -> None:
+    def check_open_to_appends(self, *, reserve: bool) -> None:
+        """Raises DiskFull, StoreReadOnly, as `append` would now."""
         if self.read_only_reason:
             raise StoreReadOnly(self.read_only_reason)
         if self._undoing is not None:
