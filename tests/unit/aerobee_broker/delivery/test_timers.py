@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from aerobee_broker.delivery import timer_table
 from aerobee_broker.delivery.intake import Stored
 from aerobee_broker.disk import Disk
-from aerobee_broker.errors import NotRecalled
+from aerobee_broker.errors import DiskFull, NotRecalled
 from aerobee_broker.store.messages import UNIT
 from aerobee_wire.status import Code, MqError
 from support.broker_parts import Parts, message
@@ -311,7 +312,73 @@ async def test_a_message_is_recalled_while_it_moves(tmp_path: Path) -> None:
     await parts.end()
 
 
+@pytest.mark.parametrize("room", [True, False])
+async def test_a_move_that_the_disk_ends_late_loses_nothing(
+    tmp_path: Path, room: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = LoopClock()
+    parts, _ = await filled(tmp_path, clock, b"a")
+    await clean(parts)
+
+    def fail() -> int:
+        raise DiskFull("there is no room")
+
+    with monkeypatch.context() as patch:
+        if not room:
+            patch.setattr(parts.store, "write_and_sync", fail)
+        parts.flusher.hold()
+        await asyncio.sleep(30)  # longer than a flush may take
+        parts.flusher.let_go()
+        await asyncio.sleep(0.1)
+    assert parts.broker.timers.waiting == 1
+    await asyncio.sleep(HOUR_MS / 1000)
+    assert await parts.bodies("t") == [b"a"]
+    await parts.end()
+
+
 # ---- recall ----
+
+
+@pytest.mark.parametrize("room", [True, False])
+async def test_a_recall_whose_caller_goes_away_holds_when_the_log_has_it(
+    parts: Parts, room: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = await timed(parts, b"a", 5_000)
+    await asyncio.sleep(0.1)
+
+    def fail() -> int:
+        raise DiskFull("there is no room")
+
+    with monkeypatch.context() as patch:
+        if not room:
+            patch.setattr(parts.store, "write_and_sync", fail)
+        parts.flusher.hold()
+        under_way = asyncio.create_task(recall(parts, stored))
+        await asyncio.sleep(0.1)
+        under_way.cancel()
+        await asyncio.wait([under_way])
+        parts.flusher.let_go()
+        await asyncio.sleep(0.1)
+    assert parts.broker.timers.waiting == (0 if room else 1)
+    await asyncio.sleep(6)
+    assert await parts.bodies("t") == ([] if room else [b"a"])
+
+
+async def test_what_was_recalled_before_a_restart_is_not_recalled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timer_table, "_BLOCK_BITS", 0)
+    clock = LoopClock()
+    first = await Parts.begin(tmp_path, clock=clock)
+    stored = await timed(first, b"a", HOUR_MS)
+    await recall(first, stored)
+    await timed(first, b"b", 1_000)
+    await asyncio.sleep(2)  # the progress says that nothing below it waits
+    await first.end()
+    second = await Parts.begin(tmp_path, clock=clock)
+    assert "recalled before" in await refused(second, stored)
+    assert second.broker.timers.waiting == 0
+    await second.end()
 
 
 async def test_a_message_that_was_recalled_does_not_come(parts: Parts) -> None:
@@ -418,8 +485,10 @@ async def refused_later(parts: Parts, stored: Stored) -> str:
     return caught.value.message
 
 
-async def test_a_recall_whose_caller_gave_up_leaves_the_message(parts: Parts) -> None:
-    """Also when others became due beside it meanwhile."""
+async def test_a_recall_whose_caller_gave_up_keeps_others_of_its_time_not_back(
+    parts: Parts,
+) -> None:
+    """It stands in the log, so it holds, as it would after a restart."""
     await timed(parts, b"a", 1_000)
     stored = await timed(parts, b"b", 1_000)
     await asyncio.sleep(0.99)
@@ -430,7 +499,7 @@ async def test_a_recall_whose_caller_gave_up_leaves_the_message(parts: Parts) ->
     await asyncio.gather(under_way, return_exceptions=True)
     parts.flusher.let_go()
     await asyncio.sleep(0.1)
-    assert await parts.bodies("t") == [b"a", b"b"]
+    assert await parts.bodies("t") == [b"a"]
 
 
 async def test_a_recall_that_comes_while_the_message_is_delivered_fails(parts: Parts) -> None:

@@ -55,7 +55,7 @@ async def store_due(
     stopping: Callable[[], bool],
 ) -> None:
     """Returns when they are on the disk. Raises MqError: what the store raises; FlushTimeout only
-    when `stopping`."""
+    when `stopping`, or when they are not stored after all."""
     store.append(messages, reserve=True)
     end_offset = store.end_offset
     while True:
@@ -64,5 +64,5 @@ async def store_due(
         except FlushTimeout as error:
             # They are stored: to store them again would deliver them twice.
             structlog.get_logger().warning("delayed_messages_wait", reason=error.message)
-            if stopping():
+            if stopping() or store.end_offset < end_offset:  # or it was undone meanwhile
                 raise

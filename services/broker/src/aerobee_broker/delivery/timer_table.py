@@ -58,6 +58,7 @@ class TimerTable:
         self._being_recalled: set[int] = set()  # of these, the ones that are not durable yet
         self._blocks: dict[int, int] = {}  # number of a block → messages in it that wait
         self._first_block = 0
+        self._none_below = 0  # a queue offset: at the start nothing below it waited
 
     def __len__(self) -> int:
         """Messages that wait, and were not taken back."""
@@ -113,7 +114,7 @@ class TimerTable:
         Raises KeyError, TypeError, ValueError for what `progress` did not make.
         """
         marks = [Mark(int(end), key_of(int(due), int(at))) for end, due, at in progress["marks"]]
-        self.end = max(first_offset, int(progress["floor"]))
+        self.end = self._none_below = max(first_offset, int(progress["floor"]))
         self.marks = marks
 
     def take_stored(self, chunks: Iterable[Sequence[Unit]]) -> None:
@@ -161,8 +162,8 @@ class TimerTable:
     def recall(self, key: int) -> bool:
         """Takes a message of the queue back, until `end_recall`. False: it waits no more."""
         offset = offset_of(key)
-        gone = self.is_delivered(key) or (self._merged and key not in self._heap)
-        if gone or offset in self._recalled:
+        gone = offset < self._none_below or self.is_delivered(key)
+        if gone or offset in self._recalled or (self._merged and key not in self._heap):
             return False
         self._recalled.add(offset)
         self._being_recalled.add(offset)

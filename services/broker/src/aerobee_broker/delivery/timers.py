@@ -290,19 +290,36 @@ class Timers:
         ]
 
     async def _store_markers(self, markers: Sequence[NewMessage], keys: Sequence[int]) -> None:
-        stored = False
+        """Returns when they are durable."""
         try:
             self._store.append(markers, reserve=True)
-            await self._commit.flushed(self._store.end_offset)
-            stored = True
-        except FlushTimeout:
-            # They stand in the log, before whatever may say that the messages were delivered.
-            stored = True
+        except BaseException:
+            self._end_recalls(keys, taken_back=False)
             raise
-        finally:
-            for key in keys:
-                self._table.end_recall(key, taken_back=stored)
-            self._news.set()
+        end_offset = self._store.end_offset
+        self._settle_by(end_offset, keys)
+        await self._commit.flushed(end_offset)
+
+    def _settle_by(self, end_offset: int, keys: Sequence[int]) -> None:
+        """The messages are taken back once that is on the disk, and wait as before if it is not in
+        the log after all; whether somebody waits for it or not."""
+        flushing = self._commit.flushing(end_offset)
+        flushing.add_done_callback(lambda future: self._settle(future, end_offset, keys))
+
+    def _settle(
+        self, flushing: asyncio.Future[None], end_offset: int, keys: Sequence[int]
+    ) -> None:
+        error = None if flushing.cancelled() else flushing.exception()
+        if isinstance(error, FlushTimeout) and self._store.end_offset >= end_offset:
+            if not self._stopping:
+                self._settle_by(end_offset, keys)
+        else:
+            self._end_recalls(keys, taken_back=error is None)
+
+    def _end_recalls(self, keys: Sequence[int], *, taken_back: bool) -> None:
+        for key in keys:
+            self._table.end_recall(key, taken_back=taken_back)
+        self._news.set()
 
     # ---- the store ----
 
