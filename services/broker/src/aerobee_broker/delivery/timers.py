@@ -306,9 +306,7 @@ class Timers:
         flushing = self._commit.flushing(end_offset)
         flushing.add_done_callback(lambda future: self._settle(future, end_offset, keys))
 
-    def _settle(
-        self, flushing: asyncio.Future[None], end_offset: int, keys: Sequence[int]
-    ) -> None:
+    def _settle(self, flushing: asyncio.Future[None], end_offset: int, keys: Sequence[int]) -> None:
         error = None if flushing.cancelled() else flushing.exception()
         if isinstance(error, FlushTimeout) and self._store.end_offset >= end_offset:
             if not self._stopping:
