@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from aerobee_broker.errors import StoreWriteError
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage, ReadStatus
 from aerobee_broker.store.options import StoreOptions
@@ -309,6 +310,89 @@ def test_deleted_topic_stays_deleted_when_everything_is_rebuilt() -> None:
     }
     assert store.query("a", "ID3") == []
     assert len(store.query("a", "ID20")) == 1
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_follows_a_deletion_and_a_crash_is_not_taken_for_deleted(clean: bool) -> None:
+    """The deletion was durable, what the log held in front of it was not."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, numbered(0, 4))
+    store.append(numbered(4, 6, "b"))
+    store.delete_topic("a")
+    store, _ = started(disk := disk.after_kill())
+    send(store, numbered(20, 2))
+    if clean:
+        store.close()
+    store, _ = started(disk := disk.after_kill())
+    assert {queue: list(one) for queue, one in visible(store).items()} == {
+        ("a", 0): [0],
+        ("a", 1): [0],
+    }
+    store.close()
+    disk = disk.after_kill()
+    disk.remove(PATH / "checkpoint")
+    store, _ = started(disk)
+    assert {queue: list(one) for queue, one in visible(store).items()} == {
+        ("a", 0): [0],
+        ("a", 1): [0],
+    }
+
+
+def test_what_follows_a_deletion_and_a_write_that_failed_is_not_taken_for_deleted() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, numbered(0, 4))
+    store.append(numbered(4, 6, "b"))
+    store.delete_topic("a")
+    store.forget_unwritten()
+    send(store, numbered(20, 2))
+    store, _ = started(disk.after_kill())
+    assert {queue: list(one) for queue, one in visible(store).items()} == {
+        ("a", 0): [0],
+        ("a", 1): [0],
+    }
+
+
+def test_a_deletion_that_cannot_be_set_right_ends_the_taking_in() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, numbered(0, 4))
+    store.append(numbered(4, 6, "b"))
+    store.delete_topic("a")
+    disk.fail_writes = lambda path: "deletedTopics" in path.name
+    store.forget_unwritten()
+    assert "deletedTopics" in store.read_only_reason
+
+
+def test_a_deletion_that_failed_does_not_come_with_the_next_one() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, numbered(0, 2) + numbered(2, 2, "b"))
+    disk.fail_writes = lambda path: "deletedTopics" in path.name
+    with pytest.raises(StoreWriteError):
+        store.delete_topic("a")
+    disk.fail_writes = lambda path: False
+    store.delete_topic("b")
+    assert len(store.query("a", "ID1")) == 1
+    store.close()
+    disk = disk.after_kill()
+    disk.remove(PATH / "checkpoint")
+    store, _ = started(disk)
+    assert list(visible(store)["a", 0]) == [0]
+
+
+def test_keys_of_a_deleted_topic_are_not_found_in_its_successor() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, numbered(0, 4))
+    assert len(store.query("a", "ID1")) == 1  # in the index now
+    store.delete_topic("a")
+    send(store, numbered(20, 2))
+    assert [len(store.query("a", key)) for key in ("ID1", "ID20")] == [0, 1]
+    store.close()
+    store, _ = started(disk.after_kill())
+    assert [len(store.query("a", key)) for key in ("ID1", "ID20")] == [0, 1]
 
 
 def test_unreadable_list_of_deleted_topics_is_reported_and_not_fatal() -> None:

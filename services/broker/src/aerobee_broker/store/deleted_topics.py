@@ -38,5 +38,14 @@ class DeletedTopics:
     def add(self, topic: str, place: int, log_start: int) -> None:
         """Durably. Forgets those whose records have all expired. Raises OSError."""
         kept = {name: at for name, at in self._places.items() if at > log_start}
-        self._places = kept | {topic: place}
-        replace_file(self._disk, self.path, encode(self._places))
+        self._write(kept | {topic: place})
+
+    def end_at(self, log_end: int) -> None:
+        """The log ends there now, maybe before where it did: what follows is not deleted. Durably,
+        so before anything is appended. Raises OSError."""
+        if any(place > log_end for place in self._places.values()):
+            self._write({name: min(place, log_end) for name, place in self._places.items()})
+
+    def _write(self, places: dict[str, int]) -> None:
+        replace_file(self._disk, self.path, encode(places))
+        self._places = places  # not before: what failed is not to be written with the next one

@@ -231,6 +231,7 @@ class MessageStore:
             on_damage=self._damage.report,
         )
         checkpoint = recovery.run(clean=clean)
+        self._deleted_topics.end_at(self._log.end)
         self.cleaning.settle_all()
         wanted = not clean or self.corruption_count > 0
         self._derived_flush.begin(checkpoint.dispatched, self._clock.monotonic_ms(), wanted=wanted)
@@ -387,6 +388,10 @@ class MessageStore:
         self.undone += 1
         self._log.forget_pending()
         self._dispatch.undo(self._log.written)
+        try:
+            self._deleted_topics.end_at(self._log.end)
+        except OSError as error:
+            self._become_read_only(f"writing {self._deleted_topics.path} failed: {error}")
 
     def refuse(self, error: MqError) -> None:
         """Until `accept`, appends fail with this error."""
@@ -503,6 +508,7 @@ class MessageStore:
         return self._reader.query(
             topic,
             key,
+            since=self._deleted_topics.places.get(topic, 0),
             max_messages=max_messages,
             begin_ms=begin_ms,
             end_ms=end_ms,

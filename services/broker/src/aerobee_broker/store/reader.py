@@ -365,13 +365,14 @@ class Reader:
         topic: str,
         key: str,
         *,
+        since: int,
         max_messages: int,
         begin_ms: int,
         end_ms: int,
         unique: bool,
         damaged: list[MessageCorrupted] | None,
     ) -> list[Record]:
-        """Newest first."""
+        """Newest first; only what lies at the physical offset `since` or behind it."""
         result: list[Record] = []
         if self._index is None:
             return result
@@ -381,7 +382,7 @@ class Reader:
             raise StoreReadError(error) from error
         seen: set[int] = set()  # a key may stand in KEYS twice
         for place in self._index.find(topic, key, begin_ms, end_ms):
-            if place in seen:
+            if place in seen or place < since:
                 continue
             seen.add(place)
             try:
