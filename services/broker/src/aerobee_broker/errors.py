@@ -76,6 +76,18 @@ class StoreReadError(StoreError):
         )
 
 
+class StoreShort(StoreReadError):
+    """Nothing is wrong with the file: later it can be read."""
+
+    def __init__(self, error: OSError) -> None:
+        StoreError.__init__(
+            self,
+            Code.SYSTEM_ERROR,
+            f"the commit log cannot be read for now: {error}; raise the limit of open files, or "
+            "make memory free",
+        )
+
+
 class MessageNotFound(StoreError):
     def __init__(self, message: str) -> None:
         super().__init__(Code.QUERY_NOT_FOUND, message)

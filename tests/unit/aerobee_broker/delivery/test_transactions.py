@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from aerobee_broker.delivery import half_messages
 from aerobee_broker.delivery.half_messages import GROUP, QUEUE_ID
 from aerobee_broker.delivery.intake import Stored
 from aerobee_broker.delivery.transactions import End, Resolution
-from aerobee_broker.errors import DiskFull, FlushTimeout, StoreWriteError
+from aerobee_broker.errors import DiskFull, FlushTimeout, StoreShort, StoreWriteError
 from aerobee_wire import topics as names
 from aerobee_wire.record import TRANSACTION_COMMIT, TRANSACTION_MASK
 from aerobee_wire.status import Code, MqError
@@ -221,6 +222,29 @@ async def test_a_half_message_that_is_not_stored_is_not_open_though_nobody_waits
         await asyncio.sleep(0.1)
     assert len(parts.broker.transactions) == 0
     await parts.end()
+
+
+async def test_a_half_message_that_cannot_be_read_for_a_while_is_not_given_up(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = await half(parts, b"a")
+    transactions = parts.broker.transactions
+    one = transactions.get(stored.queue_offset)
+    assert one is not None
+
+    def refuse(place: int, size: int) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parts.store._log, "read", refuse)
+        with pytest.raises(StoreShort):
+            await transactions.give_up([one])
+        patch.setattr(transactions, "_behind", lambda: [one])
+        await transactions.keep()
+        assert parts.broker.checks.check(one.name) is None
+    assert one.half.checks == 0
+    assert await end(parts, stored) is Code.SUCCESS
+    assert await visible(parts) == [b"a"]
 
 
 async def test_a_write_that_fails_later_undoes_no_end_that_was_written(

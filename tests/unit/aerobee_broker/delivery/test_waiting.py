@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from aerobee_broker.errors import StoreShort
 from support.broker_parts import Parts
 from support.virtual_loop import LoopClock
 from support.waiting import delayed, timed
@@ -57,6 +59,25 @@ async def test_a_slow_disk_delays_and_repeats_nothing(parts: Parts, wait: Wait) 
     await asyncio.sleep(30)
     parts.flusher.let_go()
     await asyncio.sleep(30)
+    assert await parts.bodies("t") == [b"a"]
+
+
+async def test_what_cannot_be_read_for_a_while_is_delivered_later(
+    parts: Parts, wait: Wait, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is wrong with the record when the process has too many files open."""
+    await wait(parts, b"a", "t")
+
+    def refuse(place: int, size: int) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parts.store._log, "read", refuse)
+        await asyncio.sleep(5)
+        with pytest.raises(StoreShort):
+            parts.store.get(0)
+    assert parts.store.corruption_count == 0
+    await asyncio.sleep(10)
     assert await parts.bodies("t") == [b"a"]
 
 

@@ -10,7 +10,7 @@ from aerobee_broker.delivery.again import again
 from aerobee_broker.delivery.commit import Commit
 from aerobee_broker.delivery.delay_queues import destination
 from aerobee_broker.delivery.topic_registry import TopicRegistry
-from aerobee_broker.errors import FlushTimeout
+from aerobee_broker.errors import FlushTimeout, StoreShort
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire.record import Record
@@ -18,9 +18,12 @@ from aerobee_wire.status import MqError
 
 
 def waiting_record(store: MessageStore, physical_offset: int, size: int) -> Record | None:
-    """The message as it waits; None, with a log line, when it cannot be read."""
+    """The message as it waits; None, with a log line, when it cannot be read. Raises StoreShort:
+    then it can be later."""
     try:
         return store.get(physical_offset, size)
+    except StoreShort:
+        raise
     except MqError as error:
         structlog.get_logger().error("delayed_message_lost", reason=error.message)
         return None

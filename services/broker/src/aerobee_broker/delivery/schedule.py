@@ -197,8 +197,8 @@ class Schedule:
         following = offset + len(due)
         records = (waiting_record(self._store, place, size) for place, size, _ in due)
         copies = (due_copy(record, self._topics) for record in records if record is not None)
-        messages = [copy for copy in copies if copy is not None]
         try:
+            messages = [copy for copy in copies if copy is not None]
             await self._append(messages, {queue_id: following})
         except MqError as error:
             self._appended[queue_id] = offset

@@ -243,8 +243,8 @@ class Timers:
         stand first: a crash between the two delivers twice, rather than not at all."""
         now = self._clock.now_ms()
         copies, markers = [], []
-        for key, (place, size, _) in behind:
-            record = waiting_record(self._store, place, size)
+        records = [waiting_record(self._store, place, size) for _, (place, size, _) in behind]
+        for (key, _), record in zip(behind, records, strict=True):
             if record is not None:
                 copies.append(whole(record, names.TIMER_TOPIC, QUEUE_ID, record.properties))
             topic = record.properties.get(props.REAL_TOPIC, "") if record else ""

@@ -20,6 +20,7 @@ from aerobee_broker.delivery import half_messages
 from aerobee_broker.delivery.clients import Clients, Watch
 from aerobee_broker.delivery.open_transactions import Open
 from aerobee_broker.delivery.transactions import Transactions
+from aerobee_broker.errors import StoreShort
 from aerobee_chassis.clock import Clock
 from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
@@ -161,7 +162,8 @@ class TransactionChecks:
             message, properties = half_messages.committed(record, name)
         except MqError as error:
             structlog.get_logger().error("half_message_not_asked_about", reason=error.message)
-            self.asked(name)  # or it would never be given up
+            if not isinstance(error, StoreShort):
+                self.asked(name)  # or it would never be given up
             return None
         half = one.half
         return Check(

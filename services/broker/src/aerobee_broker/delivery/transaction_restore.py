@@ -16,6 +16,7 @@ import structlog
 from aerobee_broker.delivery import half_messages
 from aerobee_broker.delivery.half_messages import GROUP, QUEUE_ID, Half
 from aerobee_broker.delivery.open_transactions import Open
+from aerobee_broker.errors import StoreShort
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Appended
@@ -81,6 +82,8 @@ def find_torn_commits(
                 continue
             try:
                 record = store.get(physical_offset, size)
+            except StoreShort:
+                raise
             except MqError:  # reported by the store
                 continue
             one = open_of(half_messages.committed_from(record))

@@ -27,7 +27,7 @@ from aerobee_broker.delivery.transaction_restore import (
     find_open,
     find_torn_commits,
 )
-from aerobee_broker.errors import FlushTimeout, TopicNotExist, TransactionNotOpen
+from aerobee_broker.errors import FlushTimeout, StoreShort, TopicNotExist, TransactionNotOpen
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Appended, NewMessage
@@ -232,8 +232,11 @@ class Transactions:
         for one in halves:
             try:
                 messages.append(half_messages.given_up(self.record(one), one.half.checks))
+            except StoreShort:
+                raise
             except MqError as error:
                 lost.append((one, error.message))
+        for one in halves:
             one.ending = True
         op = half_messages.ended((one.name for one in halves), self._clock.now_ms())
         try:
@@ -269,7 +272,7 @@ class Transactions:
             await self._commit.flushed(end_offset)
 
     def record(self, one: Open) -> Record:
-        """Raises MessageNotFound, MessageCorrupted."""
+        """Raises MessageNotFound, MessageCorrupted; StoreShort: for now it cannot be read."""
         return self._store.get(one.physical_offset, one.size)
 
     # ---- they are asked about ----
@@ -317,6 +320,8 @@ class Transactions:
             try:
                 copies.append(half_messages.moved(self.record(one), one.half))
                 moving.append(one)
+            except StoreShort:
+                raise
             except MqError:
                 lost.append(one)
         if lost:

@@ -458,7 +458,8 @@ class MessageStore:
         )
 
     def get(self, physical_offset: int, size: int | None = None) -> Record:
-        """The record at a physical offset. Raises MessageNotFound, MessageCorrupted."""
+        """The record at a physical offset. Raises MessageNotFound, MessageCorrupted; StoreShort:
+        for now it cannot be read."""
         return self._reader.get(physical_offset, size)
 
     def units(self, topic: str, queue_id: int, from_offset: int, count: int) -> list[Unit]:

@@ -7,13 +7,19 @@ is visible (durable) is read.
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
 from isal.isal_zlib import crc32
 
-from aerobee_broker.errors import MessageCorrupted, MessageNotFound, StoreReadError
+from aerobee_broker.errors import (
+    MessageCorrupted,
+    MessageNotFound,
+    StoreReadError,
+    StoreShort,
+)
 from aerobee_broker.store.commit_log import CommitLog
 from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues
 from aerobee_broker.store.dispatch import Dispatch
@@ -62,6 +68,8 @@ _WITHOUT_UNIT = (record.TRANSACTION_PREPARED, record.TRANSACTION_ROLLBACK)
 _BAD_BODY = "the body does not match its CRC"
 _HOST_BITS = record.BORN_HOST_V6 | record.STORE_HOST_V6
 _INT = struct.Struct(">i")
+# What the process or the system lacks: no record is damaged by that.
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def check(  # noqa: PLR0911  # one return for each thing that can be wrong
@@ -246,14 +254,17 @@ class Reader:
         return good, missing
 
     def _read(self, place: int, size: int) -> bytes:
-        """Empty when there is no such place, or the disk cannot read it: the check tells then."""
+        """Empty when there is no such place, or the disk cannot read it: the check tells then.
+        Raises StoreShort."""
         if not self._log.min_offset <= place < self._dispatch.confirmed:
             return b""
         if not 0 < size <= max(self._max_record, _RUN):
             return b""
         try:
             return self._log.read(place, size)
-        except OSError:
+        except OSError as error:
+            if error.errno in _SHORTAGES:
+                raise StoreShort(error) from error
             return b""
 
     def units(self, queue: ConsumeQueue, offset: int, count: int) -> list[Unit]:
@@ -310,7 +321,8 @@ class Reader:
     # ---- by physical offset ----
 
     def get(self, physical_offset: int, size: int | None = None) -> Record:
-        """Raises MessageNotFound; MessageCorrupted when there is a record and it is damaged."""
+        """Raises MessageNotFound; MessageCorrupted when there is a record and it is damaged;
+        StoreShort."""
         place = physical_offset
         if not self._log.min_offset <= place < self._dispatch.confirmed:
             raise MessageNotFound(
