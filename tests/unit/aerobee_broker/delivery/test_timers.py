@@ -312,6 +312,19 @@ async def test_a_message_is_recalled_while_it_moves(tmp_path: Path) -> None:
     await parts.end()
 
 
+async def test_a_message_of_a_deleted_topic_does_not_move_into_the_next(tmp_path: Path) -> None:
+    parts, waiting = await filled(tmp_path, LoopClock(), b"a")
+    await parts.send("t", b"x")
+    await parts.broker.administration.delete_topic("t")
+    await parts.send("t", b"new")
+    await clean(parts)
+    await asyncio.sleep(10)
+    assert await clean(parts) > waiting[0].physical_offset
+    await asyncio.sleep(HOUR_MS / 1000)
+    assert await parts.bodies("t") == [b"new"]
+    await parts.end()
+
+
 @pytest.mark.parametrize("room", [True, False])
 async def test_a_move_that_the_disk_ends_late_loses_nothing(
     tmp_path: Path, room: bool, monkeypatch: pytest.MonkeyPatch

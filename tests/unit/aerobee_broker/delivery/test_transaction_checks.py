@@ -337,3 +337,26 @@ async def test_a_damaged_half_message_can_be_rolled_back_and_is_given_up_aloud(
     assert events.count("half_message_lost") == events.count("half_message_given_up") == 1
     assert len(parts.broker.transactions) == 0
     assert await parts.bodies(names.CHECK_MAX_TIME_TOPIC) == []
+
+
+async def test_what_ended_before_its_time_leaves_the_memory(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aerobee_broker.delivery.transaction_checks.SLACK", 4)
+    parts = await begin()
+    checks = parts.broker.checks
+    for number in range(40):
+        properties = {
+            "TRAN_MSG": "true",
+            "PGROUP": f"nobody-{number}",
+            "CHECK_IMMUNITY_TIME_IN_SECONDS": "86400" if number % 2 else "0",
+        }
+        stored = (await parts.broker.intake.send([message("t", b"a", properties=properties)]))[0]
+        await checks.round()
+        if number < 38:
+            one = End(stored.transaction_id, stored.queue_offset, COMMIT)
+            assert await parts.broker.transactions.end([one]) == [None]
+    await checks.round()
+    held = (len(checks._due), len(checks._times), sum(map(len, checks._waiting.values())))
+    assert max(held) <= 2 * 2 + 4
+    assert "nobody-38" in checks._waiting, "which is open"

@@ -279,6 +279,37 @@ async def test_a_commit_to_a_deleted_topic_is_refused_and_a_rollback_is_not(part
     assert await end(parts, stored, ROLLBACK) is Code.SUCCESS
 
 
+@pytest.mark.parametrize("moved", [False, True])
+async def test_a_half_message_of_a_deleted_topic_is_not_committed_to_the_topic_that_is_made_again(
+    parts: Parts, moved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await parts.send("t", b"x")
+    stored = await half(parts, b"a")
+    await parts.broker.administration.delete_topic("t")
+    await parts.send("t", b"new")
+    if moved:
+        monkeypatch.setattr(parts.store.cleaning, "wanted_below", parts.store.end_offset)
+        await parts.broker.transactions.keep()
+    code = await end(parts, stored)
+    assert code is (Code.INVALID_TRANSACTION_ID if moved else Code.TOPIC_NOT_EXIST)
+    assert await visible(parts) == [b"new"]
+    assert len(await parts.read("TRANS_CHECK_MAX_TIME_TOPIC")) == moved
+
+
+async def test_who_was_asked_is_written_down_however_many_they_are(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aerobee_broker.delivery.transactions.ASKED_A_RECORD", 2)
+    stored = [await half(parts, b"a") for _ in range(5)]
+    transactions = parts.broker.transactions
+    for one in stored:
+        transactions.asked(one.queue_offset)
+    await transactions.keep()
+    await asyncio.sleep(0.01)
+    ops = await parts.read(names.OP_HALF_TOPIC)
+    assert [one.body for one in ops] == [b"0:1,1:1,", b"2:1,3:1,", b"4:1,"]
+
+
 async def test_a_half_message_waits_for_the_disk_whatever_it_says(parts: Parts) -> None:
     parts.flusher.hold()
     sending = asyncio.create_task(half(parts, b"a", WAIT="false"))

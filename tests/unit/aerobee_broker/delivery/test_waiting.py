@@ -91,3 +91,19 @@ async def test_a_message_whose_topic_was_deleted_is_dropped_and_holds_up_nothing
     await asyncio.sleep(2)
     assert await parts.bodies("t") == [b"b"]
     assert "gone" not in parts.store.topics()
+
+
+async def test_a_message_of_a_deleted_topic_does_not_come_to_the_topic_that_is_made_again(
+    tmp_path: Path, wait: Wait
+) -> None:
+    clock = LoopClock()
+    first = await Parts.begin(tmp_path, clock=clock)
+    await first.send("t", b"x")
+    await wait(first, b"old", "t")
+    await first.broker.administration.delete_topic("t")
+    await wait(first, b"new", "t")
+    await first.end()
+    second = await Parts.begin(tmp_path, clock=clock)
+    await asyncio.sleep(2)
+    assert await second.bodies("t") == [b"new"]
+    await second.end()

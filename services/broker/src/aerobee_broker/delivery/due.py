@@ -29,11 +29,15 @@ def waiting_record(store: MessageStore, physical_offset: int, size: int) -> Reco
         return None
 
 
-def due_copy(record: Record, topics: TopicRegistry) -> NewMessage | None:
+def due_copy(record: Record, topics: TopicRegistry, store: MessageStore) -> NewMessage | None:
     """The message as it is to be delivered; None, with a log line, when it cannot be."""
     properties = dict(record.properties)
     target = destination(properties)
-    if target is None or target[0] not in topics.table:
+    if (
+        target is None
+        or target[0] not in topics.table
+        or record.physical_offset < store.deleted_below(target[0])
+    ):
         structlog.get_logger().warning(
             "delayed_message_dropped",
             topic=target[0] if target else "",

@@ -196,7 +196,9 @@ class Schedule:
         due = self._due(units)
         following = offset + len(due)
         records = (waiting_record(self._store, place, size) for place, size, _ in due)
-        copies = (due_copy(record, self._topics) for record in records if record is not None)
+        copies = (
+            due_copy(record, self._topics, self._store) for record in records if record is not None
+        )
         try:
             messages = [copy for copy in copies if copy is not None]
             await self._append(messages, {queue_id: following})

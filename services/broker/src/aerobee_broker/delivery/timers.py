@@ -213,7 +213,7 @@ class Timers:
 
     def _copy(self, record: Record, now_ms: int) -> NewMessage | None:
         if unit_code(record.raw_properties, record.store_timestamp_ms) <= now_ms:
-            return due_copy(record, self._topics)
+            return due_copy(record, self._topics, self._store)
         # A damaged unit: the message is put at the end of the queue, with a unit that is right.
         structlog.get_logger().error("timer_unit_damaged", queue_offset=record.queue_offset)
         return whole(record, names.TIMER_TOPIC, QUEUE_ID, record.properties)
@@ -245,9 +245,10 @@ class Timers:
         copies, markers = [], []
         records = [waiting_record(self._store, place, size) for _, (place, size, _) in behind]
         for (key, _), record in zip(behind, records, strict=True):
-            if record is not None:
-                copies.append(whole(record, names.TIMER_TOPIC, QUEUE_ID, record.properties))
             topic = record.properties.get(props.REAL_TOPIC, "") if record else ""
+            # A copy behind the deletion of its topic would be taken for one of the next topic.
+            if record is not None and record.physical_offset >= self._store.deleted_below(topic):
+                copies.append(whole(record, names.TIMER_TOPIC, QUEUE_ID, record.properties))
             unique_key = record.unique_message_id if record else ""
             self._table.recall(key)
             markers.append(recall_marker(topic, unique_key, offset_of(key), now))

@@ -29,6 +29,7 @@ BATCH = 256  # that are given up at once
 SLICE = 500  # that are looked at in one turn of the loop: some milliseconds
 RETRY_AFTER_FAILURE_MS = 10_000  # a full or broken disk is not mended by asking often
 RETRY_BUSY_MS = 1_000
+SLACK = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +84,28 @@ class TransactionChecks:
         self._times[name] = at, group
         heapq.heappush(self._due, (at, name))
 
+    def _forget_ended(self) -> None:
+        """What ended long before its time comes; now and then, when it is more than what is open.
+        Times may be days away."""
+        transactions = self._transactions
+        most = 2 * len(transactions) + SLACK
+        if len(self._due) <= most and len(self._turns) <= most:
+            return
+        self._times = {
+            name: known for name, known in self._times.items() if transactions.get(name) is not None
+        }
+        self._due = [(at, name) for name, (at, _) in self._times.items()]
+        heapq.heapify(self._due)
+        groups = {group for _, group in self._times.values()}
+        self._turns = {group: turn for group, turn in self._turns.items() if group in groups}
+        waiting = {group: self._times.keys() & held for group, held in self._waiting.items()}
+        self._waiting = {group: held for group, held in waiting.items() if held}
+
     # ---- every second ----
 
     async def round(self) -> None:
         """Asks about what is due, and gives up what was asked about often enough."""
+        self._forget_ended()
         hopeless: list[Open] = []
         live: dict[str, list[Watch]] | None = None
         if self._waiting:

@@ -41,6 +41,7 @@ BATCH_MESSAGES = LAST_MESSAGES  # so that a start finds all of a torn append
 # A half message is copied forward once so much of log lies behind it, so that a start reads little.
 MOVE_BEHIND_BYTES = 256 * 1024 * 1024
 MOVE_BEHIND_TIMES = 4  # … and so many times the bytes of all open ones, so that it comes to an end
+ASKED_A_RECORD = 10_000  # after a broken disk there may be more than one record holds
 _TOPICS = (names.HALF_TOPIC, names.OP_HALF_TOPIC)
 
 # A message in the topic where it stays, or where it waits if it is delayed too.
@@ -177,7 +178,7 @@ class Transactions:
             return
         if end.resolution is Resolution.COMMIT:
             message, properties = half_messages.committed(self.record(one), one.name)
-            if message.topic not in self._topics.table:
+            if message.topic not in self._topics.table or self._is_of_deleted(one):
                 raise TopicNotExist(message.topic)
             batch.messages.append(self.filed(message, properties))
             batch.size += one.size
@@ -185,6 +186,10 @@ class Transactions:
         batch.ended.append(one)
         batch.resolutions.append(end.resolution)
         batch.indexes.append(index)
+
+    def _is_of_deleted(self, one: Open) -> bool:
+        """Whether its topic was deleted since it began: one that was made again is another."""
+        return one.physical_offset < self._store.deleted_below(one.half.topic)
 
     def _append(self, batch: _Batch, outcomes: list[MqError | None]) -> bool:
         """Whether anything was appended; else the outcomes say why. The op record stands behind
@@ -292,8 +297,10 @@ class Transactions:
         from where on a start must read."""
         try:
             if self._asked:
-                op = half_messages.asked(self._asked, self._clock.now_ms())
-                self._store.append([op], reserve=True)
+                now, asked = self._clock.now_ms(), list(self._asked.items())
+                starts = range(0, len(asked), ASKED_A_RECORD)
+                parts = (dict(asked[start : start + ASKED_A_RECORD]) for start in starts)
+                self._store.append([half_messages.asked(part, now) for part in parts], reserve=True)
                 self._asked = {}
                 self._commit.begin()
             while behind := self._behind():
@@ -315,8 +322,11 @@ class Transactions:
         return self._open.below(limit, BATCH_BYTES)
 
     async def _move(self, halves: Sequence[Open]) -> None:
-        copies, moving, lost = [], [], []
+        copies, moving = [], []
+        lost = [one for one in halves if self._is_of_deleted(one)]  # its copy could be committed
         for one in halves:
+            if one in lost:
+                continue
             try:
                 copies.append(half_messages.moved(self.record(one), one.half))
                 moving.append(one)

@@ -24,6 +24,10 @@ class DeletedTopics:
         """Topic → physical offset."""
         return self._places
 
+    def place(self, topic: str) -> int:
+        """The physical offset below which records of a topic are no more; 0 for all others."""
+        return self._places.get(topic, 0)
+
     def load(self) -> bool:
         """False when there is a list and it cannot be understood. Raises OSError."""
         try:

@@ -545,6 +545,11 @@ class MessageStore:
             raise StoreWriteError(f"the topic {topic} was not deleted: {error}") from error
         self._derived_flush.want()
 
+    def deleted_below(self, topic: str) -> int:
+        """The physical offset of the topic's last deletion; 0 when there was none. What was meant
+        for the topic before is not meant for the one that has its name now."""
+        return self._deleted_topics.place(topic)
+
     # ---- upkeep ----
 
     def maintain(self, now_ms: int) -> None:
