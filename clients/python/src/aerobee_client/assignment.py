@@ -185,8 +185,8 @@ class Assignment:
                 failed[queue.broker_name] = error
                 continue
             log.info("%s owns %s from offset %d", self._consumer_group, queue, queue_offset)
-            self._offsets.set(queue, queue_offset)
             self._begin(queue, queue_offset)
+            self._offsets.set(queue, queue_offset)
         for failure in failed.values():
             raise failure
 

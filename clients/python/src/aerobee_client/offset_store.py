@@ -5,6 +5,7 @@ An offset names the next message to consume. In memory it only grows, unless it 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 
@@ -13,11 +14,13 @@ from aerobee.broker.v1 import offset_pb2
 from aerobee_client import rpcs
 from aerobee_client.client_instance import ClientInstance
 from aerobee_client.message_queue import MessageQueue
-from aerobee_wire.status import MqError
+from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S = 5.0
+# A topic that was deleted, a queue that the topic no longer has.
+_OF_ONE_QUEUE = frozenset({Code.TOPIC_NOT_EXIST, Code.INVALID_PARAMETER})
 
 
 class OffsetStore:
@@ -26,6 +29,7 @@ class OffsetStore:
         self._consumer_group = consumer_group
         self._offsets: dict[MessageQueue, int] = {}
         self._committed: dict[MessageQueue, int] = {}
+        self._locks: dict[str, asyncio.Lock] = {}  # by broker name
 
     def get(self, queue: MessageQueue) -> int | None:
         """In memory; None when there is none."""
@@ -62,18 +66,34 @@ class OffsetStore:
         """Tells the brokers what has changed; of `queues` only, when given. What a broker does not
         take is committed again the next time."""
         chosen = self._offsets if queues is None else queues
-        by_broker: dict[str, dict[MessageQueue, int]] = {}
+        by_broker: dict[str, list[MessageQueue]] = {}
         for queue in chosen:
-            offset = self._offsets.get(queue)
-            if offset is not None and self._committed.get(queue) != offset:
-                by_broker.setdefault(queue.broker_name, {})[queue] = offset
-        for broker_name, offsets in by_broker.items():
-            try:
-                await self._commit_at(broker_name, offsets)
-            except MqError as error:
+            if self._is_new(queue):
+                by_broker.setdefault(queue.broker_name, []).append(queue)
+        for broker_name, several in by_broker.items():
+            # One at a time: an older offset must not come after a newer one.
+            async with self._locks.setdefault(broker_name, asyncio.Lock()):
+                await self._commit_at(broker_name, several)
+
+    def _is_new(self, queue: MessageQueue) -> bool:
+        offset = self._offsets.get(queue)
+        return offset is not None and self._committed.get(queue) != offset
+
+    async def _commit_at(self, broker_name: str, queues: list[MessageQueue]) -> None:
+        # As it is now: what was let go while others were committed belongs to another member.
+        offsets = {queue: self._offsets[queue] for queue in queues if self._is_new(queue)}
+        if not offsets:
+            return
+        try:
+            await self._tell(broker_name, offsets)
+        except MqError as error:
+            if error.code in _OF_ONE_QUEUE and len(offsets) > 1:  # the broker took none of them
+                for queue in offsets:
+                    await self._commit_at(broker_name, [queue])
+            else:
                 log.warning("offsets not committed at broker %s: %s", broker_name, error)
 
-    async def _commit_at(self, broker_name: str, offsets: dict[MessageQueue, int]) -> None:
+    async def _tell(self, broker_name: str, offsets: dict[MessageQueue, int]) -> None:
         request = offset_pb2.UpdateConsumerOffsetsRequest(consumer_group=self._consumer_group)
         for queue, queue_offset in offsets.items():
             request.offsets.add(
