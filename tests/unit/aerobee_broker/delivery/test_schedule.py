@@ -92,6 +92,25 @@ async def test_progress_counts_only_once_the_copies_are_durable(parts: Parts) ->
     assert parts.tables.delay_offsets.get(0) == 1
 
 
+async def test_progress_of_a_log_that_went_further_skips_nothing(tmp_path: Path) -> None:
+    """The log was lost, or its end was damaged; delayOffset.json was not."""
+    first = await Parts.begin(tmp_path)
+    for _ in range(3):
+        await delayed(first, b"a", 1)
+    await asyncio.sleep(2)
+    await first.end()
+    lose(tmp_path / "store", "commitlog", "consumequeue", "index", "checkpoint")
+    second = await Parts.begin(tmp_path, clock=first.clock)
+    await delayed(second, b"b", 1)
+    await asyncio.sleep(0.5)
+    assert second.broker.schedule.needed_from() is not None
+    await second.end()
+    third = await Parts.begin(tmp_path, clock=first.clock)
+    await asyncio.sleep(2)
+    assert await third.bodies("t") == [b"b"]
+    await third.end()
+
+
 async def test_after_a_clean_stop_delivery_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
     clock = LoopClock()
     first = await Parts.begin(tmp_path, clock=clock)

@@ -14,6 +14,7 @@ from aerobee_broker.delivery import half_messages
 from aerobee_broker.delivery.half_messages import GROUP, QUEUE_ID
 from aerobee_broker.delivery.intake import Stored
 from aerobee_broker.delivery.transactions import End, Resolution
+from aerobee_broker.disk import RealDisk, Usage
 from aerobee_broker.errors import DiskFull, FlushTimeout, StoreShort, StoreWriteError
 from aerobee_wire import topics as names
 from aerobee_wire.record import TRANSACTION_COMMIT, TRANSACTION_MASK
@@ -469,6 +470,32 @@ async def test_a_start_mends_a_commit_whose_op_record_is_missing(
     await asyncio.sleep(5)
     assert await visible(parts) == [b"a"]
     assert len(await parts.read(names.OP_HALF_TOPIC)) == 1
+    await parts.end()
+
+
+async def test_a_torn_commit_that_cannot_be_mended_at_once_is_not_committed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = await Parts.begin(tmp_path)
+    stored = await half(parts, b"a")
+    one = parts.broker.transactions.get(stored.queue_offset)
+    assert one is not None
+    torn, _ = half_messages.committed(parts.broker.transactions.record(one), one.name)
+    parts.store.append([torn])
+    await parts.end()
+    with monkeypatch.context() as patch:
+        patch.setattr(RealDisk, "usage", lambda *_: Usage(used=99, free=1))
+        parts = await Parts.begin(tmp_path, clock=parts.clock, cleanResourceInterval=1_000)
+        assert await end(parts, stored) is Code.INVALID_TRANSACTION_ID
+        await parts.broker.transactions.keep()
+    await asyncio.sleep(2)
+    parts.store.maintain(parts.clock.now_ms())
+    await parts.broker.transactions.keep()
+    await asyncio.sleep(0.01)
+    assert len(parts.broker.transactions) == 0
+    parts = await again(parts, tmp_path)
+    assert await end(parts, stored) is Code.INVALID_TRANSACTION_ID
+    assert await visible(parts) == [b"a"]
     await parts.end()
 
 

@@ -107,3 +107,17 @@ async def test_a_message_of_a_deleted_topic_does_not_come_to_the_topic_that_is_m
     await asyncio.sleep(2)
     assert await second.bodies("t") == [b"new"]
     await second.end()
+
+
+async def test_a_message_that_is_too_large_by_now_comes_and_holds_up_nothing(
+    tmp_path: Path, wait: Wait
+) -> None:
+    clock = LoopClock()
+    first = await Parts.begin(tmp_path, clock=clock)
+    await wait(first, b"x" * 5_000, "t")
+    await wait(first, b"b", "t")
+    await first.end()
+    second = await Parts.begin(tmp_path, clock=clock, maxMessageSize=1_024)
+    await asyncio.sleep(2)
+    assert await second.bodies("t") == [b"x" * 5_000, b"b"]
+    await second.end()

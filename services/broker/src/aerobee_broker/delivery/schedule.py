@@ -83,6 +83,10 @@ class Schedule:
                     if offset > self._offsets.get(queue_id):
                         self._offsets.put(queue_id, offset)
                 break
+        for queue_id, offset in list(self._offsets.offsets.items()):
+            # Of a log that went further than this one: what comes below was not delivered.
+            high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
+            self._offsets.put(queue_id, min(offset, high))
         self._appended = dict(self._offsets.offsets)
 
     def is_empty(self, queue_id: int) -> bool:

@@ -23,7 +23,6 @@ from aerobee_broker.delivery.open_transactions import Open, OpenTransactions
 from aerobee_broker.delivery.topic_registry import TopicRegistry
 from aerobee_broker.delivery.transaction_restore import (
     LAST_MESSAGES,
-    Queue,
     find_open,
     find_torn_commits,
 )
@@ -73,6 +72,7 @@ class _Batch:
     resolutions: list[Resolution] = field(default_factory=list)
     indexes: list[int] = field(default_factory=list)  # in the request
     size: int = 0
+    torn: bool = False  # the messages are there already
 
 
 class Transactions:
@@ -97,6 +97,7 @@ class Transactions:
         self._clock = clock
         self._open = OpenTransactions()
         self._asked: dict[int, int] = {}  # name → times, not written down yet
+        self._torn: list[Open] = []  # committed, and their op record is still missing
         self._stopping = False
         self.filed: Filed = lambda message, _: message
         self.on_open: Callable[[Open], None] = lambda _: None
@@ -218,6 +219,8 @@ class Transactions:
         if isinstance(error, FlushTimeout) and self._store.end_offset >= end_offset:
             if not self._stopping:
                 self._settle_by(end_offset, batch)
+        elif error is not None and batch.torn:
+            self._torn = batch.ended
         elif error is not None:  # told to the caller too
             for one in batch.ended:
                 one.ending = False
@@ -296,6 +299,8 @@ class Transactions:
         """Every second: writes down who was asked, copies forward what lies far behind, and says
         from where on a start must read."""
         try:
+            if self._torn:
+                self._mend(self._torn)
             if self._asked:
                 now, asked = self._clock.now_ms(), list(self._asked.items())
                 starts = range(0, len(asked), ASKED_A_RECORD)
@@ -367,24 +372,29 @@ class Transactions:
                 destinations.add(found.destination)
         if len(self._open):
             structlog.get_logger().info("half_messages_open", count=len(self._open))
-            self._mend(destinations)
+            committed = []
+            for one in find_torn_commits(self._store, destinations, self._open.get):
+                one.ending = True
+                committed.append(one)
+            self._mend(committed)
         return len(self._open)
 
-    def _mend(self, destinations: set[Queue]) -> None:
-        """Writes the op record of committed messages whose append was torn by a crash."""
-        batch = _Batch()
-        for one in find_torn_commits(self._store, destinations, self._open.get):
-            one.ending = True
-            batch.ended.append(one)
-            batch.resolutions.append(Resolution.COMMIT)
-            batch.indexes.append(len(batch.indexes))
-        outcomes: list[MqError | None] = [None] * len(batch.ended)
+    def _mend(self, committed: list[Open]) -> None:
+        """Writes the op record of committed messages whose append was torn by a crash; `keep` tries
+        again. Until then they are not open: a second commit would deliver them twice."""
+        batch = _Batch(ended=committed, resolutions=[Resolution.COMMIT] * len(committed), torn=True)
+        batch.indexes += range(len(committed))
+        outcomes: list[MqError | None] = [None] * len(committed)
+        self._torn = []
         if self._append(batch, outcomes):
             self._commit.begin()
-            for one in batch.ended:
+            for one in committed:
                 structlog.get_logger().warning("torn_commit_mended", **_told(one))
         for error in filter(None, outcomes[:1]):
             structlog.get_logger().error("torn_commit_not_mended", reason=error.message)
+            for one in committed:
+                one.ending = True
+            self._torn = committed
 
 
 def _told(one: Open) -> dict[str, object]:

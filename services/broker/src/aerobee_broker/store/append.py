@@ -68,24 +68,32 @@ class Appender:
         self._indexed = indexed
         self._hosts: dict[str, bytes] = {}
 
-    def append(self, messages: Sequence[NewMessage], now_ms: int) -> list[Appended]:
-        """All or none. Raises MessageIllegal."""
+    def append(
+        self, messages: Sequence[NewMessage], now_ms: int, *, accepted: bool = False
+    ) -> list[Appended]:
+        """All or none. `accepted`: before, when the limit of a body may have been higher. Raises
+        MessageIllegal."""
         starts: dict[ConsumeQueue, int] = {}
+        max_body = self._max_record if accepted else self._max_body
         try:
-            return self._append(messages, now_ms, starts)
+            return self._append(messages, now_ms, starts, max_body)
         except BaseException:
             for queue, start in starts.items():
                 queue.rewind(start)
             raise
 
     def _append(  # noqa: PLR0912, PLR0915  # one loop, spelled out: a call costs 0.1 µs a message
-        self, messages: Sequence[NewMessage], now_ms: int, starts: dict[ConsumeQueue, int]
+        self,
+        messages: Sequence[NewMessage],
+        now_ms: int,
+        starts: dict[ConsumeQueue, int],
+        max_body: int,
     ) -> list[Appended]:
         log = self._log
         table = self._queues.table
         tags_codes = self._queues.tags_codes
         store_host = self._store_host
-        max_body, max_record = self._max_body, self._max_record
+        max_record = self._max_record
         max_properties, tail_bytes = self._max_properties, self._tail_bytes
         result: list[Appended] = []
         keys: list[Indexed] = []

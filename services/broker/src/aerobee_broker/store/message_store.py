@@ -320,11 +320,12 @@ class MessageStore:
         """Gives the messages their places, all or none; `write`, `sync`, `confirm` follow.
 
         `reserve`: messages that were accepted before, now on their way to another topic; they may
-        use the space that the warning watermark keeps from producers. Raises MessageIllegal,
+        use the space that the warning watermark keeps from producers, and be larger than a producer
+        may send by now. Raises MessageIllegal,
         DiskFull, StoreReadOnly.
         """
         self.check_open_to_appends(reserve=reserve)
-        return self._appender.append(messages, self._clock.now_ms())
+        return self._appender.append(messages, self._clock.now_ms(), accepted=reserve)
 
     def append_columns(self, columns: NewColumns) -> AppendedColumns:
         """`append` for messages of one topic and queue: the same records in less than half the
