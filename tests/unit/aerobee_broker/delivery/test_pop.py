@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 
 from aerobee_broker.delivery import pop_choice
 from aerobee_broker.delivery.filter import compile_filter
+from aerobee_broker.delivery.pop_choice import Chooser
 from aerobee_broker.delivery.settling import Change, LeaseName, LeaseSet
-from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.errors import InvalidParameter, StoreReadError
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code, MqError
@@ -439,6 +441,49 @@ async def test_a_reset_voids_what_was_on_lease(parts: Parts, consumer: PopConsum
     await parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=0)
     assert [one.attempt for one in await consumer.pop()] == [1, 1]
     assert await consumer.ack(got[1]) == [Code.INVALID_RECEIPT_HANDLE]
+
+
+async def test_a_message_that_cannot_be_read_keeps_no_other_from_its_dead_letter(
+    parts: Parts, consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await parts.group(GROUP, retry_max_times=0)
+    await parts.send(TOPIC, b"1", b"2", b"3")
+    await consumer.pop(invisible_ms=1_000)
+    raw, sick = Chooser.raw, True
+
+    def some(self: Chooser, topic: str, queue_id: int, offset: int) -> bytes:
+        if sick and offset == 1:
+            raise StoreReadError(OSError(errno.EIO, "bad sector"))
+        return raw(self, topic, queue_id, offset)
+
+    monkeypatch.setattr(Chooser, "raw", some)
+    await asyncio.sleep(5)
+    assert await parts.bodies(f"%DLQ%{GROUP}") == [b"1", b"3"]
+    assert consumer.committed() == 1
+    sick = False
+    await asyncio.sleep(5)
+    assert await parts.bodies(f"%DLQ%{GROUP}") == [b"1", b"3", b"2"]
+    assert consumer.committed() == 3
+
+
+async def test_a_group_that_is_deleted_while_its_dead_letters_are_made_loses_no_other_s(
+    parts: Parts, consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = PopConsumer(parts, "other")
+    for name in (GROUP, "other"):
+        await parts.group(name, retry_max_times=0)
+    await parts.send(TOPIC, b"1")
+    await consumer.pop(invisible_ms=1_000)
+    await other.pop(invisible_ms=1_000)
+    for_group = parts.broker.topics.for_group
+
+    async def meanwhile(topic: str, queue_count: int = 1) -> TopicConfig:
+        parts.tables.groups.remove("other")
+        return await for_group(topic, queue_count)
+
+    monkeypatch.setattr(parts.broker.topics, "for_group", meanwhile)
+    await asyncio.sleep(5)
+    assert await parts.bodies(f"%DLQ%{GROUP}") == [b"1"]
 
 
 async def test_a_deleted_topic_takes_its_leases_with_it(

@@ -282,13 +282,19 @@ class Settling:
         return outcomes
 
     async def _bury(self, doomed: Sequence[tuple[Due, retry.Failure]]) -> None:
-        """Stores dead letters and settles. The dead-letter topics exist."""
+        """Stores dead letters and settles. The dead-letter topics exist. Raises, when all the
+        others are settled, why one could not be read; that stays as it is."""
         settled = _Settled()
         letters: list[NewMessage] = []
         counts: dict[str, int] = {}
+        unreadable: MqError | None = None
         for due, failure in doomed:
             place, queue, held = due
-            raw = self._chooser.raw(place.topic, queue.queue_id, held.offset)
+            try:
+                raw = self._chooser.raw(place.topic, queue.queue_id, held.offset)
+            except MqError as error:
+                unreadable = error
+                continue
             if raw:
                 group = self._groups.get(place.consumer_group)
                 letter = retry.dead_lettered(decode(raw, check_crc=False), group, failure=failure)
@@ -296,9 +302,12 @@ class Settling:
                 letters.append(letter)
                 counts[place.consumer_group] = counts.get(place.consumer_group, 0) + 1
             settled.add(place, queue, [held], queue.drop(held))
-        await self._write(settled, letters)
+        if settled:
+            await self._write(settled, letters)
         for name, count in counts.items():
             self._meters.dead_lettered(name, count)
+        if unreadable is not None:
+            raise unreadable
 
     # ---- time ----
 
@@ -318,7 +327,11 @@ class Settling:
             for name in {due[0].consumer_group for due, _ in doomed}:
                 await self._topics.for_group(names.dead_letter_topic(name))
             # What was settled, or reset, while a topic was made, is left out.
-            await self._bury([one for one in doomed if _is_open(one[0])])
+            still = [one for one in doomed if _is_open(one[0])]
+            for due, _ in still:
+                if self._groups.table.get(due[0].consumer_group) is None:  # deleted meanwhile
+                    due[1].expire(due[2])
+            await self._bury([one for one in still if _is_open(one[0])])
 
     # ---- common ----
 
