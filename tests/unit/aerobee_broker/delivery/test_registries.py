@@ -142,6 +142,29 @@ async def test_senders_to_a_topic_that_is_being_made_wait_for_it_too(parts: Part
     assert [len(await send) for send in sends] == [1, 1, 1]
 
 
+async def test_a_send_whose_topic_is_deleted_while_it_is_made_stores_nothing(
+    parts: Parts,
+) -> None:
+    """Nobody could read it, and the next start would bring the topic back."""
+    gate = asyncio.Event()
+
+    async def slow() -> list[str]:
+        await gate.wait()
+        return []
+
+    parts.broker.topics._announce = slow
+    send = asyncio.create_task(parts.send("new", b"x"))
+    await asyncio.sleep(1)
+    deletion = asyncio.create_task(parts.broker.administration.delete_topic("new"))
+    await asyncio.sleep(1)
+    gate.set()
+    with pytest.raises(MqError) as caught:
+        await send
+    assert caught.value.code is Code.TOPIC_NOT_EXIST
+    assert await deletion
+    assert "new" not in parts.store.topics()
+
+
 async def test_a_topic_that_only_the_log_knows_is_taken_up(tmp_path: Path) -> None:
     first = await Parts.begin(tmp_path)
     await first.broker.intake.send([message("t", b"a", 3)])

@@ -87,7 +87,7 @@ class TopicRegistry:
             await self._settle(topic, spread=config)
         elif topic in self._settling:
             await self._settle(topic)
-        return config
+        return self.get(topic)  # it may have been changed, or deleted, meanwhile
 
     async def for_group(self, topic: str, queue_count: int = 1) -> TopicConfig:
         """The retry or dead-letter topic of a group, created when it is new."""
