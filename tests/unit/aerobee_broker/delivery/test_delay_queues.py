@@ -56,10 +56,23 @@ def test_when_all_are_taken_a_delivered_queue_changes_its_delay() -> None:
     queues = DelayQueues(LEVELS)
     for number in range(MAX_OWN_QUEUES):
         by_delay(queues, 100 + number)
+    queues.arrived(FIRST_OWN_QUEUE + 5)
     queues.is_empty = lambda queue_id: queue_id == FIRST_OWN_QUEUE + 5
     assert by_delay(queues, 50)[0] == FIRST_OWN_QUEUE + 5
     assert by_delay(queues, 50)[0] == FIRST_OWN_QUEUE + 5
     assert queues.delay_of(FIRST_OWN_QUEUE + 5) == 50
+
+
+def test_two_delays_of_one_append_do_not_take_the_same_delivered_queue() -> None:
+    """The shorter delay would hold for both, and the other message come early."""
+    queues = DelayQueues(LEVELS)
+    for number in range(MAX_OWN_QUEUES):
+        by_delay(queues, 100 + number)
+        queues.arrived(FIRST_OWN_QUEUE + number)
+    queues.is_empty = lambda _: True
+    used = by_delay(queues, 100)[0], by_delay(queues, 3_600_000)[0], by_delay(queues, 50)[0]
+    assert used == (FIRST_OWN_QUEUE, FIRST_OWN_QUEUE + 1, FIRST_OWN_QUEUE + 2)
+    assert [queues.delay_of(queue_id) for queue_id in used] == [100, 3_600_000, 50]
 
 
 def test_when_none_is_free_a_message_waits_longer_and_never_shorter() -> None:

@@ -40,6 +40,7 @@ class DelayQueues:
         self.unseen = False
         self._own: dict[int, int] = {}  # delay → queue id that takes new messages of it
         self._delays = dict(enumerate(self.levels_ms))  # queue id → delay
+        self._filed: set[int] = set()  # own queues that a message is on its way to
 
     @property
     def queue_ids(self) -> list[int]:
@@ -60,6 +61,11 @@ class DelayQueues:
         if queue_id >= FIRST_OWN_QUEUE:
             self._own.setdefault(delay_ms, queue_id)
 
+    def arrived(self, queue_id: int) -> None:
+        """What was filed in a queue can be seen: `is_empty` knows of it."""
+        self.unseen = False
+        self._filed.discard(queue_id)
+
     # ---- into the queue ----
 
     def by_level(self, message: NewMessage, properties: dict[str, str], level: int) -> NewMessage:
@@ -77,6 +83,8 @@ class DelayQueues:
             return self.by_level(message, properties, self.levels_ms.index(delay_ms) + 1)
         properties.pop(props.DELAY, None)
         delay_ms, queue_id = self._queue_for(delay_ms)
+        # Another of the same append must not give the queue another delay.
+        self._filed.add(queue_id)
         properties[RETRY_DELAY_MS] = str(delay_ms)
         return self._waiting(message, properties, queue_id)
 
@@ -87,7 +95,8 @@ class DelayQueues:
             return delay_ms, known
         own_queues = range(FIRST_OWN_QUEUE, FIRST_OWN_QUEUE + MAX_OWN_QUEUES)
         unused = (queue_id for queue_id in own_queues if queue_id not in self._delays)
-        delivered = (queue_id for queue_id in own_queues if self.is_empty(queue_id))
+        idle = (queue_id for queue_id in own_queues if queue_id not in self._filed)
+        delivered = (queue_id for queue_id in idle if self.is_empty(queue_id))
         queue_id = next(unused, None) or next(delivered, None)
         if queue_id is None:
             return self._next_longer(delay_ms)

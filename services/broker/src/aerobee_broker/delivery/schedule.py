@@ -121,7 +121,7 @@ class Schedule:
 
     def arrived(self, arrival: Arrival) -> None:
         """New messages of SCHEDULE_TOPIC_XXXX."""
-        self._queues.unseen = False
+        self._queues.arrived(arrival.queue_id)
         if not self._stopping:
             self._attend(arrival.queue_id)
             self._news[arrival.queue_id].set()
