@@ -214,6 +214,28 @@ async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     await parts.end()
 
 
+async def test_a_kill_in_the_middle_of_a_group_s_deletion_leaves_no_offsets_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = await Parts.begin(tmp_path)
+    await parts.send("t", b"a")
+    await parts.group("g")
+    parts.tables.offsets.commit("g", "t", 0, 1)
+    await parts.tables.saved_offsets.save()
+    seen: list[bool] = []
+    save = parts.tables.saved_groups.save
+
+    async def look() -> None:
+        offsets = (parts.tables.saved_offsets._file.load() or {})["offsetTable"]
+        seen.append("t@g" in offsets)
+        await save()
+
+    monkeypatch.setattr(parts.tables.saved_groups, "save", look)
+    assert await parts.broker.administration.delete_group("g", remove_offsets=True)
+    assert seen == [False]
+    await parts.end()
+
+
 async def test_a_group_whose_deletion_was_not_saved_leaves_nothing_to_its_successor(
     tmp_path: Path,
 ) -> None:

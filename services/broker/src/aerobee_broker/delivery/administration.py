@@ -143,11 +143,15 @@ class Administration:
                 self._offsets.remove_group(consumer_group)
                 logged = self._pop.forget(consumer_group=consumer_group)
 
-        deleted = await self._groups.remove(consumer_group, forget)
+        deleted = self._groups.remove(consumer_group, forget)
+        # The group last: a kill before that leaves one that begins anew, not what a group of its
+        # name would go on from.
         if deleted and remove_offsets:
             await self._saved_offsets.save()
         if logged is not None:
             await asyncio.shield(logged)
+        if deleted:
+            await self._groups.save()
         return deleted
 
     def status(self) -> BrokerStatus:

@@ -69,9 +69,9 @@ class GroupRegistry:
         await self.retry_topic(group)
         return created
 
-    async def remove(self, consumer_group: str, forget: Callable[[], None]) -> bool:
+    def remove(self, consumer_group: str, forget: Callable[[], None]) -> bool:
         """False: there was no such group. Its retry and dead-letter topics stay. `forget` takes
-        away what else is known of it, in the same loop turn."""
+        away what else is known of it. `save` is to follow."""
         if self.is_system(consumer_group):
             raise NoPermission(f"{consumer_group} is a system group and stays")
         if self.table.get(consumer_group) is None:
@@ -79,8 +79,10 @@ class GroupRegistry:
         forget()
         self.table.remove(consumer_group)
         structlog.get_logger().info("group_deleted", group=consumer_group)
-        await self._saved.save()
         return True
+
+    async def save(self) -> None:
+        await self._saved.save()
 
     async def retry_topic(self, group: SubscriptionGroup) -> None:
         """Sees to it that the group's retry topic exists, as far as the group retries at all."""
