@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aerobee_broker.config import BrokerOptions
 from aerobee_broker.errors import MessageCorrupted, MessageNotFound, StoreReadError
 from aerobee_broker.store import reader
 from aerobee_broker.store.consume_queue import ConsumeQueue, TopicEncoding
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import UNIT, NewMessage, ReadStatus
-from aerobee_broker.store.options import StoreOptions
+from aerobee_broker.store.options import MAX_BODY, StoreOptions
+from aerobee_chassis.errors import ConfigError
 from aerobee_wire import record
 from aerobee_wire.tags import tags_code
 from support.manual_clock import ManualClock
@@ -79,6 +82,25 @@ def test_bytes_are_bounded_but_the_first_message_comes_whatever_its_size() -> No
     result = store.read("a", 0, 0, max_bytes=2 * size)
     assert (result.message_count, result.next_begin_offset) == (2, 2)
     assert len(result.records) == 2 * size
+
+
+def test_a_record_that_is_larger_than_may_be_sent_by_now_is_served() -> None:
+    disk = SimulatedDisk()
+    options = replace(SMALL, commit_log_file_size=4 << 20, max_message_size=2 << 20)
+    first = open_store(disk, options)
+    [place] = send(first, [NewMessage("a", 0, b"x" * (2 << 20))])
+    first.close()
+    again = open_store(disk.after_kill(), replace(options, max_message_size=1_024))
+    result = again.read("a", 0, 0)
+    assert (result.message_count, result.corrupted_count) == (1, 0)
+    assert len(again.get(place.physical_offset).body) == 2 << 20
+
+
+def test_no_higher_limit_can_be_set_than_is_read(tmp_path: Path) -> None:
+    values = {"brokerName": "a", "storePathRootDir": tmp_path}
+    assert BrokerOptions.from_values({**values, "maxMessageSize": MAX_BODY})
+    with pytest.raises(ConfigError, match="maxMessageSize"):
+        BrokerOptions.from_values({**values, "maxMessageSize": MAX_BODY + 1})
 
 
 def test_only_wanted_tags_come_and_the_others_are_passed_over() -> None:

@@ -55,7 +55,7 @@ from aerobee_broker.store.messages import (
     ReadResult,
 )
 from aerobee_broker.store.open_files import OpenFiles
-from aerobee_broker.store.options import RECORD_OVERHEAD, StoreOptions
+from aerobee_broker.store.options import MAX_BODY, RECORD_OVERHEAD, StoreOptions
 from aerobee_broker.store.reader import Reader, Unit
 from aerobee_broker.store.recovery import Recovery
 from aerobee_broker.store.retention import Retention
@@ -153,7 +153,7 @@ class MessageStore:
             self._queues,
             self._index,
             self._dispatch,
-            max_record=options.max_message_size + RECORD_OVERHEAD,
+            max_record=MAX_BODY + RECORD_OVERHEAD,
             on_damage=self._damage.report,
         )
         self._appender = Appender(

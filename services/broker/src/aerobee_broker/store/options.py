@@ -13,6 +13,7 @@ HOUR_MS = 3_600_000
 MAX_PROPERTIES = 32_767  # a signed short in the record
 MAX_TOPIC = 255
 # What stands around a body: header with IPv6 hosts, V2 topic length, longest topic and properties.
+MAX_BODY = 32 << 20  # the highest maxMessageSize; a store may hold bodies of an earlier, higher one
 RECORD_OVERHEAD = FIXED_V1 + 24 + 1 + MAX_TOPIC + MAX_PROPERTIES
 
 
