@@ -248,6 +248,20 @@ async def test_a_half_message_that_cannot_be_read_for_a_while_is_not_given_up(
     assert await visible(parts) == [b"a"]
 
 
+async def test_a_half_message_that_is_not_flushed_yet_is_given_up_whole(parts: Parts) -> None:
+    await parts.send("t", b"x")
+    parts.flusher.hold()
+    sending = asyncio.create_task(half(parts, b"a"))
+    await asyncio.sleep(0.1)
+    one = parts.broker.transactions.get(0)
+    assert one is not None
+    giving_up = asyncio.create_task(parts.broker.transactions.give_up([one]))
+    await asyncio.sleep(0.1)
+    parts.flusher.let_go()
+    await asyncio.gather(sending, giving_up)
+    assert await parts.bodies("TRANS_CHECK_MAX_TIME_TOPIC") == [b"a"]
+
+
 async def test_a_write_that_fails_later_undoes_no_end_that_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -235,6 +235,10 @@ class Transactions:
     async def give_up(self, halves: Sequence[Open]) -> None:
         """Moves half messages to TRANS_CHECK_MAX_TIME_TOPIC; durable when it returns. Raises what
         the store raises; then they stay open."""
+        await self._readable(halves)
+        halves = [one for one in halves if self.get(one.name) is one]  # some may have ended
+        if not halves:
+            return
         lost: list[tuple[Open, str]] = []
         messages = []
         for one in halves:
