@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -527,23 +528,28 @@ async def test_a_classic_group_s_reset_survives_a_kill(tmp_path: Path) -> None:
     await parts.end()
 
 
+@contextmanager
+def no_room(parts: Parts) -> Iterator[None]:
+    """What is written meanwhile fails."""
+
+    def full() -> int:
+        raise DiskFull("no room")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts.store, "write_and_sync", full)
+        yield
+
+
 async def test_a_reset_that_the_log_lost_is_told_again_before_what_builds_on_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """Else a start would put the leases made since behind the old cursor, and lose the rest."""
     parts = await begin(tmp_path / "a")
     await parts.send(TOPIC, b"1", b"2", b"3")
     consumer = PopConsumer(parts)
     await consumer.ack(*await consumer.pop())
-    write = parts.store.write_and_sync
-
-    def full() -> int:
-        raise DiskFull("no room")
-
-    monkeypatch.setattr(parts.store, "write_and_sync", full)
-    with pytest.raises(DiskFull):
+    with no_room(parts), pytest.raises(DiskFull):
         await parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=0)
-    monkeypatch.setattr(parts.store, "write_and_sync", write)
     assert bodies(await consumer.pop(1)) == [b"1"]
     parts = await crash(parts, tmp_path / "b")
     assert bodies(await PopConsumer(parts).pop()) == [b"2", b"3"]
@@ -551,22 +557,16 @@ async def test_a_reset_that_the_log_lost_is_told_again_before_what_builds_on_it(
 
 
 async def test_a_reset_that_the_log_lost_is_told_again_though_nothing_else_happens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     parts = await begin(tmp_path / "a")
     await parts.send(TOPIC, b"1", b"2", b"3")
     consumer = PopConsumer(parts)
     await consumer.ack(*await consumer.pop())
-    write = parts.store.write_and_sync
-
-    def full() -> int:
-        raise DiskFull("no room")
-
-    monkeypatch.setattr(parts.store, "write_and_sync", full)
-    with pytest.raises(DiskFull):
-        await parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=0)
-    await asyncio.sleep(5)
-    monkeypatch.setattr(parts.store, "write_and_sync", write)
+    with no_room(parts):
+        with pytest.raises(DiskFull):
+            await parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=0)
+        await asyncio.sleep(5)
     await asyncio.sleep(2)
     parts = await crash(parts, tmp_path / "b")
     assert bodies(await PopConsumer(parts).pop()) == [b"1", b"2", b"3"]

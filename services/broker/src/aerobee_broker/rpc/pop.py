@@ -7,7 +7,7 @@ talks to clients, the broker knows leases by queue, offset and lease id.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from aerobee.broker.v1 import pop_pb2 as pb
 
@@ -59,7 +59,9 @@ class PopRpcs:
             raise InvalidParameter(
                 f"{leases} leases are too many for one request: divide it, {MAX_LEASES} are allowed"
             )
-        lease_sets = [*map(_set_of_one, request.leases), *map(_lease_set, request.lease_sets)]
+        lease_sets = [_lease_set(one, (one.queue_offset,)) for one in request.leases]
+        # A slice is a list: quicker to go through.
+        lease_sets += [_lease_set(one, one.queue_offsets[:]) for one in request.lease_sets]
         response = pb.AckResponse(results=[_DONE] * single)
         for lease_set, place, error in await self._settling.ack(lease_sets):
             result = _result(error)
@@ -119,25 +121,14 @@ def _lease(one: pb.Lease) -> LeaseName:
     )
 
 
-def _set_of_one(one: pb.Lease) -> LeaseSet:
+def _lease_set(one: pb.Lease | pb.LeaseSet, queue_offsets: Sequence[int]) -> LeaseSet:
     return LeaseSet(
         one.consumer_group,
         one.topic,
         one.queue_id,
         one.lease_id,
         one.expires_timestamp_ms,
-        (one.queue_offset,),
-    )
-
-
-def _lease_set(one: pb.LeaseSet) -> LeaseSet:
-    return LeaseSet(
-        one.consumer_group,
-        one.topic,
-        one.queue_id,
-        one.lease_id,
-        one.expires_timestamp_ms,
-        one.queue_offsets[:],
+        queue_offsets,
     )
 
 
