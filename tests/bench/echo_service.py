@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from aerobee_chassis.call import Call
 from aerobee_chassis.loops import make_listener, make_loop
 from aerobee_chassis.services import Method, Service
+from aerobee_chassis.transport import Run
 from bench.echo_server import METHOD
 
 
@@ -26,16 +28,25 @@ async def never(_request: Any, _call: Call) -> None:
     """`run` calls no handler."""
 
 
-async def main() -> None:
-    service, name = METHOD.strip("/").split("/")
-    methods = (Method(name, never, bytes, server_streams=False, client_streams=False),)
-    listener = make_listener([Service(service, methods)], run)
-    print(listener.bind("127.0.0.1:0"), flush=True)
-    await listener.start()
-    await asyncio.to_thread(sys.stdin.read)
-    await listener.stop(0)
+def serve(service: str, streams: Mapping[str, bool], run: Run) -> None:
+    """Prints the port and serves until standard input closes. `streams`: of each method, whether
+    the server streams; `run` gets requests as bytes."""
+    methods = tuple(
+        Method(name, never, bytes, server_streams=one, client_streams=False)
+        for name, one in streams.items()
+    )
+
+    async def main() -> None:
+        listener = make_listener([Service(service, methods)], run)
+        print(listener.bind("127.0.0.1:0"), flush=True)
+        await listener.start()
+        await asyncio.to_thread(sys.stdin.read)
+        await listener.stop(0)
+
+    with asyncio.Runner(loop_factory=lambda: make_loop("COMPLETION_QUEUE")) as runner:
+        runner.run(main())
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=lambda: make_loop("COMPLETION_QUEUE")) as runner:
-        runner.run(main())
+    name, method = METHOD.strip("/").split("/")
+    serve(name, {method: False}, run)

@@ -1,9 +1,9 @@
 """The public protocol through proxy and broker, against a bare gRPC echo of one message.
 
-Real processes, synchronous flush, the same client for all. The baseline is the echo of grpc.aio,
-the asyncio server of the library that serves; the notes have the ratio to one on our own transport
-beside it, and `proxy_receive_ack_ceiling` is what that transport gives when nothing is behind it
-(decision 10). A unary send is one call, receiving brings 32 messages a call.
+Real processes, synchronous flush, the same client for all. The baseline is an echo on the transport
+that serves the proxy; the notes have the ratio to one of grpc.aio beside it, and
+`proxy_receive_ack_ceiling` is what our transport gives when nothing is behind it (decision 10).
+A unary send is one call, receiving brings 32 messages a call.
 The proxy's port is gRPC's own; what a port for TLS and plaintext costs: `shared_port.py`.
 """
 
@@ -91,22 +91,21 @@ async def results() -> list[Result]:
 
 def _sent(rate: float, echo: float, plain: float) -> Result:
     how = f"1 KiB, {IN_FLIGHT} in flight, flush synchronous"
-    note = _beside(how, rate, echo)
-    return _result("proxy_unary_send_1k", rate, plain, SEND_TARGET, note)
+    return _result("proxy_unary_send_1k", rate, echo, SEND_TARGET, _beside(how, rate, plain))
 
 
 def _received(rate: float, echo: float, plain: float, idle: float) -> list[Result]:
     how = f"{RECEIVE_BATCH} x 1 KiB, {IN_FLIGHT} in flight"
-    note = _beside(f"{how}, durable acks", rate, echo)
-    ceiling = _beside(f"{how}, answers made beforehand, nothing behind them", idle, echo)
+    note = _beside(f"{how}, durable acks", rate, plain)
+    ceiling = f"{how}, answers made beforehand, nothing behind them"
     return [
-        _result("proxy_receive_ack_1k", rate, plain, RECEIVE_TARGET, note),
-        _result("proxy_receive_ack_ceiling", idle, plain, None, ceiling),
+        _result("proxy_receive_ack_1k", rate, echo, RECEIVE_TARGET, note),
+        _result("proxy_receive_ack_ceiling", idle, echo, None, _beside(ceiling, idle, plain)),
     ]
 
 
-def _beside(how: str, rate: float, echo: float) -> str:
-    return f"{how}; {rate / echo:.2f} x an echo on our own transport ({echo:,.0f})"
+def _beside(how: str, rate: float, plain: float) -> str:
+    return f"{how}; {rate / plain:.2f} x a grpc.aio server's echo ({plain:,.0f})"
 
 
 def _result(name: str, rate: float, baseline: float, target: float | None, note: str) -> Result:

@@ -8,7 +8,6 @@ what gRPC costs for as many messages of that size.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 
 from aerobee_chassis.call import Call
-from aerobee_chassis.loops import make_listener, make_loop
-from aerobee_chassis.services import Method, Service
+from aerobee_chassis.services import Method
+from bench.echo_service import serve
 from bench.load import BODY, NAME, RECEIVE_BATCH, SERVICE
 
 OK = d.Status(code=d.Code.OK)
@@ -77,22 +76,5 @@ async def run(_service: str, method: Method, _request: bytes, call: Call) -> Any
     return LAST
 
 
-async def never(_request: Any, _call: Call) -> None:
-    """`run` calls no handler."""
-
-
-async def main() -> None:
-    methods = [
-        Method(name, never, bytes, server_streams=name not in UNARY, client_streams=False)
-        for name in (*UNARY, "ReceiveMessage")
-    ]
-    listener = make_listener([Service(SERVICE.strip("/"), tuple(methods))], run)
-    print(listener.bind("127.0.0.1:0"), flush=True)
-    await listener.start()
-    await asyncio.to_thread(sys.stdin.read)
-    await listener.stop(0)
-
-
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=lambda: make_loop("COMPLETION_QUEUE")) as runner:
-        runner.run(main())
+    serve(SERVICE.strip("/"), {**dict.fromkeys(UNARY, False), "ReceiveMessage": True}, run)
