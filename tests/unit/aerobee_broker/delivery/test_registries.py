@@ -263,6 +263,39 @@ async def test_putting_a_group_makes_its_retry_topic(parts: Parts) -> None:
     assert parts.broker.groups.get("g").retry_max_times == 3
 
 
+async def test_whoever_uses_a_group_that_is_being_made_waits_for_it_too(parts: Parts) -> None:
+    saved = parts.tables.saved_groups
+    writer, gate = saved._writer, asyncio.Event()
+
+    async def slow(function: Callable[[], Any]) -> Any:
+        await gate.wait()
+        return await writer(function)
+
+    saved._writer = slow
+    uses = [asyncio.create_task(parts.broker.groups.for_client("new")) for _ in range(3)]
+    await asyncio.sleep(1)
+    assert not any(use.done() for use in uses)
+    gate.set()
+    await asyncio.wait(uses[-1:])
+    assert "new" in (saved._file.load() or {})["subscriptionGroupTable"]
+    assert [(await use).consumer_group for use in uses] == ["new"] * 3
+
+
+async def test_a_group_that_could_not_be_saved_is_saved_by_its_next_use(tmp_path: Path) -> None:
+    disk = FullDisk()
+    parts = await Parts.begin(tmp_path, disk=disk)
+    disk.full = True
+    for _ in range(2):  # the second one finds the group in the table
+        with pytest.raises(MqError, match=r"subscriptionGroup\.json: No space left.*make room"):
+            await parts.broker.groups.for_client("new")
+    disk.full = False
+    await parts.broker.groups.for_client("new")
+    stored = parts.tables.saved_groups._file.load() or {}
+    assert "new" in stored["subscriptionGroupTable"]
+    assert parts.broker.groups.settled("new") is not None
+    await parts.end()
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [

@@ -34,6 +34,9 @@ class GroupRegistry:
         self._saved = saved
         self._topics = topics
         self._options = options
+        # Created or changed, and not durable yet: the revision that must be. A failed write leaves
+        # it here, and whoever needs the group next tries again.
+        self._unsaved: dict[str, int] = {}
 
     def is_system(self, consumer_group: str) -> bool:
         return consumer_group in PREDEFINED_GROUPS or names.is_system_group(consumer_group)
@@ -44,28 +47,33 @@ class GroupRegistry:
             raise GroupNotExist(consumer_group)
         return group
 
+    def settled(self, consumer_group: str) -> SubscriptionGroup | None:
+        """The group when there is nothing to wait for."""
+        return None if consumer_group in self._unsaved else self.table.get(consumer_group)
+
     async def for_client(self, consumer_group: str) -> SubscriptionGroup:
-        """The group, created when it is new and may be. Raises GroupNotExist, InvalidParameter."""
-        group = self.table.get(consumer_group)
+        """The group, durable, created when it is new and may be. Raises GroupNotExist,
+        InvalidParameter, MqError SYSTEM_ERROR when it cannot be saved."""
+        group = self.settled(consumer_group)
         if group is not None:
             return group
-        names.check_group(consumer_group)
-        if not self._options.auto_create_subscription_group:
-            raise GroupNotExist(consumer_group)
-        group = SubscriptionGroup(consumer_group)
-        self.table.put(group)
-        structlog.get_logger().info("group_created", group=consumer_group, by="client")
-        await self._saved.save()
-        return group
+        if self.table.get(consumer_group) is None:
+            names.check_group(consumer_group)
+            if not self._options.auto_create_subscription_group:
+                raise GroupNotExist(consumer_group)
+            self._put(SubscriptionGroup(consumer_group))
+            structlog.get_logger().info("group_created", group=consumer_group, by="client")
+        await self._settle(consumer_group)
+        return self.get(consumer_group)  # it may have been changed, or deleted, meanwhile
 
     async def put(self, group: SubscriptionGroup) -> bool:
         """Creates or changes; False: it was there. Raises InvalidParameter."""
         self._check(group)
-        created = self.table.put(group)
+        created = self._put(group)
         structlog.get_logger().info(
             "group_created" if created else "group_changed", group=group.consumer_group, by="admin"
         )
-        await self._saved.save()
+        await self._settle(group.consumer_group)
         await self.retry_topic(group)
         return created
 
@@ -78,6 +86,7 @@ class GroupRegistry:
             return False
         forget()
         self.table.remove(consumer_group)
+        self._unsaved.pop(consumer_group, None)
         structlog.get_logger().info("group_deleted", group=consumer_group)
         return True
 
@@ -89,6 +98,19 @@ class GroupRegistry:
         if group.retry_queue_count > 0:
             topic = names.retry_topic(group.consumer_group)
             await self._topics.for_group(topic, group.retry_queue_count)
+
+    def _put(self, group: SubscriptionGroup) -> bool:
+        before = self.table.revision
+        created = self.table.put(group)
+        if self.table.revision != before:
+            self._unsaved[group.consumer_group] = self.table.revision
+        return created
+
+    async def _settle(self, consumer_group: str) -> None:
+        revision = self._unsaved.get(consumer_group)
+        await self._saved.save()
+        if self._unsaved.get(consumer_group) == revision:  # not changed again meanwhile
+            self._unsaved.pop(consumer_group, None)
 
     def create_predefined(self) -> None:
         for name in PREDEFINED_GROUPS:

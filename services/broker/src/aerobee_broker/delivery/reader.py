@@ -130,7 +130,7 @@ class MessageReader:
             )
 
     async def _group(self, consumer_group: str) -> SubscriptionGroup:
-        group = self._groups.table.get(consumer_group)
+        group = self._groups.settled(consumer_group)
         if group is None:
             group = await self._groups.for_client(consumer_group)
         if not group.consume_enable:
