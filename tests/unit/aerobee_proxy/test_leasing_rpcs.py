@@ -54,7 +54,9 @@ class Broker(Cluster):
         self.over: set[int] = set()  # queue offsets whose leases are over
         self.transport.answers |= {
             "Pop": self._pop,
-            "Ack": lambda _, r: pop.AckResponse(failures=self._failures(r)),
+            "Ack": lambda _, r: pop.AckResponse(
+                failures=self._failures(r), lease_sets=len(r.lease_sets)
+            ),
             "DeadLetter": lambda _, r: pop.DeadLetterResponse(results=[self._result()]),
             "ChangeInvisibleDuration": lambda _, r: pop.ChangeInvisibleDurationResponse(
                 results=[
@@ -292,6 +294,18 @@ async def test_a_lease_that_is_over_is_told(broker: Broker, parts: Parts) -> Non
     broker.over = {5}
     answer = await ack(parts, handle)
     assert (answer.status.code, answer.status.message) == (Code.INVALID_RECEIPT_HANDLE, "over")
+
+
+async def test_a_broker_that_does_not_know_sets_of_leases_is_not_believed(
+    broker: Broker, parts: Parts
+) -> None:
+    handle = await one_handle(parts, auto_renew=True)
+    broker.transport.answers["Ack"] = lambda _, request: pop.AckResponse()
+    answer = await ack(parts, handle)
+    assert answer.entries[0].status.code == Code.VERSION_UNSUPPORTED
+    assert "broker-a settles no sets of leases" in answer.status.message
+    assert len(parts.renewals) == 2, "the message is still the client's"
+    assert parts.counts.acknowledged == 0
 
 
 async def test_failures_are_told_to_their_own_entries_of_requests_that_went_together(

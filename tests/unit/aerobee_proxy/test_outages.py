@@ -35,7 +35,7 @@ POLL_S = 8
 
 
 def acknowledged(address: str, request: AckRequest) -> AckResponse:
-    return AckResponse()
+    return AckResponse(lease_sets=len(request.lease_sets))
 
 
 @pytest.fixture

@@ -283,6 +283,12 @@ class Brokers:
 
     async def _ack(self, broker_name: str, lease_sets: Sequence[LeaseSet]) -> Sequence[Refusals]:
         answer = await self._ask_patiently(broker_name, ACK, AckRequest(lease_sets=lease_sets))
+        if answer.lease_sets != len(lease_sets):  # its answer is empty, as if all were settled
+            raise MqError(
+                Code.VERSION_NOT_SUPPORTED,
+                f"broker {broker_name} settles no sets of leases: it is older than this proxy, so "
+                "bring it to the same version",
+            )
         refusals: list[dict[int, MqError]] = [{} for _ in lease_sets]
         for one in answer.failures:
             failure = _failure(one.result)

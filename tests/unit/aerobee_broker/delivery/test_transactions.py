@@ -57,6 +57,16 @@ async def test_a_half_message_is_seen_only_after_its_commit(parts: Parts) -> Non
     assert await visible(parts) == [b"a"]
 
 
+async def test_transactions_end_however_small_bodies_must_be(tmp_path: Path) -> None:
+    """The op record of many ends is larger than any body may be."""
+    parts = await Parts.begin(tmp_path, maxMessageSize=1)
+    halves = [await half(parts, b"a") for _ in range(20)]
+    ends = [End(one.transaction_id, one.queue_offset, COMMIT) for one in halves]
+    assert await parts.broker.transactions.end(ends) == [None] * 20
+    assert await visible(parts) == [b"a"] * 20
+    await parts.end()
+
+
 async def test_what_is_committed_is_the_message(parts: Parts) -> None:
     sent = message(
         "t",

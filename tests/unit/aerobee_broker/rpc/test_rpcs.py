@@ -465,6 +465,7 @@ async def test_leases_and_sets_of_leases_are_acknowledged_in_one_request(api: Ap
     assert [one.code for one in answer.results] == [over, 0]
     failures = [(one.lease_set, one.place, one.result.code) for one in answer.failures]
     assert failures == [(1, 1, over), (1, 3, over)]
+    assert answer.lease_sets == 2, "a broker that does not know them says nothing of them"
     assert "message 8 of t queue 0" in answer.failures[0].result.message
     assert api.parts.tables.offsets.get("g", "t", 0) == 4
 

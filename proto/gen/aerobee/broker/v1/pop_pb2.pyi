@@ -102,12 +102,14 @@ class AckRequest(_message.Message):
     def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., lease_sets: _Optional[_Iterable[_Union[LeaseSet, _Mapping]]] = ...) -> None: ...
 
 class AckResponse(_message.Message):
-    __slots__ = ("results", "failures")
+    __slots__ = ("results", "failures", "lease_sets")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     FAILURES_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SETS_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[LeaseResult]
     failures: _containers.RepeatedCompositeFieldContainer[AckFailure]
-    def __init__(self, results: _Optional[_Iterable[_Union[LeaseResult, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[AckFailure, _Mapping]]] = ...) -> None: ...
+    lease_sets: int
+    def __init__(self, results: _Optional[_Iterable[_Union[LeaseResult, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[AckFailure, _Mapping]]] = ..., lease_sets: _Optional[int] = ...) -> None: ...
 
 class AckFailure(_message.Message):
     __slots__ = ("lease_set", "place", "result")

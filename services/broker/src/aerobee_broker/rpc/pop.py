@@ -62,7 +62,7 @@ class PopRpcs:
         lease_sets = [_lease_set(one, (one.queue_offset,)) for one in request.leases]
         # A slice is a list: quicker to go through.
         lease_sets += [_lease_set(one, one.queue_offsets[:]) for one in request.lease_sets]
-        response = pb.AckResponse(results=[_DONE] * single)
+        response = pb.AckResponse(results=[_DONE] * single, lease_sets=len(lease_sets) - single)
         for lease_set, place, error in await self._settling.ack(lease_sets):
             result = _result(error)
             if lease_set < single:
