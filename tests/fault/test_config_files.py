@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from aerobee_broker.checked_json import encode
 from aerobee_broker.errors import ConfigFileDamaged
 from aerobee_broker.metadata.json_file import JsonFile
+from aerobee_wire.checked_json import encode
 from fault.conftest import Campaign
 from support.simulated_disk import PowerCut, SimulatedDisk
 

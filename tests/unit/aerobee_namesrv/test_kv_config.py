@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import structlog
 
 from aerobee_chassis.errors import StartError
 from aerobee_namesrv.kv_config import KVConfigManager, replace_file
+from aerobee_wire.checked_json import decode
 from aerobee_wire.status import Code, MqError
 
 
@@ -37,7 +37,7 @@ def reopened(path: Path) -> KVConfigManager:
 
 def test_file_has_rocketmqs_shape(kv: KVConfigManager, path: Path) -> None:
     kv.put("ORDER_TOPIC_CONFIG", "orders", "broker-a:4;broker-b:4")
-    assert json.loads(path.read_text()) == {
+    assert decode(path.read_bytes()) == {
         "configTable": {"ORDER_TOPIC_CONFIG": {"orders": "broker-a:4;broker-b:4"}}
     }
     assert kv.order_topic_config() == {"orders": "broker-a:4;broker-b:4"}
@@ -83,8 +83,8 @@ def test_content_before_the_last_change_is_kept_beside(kv: KVConfigManager, path
     """§1.7: old content to .bak first."""
     kv.put("ns", "k", "old")
     kv.put("ns", "k", "new")
-    backup = json.loads(path.with_name("kvConfig.json.bak").read_text())
-    assert backup == {"configTable": {"ns": {"k": "old"}}}
+    backup = path.with_name("kvConfig.json.bak").read_bytes()
+    assert decode(backup) == {"configTable": {"ns": {"k": "old"}}}
 
 
 @pytest.mark.parametrize(
@@ -108,6 +108,20 @@ def test_backup_is_loaded_when_the_file_is_broken(
     with structlog.testing.capture_logs() as logs:
         assert reopened(path).get("ns", "k") == "old"
     assert [line["log_level"] for line in logs] == ["warning"]
+
+
+def test_a_flipped_bit_makes_no_other_value(kv: KVConfigManager, path: Path) -> None:
+    kv.put("ns", "k", "old")
+    kv.put("ns", "k", "new")
+    kv.close()
+    path.write_bytes(path.read_bytes().replace(b"new", b"nev"))
+    assert reopened(path).get("ns", "k") == "old"
+
+
+def test_a_file_of_rocketmq_is_read(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text('{\n\t"configTable":{"ns":{"k":"v"}\n\t}\n}')
+    assert reopened(path).get("ns", "k") == "v"
 
 
 def test_broken_file_does_not_replace_the_backup(kv: KVConfigManager, path: Path) -> None:

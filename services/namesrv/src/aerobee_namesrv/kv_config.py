@@ -1,13 +1,13 @@
 """The key-value configuration: namespace → key → value, kept in one JSON file of RocketMQ's shape.
 
 The file is replaced as a whole and the one before it stays as `.bak`: after a crash at any moment
-one of the two is whole. Knows nothing of what the values mean.
+one of the two is whole. It has a checksum, so that a flipped bit does not make another value.
+Knows nothing of what the values mean.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +15,7 @@ from pathlib import Path
 import structlog
 
 from aerobee_chassis.errors import StartError
+from aerobee_wire import checked_json
 from aerobee_wire.status import Code, MqError
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"  # the one namespace that the name server itself reads
@@ -150,13 +151,12 @@ class KVConfigManager:
 
 
 def _encode(table: Table) -> bytes:
-    return json.dumps({"configTable": table}, ensure_ascii=False, indent=1).encode()
+    return checked_json.encode({"configTable": table})
 
 
 def _decode(content: bytes) -> Table:
     """Raises ValueError with what is wrong."""
-    document = json.loads(content)
-    table = document.get("configTable") if isinstance(document, dict) else None
+    table = checked_json.decode(content).get("configTable")
     if not isinstance(table, dict):
         raise ValueError("no object configTable in it")
     for namespace, entries in table.items():

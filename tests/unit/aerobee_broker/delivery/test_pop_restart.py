@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from aerobee_broker.checked_json import decode
 from aerobee_broker.delivery.pop_choice import Chooser
 from aerobee_broker.errors import DiskFull, StoreReadError, StoreWriteError
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.messages import ReadResult
 from aerobee_wire import properties as props
+from aerobee_wire.checked_json import decode
 from aerobee_wire.status import Code
 from support.broker_parts import Parts
 from support.pop_consumer import GROUP, TOPIC, PopConsumer, bodies, lease_set

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_broker.checked_json import encode
 from aerobee_broker.disk import RealDisk
 from aerobee_broker.errors import ConfigFileDamaged
 from aerobee_broker.metadata.json_file import JsonFile
+from aerobee_wire.checked_json import encode
 
 
 @pytest.fixture

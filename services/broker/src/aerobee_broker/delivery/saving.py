@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from aerobee_broker.checked_json import encode
 from aerobee_broker.delivery.off_loop import OffLoop
 from aerobee_broker.errors import ConfigFileDamaged
 from aerobee_broker.metadata.json_file import JsonFile
 from aerobee_broker.metadata.table import Table
+from aerobee_wire.checked_json import encode
 from aerobee_wire.status import Code, MqError
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aerobee_broker.checked_json import decode
 from aerobee_broker.disk import Disk, read_file
 from aerobee_broker.inspection import derived
 from aerobee_broker.inspection.stopped_store import Problem, StoppedStore
@@ -24,6 +23,7 @@ from aerobee_broker.store.dispatch import Dispatch
 from aerobee_broker.store.index import Index
 from aerobee_broker.store.open_files import OpenFiles
 from aerobee_broker.store.options import StoreOptions
+from aerobee_wire.checked_json import decode
 
 Progress = Callable[[int, int], None]  # bytes read, bytes there are at most
 

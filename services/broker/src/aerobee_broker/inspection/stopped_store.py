@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aerobee_broker.checked_json import decode
 from aerobee_broker.disk import Disk, Held, read_file
 from aerobee_broker.store.checkpoint import Checkpoint, CheckpointFile
 from aerobee_broker.store.commit_log import CommitLog, start_of
 from aerobee_broker.store.open_files import OpenFiles
 from aerobee_chassis.errors import StartError
+from aerobee_wire.checked_json import decode
 
 MAX_OPEN_FILES = 64
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from aerobee_broker.checked_json import decode
 from aerobee_broker.disk import Disk, read_file, replace_file
 from aerobee_broker.errors import ConfigFileDamaged
+from aerobee_wire.checked_json import decode
 
 
 class JsonFile:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from aerobee_broker.checked_json import decode, encode
 from aerobee_broker.disk import Disk, read_file, replace_file
+from aerobee_wire.checked_json import decode, encode
 
 
 class DeletedTopics:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from aerobee_broker.checked_json import decode, encode
+from aerobee_wire.checked_json import decode, encode
 
 CONTENT = {"offsetTable": {"t@g": {"0": 10, "1": 4_711}}, "größe": "1"}
 
