@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import structlog
@@ -141,24 +141,52 @@ def test_the_plain_transport_can_be_chosen() -> None:
     assert not isinstance(loop, QueueLoop)
 
 
-def test_closing_a_channel_waits_for_its_last_event_whatever_came_before(
-    runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_channel_closes_with_a_call_that_nobody_answers(runner: asyncio.Runner) -> None:
     async def close_with_a_call_under_way(target: str) -> None:
         channel = QueueChannel(cast(QueueLoop, asyncio.get_running_loop()), target)
         call = asyncio.create_task(channel.unary("/test.Words/Say", b"", 60))
         await asyncio.sleep(0)
-        start = channel._start
-
-        def late(*arguments: Any) -> Any:
-            # The thread hears of the call that was cancelled, and may take it for the last event.
-            channel._listener.join(0.1)
-            return start(*arguments)
-
-        monkeypatch.setattr(channel, "_start", late)
         await channel.close()
         with pytest.raises(CallFailed, match="gave up"):
             await call
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         runner.run(close_with_a_call_under_way(f"127.0.0.1:{silent.getsockname()[1]}"))
+
+
+class Silent:
+    """A source from which nothing comes. `urgent` is what `watch` answers."""
+
+    def __init__(self, urgent: bool) -> None:
+        self.urgent = urgent
+        self.asked: list[str] = []
+
+    def take(self) -> bool:
+        self.asked.append("take")
+        return False
+
+    def watch(self) -> bool:
+        self.asked.append("watch")
+        return self.urgent
+
+
+@pytest.mark.parametrize("urgent", [True, False])
+def test_a_source_is_watched_only_by_a_loop_that_has_nothing_to_do(
+    runner: asyncio.Runner, urgent: bool
+) -> None:
+    async def turns() -> tuple[list[str], list[str]]:
+        loop = cast(QueueLoop, asyncio.get_running_loop())
+        source = Silent(urgent)
+        loop.sources.add(source)
+        for _ in range(3):  # each turn has the next one in line
+            await asyncio.sleep(0)
+        busy = list(source.asked)
+        await asyncio.sleep(0.2)
+        loop.sources.discard(source)
+        return busy, source.asked[len(busy) :]
+
+    busy, idle = runner.run(turns())
+    assert set(busy) == {"take"}
+    assert idle[:2] == ["take", "watch"]
+    # What is not urgent is looked at now and then.
+    assert (idle.count("take") <= 3) == urgent

@@ -251,6 +251,30 @@ async def test_a_large_message_comes_whole(served: tuple[Server, int]) -> None:
     await channel.close()
 
 
+async def test_streams_and_calls_of_one_channel_do_not_wait_for_each_other(
+    channel: Channel, handlers: Handlers
+) -> None:
+    letters = spell(channel, "wait")
+    assert [await anext(letters) for _ in range(4)] == list("wait")
+    waiting = asyncio.create_task(say(channel, "wait"))
+    end = asyncio.ensure_future(anext(letters, "the end"))
+    await asyncio.wait_for(handlers.arrived.wait(), 10)
+    assert await say(channel, "meanwhile") == "MEANWHILE"
+    handlers.going_on.set()
+    assert await asyncio.wait_for(waiting, 10) == "WAIT"
+    assert await asyncio.wait_for(end, 10) == "the end"
+    assert await say(channel, "after") == "AFTER"
+
+
+async def test_a_stream_goes_on_though_nothing_else_is_under_way(
+    channel: Channel, handlers: Handlers
+) -> None:
+    letters = spell(channel, "wait")
+    assert [await anext(letters) for _ in range(4)] == list("wait")
+    asyncio.get_running_loop().call_later(0.01, handlers.going_on.set)
+    assert await asyncio.wait_for(anext(letters, "the end"), 10) == "the end"
+
+
 async def test_a_deadline_ends_the_wait_on_both_sides(channel: Channel, handlers: Handlers) -> None:
     with pytest.raises(CallFailed) as caught:
         await say(channel, "wait", timeout_s=0.2)

@@ -1,7 +1,10 @@
 """Calls to other services from a loop on gRPC's completion queue (`queue_loop`).
 
-A channel has a queue of its own, which nothing but a thread can wait at: it hands each event over
-to the loop and does nothing else.
+A channel has a queue of its own, at which one can only wait without end. So the loop asks it in
+every turn while an answer is to come, with an event of its own that comes at once, behind all that
+was there: then nothing is waited for. Only a loop that has nothing else to do leaves the waiting to
+a thread, until the next event: whoever waits in gRPC also reads the sockets of all others, and
+a thread that always waited would take part in every call that the process serves.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Sequence
+from functools import partial
 from typing import Any
 
 import grpc
@@ -30,10 +34,21 @@ class QueueChannel:
         self._loop = loop
         self._channel = cygrpc.Channel(target.encode(), tuple(options), None)
         self._under_way: set[_UnaryCall | _StreamingCall] = set()
-        self._events = 0  # that were or will be
-        self._last: int | None = None  # how many will have been, once it is closing
-        self._listener = threading.Thread(target=self._listen, name=f"to {target}", daemon=True)
-        self._listener.start()
+        self._expected = 0  # events that will come
+        self._answers_due = 0  # of unary calls; a stream is silent most of the time, and may wait
+        self._watched = False  # by the thread: until it has an event the loop must not ask
+        self._closed = False
+        self._drained = asyncio.Event()
+        self._drained.set()
+        # An operation without end on a call that is never sent: it can take the empty ones.
+        endless = (cygrpc.ReceiveStatusOnClientOperation(0),), _nothing
+        self._probe = self._channel.integrated_call(
+            _DEFAULTS, b"/none/Probe", None, None, (), None, (endless,), None, None
+        )
+        self._to_watch = threading.Lock()
+        self._to_watch.acquire()
+        self._watcher = threading.Thread(target=self._watch, name=f"to {target}", daemon=True)
+        self._watcher.start()
 
     async def unary(self, path: str, request: bytes, timeout_s: float) -> bytes:
         """Raises CallFailed."""
@@ -41,10 +56,12 @@ class QueueChannel:
         batches = ((call.operations(request), call.on_answer),)
         call.core = self._start(path, deadline_in(timeout_s), *batches)
         self._under_way.add(call)
+        self._answers_due += 1
         try:
             return await call.outcome
         finally:
             self._under_way.discard(call)
+            self._answers_due -= 1
             if not call.answered:
                 call.core.cancel(*_GIVEN_UP)
 
@@ -71,34 +88,70 @@ class QueueChannel:
     async def close(self) -> None:
         for call in self._under_way:
             call.core.cancel(*_GIVEN_UP)
-        last = _UnaryCall(self._loop.create_future())
-        last.outcome.cancel()
-        # One more event, or the thread might wait for ever. It is told of it first: were it to end
-        # without that one, the channel would wait for it in vain.
-        self._last = self._events + 1
-        self._start("/none/Last", 0.0, (last.operations(b""), last.on_answer))
-        self._listener.join()
+        await self._drained.wait()
+        self._closed = True
+        self._to_watch.release()
+        self._watcher.join()
+        self._probe.cancel(*_GIVEN_UP)
+        self._channel.next_call_event()
         self._channel.close(cygrpc.StatusCode.cancelled, "the channel is closed")
 
+    # ---- events ----
+
+    def take(self) -> bool:
+        if self._watched or not self._probe.operate((), _probed):
+            return False
+        next_event = self._channel.next_call_event
+        event, took = next_event(), False
+        while event.tag is not _probed:
+            self._received(event)
+            event, took = next_event(), True
+        return took
+
+    def watch(self) -> bool:
+        if not self._watched and self._answers_due:
+            self._watched = True
+            self._to_watch.release()
+        return self._watched
+
+    def _watch(self) -> None:
+        while True:
+            self._to_watch.acquire()
+            if self._closed:
+                return
+            event = self._channel.next_call_event()
+            self._loop.deliver(partial(self._woken, event))
+
+    def _woken(self, event: Any) -> None:
+        self._watched = False
+        self._received(event)
+
+    def _received(self, event: Any) -> None:
+        self._expect(-1)
+        self._loop.handle(event)
+
+    def _expect(self, more: int) -> None:
+        self._expected += more
+        if self._expected:
+            self._loop.sources.add(self)
+            self._drained.clear()
+        else:
+            self._loop.sources.discard(self)
+            self._drained.set()
+
     def _start(self, path: str, deadline: float | None, *batches: tuple[Any, OnEvent]) -> Any:
-        self._events += len(batches)
-        return self._channel.integrated_call(
+        core = self._channel.integrated_call(
             _DEFAULTS, path.encode(), None, deadline, (), None, batches, None, None
         )
+        self._expect(len(batches))
+        return core
 
     def _operate(self, core: Any, operations: tuple[Any, ...], on_event: OnEvent) -> bool:
         """False: the call is over."""
-        self._events += 1
-        if core.operate(operations, on_event):
-            return True
-        self._events -= 1
-        return False
-
-    def _listen(self) -> None:
-        received = 0
-        while received != self._last:
-            self._loop.deliver(self._channel.next_call_event())
-            received += 1
+        if not core.operate(operations, on_event):
+            return False
+        self._expect(1)
+        return True
 
 
 def _request(request: bytes) -> tuple[Any, ...]:
@@ -120,6 +173,10 @@ def _failure(status: Any) -> CallFailed | None:
 
 def _nothing(_event: Any) -> None:
     pass
+
+
+def _probed(_event: Any) -> None:
+    """Marks the end of what was there."""
 
 
 class _UnaryCall:

@@ -22,7 +22,7 @@ import selectors
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from aerobee_chassis.clock import deadline_in, seconds_until
 from aerobee_chassis.queue_api import QueueUnavailable, check_version, cygrpc
@@ -31,9 +31,22 @@ EVENTS_A_TURN = 64  # then the handlers that they woke get their turn
 # The queue waits by the time of day. Should that be set back, no timer is late by more than this.
 LONGEST_WAIT_S = 1.0
 BELL_TIMEOUT_S = 5.0
+LEISURE_S = 0.05  # between looks at what nobody waits for
+
+_NONE = cygrpc.CompletionType.queue_timeout
 
 OnEvent = Callable[[Any], None]
 _numbers = itertools.count()
+
+
+class Source(Protocol):
+    """Another queue with events for the loop, which cannot be waited for together with ours."""
+
+    def take(self) -> bool:
+        """Handles what has come; whether anything had."""
+
+    def watch(self) -> bool:
+        """Sees to it that the loop is woken when something comes, if that is urgent."""
 
 
 class QueueLoop(asyncio.SelectorEventLoop):
@@ -42,8 +55,9 @@ class QueueLoop(asyncio.SelectorEventLoop):
     def __init__(self, queue: Any, bell: Any) -> None:
         self._bell = bell
         self._rung = False
-        self._delivered: deque[Any] = deque()
+        self._delivered: deque[Callable[[], None]] = deque()
         self.queue = queue
+        self.sources: set[Source] = set()  # that have something to come
         super().__init__(_QueueSelector(self))
 
     def ring(self) -> None:
@@ -52,9 +66,9 @@ class QueueLoop(asyncio.SelectorEventLoop):
             self._rung = True
             self._bell.start_server_batch((), self._heard)
 
-    def deliver(self, event: Any) -> None:
-        """Handles an event of another queue as if it were of this one. From any thread."""
-        self._delivered.append(event)
+    def deliver(self, action: Callable[[], None]) -> None:
+        """Does something as if it were an event of the queue. From any thread."""
+        self._delivered.append(action)
         self.ring()
 
     def handle(self, event: Any) -> None:
@@ -83,7 +97,7 @@ class QueueLoop(asyncio.SelectorEventLoop):
         # Whatever the bell was rung for was done before; what comes now rings again.
         self._rung = False
         while self._delivered:
-            self.handle(self._delivered.popleft())
+            self._delivered.popleft()()
 
     def _write_to_self(self) -> None:
         self.ring()
@@ -120,11 +134,12 @@ class _QueueSelector(selectors.EpollSelector):
         if self._unwatched:
             self._unwatched = False
             self._watched.modify(self.fileno(), select.EPOLLIN | select.EPOLLONESHOT)
-        if timeout is not None and timeout <= 0:
-            self._take(0.0)
+        # All of them: `any` would stop at the first that had something.
+        came = [source.take() for source in tuple(self._loop.sources)]
+        if (timeout is not None and timeout <= 0) or any(came):
+            self._handle_from(self._poll(0.0))
         else:
-            wait_s = LONGEST_WAIT_S if timeout is None else min(timeout, LONGEST_WAIT_S)
-            self._take(deadline_in(wait_s))
+            self._handle_from(self._first(timeout))
         if not self._files_ready:
             return []
         self._files_ready = False
@@ -138,17 +153,28 @@ class _QueueSelector(selectors.EpollSelector):
         os.close(self._closing)
         super().close()
 
-    def _take(self, deadline: float) -> None:
-        """Handles what the queue has; waits for the first event until `deadline`."""
+    def _first(self, timeout: float | None) -> Any:
+        """The next event of the queue, waited for."""
+        longest_s = LONGEST_WAIT_S
+        if self._loop.sources:
+            event = self._poll(0.0)
+            if event.completion_type != _NONE:
+                return event
+        for source in self._loop.sources:
+            if not source.watch():
+                longest_s = LEISURE_S
+        wait_s = longest_s if timeout is None else min(timeout, longest_s)
+        return self._poll(deadline_in(wait_s))
+
+    def _handle_from(self, event: Any) -> None:
+        """Handles the event, and what the queue has behind it."""
         poll, handle = self._poll, self._loop.handle
-        none = cygrpc.CompletionType.queue_timeout
-        event = poll(deadline)
         for _ in range(EVENTS_A_TURN):
-            if event.completion_type == none:
+            if event.completion_type == _NONE:
                 return
             handle(event)
             event = poll(0.0)
-        if event.completion_type != none:
+        if event.completion_type != _NONE:
             handle(event)
 
     def _watch(self) -> None:
