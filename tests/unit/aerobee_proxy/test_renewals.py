@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aerobee.broker.v1.client_pb2 import ClientInfo, ListClientsResponse
 from aerobee.broker.v1.pop_pb2 import ChangeInvisibleDurationResponse, InvisibleChangeResult
+from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse
 
 from aerobee_proxy.leases import key_of
 from aerobee_proxy.parts import Parts
@@ -16,7 +17,8 @@ from aerobee_proxy.rpcs import CHANGE_INVISIBLE_DURATION
 from aerobee_proxy.sessions import SILENCE_MS
 from aerobee_wire.receipt_handle import ReceiptHandle
 from aerobee_wire.status import Code, MqError
-from support.proxy import CLIENT_ID, Cluster
+from support.proxy import BROKER, CLIENT_ID, Cluster
+from support.virtual_loop import LoopClock
 
 MINUTE = 60_000
 
@@ -230,3 +232,64 @@ async def test_after_a_renewal_without_an_answer_the_next_does_not_ask_for_the_e
         await renewals.scan()
         advance(broker, parts, MINUTE)
     assert [change.unless_changed for change in broker.changes] == [True, False, True]
+
+
+@pytest.mark.parametrize("minutes", [-10, 10])
+async def test_the_time_of_day_may_be_another_at_the_broker(
+    broker: Broker, parts: Parts, renewals: Renewals, minutes: int
+) -> None:
+    held = handle(broker)
+    broker.clock.jump(minutes * MINUTE)
+    renewals.hold(held, CLIENT_ID, "01AB")
+    for expected in (MINUTE, 3 * MINUTE):
+        advance(broker, parts, MINUTE - AHEAD_MS)
+        await renewals.scan()
+        assert broker.changes[-1].invisible_duration_ms == expected
+    advance(broker, parts, MINUTE)
+    await renewals.scan()
+    assert len(broker.changes) == 2, "the last one was for three minutes"
+
+
+async def test_what_could_not_be_given_back_is_given_back_later(
+    broker: Broker, renewals: Renewals
+) -> None:
+    """Else it would be hidden for as long as it was renewed last: up to an hour."""
+    granted = broker.transport.answers["ChangeInvisibleDuration"]
+    broker.transport.answers["ChangeInvisibleDuration"] = MqError(Code.REQUEST_TIMEOUT, "no answer")
+    renewals.hold(handle(broker), CLIENT_ID, "01AB")
+    broker.clock.advance(SILENCE_MS + 1)
+    await renewals.scan()
+    broker.transport.answers["ChangeInvisibleDuration"] = granted
+    await renewals.scan()
+    assert [change.invisible_duration_ms for change in broker.changes] == [1_000] * 2
+    assert not broker.changes[1].unless_changed, "the first one may have come about"
+    assert not len(renewals)
+
+
+async def test_a_broker_that_hangs_keeps_no_lease_of_another_from_being_renewed() -> None:
+    broker = Broker()
+    broker.clock = LoopClock()  # type: ignore[assignment]
+    other = BrokerData(broker_name="broker-b", addresses={0: "10.0.0.2:10911"})
+    broker.transport.answers["GetClusterInfo"] = GetClusterInfoResponse(brokers=[BROKER, other])
+    parts = broker.parts()
+    answers = broker.transport.call
+
+    async def call(address: str, rpc: Any, request: Any, *, timeout_s: float) -> Any:
+        if address == "10.0.0.2:10911":
+            await asyncio.sleep(timeout_s)
+            raise MqError(Code.REQUEST_TIMEOUT, "no answer")
+        return await answers(address, rpc, request, timeout_s=timeout_s)
+
+    broker.transport.call = call  # type: ignore[method-assign]
+    for offset in range(2_000):
+        hung = handle(broker, broker_name="broker-b", queue_offset=offset)
+        parts.renewals.hold(hung, CLIENT_ID, "01AB")
+    running = asyncio.create_task(parts.renewals.run())
+    await asyncio.sleep(45)
+    parts.renewals.hold(handle(broker), CLIENT_ID, "01CD")
+    for _ in range(12):
+        parts.sessions.touch(CLIENT_ID, broker.clock.now_ms())
+        await asyncio.sleep(5)
+    assert [change.invisible_duration_ms for change in broker.changes] == [MINUTE]
+    running.cancel()
+    await asyncio.wait([running])

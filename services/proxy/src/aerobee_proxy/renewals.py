@@ -1,7 +1,9 @@
 """Leases that this proxy renews: those of push consumers, which do not say how long they need.
 
 Renewed while the client lives, for longer each time, three hours in all; then the message comes
-again by the retry policy of its group. Nothing here must survive: what a proxy that was killed no
+again by the retry policy of its group. Each broker is asked by itself, so that one that hangs
+keeps no other's leases from being renewed. When a lease ends is measured here: the time of day may
+be another at the broker. Nothing here must survive: what a proxy that was killed no
 longer renews comes again when its lease runs out. A client may settle or give back a message
 through another proxy: the broker then refuses the next renewal here, and the lease is forgotten.
 """
@@ -9,8 +11,9 @@ through another proxy: the broker then refuses the next renewal here, and the le
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 from aerobee.broker.v1.pop_pb2 import InvisibleChange
@@ -35,7 +38,9 @@ class Renewed:
     client_id: str
     user: str  # of that client's session
     message_id: str
-    expires_ms: int
+    expires_ms: int  # as the broker says
+    since_ms: int  # monotonic
+    until_ms: int  # monotonic: when the lease ends
     count: int = 0
     # Nobody knows whether the last renewal came about, and so when the lease ends.
     uncertain: bool = False
@@ -66,7 +71,12 @@ class Renewals:
 
     def hold(self, handle: ReceiptHandle, client_id: str, message_id: str, user: str = "") -> None:
         """From now on the lease is renewed."""
-        self._held[key_of(handle)] = Renewed(handle, client_id, user, message_id, handle.expires_ms)
+        now_ms = self._clock.monotonic_ms()
+        # Less than its duration where it was received before, in an attempt that is repeated.
+        left_ms = min(handle.invisible_duration_ms, handle.expires_ms - self._clock.now_ms())
+        self._held[key_of(handle)] = Renewed(
+            handle, client_id, user, message_id, handle.expires_ms, now_ms, now_ms + left_ms
+        )
 
     def find(
         self,
@@ -94,40 +104,57 @@ class Renewals:
             self._held[key_of(released.handle)] = released
 
     async def run(self) -> None:
-        while True:
-            await asyncio.sleep(SCAN_S)
-            await self.scan()
+        rounds: dict[str, asyncio.Task[None]] = {}
+        try:
+            while True:
+                await asyncio.sleep(SCAN_S)
+                for name, held in self._by_broker().items():
+                    if name not in rounds:
+                        rounds[name] = asyncio.create_task(self._round(name, held))
+                        rounds[name].add_done_callback(partial(_ended, rounds, name))
+        finally:
+            going_on = list(rounds.values())
+            for one in going_on:
+                one.cancel()
+            await asyncio.gather(*going_on, return_exceptions=True)
 
     async def scan(self) -> None:
-        """Renews what runs out soon, and gives back what belongs to clients that left."""
-        absent = [
-            held for held in self._held.values() if not self._lives(held.client_id, held.user)
-        ]
-        left = await self._left(absent)
-        now_ms = self._clock.now_ms()
-        due = []
+        """One round at every broker."""
+        rounds = (self._round(name, held) for name, held in self._by_broker().items())
+        await asyncio.gather(*rounds)
+
+    def _by_broker(self) -> dict[str, list[Renewed]]:
+        found: dict[str, list[Renewed]] = {}
         for held in self._held.values():
+            found.setdefault(held.handle.broker_name, []).append(held)
+        return found
+
+    async def _round(self, broker_name: str, several: Sequence[Renewed]) -> None:
+        """Renews what runs out soon, and gives back what belongs to clients that left."""
+        absent = [held for held in several if not self._lives(held.client_id, held.user)]
+        left = await self._left(broker_name, absent)
+        now_ms = self._clock.monotonic_ms()
+        due = []
+        for held in several:
             if held in left:
                 due.append(self._give_back(held, OF_A_CLIENT_THAT_LEFT_MS))
-            elif now_ms - held.handle.pop_time_ms >= LONGEST_MS:
+            elif now_ms - held.since_ms >= LONGEST_MS:
                 due.append(self._give_back(held, None))
-            elif held.expires_ms - now_ms <= AHEAD_MS:
+            elif held.until_ms - now_ms <= AHEAD_MS:
                 due.append(self._renew(held))
         await asyncio.gather(*due)
 
-    async def _left(self, absent: Collection[Renewed]) -> set[Renewed]:
+    async def _left(self, broker_name: str, absent: Collection[Renewed]) -> set[Renewed]:
         """Those whose clients are not to be heard through another proxy either. A client may have
         connections to several, and whoever cannot be asked about has not left."""
-        places = {(one.handle.broker_name, one.handle.consumer_group) for one in absent}
+        groups = {one.handle.consumer_group for one in absent}
         found = await asyncio.gather(
-            *(self._seen(*place) for place in places), return_exceptions=True
+            *(self._seen(broker_name, group) for group in groups), return_exceptions=True
         )
-        seen: dict[tuple[str, str], frozenset[str] | BaseException] = dict(
-            zip(places, found, strict=True)
-        )
+        seen: dict[str, frozenset[str] | BaseException] = dict(zip(groups, found, strict=True))
         left = set()
         for one in absent:
-            members = seen[one.handle.broker_name, one.handle.consumer_group]
+            members = seen[one.handle.consumer_group]
             if isinstance(members, frozenset):
                 if one.client_id not in members:
                     left.add(one)
@@ -141,6 +168,7 @@ class Renewals:
         duration_ms = DURATIONS_MS[min(held.count, len(DURATIONS_MS) - 1)]
         change = invisible_for(held.handle, duration_ms, counted=True)
         _only_if_unchanged(change, held)
+        asked_ms = self._clock.monotonic_ms()
         try:
             result = await self._brokers.change(held.handle.broker_name, change)
         except MqError as error:
@@ -149,6 +177,7 @@ class Renewals:
         held.count += 1
         held.uncertain = False
         held.expires_ms = result.pop_time_ms + result.invisible_duration_ms
+        held.until_ms = asked_ms + result.invisible_duration_ms
         self._counts.leases_renewed += 1
 
     async def _give_back(self, held: Renewed, after_ms: int | None) -> None:
@@ -163,12 +192,13 @@ class Renewals:
         try:
             await self._brokers.change(held.handle.broker_name, change)
         except MqError as error:
+            self._held.setdefault(key_of(held.handle), held)  # tried again, unless held anew
             self._failed(held, error)
 
     def _failed(self, held: Renewed, error: MqError) -> None:
         """A lease that is over is forgotten; another failure is tried again until it runs out."""
         held.uncertain = True
-        over = self._clock.now_ms() >= held.expires_ms
+        over = self._clock.monotonic_ms() >= held.until_ms
         if over or error.code is Code.INVALID_RECEIPT_HANDLE:
             self._forget(held)
         structlog.get_logger().warning(
@@ -188,6 +218,12 @@ class Renewals:
     def _holds(self, held: Renewed) -> bool:
         """Not if it was released meanwhile, and perhaps held anew."""
         return self._held.get(key_of(held.handle)) is held
+
+
+def _ended(rounds: dict[str, asyncio.Task[None]], name: str, task: asyncio.Task[None]) -> None:
+    del rounds[name]
+    if not task.cancelled() and (error := task.exception()) is not None:
+        structlog.get_logger().error("leases not looked at", broker=name, exc_info=error)
 
 
 def _only_if_unchanged(change: InvisibleChange, held: Renewed) -> None:
