@@ -229,6 +229,18 @@ class BrokenCall(FakeCall):
         await super().write(message)
 
 
+async def test_what_is_settled_while_the_rest_is_written_is_not_renewed(parts: Parts) -> None:
+    class Hasty(FakeCall):
+        async def write(self, message: Any) -> None:
+            await super().write(message)
+            handle = self.written[-1].message.system_properties.receipt_handle
+            if handle:
+                assert (await ack(parts, handle)).status.code == Code.OK
+
+    assert len(await receive(parts, Hasty(), auto_renew=True)) == 4
+    assert len(parts.renewals) == 0
+
+
 async def test_what_was_not_written_whole_is_given_back_uncounted(
     broker: Broker, parts: Parts
 ) -> None:

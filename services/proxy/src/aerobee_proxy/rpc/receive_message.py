@@ -17,7 +17,7 @@ from apache.rocketmq.v2.definition_pb2 import Code
 from apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
 
 from aerobee_proxy.errors import Refused, status
-from aerobee_proxy.leases import handle_for, handles_of, invisible_for
+from aerobee_proxy.leases import handle_for, handles_of, invisible_for, key_of
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.rpc.pipeline import Caller
 from aerobee_proxy.rpcs import POP
@@ -49,6 +49,11 @@ async def receive_message(parts: Parts, request: ReceiveMessageRequest, caller: 
             yield handle_for(record, attempt, pop, answer)
 
     responses = _responses(parts, request, pop, answer, records)
+    if request.auto_renew:
+        # Before the client has them: it may settle the first while the last is still on its way.
+        for record, handle in zip(records, handles(), strict=True):
+            message_id = record.unique_message_id or record.offset_message_id
+            parts.renewals.hold(handle, caller.client_id, message_id, caller.session.user)
     whole = False
     try:
         await caller.call.write_all(responses, more_follows=True)
@@ -56,12 +61,10 @@ async def receive_message(parts: Parts, request: ReceiveMessageRequest, caller: 
     finally:
         if not whole:
             # Nobody knows what of it arrived: all of it comes again.
+            for handle in handles():
+                parts.renewals.release(key_of(handle))
             parts.background.run(_give_back(parts, list(handles())))
     parts.counts.received += len(records)
-    if request.auto_renew:
-        for record, handle in zip(records, handles(), strict=True):
-            message_id = record.unique_message_id or record.offset_message_id
-            parts.renewals.hold(handle, caller.client_id, message_id, caller.session.user)
 
 
 def _responses(
