@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from aerobee_broker.store.messages import NewMessage, ReadStatus
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import properties, record
 from support.manual_clock import ManualClock
-from support.simulated_disk import SimulatedDisk
+from support.simulated_disk import PowerCut, SimulatedDisk
 from support.stores import LOG, PATH, SMALL, flush, open_store, send, upkeep, visible
 
 SIZE = SMALL.commit_log_file_size
@@ -418,3 +419,42 @@ def test_store_goes_on_after_each_of_many_crashes() -> None:
         expected.append(batch[0].body)
         disk = disk.after_power_cut(n)
     assert list(visible(open_store(disk))["a", 0].values()) == expected
+
+
+@pytest.mark.parametrize("whole_crc", [True, False])
+def test_a_start_without_a_checkpoint_leaves_none_that_calls_the_log_torn(whole_crc: bool) -> None:
+    """The process is killed soon after it: damage is still damage at the next one."""
+    options = replace(SMALL, whole_crc=whole_crc)
+    disk = SimulatedDisk()
+    store = open_store(disk, options)
+    places = send(store, numbered(0, 30))
+    store.close()
+    disk = disk.after_kill()
+    disk.remove(PATH / "checkpoint")
+    damaged = places[3].physical_offset
+    disk.flip(LOG / ("0" * 20), (damaged + 120) * 8)
+    started(disk, options)
+    disk = disk.after_kill()
+    # A record that was written without a CRC of its own is as good as before.
+    store, events = started(disk, SMALL)
+    assert sum(len(one) for one in visible(store).values()) == 29
+    assert store.end_offset >= places[-1].physical_offset
+    assert "log_tail_truncated" not in names(events)
+
+
+def test_a_start_without_a_checkpoint_that_is_cut_short_loses_nothing() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    places = send(store, numbered(0, 30))
+    store.close()
+    disk.remove(PATH / "checkpoint")
+    disk.flip(LOG / ("0" * 20), (places[3].physical_offset + 120) * 8)
+    steps = 0
+    while True:
+        again = disk.copy()
+        again.crash_at = again.steps + (steps := steps + 1)
+        with suppress(PowerCut):
+            started(again)
+            break
+        store, _ = started(again.after_kill())
+        assert sum(len(one) for one in visible(store).values()) == 29, steps

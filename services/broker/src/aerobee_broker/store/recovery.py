@@ -13,6 +13,7 @@ nothing is known to be durable; then a bad record is damage when a whole record 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aerobee_broker.disk import Disk
@@ -89,6 +90,8 @@ class Recovery:
         durable = self._log.start_at(end) if self._durable is None else self._durable
         self._log.begin_at(end, min(end, durable))
         self._dispatch.recover(0, end, 0)
+        if self._durable is None:
+            self._checkpoint_file.write(replace(checkpoint, flushed=end))
         return checkpoint
 
     def _check(self, checkpoint: Checkpoint) -> None:
@@ -123,7 +126,9 @@ class Recovery:
             )
         if not index_fits:
             checkpoint = _without_index(checkpoint)
-        if checkpoint != found:
+        # Where nothing tells what was durable, nothing may say so before the log is read: a
+        # checkpoint of 0 bytes would make a torn tail of the whole log.
+        if checkpoint != found and self._durable is not None:
             self._checkpoint_file.write(checkpoint)
         self._queues_from = max(low, checkpoint.dispatched)
         self._lost_bytes += max(0, low - checkpoint.dispatched) if queues_fit else 0
