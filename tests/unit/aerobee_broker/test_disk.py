@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,27 @@ def test_names_are_listed_renamed_and_removed(tmp_path: Path) -> None:
     assert disk.list(tmp_path) == []
     with pytest.raises(FileNotFoundError):
         disk.open(tmp_path / "x")
+
+
+def test_a_tree_goes_although_another_thread_removes_a_file_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RealDisk()
+    for name in ("a", "b"):
+        disk.make_directory(tmp_path / "x" / name)
+        disk.open(tmp_path / "x" / name / "file", create=True).close()
+    unlink, seen = os.unlink, []
+
+    def too_late(*args: Any, **named: Any) -> None:
+        unlink(*args, **named)
+        if not seen:
+            seen.append(args)
+            unlink(*args, **named)
+
+    monkeypatch.setattr(os, "unlink", too_late)
+    disk.remove_tree(tmp_path / "x")
+    assert seen
+    assert not disk.exists(tmp_path / "x")
 
 
 def test_lock_excludes_until_it_is_closed(tmp_path: Path) -> None:

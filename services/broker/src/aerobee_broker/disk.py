@@ -17,6 +17,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -185,8 +186,10 @@ class RealDisk:
         path.unlink()
 
     def remove_tree(self, path: Path) -> None:
-        if path.exists():
-            shutil.rmtree(path)
+        while path.exists():
+            # The flusher may remove a file of it meanwhile.
+            with suppress(FileNotFoundError):
+                shutil.rmtree(path)
 
     def sync_directory(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

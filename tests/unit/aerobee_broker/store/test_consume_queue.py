@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from aerobee_broker.store.messages import LOST_SIZE, UNIT, NewMessage
 from aerobee_broker.store.options import StoreOptions
@@ -114,3 +119,113 @@ def test_queues_of_a_topic_named_like_a_path_stay_inside() -> None:
     send(store, [NewMessage("%RETRY%a|b", 0, b"x"), NewMessage("...", 0, b"y")])
     store.close()
     assert sorted(queue_files(disk)) == [f"%RETRY%a|b/0/{0:020d}", f".../0/{0:020d}"]
+
+
+def test_a_topic_that_was_made_again_outlives_its_dummies() -> None:
+    """They lie before every place, so before that of the deletion too."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, [NewMessage("a", 0, b"old")])
+    store.delete_topic("a")
+    send(store, [NewMessage("a", 0, b"x" * 1_900) for _ in range(12)])
+    store.close()
+    disk = disk.after_kill()
+    disk.remove(PATH / "commitlog" / ("0" * 20))
+    disk.remove_tree(FOLDER)
+    store = open_store(disk)
+    first = store.min_offset("a", 0)
+    assert first > 0
+    store.close()
+    store = open_store(disk.after_kill())
+    assert (store.min_offset("a", 0), store.max_offset("a", 0)) == (first, 12)
+    assert send(store, [NewMessage("a", 0, b"y")])[0].queue_offset == 12
+    assert sorted(visible(store)["a", 0]) == list(range(first, 13))
+
+
+def test_a_deleted_topic_whose_records_are_still_there_is_not_listed_by_a_rebuild() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, [NewMessage("a", 0, b"x"), NewMessage("b", 0, b"y")])
+    store.delete_topic("a")
+    store.close()
+    disk = disk.after_kill()
+    disk.remove_tree(FOLDER)
+    store = open_store(disk)
+    assert (store.topics(), store.queues("a")) == (["b"], [])
+
+
+@pytest.mark.parametrize("left", ["files", "directories"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_topic_is_deleted_though_its_directory_is_not(
+    monkeypatch: pytest.MonkeyPatch, left: str, clean: bool
+) -> None:
+    """Its messages are gone; a topic of the name starts anew; the next start takes away what was
+    left, and is none the worse for it."""
+    disk = SimulatedDisk()
+    events: list[str] = []
+    store = open_store(disk, on_event=lambda name, _: events.append(name))
+    send(store, [NewMessage("a", n % 2, b"%d" % n) for n in range(80)])
+    send(store, [NewMessage("b", 0, b"stays")])
+    clock = ManualClock()
+    upkeep(store, clock)
+
+    def fails(path: Path) -> None:
+        for one in disk.files():
+            if path in one.parents and left == "directories":
+                disk.remove(one)
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    with monkeypatch.context() as failing:
+        failing.setattr(disk, "remove_tree", fails)
+        store.delete_topic("a")
+    assert "directory_left" in events
+    assert (store.topics(), store.max_offset("a", 0)) == (["b"], 0)
+    if clean:
+        store.close()
+    store = open_store(disk := disk.after_kill())
+    assert store.topics() == ["b"]
+    assert not any(name.startswith("a/") for name in queue_files(disk))
+    send(store, [NewMessage("a", 0, b"new")])
+    assert visible(store) == {("a", 0): {0: b"new"}, ("b", 0): {0: b"stays"}}
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_topic_made_again_over_a_directory_that_was_left_holds_its_own_messages(
+    monkeypatch: pytest.MonkeyPatch, clean: bool
+) -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, [NewMessage("a", n % 2, b"%d" % n) for n in range(80)])
+    upkeep(store, ManualClock())
+    with monkeypatch.context() as failing:
+        failing.setattr(disk, "remove_tree", _refuse)
+        store.delete_topic("a")
+    send(store, [NewMessage("a", 0, b"new")])
+    upkeep(store, ManualClock())
+    if clean:
+        store.close()
+    store = open_store(disk := disk.after_kill())
+    assert visible(store) == {("a", 0): {0: b"new"}}
+    send(store, [NewMessage("a", 0, b"next")])
+    assert visible(store) == {("a", 0): {0: b"new", 1: b"next"}}
+
+
+def _refuse(path: Path) -> None:
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
+def test_dummies_are_in_front_although_the_disk_was_full_at_first() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, [NewMessage("a", 0, b"x" * 1_900) for _ in range(12)])
+    store.close()
+    disk = disk.after_kill()
+    disk.remove(PATH / "commitlog" / ("0" * 20))
+    disk.remove_tree(FOLDER)
+    store = open_store(disk)
+    disk.fail_writes = lambda path: FOLDER in path.parents
+    upkeep(store, ManualClock())
+    disk.fail_writes = lambda path: False
+    store.close()
+    units = list(UNIT.iter_unpack(queue_files(disk)[f"a/0/{0:020d}"][: 12 * 20]))
+    assert units[:4] == [(0, LOST_SIZE, 0)] * 4

@@ -229,3 +229,23 @@ def test_a_jump_of_the_clock_by_an_hour_deletes_nothing() -> None:
         clock.jump(jump)
         step(store, clock)
     assert files(disk) == [0, 1, 2, 3, 4]
+
+
+def test_expired_files_of_a_queue_are_not_removed_once_its_topic_is_deleted() -> None:
+    """They are gone with it, or they are those of the topic that was made again."""
+    options = replace(NEVER, retain_bytes=SIZE, consume_queue_file_size=20 * 4, unwritten_units=1)
+    store, disk, clock = filled(options, 4)
+    clock.advance(1_000)
+    store.maintain(clock.now_ms())  # the log files, and then the queues
+    clock.advance(1_000)
+    store.maintain(clock.now_ms())
+    store.delete_topic("a")
+    send(store, BIG)
+    while store.upkeep():
+        pass
+    step(store, clock)
+    assert store.read_only_reason == ""
+    store.close()
+    store = open_store(disk.after_kill(), options, clock)
+    assert store.max_offset("a", 0) == 4
+    assert len(visible(store)["a", 0]) == 4

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import Path
+
 import pytest
 
 from aerobee_broker.errors import StoreFlushError, StoreReadOnly
@@ -85,3 +89,22 @@ def test_read_only_store_closes_as_after_a_crash_and_recovers() -> None:
     send(reopened, [NewMessage("a", 0, b"third")])
     survivors = visible(open_store(reopened._disk.after_power_cut(1)))  # type: ignore[attr-defined]
     assert survivors == {("a", 0): {0: b"first", 1: b"second", 2: b"third"}}
+
+
+def test_a_directory_that_is_removed_before_it_is_synced_does_no_harm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its topic is deleted on the loop while the flusher looks for it."""
+    disk, clock = SimulatedDisk(), ManualClock()
+    store = open_store(disk, clock=clock)
+    send(store, [NewMessage("a", 0, b"x")])
+    sync = disk.sync_directory
+
+    def gone(path: Path) -> None:
+        if path.name == "a":
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        sync(path)
+
+    monkeypatch.setattr(disk, "sync_directory", gone)
+    upkeep(store, clock)
+    assert store.read_only_reason == ""

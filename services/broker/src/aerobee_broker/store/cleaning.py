@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from aerobee_broker.disk import Disk
@@ -109,11 +110,19 @@ class Cleaning:
             self._queues.settle(queue, self._log.min_offset)
         self.settle_some()
 
+    def forget_below(self, directory: Path) -> None:
+        """It was removed: what is made there from now on stays."""
+        if any(directory in path.parents for path in list(self._removals)):
+            kept = [path for path in list(self._removals) if directory not in path.parents]
+            self._removals = deque(kept)
+
     # ---- the flusher's thread ----
 
     def remove_one(self) -> bool:
         """False: there is nothing to remove. Raises OSError."""
         if not self._removals:
             return False
-        self._disk.remove(self._removals.popleft())
+        # Its topic may just have been deleted.
+        with suppress(FileNotFoundError):
+            self._disk.remove(self._removals.popleft())
         return True

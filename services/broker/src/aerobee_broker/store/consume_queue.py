@@ -148,10 +148,12 @@ class ConsumeQueues:
         return queue
 
     def topics(self) -> list[str]:
-        return list(self._topics)
+        return [topic for topic in self._topics if self.queue_ids(topic)]
 
     def queue_ids(self, topic: str) -> list[int]:
-        return sorted(self._topics.get(topic, ()))
+        """Of queues that have, or had, a message."""
+        queues = self._topics.get(topic, {})
+        return sorted(queue_id for queue_id, queue in queues.items() if queue.next_offset)
 
     def digest(self) -> int:
         """Of what is visible in every queue: what the files must amount to at the next start."""
@@ -241,16 +243,18 @@ class ConsumeQueues:
         self.unwritten.pop(queue, None)
 
     def _make_file(self, path: Path, lost: int) -> None:
-        """A file of full size; `lost` units in front belong to records that are gone."""
+        """A new file of full size; `lost` units in front belong to records that are gone. What a
+        write that failed, or a topic of the name, has left there goes.
+        """
         if not self._disk.exists(path.parent):
             self._disk.make_directory(path.parent)
             self.new_directories |= {path.parent, path.parent.parent, self.folder}
         file = self._open_files.get(path, create=True)
-        if file.size() != self._file_size:
-            file.truncate(self._file_size)
-            self.new_directories.add(path.parent)
-            if lost:
-                file.pwrite(UNIT.pack(0, LOST_SIZE, 0) * lost, 0)
+        file.truncate(0)
+        file.truncate(self._file_size)
+        self.new_directories.add(path.parent)
+        if lost:
+            file.pwrite(UNIT.pack(0, LOST_SIZE, 0) * lost, 0)
 
     def settle(self, queue: ConsumeQueue, physical_offset: int) -> None:
         """The log starts there now: sets `min_offset`, gives up the files below it."""
@@ -269,8 +273,19 @@ class ConsumeQueues:
         """Physical offset of a unit; beyond every other when there is no unit."""
         return self.unit(queue, offset)[0] if offset < queue.visible else 1 << 62
 
+    def ends_below(self, topic: str, physical_offset: int) -> bool:
+        """Whether there are queues of a topic, and all their records lie below. Told by the last
+        units: in front there may be some without a record.
+        """
+        queues = self._topics.get(topic, {}).values()
+        return bool(queues) and all(
+            queue.visible == queue.first
+            or self.unit_place(queue, queue.visible - 1) < physical_offset
+            for queue in queues
+        )
+
     def delete_topic(self, topic: str) -> None:
-        """Queues and files. Raises OSError."""
+        """Queues and files. Raises OSError: then files are left, which nobody reads."""
         for queue_id, queue in self._topics.pop(topic, {}).items():
             queue.gone = True
             self.unwritten.pop(queue, None)
@@ -279,6 +294,7 @@ class ConsumeQueues:
         directory = self.folder / topic
         for path in [p for p in self.unsynced if directory in p.parents]:
             self.unsynced.discard(path)
+        self.expired = [path for path in self.expired if directory not in path.parents]
         self.new_directories = {p for p in self.new_directories if directory not in (p, *p.parents)}
         for part in self._disk.list(directory):
             for name in self._disk.list(directory / part):

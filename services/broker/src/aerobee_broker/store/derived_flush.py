@@ -8,6 +8,7 @@ of the loop may be closed under it.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -180,7 +181,8 @@ class DerivedFlush:
             file.close()
 
     def _sync_directory(self, path: Path) -> None:
-        if self._disk.exists(path):
+        # Its topic may just be being deleted.
+        with suppress(FileNotFoundError):
             self._disk.sync_directory(path)
 
     # ---- both: nobody else is there any more ----

@@ -540,10 +540,16 @@ class MessageStore:
         """
         try:
             self._deleted_topics.add(topic, self._log.end, self._log.min_offset)
-            self._dispatch.forget_topic(topic)
-            self._queues.delete_topic(topic)
         except OSError as error:
             raise StoreWriteError(f"the topic {topic} was not deleted: {error}") from error
+        self._dispatch.forget_topic(topic)
+        directory = self._queues.folder / topic
+        try:
+            self._queues.delete_topic(topic)
+        except OSError as error:  # it takes space, and the next start tries again
+            fields = {"directory": str(directory), "reason": str(error)}
+            self._event("directory_left", fields)
+        self.cleaning.forget_below(directory)
         self._derived_flush.want()
 
     def deleted_below(self, topic: str) -> int:

@@ -116,6 +116,9 @@ class Recovery:
         if found is not None:
             self._queues.load(found.dispatched)
             queues_fit = self._queues.digest() == found.digest
+            self._finish_deletions()
+            # Without what a deletion left, whether the checkpoint was taken before it or after.
+            queues_fit = queues_fit or self._queues.digest() == found.digest
             if self._index is not None:
                 index_fits = self._index.load(
                     found.index, found.index_timestamp_ms, clean=clean and queues_fit
@@ -135,10 +138,8 @@ class Recovery:
         if not queues_fit:
             self._rebuild("consumequeue", found)
             self._queues.reset()
-        else:
-            self._finish_deletions()
-            if not clean:
-                self._queues.wipe_behind()
+        elif not clean:
+            self._queues.wipe_behind()
         self._index_from = self._queues_from
         if self._index is not None:
             if not index_fits:
@@ -148,11 +149,14 @@ class Recovery:
         return checkpoint
 
     def _finish_deletions(self) -> None:
-        """Of topics whose deletion a crash cut short."""
+        """Of topics whose deletion a crash, or the disk, cut short."""
         for topic, place in self._deleted.items():
-            queues = [q for i in self._queues.queue_ids(topic) if (q := self._queues.get(topic, i))]
-            if any(self._queues.unit_place(queue, queue.first) < place for queue in queues):
-                self._queues.delete_topic(topic)
+            if self._queues.ends_below(topic, place):
+                try:
+                    self._queues.delete_topic(topic)
+                except OSError as error:
+                    directory = str(self._queues.folder / topic)
+                    self._event("directory_left", {"directory": directory, "reason": str(error)})
 
     def _rebuild(self, what: str, found: Checkpoint | None) -> None:
         if self._log.starts:
