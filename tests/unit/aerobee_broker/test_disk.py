@@ -71,7 +71,8 @@ def test_a_tree_goes_although_another_thread_removes_a_file_of_it(
     for name in ("a", "b"):
         disk.make_directory(tmp_path / "x" / name)
         disk.open(tmp_path / "x" / name / "file", create=True).close()
-    unlink, seen = os.unlink, []
+    unlink = os.unlink
+    seen: list[object] = []
 
     def too_late(*args: Any, **named: Any) -> None:
         unlink(*args, **named)
