@@ -250,6 +250,23 @@ def test_what_cannot_be_inflated_within_the_limit_goes_out_as_it_is(body: bytes)
     assert back.system_properties.body_digest.checksum == md5_of(body)
 
 
+@pytest.mark.parametrize("no_limit", [0, -1, -2])
+def test_body_is_inflated_where_no_limit_is_set(no_limit: int) -> None:
+    source = stored(sent(zlib.compress(bytes(9_000)), body_encoding=Encoding.GZIP))
+    back = from_record(source, namespace="", max_body_size=no_limit)
+    assert (back.body, back.system_properties.body_encoding) == (bytes(9_000), Encoding.IDENTITY)
+
+
+@pytest.mark.parametrize("number", ["99999999999", "-1", "9" * 30, "9" * 5_000, "x"])
+@pytest.mark.parametrize("name", ["_SYS_MSG_PRIORITY_", "TIMER_DELIVER_MS"])
+def test_a_number_that_no_field_takes_keeps_no_message_back(name: str, number: str) -> None:
+    raw = properties.encode({"UNIQ_KEY": "U", name: number})
+    back = delivered(stored(sent(), properties=raw, reconsume_times=2**31 - 1))
+    assert back.system_properties.message_id == "U"
+    assert not back.system_properties.HasField("priority")
+    assert back.system_properties.delivery_attempt == 2**31 - 1
+
+
 def test_body_of_just_the_limit_is_inflated() -> None:
     source = stored(sent(body=gzip.compress(bytes(1_000)), body_encoding=Encoding.GZIP))
     assert from_record(source, namespace="", max_body_size=1_000).body == bytes(1_000)

@@ -37,6 +37,8 @@ PRIORITY = "_SYS_MSG_PRIORITY_"
 GZIP_MAGIC = b"\x1f\x8b"
 ZLIB_MAGIC = 0x78
 _AUTODETECT = 32 + zlib.MAX_WBITS
+MOST_INFLATED = 64 * 1024 * 1024  # bytes of a body, where nothing else limits it
+_MOST_INT32 = 2**31 - 1
 
 # Each name of an enum is looked up in Python: once here, not once a message.
 _MD5 = DigestType.MD5
@@ -139,13 +141,13 @@ class Rendering:
     anew then. What is rendered stays in memory as long as `message`: so use one for each batch.
 
     A compressed body is inflated if that gives at most `max_body_size` bytes, because the SDKs
-    disagree about what GZIP means (gzip or zlib).
+    disagree about what GZIP means (gzip or zlib). 0 or less: MOST_INFLATED.
     """
 
     def __init__(self, message: Message, *, namespace: str, max_body_size: int) -> None:
         self._message = message
         self._namespace = namespace
-        self._max_body_size = max_body_size
+        self._max_body_size = max_body_size if max_body_size > 0 else MOST_INFLATED
         self._alike: tuple[str, bytes, bytes, bytes, bytes] | None = None
         self._system = message.system_properties
         self._born = self._system.born_timestamp
@@ -183,7 +185,7 @@ class Rendering:
             self._stored_ms = record.store_timestamp_ms
             _set_time(self._stored, record.store_timestamp_ms)
         system.queue_id, system.queue_offset = record.queue_id, record.queue_offset
-        system.delivery_attempt = delivery_attempt or record.reconsume_times + 1
+        system.delivery_attempt = delivery_attempt or min(record.reconsume_times + 1, _MOST_INT32)
         if receipt_handle:
             system.receipt_handle = receipt_handle
 
@@ -209,11 +211,14 @@ class Rendering:
                 setattr(system, field, value)
         if keys := stored.get(names.KEYS):
             system.keys.extend(filter(None, keys.split(names.KEY_SEPARATOR)))
-        if stored.get(PRIORITY, "").isdecimal():
-            system.priority = int(stored[PRIORITY])
-        deliver_ms = stored.get(names.TIMER_DELIVER_MS, "")
-        if deliver_ms.isdecimal():
-            _set_time(system.delivery_timestamp, int(deliver_ms))
+        # A classic producer may write anything there, and a number that its field cannot take would
+        # keep all messages that come with this one from their consumer.
+        priority = names.whole_number(stored.get(PRIORITY, ""))
+        if priority is not None and 0 <= priority <= _MOST_INT32:
+            system.priority = priority
+        deliver_ms = names.whole_number(stored.get(names.TIMER_DELIVER_MS, ""))
+        if deliver_ms is not None and deliver_ms >= 0:
+            _set_time(system.delivery_timestamp, deliver_ms)
         if topics.is_dead_letter(record.topic):
             origin = system.dead_letter_queue
             origin.topic = stored.get(names.DLQ_ORIGIN_TOPIC) or stored.get(names.RETRY_TOPIC, "")
