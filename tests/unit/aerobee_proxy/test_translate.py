@@ -27,6 +27,7 @@ from aerobee_wire.record import COMPRESSED, Record
 
 PEER = "10.1.2.3:50000"
 BORN_MS, STORED_MS = 1_700_000_000_123, 1_700_000_000_456
+LAST_TIME = "9999-12-31T23:59:59.999Z"
 MESSAGE_ID = "01" + "A" * 32
 
 
@@ -265,6 +266,15 @@ def test_a_number_that_no_field_takes_keeps_no_message_back(name: str, number: s
     assert back.system_properties.message_id == "U"
     assert not back.system_properties.HasField("priority")
     assert back.system_properties.delivery_attempt == 2**31 - 1
+
+
+@pytest.mark.parametrize("born_ms", [-(2**63), -1, 2**63 - 1])
+def test_a_time_that_is_none_becomes_the_nearest_one(born_ms: int) -> None:
+    """A classic producer writes what it likes, and SDKs refuse what protobuf calls invalid."""
+    raw = properties.encode({"UNIQ_KEY": "U", "TIMER_DELIVER_MS": "9" * 18})
+    system = delivered(stored(sent(), born_timestamp_ms=born_ms, properties=raw)).system_properties
+    assert system.born_timestamp.ToJsonString() in ("1970-01-01T00:00:00Z", LAST_TIME)
+    assert system.delivery_timestamp.ToJsonString() == LAST_TIME
 
 
 def test_body_of_just_the_limit_is_inflated() -> None:

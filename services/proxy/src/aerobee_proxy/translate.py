@@ -26,6 +26,7 @@ from aerobee_proxy.resources import known_name
 from aerobee_proxy.validation import RESERVED_PROPERTIES, delivery_ms, message_type, milliseconds
 from aerobee_wire import message_id, topics
 from aerobee_wire import properties as names
+from aerobee_wire.receipt_handle import MAX_TIME_MS
 from aerobee_wire.record import COMPRESSED, Record
 
 BORN_HOST = "__BORNHOST"
@@ -274,4 +275,6 @@ def _origin_topic(record: Record) -> str:
 
 
 def _set_time(timestamp: Timestamp, epoch_ms: int) -> None:
+    if not 0 <= epoch_ms <= MAX_TIME_MS:  # SDKs refuse a message with a time that is none
+        epoch_ms = min(max(epoch_ms, 0), MAX_TIME_MS)
     timestamp.seconds, timestamp.nanos = epoch_ms // 1_000, epoch_ms % 1_000 * 1_000_000
