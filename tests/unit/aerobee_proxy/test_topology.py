@@ -7,13 +7,14 @@ import asyncio
 import pytest
 from aerobee.namesrv.v1.namesrv_pb2 import (
     BrokerData,
+    GetClusterInfoResponse,
     GetTopicRouteResponse,
     QueueData,
     TopicRoute,
 )
 
 from aerobee_proxy.rpcs import GET_TOPIC_ROUTE
-from aerobee_proxy.topology import EXPIRE_MS, REFRESH_MS, Topology
+from aerobee_proxy.topology import AGAIN_MS, EXPIRE_MS, PATIENCE_S, REFRESH_MS, Topology
 from aerobee_wire.status import Code, MqError
 from support.fake_transport import FakeTransport
 from support.manual_clock import ManualClock
@@ -105,3 +106,78 @@ async def test_the_next_name_server_is_asked_when_one_is_silent_and_first_from_t
 async def test_a_route_tells_where_its_brokers_are(topology: Topology) -> None:
     await topology.route("t")
     assert await topology.address_of("broker-a") == "10.0.0.1:10911"
+
+
+async def test_a_route_that_is_used_serves_for_as_long_as_no_name_server_answers(
+    topology: Topology, transport: FakeTransport, clock: ManualClock
+) -> None:
+    await topology.route("t")
+    transport.answers["GetTopicRoute"] = None
+    for _ in range(10):
+        clock.advance(EXPIRE_MS - 1)
+        assert await topology.route("t") == ROUTE
+
+
+async def test_name_servers_that_hang_hold_nobody_up_who_has_an_older_route(
+    topology: Topology, transport: FakeTransport, clock: ManualClock
+) -> None:
+    await topology.route("t")
+    clock.advance(REFRESH_MS)
+    transport.gate.clear()
+    began = asyncio.get_running_loop().time()
+    assert await topology.route("t") == ROUTE
+    clock.advance(int(PATIENCE_S * 1_000))
+    for _ in range(100):
+        assert await topology.route("t") == ROUTE
+    assert asyncio.get_running_loop().time() - began == pytest.approx(PATIENCE_S)
+    transport.answers["GetTopicRoute"] = None
+    transport.gate.set()
+    for _ in range(3):
+        assert await topology.route("t") == ROUTE
+    asked = len(transport.calls)
+    for _ in range(3):
+        assert await topology.route("t") == ROUTE
+    assert len(transport.calls) == asked, "they are not asked again at once"
+    clock.advance(AGAIN_MS)
+    await topology.route("t")
+    assert len(transport.calls) > asked
+
+
+async def test_a_broker_that_comes_back_is_found_while_no_name_server_answers(
+    topology: Topology, transport: FakeTransport
+) -> None:
+    await topology.route("t")
+    topology.forget_address("broker-a")
+    assert await topology.address_of("broker-a") == "10.0.0.1:10911"
+    with pytest.raises(MqError) as caught:
+        await topology.address_of("broker-x")
+    assert caught.value.code is Code.NAMESRV_UNREACHABLE
+
+
+async def test_brokers_are_those_of_before_while_no_name_server_answers(
+    topology: Topology, transport: FakeTransport
+) -> None:
+    with pytest.raises(MqError) as caught:
+        await topology.brokers()
+    assert caught.value.code is Code.NAMESRV_UNREACHABLE
+    transport.answers["GetClusterInfo"] = GetClusterInfoResponse(brokers=ROUTE.brokers)
+    assert await topology.brokers() == {"broker-a": "10.0.0.1:10911"}
+    transport.answers["GetClusterInfo"] = None
+    assert await topology.brokers() == {"broker-a": "10.0.0.1:10911"}
+
+
+async def test_a_name_server_that_has_just_started_makes_no_known_topic_unknown(
+    topology: Topology, transport: FakeTransport, clock: ManualClock
+) -> None:
+    await topology.route("t")
+
+    def answer(address: str, request: object) -> GetTopicRouteResponse:
+        if address == NAMESRVS[0]:
+            raise MqError(Code.TOPIC_NOT_EXIST, "no such topic")
+        return GetTopicRouteResponse(route=ROUTE)
+
+    transport.answers["GetTopicRoute"] = answer
+    clock.advance(REFRESH_MS)
+    assert await topology.route("t") == ROUTE
+    with pytest.raises(MqError, match="no such topic"):
+        await topology.route("never heard of")

@@ -1,7 +1,9 @@
 """Which broker serves which topic, and where each broker is: what name servers say, kept a while.
 
-A route is asked for again after 20 s and given out up to 300 s old while no name server answers.
-Requests for one topic at the same time share one question. Topics that nobody knows are not kept.
+A route is asked for again after 20 s. While no name server answers, one that is in use is given out
+however old, and brokers are where they were last; who can be helped so does not wait for name
+servers that hang. Requests for one topic at the same time share one question. Topics that nobody
+knows are not kept; one that was known is gone once every name server that answers says so.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 from aerobee.namesrv.v1.namesrv_pb2 import (
@@ -25,18 +27,30 @@ from aerobee_proxy.transport import Transport
 from aerobee_wire.status import Code, MqError
 
 REFRESH_MS = 20_000
-EXPIRE_MS = 300_000
+EXPIRE_MS = 300_000  # since it was last given out
+AGAIN_MS = 1_000  # after a question that nobody answered
 MAX_TOPICS = 20_000
 TIMEOUT_S = 3.0
+PATIENCE_S = 0.3  # for an answer, where an older one is there
 
+T = TypeVar("T")
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Known:
+    """Times are monotonic."""
+
     route: TopicRoute
-    at_ms: int  # monotonic
+    old_from_ms: int
+    used_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Question(Generic[T]):
+    task: asyncio.Task[T]
+    since_ms: int  # monotonic
 
 
 class Topology:
@@ -47,21 +61,32 @@ class Topology:
         self._namesrvs = list(namesrvs)
         self._clock = clock
         self._known: dict[str, _Known] = {}
-        self._asking: dict[str, asyncio.Task[TopicRoute]] = {}
+        self._asking: dict[str, _Question[TopicRoute]] = {}
         self._addresses: dict[str, str] = {}
-        self._asking_brokers: asyncio.Task[dict[str, str]] | None = None
+        self._asking_brokers: _Question[dict[str, str]] | None = None
+        # As name servers said it last, of all brokers and of any one.
+        self._cluster: dict[str, str] | None = None
+        self._last: dict[str, str] = {}
 
     async def route(self, topic: str) -> TopicRoute:
         """The route of a stored topic name. Raises MqError TOPIC_NOT_EXIST, NAMESRV_UNREACHABLE."""
         known = self._known.get(topic)
-        age_ms = self._clock.monotonic_ms() - known.at_ms if known else EXPIRE_MS
-        if known and age_ms < REFRESH_MS:
-            return known.route
+        now_ms = self._clock.monotonic_ms()
+        if known is not None:
+            if now_ms - known.used_ms >= EXPIRE_MS:
+                known = None
+            else:
+                known.used_ms = now_ms
+                if now_ms < known.old_from_ms:
+                    return known.route
+        question = self._ask_once(topic, now_ms)
         try:
-            return await self._ask_once(topic)
+            return await self._answer(question, known is not None)
         except MqError as error:
-            if known is None or age_ms >= EXPIRE_MS or error.code is Code.TOPIC_NOT_EXIST:
+            if known is None or error.code is Code.TOPIC_NOT_EXIST:
                 raise
+            if question.task.done():
+                known.old_from_ms = self._clock.monotonic_ms() + AGAIN_MS
             return known.route
 
     def forget(self, topic: str) -> None:
@@ -72,8 +97,14 @@ class Topology:
         """Of the master. Raises MqError BROKER_NOT_EXIST."""
         address = self._addresses.get(broker_name)
         if address is None:
-            await self._brokers_once()
-            address = self._addresses.get(broker_name)
+            try:
+                await self._answer(self._ask_brokers_once(), broker_name in self._last)
+                address = self._addresses.get(broker_name)
+            except MqError:
+                address = self._last.get(broker_name)
+                if address is None:
+                    raise
+                self._addresses[broker_name] = address
         if address is None:
             raise MqError(Code.BROKER_NOT_EXIST, f"no name server knows a broker {broker_name!r}")
         return address
@@ -83,28 +114,49 @@ class Topology:
         self._addresses.pop(broker_name, None)
 
     async def brokers(self) -> dict[str, str]:
-        """Name → address of the master, of every broker."""
+        """Name → address of the master, of every broker. Raises MqError NAMESRV_UNREACHABLE."""
+        try:
+            return await self._answer(self._ask_brokers_once(), self._cluster is not None)
+        except MqError:
+            if self._cluster is None:
+                raise
+            return self._cluster
+
+    async def _fetch_brokers(self) -> dict[str, str]:
         answer = await self._ask(GET_CLUSTER_INFO, GetClusterInfoRequest())
         found = {b.broker_name: b.addresses[0] for b in answer.brokers if 0 in b.addresses}
         self._addresses.update(found)
+        self._cluster, self._last = found, dict(found)
         return found
 
-    async def _brokers_once(self) -> None:
-        """All who miss an address, each consumer of a broker that went away, share one question."""
-        task = self._asking_brokers
-        if task is None or task.done():
-            task = self._asking_brokers = asyncio.create_task(self.brokers())
-            task.add_done_callback(_look_at)
-        await asyncio.shield(task)
+    # ---- questions ----
 
-    async def _ask_once(self, topic: str) -> TopicRoute:
-        task = self._asking.get(topic)
-        if task is None:
+    async def _answer(self, question: _Question[T], impatient: bool) -> T:
+        """One caller that leaves must not take the answer from the others. Raises MqError."""
+        if not impatient:
+            return await asyncio.shield(question.task)
+        waited_s = (self._clock.monotonic_ms() - question.since_ms) / 1_000
+        await asyncio.wait([question.task], timeout=max(0.0, PATIENCE_S - waited_s))
+        if not question.task.done():
+            raise MqError(Code.NAMESRV_UNREACHABLE, "no name server has answered yet")
+        return question.task.result()
+
+    def _ask_brokers_once(self) -> _Question[dict[str, str]]:
+        """All who miss an address, each consumer of a broker that went away, share one question."""
+        question = self._asking_brokers
+        if question is None or question.task.done():
+            task = asyncio.create_task(self._fetch_brokers())
+            task.add_done_callback(_look_at)
+            question = self._asking_brokers = _Question(task, self._clock.monotonic_ms())
+        return question
+
+    def _ask_once(self, topic: str, now_ms: int) -> _Question[TopicRoute]:
+        question = self._asking.get(topic)
+        if question is None:
             task = asyncio.create_task(self._fetch(topic))
-            self._asking[topic] = task
+            question = self._asking[topic] = _Question(task, now_ms)
             task.add_done_callback(lambda done: self._asked(topic, done))
-        # One caller that leaves must not take the answer from the others.
-        return await asyncio.shield(task)
+        return question
 
     def _asked(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
         del self._asking[topic]
@@ -112,7 +164,8 @@ class Topology:
 
     async def _fetch(self, topic: str) -> TopicRoute:
         try:
-            answer = await self._ask(GET_TOPIC_ROUTE, GetTopicRouteRequest(topic=topic))
+            request = GetTopicRouteRequest(topic=topic)
+            answer = await self._ask(GET_TOPIC_ROUTE, request, doubting=topic in self._known)
         except MqError as error:
             if error.code is Code.TOPIC_NOT_EXIST:
                 self.forget(topic)
@@ -120,27 +173,36 @@ class Topology:
         if len(self._known) >= MAX_TOPICS:
             del self._known[next(iter(self._known))]
         self._known.pop(topic, None)
-        self._known[topic] = _Known(answer.route, self._clock.monotonic_ms())
+        now_ms = self._clock.monotonic_ms()
+        self._known[topic] = _Known(answer.route, now_ms + REFRESH_MS, now_ms)
         for broker in answer.route.brokers:
             if 0 in broker.addresses:
                 self._addresses[broker.broker_name] = broker.addresses[0]
+                self._last[broker.broker_name] = broker.addresses[0]
         return answer.route
 
-    async def _ask(self, rpc: Rpc[Q, R], request: Q) -> R:
-        """The answer of the first name server that has one."""
+    async def _ask(self, rpc: Rpc[Q, R], request: Q, *, doubting: bool = False) -> R:
+        """The answer of the first name server that has one. `doubting`: that a topic is not there,
+        for one that has just started knows none."""
         last: MqError | None = None
+        absent: MqError | None = None
         for namesrv in list(self._namesrvs):
             try:
                 return await self._transport.call(namesrv, rpc, request, timeout_s=TIMEOUT_S)
             except MqError as error:
                 if error.code is Code.TOPIC_NOT_EXIST:
-                    raise
+                    if not doubting:
+                        raise
+                    absent = error
+                    continue
                 last = error
                 structlog.get_logger().warning(
                     "name server failed", namesrv=namesrv, rpc=rpc.method, reason=error.message
                 )
                 self._namesrvs.remove(namesrv)
                 self._namesrvs.append(namesrv)
+        if absent is not None:
+            raise absent
         raise MqError(
             Code.NAMESRV_UNREACHABLE,
             f"no name server answers: {last.message if last else 'none is configured'}",
