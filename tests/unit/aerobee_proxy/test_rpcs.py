@@ -6,6 +6,7 @@ field: what single fields may hold is tested with the validation.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -181,8 +182,42 @@ async def test_an_unknown_topic_is_made_where_brokers_make_topics(cluster: Clust
     answer = await ask(cluster, "query_route", request)
     assert answer.status.code == Code.OK and len(answer.message_queues) == 4
     (made,) = cluster.transport.requests(PUT_TOPIC)
-    assert made.topic.permission == 6
+    assert made.topic.permission == 6 and made.only_new
     assert dict(made.topic.attributes) == {"message.type": "MIXED"}
+
+
+async def test_clients_that_ask_for_a_new_topic_one_after_the_other_all_get_its_route(
+    cluster: Cluster,
+) -> None:
+    """The question of one was asked before the topic was there, and is answered after."""
+    cluster.routes["TBW102"] = route(7, "")
+
+    def put(address: str, request: Any) -> PutTopicResponse:
+        cluster.routes[request.topic.topic] = route()
+        return PutTopicResponse(created=True)
+
+    cluster.transport.answers["PutTopic"] = put
+    at_once = cluster.transport.call
+
+    async def slowly(address: str, rpc: Any, request: Any, *, timeout_s: float) -> Any:
+        outcome = await asyncio.gather(
+            at_once(address, rpc, request, timeout_s=timeout_s), return_exceptions=True
+        )
+        await asyncio.sleep(1 if rpc.method == "GetTopicRoute" else 0)
+        if isinstance(outcome[0], BaseException):
+            raise outcome[0]
+        return outcome[0]
+
+    cluster.transport.call = slowly  # type: ignore[method-assign]
+    servicer = Servicer(cluster.parts())
+    request = s.QueryRouteRequest(topic=d.Resource(name="fresh"), endpoints=ENDPOINTS)
+
+    async def asked_after(seconds: float) -> Any:
+        await asyncio.sleep(seconds)
+        return await servicer.query_route(request, FakeCall())
+
+    answers = await asyncio.gather(asked_after(0), asked_after(1.5))
+    assert [answer.status.code for answer in answers] == [Code.OK] * 2
 
 
 async def test_a_broker_without_mixed_types_makes_a_topic_of_normal_messages(

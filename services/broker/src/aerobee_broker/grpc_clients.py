@@ -113,7 +113,8 @@ class GrpcBrokerClient:
                 read_queue_count=config.read_queue_count,
                 write_queue_count=config.write_queue_count,
                 permission=config.permission,
-            )
+            ),
+            only_new=True,
         )
         answer = await _answer(self._stub.PutTopic(put, timeout=timeout_s), self._peer)
         return bool(answer.created)

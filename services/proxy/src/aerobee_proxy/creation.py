@@ -35,6 +35,12 @@ class TopicCreation:
             if error.code is not Code.TOPIC_NOT_EXIST or topics.group_of(topic) is not None:
                 raise
         await self._create(topic)
+        try:
+            return await self._topology.route(topic)
+        except MqError as error:
+            if error.code is not Code.TOPIC_NOT_EXIST:
+                raise
+        # That was the answer to a question of somebody else, asked before the topic was there.
         return await self._topology.route(topic)
 
     async def _create(self, topic: str) -> None:
@@ -60,10 +66,13 @@ class TopicCreation:
             permission=READABLE | WRITABLE,
             attributes={MESSAGE_TYPE_ATTRIBUTE: "MIXED"},
         )
+        # Whoever asks for a route changes no topic: it may have been made meanwhile, or a name
+        # server that has just started may not know it yet.
+        request = PutTopicRequest(topic=config, only_new=True)
         try:
-            await self._brokers.ask(data.broker_name, PUT_TOPIC, PutTopicRequest(topic=config))
+            await self._brokers.ask(data.broker_name, PUT_TOPIC, request)
         except MqError as error:
             if error.code is not Code.INVALID_PARAMETER:
                 raise
-            config.ClearField("attributes")
-            await self._brokers.ask(data.broker_name, PUT_TOPIC, PutTopicRequest(topic=config))
+            request.topic.ClearField("attributes")
+            await self._brokers.ask(data.broker_name, PUT_TOPIC, request)

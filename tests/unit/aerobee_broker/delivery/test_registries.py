@@ -37,6 +37,13 @@ async def test_putting_a_topic_says_whether_it_is_new(parts: Parts) -> None:
     assert parts.broker.topics.get("t").write_queue_count == 2
 
 
+async def test_a_topic_that_is_there_stays_as_it_is_for_who_wants_a_new_one(parts: Parts) -> None:
+    other = replace(GOOD, write_queue_count=2)
+    put = parts.broker.topics.put
+    assert [(await put(one, only_new=True)).created for one in (GOOD, other)] == [True, False]
+    assert parts.broker.topics.get("t") == GOOD
+
+
 async def test_a_topic_is_durable_and_announced_before_the_answer(parts: Parts) -> None:
     await parts.broker.topics.put(GOOD)
     stored = parts.tables.saved_topics._file.load() or {}

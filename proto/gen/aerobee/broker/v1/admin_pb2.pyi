@@ -8,10 +8,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PutTopicRequest(_message.Message):
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "only_new")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    ONLY_NEW_FIELD_NUMBER: _ClassVar[int]
     topic: _namesrv_pb2.TopicConfig
-    def __init__(self, topic: _Optional[_Union[_namesrv_pb2.TopicConfig, _Mapping]] = ...) -> None: ...
+    only_new: bool
+    def __init__(self, topic: _Optional[_Union[_namesrv_pb2.TopicConfig, _Mapping]] = ..., only_new: _Optional[bool] = ...) -> None: ...
 
 class PutTopicResponse(_message.Message):
     __slots__ = ("created", "unreachable_namesrvs")

@@ -109,10 +109,14 @@ class TopicRegistry:
 
     # ---- by hand ----
 
-    async def put(self, config: TopicConfig) -> Put:
+    async def put(self, config: TopicConfig, *, only_new: bool = False) -> Put:
         """Creates or changes. Raises InvalidParameter, NoPermission."""
         self._check(config)
         known = self.table.get(config.topic)
+        if only_new and known is not None:
+            if config.topic in self._settling:
+                await self._settle(config.topic)
+            return Put(created=False, unreachable_namesrvs=[])
         created = self.table.put(config)
         if known == config and config.topic not in self._settling:
             return Put(created=False, unreachable_namesrvs=[])

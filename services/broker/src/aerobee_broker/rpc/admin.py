@@ -27,7 +27,7 @@ class AdminRpcs:
     # ---- topics ----
 
     async def put_topic(self, request: pb.PutTopicRequest, call: Call) -> pb.PutTopicResponse:
-        put = await self._topics.put(convert.topic(request.topic))
+        put = await self._topics.put(convert.topic(request.topic), only_new=request.only_new)
         return pb.PutTopicResponse(
             created=put.created, unreachable_namesrvs=put.unreachable_namesrvs
         )
