@@ -308,7 +308,7 @@ async def test_entries_with_different_outcomes_are_told_one_by_one(cluster: Clus
     taken = cluster.transport.answers["Send"]
 
     def refuse_some(address: str, request: Any) -> Any:
-        if any(stored.properties["UNIQ_KEY"] == "bad" for stored in request.messages):
+        if any(b"\1bad\2" in stored.encoded_properties for stored in request.messages):
             raise MqError(BrokerCode.MESSAGE_ILLEGAL, "not that one")
         return taken(address, request)
 
@@ -386,7 +386,7 @@ async def test_a_priority_goes_into_its_queue(
     assert (await send(cluster, message(priority=priority))).status.code == Code.OK
     (stored,) = cluster.transport.requests(SEND)[0].messages
     assert stored.queue_id == queue_id
-    assert stored.properties["_SYS_MSG_PRIORITY_"] == str(priority)
+    assert f"_SYS_MSG_PRIORITY_\1{priority}\2".encode() in stored.encoded_properties
 
 
 @pytest.mark.parametrize(

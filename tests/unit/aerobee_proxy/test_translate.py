@@ -56,7 +56,7 @@ def stored(message: Message, topic: str = "eu%orders", **fields: Any) -> Record:
         "queue_offset": 7,
         "physical_offset": 4_096,
         "body": ours.body,
-        "properties": properties.encode(dict(ours.properties)),
+        "properties": ours.encoded_properties,
         "flag": 0,
         "sys_flag": ours.sys_flag,
         "born_timestamp_ms": ours.born_timestamp_ms,
@@ -86,7 +86,7 @@ def test_system_properties_become_stored_ones() -> None:
         user={"price": "10"},
     )
     ours = to_broker(message, "eu%orders", 3, PEER)
-    assert dict(ours.properties) == {
+    assert properties.decode(ours.encoded_properties) == {
         "price": "10",
         "UNIQ_KEY": MESSAGE_ID,
         "TAGS": "paid",
@@ -106,7 +106,8 @@ def test_half_message_says_so_and_names_its_producers() -> None:
         message_type=MessageType.TRANSACTION,
         orphaned_transaction_recovery_duration=Duration(seconds=30),
     )
-    stored_properties = to_broker(message, "eu%orders", 3, PEER).properties
+    ours = to_broker(message, "eu%orders", 3, PEER)
+    stored_properties = properties.decode(ours.encoded_properties)
     assert stored_properties["TRAN_MSG"] == "true"
     assert stored_properties["PGROUP"] == "eu%orders"
     assert stored_properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] == "30"
@@ -117,7 +118,7 @@ def test_delivery_attempt_and_queue_of_the_client_are_not_heeded() -> None:
     ours = to_broker(sent(delivery_attempt=999, queue_id=77), "eu%orders", 3, PEER)
     assert ours.queue_id == 3
     assert ours.reconsume_times == 0
-    assert "RECONSUME_TIME" not in ours.properties
+    assert b"RECONSUME_TIME" not in ours.encoded_properties
 
 
 def test_compressed_body_is_marked_and_left_alone() -> None:

@@ -91,6 +91,8 @@ REFUSALS = frozenset(
 )
 
 
+# What became of a message that was sent: its queue offset, and where there is more to tell, all.
+Sent: TypeAlias = int | SendResult
 # Why leases of a set were not settled, by their place in it.
 Refusals: TypeAlias = Mapping[int, MqError]
 
@@ -106,7 +108,7 @@ class Brokers:
     def __init__(self, transport: Transport, topology: Topology) -> None:
         self._transport = transport
         self._topology = topology
-        self._sends: dict[str, Coalescer[Message, SendResult]] = {}
+        self._sends: dict[str, Coalescer[Message, Sent]] = {}
         self._acks: dict[str, Coalescer[LeaseSet, Refusals]] = {}
         self._changes: dict[str, Coalescer[InvisibleChange, InvisibleChangeResult]] = {}
         self._ends: dict[str, Coalescer[TransactionEnd, EndTransactionResult]] = {}
@@ -213,7 +215,7 @@ class Brokers:
         ends = first + PATIENCE_S
         return await self.ask_until(broker_name, rpc, lambda _: (request, timeout_s), ends=ends)
 
-    def place(self, broker_name: str, message: Message) -> asyncio.Future[SendResult]:
+    def place(self, broker_name: str, message: Message) -> asyncio.Future[Sent]:
         """Puts a message in line; the future has what became of it, or raises MqError."""
         sends = self._sends.get(broker_name)
         if sends is None:
@@ -314,7 +316,7 @@ class Brokers:
 
     async def _send(
         self, broker_name: str, messages: Sequence[Message]
-    ) -> Sequence[SendResult | Exception]:
+    ) -> Sequence[Sent | Exception]:
         try:
             return await self._send_together(broker_name, messages)
         except MqError as error:
@@ -322,18 +324,16 @@ class Brokers:
                 raise
         return [await self._send_alone(broker_name, message) for message in messages]
 
-    async def _send_alone(self, broker_name: str, message: Message) -> SendResult | Exception:
+    async def _send_alone(self, broker_name: str, message: Message) -> Sent | Exception:
         try:
             return (await self._send_together(broker_name, [message]))[0]
         except MqError as error:
             return error
 
-    async def _send_together(
-        self, broker_name: str, messages: Sequence[Message]
-    ) -> Sequence[SendResult]:
-        request = SendRequest(messages=messages)
+    async def _send_together(self, broker_name: str, messages: Sequence[Message]) -> Sequence[Sent]:
+        request = SendRequest(messages=messages, brief=True)
         answer = await self.ask(broker_name, SEND, request, timeout_s=SEND_TIMEOUT_S)
-        return answer.results
+        return answer.queue_offsets or answer.results
 
 
 def _failure(result: _Result) -> MqError | None:

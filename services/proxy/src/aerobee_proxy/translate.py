@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import MutableMapping
 
 from aerobee.broker.v1.message_pb2 import Message as BrokerMessage
 from aerobee.broker.v1.message_pb2 import StoredMessage, Subscription
@@ -61,19 +60,15 @@ _DELAY_NAMES = frozenset((names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.T
 def to_broker(message: Message, topic: str, queue_id: int, peer: str) -> BrokerMessage:
     """A validated message as the broker takes it. `peer` is the client's "host:port"."""
     system = message.system_properties
-    ours = BrokerMessage(
+    return BrokerMessage(
         topic=topic,
         queue_id=queue_id,
         body=message.body,
         sys_flag=COMPRESSED if system.body_encoding == _GZIP else 0,
         born_timestamp_ms=max(0, milliseconds(system.born_timestamp)),
         born_host=peer if ":" in peer else "",
+        encoded_properties=names.encode(_properties(message, topic)),
     )
-    stored = ours.properties
-    for name, value in message.user_properties.items():
-        stored[name] = value
-    _store_properties(stored, message, topic)
-    return ours
 
 
 def subscription(topic: str, expression: FilterExpression) -> Subscription:
@@ -82,10 +77,11 @@ def subscription(topic: str, expression: FilterExpression) -> Subscription:
     return Subscription(topic=topic, expression=expression.expression, expression_type=kind)
 
 
-def _store_properties(stored: MutableMapping[str, str], message: Message, topic: str) -> None:
-    """The system's own. Delivery attempt and queue id of the client are not heeded."""
+def _properties(message: Message, topic: str) -> dict[str, str]:
+    """The id first, where brokers look for it. Delivery attempt and queue id of the client are not
+    heeded."""
     system = message.system_properties
-    stored[names.UNIQUE_KEY] = system.message_id
+    stored = {names.UNIQUE_KEY: system.message_id, **message.user_properties}
     if keys := names.KEY_SEPARATOR.join(filter(None, system.keys)):
         stored[names.KEYS] = keys
     for name, text in (
@@ -107,6 +103,7 @@ def _store_properties(stored: MutableMapping[str, str], message: Message, topic:
         if system.HasField("orphaned_transaction_recovery_duration"):
             immunity_s = milliseconds(system.orphaned_transaction_recovery_duration) // 1_000
             stored[names.CHECK_IMMUNITY_TIME] = str(immunity_s)
+    return stored
 
 
 def record_of(stored: StoredMessage) -> Record:

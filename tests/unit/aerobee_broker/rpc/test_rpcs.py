@@ -14,6 +14,7 @@ from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_broker.app import failure_of
 from aerobee_chassis.services import Method
+from aerobee_wire import properties as props
 from aerobee_wire import recall_handle
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code, MqError, error_from
@@ -116,6 +117,102 @@ async def test_send_answers_in_order_with_ids(api: Api) -> None:
     assert (first.queue_offset, second.queue_offset) == (0, 1)
     assert first.unique_message_id == "U" and second.unique_message_id
     assert second.offset_message_id == f"0A00000100002A9F{second.physical_offset:016X}"
+
+
+def encoded(properties: Mapping[str, str], **fields: Any) -> message_pb2.Message:
+    return message(encoded_properties=props.encode(properties), **fields)
+
+
+FIELDS: dict[str, Any] = {"flag": 3, "sys_flag": 1, "born_timestamp_ms": 9, "born_host": "[::1]:5"}
+
+
+@pytest.mark.parametrize("brief", [False, True])
+async def test_encoded_properties_are_stored_as_a_map_is(api: Api, brief: bool) -> None:
+    properties = {"UNIQ_KEY": "U", "TAGS": "größe", "colour": "red"}
+    await api("Send", send(message(properties=properties, **FIELDS)))
+    response = await api(
+        "Send",
+        send(
+            encoded(properties, **FIELDS),
+            encoded(properties, topic="other", body=b"yy"),
+            encoded(properties, **FIELDS),
+            brief=brief,
+        ),
+    )
+    places = response.queue_offsets or [one.queue_offset for one in response.results]
+    assert (list(places), len(response.results)) == ([1, 0, 2], 0 if brief else 3)
+    first, *others = await api.parts.read("t")
+    assert len(others) == 2
+    for one in others:
+        assert one.properties == first.properties
+        assert (one.flag, one.sys_flag, one.born_timestamp_ms, one.born_host, one.body) == (
+            *(first.flag, first.sys_flag, first.born_timestamp_ms, first.born_host, first.body),
+        )
+    [other] = await api.parts.read("other")
+    assert (other.body, other.properties) == (b"yy", first.properties)
+    assert api.parts.meters.messages_in == 4
+
+
+async def test_a_queue_is_picked_for_a_brief_message_too(api: Api) -> None:
+    await api.parts.send("t", b"x")
+    one = encoded({"UNIQ_KEY": "U"})
+    one.ClearField("queue_id")
+    assert list((await api("Send", send(*[one] * 40, brief=True))).queue_offsets)
+    filled = [len(await api.parts.read("t", number)) for number in range(4)]
+    assert sum(filled) == 41 and all(filled)
+
+
+@pytest.mark.parametrize(
+    ("properties", "topic"),
+    [
+        ({}, "t"),
+        ({"TAGS": "a"}, "t"),
+        ({"UNIQ_KEY": ""}, "t"),
+        ({"UNIQ_KEY": "U", "DELAY": "1"}, "SCHEDULE_TOPIC_XXXX"),
+        ({"UNIQ_KEY": "U", "TIMER_DELAY_SEC": "60"}, "rmq_sys_wheel_timer"),
+        ({"UNIQ_KEY": "U", "TRAN_MSG": "true", "PGROUP": "p"}, "RMQ_SYS_TRANS_HALF_TOPIC"),
+        ({"UNIQ_KEY": "U", "POP_CK": "x"}, "t"),
+        ({"UNIQ_KEY": "U", "WAIT": "false"}, "t"),
+        ({"UNIQ_KEY": "U", "MSG_REGION": "here"}, "t"),
+    ],
+)
+async def test_a_message_that_asks_for_more_is_answered_in_full(
+    api: Api, properties: dict[str, str], topic: str
+) -> None:
+    response = await api("Send", send(encoded(properties), brief=True))
+    assert not response.queue_offsets
+    assert response.results[0].unique_message_id
+    await api.parts.broker.commit.drain()  # also of what does not wait
+    [stored] = await api.parts.read(topic)
+    kept = {name: value for name, value in properties.items() if value and name != "POP_CK"}
+    for name in ("DELAY", "TIMER_DELAY_SEC"):
+        kept.pop(name, None)
+    assert kept.items() <= stored.properties.items()
+    assert stored.properties["MSG_REGION"] == properties.get("MSG_REGION", "DefaultRegion")
+    assert "POP_CK" not in stored.properties
+
+
+@pytest.mark.parametrize(
+    ("one", "code"),
+    [
+        (encoded({"UNIQ_KEY": "U"}, body=b""), Code.MESSAGE_ILLEGAL),
+        (encoded({"UNIQ_KEY": "U"}, queue_id=99), Code.QUEUE_NOT_EXIST),
+        (encoded({"UNIQ_KEY": "U"}, sys_flag=4), Code.INVALID_PARAMETER),
+        (encoded({"UNIQ_KEY": "U"}, topic="a b"), Code.INVALID_PARAMETER),
+        (encoded({"UNIQ_KEY": "U", "big": "x" * 32_000}), Code.MESSAGE_ILLEGAL),
+        (message(encoded_properties=b"UNIQ_KEY\1U\2a\1\xff\2"), Code.MESSAGE_ILLEGAL),
+        (message(encoded_properties=b"U\1U\2", properties={"a": "b"}), Code.INVALID_PARAMETER),
+    ],
+)
+@pytest.mark.parametrize("brief", [False, True])
+async def test_of_encoded_messages_all_or_none_are_stored(
+    api: Api, one: message_pb2.Message, code: Code, brief: bool
+) -> None:
+    await api.parts.send("t", b"before")
+    request = send(encoded({"UNIQ_KEY": "U"}), one, brief=brief)
+    assert (await refused(api, "Send", request)).code is code
+    assert api.parts.meters.messages_in == 1
+    assert await api.parts.bodies("t") == [b"before"]
 
 
 async def test_send_takes_the_callers_address_unless_it_gives_another(api: Api) -> None:

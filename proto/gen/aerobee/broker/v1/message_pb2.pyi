@@ -21,7 +21,7 @@ NO_MATCHED_MESSAGE: PullStatus
 OFFSET_MOVED: PullStatus
 
 class Message(_message.Message):
-    __slots__ = ("topic", "queue_id", "body", "properties", "flag", "sys_flag", "born_timestamp_ms", "born_host", "reconsume_times")
+    __slots__ = ("topic", "queue_id", "body", "properties", "flag", "sys_flag", "born_timestamp_ms", "born_host", "reconsume_times", "encoded_properties")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class Message(_message.Message):
     BORN_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     BORN_HOST_FIELD_NUMBER: _ClassVar[int]
     RECONSUME_TIMES_FIELD_NUMBER: _ClassVar[int]
+    ENCODED_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     body: bytes
@@ -47,7 +48,8 @@ class Message(_message.Message):
     born_timestamp_ms: int
     born_host: str
     reconsume_times: int
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., body: _Optional[bytes] = ..., properties: _Optional[_Mapping[str, str]] = ..., flag: _Optional[int] = ..., sys_flag: _Optional[int] = ..., born_timestamp_ms: _Optional[int] = ..., born_host: _Optional[str] = ..., reconsume_times: _Optional[int] = ...) -> None: ...
+    encoded_properties: bytes
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., body: _Optional[bytes] = ..., properties: _Optional[_Mapping[str, str]] = ..., flag: _Optional[int] = ..., sys_flag: _Optional[int] = ..., born_timestamp_ms: _Optional[int] = ..., born_host: _Optional[str] = ..., reconsume_times: _Optional[int] = ..., encoded_properties: _Optional[bytes] = ...) -> None: ...
 
 class MessageBatch(_message.Message):
     __slots__ = ("topic", "queue_id", "body_sizes", "bodies", "properties_sizes", "properties", "flags", "sys_flag", "born_timestamp_ms", "born_host")
@@ -74,28 +76,32 @@ class MessageBatch(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., body_sizes: _Optional[_Iterable[int]] = ..., bodies: _Optional[bytes] = ..., properties_sizes: _Optional[_Iterable[int]] = ..., properties: _Optional[bytes] = ..., flags: _Optional[_Iterable[int]] = ..., sys_flag: _Optional[int] = ..., born_timestamp_ms: _Optional[int] = ..., born_host: _Optional[str] = ...) -> None: ...
 
 class SendRequest(_message.Message):
-    __slots__ = ("producer_group", "messages", "batch", "default_queue_count")
+    __slots__ = ("producer_group", "messages", "batch", "default_queue_count", "brief")
     PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BRIEF_FIELD_NUMBER: _ClassVar[int]
     producer_group: str
     messages: _containers.RepeatedCompositeFieldContainer[Message]
     batch: MessageBatch
     default_queue_count: int
-    def __init__(self, producer_group: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., batch: _Optional[_Union[MessageBatch, _Mapping]] = ..., default_queue_count: _Optional[int] = ...) -> None: ...
+    brief: bool
+    def __init__(self, producer_group: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., batch: _Optional[_Union[MessageBatch, _Mapping]] = ..., default_queue_count: _Optional[int] = ..., brief: _Optional[bool] = ...) -> None: ...
 
 class SendResponse(_message.Message):
-    __slots__ = ("results", "batch_result", "broker_name", "store_host")
+    __slots__ = ("results", "batch_result", "broker_name", "store_host", "queue_offsets")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     BATCH_RESULT_FIELD_NUMBER: _ClassVar[int]
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     STORE_HOST_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[SendResult]
     batch_result: BatchSendResult
     broker_name: str
     store_host: str
-    def __init__(self, results: _Optional[_Iterable[_Union[SendResult, _Mapping]]] = ..., batch_result: _Optional[_Union[BatchSendResult, _Mapping]] = ..., broker_name: _Optional[str] = ..., store_host: _Optional[str] = ...) -> None: ...
+    queue_offsets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, results: _Optional[_Iterable[_Union[SendResult, _Mapping]]] = ..., batch_result: _Optional[_Union[BatchSendResult, _Mapping]] = ..., broker_name: _Optional[str] = ..., store_host: _Optional[str] = ..., queue_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SendResult(_message.Message):
     __slots__ = ("queue_id", "queue_offset", "physical_offset", "offset_message_id", "unique_message_id", "transaction_id", "recall_handle")

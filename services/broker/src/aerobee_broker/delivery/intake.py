@@ -1,8 +1,9 @@
 """Send: takes messages in, checks them, files each in its physical queue, answers when durable.
 
-Two forms. Plain: any topics and queues mixed, properties as a map; the broker adds MSG_REGION,
-TRACE_ON and CLUSTER. Columnar: one topic and queue, properties already encoded; they are stored
-as they came (a missing UNIQ_KEY is added), and searched, not decoded.
+Two forms. Plain: any topics and queues mixed; the broker adds MSG_REGION, TRACE_ON and CLUSTER to
+the properties. They are a map, or, of ordinary messages (those that ask for nothing but to be
+stored), already encoded. Columnar: one topic and queue, properties already encoded; they are stored
+as they came (a missing UNIQ_KEY is added). Encoded properties are searched, not decoded.
 
 Differs from RocketMQ: a topic without write permission is refused here too, not only hidden from
 routes; a send may use 31,743 of the 32,767 bytes of properties, so that a retry always fits.
@@ -42,6 +43,8 @@ MAX_PROPERTY_BYTES = props.MAX_BYTES - retry.RESERVED_PROPERTY_BYTES
 MAX_BATCH_MESSAGES = 65_536
 
 _UNIQUE_KEY_NAME = b"UNIQ_KEY\x01"
+_NO_UNIQUE_KEY = b"UNIQ_KEY\x01\x02"
+_VALUE_END = props.VALUE_END.encode()
 # What asks for more than storing. Searched in all properties of a batch at once.
 _SPECIAL_NAMES = (b"DELAY\x01", b"TRAN_MSG\x01", b"TIMER_", b"POP_CK\x01")
 # Compressed, multi tags, hosts (set anew), compression type. The others are for the broker alone.
@@ -139,6 +142,9 @@ class Intake:
         self._unique_ids = unique_ids
         self._limit = limit
         self._added = dict(added)
+        self._added_encoded = props.encode(added)
+        set_here = (b"%b\x01" % name.encode() for name in (*added, props.WAIT))
+        self._not_ordinary = (_NO_UNIQUE_KEY, *_SPECIAL_NAMES, *set_here)
         self._writable = bool(broker_permission & WRITE)
         self._reject_transactions = reject_transactions
         self._rng = rng
@@ -179,6 +185,50 @@ class Intake:
                 asked, places, completed, messages, strict=True
             )
         ]
+
+    def is_ordinary(self, messages: Sequence[NewMessage]) -> bool:
+        """Whether `send_ordinary` takes them."""
+        properties = [message.properties for message in messages]
+        if not all(map(bytes.startswith, properties, repeat(_UNIQUE_KEY_NAME))):
+            return False
+        if not all(map(bytes.endswith, properties, repeat(_VALUE_END))):
+            return False
+        together = b"".join(properties)
+        try:
+            together.decode()
+        except UnicodeDecodeError:
+            return False
+        return not any(name in together for name in self._not_ordinary) and not any(
+            map(names.is_retry, {message.topic for message in messages})
+        )
+
+    async def send_ordinary(
+        self, messages: Sequence[NewMessage], queue_count: int = 0
+    ) -> list[Appended]:
+        """Stores all or none, as `send` would at three times the cost. A queue id below 0: the
+        broker picks one."""
+        topic, config = "", None
+        totals: dict[str, list[int]] = {}  # topic → messages, bytes of their bodies
+        added, now = self._added_encoded, self._clock.now_ms()
+        for message in messages:
+            if config is None or message.topic != topic:
+                topic = message.topic
+                config = await self._topic(topic, queue_count)
+                total = totals.setdefault(topic, [0, 0])
+            message.queue_id = self._queue(config, message.queue_id)
+            size = len(message.body)
+            _check_body(size, self._limit)
+            if message.sys_flag & ~_SENDER_SYS_FLAGS:
+                _check_sys_flag(message.sys_flag, {})
+            message.properties += added
+            _check_properties(len(message.properties))
+            message.born_timestamp_ms = message.born_timestamp_ms or now
+            total[0] += 1
+            total[1] += size
+        places = await self._append(messages)
+        for topic, (count, size) in totals.items():
+            self._meters.stored(topic, count, size)
+        return places
 
     async def _append_halves(
         self, messages: Sequence[NewMessage], completed: Sequence[Mapping[str, str]]

@@ -22,10 +22,11 @@ from aerobee_broker.delivery.retry import Failure
 from aerobee_broker.delivery.send_back import Entry
 from aerobee_broker.delivery.transaction_checks import Check
 from aerobee_broker.delivery.transactions import End, Resolution
-from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.errors import InvalidParameter, MessageIllegal
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
-from aerobee_broker.store.messages import ReadResult, ReadStatus
+from aerobee_broker.store.messages import NewMessage, ReadResult, ReadStatus
+from aerobee_wire import properties as props
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.record import Record
 
@@ -54,16 +55,46 @@ def born_host(given: str, peer: str) -> bytes:
 
 
 def incoming(message: message_pb2.Message, peer: str) -> Incoming:
+    encoded = encoded_properties(message)
     return Incoming(
         topic=message.topic,
         body=message.body,
-        properties=dict(message.properties),
+        properties=props.decode(_utf_8(encoded)) if encoded else dict(message.properties),
         queue_id=message.queue_id if message.HasField("queue_id") else None,
         flag=message.flag,
         sys_flag=message.sys_flag,
         born_timestamp_ms=message.born_timestamp_ms,
         born_host=born_host(message.born_host, peer),
         reconsume_times=message.reconsume_times,
+    )
+
+
+def _utf_8(encoded: bytes) -> bytes:
+    try:
+        encoded.decode()
+    except UnicodeDecodeError as error:
+        raise MessageIllegal(f"the properties are not UTF-8 from byte {error.start} on") from None
+    return encoded
+
+
+def encoded_properties(message: message_pb2.Message) -> bytes:
+    encoded = message.encoded_properties
+    if encoded and message.properties:
+        raise InvalidParameter("give either properties or encoded_properties of a message")
+    return encoded
+
+
+def new_message(message: message_pb2.Message, peer: str) -> NewMessage:
+    """With its properties as they came. `queue_id` -1: the broker picks one."""
+    return NewMessage(
+        message.topic,
+        message.queue_id if message.HasField("queue_id") else -1,
+        message.body,
+        encoded_properties(message),
+        message.flag,
+        message.sys_flag,
+        message.born_timestamp_ms,
+        born_host(message.born_host, peer),
     )
 
 

@@ -54,6 +54,12 @@ class MessageRpcs:
             raise InvalidParameter("give either messages or batch, and at least one message")
         response = pb.SendResponse(broker_name=self._broker_name, store_host=self._store_host)
         peer, queue_count = call.peer, request.default_queue_count
+        if request.brief:
+            ready = [convert.new_message(message, peer) for message in request.messages]
+            if ready and self._intake.is_ordinary(ready):
+                places = await self._intake.send_ordinary(ready, queue_count)
+                response.queue_offsets.extend([place.queue_offset for place in places])
+                return response
         if request.messages:
             messages = [convert.incoming(message, peer) for message in request.messages]
             if request.producer_group:

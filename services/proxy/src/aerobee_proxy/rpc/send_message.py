@@ -16,6 +16,7 @@ from aerobee.broker.v1.message_pb2 import SendResult
 from apache.rocketmq.v2.definition_pb2 import Code, Message, MessageType
 from apache.rocketmq.v2.service_pb2 import SendMessageRequest, SendMessageResponse, SendResultEntry
 
+from aerobee_proxy.brokers import Sent
 from aerobee_proxy.coalescing import outcomes_of
 from aerobee_proxy.errors import Refused, overall, status
 from aerobee_proxy.parts import Parts
@@ -73,7 +74,7 @@ async def send_message(
         _entry(message, outcome, topic, broker_name)
         for message, outcome, (broker_name, _) in zip(messages, outcomes, sent, strict=True)
     ]
-    parts.counts.sent += len([one for one in outcomes if isinstance(one, SendResult)])
+    parts.counts.sent += len([one for one in outcomes if not isinstance(one, Exception)])
     return SendMessageResponse(status=overall([one.status for one in entries]), entries=entries)
 
 
@@ -93,12 +94,15 @@ def _translated(
 
 
 def _entry(
-    message: Message, outcome: SendResult | Exception, topic: str, broker_name: str
+    message: Message, outcome: Sent | Exception, topic: str, broker_name: str
 ) -> SendResultEntry:
+    message_id = message.system_properties.message_id
+    if isinstance(outcome, int):
+        return SendResultEntry(status=_STORED, message_id=message_id, offset=outcome)
     if isinstance(outcome, SendResult):
         entry = SendResultEntry(
             status=_STORED,
-            message_id=message.system_properties.message_id,
+            message_id=message_id,
             offset=outcome.queue_offset,
             recall_handle=outcome.recall_handle,
         )
@@ -106,6 +110,4 @@ def _entry(
             named = TransactionId(broker_name, topic, outcome.transaction_id, outcome.queue_offset)
             entry.transaction_id = transaction_id.encode(named)
         return entry
-    return SendResultEntry(
-        status=tell(send_message, outcome), message_id=message.system_properties.message_id
-    )
+    return SendResultEntry(status=tell(send_message, outcome), message_id=message_id)
