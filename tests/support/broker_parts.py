@@ -131,6 +131,7 @@ class Parts:
         parts.broker.timers.start()
         parts.broker.pop.restore()
         parts.broker.transactions.restore()
+        parts.store.restored()
         parts.broker.pop.start()
         return parts
 

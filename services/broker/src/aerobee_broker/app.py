@@ -182,6 +182,7 @@ class BrokerApp:
         broker.timers.restore()
         broker.pop.restore()
         broker.transactions.restore()
+        broker.store.restored()
         for saved in tables.all_saved:
             await saved.save()
 

@@ -8,6 +8,7 @@ MqError (aerobee_wire.status)
 │   ├── StoreWriteError     SERVICE_NOT_AVAILABLE  the bytes did not reach the file
 │   ├── StoreFlushError     SERVICE_NOT_AVAILABLE  the bytes may not be on the disk
 │   ├── StoreReadError      SYSTEM_ERROR           a derived file cannot be read
+│   │   └── StoreShort          the log cannot be read for now
 │   ├── MessageNotFound     QUERY_NOT_FOUND        there is no record at that place
 │   ├── MessageCorrupted    MESSAGE_CORRUPTED      there is one, and it fails its check
 │   └── StoreOpenError      SYSTEM_ERROR           the store cannot be opened
@@ -29,9 +30,13 @@ MqError (aerobee_wire.status)
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from aerobee_wire.status import Code, MqError
+
+# What the process or the system lacks: no file is damaged by that.
+SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class StoreError(MqError):
@@ -77,14 +82,16 @@ class StoreReadError(StoreError):
 
 
 class StoreShort(StoreReadError):
-    """Nothing is wrong with the file: later it can be read."""
+    """Nothing is wrong with the file, as far as is known: later it can be read."""
 
     def __init__(self, error: OSError) -> None:
+        advice = "look after the disk: what it cannot read is tried again, for a minute at least"
+        if error.errno in SHORTAGES:
+            advice = "raise the limit of open files, or make memory free"
         StoreError.__init__(
             self,
             Code.SYSTEM_ERROR,
-            f"the commit log cannot be read for now: {error}; raise the limit of open files, or "
-            "make memory free",
+            f"the commit log cannot be read for now: {error}; {advice}",
         )
 
 

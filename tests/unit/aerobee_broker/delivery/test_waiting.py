@@ -62,14 +62,16 @@ async def test_a_slow_disk_delays_and_repeats_nothing(parts: Parts, wait: Wait) 
     assert await parts.bodies("t") == [b"a"]
 
 
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
 async def test_what_cannot_be_read_for_a_while_is_delivered_later(
-    parts: Parts, wait: Wait, monkeypatch: pytest.MonkeyPatch
+    parts: Parts, wait: Wait, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    """Nothing is wrong with the record when the process has too many files open."""
+    """Nothing is wrong with the record when the process has too many files open, and nothing is
+    known to be when the disk fails once."""
     await wait(parts, b"a", "t")
 
     def refuse(place: int, size: int) -> bytes:
-        raise OSError(errno.EMFILE, "Too many open files")
+        raise OSError(error, "not now")
 
     with monkeypatch.context() as patch:
         patch.setattr(parts.store._log, "read", refuse)
@@ -79,6 +81,27 @@ async def test_what_cannot_be_read_for_a_while_is_delivered_later(
     assert parts.store.corruption_count == 0
     await asyncio.sleep(10)
     assert await parts.bodies("t") == [b"a"]
+
+
+async def test_what_the_disk_never_reads_holds_the_others_up_for_a_minute(
+    parts: Parts, wait: Wait, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await wait(parts, b"bad", "t")
+    bad = parts.store.end_offset - 1
+    await wait(parts, b"good", "t")
+    read = parts.store._log.read
+
+    def refuse(place: int, size: int) -> bytes:
+        if place <= bad < place + size:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(place, size)
+
+    monkeypatch.setattr(parts.store._log, "read", refuse)
+    await asyncio.sleep(50)
+    assert parts.store.corruption_count == 0
+    await asyncio.sleep(50)
+    assert await parts.bodies("t") == [b"good"]
+    assert parts.store.corruption_count == 1
 
 
 async def test_a_message_whose_topic_was_deleted_is_dropped_and_holds_up_nothing(

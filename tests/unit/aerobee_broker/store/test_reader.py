@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,11 @@ from typing import Any
 import pytest
 
 from aerobee_broker.config import BrokerOptions
-from aerobee_broker.errors import MessageCorrupted, MessageNotFound, StoreReadError
+from aerobee_broker.errors import MessageCorrupted, MessageNotFound, StoreReadError, StoreShort
 from aerobee_broker.store import reader
 from aerobee_broker.store.consume_queue import ConsumeQueue, TopicEncoding
 from aerobee_broker.store.message_store import MessageStore
-from aerobee_broker.store.messages import UNIT, NewMessage, ReadStatus
+from aerobee_broker.store.messages import LOST_SIZE, UNIT, NewMessage, ReadStatus
 from aerobee_broker.store.options import MAX_BODY, StoreOptions
 from aerobee_chassis.errors import ConfigError
 from aerobee_wire import record
@@ -432,3 +433,127 @@ def test_a_whole_record_that_belongs_elsewhere_is_not_taken(queue: ConsumeQueue)
     data, run = run_of()
     moved = [(offset, (place + 1, size, code)) for offset, (place, size, code) in run]
     assert not reader.all_whole(b"\0" + data, PLACE, moved, queue)
+
+
+# ---- sectors that cannot be read ----
+
+
+def unreadable(
+    monkeypatch: pytest.MonkeyPatch, store: MessageStore, bad: int, times: int = 1 << 30
+) -> None:
+    """The disk fails so often to read whatever holds the byte at physical offset `bad`."""
+    read = store._log.read
+    left = times
+
+    def fails(place: int, size: int) -> bytes:
+        nonlocal left
+        if place <= bad < place + size and left > 0:
+            left -= 1
+            raise OSError(errno.EIO, "Input/output error")
+        return read(place, size)
+
+    monkeypatch.setattr(store._log, "read", fails)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def served(clock: ManualClock) -> MessageStore:
+    store = open_store(clock=clock)
+    send(store, [NewMessage("a", 0, b"%d" % n) for n in range(10)])
+    store.restored()
+    return store
+
+
+def test_what_the_disk_fails_to_read_for_a_while_is_not_damaged(
+    served: MessageStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, size, _ = served.units("a", 0, 4, 1)[0]
+    unreadable(monkeypatch, served, place + 100, times=9)  # two a read, one a get
+    for _ in range(3):
+        clock.advance(15_000)
+        with pytest.raises(StoreShort, match="tried again"):
+            served.read("a", 0, 0)
+        with pytest.raises(StoreShort):
+            served.get(place, size)
+    assert served.corruption_count == 0
+    clock.advance(15_000)
+    result = served.read("a", 0, 0)
+    assert bodies(result.records) == [b"%d" % n for n in range(10)]
+    assert served.corruption_count == 0
+
+
+def test_a_sector_that_stays_unreadable_costs_its_record_and_no_other(
+    served: MessageStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, size, _ = served.units("a", 0, 4, 1)[0]
+    unreadable(monkeypatch, served, place + 100)
+    for _ in range(2):
+        with pytest.raises(StoreShort):
+            served.read("a", 0, 0)
+        clock.advance(30_000)
+    result = served.read("a", 0, 0)
+    assert bodies(result.records) == [b"%d" % n for n in range(10) if n != 4]
+    assert (result.next_begin_offset, result.corrupted_count) == (10, 1)
+    [damage] = served.corruptions
+    assert damage.physical_offset == place
+    assert damage.reason == "a 0 4: the disk cannot read it"
+    with pytest.raises(MessageCorrupted):
+        served.get(place, size)
+
+
+def test_two_failures_far_apart_are_not_a_lasting_one(
+    served: MessageStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, size, _ = served.units("a", 0, 4, 1)[0]
+    unreadable(monkeypatch, served, place + 100, times=2)
+    for _ in range(2):
+        with pytest.raises(StoreShort):
+            served.get(place, size)
+        clock.advance(3_600_000)
+    assert served.get(place, size).body == b"4"
+    unreadable(monkeypatch, served, place + 100, times=2)
+    for _ in range(2):
+        with pytest.raises(StoreShort):
+            served.get(place, size)
+        clock.advance(3_600_000)
+
+
+def test_at_a_start_nobody_waits_and_one_failure_is_no_damage_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = open_store()
+    send(store, [NewMessage("a", 0, b"%d" % n) for n in range(10)])
+    place, size, _ = store.units("a", 0, 4, 1)[0]
+    unreadable(monkeypatch, store, place + 100, times=2)
+    assert store.get(place, size).body == b"4"
+    unreadable(monkeypatch, store, place + 100)
+    with pytest.raises(MessageCorrupted):
+        store.get(place, size)
+
+
+def test_a_unit_is_not_given_up_because_its_record_cannot_be_looked_for(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk, clock=clock)
+    send(store, [NewMessage("a", 0, b"%d" % n) for n in range(10)])
+    store.restored()
+    upkeep(store, clock)
+    place = store.units("a", 0, 4, 1)[0][0]
+    disk.flip(PATH / "consumequeue" / "a" / "0" / ("0" * 20), (4 * 20 + 7) * 8)
+    with monkeypatch.context() as patch:
+        unreadable(patch, store, place + 500)
+        with pytest.raises(StoreShort):
+            store.read("a", 0, 4, max_messages=1)
+    assert bodies(store.read("a", 0, 4, max_messages=1).records) == [b"4"]
+
+
+def test_the_place_of_a_lost_record_is_not_that_of_another(served: MessageStore) -> None:
+    """Its unit carries the place of the next one."""
+    place = served.units("a", 0, 5, 1)[0][0]
+    with pytest.raises(MessageNotFound, match="lost"):
+        served.get(place, LOST_SIZE)

@@ -16,7 +16,12 @@ from contextlib import suppress
 import structlog
 
 from aerobee_broker.delivery.commit import Commit
-from aerobee_broker.delivery.delay_queues import PROGRESS_TOPIC, DelayQueues, delay_in
+from aerobee_broker.delivery.delay_queues import (
+    FIRST_OWN_QUEUE,
+    PROGRESS_TOPIC,
+    DelayQueues,
+    delay_in,
+)
 from aerobee_broker.delivery.due import due_copy, store_due, waiting_record
 from aerobee_broker.delivery.meters import Meters
 from aerobee_broker.delivery.topic_registry import TopicRegistry
@@ -31,7 +36,7 @@ from aerobee_wire.status import MqError
 BATCH_MESSAGES = 256
 BATCH_BYTES = 4 * 1024 * 1024
 PROGRESS_QUEUE = 0
-PROGRESS_RECORDS = 16  # are looked at when the newest ones are damaged
+READ_BACK_RECORDS = 16  # are looked at when the newest ones are damaged
 RETRY_AFTER_FAILURE_S = 10.0  # a full or broken disk is not mended by asking often
 
 
@@ -67,15 +72,25 @@ class Schedule:
 
     def _restore_delays(self) -> None:
         for queue_id in self._store.queues(names.SCHEDULE_TOPIC):
-            last = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id) - 1
-            record = self._record(names.SCHEDULE_TOPIC, queue_id, last)
-            delay = delay_in(record.properties) if record else None
+            delay = self._stored_delay(queue_id)
             if delay is not None:
                 self._queues.restore(queue_id, delay)
 
+    def _stored_delay(self, queue_id: int) -> int | None:
+        """The own delay of a queue; None for a level's. When its newest records are damaged, as long
+        as the last of its messages has to wait: no other delay may take the queue until then."""
+        high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
+        for offset in range(high - 1, max(0, high - READ_BACK_RECORDS) - 1, -1):
+            record = self._record(names.SCHEDULE_TOPIC, queue_id, offset)
+            if record is not None:
+                return delay_in(record.properties)
+        units = self._store.units(names.SCHEDULE_TOPIC, queue_id, high - 1, 1)
+        left = units[0][2] - self._clock.now_ms() if units else 0
+        return left if left > 0 and queue_id >= FIRST_OWN_QUEUE else None
+
     def _restore_progress(self) -> None:
         high = self._store.max_offset(PROGRESS_TOPIC, PROGRESS_QUEUE)
-        for queue_offset in range(high - 1, max(0, high - PROGRESS_RECORDS) - 1, -1):
+        for queue_offset in range(high - 1, max(0, high - READ_BACK_RECORDS) - 1, -1):
             record = self._record(PROGRESS_TOPIC, PROGRESS_QUEUE, queue_offset)
             if record is not None:
                 for queue_id, offset in _progress_in(record).items():

@@ -154,6 +154,7 @@ class MessageStore:
             self._index,
             self._dispatch,
             max_record=MAX_BODY + RECORD_OVERHEAD,
+            monotonic_ms=clock.monotonic_ms,
             on_damage=self._damage.report,
         )
         self._appender = Appender(
@@ -431,6 +432,11 @@ class MessageStore:
             self._event("store_read_only", {"reason": reason})
 
     # ---- reading ----
+
+    def restored(self) -> None:
+        """Whoever read at the start has done so: what the disk cannot read is from now on tried
+        again later, for a minute, before it counts as damaged."""
+        self._reader.be_patient()
 
     def read(
         self,

@@ -7,7 +7,6 @@ is visible (durable) is read.
 
 from __future__ import annotations
 
-import errno
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from isal.isal_zlib import crc32
 
 from aerobee_broker.errors import (
+    SHORTAGES,
     MessageCorrupted,
     MessageNotFound,
     StoreReadError,
@@ -68,8 +68,10 @@ _WITHOUT_UNIT = (record.TRANSACTION_PREPARED, record.TRANSACTION_ROLLBACK)
 _BAD_BODY = "the body does not match its CRC"
 _HOST_BITS = record.BORN_HOST_V6 | record.STORE_HOST_V6
 _INT = struct.Struct(">i")
-# What the process or the system lacks: no record is damaged by that.
-_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+# A disk that fails now and then damages no record: at one place it must fail so often, and so long.
+_FAILURES = 3
+_PATIENCE_MS = 60_000
+_REMEMBERED = 10_000  # places
 
 
 def check(  # noqa: PLR0911  # one return for each thing that can be wrong
@@ -139,8 +141,12 @@ class Reader:
         dispatch: Dispatch,
         *,
         max_record: int,
+        monotonic_ms: Callable[[], int],
         on_damage: Damage,
     ) -> None:
+        self._patience_ms = 0
+        self._failures: dict[object, tuple[int, int]] = {}  # where → first one (ms), how many
+        self._monotonic_ms = monotonic_ms
         self._log = log
         self._queues = queues
         self._index = index
@@ -148,6 +154,11 @@ class Reader:
         self._max_record = max_record
         self._damage = on_damage
         self._hopeless: set[tuple[str, int, int]] = set()  # units whose record was looked for
+
+    def be_patient(self) -> None:
+        """Whoever reads from now on can come again. At a start nobody can: there it is tried again
+        at once."""
+        self._patience_ms = _PATIENCE_MS
 
     # ---- by queue offset ----
 
@@ -230,7 +241,11 @@ class Reader:
     ) -> tuple[int, int]:
         """Appends the records of a run; returns how many there are and how many are missing."""
         place, last = run[0][1][0], run[-1][1]
-        data = self._read(place, last[0] + last[1] - place)
+        whole = last[0] + last[1] - place
+        data = self._read(place, whole) if len(run) == 1 else self._read_run(place, whole)
+        if not data and len(run) > 1:  # one sector must not take the others along
+            each = [self._collect(queue, [one], tags, parts) for one in run]
+            return sum(good for good, _ in each), sum(missing for _, missing in each)
         size = sum(unit[1] for _, unit in run)
         if size == len(data) and all_whole(data, place, run, queue):
             parts.append(data)
@@ -242,30 +257,59 @@ class Reader:
         good = missing = 0
         for (offset, unit), problem in zip(run, problems, strict=True):
             if problem:
-                code, whole = self._mend(queue, offset, unit, problem)
+                code, one = self._mend(queue, offset, unit, problem)
             else:
                 at = unit[0] - place
-                code, whole = unit[2], data[at : at + unit[1]]
-            if not whole:
+                code, one = unit[2], data[at : at + unit[1]]
+            if not one:
                 missing += 1
             elif tags is None or code in tags:
                 good += 1
-                parts.append(whole)
+                parts.append(one)
         return good, missing
 
     def _read(self, place: int, size: int) -> bytes:
-        """Empty when there is no such place, or the disk cannot read it: the check tells then.
-        Raises StoreShort."""
+        """Empty when there is no such place, or the disk cannot read it, however often it is asked:
+        the check tells then. Raises StoreShort."""
         if not self._log.min_offset <= place < self._dispatch.confirmed:
             return b""
         if not 0 < size <= max(self._max_record, _RUN):
             return b""
+        while True:
+            try:
+                data = self._log.read(place, size)
+            except OSError as error:
+                if self._is_lasting((place, size), error):
+                    return b""
+            else:
+                if self._failures:
+                    self._failures.pop((place, size), None)
+                return data
+
+    def _read_run(self, place: int, size: int) -> bytes:
+        """Empty when the disk cannot read all of it at once. Raises StoreShort."""
         try:
             return self._log.read(place, size)
         except OSError as error:
-            if error.errno in _SHORTAGES:
+            if error.errno in SHORTAGES:
                 raise StoreShort(error) from error
             return b""
+
+    def _is_lasting(self, where: object, error: OSError) -> bool:
+        """Whether a failure to read is to be taken for damage; if not, it is to be tried again: at
+        once at a start, else later. Raises StoreShort."""
+        if error.errno in SHORTAGES:
+            raise StoreShort(error) from error
+        now = self._monotonic_ms()
+        since, times = self._failures.get(where, (now, 0))
+        if len(self._failures) >= _REMEMBERED:
+            self._failures.clear()
+        self._failures[where] = since, times + 1
+        if times + 1 >= _FAILURES and now - since >= self._patience_ms:
+            return True
+        if self._patience_ms:
+            raise StoreShort(error) from error
+        return False
 
     def units(self, queue: ConsumeQueue, offset: int, count: int) -> list[Unit]:
         return list(UNIT.iter_unpack(self._queues.units(queue, offset, count)))
@@ -284,10 +328,13 @@ class Reader:
         if unit[1] != LOST_SIZE and name not in self._hopeless:
             try:
                 found = self._look_for(queue, offset)
-            except OSError:
-                found = None  # what cannot be read cannot be found
+            except OSError as error:
+                if unit[:2] not in self._failures:  # else it was waited for
+                    self._is_lasting(name, error)
         if found is None or (found.physical_offset, found.store_size) == unit[:2]:
             self._hopeless.add(name)
+            if unit[:2] in self._failures:
+                problem = "the disk cannot read it"
             place = unit[0] if self._log.min_offset <= unit[0] < self._log.end else 0
             self._damage(
                 self._log.path_of(place), place, f"{name[0]} {name[1]} {offset}: {problem}"
@@ -324,6 +371,8 @@ class Reader:
         """Raises MessageNotFound; MessageCorrupted when there is a record and it is damaged;
         StoreShort."""
         place = physical_offset
+        if size == LOST_SIZE:  # at the place is the next one
+            raise MessageNotFound(f"the record before physical offset {place} is lost")
         if not self._log.min_offset <= place < self._dispatch.confirmed:
             raise MessageNotFound(
                 f"there is no record at physical offset {place}: the log holds "
