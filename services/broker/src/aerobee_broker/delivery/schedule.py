@@ -77,8 +77,8 @@ class Schedule:
                 self._queues.restore(queue_id, delay)
 
     def _stored_delay(self, queue_id: int) -> int | None:
-        """The own delay of a queue; None for a level's. When its newest records are damaged, as long
-        as the last of its messages has to wait: no other delay may take the queue until then."""
+        """The own delay of a queue; None for a level's. When its newest records are damaged, as
+        long as the last of its messages has to wait: no other may take the queue until then."""
         high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
         for offset in range(high - 1, max(0, high - READ_BACK_RECORDS) - 1, -1):
             record = self._record(names.SCHEDULE_TOPIC, queue_id, offset)
