@@ -13,8 +13,9 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
     TopicRoute,
 )
 
+from aerobee_proxy.questions import AGAIN_MS, PATIENCE_S
 from aerobee_proxy.rpcs import GET_TOPIC_ROUTE
-from aerobee_proxy.topology import AGAIN_MS, EXPIRE_MS, PATIENCE_S, REFRESH_MS, Topology
+from aerobee_proxy.topology import EXPIRE_MS, REFRESH_MS, Topology
 from aerobee_wire.status import Code, MqError
 from support.fake_transport import FakeTransport
 from support.manual_clock import ManualClock

@@ -1,16 +1,19 @@
-"""What brokers say about consumer groups, kept 20 s.
+"""What brokers say about consumer groups, kept 20 s, and for longer while they do not answer.
 
 A group that no broker knows yet is treated as a new one: brokers make it when it first consumes.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aerobee.broker.v1.admin_pb2 import GetGroupRequest, GroupConfig
+from aerobee.broker.v1.admin_pb2 import GetGroupRequest, GetGroupResponse, GroupConfig
 
 from aerobee_chassis.clock import Clock
 from aerobee_proxy.brokers import Brokers
+from aerobee_proxy.questions import AGAIN_MS, PATIENCE_S, Questions
 from aerobee_proxy.rpcs import GET_GROUP
 from aerobee_proxy.settings import GroupPolicy
 from aerobee_proxy.topology import Topology
@@ -20,10 +23,10 @@ REFRESH_MS = 20_000
 MAX_GROUPS = 20_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Known:
     policy: GroupPolicy
-    at_ms: int  # monotonic
+    old_from_ms: int  # monotonic
 
 
 class GroupPolicies:
@@ -32,38 +35,62 @@ class GroupPolicies:
         self._topology = topology
         self._clock = clock
         self._known: dict[str, _Known] = {}
+        self._asking: Questions[GroupPolicy] = Questions(clock)
 
     async def policy(self, consumer_group: str) -> GroupPolicy:
         """Of a stored group name. Raises MqError when no broker answers and nothing is known."""
         known = self._known.get(consumer_group)
-        now_ms = self._clock.monotonic_ms()
-        if known and now_ms - known.at_ms < REFRESH_MS:
+        if known is not None and self._clock.monotonic_ms() < known.old_from_ms:
             return known.policy
+        question = self._asking.ask(consumer_group, lambda: self._fetch(consumer_group))
         try:
-            policy = await self._ask(consumer_group)
-        except MqError:
+            return await self._asking.answer(question, impatient=known is not None)
+        except (MqError, TimeoutError) as error:
             if known is None:
                 raise
+            if isinstance(error, MqError):
+                known.old_from_ms = self._clock.monotonic_ms() + AGAIN_MS
             return known.policy
+
+    async def _fetch(self, consumer_group: str) -> GroupPolicy:
+        policy = await self._ask(consumer_group)
         self._known.pop(consumer_group, None)
         if len(self._known) >= MAX_GROUPS:
             del self._known[next(iter(self._known))]
-        self._known[consumer_group] = _Known(policy, now_ms)
+        self._known[consumer_group] = _Known(policy, self._clock.monotonic_ms() + REFRESH_MS)
         return policy
 
     async def _ask(self, consumer_group: str) -> GroupPolicy:
-        """The first broker's that knows the group."""
-        failure: MqError | None = None
+        """The first broker's that knows the group, of those that answer soon."""
         request = GetGroupRequest(consumer_group=consumer_group)
-        for name in sorted(await self._topology.brokers()):
-            try:
-                return _policy((await self._brokers.ask(name, GET_GROUP, request)).group)
-            except MqError as error:
-                if error.code is not Code.SUBSCRIPTION_GROUP_NOT_EXIST:
-                    failure = error
-        if failure is not None:
-            raise failure
-        return GroupPolicy()
+        asked = [
+            asyncio.create_task(self._brokers.ask(name, GET_GROUP, request))
+            for name in sorted(await self._topology.brokers())
+        ]
+        if not asked:  # a name server that has just started: no reason to take a group for new
+            raise MqError(Code.BROKER_NOT_EXIST, "the name servers know no broker yet: try again")
+        try:
+            _, waiting = await asyncio.wait(asked, timeout=PATIENCE_S)
+            while True:
+                for one in asked:
+                    if one.done() and one.exception() is None:
+                        return _policy(one.result().group)
+                if not waiting:
+                    return _unknown(asked)
+                _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in asked:
+                one.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+
+
+def _unknown(asked: Sequence[asyncio.Task[GetGroupResponse]]) -> GroupPolicy:
+    """What it means that no broker gave the group. Raises why one did not answer."""
+    for error in (one.exception() for one in asked):
+        if not isinstance(error, MqError) or error.code is not Code.SUBSCRIPTION_GROUP_NOT_EXIST:
+            assert error is not None
+            raise error
+    return GroupPolicy()
 
 
 def _policy(group: GroupConfig) -> GroupPolicy:

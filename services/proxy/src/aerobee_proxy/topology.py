@@ -8,10 +8,9 @@ knows are not kept; one that was known is gone once every name server that answe
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
 import structlog
 from aerobee.namesrv.v1.namesrv_pb2 import (
@@ -22,18 +21,16 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
 from google.protobuf.message import Message
 
 from aerobee_chassis.clock import Clock
+from aerobee_proxy.questions import AGAIN_MS, Questions
 from aerobee_proxy.rpcs import GET_CLUSTER_INFO, GET_TOPIC_ROUTE, Rpc
 from aerobee_proxy.transport import Transport
 from aerobee_wire.status import Code, MqError
 
 REFRESH_MS = 20_000
 EXPIRE_MS = 300_000  # since it was last given out
-AGAIN_MS = 1_000  # after a question that nobody answered
 MAX_TOPICS = 20_000
 TIMEOUT_S = 3.0
-PATIENCE_S = 0.3  # for an answer, where an older one is there
 
-T = TypeVar("T")
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
@@ -47,12 +44,6 @@ class _Known:
     used_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Question(Generic[T]):
-    task: asyncio.Task[T]
-    since_ms: int  # monotonic
-
-
 class Topology:
     """`namesrvs`: "host:port" each; the first that answers is asked first the next time."""
 
@@ -61,9 +52,9 @@ class Topology:
         self._namesrvs = list(namesrvs)
         self._clock = clock
         self._known: dict[str, _Known] = {}
-        self._asking: dict[str, _Question[TopicRoute]] = {}
+        self._asking: Questions[TopicRoute] = Questions(clock)
         self._addresses: dict[str, str] = {}
-        self._asking_brokers: _Question[dict[str, str]] | None = None
+        self._asking_brokers: Questions[dict[str, str]] = Questions(clock)
         # As name servers said it last, of all brokers and of any one.
         self._cluster: dict[str, str] | None = None
         self._last: dict[str, str] = {}
@@ -79,13 +70,13 @@ class Topology:
                 known.used_ms = now_ms
                 if now_ms < known.old_from_ms:
                     return known.route
-        question = self._ask_once(topic, now_ms)
+        question = self._asking.ask(topic, lambda: self._fetch(topic))
         try:
-            return await self._answer(question, known is not None)
-        except MqError as error:
-            if known is None or error.code is Code.TOPIC_NOT_EXIST:
+            return await self._asking.answer(question, impatient=known is not None)
+        except (MqError, TimeoutError) as error:
+            if known is None or getattr(error, "code", None) is Code.TOPIC_NOT_EXIST:
                 raise
-            if question.task.done():
+            if isinstance(error, MqError):
                 known.old_from_ms = self._clock.monotonic_ms() + AGAIN_MS
             return known.route
 
@@ -98,9 +89,9 @@ class Topology:
         address = self._addresses.get(broker_name)
         if address is None:
             try:
-                await self._answer(self._ask_brokers_once(), broker_name in self._last)
+                await self._ask_brokers(impatient=broker_name in self._last)
                 address = self._addresses.get(broker_name)
-            except MqError:
+            except (MqError, TimeoutError):
                 address = self._last.get(broker_name)
                 if address is None:
                     raise
@@ -116,8 +107,8 @@ class Topology:
     async def brokers(self) -> dict[str, str]:
         """Name → address of the master, of every broker. Raises MqError NAMESRV_UNREACHABLE."""
         try:
-            return await self._answer(self._ask_brokers_once(), self._cluster is not None)
-        except MqError:
+            return await self._ask_brokers(impatient=self._cluster is not None)
+        except (MqError, TimeoutError):
             if self._cluster is None:
                 raise
             return self._cluster
@@ -129,38 +120,10 @@ class Topology:
         self._cluster, self._last = found, dict(found)
         return found
 
-    # ---- questions ----
-
-    async def _answer(self, question: _Question[T], impatient: bool) -> T:
-        """One caller that leaves must not take the answer from the others. Raises MqError."""
-        if not impatient:
-            return await asyncio.shield(question.task)
-        waited_s = (self._clock.monotonic_ms() - question.since_ms) / 1_000
-        await asyncio.wait([question.task], timeout=max(0.0, PATIENCE_S - waited_s))
-        if not question.task.done():
-            raise MqError(Code.NAMESRV_UNREACHABLE, "no name server has answered yet")
-        return question.task.result()
-
-    def _ask_brokers_once(self) -> _Question[dict[str, str]]:
+    async def _ask_brokers(self, *, impatient: bool) -> dict[str, str]:
         """All who miss an address, each consumer of a broker that went away, share one question."""
-        question = self._asking_brokers
-        if question is None or question.task.done():
-            task = asyncio.create_task(self._fetch_brokers())
-            task.add_done_callback(_look_at)
-            question = self._asking_brokers = _Question(task, self._clock.monotonic_ms())
-        return question
-
-    def _ask_once(self, topic: str, now_ms: int) -> _Question[TopicRoute]:
-        question = self._asking.get(topic)
-        if question is None:
-            task = asyncio.create_task(self._fetch(topic))
-            question = self._asking[topic] = _Question(task, now_ms)
-            task.add_done_callback(lambda done: self._asked(topic, done))
-        return question
-
-    def _asked(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
-        del self._asking[topic]
-        _look_at(task)
+        question = self._asking_brokers.ask("", self._fetch_brokers)
+        return await self._asking_brokers.answer(question, impatient=impatient)
 
     async def _fetch(self, topic: str) -> TopicRoute:
         try:
@@ -207,9 +170,3 @@ class Topology:
             Code.NAMESRV_UNREACHABLE,
             f"no name server answers: {last.message if last else 'none is configured'}",
         )
-
-
-def _look_at(task: asyncio.Task[Any]) -> None:
-    """At its failure, also when every caller has left."""
-    if not task.cancelled():
-        task.exception()
