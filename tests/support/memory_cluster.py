@@ -261,6 +261,7 @@ class MemoryCluster:
         assert body_at == len(batch.bodies) and properties_at == len(batch.properties)
 
     async def _Pull(self, broker: MemoryBroker, request: Any) -> Any:
+        _check_topic(broker, request.topic)
         if request.HasField("commit_offset"):
             key = (request.consumer_group, request.topic, request.queue_id)
             broker.offsets[key] = request.commit_offset
@@ -358,10 +359,13 @@ class MemoryCluster:
 
     def _UpdateConsumerOffsets(self, broker: MemoryBroker, request: Any) -> Any:
         for one in request.offsets:
+            _check_topic(broker, one.topic)
+        for one in request.offsets:
             broker.offsets[request.consumer_group, one.topic, one.queue_id] = one.queue_offset
         return offset_pb2.UpdateConsumerOffsetsResponse()
 
     def _GetQueueOffsets(self, broker: MemoryBroker, request: Any) -> Any:
+        _check_topic(broker, request.topic)
         response = offset_pb2.GetQueueOffsetsResponse()
         for (topic, queue_id), stored in broker.queues.items():
             if topic == request.topic and (not request.queue_ids or queue_id in request.queue_ids):
@@ -391,3 +395,8 @@ class MemoryCluster:
         return admin_pb2.DeleteTopicResponse(
             deleted=broker.topics.pop(request.topic, None) is not None
         )
+
+
+def _check_topic(broker: MemoryBroker, topic: str) -> None:
+    if topic not in broker.topics:
+        raise MqError(Code.TOPIC_NOT_EXIST, f"no topic {topic}")

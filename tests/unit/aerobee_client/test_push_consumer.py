@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aerobee_client import concurrent_consumption, membership, offset_store
+from aerobee_client import concurrent_consumption, membership, offset_store, puller
 from aerobee_client.consume_result import ConsumeResult, DeadLetter, ReconsumeLater
 from aerobee_client.consumer_options import ConsumeFromWhere
 from aerobee_client.errors import NamesrvUnreachable
@@ -579,3 +579,175 @@ async def test_broker_that_does_not_answer_keeps_nobody_from_the_queues_of_anoth
     await broker_wakes(other)
     await until(lambda: len(seen) == 4)
     assert sorted(seen) == [b"0", b"1", b"2", b"3"]
+
+
+async def test_close_that_is_cancelled_leaves_the_group_all_the_same(
+    broker: MemoryBroker, join: Consumers
+) -> None:
+    """Who still beats keeps its queues, and nobody would consume them."""
+    fill(broker, 1)
+    begun = asyncio.Event()
+
+    async def listen(message: ReceivedMessage) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    consumer = await join(listen)
+    await begun.wait()
+    closing = asyncio.create_task(consumer.close())
+    await asyncio.sleep(0.05)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert not broker.clients
+    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+async def test_listener_that_closes_its_own_consumer_is_told_so(
+    broker: MemoryBroker, join: Consumers
+) -> None:
+    fill(broker, 1)
+    told: list[MqError] = []
+
+    async def listen(message: ReceivedMessage) -> None:
+        try:
+            await consumer.close()
+        except MqError as error:
+            told.append(error)
+
+    consumer = await join(listen)
+    await until(lambda: told)
+    assert told[0].code is Code.ILLEGAL_OPERATION
+    assert len(owned(consumer)) == 4
+
+
+async def test_topic_that_is_made_again_is_consumed_from_its_first_message(
+    broker: MemoryBroker, join: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "REBALANCE_AGAIN_S", 0.05)
+    fill(broker, 40)
+    seen: list[bytes] = []
+    consumer = await join(lambda message: seen.append(message.body))
+    await until(lambda: len(seen) == 40)
+    delete(broker)
+    await broker_wakes(broker)
+    await until(lambda: not owned(consumer))
+    seen.clear()
+    broker.create(TOPIC, 4)
+    fill(broker, 8)
+    await until(lambda: len(seen) == 8)
+    await consumer.close()
+    assert committed(broker) == 8
+
+
+def delete(broker: MemoryBroker, topic: str = TOPIC) -> None:
+    """As a broker does: with its messages and the offsets of all groups."""
+    del broker.topics[topic]
+    broker.queues = {key: kept for key, kept in broker.queues.items() if key[0] != topic}
+    broker.offsets = {key: kept for key, kept in broker.offsets.items() if key[1] != topic}
+
+
+async def test_offset_of_a_deleted_topic_is_not_committed_in_the_one_that_is_made_again(
+    broker: MemoryBroker, join: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its listener is busy, so nothing is pulled while the topic is away."""
+    monkeypatch.setattr(membership, "REBALANCE_AGAIN_S", 0.05)
+    monkeypatch.setattr(membership, "COMMIT_INTERVAL_S", 0.05)
+    fill(broker, 4_000)
+    hold = asyncio.Event()
+    seen: list[bytes] = []
+
+    async def listen(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+        if len(seen) > 2_000:
+            await hold.wait()
+
+    consumer = await join(listen, pull_threshold_for_queue=10, concurrency=1)
+    await until(lambda: len(seen) > 2_000)
+    delete(broker)
+    hold.set()
+    await until(lambda: not owned(consumer))
+    seen.clear()
+    broker.create(TOPIC, 4)
+    fill(broker, 8)
+    await until(lambda: {b"%d" % n for n in range(8)} <= set(seen))
+
+
+async def test_reset_to_where_it_reads_skips_what_still_waits(
+    broker: MemoryBroker, join: Consumers
+) -> None:
+    broker.create("one", 1)
+    fill(broker, 50, topic="one")
+    hold = asyncio.Event()
+    seen: list[bytes] = []
+
+    async def listen(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+        await hold.wait()
+
+    consumer = await join(listen, concurrency=1)
+    consumer.subscribe("one")
+    await until(lambda: seen)
+    broker.moved[GROUP, "one", 0] = 50
+    await broker_wakes(broker)
+    await until(lambda: not broker.moved)
+    hold.set()
+    fill(broker, 1, topic="one")
+    await broker_wakes(broker)
+    await until(lambda: len(seen) >= 2)
+    assert seen == [b"0", b"0"]  # the one that ran, and the one after the reset
+    await consumer.close()
+    assert committed(broker, "one") == 51
+
+
+async def test_reset_reaches_a_member_that_has_no_room_to_pull(
+    broker: MemoryBroker, join: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker remembers a reset for a minute only."""
+    monkeypatch.setattr(puller, "LOOK_INTERVAL_S", 0.05)
+    broker.create("one", 1)
+    fill(broker, 50, topic="one")
+    hold = asyncio.Event()
+    seen: list[bytes] = []
+
+    async def listen(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+        await hold.wait()
+
+    consumer = await join(listen, concurrency=1, pull_threshold_for_queue=5, pull_batch_size=10)
+    consumer.subscribe("one")
+    await until(lambda: seen)
+    broker.moved[GROUP, "one", 0] = 49
+    await until(lambda: not broker.moved)
+    hold.set()
+    await until(lambda: len(seen) >= 2)
+    assert seen == [b"0", b"49"]
+
+
+async def test_subscription_that_changes_during_a_rebalance_is_announced(
+    broker: MemoryBroker, cluster: MemoryCluster, join: Consumers
+) -> None:
+    consumer = await join(print)
+    await until(lambda: len(owned(consumer)) == 4)
+    asked = asyncio.Event()
+
+    def answer(address: str, request: Any) -> Any:
+        if asked.is_set():
+            return None
+        asked.set()
+        consumer.subscribe("more")
+        return None
+
+    broker.create("more", 1)
+    cluster.answers["ListGroupMembers"] = answer
+    consumer.subscribe(TOPIC)
+    await until(asked.is_set)
+    await until(
+        lambda: any(
+            subscription.topic == "more"
+            for beat in broker.clients.values()
+            for one in beat.consumers
+            for subscription in one.subscriptions
+        ),
+        timeout_s=3,
+    )

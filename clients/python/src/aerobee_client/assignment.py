@@ -41,7 +41,8 @@ class _Owned:
 
 
 class Assignment:
-    """`pull(process_queue, queue_offset)` fills a process queue until it is dropped."""
+    """`pull(process_queue, queue_offset)` fills a process queue until it is dropped. `on_lost` is
+    called when a queue is gone before anybody divided anew."""
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class Assignment:
         limits: FlowLimits,
         start_rule: StartRule,
         pull: Callable[[ProcessQueue, int], Coroutine[None, None, None]],
+        on_lost: Callable[[], None],
     ) -> None:
         self._instance = instance
         self._offsets = offsets
@@ -61,6 +63,8 @@ class Assignment:
         self._limits = limits
         self._start_rule = start_rule
         self._pull = pull
+        self._on_lost = on_lost
+        offsets.on_gone = self.lose
         # Whether a broker, when last asked, did not name this client among the members.
         self.forgotten = False
         self._owned: dict[MessageQueue, _Owned] = {}
@@ -91,6 +95,7 @@ class Assignment:
             except MqError as error:
                 log.info("topic %s not rebalanced: %s", topic, error)
                 complete = False
+                await self._instance.routes.refresh_soon(topic)
         return complete
 
     def move(self, process_queue: ProcessQueue, queue_offset: int) -> None:
@@ -103,6 +108,18 @@ class Assignment:
         process_queue.drop()
         self._offsets.set(queue, queue_offset)
         self._begin(queue, queue_offset)
+
+    def lose(self, queue: MessageQueue) -> None:
+        """Its topic was deleted there, and the group's offset with it. Should it be made again, the
+        queue is won like any other, and is read from its own first message on."""
+        owned = self._owned.pop(queue, None)
+        if owned is None:
+            return
+        log.warning("%s is gone: its topic was deleted there", queue)
+        owned.process_queue.drop()
+        owned.pulling.cancel()
+        self._offsets.forget(queue)
+        self._on_lost()
 
     def halt(self, topic: str) -> None:
         """Pulls no more of a topic at once. The next rebalance lets go of its queues and wins them

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from aerobee_client.clock import Clock
 from aerobee_client.listener import Consume, Verdicts
@@ -60,6 +61,10 @@ class ConcurrentConsumption:
     def runs_on(self, thread: threading.Thread) -> bool:
         """Whether listeners run on `thread`."""
         return thread in self._runner.threads
+
+    def runs_in(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether listeners run in `task`."""
+        return task in self._runner.tasks
 
     def submit(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         """`messages` were put into `process_queue`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 from aerobee.broker.v1 import client_pb2
 
@@ -48,6 +48,7 @@ class Membership:
         self._subscriptions = subscriptions
         self._options = options
         self._offsets = OffsetStore(instance, consumer_group)
+        self._rebalance_now = asyncio.Event()
         self.consumption = ConcurrentConsumption(
             consume,
             self._offsets,
@@ -65,6 +66,7 @@ class Membership:
             limits=options.flow_limits(),
             start_rule=self._start_rule(),
             pull=self._pull,
+            on_lost=self._rebalance_now.set,
         )
         self._puller = Puller(
             instance,
@@ -73,8 +75,8 @@ class Membership:
             batch_size=options.pull_batch_size,
             on_messages=self.consumption.submit,
             on_moved=self.assignment.move,
+            on_gone=self.assignment.lose,
         )
-        self._rebalance_now = asyncio.Event()
         self._announce = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -92,14 +94,16 @@ class Membership:
         self._rebalance_now.set()
 
     async def close(self, timeout_s: float) -> None:
-        """Waits for running listeners, commits, leaves."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.assignment.stop_pulling()
-        await self.consumption.close(timeout_s)
-        await self.assignment.release_all()
-        await self._instance.close()
+        """Waits for running listeners, commits, leaves; the last two also when it is cancelled: the
+        queues of a member that still beats are consumed by nobody."""
+        async with AsyncExitStack() as steps:  # from the last to the first
+            steps.push_async_callback(self._instance.close)
+            steps.push_async_callback(self.assignment.release_all)
+            steps.push_async_callback(self.consumption.close, timeout_s)
+            steps.push_async_callback(self.assignment.stop_pulling)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def subscriptions_changed(self, topic: str) -> None:
         """Tells the brokers and divides the queues anew, soon. What is pulled by the old
@@ -173,7 +177,8 @@ class Membership:
                 self._announce = True
                 return False
         complete = await self.assignment.rebalance(list(self._subscriptions))
-        self._announce = self.assignment.forgotten
+        if self.assignment.forgotten:  # or a subscription has changed meanwhile
+            self._announce = True
         return complete
 
     async def _commit_on(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from aerobee.broker.v1 import offset_pb2
 
@@ -30,6 +30,8 @@ class OffsetStore:
         self._offsets: dict[MessageQueue, int] = {}
         self._committed: dict[MessageQueue, int] = {}
         self._locks: dict[str, asyncio.Lock] = {}  # by broker name
+        # Told of a queue whose topic does not exist there (any more).
+        self.on_gone: Callable[[MessageQueue], None] = lambda _: None
 
     def get(self, queue: MessageQueue) -> int | None:
         """In memory; None when there is none."""
@@ -90,8 +92,11 @@ class OffsetStore:
             if error.code in _OF_ONE_QUEUE and len(offsets) > 1:  # the broker took none of them
                 for queue in offsets:
                     await self._commit_at(broker_name, [queue])
-            else:
-                log.warning("offsets not committed at broker %s: %s", broker_name, error)
+                return
+            log.warning("offsets not committed at broker %s: %s", broker_name, error)
+            if error.code is Code.TOPIC_NOT_EXIST:
+                for queue in offsets:
+                    self.on_gone(queue)
 
     async def _tell(self, broker_name: str, offsets: dict[MessageQueue, int]) -> None:
         request = offset_pb2.UpdateConsumerOffsetsRequest(consumer_group=self._consumer_group)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from aerobee.broker.v1 import message_pb2
@@ -17,6 +18,7 @@ from aerobee_client.backoff import Backoff
 from aerobee_client.client_instance import ClientInstance
 from aerobee_client.decoding import received
 from aerobee_client.message import ReceivedMessage
+from aerobee_client.message_queue import MessageQueue
 from aerobee_client.offset_store import OffsetStore
 from aerobee_client.process_queue import ProcessQueue
 from aerobee_wire.status import Code, MqError
@@ -28,6 +30,8 @@ CALL_TIMEOUT_S = 30.0
 MAX_BYTES = 256 * 1024
 BUSY_PAUSE_S = 0.02
 FAILURE_PAUSE_S = 3.0
+# A queue without room asks whether its group was moved, which a broker remembers for a minute.
+LOOK_INTERVAL_S = 20.0
 
 _ABSENT_CODES = frozenset(
     {
@@ -57,11 +61,13 @@ class TopicSubscription:
 
 OnMessages = Callable[[ProcessQueue, list[ReceivedMessage]], None]
 OnMoved = Callable[[ProcessQueue, int], None]
+OnGone = Callable[[MessageQueue], None]
 
 
 class Puller:
     """`on_messages` gets what was put into the process queue; `on_moved` the offset at which the
-    broker wants the queue to go on instead, after which this loop has ended."""
+    broker wants the queue to go on instead, `on_gone` the queue when its topic does not exist there
+    any more; after both this loop has ended."""
 
     def __init__(
         self,
@@ -72,6 +78,7 @@ class Puller:
         batch_size: int,
         on_messages: OnMessages,
         on_moved: OnMoved,
+        on_gone: OnGone,
     ) -> None:
         self._instance = instance
         self._offsets = offsets
@@ -79,6 +86,7 @@ class Puller:
         self._batch_size = batch_size
         self._on_messages = on_messages
         self._on_moved = on_moved
+        self._on_gone = on_gone
 
     async def run(
         self, process_queue: ProcessQueue, subscription: TopicSubscription, queue_offset: int
@@ -87,17 +95,22 @@ class Puller:
         backoff = Backoff(0.1, 1.0)
         complaint = ""
         while True:
-            await process_queue.wait_for_room()
+            room = await _has_room(process_queue)
             if process_queue.dropped:
                 return
             try:
-                response = await self._pull(process_queue, subscription, queue_offset)
+                response = await self._pull(process_queue, subscription, queue_offset, room)
                 moved = response.status == message_pb2.OFFSET_MOVED
-                if moved and response.next_begin_offset != queue_offset:
+                # Also to where it is: what still waits is not to be consumed then.
+                if moved and (response.next_begin_offset != queue_offset or len(process_queue)):
                     self._on_moved(process_queue, response.next_begin_offset)
                     return
-                queue_offset = self._take(process_queue, subscription, response, queue_offset)
+                if room:
+                    queue_offset = self._take(process_queue, subscription, response, queue_offset)
             except MqError as error:
+                if error.code is Code.TOPIC_NOT_EXIST:
+                    self._on_gone(process_queue.queue)
+                    return
                 if error.message != complaint:
                     log.warning("pulling %s fails: %s", process_queue.queue, error)
                     complaint = error.message
@@ -114,18 +127,23 @@ class Puller:
                     backoff.reset()
 
     async def _pull(
-        self, process_queue: ProcessQueue, subscription: TopicSubscription, queue_offset: int
+        self,
+        process_queue: ProcessQueue,
+        subscription: TopicSubscription,
+        queue_offset: int,
+        room: bool,
     ) -> message_pb2.PullResponse:
+        """Without room: only to see whether the broker wants the queue to go on elsewhere."""
         queue = process_queue.queue
         request = message_pb2.PullRequest(
             consumer_group=self._consumer_group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=queue_offset,
-            max_messages=self._batch_size,
+            max_messages=self._batch_size if room else 1,
             max_bytes=MAX_BYTES,
             commit_offset=self._offsets.get(queue),
-            suspend_timeout_ms=SUSPEND_TIMEOUT_MS,
+            suspend_timeout_ms=SUSPEND_TIMEOUT_MS if room else 0,
             subscription=subscription.to_proto(),
             client_id=self._instance.client_id,
         )
@@ -163,6 +181,17 @@ class Puller:
             # Nothing of it is for us and nothing waits: all up to here is settled.
             self._offsets.advance(queue, response.next_begin_offset)
         return response.next_begin_offset
+
+
+async def _has_room(process_queue: ProcessQueue) -> bool:
+    """Once there is room, or the queue is dropped. False: there is none for a long time."""
+    if process_queue.has_room():
+        return True
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LOOK_INTERVAL_S):
+            await process_queue.wait_for_room()
+            return True
+    return False
 
 
 def _pause_s(error: MqError, backoff: Backoff) -> float:

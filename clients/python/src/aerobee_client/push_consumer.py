@@ -7,6 +7,7 @@ changes hands before its offset was committed.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -118,7 +119,10 @@ class AsyncPushConsumer:
 
     async def close(self, timeout: timedelta = CLOSE_TIMEOUT) -> None:
         """Stops pulling, waits up to `timeout` for the listeners that run, commits the offsets and
-        leaves the group. May be called twice."""
+        leaves the group; leaves at once when it is cancelled. May be called twice; not by the
+        listener, which it would wait for (ILLEGAL_OPERATION)."""
+        if self._running is not None and self._running.consumption.runs_in(asyncio.current_task()):
+            raise _closed_by_listener("task")
         running, self._running = self._running, None
         if running is not None:
             await running.close(timeout.total_seconds())
@@ -133,6 +137,14 @@ class AsyncPushConsumer:
         self._subscriptions[topic] = TopicSubscription(topic, expression, tags, version)
         if self._running is not None:
             self._running.subscriptions_changed(topic)
+
+
+def _closed_by_listener(where: str) -> MqError:
+    return MqError(
+        Code.ILLEGAL_OPERATION,
+        "close() waits for the listener, so the listener cannot call it: call it from another "
+        f"{where}",
+    )
 
 
 class PushConsumer:
@@ -194,11 +206,7 @@ class PushConsumer:
         if not self._loop.is_running():
             return
         if self._consumer.consumes_on(threading.current_thread()):
-            raise MqError(
-                Code.ILLEGAL_OPERATION,
-                "close() waits for the listener, so the listener cannot call it: call it from "
-                "another thread",
-            )
+            raise _closed_by_listener("thread")
         self._loop.run(self._consumer.close(timeout))
         self._loop.stop()
 

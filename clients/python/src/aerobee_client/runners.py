@@ -39,6 +39,10 @@ class Runner(Protocol):
     def threads(self) -> list[threading.Thread]:
         """Those that listeners run on; none for coroutines."""
 
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """Those that listeners run in; none for functions."""
+
     def start(self) -> None: ...
     def submit(self, batch: Batch) -> None: ...
 
@@ -67,6 +71,10 @@ class ThreadRunner:
     @property
     def threads(self) -> list[threading.Thread]:
         return self._threads
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        return []
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -136,6 +144,10 @@ class TaskRunner:
     @property
     def threads(self) -> list[threading.Thread]:
         return []
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        return self._tasks
 
     def start(self) -> None:
         for number in range(self._concurrency):
