@@ -171,3 +171,21 @@ async def test_address_that_is_no_host_is_a_typed_error(transport: GrpcTransport
     with pytest.raises(MqError) as caught:
         await ask(transport, "no-such-host.invalid:1", timeout_s=3)
     assert caught.value.code in (Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT)
+
+
+async def test_close_in_the_middle_of_a_call_is_a_typed_error(transport: GrpcTransport) -> None:
+    """Whoever waits for the answer was not cancelled."""
+    asked = asyncio.Event()
+
+    async def never(request: Any, context: Any) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    silent = Peer(never)
+    await silent.start()
+    asking = asyncio.create_task(ask(transport, silent.address))
+    await asked.wait()
+    await transport.close()
+    with pytest.raises(BrokerUnreachable):
+        await asking
+    await silent.stop()

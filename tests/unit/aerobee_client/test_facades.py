@@ -6,6 +6,8 @@ import asyncio
 import subprocess
 import sys
 import threading
+from concurrent.futures import CancelledError
+from typing import Any
 
 import pytest
 
@@ -106,3 +108,46 @@ def test_bad_name_server_leaves_no_thread_behind(namesrv: str) -> None:
             start()
         assert caught.value.code is Code.INVALID_PARAMETER
     assert threading.active_count() == before
+
+
+def test_call_that_meets_the_end_of_the_loop_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread stops the loop just as this one hands its coroutine over."""
+    hand_over = asyncio.run_coroutine_threadsafe
+    loop = LoopThread("test loop")
+    loop.start()
+    stopping = threading.Thread(target=loop.stop)
+
+    def stop_first(coroutine: Any, target: asyncio.AbstractEventLoop) -> Any:
+        stopping.start()
+        stopping.join(0.2)
+        return hand_over(coroutine, target)
+
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", stop_first)
+    with pytest.raises(MqError) as caught:
+        loop.run(wait())
+    assert caught.value.code is Code.ILLEGAL_OPERATION
+    stopping.join(10)
+    assert not stopping.is_alive()
+
+
+def test_loop_that_ends_by_itself_leaves_nobody_waiting() -> None:
+    async def leave() -> None:
+        sys.exit(3)
+
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    loop = LoopThread("test loop")
+    loop.start()
+    waiting = loop.submit(wait())
+    left = loop.submit(leave())
+    assert isinstance(left.exception(10), SystemExit)
+    with pytest.raises(CancelledError):
+        waiting.result(10)
+    with pytest.raises(MqError) as caught:
+        loop.run(wait())
+    assert caught.value.code is Code.ILLEGAL_OPERATION
+    loop.stop()

@@ -51,6 +51,8 @@ def stored(topic: str = "t", **names: str) -> record.Record:
         ({"properties": {"a": "b\x02c"}}, Code.MESSAGE_ILLEGAL),
         ({"properties": {"a": ""}}, Code.MESSAGE_ILLEGAL),
         ({"delay_level": 19}, Code.MESSAGE_ILLEGAL),
+        ({"flag": 1 << 31}, Code.MESSAGE_ILLEGAL),
+        ({"flag": -(1 << 31) - 1}, Code.MESSAGE_ILLEGAL),
         ({"delay_level": -1}, Code.MESSAGE_ILLEGAL),
         ({"deliver_at": datetime(2026, 1, 1)}, Code.MESSAGE_ILLEGAL),
         ({"deliver_at": datetime(2026, 1, 1, tzinfo=UTC), "delay_level": 1}, Code.MESSAGE_ILLEGAL),

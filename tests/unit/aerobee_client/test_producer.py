@@ -382,3 +382,59 @@ async def test_a_topic_that_was_made_again_with_fewer_queues_is_sent_to_at_once(
         with pytest.raises(MqError) as caught:
             await sender.send(Message(TOPIC, b"x"), queue=MessageQueue(TOPIC, "a", 3))
     assert caught.value.code is Code.QUEUE_NOT_EXIST
+
+
+async def test_send_that_was_started_is_waited_for_though_it_has_not_begun(
+    broker: MemoryBroker,
+) -> None:
+    told: list[tuple[Any, Any]] = []
+    async with producer(MemoryCluster(broker)) as sender:
+        sending = sender.send_async(Message(TOPIC, b"x"), lambda *told_of: told.append(told_of))
+    assert sending.result().queue_offset == 0
+    assert len(broker.messages(TOPIC)) == 1
+    assert told == [(sending.result(), None)]
+
+
+async def test_started_send_that_is_cancelled_before_it_begins_does_not_hold_up_close(
+    broker: MemoryBroker,
+) -> None:
+    async with producer(MemoryCluster(broker)) as sender:
+        sender.send_async(Message(TOPIC, b"x")).cancel()
+    assert not broker.messages(TOPIC)
+
+
+async def test_close_that_is_cancelled_takes_leave_all_the_same(broker: MemoryBroker) -> None:
+    cluster = MemoryCluster(broker)
+    sender = producer(cluster)
+    await sender.start()
+    await sender.queues(TOPIC)
+    await until(lambda: broker.clients)
+    cluster.answers["Send"] = lambda address, request: _after(asyncio.Event(), cluster, request)
+    sending = sender.send_async(Message(TOPIC, b"x"))
+    await until(lambda: cluster.requests("Send"))
+    closing = asyncio.create_task(sender.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    sending.cancel()
+    await asyncio.gather(sending, return_exceptions=True)
+    assert not broker.clients
+    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+async def test_queue_of_another_topic_is_refused(broker: MemoryBroker) -> None:
+    """Its result would name a queue that the message is not in."""
+    broker.create("other", 4)
+    cluster = MemoryCluster(broker)
+    elsewhere = MessageQueue("other", "a", 0)
+    async with producer(cluster) as sender:
+        for call in (
+            sender.send(Message(TOPIC, b"x"), queue=elsewhere),
+            sender.send_batch([Message("other", b"x"), Message(TOPIC, b"x")], queue=elsewhere),
+            sender.send_oneway(Message(TOPIC, b"x"), queue=elsewhere),
+        ):
+            with pytest.raises(MqError, match="other") as caught:
+                await call
+            assert caught.value.code is Code.INVALID_PARAMETER
+    assert not cluster.requests("Send")

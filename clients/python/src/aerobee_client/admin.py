@@ -54,8 +54,10 @@ class AdminClient:
 
     def close(self) -> None:
         if self._loop.is_running():
-            self._loop.run(self._admin.close())
-            self._loop.stop()
+            try:
+                self._loop.run(self._admin.close())
+            finally:
+                self._loop.stop()
 
     # ---- topics ----
 

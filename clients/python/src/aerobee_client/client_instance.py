@@ -10,6 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from importlib.metadata import version
 
 from aerobee.broker.v1 import client_pb2
@@ -97,15 +98,17 @@ class ClientInstance:
             raise refusals[0]
 
     async def close(self) -> None:
-        """Unregisters everywhere and closes the connections. May be called twice."""
+        """Unregisters everywhere and closes the connections, also when it is cancelled. May be
+        called twice."""
         self.routes.on_change = None
-        if self._refresher is not None:
-            self._refresher.cancel()
-            await asyncio.gather(self._refresher, return_exceptions=True)
         request = client_pb2.UnregisterClientRequest(client_id=self.client_id)
         links, self._links = self._links, {}
-        await asyncio.gather(*(link.close(request) for link in links.values()), *self._closing)
-        await self.transport.close()
+        async with AsyncExitStack() as last:
+            last.push_async_callback(self.transport.close)
+            if self._refresher is not None:
+                self._refresher.cancel()
+                await asyncio.gather(self._refresher, return_exceptions=True)
+            await asyncio.gather(*(link.close(request) for link in links.values()), *self._closing)
 
     def _match_links(self) -> None:
         if self._heartbeat is None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from aerobee_wire.status import Code, MqError
@@ -22,15 +23,17 @@ class LoopThread:
         self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
 
     def start(self) -> None:
-        if self._loop is not None:
-            return
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._run, args=(self._loop,), name=self._name, daemon=True
-        )
-        self._thread.start()
+        with self._lock:
+            if self._loop is not None:
+                return
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(
+                target=self._run, args=(self._loop,), name=self._name, daemon=True
+            )
+            self._thread.start()
 
     def is_running(self) -> bool:
         return self._loop is not None
@@ -47,32 +50,44 @@ class LoopThread:
         future = self.submit(coroutine)
         try:
             return future.result()
+        except CancelledError:
+            if self._loop is None:
+                raise self._not_running() from None
+            raise
         except BaseException:
             future.cancel()
             raise
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Starts it on the loop. Raises ILLEGAL_OPERATION when the thread does not run."""
-        if self._loop is None:
-            coroutine.close()
-            raise MqError(
-                Code.ILLEGAL_OPERATION,
-                f"{self._name} is not running: call start() first, or use it in a with block",
-            )
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        with self._lock:  # or the loop may end before it takes this, and nobody would answer
+            if self._loop is None:
+                coroutine.close()
+                raise self._not_running()
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def stop(self) -> None:
         """Ends the loop and joins the thread. May be called twice."""
-        loop, self._loop = self._loop, None
+        with self._lock:
+            loop, self._loop = self._loop, None
+            if loop is not None:
+                loop.call_soon_threadsafe(loop.stop)
         if loop is not None and self._thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
             self._thread.join()
 
-    @staticmethod
-    def _run(loop: asyncio.AbstractEventLoop) -> None:
+    def _not_running(self) -> MqError:
+        return MqError(
+            Code.ILLEGAL_OPERATION,
+            f"{self._name} is not running: call start() first, or use it in a with block",
+        )
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         try:
-            loop.run_forever()
+            with suppress(SystemExit):  # of a task, which has it as its result
+                loop.run_forever()
+            with self._lock:
+                self._loop = None
             tasks = asyncio.all_tasks(loop)
             for task in tasks:
                 task.cancel()

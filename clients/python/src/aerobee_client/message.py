@@ -13,6 +13,7 @@ from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_topic
 
 LAST_DELAY_LEVEL = 18
+_FLAG_BOUND = 1 << 31
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Programs send many messages to few topics; a check costs as much as the rest of a Message.
@@ -32,7 +33,7 @@ class Message:
     (1 s to 2 h by default); 0 does not. `flag`: an opaque number of the user.
 
     Raises MqError: INVALID_PARAMETER (the topic's name), MESSAGE_ILLEGAL (empty body, a reserved or
-    unprintable property, a bad tag, key, delay level or time); TypeError when the body is not
+    unprintable property, a bad tag, key, delay level, time or flag); TypeError when the body is not
     bytes.
     """
 
@@ -57,6 +58,8 @@ class Message:
             raise _illegal("the body is empty: give at least one byte")
         if not 0 <= delay_level <= LAST_DELAY_LEVEL:
             raise _illegal(f"delay_level is {delay_level}: give 1 to {LAST_DELAY_LEVEL}, or 0")
+        if not -_FLAG_BOUND <= flag < _FLAG_BOUND:
+            raise _illegal(f"flag is {flag}: give a number of 32 bits with its sign")
         if deliver_at is not None:
             _check_time(deliver_at, delay_level)
         self.topic = topic

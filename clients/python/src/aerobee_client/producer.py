@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -107,14 +107,16 @@ class AsyncProducer:
         self._sender = Sender(self._instance, self._options, self._fault)
 
     async def close(self) -> None:
-        """Waits for the sends under way, unregisters and disconnects. May be called twice."""
+        """Waits for the sends under way, those that were only just started too; unregisters and
+        disconnects, at once when it is cancelled. May be called twice."""
         instance, self._instance, self._sender = self._instance, None, None
         if instance is None:
             return
-        if self._sends:
-            await self._idle.wait()  # each send ends by its own timeout
-        await asyncio.gather(*self._oneways)
-        await instance.close()
+        async with AsyncExitStack() as last:
+            last.push_async_callback(instance.close)
+            if self._sends:
+                await self._idle.wait()  # each send ends by its own timeout
+            await asyncio.gather(*self._oneways)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that `topic` can be written to now. Raises like `send`."""
@@ -134,9 +136,7 @@ class AsyncProducer:
         NamesrvUnreachable, BrokerUnreachable, RequestTimeout (it may have been stored).
         """
         with self._sending() as sender:
-            sender.check(message)
-            results = await sender.send_run([message], queue, self._seconds(timeout))
-            return results[0]
+            return await self._send(sender, message, queue, timeout)
 
     async def send_batch(
         self,
@@ -153,7 +153,7 @@ class AsyncProducer:
         """
         with self._sending() as sender:
             for message in messages:
-                sender.check(message)
+                sender.check(message, queue)
             return await sender.send_runs(messages, queue, self._seconds(timeout))
 
     def send_async(
@@ -165,7 +165,13 @@ class AsyncProducer:
         timeout: timedelta | None = None,
     ) -> asyncio.Task[SendResult]:
         """Starts a send; `callback(result, error)` is called on the loop when it ends."""
-        task = asyncio.ensure_future(self.send(message, queue=queue, timeout=timeout))
+        sender = self._sender
+        if sender is None:  # the task says so
+            task = asyncio.ensure_future(self.send(message, queue=queue, timeout=timeout))
+        else:  # from now on it is under way, although its task has not begun
+            self._begin()
+            task = asyncio.ensure_future(self._send(sender, message, queue, timeout))
+            task.add_done_callback(self._end)
         if callback is not None:
             task.add_done_callback(lambda done: _report(done, callback))
         return task
@@ -176,7 +182,7 @@ class AsyncProducer:
         Waits only while 256 one-way sends are under way.
         """
         with self._sending() as sender:
-            sender.check(message)
+            sender.check(message, queue)
             target = queue or await sender.next_queue(message.topic)
             await self._oneway_room.acquire()
             task = asyncio.create_task(sender.post(message, target))
@@ -201,14 +207,31 @@ class AsyncProducer:
     def _sending(self) -> Iterator[Sender]:
         if self._sender is None:
             raise ClientClosed("producer")
-        self._sends += 1
-        self._idle.clear()
+        self._begin()
         try:
             yield self._sender
         finally:
-            self._sends -= 1
-            if not self._sends:
-                self._idle.set()
+            self._end()
+
+    def _begin(self) -> None:
+        self._sends += 1
+        self._idle.clear()
+
+    def _end(self, _: object = None) -> None:
+        self._sends -= 1
+        if not self._sends:
+            self._idle.set()
+
+    async def _send(
+        self,
+        sender: Sender,
+        message: Message,
+        queue: MessageQueue | None,
+        timeout: timedelta | None,
+    ) -> SendResult:
+        sender.check(message, queue)
+        results = await sender.send_run([message], queue, self._seconds(timeout))
+        return results[0]
 
     def _oneway_done(self, task: asyncio.Task[None]) -> None:
         self._oneways.discard(task)
@@ -287,8 +310,10 @@ class Producer:
 
     def close(self) -> None:
         if self._loop.is_running():
-            self._loop.run(self._producer.close())
-            self._loop.stop()
+            try:
+                self._loop.run(self._producer.close())
+            finally:
+                self._loop.stop()
 
     def queues(self, topic: str) -> list[MessageQueue]:
         return self._loop.run(self._producer.queues(topic))

@@ -207,8 +207,10 @@ class PushConsumer:
             return
         if self._consumer.consumes_on(threading.current_thread()):
             raise _closed_by_listener("thread")
-        self._loop.run(self._consumer.close(timeout))
-        self._loop.stop()
+        try:
+            self._loop.run(self._consumer.close(timeout))
+        finally:
+            self._loop.stop()
 
     def _on_loop(self, function: Callable[[], None]) -> None:
         """The consumer's state belongs to its loop once that runs."""

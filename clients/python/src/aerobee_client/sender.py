@@ -71,8 +71,9 @@ class Sender:
         self._fault = fault
         self._unique_ids = UniqueIds(local_ip(), os.getpid(), random.getrandbits(32))
 
-    def check(self, message: Message) -> None:
-        """Raises MESSAGE_ILLEGAL (too large), NO_PERMISSION (a topic of the system)."""
+    def check(self, message: Message, queue: MessageQueue | None = None) -> None:
+        """Raises MESSAGE_ILLEGAL (too large), NO_PERMISSION (a topic of the system),
+        INVALID_PARAMETER (a queue of another topic)."""
         if len(message.body) > self._options.max_message_size:
             raise MqError(
                 Code.MESSAGE_ILLEGAL,
@@ -84,6 +85,12 @@ class Sender:
             raise MqError(
                 Code.NO_PERMISSION,
                 f"{message.topic} is a topic of the system: clients do not send to it",
+            )
+        if queue is not None and queue.topic != message.topic:
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"the message is for topic {message.topic} and the queue is one of {queue.topic}: "
+                "give a queue of the message's own topic",
             )
 
     async def queues(self, topic: str) -> list[MessageQueue]:

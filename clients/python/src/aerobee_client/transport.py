@@ -5,6 +5,7 @@ The only module of the client that knows grpc. It neither retries nor chooses an
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any, Protocol, TypeVar, cast
 
@@ -36,6 +37,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     # Brokers are addressed directly; http_proxy in the environment is meant for the web.
     ("grpc.enable_http_proxy", 0),
 )
+
+CLOSED = "this client was closed in the middle of the call"
 
 # For failures that carry no code of ours: grpc itself refused, or the peer is something else.
 _CODE_OF_STATUS = {
@@ -70,6 +73,10 @@ class GrpcTransport:
             response: R = await method(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             raise translated(error, address, timeout_s) from None
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            raise BrokerUnreachable(address, CLOSED) from None
         return response
 
     async def stream(self, address: str, rpc: Rpc[Q, R], request: Q) -> AsyncGenerator[R, None]:
@@ -82,6 +89,10 @@ class GrpcTransport:
                 yield message
         except grpc.aio.AioRpcError as error:
             raise translated(error, address, 0) from None
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            raise BrokerUnreachable(address, CLOSED) from None
         finally:
             call.cancel()
 
@@ -103,6 +114,13 @@ class GrpcTransport:
         )
         self._methods[address, rpc.path] = method
         return method
+
+
+def _is_cancelled() -> bool:
+    """Whether a CancelledError is meant for this task. What grpc raises when its channel is closed
+    in the middle of a call is one too, although nobody cancelled whoever waits."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _serialize(request: Request) -> bytes:
