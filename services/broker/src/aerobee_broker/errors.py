@@ -37,6 +37,14 @@ from aerobee_wire.status import Code, MqError
 
 # What the process or the system lacks: no file is damaged by that.
 SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+# What a file system says of a file that it cannot read; the last one on Linux alone.
+_UNREADABLE = (errno.EIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO))
+
+
+def is_unreadable(error: Exception) -> bool:
+    """Whether the disk is why something was not read, and not what the process lacks."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and cause.errno in _UNREADABLE
 
 
 class StoreError(MqError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -9,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_broker.errors import StoreWriteError
+from aerobee_broker.errors import StoreOpenError, StoreReadError, StoreWriteError
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage, ReadStatus
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import properties, record
 from support.manual_clock import ManualClock
-from support.simulated_disk import PowerCut, SimulatedDisk
+from support.simulated_disk import PowerCut, SimulatedDisk, SimulatedFile, never
 from support.stores import LOG, PATH, SMALL, flush, open_store, send, upkeep, visible
 
 SIZE = SMALL.commit_log_file_size
@@ -458,3 +459,107 @@ def test_a_start_without_a_checkpoint_that_is_cut_short_loses_nothing() -> None:
             break
         store, _ = started(again.after_kill())
         assert sum(len(one) for one in visible(store).values()) == 29, steps
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("what", ["consumequeue", "index", "checkpoint"])
+def test_derived_files_that_cannot_be_read_are_rebuilt(what: str, clean: bool) -> None:
+    disk, clock = SimulatedDisk(), ManualClock()
+    store = open_store(disk, clock=clock)
+    for n in range(0, 200, 10):
+        send(store, numbered(n, 10))
+    upkeep(store, clock)
+    send(store, numbered(200, 5))
+    before = visible(store)
+    if clean:
+        store.close()
+    disk = disk.after_kill()
+    bad = {path for path in disk.files() if what in path.parts or path.name == what}
+    assert bad
+
+    def fails(path: Path) -> bool:
+        return path in bad and not rewritten
+
+    rewritten: list[str] = []
+    disk.fail_reads = fails
+
+    def hear(name: str, _: Mapping[str, object]) -> None:
+        rewritten.append(name)  # the old files are gone, and with them the sectors
+
+    store = open_store(disk, on_event=hear)
+    assert "derived_files_rebuilt" in rewritten
+    assert visible(store) == before
+    assert len(store.query("a", "ID3", unique=True)) == 1
+
+
+def test_what_the_system_lacks_for_a_moment_rebuilds_nothing() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, numbered(0, 20))
+    before = visible(store)
+    store.close()
+    disk = disk.after_kill()
+    opened = disk.open
+
+    def refuse(path: Path, *, create: bool = False) -> SimulatedFile:
+        if "consumequeue" in path.parts:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return opened(path, create=create)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disk, "open", refuse)
+        with pytest.raises(StoreOpenError, match="Too many open files"):
+            started(disk)
+    store, events = started(disk)
+    assert names(events) == []
+    assert visible(store) == before
+
+
+def test_the_first_unit_of_a_queue_cannot_be_read() -> None:
+    """Of a log whose front is gone, so that it is looked at."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, [replace(one, queue_id=0) for one in numbered(0, 200)])
+    before = visible(store)
+    store.close()
+    disk = disk.after_kill()
+    disk.remove(LOG / ("0" * 20))
+    first = PATH / "consumequeue" / "a" / "0" / ("0" * 20)
+    rebuilt: list[str] = []
+    disk.fail_reads = lambda path: path == first and not rebuilt
+    store = open_store(disk, on_event=lambda name, _: rebuilt.append(name))
+    low = store.min_offset("a", 0)
+    assert 0 < low < 200
+    kept = {offset: body for offset, body in before["a", 0].items() if offset >= low}
+    assert visible(store) == {("a", 0): kept}
+
+
+@pytest.mark.parametrize("what", ["consumequeue", "index"])
+@pytest.mark.parametrize("lasting", [True, False])
+def test_what_could_not_be_read_while_open_is_rebuilt_by_the_next_start(
+    what: str, lasting: bool
+) -> None:
+    """As the error says."""
+    disk, clock = SimulatedDisk(), ManualClock()
+    store = open_store(disk, clock=clock)
+    send(store, numbered(0, 200))
+    before = visible(store)
+    upkeep(store, clock)
+
+    def look() -> None:
+        if what == "index":
+            store.query("a", "ID1")
+        else:
+            store.read("a", 0, 0)
+
+    disk.fail_reads = lambda path: what in path.parts
+    with pytest.raises(StoreReadError, match="the next start"):
+        look()
+    disk.fail_reads = never
+    if not lasting:
+        look()
+    store.close()
+    store, events = started(disk.after_kill())
+    assert [fields["directory"] for _, fields in events] == ([what] if lasting else [])
+    assert visible(store) == before
+    assert len(store.query("a", "ID3", unique=True)) == 1

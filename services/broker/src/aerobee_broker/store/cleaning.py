@@ -106,8 +106,7 @@ class Cleaning:
         self._queues.expired.clear()
 
     def settle_all(self) -> None:
-        for queue in self._queues.table.values():
-            self._queues.settle(queue, self._log.min_offset)
+        self._queues.settle_all(self._log.min_offset)
         self.settle_some()
 
     def forget_below(self, directory: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from aerobee_broker.disk import Disk
-from aerobee_broker.errors import StoreReadError
+from aerobee_broker.errors import StoreReadError, is_unreadable
 from aerobee_broker.store.commit_log import file_name, start_of
 from aerobee_broker.store.messages import LOST_SIZE, UNIT
 from aerobee_broker.store.open_files import OpenFiles
@@ -120,6 +120,7 @@ class ConsumeQueues:
         self.unsynced: set[Path] = set()  # files with writes that may not be durable
         self.new_directories: set[Path] = set()
         self.expired: list[Path] = []  # files to remove
+        self._unreadable: set[Path] = set()  # when last read
         self._disk = disk
         self._file_size = file_size
         self._units_per_file = file_size // UNIT_SIZE
@@ -156,8 +157,10 @@ class ConsumeQueues:
         return sorted(queue_id for queue_id, queue in queues.items() if queue.next_offset)
 
     def digest(self) -> int:
-        """Of what is visible in every queue: what the files must amount to at the next start."""
-        return sum(queue.weight * queue.visible for queue in self.table.values()) & _DIGEST_MASK
+        """Of what is visible in every queue: what the files must amount to at the next start. Of
+        files that cannot be read, what they do not: it rebuilds them."""
+        total = sum(queue.weight * queue.visible for queue in self.table.values()) & _DIGEST_MASK
+        return total ^ bool(self._unreadable)
 
     def code_of(self, queue: ConsumeQueue, properties: bytes, stored_ms: int) -> int:
         """The tags code of a message."""
@@ -184,11 +187,18 @@ class ConsumeQueues:
         while offset < end:
             start = offset - offset % self._units_per_file
             count = min(end, start + self._units_per_file) - offset
+            path = self._path(queue, start)
             try:
-                file = self._open_files.get(self._path(queue, start))
-                yield file.pread(count * UNIT_SIZE, (offset - start) * UNIT_SIZE)
+                data = self._open_files.get(path).pread(
+                    count * UNIT_SIZE, (offset - start) * UNIT_SIZE
+                )
             except OSError as error:
+                if is_unreadable(error):
+                    self._unreadable.add(path)
                 raise StoreReadError(error) from error
+            if self._unreadable:
+                self._unreadable.discard(path)
+            yield data
             offset += count
 
     def unit(self, queue: ConsumeQueue, offset: int) -> tuple[int, int, int]:
@@ -265,9 +275,14 @@ class ConsumeQueues:
                 path = self._path(queue, start)
                 self._open_files.forget(path)
                 self.unsynced.discard(path)
+                self._unreadable.discard(path)
                 self.expired.append(path)
                 queue.first = start + self._units_per_file
         queue.settled_for = physical_offset
+
+    def settle_all(self, physical_offset: int) -> None:
+        for queue in self.table.values():
+            self.settle(queue, physical_offset)
 
     def unit_place(self, queue: ConsumeQueue, offset: int) -> int:
         """Physical offset of a unit; beyond every other when there is no unit."""
@@ -295,6 +310,7 @@ class ConsumeQueues:
         for path in [p for p in self.unsynced if directory in p.parents]:
             self.unsynced.discard(path)
         self.expired = [path for path in self.expired if directory not in path.parents]
+        self._unreadable = {path for path in self._unreadable if directory not in path.parents}
         self.new_directories = {p for p in self.new_directories if directory not in (p, *p.parents)}
         for part in self._disk.list(directory):
             for name in self._disk.list(directory / part):
@@ -371,3 +387,5 @@ class ConsumeQueues:
         self.unwritten.clear()
         self.unsynced.clear()
         self.new_directories.clear()
+        self.expired.clear()
+        self._unreadable.clear()

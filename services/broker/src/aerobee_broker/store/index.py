@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aerobee_broker.disk import Disk, DiskFile
-from aerobee_broker.errors import StoreReadError
+from aerobee_broker.errors import StoreReadError, is_unreadable
 from aerobee_broker.store.checkpoint import IndexState
 from aerobee_broker.store.open_files import OpenFiles
 from aerobee_wire.tags import java_hash
@@ -157,6 +157,7 @@ class Index:
         self._entry_count = entry_count
         self._entries_at = HEADER.size + slot_count * SLOT_SIZE
         self._file_size = self._entries_at + entry_count * ENTRY.size
+        self._unreadable: set[Path] = set()  # when last read
         self._slots: Slots | None = None  # of the newest file; read when first needed
 
     # ---- put ----
@@ -240,7 +241,10 @@ class Index:
             self._slots = None
 
     def state(self) -> IndexState:
-        """What `write` wrote."""
+        """What `write` wrote. Where it cannot be read, a file that there is not: the next start
+        rebuilds them."""
+        if self._unreadable:
+            return IndexState(file_count=1)
         if not self.files:
             return IndexState(end_offset=self.end_offset)
         last = self.files[-1]
@@ -270,7 +274,10 @@ class Index:
                 try:
                     yield from self._find(file, wanted, begin_ms, end_ms)
                 except OSError as error:
+                    if is_unreadable(error):
+                        self._unreadable.add(file.path)
                     raise StoreReadError(error) from error
+                self._unreadable.discard(file.path)
 
     def _find(self, file: IndexFile, wanted: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         number = self._slot(file, wanted % self._slot_count)
@@ -359,6 +366,7 @@ class Index:
             path = self.files.pop(0).path
             self._open_files.forget(path)
             self.unsynced.discard(path)
+            self._unreadable.discard(path)
             self.expired.append(path)
 
     def reset(self, end_offset: int) -> None:
@@ -369,6 +377,7 @@ class Index:
         self._disk.sync_directory(self.folder.parent)
         self.files.clear()
         self.unsynced.clear()
+        self._unreadable.clear()
         self._slots = None
         self.end_offset = end_offset
         self.names_unsynced = True

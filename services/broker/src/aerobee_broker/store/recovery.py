@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aerobee_broker.disk import Disk
-from aerobee_broker.errors import CommitLogBroken
+from aerobee_broker.errors import CommitLogBroken, StoreReadError, is_unreadable
 from aerobee_broker.store.checkpoint import Checkpoint, CheckpointFile, IndexState
 from aerobee_broker.store.commit_log import BLANK_RESERVE, CommitLog
 from aerobee_broker.store.consume_queue import ConsumeQueues
@@ -70,7 +70,7 @@ class Recovery:
         """Brings everything to the end of the log. Returns the checkpoint that holds now. Raises
         OSError, CommitLogBroken.
         """
-        found = self._checkpoint_file.read()
+        found = self._read_checkpoint()
         if found is not None and found.file_size != self._log.file_size:
             raise CommitLogBroken(
                 f"the store was made with mappedFileSizeCommitLog = {found.file_size}, and it is "
@@ -94,6 +94,14 @@ class Recovery:
             self._checkpoint_file.write(replace(checkpoint, flushed=end))
         return checkpoint
 
+    def _read_checkpoint(self) -> Checkpoint | None:
+        try:
+            return self._checkpoint_file.read()
+        except OSError as error:
+            if not is_unreadable(error):
+                raise
+            return None
+
     def _check(self, checkpoint: Checkpoint) -> None:
         """That the log has the files which the checkpoint saw."""
         log = self._log
@@ -114,15 +122,11 @@ class Recovery:
         checkpoint = found or Checkpoint(self._log.file_size)
         queues_fit = index_fits = False
         if found is not None:
-            self._queues.load(found.dispatched)
-            queues_fit = self._queues.digest() == found.digest
-            self._finish_deletions()
-            # Without what a deletion left, whether the checkpoint was taken before it or after.
-            queues_fit = queues_fit or self._queues.digest() == found.digest
+            queues_fit = self._fits(lambda: self._load_queues(found, low))
             if self._index is not None:
-                index_fits = self._index.load(
-                    found.index, found.index_timestamp_ms, clean=clean and queues_fit
-                )
+                load, state, end_ms = self._index.load, found.index, found.index_timestamp_ms
+                in_order = clean and queues_fit
+                index_fits = self._fits(lambda: load(state, end_ms, clean=in_order))
         if not queues_fit:
             checkpoint = Checkpoint(
                 self._log.file_size, index=checkpoint.index, flushed=checkpoint.flushed
@@ -147,6 +151,27 @@ class Recovery:
                 self._index.reset(low)
             self._index_from = max(low, self._index.end_offset)
         return checkpoint
+
+    @staticmethod
+    def _fits(load: Callable[[], bool]) -> bool:
+        """What cannot be read is as good as lost: it will be rebuilt. Raises OSError,
+        StoreReadError when it can be read later."""
+        try:
+            return load()
+        except (OSError, StoreReadError) as error:
+            if not is_unreadable(error):
+                raise
+            return False
+
+    def _load_queues(self, found: Checkpoint, log_start: int) -> bool:
+        self._queues.load(found.dispatched)
+        fit = self._queues.digest() == found.digest
+        self._finish_deletions()
+        # Without what a deletion left, whether the checkpoint was taken before it or after.
+        fit = fit or self._queues.digest() == found.digest
+        if fit:
+            self._queues.settle_all(log_start)
+        return fit
 
     def _finish_deletions(self) -> None:
         """Of topics whose deletion a crash, or the disk, cut short."""
