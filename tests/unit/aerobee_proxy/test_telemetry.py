@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import structlog
+from aerobee.broker.v1.admin_pb2 import GetGroupResponse, GroupConfig
 from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2.service_pb2 import TelemetryCommand
 
@@ -14,6 +15,7 @@ from aerobee_proxy.errors import Refused
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.rpc import telemetry
 from aerobee_proxy.rpc.telemetry import Telemetry
+from aerobee_wire.status import Code, MqError
 from support.polling import until
 from support.proxy import CLIENT_ID, Cluster, FakeCall, Requests
 
@@ -124,8 +126,50 @@ async def test_settings_are_answered_while_no_broker_answers(parts: Parts) -> No
     cluster = Cluster()
     cluster.transport.answers.clear()
     stream = Stream(cluster.parts())
-    assert (await stream.tell(consumer())).status.code == d.Code.OK
+    asked = consumer()
+    asked.settings.client_type = d.ClientType.SIMPLE_CONSUMER
+    assert (await stream.tell(asked)).status.code == d.Code.OK
     await stream.end()
+
+
+async def test_a_push_consumer_is_answered_once_it_is_known_whether_its_group_is_ordered() -> None:
+    """It heeds the first answer only."""
+    cluster = Cluster()
+    cluster.transport.answers["GetGroup"] = MqError(Code.REQUEST_TIMEOUT, "no answer")
+    parts = cluster.parts()
+    stream = Stream(parts)
+    stream.requests.put(consumer())
+    await asyncio.sleep(5)
+    assert not stream.call.written
+    session = parts.sessions.get(CLIENT_ID)
+    assert session is not None and session.consumer_group == "g"
+    group = GroupConfig(consumer_group="g", consume_message_orderly=True)
+    cluster.transport.answers["GetGroup"] = GetGroupResponse(group=group)
+    await until(lambda: bool(stream.call.written), "the answer")
+    assert stream.call.written[0].settings.subscription.fifo
+    await stream.end()
+
+
+async def test_only_the_last_settings_are_answered_later() -> None:
+    cluster = Cluster()
+    cluster.transport.answers["GetGroup"] = MqError(Code.REQUEST_TIMEOUT, "no answer")
+    stream = Stream(cluster.parts())
+    stream.requests.put(consumer("a"))
+    await asyncio.sleep(0.5)
+    stream.requests.put(consumer("b"))
+    await asyncio.sleep(5)
+    cluster.transport.answers["GetGroup"] = GetGroupResponse(group=GroupConfig())
+    await asyncio.sleep(telemetry.ASK_AGAIN_S + telemetry.REPEAT_AFTER_S)
+    wanted = [one.settings.subscription.subscriptions[0] for one in stream.call.written]
+    assert [one.expression.expression for one in wanted] == ["b", "b"]
+    await stream.end()
+
+
+async def test_who_says_its_last_word_is_still_answered(parts: Parts) -> None:
+    stream = Stream(parts)
+    stream.requests.put(producer())
+    await stream.end()
+    assert [one.status.code for one in stream.call.written] == [d.Code.OK]
 
 
 async def test_members_that_subscribe_differently_are_told_to_the_operator(parts: Parts) -> None:

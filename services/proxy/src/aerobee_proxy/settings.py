@@ -29,12 +29,11 @@ from aerobee_proxy.errors import Refused
 from aerobee_proxy.validation import check_client_properties, group_name, topic_name
 
 PRODUCERS = frozenset({ClientType.PRODUCER})
-CONSUMERS = frozenset(
+PUSH_CONSUMERS = frozenset({ClientType.PUSH_CONSUMER, ClientType.LITE_PUSH_CONSUMER})
+CONSUMERS = PUSH_CONSUMERS | frozenset(
     {
-        ClientType.PUSH_CONSUMER,
         ClientType.SIMPLE_CONSUMER,
         ClientType.PULL_CONSUMER,
-        ClientType.LITE_PUSH_CONSUMER,
         ClientType.LITE_SIMPLE_CONSUMER,
     }
 )

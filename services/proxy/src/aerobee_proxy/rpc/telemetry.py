@@ -1,9 +1,11 @@
 """Telemetry: the stream over which a client says what it is and hears what it shall do.
 
 Settings are answered at once, and the same answer again a second later: one SDK misses an answer
-that comes while it still starts. The stream stays open until the client ends it. A caller who may
-not call is told so in one command, and the stream ends; settings that cannot be accepted end it
-with INVALID_ARGUMENT.
+that comes while it still starts. A push consumer is answered once a broker has said whether its
+group is ordered: SDKs heed the first answer only, and one that took an ordered group for another
+would consume it out of order until it ends. The stream stays open until the client ends it. A
+caller who may not call is told so in one command, and the stream ends; settings that cannot be
+accepted end it with INVALID_ARGUMENT.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ from aerobee_proxy.parts import Parts
 from aerobee_proxy.resources import stored_name
 from aerobee_proxy.rpc.pipeline import Caller, NotAdmitted, authorize, caller_of
 from aerobee_proxy.sessions import conflicts
-from aerobee_proxy.settings import GroupPolicy, check_settings, negotiate
+from aerobee_proxy.settings import PUSH_CONSUMERS, GroupPolicy, check_settings, negotiate
 from aerobee_wire.status import MqError
 
 REPEAT_AFTER_S = 1.0
+ASK_AGAIN_S = 1.0  # brokers about a group, while none answers
 TELL_AGAIN_MS = 60_000
 # Commands to a client that does not read. One may hold a whole message.
 MAX_WAITING = 1_000
@@ -36,7 +39,7 @@ class TelemetryStream:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._line: asyncio.Queue[TelemetryCommand] = asyncio.Queue(MAX_WAITING)
+        self._line: asyncio.Queue[TelemetryCommand | None] = asyncio.Queue(MAX_WAITING)
         self._waiting_bytes = 0
         self._again: asyncio.TimerHandle | None = None
 
@@ -64,9 +67,15 @@ class TelemetryStream:
         if self._again is not None:
             self._again.cancel()
 
+    def end(self) -> bool:
+        """`write` ends behind what is in line. False: too much is."""
+        if self._line.full():
+            return False
+        self._line.put_nowait(None)
+        return True
+
     async def write(self) -> None:
-        while True:
-            command = await self._line.get()
+        while (command := await self._line.get()) is not None:
             await self._call.write(command)
             self._waiting_bytes -= command.ByteSize()
 
@@ -86,38 +95,62 @@ class Telemetry:
         caller = caller_of(self._parts, call)
         stream = TelemetryStream(call)
         writer = asyncio.create_task(stream.write())
+        later: asyncio.Task[None] | None = None
         caller.session.streams.add(stream)
         try:
             async for command in requests:
                 # A client may have been forgotten meanwhile, or said goodbye and come back.
                 caller = caller_of(self._parts, call)
                 caller.session.streams.add(stream)
-                if command.WhichOneof("command") == "settings":
-                    await self._answer(caller, command.settings, stream)
+                if command.WhichOneof("command") != "settings":
+                    continue
+                if later is not None:
+                    later.cancel()  # that answer would be out of date
+                if not await self._answer(caller, command.settings, stream):
+                    later = asyncio.create_task(self._answer_later(caller, stream))
+            if stream.end():  # one that says no more still hears what it is owed
+                await asyncio.wait([writer])
         finally:
             stream.hush()
-            writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
+            tasks = [task for task in (writer, later) if task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             caller.session.streams.discard(stream)
 
-    async def _answer(self, caller: Caller, settings: Settings, stream: TelemetryStream) -> None:
+    async def _answer(self, caller: Caller, settings: Settings, stream: TelemetryStream) -> bool:
+        """False: not yet."""
         authorize(self._parts, settings, caller)
         check_settings(settings)
-        answer = negotiate(settings, self._parts.options, await self._policy(settings))
+        caller.session.settings = settings
+        policy = await self._policy(settings)
+        if policy is None:
+            return False
+        answer = negotiate(settings, self._parts.options, policy)
         caller.session.settings = answer
         command = TelemetryCommand(status=status(), settings=answer)
         stream.offer_twice(command)
         self._warn_of_conflicts(caller)
+        return True
 
-    async def _policy(self, settings: Settings) -> GroupPolicy:
-        """Of a consumer's group; that of a new group while no broker answers."""
+    async def _answer_later(self, caller: Caller, stream: TelemetryStream) -> None:
+        settings = caller.session.settings
+        assert settings is not None
+        while True:
+            await asyncio.sleep(ASK_AGAIN_S)
+            if await self._answer(caller, settings, stream):
+                return
+
+    async def _policy(self, settings: Settings) -> GroupPolicy | None:
+        """Of a consumer's group; while no broker answers None for a push consumer, to whom it
+        matters, and that of a new group for others."""
         if settings.WhichOneof("pub_sub") != "subscription":
             return GroupPolicy()
         try:
             return await self._parts.groups.policy(stored_name(settings.subscription.group))
         except MqError as error:
             structlog.get_logger().warning("group policy unknown", reason=error.message)
-            return GroupPolicy()
+            return None if settings.client_type in PUSH_CONSUMERS else GroupPolicy()
 
     def _warn_of_conflicts(self, caller: Caller) -> None:
         group = caller.session.consumer_group
