@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Iterable
-from typing import Protocol, TypeVar, cast
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Protocol, TypeVar
 
-import grpc
-from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc
-from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
+from aerobee.broker.v1 import admin_pb2
+from aerobee.namesrv.v1 import namesrv_pb2
+from google.protobuf.message import DecodeError, Message
 
 from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_chassis.loops import open_channel
+from aerobee_chassis.transport import CallFailed
 from aerobee_wire.status import Code, MqError, error_from
 
 # A name server that comes back is found again within a second (grpc's default: 120 s), and one that
@@ -24,7 +27,10 @@ CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 
-T = TypeVar("T")
+_NAMESRV = "/aerobee.namesrv.v1.NamesrvService/"
+_ADMIN = "/aerobee.broker.v1.AdminService/"
+
+T = TypeVar("T", bound=Message)
 
 
 class NamesrvClient(Protocol):
@@ -53,55 +59,50 @@ class GrpcNamesrvClient:
     """To be made, used and closed on one event loop."""
 
     def __init__(self, address: str) -> None:
-        self._peer = f"name server {address}"
-        self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-        self._stub = namesrv_pb2_grpc.NamesrvServiceStub(self._channel)
+        self._peer = _Peer(address, f"name server {address}", Code.NAMESRV_UNREACHABLE)
 
     async def register(
         self, request: namesrv_pb2.RegisterBrokerRequest, timeout_s: float
     ) -> namesrv_pb2.RegisterBrokerResponse:
-        call = self._stub.RegisterBroker(request, timeout=timeout_s)
-        return cast(namesrv_pb2.RegisterBrokerResponse, await _answer(call, self._peer))
+        path, response = _NAMESRV + "RegisterBroker", namesrv_pb2.RegisterBrokerResponse
+        return await self._peer.ask(path, request, response, timeout_s)
 
     async def watch(
         self, request: namesrv_pb2.WatchRegistrationRequest
     ) -> AsyncIterator[namesrv_pb2.BrokerNotice]:
-        call = self._stub.WatchRegistration(request)
-        try:
-            async for notice in call:
+        notices = self._peer.follow(
+            _NAMESRV + "WatchRegistration", request, namesrv_pb2.BrokerNotice
+        )
+        async with aclosing(notices):
+            async for notice in notices:
                 yield notice
-        except grpc.aio.AioRpcError as error:
-            raise _translated(error, self._peer) from None
-        finally:
-            call.cancel()
 
     async def unregister(
         self, request: namesrv_pb2.UnregisterBrokerRequest, timeout_s: float
     ) -> None:
-        await _answer(self._stub.UnregisterBroker(request, timeout=timeout_s), self._peer)
+        path, response = _NAMESRV + "UnregisterBroker", namesrv_pb2.UnregisterBrokerResponse
+        await self._peer.ask(path, request, response, timeout_s)
 
     async def route(self, topic: str, timeout_s: float) -> namesrv_pb2.TopicRoute:
+        path, response = _NAMESRV + "GetTopicRoute", namesrv_pb2.GetTopicRouteResponse
         request = namesrv_pb2.GetTopicRouteRequest(topic=topic)
-        call = self._stub.GetTopicRoute(request, timeout=timeout_s)
-        return cast(namesrv_pb2.TopicRoute, (await _answer(call, self._peer)).route)
+        return (await self._peer.ask(path, request, response, timeout_s)).route
 
     async def close(self) -> None:
-        await self._channel.close(None)
+        await self._peer.close()
 
 
 class GrpcBrokerClient:
     """To be made, used and closed on one event loop."""
 
     def __init__(self, address: str) -> None:
-        self._peer = f"broker {address}"
-        self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-        self._stub = admin_pb2_grpc.AdminServiceStub(self._channel)
+        self._peer = _Peer(address, f"broker {address}", Code.BROKER_UNREACHABLE)
 
     async def create_topic(self, config: TopicConfig, timeout_s: float) -> bool:
         """False, and nothing changed, when the topic is there."""
         get = admin_pb2.GetTopicRequest(topic=config.topic)
         try:
-            await _answer(self._stub.GetTopic(get, timeout=timeout_s), self._peer)
+            await self._peer.ask(_ADMIN + "GetTopic", get, admin_pb2.GetTopicResponse, timeout_s)
         except MqError as error:
             if error.code is not Code.TOPIC_NOT_EXIST:
                 raise
@@ -116,24 +117,46 @@ class GrpcBrokerClient:
             ),
             only_new=True,
         )
-        answer = await _answer(self._stub.PutTopic(put, timeout=timeout_s), self._peer)
-        return bool(answer.created)
+        path, response = _ADMIN + "PutTopic", admin_pb2.PutTopicResponse
+        return (await self._peer.ask(path, put, response, timeout_s)).created
 
     async def close(self) -> None:
-        await self._channel.close(None)
+        await self._peer.close()
 
 
-async def _answer(call: Awaitable[T], peer: str) -> T:
-    try:
-        return await call
-    except grpc.aio.AioRpcError as error:
-        raise _translated(error, peer) from None
+class _Peer:
+    """`name` and `unreachable` are for what is told when there is no answer."""
 
+    def __init__(self, address: str, name: str, unreachable: Code) -> None:
+        self._channel = open_channel(address, CHANNEL_OPTIONS)
+        self._name = name
+        self._unreachable = unreachable
 
-def _translated(error: grpc.aio.AioRpcError, peer: str) -> MqError:
-    details = error.details() or error.code().name
-    trailers = cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ())
-    return error_from(details, trailers) or MqError(
-        Code.BROKER_UNREACHABLE if peer.startswith("broker") else Code.NAMESRV_UNREACHABLE,
-        f"no answer from {peer}: {details}",
-    )
+    async def ask(self, path: str, request: Message, response: type[T], timeout_s: float) -> T:
+        try:
+            answer = await self._channel.unary(path, request.SerializeToString(), timeout_s)
+            return response.FromString(answer)
+        except (CallFailed, DecodeError) as error:
+            raise self._translated(error) from None
+
+    async def follow(
+        self, path: str, request: Message, response: type[T]
+    ) -> AsyncGenerator[T, None]:
+        answers = self._channel.stream(path, request.SerializeToString())
+        try:
+            async with aclosing(answers):
+                async for answer in answers:
+                    yield response.FromString(answer)
+        except (CallFailed, DecodeError) as error:
+            raise self._translated(error) from None
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    def _translated(self, error: CallFailed | DecodeError) -> MqError:
+        if isinstance(error, DecodeError):
+            return MqError(self._unreachable, f"the answer of {self._name} cannot be read")
+        details = error.message or error.status
+        return error_from(details, error.trailers) or MqError(
+            self._unreachable, f"no answer from {self._name}: {details}"
+        )
