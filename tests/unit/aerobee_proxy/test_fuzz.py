@@ -140,7 +140,7 @@ class World:
         """Time passes: clients that are silent are forgotten, leases end."""
         cluster = self.cluster
         await asyncio.sleep(130)
-        cluster.proxy.sessions.expire(cluster.clock.now_ms())
+        cluster.proxy.sessions.expire(cluster.clock.monotonic_ms())
         await cluster.proxy.renewals.scan()
         cluster.broker.broker.clients.scan()
 

@@ -9,15 +9,17 @@ import pytest
 from aerobee.broker.v1.client_pb2 import ClientInfo, ListClientsResponse
 from aerobee.broker.v1.pop_pb2 import ChangeInvisibleDurationResponse, InvisibleChangeResult
 from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse
+from apache.rocketmq.v2 import service_pb2 as s
 
 from aerobee_proxy.leases import key_of
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.renewals import AHEAD_MS, LONGEST_MS, Renewals
-from aerobee_proxy.rpcs import CHANGE_INVISIBLE_DURATION
+from aerobee_proxy.rpc.servicer import Servicer
+from aerobee_proxy.rpcs import CHANGE_INVISIBLE_DURATION, LIST_CLIENTS
 from aerobee_proxy.sessions import SILENCE_MS
 from aerobee_wire.receipt_handle import ReceiptHandle
 from aerobee_wire.status import Code, MqError
-from support.proxy import BROKER, CLIENT_ID, Cluster
+from support.proxy import BROKER, CLIENT_ID, Cluster, FakeCall
 from support.virtual_loop import LoopClock
 
 MINUTE = 60_000
@@ -58,7 +60,7 @@ def broker() -> Broker:
 @pytest.fixture
 def parts(broker: Broker) -> Parts:
     parts = broker.parts()
-    parts.sessions.touch(CLIENT_ID, broker.clock.now_ms())
+    parts.sessions.touch(CLIENT_ID, broker.clock.monotonic_ms())
     return parts
 
 
@@ -67,7 +69,7 @@ def renewals(parts: Parts) -> Renewals:
     return parts.renewals
 
 
-def handle(broker: Broker, **fields: Any) -> ReceiptHandle:
+def handle(broker: Cluster, **fields: Any) -> ReceiptHandle:
     given: dict[str, Any] = {
         "broker_name": "broker-a",
         "topic": "orders",
@@ -84,7 +86,7 @@ def handle(broker: Broker, **fields: Any) -> ReceiptHandle:
 
 def advance(broker: Broker, parts: Parts, milliseconds: int) -> None:
     broker.clock.advance(milliseconds)
-    parts.sessions.touch(CLIENT_ID, broker.clock.now_ms())
+    parts.sessions.touch(CLIENT_ID, broker.clock.monotonic_ms())
 
 
 async def test_a_lease_is_renewed_shortly_before_its_end_and_longer_each_time(
@@ -234,6 +236,17 @@ async def test_after_a_renewal_without_an_answer_the_next_does_not_ask_for_the_e
     assert [change.unless_changed for change in broker.changes] == [True, False, True]
 
 
+async def test_who_sets_the_time_of_day_makes_no_client_silent() -> None:
+    cluster = Cluster()
+    parts = cluster.parts()
+    await Servicer(parts).query_route(s.QueryRouteRequest(), FakeCall())
+    parts.renewals.hold(handle(cluster), CLIENT_ID, "01AB")
+    cluster.clock.jump(10 * SILENCE_MS)
+    await parts.renewals.scan()
+    assert not cluster.transport.requests(CHANGE_INVISIBLE_DURATION)
+    assert not cluster.transport.requests(LIST_CLIENTS), "nor is a broker asked about it"
+
+
 @pytest.mark.parametrize("minutes", [-10, 10])
 async def test_the_time_of_day_may_be_another_at_the_broker(
     broker: Broker, parts: Parts, renewals: Renewals, minutes: int
@@ -288,7 +301,7 @@ async def test_a_broker_that_hangs_keeps_no_lease_of_another_from_being_renewed(
     await asyncio.sleep(45)
     parts.renewals.hold(handle(broker), CLIENT_ID, "01CD")
     for _ in range(12):
-        parts.sessions.touch(CLIENT_ID, broker.clock.now_ms())
+        parts.sessions.touch(CLIENT_ID, broker.clock.monotonic_ms())
         await asyncio.sleep(5)
     assert [change.invisible_duration_ms for change in broker.changes] == [MINUTE]
     running.cancel()

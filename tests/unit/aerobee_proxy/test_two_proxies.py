@@ -32,7 +32,7 @@ async def time_passes(cluster: WholeCluster, seconds: float) -> None:
     while seconds > 0:
         await asyncio.sleep(SCAN_S)
         seconds -= SCAN_S
-        cluster.proxy.sessions.touch(CLIENT_ID, cluster.clock.now_ms())
+        cluster.proxy.sessions.touch(CLIENT_ID, cluster.clock.monotonic_ms())
         await cluster.proxy.renewals.scan()
 
 

@@ -138,7 +138,7 @@ class ProxyApp:
     async def _expire_sessions(self) -> None:
         while True:
             await asyncio.sleep(EXPIRY_SCAN_S)
-            for session in self._parts.sessions.expire(self._clock.now_ms()):
+            for session in self._parts.sessions.expire(self._clock.monotonic_ms()):
                 structlog.get_logger().info("client gone", client_id=session.client_id)
 
     async def _refresh_users(self) -> None:

@@ -78,7 +78,7 @@ def assemble(
             brokers,
             clock,
             counts,
-            lives=lambda client_id, user: sessions.lives(client_id, clock.now_ms(), user),
+            lives=lambda client_id, user: sessions.lives(client_id, clock.monotonic_ms(), user),
             seen=presence.seen,
         ),
         counts=counts,

@@ -87,7 +87,8 @@ class Session:
 
 
 class Sessions:
-    """All sessions, by client id and user."""
+    """All sessions, by client id and user. Times are monotonic: who sets the time of day makes no
+    client silent."""
 
     def __init__(self) -> None:
         self._by_id: dict[tuple[str, str], Session] = {}

@@ -63,7 +63,8 @@ def caller_of(parts: Parts, call: Call) -> Caller:
             )
     except Refused as refusal:
         raise NotAdmitted(refusal.code, refusal.message) from None
-    return Caller(found, parts.sessions.touch(found, parts.clock.now_ms(), name), call, user)
+    session = parts.sessions.touch(found, parts.clock.monotonic_ms(), name)
+    return Caller(found, session, call, user)
 
 
 def authorize(parts: Parts, request: object, caller: Caller) -> None:
