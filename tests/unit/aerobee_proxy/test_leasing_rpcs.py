@@ -254,6 +254,20 @@ async def test_what_was_not_written_whole_is_given_back_uncounted(
     assert len(parts.renewals) == 0
 
 
+async def test_a_proxy_that_ends_gives_back_first(broker: Broker, parts: Parts) -> None:
+    with pytest.raises(ConnectionError):
+        await receive(parts, BrokenCall())
+    await parts.background.close()
+    assert broker.transport.requests(CHANGE_INVISIBLE_DURATION)
+
+
+async def test_a_proxy_ends_although_a_broker_hangs(broker: Broker, parts: Parts) -> None:
+    with pytest.raises(ConnectionError):
+        await receive(parts, BrokenCall())
+    broker.transport.gate.clear()
+    await parts.background.close()
+
+
 # ---- settling ----
 
 

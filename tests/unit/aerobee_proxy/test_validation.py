@@ -115,6 +115,13 @@ def test_topic_counts_with_its_namespace() -> None:
     refused(Code.ILLEGAL_TOPIC, validation.topic_name, long)
 
 
+def test_a_namespace_makes_no_name_of_the_system() -> None:
+    topic = Resource(resource_namespace="rmq_sys_REVIVE_LOG_", name="x")
+    refused(Code.ILLEGAL_TOPIC, validation.topic_name, topic)
+    group = Resource(resource_namespace="CID_RMQ_SYS_", name="TRANS")
+    refused(Code.ILLEGAL_CONSUMER_GROUP, validation.group_name, group)
+
+
 @pytest.mark.parametrize("name", ["", " ", "a b", "a.b", "x" * 121, "CID_RMQ_SYS_x", "a\u0000"])
 def test_illegal_consumer_group(name: str) -> None:
     """StatusCode table: Heartbeat, ReceiveMessage, AckMessage … × ILLEGAL_CONSUMER_GROUP."""

@@ -9,6 +9,9 @@ from typing import Any
 import structlog
 
 
+GRACE_S = 2.0  # for what is going on when a proxy ends: messages to give back, for the most part
+
+
 class Background:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -19,7 +22,9 @@ class Background:
         task.add_done_callback(self._done)
 
     async def close(self) -> None:
-        """Cancels what is still going on."""
+        """Lets what is going on come to its end, and cancels what takes too long."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=GRACE_S)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -117,7 +117,7 @@ def _topic_name(name: str, namespace: str) -> str:
             Code.ILLEGAL_TOPIC,
             f"topic {stored[:32]}… has over {topics.MAX_TOPIC_CHARACTERS} characters: shorten it",
         )
-    if topics.is_system(name) or name in FURTHER_SYSTEM_TOPICS:
+    if topics.is_system(name) or topics.is_system(stored) or name in FURTHER_SYSTEM_TOPICS:
         raise Refused(Code.ILLEGAL_TOPIC, f"{name} belongs to the system: use another topic")
     return stored
 
@@ -134,7 +134,7 @@ def _group_name(name: str, namespace: str) -> str:
         topics.check_group(stored)
     except MqError as error:
         raise Refused(Code.ILLEGAL_CONSUMER_GROUP, error.message) from None
-    if topics.is_system_group(name):
+    if topics.is_system_group(name) or topics.is_system_group(stored):
         raise Refused(
             Code.ILLEGAL_CONSUMER_GROUP, f"{name} belongs to the system: use another group"
         )
