@@ -8,7 +8,6 @@ from typing import Any
 
 import structlog
 
-
 GRACE_S = 2.0  # for what is going on when a proxy ends: messages to give back, for the most part
 
 

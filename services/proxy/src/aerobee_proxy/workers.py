@@ -41,6 +41,7 @@ class Worker:
     pid: int
     news: int  # what it tells, once it serves: the fields of its ready line
     ready: dict[str, object] = field(default_factory=dict)
+    gone: bool = False  # it tells nothing any more
 
 
 def run(options: ProxyOptions) -> int:
@@ -102,9 +103,15 @@ class _Parent:
     # ---- workers ----
 
     def _start(self, number: int) -> None:
+        """Raises OSError where there is no room for another process."""
         sys.stdout.flush()
         news, tell = os.pipe()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(news)
+            os.close(tell)
+            raise
         if pid == 0:
             self._become(number, news, tell)  # does not return
         os.close(tell)
@@ -166,8 +173,14 @@ class _Parent:
         now = self._clock.monotonic_ms()
         for number, due in list(self._due.items()):
             if due <= now and not self._stopping:
-                del self._due[number]
-                self._start(number)
+                try:
+                    self._start(number)
+                    del self._due[number]
+                except OSError as error:  # the others go on serving
+                    self._due[number] = now + RESTART_MS
+                    structlog.get_logger().error(
+                        "a worker cannot start", worker=number, reason=error.strerror
+                    )
 
     def _forget(self, worker: Worker) -> None:
         del self._workers[worker.pid]
@@ -177,7 +190,8 @@ class _Parent:
 
     def _wait(self) -> None:
         """Until a signal, until a worker says that it serves, or until one is to be started."""
-        silent = {worker.news: worker for worker in self._workers.values() if not worker.ready}
+        workers = self._workers.values()
+        silent = {one.news: one for one in workers if not (one.ready or one.gone)}
         due = min(self._due.values(), default=None)
         timeout_s = None if due is None else max(0, due - self._clock.monotonic_ms()) / 1_000
         heard, _, _ = select.select([self._woken, *silent], [], [], timeout_s)
@@ -191,7 +205,7 @@ class _Parent:
     def _hear(self, worker: Worker) -> None:
         line = os.read(worker.news, 65_536)
         if not line:  # it ended: SIGCHLD tells
-            worker.ready = {"gone": True}
+            worker.gone = True
             return
         worker.ready = json.loads(line)
         if self._all_ready:
