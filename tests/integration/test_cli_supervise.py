@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from aerobee_cli import supervise
 from aerobee_cli.errors import ProcessEnded
 from aerobee_cli.supervise import Child
 from support.polling import until, until_sync
@@ -187,3 +190,31 @@ async def test_children_do_not_get_the_terminal_s_ctrl_c(make: Launch) -> None:
     await child.begin("1")
     await child.until_ready()
     assert os.getpgid(child.pid) == child.pid != os.getpgid(0)
+
+
+async def test_a_log_that_cannot_be_written_ends_no_child() -> None:
+    def full(line: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    child = Child("service", "some_service", ["serve"], full)
+    await child.launch()
+    await child.begin("--port", "7")
+    assert (await child.until_ready())["address"] == "127.0.0.1:7"
+    pid = child.pid
+    await child.stop()
+    assert not is_alive(pid)
+
+
+async def test_the_end_of_a_child_is_noticed_though_what_it_started_lives_on(
+    make: Launch, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "REST_GRACE_S", 0.1)
+    child = make("parent")
+    await child.launch()
+    await child.begin("1")
+    await child.until_ready()
+    inner = int(lines[0].rpartition(" ")[2].rstrip("}"))
+    os.kill(child.pid, signal.SIGKILL)
+    async with asyncio.timeout(20):
+        assert await child.wait() == -signal.SIGKILL
+    await until(lambda: not is_alive(inner), "the inner process has ended")

@@ -34,13 +34,24 @@ class DeadLetters:
     async def queues(self) -> list[QueueStatus]:
         """Their bounds; [] when nothing was ever dead-lettered.
 
-        Raises SUBSCRIPTION_GROUP_NOT_EXIST when there is no such group either.
+        Raises SUBSCRIPTION_GROUP_NOT_EXIST when there is no such group either, TOPIC_NOT_EXIST when
+        a broker has them and no name server knows.
         """
         try:
             return await self._admin.topic_status(self.topic)
         except MqError as error:
             if error.code is not Code.TOPIC_NOT_EXIST:
                 raise
+        # A purge that broke off has taken the route, which its broker brings back.
+        for topic in await self._admin.list_topics(include_derived=True):
+            if topic.topic == self.topic:
+                names = ", ".join(one.broker_name for one in topic.brokers)
+                raise MqError(
+                    Code.TOPIC_NOT_EXIST,
+                    f"no name server knows {self.topic} now, although broker {names} has it: try "
+                    "again in half a minute",
+                    retryable=True,
+                )
         await self._admin.get_group(self.consumer_group)
         return []
 

@@ -96,18 +96,30 @@ async def redrive(
     rate: float | None = None,
 ) -> AsyncIterator[Outcome]:
     """Sends `letters`: one after the other, at most `rate` a second, or without a rate many at a
-    time. Without a producer: a dry run. Outcomes come in the order of `letters`."""
+    time. Without a producer: a dry run. Outcomes come in the order of `letters`.
+
+    When reading on fails, or is cancelled, the outcomes of what is sent come first, then that.
+    """
     pace = Pace(rate, asyncio.get_running_loop().time())
     waiting: list[asyncio.Task[Outcome]] = []
-    async for letter in letters:
-        await asyncio.sleep(pace.next_wait(asyncio.get_running_loop().time()))
-        waiting.append(asyncio.create_task(_send(letter, producer, consumer_group, target)))
-        if rate is not None or len(waiting) == WINDOW:
-            for outcome in await asyncio.gather(*waiting):
-                yield outcome
-            waiting.clear()
-    for outcome in await asyncio.gather(*waiting):
-        yield outcome
+    broken_off: MqError | asyncio.CancelledError | None = None
+    try:
+        async for letter in letters:
+            await asyncio.sleep(pace.next_wait(asyncio.get_running_loop().time()))
+            waiting.append(asyncio.create_task(_send(letter, producer, consumer_group, target)))
+            if rate is not None or len(waiting) == WINDOW:
+                await asyncio.wait(waiting)  # not gather: that would cancel them with this task
+                for sent in waiting:
+                    yield sent.result()
+                waiting.clear()
+    except (MqError, asyncio.CancelledError) as error:
+        broken_off = error
+    if waiting:
+        await asyncio.wait(waiting)
+    for sent in waiting:
+        yield sent.result()
+    if broken_off is not None:
+        raise broken_off
 
 
 class Pace:

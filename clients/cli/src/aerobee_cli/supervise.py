@@ -23,6 +23,8 @@ READY = "ready"
 # A service loads in about a second; recovery of a large store after a crash takes longer.
 READY_TIMEOUT_S = 120.0
 STOP_GRACE_S = 15.0
+# What a child started has so long to notice that the child is gone.
+REST_GRACE_S = 10.0
 # Lines of a log may be long; asyncio's default limit is 64 KiB.
 LINE_LIMIT = 1024 * 1024
 ERROR_PREFIX = "error: "
@@ -31,9 +33,9 @@ ERROR_PREFIX = "error: "
 class Child:
     """`python -m MODULE ARGUMENT…`: launched, told its last arguments, ready, stopped.
 
-    `on_line` gets every line that it prints, without the newline. A line on stderr that starts with
-    "error: " is kept for the message of ProcessEnded instead, and passed on only when the child
-    does not fail.
+    `on_line` gets every line that it prints, without the newline; its OSError is let pass. A line
+    on stderr that starts with "error: " is kept for the message of ProcessEnded instead, and passed
+    on only when the child does not fail.
     """
 
     def __init__(self, name: str, module: str, arguments: Sequence[str], on_line: LineSink) -> None:
@@ -115,13 +117,19 @@ class Child:
 
     async def _read_until_end(self, process: asyncio.subprocess.Process) -> int:
         assert process.stdout is not None and process.stderr is not None
-        await asyncio.gather(
+        reading = asyncio.gather(
             self._read(process.stdout, self._hear), self._read(process.stderr, self._hear_error)
         )
         code = await process.wait()
+        # What it started holds its pipes open, and ends with it or is ended.
+        _, still = await asyncio.wait({reading}, timeout=REST_GRACE_S)
+        if still:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        await reading
         if code == 0:
             for line in self._errors:
-                self._on_line(line)
+                self._pass_on(line)
         return code
 
     async def _read(self, stream: asyncio.StreamReader, hear: LineSink) -> None:
@@ -134,8 +142,13 @@ class Child:
                 return
             hear(raw.decode("utf-8", "replace").rstrip("\n"))
 
+    def _pass_on(self, line: str) -> None:
+        # A log that cannot be written (a full disk, nobody reads it) ends no service.
+        with suppress(OSError):
+            self._on_line(line)
+
     def _hear(self, line: str) -> None:
-        self._on_line(line)
+        self._pass_on(line)
         if not self._is_ready.is_set() and (fields := ready_fields(line)) is not None:
             self.ready = fields
             self._is_ready.set()
@@ -144,7 +157,7 @@ class Child:
         if line.startswith(ERROR_PREFIX):
             self._errors.append(line)
         else:
-            self._on_line(line)
+            self._pass_on(line)
 
 
 def ready_fields(line: str) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json as json_format
+import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass
@@ -26,6 +27,7 @@ from aerobee_cli.options import (
 )
 from aerobee_cli.output import Column
 from aerobee_cli.redrive_target import Target
+from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
     from aerobee_cli.dead_letters import DeadLetters
@@ -133,8 +135,7 @@ def export(
         _end(complete)
         return
     try:
-        with out.open("w", encoding="utf-8") as file:
-            count, complete = _export(query, file.write)
+        count, complete = _export_to(query, out)
     except OSError as error:
         raise CommandError(f"cannot write {out}: {error.strerror}") from None
     output.note(f"wrote {count:,} dead letters to {out}")
@@ -174,13 +175,17 @@ def redrive(
         raise BadOption("give --all, or --id ID for each dead letter to send again")
     choice = Choice(frozenset(ids or ()), tag, reason)
     query = Query(namesrv_of(context, namesrv), group, choice)
-    outcomes, complete = asyncio.run(_redrive(query, to, rate, dry_run=dry_run))
+    outcomes: list[dict[str, Any]] = []
+    try:
+        complete = asyncio.run(_redrive(query, to, rate, outcomes, dry_run=dry_run))
+    except (MqError, KeyboardInterrupt):
+        if outcomes:
+            _show_outcomes(outcomes, outcomes, json)
+            _tell_redriven(outcomes, group, dry_run)
+            output.note("broken off here: the next redrive of all sends these again")
+        raise
     failed = [outcome for outcome in outcomes if outcome["status"] == "failed"]
-    if json:
-        output.show_list(outcomes, (), as_json=True)
-    elif failed or dry_run:
-        columns = [Column(title, title.replace(" ", "_")) for title in OUTCOME_TITLES]
-        output.write_table(failed or outcomes, columns)
+    _show_outcomes(outcomes, failed or (outcomes if dry_run else []), json)
     _tell_redriven(outcomes, group, dry_run)
     missing = choice.ids - {outcome[key] for outcome in outcomes for key in ID_KEYS}
     for message_id in sorted(missing):
@@ -210,8 +215,8 @@ def purge(
         output.note(f"would delete {count:,} dead letters of {group}" if count else _none_of(group))
         return
     confirm(f"Delete {count:,} dead letters of {group}?", yes)
-    asyncio.run(_purge(address, group))
-    output.note(f"deleted {count:,} dead letters of {group}")
+    deleted = asyncio.run(_purge(address, group))
+    output.note(f"deleted {count:,} dead letters of {group}" if deleted else _none_of(group))
 
 
 async def _count(namesrv: str, group: str) -> int:
@@ -223,16 +228,27 @@ async def _count(namesrv: str, group: str) -> int:
     return sum(queue.max_offset - queue.min_offset for queue in queues)
 
 
-async def _purge(namesrv: str, group: str) -> None:
+async def _purge(namesrv: str, group: str) -> bool:
+    """False: somebody else was quicker."""
     from aerobee_cli.dead_letters import DeadLetters
     from aerobee_client import AsyncAdminClient
 
     async with AsyncAdminClient(namesrv) as admin:
-        await admin.delete_topic(DeadLetters(admin, group).topic)
+        return await admin.delete_topic(DeadLetters(admin, group).topic)
 
 
 OUTCOME_TITLES = ("message id", "offset message id", "tag", "topic", "status", "error")
 ID_KEYS = ("message_id", "offset_message_id")
+
+
+def _show_outcomes(
+    outcomes: list[dict[str, Any]], for_people: list[dict[str, Any]], json: bool
+) -> None:
+    if json:
+        output.show_list(outcomes, (), as_json=True)
+    elif for_people:
+        columns = [Column(title, title.replace(" ", "_")) for title in OUTCOME_TITLES]
+        output.write_table(for_people, columns)
 
 
 def _tell_redriven(outcomes: list[dict[str, Any]], group: str, dry_run: bool) -> None:
@@ -246,9 +262,10 @@ def _tell_redriven(outcomes: list[dict[str, Any]], group: str, dry_run: bool) ->
 
 
 async def _redrive(
-    query: Query, to: Target, rate: float | None, *, dry_run: bool
-) -> tuple[list[dict[str, Any]], bool]:
-    """The outcomes, and whether every dead letter could be read."""
+    query: Query, to: Target, rate: float | None, outcomes: list[dict[str, Any]], *, dry_run: bool
+) -> bool:
+    """Whether every dead letter could be read. `outcomes` gets what became of each, also when this
+    raises in the end."""
     from contextlib import AsyncExitStack
 
     from aerobee_cli.dead_letters import DeadLetters
@@ -270,9 +287,10 @@ async def _redrive(
             opened = AsyncProducer(PRODUCER_GROUP, namesrv=query.namesrv)
             producer = await stack.enter_async_context(opened)
         letters = DeadLetters(admin, query.group)
-        outcomes = send_again(_chosen(letters, query.choice), producer, query.group, to, rate)
-        items = [asdict(outcome) async for outcome in outcomes]
-        return items, _is_complete(letters)
+        chosen = _chosen(letters, query.choice)
+        async for outcome in send_again(chosen, producer, query.group, to, rate):
+            outcomes.append(asdict(outcome))
+        return _is_complete(letters)
 
 
 def _collect(
@@ -287,6 +305,25 @@ def _collect(
 
     complete = asyncio.run(_each(query, take))
     return items, complete
+
+
+def _export_to(query: Query, out: Path) -> tuple[int, bool]:
+    """As `_export`. A file that is there is replaced once all is written and on the disk: after a
+    purge it may be the only copy. Raises OSError."""
+    target = out.resolve()
+    if out.exists() and not (out.is_file() and target.exists() and target.samefile(out)):
+        with out.open("w", encoding="utf-8") as file:  # a pipe, a device
+            return _export(query, file.write)
+    part = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with part.open("w", encoding="utf-8") as file:
+            result = _export(query, file.write)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+    return result
 
 
 def _export(query: Query, write: Callable[[str], Any]) -> tuple[int, bool]:

@@ -1,0 +1,164 @@
+"""Commands over dead letters that end in the middle: the broker goes away, Ctrl-C, a full disk."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aerobee.broker.v1 import admin_pb2, client_pb2
+
+import aerobee_client
+from aerobee_cli import main
+from aerobee_client.errors import BrokerUnreachable
+from aerobee_wire import properties as names
+from aerobee_wire.status import Code, MqError
+from support.memory_cluster import MemoryBroker, MemoryCluster
+
+NAMESRV = "10.0.0.1:9876"
+ADDRESS = "10.0.0.11:10911"
+GROUP = "billing"
+DEAD = "%DLQ%billing"
+COUNT = 1_100  # more than one page
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    broker = MemoryBroker("a", ADDRESS)
+    broker.create(DEAD, 1)
+    broker.create("orders", 4)
+    for n in range(COUNT):
+        encoded = names.encode({names.UNIQUE_KEY: f"ID{n}", names.DLQ_ORIGIN_TOPIC: "orders"})
+        broker.append(DEAD, 0, b"%d" % n, encoded)
+    return broker
+
+
+@pytest.fixture
+def cluster(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
+    cluster = MemoryCluster(broker)
+    cluster.answers["GetGroup"] = lambda *_: admin_pb2.GetGroupResponse()
+    cluster.answers["ListClients"] = lambda *_: client_pb2.ListClientsResponse()
+    for name in ("AsyncAdminClient", "AsyncProducer"):
+        made = partial(getattr(aerobee_client, name), transport=cluster)
+        monkeypatch.setattr(aerobee_client, name, made)
+    return cluster
+
+
+def run(*arguments: str) -> int:
+    return main.main(["dlq", arguments[0], GROUP, *arguments[1:], "--namesrv", NAMESRV])
+
+
+def fail_second_page(cluster: MemoryCluster) -> None:
+    def answer(address: str, request: Any) -> None:
+        if request.queue_offset:
+            raise BrokerUnreachable(ADDRESS, "it starts again")
+
+    cluster.answers["Pull"] = answer
+
+
+def stored(broker: MemoryBroker) -> list[str]:
+    return [record.unique_message_id for record in broker.messages("orders")]
+
+
+def test_redrive_that_cannot_read_on_tells_what_it_sent(
+    broker: MemoryBroker, cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_second_page(cluster)
+    assert run("redrive", "--all", "--to", "origin", "--json") == 1
+    shown = capsys.readouterr()
+    told = json.loads(shown.out)
+    assert len(told) == 1_024 and {outcome["status"] for outcome in told} == {"sent"}
+    assert sorted(outcome["message_id"] for outcome in told) == sorted(stored(broker))
+    assert "it starts again" in shown.err and "1,024" in shown.err
+
+
+def test_redrive_that_is_interrupted_tells_what_it_sent(
+    broker: MemoryBroker, cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(address: str, request: Any) -> None:
+        if len(cluster.requests("Send")) == 100:
+            signal.raise_signal(signal.SIGINT)
+
+    cluster.answers["Send"] = interrupt
+    assert run("redrive", "--all", "--to", "origin", "--json") == main.INTERRUPTED
+    told = json.loads(capsys.readouterr().out)
+    assert {outcome["status"] for outcome in told} == {"sent"}
+    assert sorted(outcome["message_id"] for outcome in told) == sorted(stored(broker))
+    assert 100 <= len(told) < COUNT
+
+
+def test_redrive_that_breaks_off_shows_what_it_sent_to_people_too(
+    broker: MemoryBroker, cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_second_page(cluster)
+    assert run("redrive", "--all", "--to", "origin") == 1
+    assert "ID1023" in capsys.readouterr().out
+
+
+def test_export_that_fails_leaves_the_file_of_the_one_before(
+    cluster: MemoryCluster, tmp_path: Path
+) -> None:
+    """After a purge it may be all there is."""
+    out = tmp_path / "dead.jsonl"
+    assert run("export", "--out", str(out)) == 0
+    before = out.read_bytes()
+    assert before.count(b"\n") == COUNT
+    fail_second_page(cluster)
+    assert run("export", "--out", str(out)) == 1
+    assert out.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_export_to_a_full_disk_is_told_and_leaves_nothing(
+    cluster: MemoryCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert run("export", "--out", str(tmp_path / "dead.jsonl")) == 1
+    assert "No space left" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_export_goes_to_what_is_no_file_too(
+    cluster: MemoryCluster, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "target")
+    assert run("export", "--out", str(link)) == 0
+    assert link.is_symlink() and (tmp_path / "target").read_text().count("\n") == COUNT
+    assert run("export", "--out", "/dev/stdout") == 0
+    assert capfd.readouterr().out.count("\n") == COUNT
+
+
+@pytest.mark.parametrize("command", [("list",), ("purge", "--yes"), ("export",)])
+def test_dead_letters_whose_route_is_away_are_not_taken_for_none(
+    cluster: MemoryCluster, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A purge that broke off took the route first; the broker brings it back within a minute."""
+
+    def no_route(address: str, request: Any) -> None:
+        raise MqError(Code.TOPIC_NOT_EXIST, f"no route of {request.topic}")
+
+    cluster.answers["GetTopicRoute"] = no_route
+    assert run(*command) == 1
+    shown = capsys.readouterr()
+    assert "no dead letters" not in shown.err
+    assert shown.err.startswith("error: ") and DEAD in shown.err
+
+
+def test_purge_that_another_one_was_quicker_than_says_so(
+    broker: MemoryBroker, cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.answers["DeleteTopic"] = lambda *_: broker.topics.pop(DEAD, None) and None
+    assert run("purge", "--yes") == 0
+    assert capsys.readouterr().err == f"no dead letters of {GROUP}\n"
