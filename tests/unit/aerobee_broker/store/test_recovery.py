@@ -563,3 +563,81 @@ def test_what_could_not_be_read_while_open_is_rebuilt_by_the_next_start(
     assert [fields["directory"] for _, fields in events] == ([what] if lasting else [])
     assert visible(store) == before
     assert len(store.query("a", "ID3", unique=True)) == 1
+
+
+QUEUES = PATH / "consumequeue"
+
+
+def without_front() -> SimulatedDisk:
+    """A stopped store: the messages 0 to 39 of topic "old" have expired, those of "a" in part; what
+    is derived must be rebuilt."""
+    disk, clock = SimulatedDisk(), ManualClock()
+    store = open_store(disk, clock=clock)
+    send(store, numbered(0, 40, "a") + [replace(one, queue_id=0) for one in numbered(0, 40, "old")])
+    for n in range(40, 120, 10):
+        send(store, numbered(n, 10, "a", 900))
+    store.close()
+    for start in (0, SIZE, 2 * SIZE, 3 * SIZE):
+        disk.remove(LOG / f"{start:020d}")
+    disk.remove(PATH / "checkpoint")
+    return disk
+
+
+def check_without_front(store: MessageStore) -> None:
+    assert (store.min_offset("old", 0), store.max_offset("old", 0)) == (40, 40)
+    low = store.min_offset("a", 0)
+    assert 0 < low < store.max_offset("a", 0) == 60
+    assert list(visible(store)["a", 0]) == list(range(low, 60))
+    assert store.corruption_count == 0
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_queue_without_messages_does_not_count_from_0_again_when_it_is_rebuilt(
+    clean: bool,
+) -> None:
+    """Groups are at the old offsets: they would pass over what comes."""
+    store, events = started(disk := without_front())
+    assert "derived_files_rebuilt" in names(events)
+    check_without_front(store)
+    if clean:
+        store.close()
+    store, _ = started(disk := disk.after_kill())
+    check_without_front(store)
+    assert send(store, numbered(50, 1, "old"))[0].queue_offset == 40
+    store.close()
+    store, _ = started(disk.after_kill())
+    assert list(visible(store)["old", 0]) == [40]
+
+
+def test_nor_when_the_rebuild_is_cut_short() -> None:
+    whole = without_front()
+    steps = 0
+    while True:
+        disk = whole.copy()
+        disk.crash_at = disk.steps + (steps := steps + 1)
+        with suppress(PowerCut):
+            started(disk)
+            break
+        check_without_front(started(disk.after_kill())[0])
+    assert steps > 10
+
+
+@pytest.mark.parametrize("damage", ["zeros", "more", "other size"])
+def test_the_log_knows_better_than_the_old_units_of_a_queue(damage: str) -> None:
+    disk = without_front()
+    for path, data in disk.files().items():
+        if path.parent == QUEUES / "a" / "0" and path.name == "0" * 20:
+            units = bytearray(data)
+            if damage == "zeros":
+                units[100:] = bytes(len(units) - 100)
+            elif damage == "more":  # as if many more had expired
+                units[:] = units[:20] * (len(units) // 20)
+            else:
+                units.pop()
+            disk.put(path, bytes(units))
+    store, _ = started(disk)
+    check_without_front(store)
+    store.close()
+    store, events = started(disk.after_kill())
+    assert events == []
+    check_without_front(store)

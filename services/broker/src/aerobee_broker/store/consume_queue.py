@@ -120,6 +120,8 @@ class ConsumeQueues:
         self.unsynced: set[Path] = set()  # files with writes that may not be durable
         self.new_directories: set[Path] = set()
         self.expired: list[Path] = []  # files to remove
+        # In a rebuild: queue → where it goes on, told by what had expired, until a record says so.
+        self.fronts: dict[ConsumeQueue, int] = {}
         self._unreadable: set[Path] = set()  # when last read
         self._disk = disk
         self._file_size = file_size
@@ -337,6 +339,7 @@ class ConsumeQueues:
         expected = range(starts[0], starts[-1] + 1, self._file_size) if starts else ()
         if not starts or starts != list(expected) or starts[0] % self._file_size:
             return
+        self._extend(directory / file_name(starts[-1]))
         if any(
             self._open_files.get(directory / file_name(s)).size() != self._file_size for s in starts
         ):
@@ -354,6 +357,13 @@ class ConsumeQueues:
                 high = middle
         queue.written = queue.visible = queue.next_offset = low
         queue.min_offset = queue.first
+
+    def _extend(self, path: Path) -> None:
+        """The last file of a queue, which a crash may have left cut behind a unit (`wipe_behind`)."""
+        file = self._open_files.get(path)
+        if file.size() < self._file_size and file.size() % UNIT_SIZE == 0:
+            file.truncate(self._file_size)
+            self.unsynced.add(path)
 
     def wipe_behind(self) -> None:
         """Zeros behind the last unit of each queue. Raises OSError."""
@@ -375,12 +385,39 @@ class ConsumeQueues:
                     self._disk.remove(path)
                     self.new_directories.add(directory)
 
+    def load_fronts(self, log_start: int) -> None:
+        """For a rebuild: takes over the units of records that have expired, which nothing else tells
+        of. Without them a queue whose messages have all expired would count from 0 again.
+        """
+        self.load(log_start)
+        self.fronts = {queue: queue.next_offset for queue in self.table.values()}
+
+    def is_at_front(self, queue: ConsumeQueue) -> bool:
+        """Whether nothing but its old units says what the next offset is."""
+        return self.fronts.get(queue, 0) == queue.next_offset
+
+    def restart(self, queue: ConsumeQueue, offset: int) -> None:
+        """`start_at`, and what it had is gone. Raises OSError."""
+        self.fronts.pop(queue, None)
+        directory = self.directory(queue)
+        for name in self._disk.list(directory):
+            self._open_files.forget(directory / name)
+        self._disk.remove_tree(directory)
+        self.unsynced = {path for path in self.unsynced if directory not in path.parents}
+        self.new_directories.discard(directory)
+        queue.start_at(offset)
+
     def reset(self) -> None:
         """Forgets every queue and removes every file: they will be rebuilt. Raises OSError."""
-        self._open_files.close()
+        self.forget()
         self._disk.remove_tree(self.folder)
         self._disk.make_directory(self.folder)
         self._disk.sync_directory(self.folder.parent)
+
+    def forget(self) -> None:
+        """Every queue; the files stay."""
+        self._open_files.close()
+        self.fronts.clear()
         self.table.clear()
         self._topics.clear()
         self._encodings.clear()

@@ -187,11 +187,13 @@ class Deriver:
         queue begins here (its front was deleted), or records before it are lost.
         """
         gap = queue_offset - queue.next_offset
-        if gap < 0 or queue_offset * record.FIXED_V1 > place:
+        if queue_offset * record.FIXED_V1 > place:
             return False  # so many records cannot lie before this one
-        if queue.next_offset == queue.first == 0 and self._log.min_offset > 0:
-            queue.start_at(queue_offset)
+        if self._log.min_offset > 0 and self._queues.is_at_front(queue):
+            self._queues.restart(queue, queue_offset)
             return True
+        if gap < 0:
+            return False
         if gap * record.FIXED_V1 > self.lost_bytes:
             return False
         queue.fill_lost(queue_offset, place)

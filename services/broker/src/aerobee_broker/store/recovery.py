@@ -90,6 +90,7 @@ class Recovery:
         durable = self._log.start_at(end) if self._durable is None else self._durable
         self._log.begin_at(end, min(end, durable))
         self._dispatch.recover(0, end, 0)
+        self._queues.fronts.clear()
         if self._durable is None:
             self._checkpoint_file.write(replace(checkpoint, flushed=end))
         return checkpoint
@@ -141,7 +142,7 @@ class Recovery:
         self._lost_bytes += max(0, low - checkpoint.dispatched) if queues_fit else 0
         if not queues_fit:
             self._rebuild("consumequeue", found)
-            self._queues.reset()
+            self._reset_queues(low)
         elif not clean:
             self._queues.wipe_behind()
         self._index_from = self._queues_from
@@ -169,9 +170,24 @@ class Recovery:
         self._finish_deletions()
         # Without what a deletion left, whether the checkpoint was taken before it or after.
         fit = fit or self._queues.digest() == found.digest
+        # A rebuild that was cut short begins anew.
+        fit = fit and not found.dispatched == 0 < log_start
         if fit:
             self._queues.settle_all(log_start)
         return fit
+
+    def _reset_queues(self, log_start: int) -> None:
+        """Of what the log has; of what it has no longer, as much stays as can be trusted."""
+
+        def load() -> bool:
+            self._queues.load_fronts(log_start)
+            self._finish_deletions()
+            self._queues.wipe_behind()
+            return True
+
+        self._queues.forget()
+        if log_start == 0 or not self._fits(load):
+            self._queues.reset()
 
     def _finish_deletions(self) -> None:
         """Of topics whose deletion a crash, or the disk, cut short."""
