@@ -359,7 +359,7 @@ class ConsumeQueues:
         queue.min_offset = queue.first
 
     def _extend(self, path: Path) -> None:
-        """The last file of a queue, which a crash may have left cut behind a unit (`wipe_behind`)."""
+        """The last file of a queue: a crash in `wipe_behind` may have left it cut."""
         file = self._open_files.get(path)
         if file.size() < self._file_size and file.size() % UNIT_SIZE == 0:
             file.truncate(self._file_size)
@@ -386,8 +386,8 @@ class ConsumeQueues:
                     self.new_directories.add(directory)
 
     def load_fronts(self, log_start: int) -> None:
-        """For a rebuild: takes over the units of records that have expired, which nothing else tells
-        of. Without them a queue whose messages have all expired would count from 0 again.
+        """For a rebuild: takes over the units of records that have expired, of which nothing else
+        tells. Without them a queue whose messages have all expired would count from 0 again.
         """
         self.load(log_start)
         self.fronts = {queue: queue.next_offset for queue in self.table.values()}
