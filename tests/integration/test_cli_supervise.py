@@ -209,6 +209,7 @@ async def test_the_end_of_a_child_is_noticed_though_what_it_started_lives_on(
     make: Launch, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervise, "REST_GRACE_S", 0.1)
+    monkeypatch.setattr(supervise, "EXIT_POLL_S", 0.1)
     child = make("parent")
     await child.launch()
     await child.begin("1")

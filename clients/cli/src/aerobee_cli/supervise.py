@@ -25,6 +25,7 @@ READY_TIMEOUT_S = 120.0
 STOP_GRACE_S = 15.0
 # What a child started has so long to notice that the child is gone.
 REST_GRACE_S = 10.0
+EXIT_POLL_S = 1.0
 # Lines of a log may be long; asyncio's default limit is 64 KiB.
 LINE_LIMIT = 1024 * 1024
 ERROR_PREFIX = "error: "
@@ -120,13 +121,16 @@ class Child:
         reading = asyncio.gather(
             self._read(process.stdout, self._hear), self._read(process.stderr, self._hear_error)
         )
-        code = await process.wait()
-        # What it started holds its pipes open, and ends with it or is ended.
-        _, still = await asyncio.wait({reading}, timeout=REST_GRACE_S)
-        if still:
+        # Not process.wait(): that waits for the ends of the pipes as well.
+        while process.returncode is None and not reading.done():
+            await asyncio.wait({reading}, timeout=EXIT_POLL_S)
+        # What it started and still holds its pipes ends with it, or is ended.
+        _, left = await asyncio.wait({reading}, timeout=REST_GRACE_S)
+        if left and process.returncode is not None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         await reading
+        code = await process.wait()
         if code == 0:
             for line in self._errors:
                 self._pass_on(line)
