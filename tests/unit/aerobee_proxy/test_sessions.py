@@ -41,6 +41,11 @@ def member(client_id: str, group: str = "billing", **topics: str) -> Session:
     return Session(client_id, 0, settings)
 
 
+def settings_of(session: Session) -> Settings:
+    assert session.settings is not None
+    return session.settings
+
+
 def test_client_that_was_never_heard_of_gets_a_session() -> None:
     sessions = Sessions()
     assert sessions.get("c1") is None
@@ -113,9 +118,28 @@ def test_producers_of_a_topic_are_those_with_a_stream() -> None:
 
 def test_members_of_a_group_are_found() -> None:
     sessions = Sessions()
-    sessions.touch("a", 0).settings = member("a").settings
-    sessions.touch("b", 0).settings = member("b", "other").settings
+    a, b = sessions.touch("a", 0), sessions.touch("b", 0)
+    for session, group in ((a, "billing"), (b, "other"), (b, "another"), (a, "billing")):
+        sessions.declare(session, settings_of(member("x", group)))
     assert [s.client_id for s in sessions.members("billing")] == ["a"]
+    assert sessions.members("other") == []
+    sessions.declare(a, Settings(publishing=Publishing()))
+    assert sessions.members("billing") == []
+
+
+def test_who_is_forgotten_is_no_member_any_more_whatever_it_says() -> None:
+    sessions = Sessions()
+    settings = settings_of(member("x"))
+    gone, silent = sessions.touch("gone", 0), sessions.touch("silent", 0)
+    for session in (gone, silent):
+        sessions.declare(session, settings)
+    sessions.remove("gone")
+    assert sessions.members("billing") == [silent]
+    sessions.expire(EXPIRY_MS + 1)
+    sessions.declare(gone, settings)
+    sessions.touch("gone", 0)
+    sessions.declare(gone, settings)
+    assert sessions.members("billing") == [] and not sessions._by_group
 
 
 def test_members_that_subscribe_alike_do_not_conflict() -> None:

@@ -33,6 +33,26 @@ class CommandStream(Protocol):
         """Puts a command in line; never waits."""
 
 
+class _Membership:
+    """What follows from a client's settings about its group. Worked out once: with each settings of
+    one member all members are looked at."""
+
+    def __init__(self, settings: Settings | None) -> None:
+        self.settings = settings
+        self.group = ""
+        self.subscriptions: Mapping[str, FilterExpression] = {}
+        if settings is not None and settings.WhichOneof("pub_sub") == "subscription":
+            said = settings.subscription
+            self.group = stored_name(said.group)
+            self.subscriptions = {
+                stored_name(one.topic): one.expression for one in said.subscriptions
+            }
+        # The same for all that want the same.
+        self.wanted = frozenset(
+            (topic, _normal(expression)) for topic, expression in self.subscriptions.items()
+        )
+
+
 @dataclass(slots=True, eq=False)
 class Session:
     client_id: str
@@ -43,13 +63,18 @@ class Session:
     _said: Settings | None = None
     _published: dict[str, Resource] = field(default_factory=dict)
     user: str = ""  # who signs its calls; empty where nobody is asked
+    _membership: _Membership = field(default_factory=lambda: _Membership(None))
 
     @property
     def consumer_group(self) -> str:
         """The stored name of its group; empty for producers and before settings came."""
-        if self.settings is None or self.settings.WhichOneof("pub_sub") != "subscription":
-            return ""
-        return stored_name(self.settings.subscription.group)
+        return self.membership.group
+
+    @property
+    def membership(self) -> _Membership:
+        if self._membership.settings is not self.settings:
+            self._membership = _Membership(self.settings)
+        return self._membership
 
     def published(self) -> Mapping[str, Resource]:
         """Stored name → the topic as the client names it. Looked at every second for every client,
@@ -74,10 +99,7 @@ class Session:
     @property
     def subscriptions(self) -> Mapping[str, FilterExpression]:
         """Stored name of a topic → what it wants of it."""
-        if self.settings is None:
-            return {}
-        entries = self.settings.subscription.subscriptions
-        return {stored_name(entry.topic): entry.expression for entry in entries}
+        return self.membership.subscriptions
 
     @property
     def request_timeout_ms(self) -> int:
@@ -92,6 +114,7 @@ class Sessions:
 
     def __init__(self) -> None:
         self._by_id: dict[tuple[str, str], Session] = {}
+        self._by_group: dict[str, dict[Session, None]] = {}
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -115,6 +138,21 @@ class Sessions:
         session.last_seen_ms = now_ms
         return session
 
+    def declare(self, session: Session, settings: Settings) -> None:
+        """It says of itself what it is."""
+        known = self._by_id.get((session.client_id, session.user)) is session
+        if known:
+            self._leave(session)
+        session.settings = settings
+        if known and session.consumer_group:
+            self._by_group.setdefault(session.consumer_group, {})[session] = None
+
+    def _leave(self, session: Session) -> None:
+        members = self._by_group.get(session.consumer_group, {})
+        members.pop(session, None)
+        if not members:
+            self._by_group.pop(session.consumer_group, None)
+
     def lives(self, client_id: str, now_ms: int, user: str = "") -> bool:
         """Whether it holds a stream or gave a sign of life lately."""
         session = self._by_id.get((client_id, user))
@@ -124,7 +162,10 @@ class Sessions:
 
     def remove(self, client_id: str, user: str = "") -> Session | None:
         """Forgets a client that says goodbye."""
-        return self._by_id.pop((client_id, user), None)
+        session = self._by_id.pop((client_id, user), None)
+        if session is not None:
+            self._leave(session)
+        return session
 
     def expire(self, now_ms: int) -> list[Session]:
         """Forgets the clients that hold no stream and were silent too long, and returns them."""
@@ -134,11 +175,11 @@ class Sessions:
             if not session.streams and now_ms - session.last_seen_ms > EXPIRY_MS
         ]
         for session in gone:
-            del self._by_id[session.client_id, session.user]
+            self.remove(session.client_id, session.user)
         return gone
 
     def members(self, consumer_group: str) -> list[Session]:
-        return [session for session in self if session.consumer_group == consumer_group]
+        return list(self._by_group.get(consumer_group, ()))
 
     def producers_of(self, topic: str) -> list[Session]:
         """Clients with a stream that said they publish to this topic."""
@@ -151,19 +192,20 @@ def conflicts(members: list[Session]) -> dict[str, list[str]]:
     Such a group loses messages in silence: what one member's filter drops, no other will see. A
     topic that only some members subscribe to counts too; those that do not want "".
     """
-    subscribed = [member.subscriptions for member in members]
+    different = {member.membership.wanted for member in members}
+    if len(different) < 2:
+        return {}
+    subscribed = [dict(wanted) for wanted in different]
     wanted = {
-        topic: {_normal(topics.get(topic)) for topics in subscribed}
+        topic: {topics.get(topic, "") for topics in subscribed}
         for topic in {topic for topics in subscribed for topic in topics}
     }
     return {topic: sorted(texts) for topic, texts in sorted(wanted.items()) if len(texts) > 1}
 
 
-def _normal(expression: FilterExpression | None) -> str:
-    """Equal for expressions that mean the same as far as spelling goes; never "" but for None."""
-    if expression is None:
-        return ""
+def _normal(expression: FilterExpression) -> str:
+    """Equal for expressions that mean the same as far as spelling goes; never ""."""
     text = expression.expression.strip()
     if expression.type == FilterType.SQL:
-        return text
+        return text or ALL
     return SEPARATOR.join(sorted({tag.strip() for tag in text.split(SEPARATOR)} - {""})) or ALL

@@ -122,12 +122,12 @@ class Telemetry:
         """False: not yet."""
         authorize(self._parts, settings, caller)
         check_settings(settings)
-        caller.session.settings = settings
+        self._parts.sessions.declare(caller.session, settings)
         policy = await self._policy(settings)
         if policy is None:
             return False
         answer = negotiate(settings, self._parts.options, policy)
-        caller.session.settings = answer
+        self._parts.sessions.declare(caller.session, answer)
         command = TelemetryCommand(status=status(), settings=answer)
         stream.offer_twice(command)
         self._warn_of_conflicts(caller)
