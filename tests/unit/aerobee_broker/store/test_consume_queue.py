@@ -229,3 +229,27 @@ def test_dummies_are_in_front_although_the_disk_was_full_at_first() -> None:
     store.close()
     units = list(UNIT.iter_unpack(queue_files(disk)[f"a/0/{0:020d}"][: 12 * 20]))
     assert units[:4] == [(0, LOST_SIZE, 0)] * 4
+
+
+@pytest.mark.parametrize("hole", [range(48, 49), range(60, 75), range(64, 96), range(40, 128)])
+def test_zeros_among_the_units_do_not_move_the_first_offset_past_messages(hole: range) -> None:
+    disk, clock = SimulatedDisk(), ManualClock()
+    store = open_store(disk, replace(SMALL, unwritten_units=1), clock)
+    send(store, [NewMessage("a", 0, b"x" * 150) for _ in range(128)])
+    upkeep(store, clock)
+    expected = store.units("a", 0, 0, 128)
+    for number in hole:
+        path = FOLDER / "a" / "0" / f"{number // 32 * 640:020d}"
+        data = bytearray(disk.files()[path])
+        start = number % 32 * 20
+        data[start : start + 20] = bytes(20)
+        disk.put(path, bytes(data))
+    queues, queue = store._queues, store._queues.get("a", 0)
+    assert queue is not None
+    for offset in range(128):
+        if offset in hole:
+            continue
+        place = expected[offset][0]
+        found = queues.first_at_or_after(queue, place)
+        assert found <= offset
+        assert found == offset or set(range(found, offset)) <= set(hole)

@@ -641,3 +641,27 @@ def test_the_log_knows_better_than_the_old_units_of_a_queue(damage: str) -> None
     store, events = started(disk.after_kill())
     assert events == []
     check_without_front(store)
+
+
+ODD = [
+    b"A\x02TAGS\x01red\x02",
+    b"TAGS\x01red\x02K\x01a\x01b\x02",
+    b"K\x01TAGS\x01blue\x02",
+    b"\x02TAGS\x01red\x02",
+    b"TAGS\x01\x02TAGS\x01red\x02",
+    b"TAGS\x01\xff\xc3\x28\x02\x01\x02",
+    b"KEYS\x01a b\x02TAGS\x01red\x02",
+]
+
+
+def test_tags_in_properties_that_are_out_of_order_come_back_as_they_were() -> None:
+    """A subscription to the tag gets the message before a rebuild, and after it."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, [NewMessage("a", 0, b"%d" % n, one) for n, one in enumerate(ODD)])
+    units = store.units("a", 0, 0, 99)
+    store.close()
+    disk = disk.after_kill()
+    disk.remove(PATH / "checkpoint")
+    store, _ = started(disk)
+    assert store.units("a", 0, 0, 99) == units

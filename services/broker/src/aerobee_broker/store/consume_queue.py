@@ -216,12 +216,18 @@ class ConsumeQueues:
         self.unsynced.add(path)
 
     def first_at_or_after(self, queue: ConsumeQueue, physical_offset: int) -> int:
-        """The lowest offset whose record lies there or behind; `visible` when there is none."""
+        """The lowest offset whose record lies there or behind; `visible` when there is none. A unit
+        that was lost, and reads as zeros, does not count; nor do those before such an offset.
+        """
         low, high = queue.first, queue.visible
         while low < high:
-            middle = (low + high) // 2
-            if self.unit(queue, middle)[0] < physical_offset:
-                low = middle + 1
+            middle = known = (low + high) // 2
+            place, size, _ = self.unit(queue, known)
+            while size == 0 and known + 1 < high:
+                known += 1
+                place, size, _ = self.unit(queue, known)
+            if size > 0 and place < physical_offset:
+                low = known + 1
             else:
                 high = middle
         return low

@@ -1,7 +1,7 @@
 """Tags and keys of many messages at once: found and hashed over arrays, not one by one.
 
 At 0.3 µs a key instead of 3. A properties string is regular when its separators alternate and it
-ends with one; of one that is not, nothing is found here.
+ends with one; of one that is not, no key is found here, and the tag as an append finds it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from aerobee_broker.store.arrays import Ints, rows
+from aerobee_broker.store.consume_queue import TAGS as TAGS_NAME
 from aerobee_broker.store.consume_queue import TopicEncoding
 from aerobee_wire.properties import KEYS, TAGS, UNIQUE_KEY
-from aerobee_wire.tags import java_hash
+from aerobee_wire.properties import get as get_property
+from aerobee_wire.tags import java_hash, tags_code
 
 Hashes = npt.NDArray[np.uint32]
 
@@ -44,6 +46,7 @@ class Properties:
 
     def __init__(self, joined: bytes, ends: Ints) -> None:
         """`ends[i]` is where the string of record i ends; it must be regular."""
+        self.irregular: list[tuple[int, bytes]] = []
         self.joined = joined
         self.bytes = np.frombuffer(joined, dtype=np.uint8)
         self._name_ends: Ints = np.flatnonzero(self.bytes == _NAME_END)
@@ -60,10 +63,14 @@ class Properties:
 
     @classmethod
     def of(cls, strings: Sequence[bytes]) -> Properties:
-        """Irregular ones are taken as empty."""
+        """Irregular ones are taken as empty, but for their tags."""
         lengths = np.fromiter(map(len, strings), dtype=np.int64, count=len(strings))
         result = cls(b"".join(strings), np.cumsum(lengths))
-        return result if result.regular else cls.of([s if is_regular(s) else b"" for s in strings])
+        if not result.regular:
+            irregular = [(at, one) for at, one in enumerate(strings) if not is_regular(one)]
+            result = cls.of([one if is_regular(one) else b"" for one in strings])
+            result.irregular = irregular
+        return result
 
     def _is_regular(self, ends: Ints) -> bool:
         names, values = self._name_ends, self._value_ends
@@ -96,6 +103,9 @@ class Properties:
         codes = np.zeros(count, dtype=np.int64)
         records, starts, ends = self.values(TAGS)
         codes[records] = self.hashes(starts, ends).view(np.int32)
+        for at, properties in self.irregular:
+            tags = get_property(properties, TAGS_NAME)
+            codes[at] = tags_code((tags or b"").decode("utf-8", "replace"))
         return codes
 
     def keys(self) -> tuple[Ints, Ints, Ints]:
