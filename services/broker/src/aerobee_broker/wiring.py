@@ -71,7 +71,9 @@ from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 from aerobee_wire.message_id import UniqueIds
 
-_WARNINGS = frozenset({"allocation_failed", "directory_left", "disk_full", "file_unreadable"})
+_WARNINGS = frozenset(
+    {"allocation_failed", "directory_left", "disk_full", "file_unreadable", "flush_put_off"}
+)
 _ERRORS = frozenset({"corrupt_record", "store_read_only"})
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_broker.errors import StoreFlushError, StoreReadOnly
+from aerobee_broker.errors import StoreFlushError, StoreReadOnly, StoreWriteError
+from aerobee_broker.store.checkpoint import decode
 from aerobee_broker.store.messages import NewMessage
 from support.manual_clock import ManualClock
-from support.simulated_disk import SimulatedDisk
-from support.stores import open_store, send, upkeep, visible
+from support.simulated_disk import SimulatedDisk, SimulatedFile
+from support.stores import PATH, open_store, send, upkeep, visible
 
 
 def broken_once(disk: SimulatedDisk, where: str) -> None:
@@ -108,3 +109,64 @@ def test_a_directory_that_is_removed_before_it_is_synced_does_no_harm(
     monkeypatch.setattr(disk, "sync_directory", gone)
     upkeep(store, clock)
     assert store.read_only_reason == ""
+
+
+def dispatched(disk: SimulatedDisk) -> int:
+    checkpoint = decode(disk.files()[PATH / "checkpoint"])
+    assert checkpoint is not None
+    return checkpoint.dispatched
+
+
+def short_of_files(monkeypatch: pytest.MonkeyPatch, disk: SimulatedDisk, part: str) -> list[int]:
+    """While the list holds a number, no file below a directory `part` is opened."""
+    opened, left = disk.open, [1]
+
+    def refuse(path: Path, *, create: bool = False) -> SimulatedFile:
+        if part in path.parts and left:
+            raise OSError(errno.EMFILE, "Too many open files", str(path))
+        return opened(path, create=create)
+
+    monkeypatch.setattr(disk, "open", refuse)
+    return left
+
+
+@pytest.mark.parametrize("part", ["consumequeue", "index"])
+def test_a_process_short_of_open_files_syncs_derived_files_later(
+    monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Nothing was written that could be lost: no reason to take no more messages for ever."""
+    disk, clock = SimulatedDisk(), ManualClock()
+    store = open_store(disk, clock=clock)
+    send(store, [NewMessage("a", n, b"x", b"KEYS\x01k\x02") for n in range(9)])
+    clock.advance(10_000)
+    store.maintain(clock.now_ms())  # the files are written
+    left = short_of_files(monkeypatch, disk, part)
+    for _ in range(3):
+        upkeep(store, clock)
+    assert store.read_only_reason == ""
+    assert dispatched(disk) == 0
+    left.clear()
+    upkeep(store, clock)
+    assert dispatched(disk) == store.confirmed_offset
+    before = visible(store)
+    events: list[str] = []
+    store = open_store(disk.after_power_cut(1), on_event=lambda name, _: events.append(name))
+    assert (visible(store), events) == (before, [])
+
+
+def test_a_process_short_of_open_files_takes_messages_again_when_it_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    big = [NewMessage("a", 0, b"x" * 1_900) for _ in range(4)]
+    send(store, big)
+    left = short_of_files(monkeypatch, disk, "commitlog")
+    store.append(big)
+    with pytest.raises(StoreWriteError, match="raise the limit of open files"):
+        store.write()
+    assert store.read_only_reason == ""
+    left.clear()
+    assert [place.queue_offset for place in send(store, big)] == [4, 5, 6, 7]
+    assert len(visible(store)["a", 0]) == 8
+    assert len(visible(open_store(disk.after_power_cut(1)))["a", 0]) == 8

@@ -158,10 +158,13 @@ class DerivedFlush:
         if job is None:
             return False
         for _ in range(_FILES_A_SLICE):
+            # Not taken out before: what could not be opened is still to be synced.
             if job.files:
-                self._sync_file(job.files.pop())
+                self._sync_file(job.files[-1])
+                job.files.pop()
             elif job.directories:
-                self._sync_directory(job.directories.pop())
+                self._sync_directory(job.directories[-1])
+                job.directories.pop()
             else:
                 self._checkpoint_file.write(replace(job.checkpoint, flushed=self._log.flushed))
                 for path in job.expired:

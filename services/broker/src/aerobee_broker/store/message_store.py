@@ -64,6 +64,7 @@ from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 _END_OF_TIME = (1 << 63) - 1
 
 
@@ -382,6 +383,11 @@ class MessageStore:
             path = self._log.path_of(self._log.written)
             if error.errno in _NO_SPACE:
                 raise DiskFull(f"there is no room on the disk for {path}: {error}") from error
+            if error.errno in _NO_DESCRIPTOR:  # of opening it: nothing was written
+                raise StoreWriteError(
+                    f"the message was not stored: {path} cannot be opened for now: {error}; raise "
+                    "the limit of open files"
+                ) from error
             self._become_read_only(f"writing {path} failed: {error}")
             raise StoreWriteError(f"the message was not stored: {self.read_only_reason}") from error
 
@@ -589,7 +595,10 @@ class MessageStore:
                 self._allocate_ahead()
             return self.cleaning.remove_one() or self._derived_flush.work()
         except OSError as error:
-            self._become_read_only(f"flushing the derived files of {self.path} failed: {error}")
+            if error.errno in _NO_DESCRIPTOR:  # nothing was lost: the next one goes on
+                self._event("flush_put_off", {"directory": str(self.path), "reason": str(error)})
+            else:
+                self._become_read_only(f"flushing the derived files of {self.path} failed: {error}")
             return False
 
     def _allocate_ahead(self) -> None:
