@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from aerobee.broker.v1.admin_pb2 import GetGroupResponse, GroupConfig, PutTopicResponse
+from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse
 from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import Code
@@ -24,7 +25,7 @@ from aerobee_proxy.rpc.servicer import Servicer
 from aerobee_proxy.rpcs import PUT_TOPIC, SEND, UNREGISTER_CLIENT
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
-from support.proxy import CLIENT_ID, Cluster, FakeCall, route
+from support.proxy import BROKER, CLIENT_ID, Cluster, FakeCall, route
 
 ENDPOINTS = d.Endpoints(
     scheme=d.AddressScheme.DOMAIN_NAME, addresses=[d.Address(host="mq.test", port=18081)]
@@ -421,6 +422,26 @@ async def test_a_goodbye_is_fine_from_a_client_that_nobody_knew(cluster: Cluster
     request = s.NotifyClientTerminationRequest()
     answer = await ask(cluster, "notify_client_termination", request)
     assert answer.status.code == Code.OK
+
+
+async def test_a_goodbye_counts_although_its_client_does_not_wait(cluster: Cluster) -> None:
+    other = BrokerData(broker_name="broker-b", addresses={0: "10.0.0.2:10911"})
+    cluster.transport.answers["GetClusterInfo"] = GetClusterInfoResponse(brokers=[BROKER, other])
+    parts = cluster.parts()
+    servicer = Servicer(parts)
+    request = s.NotifyClientTerminationRequest(group=GROUP)
+
+    async def say_goodbye() -> None:
+        await servicer.notify_client_termination(request, FakeCall())
+
+    cluster.transport.gate.clear()
+    said = asyncio.create_task(say_goodbye())
+    await asyncio.sleep(1)
+    said.cancel()
+    await asyncio.wait([said])
+    cluster.transport.gate.set()
+    await parts.background.close()
+    assert len(cluster.transport.requests(UNREGISTER_CLIENT)) == 2
 
 
 async def test_a_goodbye_takes_the_client_out_of_its_group_and_no_other(cluster: Cluster) -> None:

@@ -15,10 +15,11 @@ class Background:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
+    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)  # a task that nobody holds may vanish
         task.add_done_callback(self._done)
+        return task
 
     async def close(self) -> None:
         """Lets what is going on come to its end, and cancels what takes too long."""

@@ -6,6 +6,7 @@ Nothing depends on it for delivery: a broker that cannot be told is logged and t
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import structlog
 from aerobee.broker.v1.client_pb2 import (
@@ -17,9 +18,10 @@ from aerobee.broker.v1.client_pb2 import (
     ListClientsRequest,
     UnregisterClientRequest,
 )
+from google.protobuf.message import Message
 
 from aerobee_proxy.brokers import Brokers
-from aerobee_proxy.rpcs import HEARTBEAT, LIST_CLIENTS, UNREGISTER_CLIENT
+from aerobee_proxy.rpcs import HEARTBEAT, LIST_CLIENTS, UNREGISTER_CLIENT, Rpc
 from aerobee_proxy.sessions import SILENCE_MS, Session
 from aerobee_proxy.topology import Topology
 from aerobee_proxy.translate import subscription
@@ -39,7 +41,7 @@ class Presence:
             language=language,
         )
         outcomes = await asyncio.gather(
-            *(self._tell(name, request) for name in await self._topology.brokers())
+            *(self._tell(name, HEARTBEAT, request) for name in await self._topology.brokers())
         )
         for failure in filter(None, outcomes):
             if failure.code is Code.SUBSCRIPTION_GROUP_NOT_EXIST:
@@ -50,11 +52,14 @@ class Presence:
         """A member of this group from every broker, and of no other: the caller may be allowed no
         more. Brokers that cannot be told forget the client by themselves."""
         request = UnregisterClientRequest(client_id=client_id, consumer_group=consumer_group)
-        for name in await self._topology.brokers():
-            try:
-                await self._brokers.ask(name, UNREGISTER_CLIENT, request)
-            except MqError as error:
-                structlog.get_logger().warning("broker not told of a leave", reason=error.message)
+        outcomes = await asyncio.gather(
+            *(
+                self._tell(name, UNREGISTER_CLIENT, request)
+                for name in await self._topology.brokers()
+            )
+        )
+        for failure in filter(None, outcomes):
+            structlog.get_logger().warning("broker not told of a leave", reason=failure.message)
 
     async def seen(self, broker_name: str, consumer_group: str) -> frozenset[str]:
         """Ids of the members that gave this broker a sign of life lately, through whatever proxy.
@@ -65,9 +70,9 @@ class Presence:
         answer = await self._brokers.ask(broker_name, LIST_CLIENTS, request)
         return frozenset(one.client_id for one in answer.clients if one.silent_ms <= SILENCE_MS)
 
-    async def _tell(self, broker_name: str, request: HeartbeatRequest) -> MqError | None:
+    async def _tell(self, broker_name: str, rpc: Rpc[Any, Any], request: Message) -> MqError | None:
         try:
-            await self._brokers.ask(broker_name, HEARTBEAT, request)
+            await self._brokers.ask(broker_name, rpc, request)
         except MqError as error:
             return error
         return None

@@ -6,6 +6,8 @@ since a proxy that came back does not know the clients of the one before.
 
 from __future__ import annotations
 
+import asyncio
+
 from apache.rocketmq.v2.service_pb2 import (
     NotifyClientTerminationRequest,
     NotifyClientTerminationResponse,
@@ -22,5 +24,7 @@ async def notify_client_termination(
 ) -> NotifyClientTerminationResponse:
     parts.sessions.remove(caller.client_id, caller.session.user)
     if request.group.name:  # a consumer
-        await parts.presence.retract(caller.client_id, stored_name(request.group))
+        # Who says goodbye hardly waits for the answer, and what it held is given back only then.
+        retract = parts.presence.retract(caller.client_id, stored_name(request.group))
+        await asyncio.shield(parts.background.run(retract))
     return NotifyClientTerminationResponse(status=status())
