@@ -52,11 +52,13 @@ class Presence:
         """A member of this group from every broker, and of no other: the caller may be allowed no
         more. Brokers that cannot be told forget the client by themselves."""
         request = UnregisterClientRequest(client_id=client_id, consumer_group=consumer_group)
+        try:
+            names = await self._topology.brokers()
+        except MqError as error:
+            structlog.get_logger().warning("brokers not told of a leave", reason=error.message)
+            return
         outcomes = await asyncio.gather(
-            *(
-                self._tell(name, UNREGISTER_CLIENT, request)
-                for name in await self._topology.brokers()
-            )
+            *(self._tell(name, UNREGISTER_CLIENT, request) for name in names)
         )
         for failure in filter(None, outcomes):
             structlog.get_logger().warning("broker not told of a leave", reason=failure.message)
