@@ -179,6 +179,63 @@ async def test_listener_may_dead_letter_at_once(namesrv: str) -> None:
     }
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
+async def test_message_whose_record_is_gone_is_dead_lettered_all_the_same(
+    namesrv: str, by_hand: bool
+) -> None:
+    name = f"gone-{by_hand}".lower()
+    born: list[int] = []
+
+    async def listen(message: ReceivedMessage) -> ConsumeResult:
+        born.append(message.born_timestamp_ms)
+        message._record.physical_offset = 1 << 40  # type: ignore[misc]  # as if it had expired
+        if by_hand:
+            return ConsumeResult.DEAD_LETTER
+        raise ValueError("not this one")
+
+    async with AsyncAdminClient(namesrv) as admin, AsyncProducer("p", namesrv=namesrv) as producer:
+        await admin.create_group(f"{name}-g", max_attempts=17 if by_hand else 1)
+        sent = await producer.send(Message(name, b"body", tag="UA", keys="k", flag=7))
+        consumer = AsyncPushConsumer(f"{name}-g", listen, namesrv=namesrv)
+        consumer.subscribe(name)
+        async with consumer:
+            (letter,) = await until(
+                lambda: _dead_letters(admin, f"{name}-g", 1), retry_on=(MqError,)
+            )
+            await until(lambda: _lag(admin, f"{name}-g", "", 0))
+    assert (letter.body, letter.tag, letter.keys, letter.flag) == (b"body", "UA", ("k",), 7)
+    assert (letter.message_id, letter.origin_topic) == (sent.message_id, name)
+    assert letter.failure_reason == ("DEAD_LETTER" if by_hand else "ValueError")
+    assert born == [letter.born_timestamp_ms]
+
+
+async def test_topic_that_is_made_again_is_consumed_from_its_first_message(namesrv: str) -> None:
+    """Its member is busy with the old one meanwhile."""
+    hold = asyncio.Event()
+    seen: list[bytes] = []
+
+    async def listen(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+        await hold.wait()
+
+    async with AsyncAdminClient(namesrv) as admin, AsyncProducer("p", namesrv=namesrv) as producer:
+        await admin.create_topic("again", queues=1)
+        await producer.send_batch(numbered("again", 50))
+        consumer = AsyncPushConsumer(
+            "again-g", listen, namesrv=namesrv, pull_threshold_for_queue=5, pull_batch_size=10
+        )
+        consumer.subscribe("again")
+        async with consumer:
+            await until(lambda: seen)
+            await admin.delete_topic("again")
+            hold.set()
+            await until(lambda: not _owned(consumer, "again"))
+            seen.clear()
+            await admin.create_topic("again", queues=1)
+            await producer.send_batch(numbered("again", 5))
+            await until(lambda: {b"%d" % n for n in range(5)} <= set(seen))
+
+
 async def test_members_share_the_queues_and_a_leaver_loses_nothing(namesrv: str) -> None:
     seen: list[bytes] = []
     async with (

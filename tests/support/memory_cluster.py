@@ -53,6 +53,7 @@ class MemoryBroker:
         encoded: bytes,
         *,
         flag: int = 0,
+        sys_flag: int = 0,
         born_ms: int = STORE_TIME_MS,
         reconsume_times: int = 0,
     ) -> tuple[int, int]:
@@ -68,7 +69,7 @@ class MemoryBroker:
             body=body,
             properties=encoded,
             flag=flag,
-            sys_flag=0,
+            sys_flag=sys_flag,
             born_timestamp_ms=born_ms,
             born_host=host,
             store_timestamp_ms=STORE_TIME_MS + at,
@@ -235,7 +236,14 @@ class MemoryCluster:
             self._append_batch(broker, request.batch, response)
         for message in request.messages:
             encoded = properties.encode(dict(message.properties))
-            offset, at = broker.append(topic, message.queue_id, message.body, encoded)
+            offset, at = broker.append(
+                topic,
+                message.queue_id,
+                message.body,
+                encoded,
+                sys_flag=message.sys_flag,
+                reconsume_times=message.reconsume_times,
+            )
             response.results.add(queue_id=message.queue_id, queue_offset=offset, physical_offset=at)
         await self._wake(broker)
         return response

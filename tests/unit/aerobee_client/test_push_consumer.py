@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -11,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from aerobee.broker.v1 import message_pb2
 
 from aerobee_client import concurrent_consumption, membership, offset_store, puller
 from aerobee_client.consume_result import ConsumeResult, DeadLetter, ReconsumeLater
@@ -18,7 +20,7 @@ from aerobee_client.consumer_options import ConsumeFromWhere
 from aerobee_client.errors import NamesrvUnreachable
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.push_consumer import AsyncPushConsumer
-from aerobee_wire import properties
+from aerobee_wire import properties, record
 from aerobee_wire.status import Code, MqError
 from support.memory_cluster import STORE_TIME_MS, MemoryBroker, MemoryCluster
 from support.polling import until
@@ -751,3 +753,63 @@ async def test_subscription_that_changes_during_a_rebalance_is_announced(
         ),
         timeout_s=3,
     )
+
+
+@pytest.mark.parametrize("code", [Code.SYSTEM_ERROR, Code.MESSAGE_CORRUPTED])
+async def test_message_whose_record_is_gone_is_retried_all_the_same(
+    broker: MemoryBroker, cluster: MemoryCluster, join: Consumers, code: Code
+) -> None:
+    """Expired, or damaged, while its listener had it: nobody would ever take it back."""
+    cluster.answers["SendBack"] = lambda _, request: message_pb2.SendBackResponse(
+        results=[{"code": int(code), "message": "no such record"} for _ in request.entries]
+    )
+    body = zlib.compress(b"body")
+    broker.append(
+        TOPIC,
+        0,
+        body,
+        properties.encode({"UNIQ_KEY": "U1", "KEYS": "k", "TRAN_MSG": "true", "DELAY": "1"}),
+        flag=7,
+        sys_flag=record.COMPRESSED,
+    )
+    (first,) = broker.messages(TOPIC)
+    seen: list[ReceivedMessage] = []
+
+    def listen(message: ReceivedMessage) -> None:
+        seen.append(message)
+        if len(seen) == 1:
+            raise ValueError("not\x02yet")
+
+    consumer = await join(listen, max_reconsume_times=5)
+    await until(lambda: len(seen) == 2)
+    await consumer.close()
+    assert committed(broker) == 1
+    (sent,) = [request.messages[0] for request in cluster.requests("Send")]
+    assert (sent.topic, sent.body, sent.flag, sent.reconsume_times) == (RETRY, body, 7, 1)
+    assert sent.sys_flag == record.COMPRESSED
+    assert (sent.born_timestamp_ms, sent.born_host) == (STORE_TIME_MS, broker.address)
+    assert dict(sent.properties) == {
+        "UNIQ_KEY": "U1",
+        "KEYS": "k",
+        "TRAN_MSG": "true",
+        "RETRY_TOPIC": TOPIC,
+        "ORIGIN_MESSAGE_ID": first.offset_message_id,
+        "DLQ_REASON": "ValueError",
+        "DLQ_REASON_DESCRIPTION": "not yet",
+        "MAX_RECONSUME_TIMES": "5",
+        "DELAY": "3",
+    }
+    assert seen[1].topic == TOPIC and seen[1].origin_message_id == first.offset_message_id
+
+
+async def test_message_whose_record_is_gone_may_be_dead_lettered_too(
+    broker: MemoryBroker, cluster: MemoryCluster, join: Consumers
+) -> None:
+    cluster.answers["SendBack"] = lambda _, request: message_pb2.SendBackResponse(
+        results=[{"code": 1, "message": "no such record"} for _ in request.entries]
+    )
+    fill(broker, 1)
+    await join(lambda message: ConsumeResult.DEAD_LETTER if not message.reconsume_times else None)
+    await until(lambda: cluster.requests("Send"))
+    (sent,) = [request.messages[0] for request in cluster.requests("Send")]
+    assert sent.reconsume_times > int(sent.properties["MAX_RECONSUME_TIMES"])
