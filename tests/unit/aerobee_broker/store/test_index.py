@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from dataclasses import replace
 
 import pytest
 
+from aerobee_broker.disk import DiskFile
 from aerobee_broker.errors import MessageCorrupted
-from aerobee_broker.store.index import ENTRY, HEADER, Index, key_hash, name_after, name_of
+from aerobee_broker.store.index import ENTRY, HEADER, Index, Slots, key_hash, name_after, name_of
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties, record
@@ -289,3 +291,30 @@ def test_expired_index_files_go_after_the_checkpoint_that_no_longer_counts_them(
     store = open_store(disk.after_kill(), options, clock)
     assert [one.body for one in store.query("orders", "ID399")] == [b"399"]
     assert store.query("orders", "ID0") == []
+
+
+def test_slots_that_cannot_be_read_are_made_again_from_the_entries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or no key could be added, and no message taken, because of a sector of the index."""
+    disk, clock = SimulatedDisk(), ManualClock()
+    store = open_store(disk, clock=clock)
+    for n in range(50):
+        send(store, [NewMessage("a", 0, b"x", b"KEYS\x01k%d\x02" % n)])
+    for _ in range(3):
+        upkeep(store, clock)  # the slots are out of the memory
+
+    def refuse(slots: Slots, file: DiskFile) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Slots, "read", refuse)
+    for n in range(50, 100):
+        send(store, [NewMessage("a", 0, b"x", b"KEYS\x01k%d\x02" % n)])
+    upkeep(store, clock)
+    assert store.disk_full_reason == ""
+    monkeypatch.undo()
+    for again in (False, True):
+        if again:
+            store.close()
+            store = open_store(disk.after_kill())
+        assert [len(store.query("a", f"k{n}")) for n in range(100)] == [1] * 100

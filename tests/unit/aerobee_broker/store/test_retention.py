@@ -249,3 +249,25 @@ def test_expired_files_of_a_queue_are_not_removed_once_its_topic_is_deleted() ->
     store = open_store(disk.after_kill(), options, clock)
     assert store.max_offset("a", 0) == 4
     assert len(visible(store)["a", 0]) == 4
+
+
+@pytest.mark.parametrize("damage", ["an old timestamp", "zeros"])
+def test_a_damaged_first_record_neither_hastens_nor_stops_the_expiry(damage: str) -> None:
+    options = replace(NEVER, file_reserved_time_ms=7 * HOUR_MS // 2)
+    store, disk, clock = filled(options, 6)
+    hour = hour_now(clock)
+    second = LOG / f"{SIZE:020d}"
+    data = bytearray(disk.files()[second])
+    if damage == "zeros":
+        data[:100] = bytes(100)
+    else:
+        data[56:60] = bytes(4)
+    disk.put(second, bytes(data))
+    store.close()
+    # Not one of them is old enough; then the first two are.
+    for hours, left in ((20, [0, 1, 2, 3, 4, 5]), (7, [2, 3, 4, 5])):
+        kept = replace(options, file_reserved_time_ms=hours * HOUR_MS // 2, delete_when=(hour,))
+        store = open_store(disk := disk.after_kill(), kept, clock)
+        step(store, clock)
+        assert files(disk) == left
+        store.close()

@@ -256,9 +256,14 @@ class Index:
 
     def _slots_of(self, file: IndexFile) -> Slots:
         if self._slots is None:
-            slots = Slots(self._slot_count)
-            if file.count > 1:
-                slots.read(self._open_files.get(file.path))
+            try:
+                slots = Slots(self._slot_count)
+                if file.count > 1:
+                    slots.read(self._open_files.get(file.path))
+            except OSError as error:
+                if not is_unreadable(error):
+                    raise
+                slots = self._slots_from_entries(file)
             self._slots = slots
         return self._slots
 

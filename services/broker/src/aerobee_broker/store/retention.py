@@ -15,9 +15,7 @@ from aerobee_broker.store.commit_log import CommitLog
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import record
 
-_TIMESTAMP_AT = 56  # of the store timestamp, with an IPv4 born host
-_TIMESTAMP_V6_AT = 68
-_SYS_FLAG_AT = 36
+_SIZE_BYTES = 4  # of the size that a record begins with
 
 
 class Retention:
@@ -76,21 +74,23 @@ class Retention:
 
     def _expired(self, before_ms: int) -> int:
         count = 0
-        for following in self._log.starts[1:]:
+        for number, following in enumerate(self._log.starts[1:], 1):
             stored = self._first_timestamp(following)
-            if not 0 < stored < before_ms:
+            if stored >= before_ms or count >= self._options.delete_file_batch_max:
                 break
-            count += 1
+            if stored > 0:  # else the file behind it tells
+                count = number
         return count
 
     def _first_timestamp(self, start: int) -> int:
-        """Of the first record of a file; 0 when it has none."""
+        """Of the first record of a file; 0 when it has none, or a damaged one."""
+        if start >= self._log.written:
+            return 0
         try:
-            data = self._log.read(start, record.HEADER.size)
-        except OSError:
+            size = int.from_bytes(self._log.read(start, _SIZE_BYTES), "big")
+            if size > self._log.file_size:
+                return 0
+            one = record.decode(self._log.read(start, size))
+        except (OSError, record.CorruptRecord):
             return 0
-        if start >= self._log.written or len(data) < record.HEADER.size:
-            return 0
-        v6 = int.from_bytes(data[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big") & record.BORN_HOST_V6
-        at = _TIMESTAMP_V6_AT if v6 else _TIMESTAMP_AT
-        return int.from_bytes(data[at : at + 8], "big", signed=True)
+        return one.store_timestamp_ms if one.physical_offset == start else 0
