@@ -15,7 +15,7 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
 
 from aerobee_proxy.questions import AGAIN_MS, PATIENCE_S
 from aerobee_proxy.rpcs import GET_TOPIC_ROUTE
-from aerobee_proxy.topology import EXPIRE_MS, REFRESH_MS, Topology
+from aerobee_proxy.topology import CLUSTER_MS, EXPIRE_MS, REFRESH_MS, Topology
 from aerobee_wire.status import Code, MqError
 from support.fake_transport import FakeTransport
 from support.manual_clock import ManualClock
@@ -165,6 +165,21 @@ async def test_brokers_are_those_of_before_while_no_name_server_answers(
     assert await topology.brokers() == {"broker-a": "10.0.0.1:10911"}
     transport.answers["GetClusterInfo"] = None
     assert await topology.brokers() == {"broker-a": "10.0.0.1:10911"}
+
+
+async def test_heartbeats_of_many_clients_ask_for_the_brokers_once_a_second(
+    topology: Topology, transport: FakeTransport, clock: ManualClock
+) -> None:
+    transport.answers["GetClusterInfo"] = GetClusterInfoResponse()
+    for _ in range(2):
+        assert await topology.brokers() == {}, "none yet is no answer to keep"
+    transport.answers["GetClusterInfo"] = GetClusterInfoResponse(brokers=ROUTE.brokers)
+    for _ in range(10):
+        assert await topology.brokers() == {"broker-a": "10.0.0.1:10911"}
+    assert len(transport.calls) == 3
+    clock.advance(CLUSTER_MS)
+    await topology.brokers()
+    assert len(transport.calls) == 4
 
 
 async def test_a_name_server_that_has_just_started_makes_no_known_topic_unknown(

@@ -27,6 +27,7 @@ from aerobee_proxy.transport import Transport
 from aerobee_wire.status import Code, MqError
 
 REFRESH_MS = 20_000
+CLUSTER_MS = 1_000  # all brokers are asked for again after: each heartbeat of each client asks
 EXPIRE_MS = 300_000  # since it was last given out
 MAX_TOPICS = 20_000
 TIMEOUT_S = 3.0
@@ -57,6 +58,7 @@ class Topology:
         self._asking_brokers: Questions[dict[str, str]] = Questions(clock)
         # As name servers said it last, of all brokers and of any one.
         self._cluster: dict[str, str] | None = None
+        self._cluster_old_from_ms = 0  # monotonic
         self._last: dict[str, str] = {}
 
     async def route(self, topic: str) -> TopicRoute:
@@ -106,6 +108,8 @@ class Topology:
 
     async def brokers(self) -> dict[str, str]:
         """Name → address of the master, of every broker. Raises MqError NAMESRV_UNREACHABLE."""
+        if self._cluster and self._clock.monotonic_ms() < self._cluster_old_from_ms:
+            return self._cluster
         try:
             return await self._ask_brokers(impatient=self._cluster is not None)
         except (MqError, TimeoutError):
@@ -118,6 +122,7 @@ class Topology:
         found = {b.broker_name: b.addresses[0] for b in answer.brokers if 0 in b.addresses}
         self._addresses.update(found)
         self._cluster, self._last = found, dict(found)
+        self._cluster_old_from_ms = self._clock.monotonic_ms() + CLUSTER_MS
         return found
 
     async def _ask_brokers(self, *, impatient: bool) -> dict[str, str]:
