@@ -70,6 +70,8 @@ def test_no_key_is_both_supported_and_not() -> None:
         ("diskSpaceWarningLevelRatio=50", "must not descend"),
         ("mappedFileSizeConsumeQueue=6000001", "mappedFileSizeConsumeQueue"),
         ("listenPort=70000", "listenPort"),
+        ("brokerName=" + "ü" * 64, "at most 127 bytes"),
+        ("brokerClusterName=a/b", "without /"),
     ],
 )
 def test_a_bad_option_is_named_with_what_to_write(setting: str, says: str) -> None:

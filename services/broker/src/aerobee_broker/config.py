@@ -20,6 +20,7 @@ from aerobee_broker.rocketmq_keys import UNSUPPORTED_KEYS
 from aerobee_chassis.config import Options
 from aerobee_chassis.loops import Transport
 
+MAX_NAME_BYTES = 127  # of a broker or a cluster
 Milliseconds = Annotated[int, Field(ge=1)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Percent = Annotated[int, Field(ge=1, le=100)]
@@ -127,6 +128,17 @@ class BrokerOptions(Options):
     def namesrvs(self) -> tuple[str, ...]:
         """The "host:port" of every name server."""
         return tuple(part.strip() for part in self.namesrv_addr.split(";") if part.strip())
+
+    @field_validator("broker_cluster_name", "broker_name")
+    @classmethod
+    def _names(cls, value: str) -> str:
+        """They are in handles that clients hold, and in names of topics."""
+        size = len(value.encode("utf-8", "surrogatepass"))
+        if size > MAX_NAME_BYTES or "/" in value or not value.isprintable():
+            raise ValueError(
+                f"write at most {MAX_NAME_BYTES} bytes without / or control characters"
+            )
+        return value
 
     @field_validator("message_delay_level")
     @classmethod
