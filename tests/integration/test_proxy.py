@@ -165,6 +165,32 @@ def test_a_killed_proxy_forgets_nothing_that_was_acknowledged(namesrv: ServicePr
             assert client.receive(queue) == []
 
 
+def test_a_broker_that_comes_back_is_served_although_no_name_server_is_left(
+    tmp_path: Path,
+) -> None:
+    data = ("--port", "0", "--data", str(tmp_path))
+    with (
+        ServiceProcess("aerobee_namesrv", *data) as namesrv,
+        ServiceProcess("aerobee_broker", *data, "--namesrv", namesrv.address) as broker,
+        ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as proxy,
+    ):
+        client = Client(proxy.address)
+        with client.channel:
+            queue = client.queue("left")
+            client.send("left", b"1")
+            assert [message.body for message in client.receive(queue)] == [b"1"]
+            namesrv.kill()
+            broker.kill()
+            assert client.send("left", b"lost").status.code == Code.PROXY_TIMEOUT
+            broker.restart()
+
+            def is_stored() -> bool:
+                return bool(client.send("left", b"2").status.code == Code.OK)
+
+            until_sync(is_stored, "a send after the broker came back")
+            assert [message.body for message in client.receive(queue)] == [b"2"]
+
+
 def test_a_transaction_ends_at_another_proxy_when_its_own_was_killed(
     client: Client, namesrv: ServiceProcess
 ) -> None:
