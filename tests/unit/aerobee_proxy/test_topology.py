@@ -84,7 +84,24 @@ async def test_a_deleted_topic_is_not_served_from_memory(
 ) -> None:
     await topology.route("t")
     transport.answers["GetTopicRoute"] = MqError(Code.TOPIC_NOT_EXIST, "no such topic")
+    transport.answers["GetClusterInfo"] = GetClusterInfoResponse(brokers=ROUTE.brokers)
     clock.advance(REFRESH_MS)
+    with pytest.raises(MqError, match="no such topic"):
+        await topology.route("t")
+
+
+async def test_a_topic_whose_broker_is_away_is_not_gone_yet(
+    topology: Topology, transport: FakeTransport, clock: ManualClock
+) -> None:
+    """Who took it for gone would make it anew, on other brokers."""
+    await topology.route("t")
+    transport.answers["GetTopicRoute"] = MqError(Code.TOPIC_NOT_EXIST, "no such topic")
+    transport.answers["GetClusterInfo"] = GetClusterInfoResponse(
+        brokers=[BrokerData(broker_name="broker-b", addresses={0: "10.0.0.2:10911"})]
+    )
+    clock.advance(EXPIRE_MS - 1)
+    assert await topology.route("t") == ROUTE
+    clock.advance(AGAIN_MS)
     with pytest.raises(MqError, match="no such topic"):
         await topology.route("t")
 

@@ -68,7 +68,7 @@ class GroupPolicies:
             for name in sorted(await self._topology.brokers())
         ]
         if not asked:  # a name server that has just started: no reason to take a group for new
-            raise MqError(Code.BROKER_NOT_EXIST, "the name servers know no broker yet: try again")
+            raise MqError(Code.BROKER_UNREACHABLE, "the name servers know no broker yet: try again")
         try:
             _, waiting = await asyncio.wait(asked, timeout=PATIENCE_S)
             while True:

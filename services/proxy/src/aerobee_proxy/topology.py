@@ -3,7 +3,8 @@
 A route is asked for again after 20 s. While no name server answers, one that is in use is given out
 however old, and brokers are where they were last; who can be helped so does not wait for name
 servers that hang. Requests for one topic at the same time share one question. Topics that nobody
-knows are not kept; one that was known is gone once every name server that answers says so.
+knows are not kept. One that was known is gone once every name server that answers says so, and
+knows its brokers: a broker that starts again takes its topics along, and brings them back.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class _Known:
     """Times are monotonic."""
 
     route: TopicRoute
+    said_ms: int
     old_from_ms: int
     used_ms: int
 
@@ -135,19 +137,34 @@ class Topology:
             request = GetTopicRouteRequest(topic=topic)
             answer = await self._ask(GET_TOPIC_ROUTE, request, doubting=topic in self._known)
         except MqError as error:
-            if error.code is Code.TOPIC_NOT_EXIST:
-                self.forget(topic)
+            if error.code is not Code.TOPIC_NOT_EXIST:
+                raise
+            if await self._may_come_back(topic):
+                raise MqError(
+                    Code.NAMESRV_UNREACHABLE, f"the brokers of topic {topic} are away: try again"
+                ) from None
+            self.forget(topic)
             raise
         if len(self._known) >= MAX_TOPICS:
             del self._known[next(iter(self._known))]
         self._known.pop(topic, None)
         now_ms = self._clock.monotonic_ms()
-        self._known[topic] = _Known(answer.route, now_ms + REFRESH_MS, now_ms)
+        self._known[topic] = _Known(answer.route, now_ms, now_ms + REFRESH_MS, now_ms)
         for broker in answer.route.brokers:
             if 0 in broker.addresses:
                 self._addresses[broker.broker_name] = broker.addresses[0]
                 self._last[broker.broker_name] = broker.addresses[0]
         return answer.route
+
+    async def _may_come_back(self, topic: str) -> bool:
+        known = self._known.get(topic)
+        if known is None or self._clock.monotonic_ms() - known.said_ms >= EXPIRE_MS:
+            return False
+        try:
+            found = await self._fetch_brokers()
+        except MqError:
+            return True
+        return any(broker.broker_name not in found for broker in known.route.brokers)
 
     async def _ask(self, rpc: Rpc[Q, R], request: Q, *, doubting: bool = False) -> R:
         """The answer of the first name server that has one. `doubting`: that a topic is not there,
