@@ -438,3 +438,20 @@ async def test_queue_of_another_topic_is_refused(broker: MemoryBroker) -> None:
                 await call
             assert caught.value.code is Code.INVALID_PARAMETER
     assert not cluster.requests("Send")
+
+
+@pytest.mark.parametrize("known", [False, True])
+async def test_name_servers_that_hang_do_not_make_a_send_longer(
+    broker: MemoryBroker, known: bool
+) -> None:
+    """Each may take 3 s to give up on, and there may be several."""
+    cluster = MemoryCluster(broker)
+    async with producer(cluster) as sender:
+        if known:
+            await sender.queues(TOPIC)
+            cluster.down.add(broker.address)
+        cluster.answers["GetTopicRoute"] = lambda *_: asyncio.sleep(60)
+        async with asyncio.timeout(10):
+            with pytest.raises(MqError) as caught:
+                await sender.send(Message(TOPIC, b"x"), timeout=timedelta(seconds=1))
+    assert caught.value.code in (Code.NAMESRV_UNREACHABLE, Code.BROKER_UNREACHABLE)

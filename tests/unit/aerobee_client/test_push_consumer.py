@@ -517,6 +517,11 @@ async def test_group_that_every_broker_refuses_is_told_at_start(
         ({"concurrency": 0}, Code.INVALID_PARAMETER),
         ({"pull_batch_size": 5_000}, Code.INVALID_PARAMETER),
         ({"batch_listener": print}, Code.INVALID_PARAMETER),
+        ({"consume_timeout": timedelta(0)}, Code.INVALID_PARAMETER),
+        ({"max_reconsume_times": -1}, Code.INVALID_PARAMETER),
+        ({"max_reconsume_times": 1 << 31}, Code.INVALID_PARAMETER),
+        ({"consume_timestamp_ms": -1}, Code.INVALID_PARAMETER),
+        ({"consume_timestamp_ms": 1 << 63}, Code.INVALID_PARAMETER),
     ],
 )
 def test_bad_setting_is_refused(arguments: dict[str, Any], code: Code) -> None:
@@ -813,3 +818,52 @@ async def test_message_whose_record_is_gone_may_be_dead_lettered_too(
     await until(lambda: cluster.requests("Send"))
     (sent,) = [request.messages[0] for request in cluster.requests("Send")]
     assert sent.reconsume_times > int(sent.properties["MAX_RECONSUME_TIMES"])
+
+
+async def test_close_asks_a_broker_that_takes_nothing_back_only_once_more(
+    broker: MemoryBroker, cluster: MemoryCluster, join: Consumers
+) -> None:
+    """Each request may take 5 s, and thousands of messages may wait."""
+    fill(broker, 800)
+    frozen = asyncio.Event()
+
+    async def hang() -> None:
+        await frozen.wait()
+        raise MqError(Code.REQUEST_TIMEOUT, "it is frozen")
+
+    cluster.answers["SendBack"] = lambda address, request: hang()
+    seen: list[bytes] = []
+
+    async def listen(message: ReceivedMessage) -> ConsumeResult:
+        seen.append(message.body)
+        return ConsumeResult.RECONSUME_LATER
+
+    consumer = await join(listen)
+    await until(lambda: len(seen) == 800)
+    closing = asyncio.create_task(consumer.close())
+    await asyncio.sleep(0.01)
+    frozen.set()
+    await closing
+    assert len(cluster.requests("SendBack")) <= 2
+    assert committed(broker) == 0
+
+
+async def test_close_commits_what_a_rebalance_was_about_to_commit(
+    broker: MemoryBroker, cluster: MemoryCluster, join: Consumers
+) -> None:
+    fill(broker, 40)
+    seen: list[bytes] = []
+    consumer = await join(lambda message: seen.append(message.body))
+    await until(lambda: len(seen) == 40)
+    broker.offsets.clear()
+    asked: list[str] = []
+
+    def hang_once(address: str, request: Any) -> Any:
+        asked.append(address)
+        return asyncio.Event().wait() if len(asked) == 1 else None
+
+    cluster.answers["UpdateConsumerOffsets"] = hang_once
+    consumer.unsubscribe(TOPIC)
+    await until(lambda: asked)
+    await consumer.close()
+    assert committed(broker) == 40

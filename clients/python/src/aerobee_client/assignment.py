@@ -138,6 +138,7 @@ class Assignment:
 
     async def release_all(self) -> None:
         await self._release(self.queues())
+        await self._offsets.commit()  # of what a rebalance that was cancelled had let go
 
     async def _share(
         self, topic: str, members_by_address: dict[str, list[str]]

@@ -76,12 +76,16 @@ class ConcurrentConsumption:
     async def close(self, timeout_s: float) -> None:
         """Waits for the listeners that run, and until what they refused is given back."""
         self._closing = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.gather(self._sweeper, return_exceptions=True)
-        if not await self._runner.close(timeout_s):
-            log.warning("listeners still run after %.1f s: their messages come again", timeout_s)
-        await self._send_back.drained()
+        try:
+            if self._sweeper is not None:
+                self._sweeper.cancel()
+                await asyncio.gather(self._sweeper, return_exceptions=True)
+            if not await self._runner.close(timeout_s):
+                log.warning(
+                    "listeners still run after %.1f s: their messages come again", timeout_s
+                )
+        finally:  # also when it is cancelled
+            await self._send_back.drained()
 
     def _done(self, batch: Batch, verdicts: Verdicts | None) -> None:
         self._open.discard(batch)

@@ -70,10 +70,18 @@ class ConsumerOptions:
 
     def __post_init__(self) -> None:
         """Raises MqError INVALID_PARAMETER that names the bounds."""
-        for name, limit in _BOUNDS.items():
-            value = getattr(self, name)
-            if not 1 <= value <= limit:
-                raise MqError(Code.INVALID_PARAMETER, f"{name} is {value}: give 1 to {limit}")
+        for names, lowest in ((_BOUNDS, 1), (_FROM_NOTHING, 0)):
+            for name, limit in names.items():
+                value = getattr(self, name)
+                if value is not None and not lowest <= value <= limit:
+                    raise MqError(
+                        Code.INVALID_PARAMETER, f"{name} is {value}: give {lowest} to {limit}"
+                    )
+        if self.consume_timeout <= timedelta(0):
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"consume_timeout is {self.consume_timeout}: give more than nothing",
+            )
 
     def flow_limits(self) -> FlowLimits:
         return FlowLimits(
@@ -92,4 +100,6 @@ _BOUNDS = {
     "pull_threshold_size_for_queue": 1_024 * MIB,
     "consume_concurrently_max_span": 65_535,
 }
-assert _BOUNDS.keys() <= {field.name for field in fields(ConsumerOptions)}
+# From 0 to this: what the contract has room for.
+_FROM_NOTHING = {"max_reconsume_times": (1 << 31) - 1, "consume_timestamp_ms": (1 << 63) - 1}
+assert _BOUNDS.keys() | _FROM_NOTHING.keys() <= {field.name for field in fields(ConsumerOptions)}

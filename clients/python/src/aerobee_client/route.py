@@ -129,6 +129,11 @@ class RouteCache:
     def known_topics(self) -> list[str]:
         return list(self._entries)
 
+    def is_known(self, topic: str) -> bool:
+        """Whether `publish_info` answers without asking."""
+        entry = self._entries.get(topic)
+        return entry is not None and not entry.is_default
+
     def forget(self, topic: str) -> None:
         self._entries.pop(topic, None)
 

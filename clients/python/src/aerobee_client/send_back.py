@@ -83,6 +83,7 @@ class SendBack:
         self._max_reconsume_times = max_reconsume_times
         self._waiting: dict[str, deque[_Given]] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
+        self._draining = False
 
     def give(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
         """Starts it. True: the broker has stored the retry or dead letter; False: it has not."""
@@ -94,7 +95,9 @@ class SendBack:
         return done
 
     async def drained(self) -> None:
-        """Returns once nothing is waiting."""
+        """Returns once nothing is waiting. A broker that takes none is not asked again from now on:
+        its messages come again anyhow."""
+        self._draining = True
         while self._senders:
             await asyncio.gather(*self._senders.values())
 
@@ -123,6 +126,10 @@ class SendBack:
                     "%d messages not sent back to broker %s: %r", len(batch), broker_name, error
                 )
                 accepted = [False] * len(batch)
+                if self._draining:
+                    batch += waiting
+                    accepted += [False] * len(waiting)
+                    waiting.clear()
             for one, ok in zip(batch, accepted, strict=True):
                 if not one.done.done():
                     one.done.set_result(ok)

@@ -8,8 +8,9 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from aerobee.broker.v1 import message_pb2
 
@@ -17,15 +18,18 @@ from aerobee_client import rpcs, send_request
 from aerobee_client.backoff import Backoff
 from aerobee_client.client_instance import ClientInstance, local_ip
 from aerobee_client.encoded_send import EncodedSend
-from aerobee_client.errors import PartialSend, RequestTimeout
+from aerobee_client.errors import NamesrvUnreachable, PartialSend, RequestTimeout
 from aerobee_client.latency_fault import LatencyFault
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.route import PublishInfo
 from aerobee_client.send_result import SendResult
 from aerobee_wire import recall_handle
 from aerobee_wire.message_id import UniqueIds
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import SEND_REFUSED_TOPICS
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -168,7 +172,7 @@ class Sender:
         avoid: str | None = None
         tried: set[str] = set()
         while True:
-            info = await self._routes.publish_info(topic)
+            info = await self._publish_info(topic, deadline_ms)
             target = queue or info.choose(avoid, self._fault, clock.monotonic_ms())
             try:
                 remaining_s = (deadline_ms - clock.monotonic_ms()) / 1000
@@ -189,13 +193,33 @@ class Sender:
                 avoid = target.broker_name
                 tried.add(avoid)
                 await asyncio.sleep(pause_s)
-                if error.code is Code.QUEUE_NOT_EXIST:
-                    # The topic was made again with fewer queues: the route is known to be old.
-                    await self._routes.refresh_now(topic)
-                else:
-                    await self._routes.refresh_soon(topic)
+                # A topic that was made again with fewer queues: the route is known to be old.
+                old = error.code is Code.QUEUE_NOT_EXIST
+                refresh = self._routes.refresh_now if old else self._routes.refresh_soon
+                try:
+                    await self._in_time(refresh(topic), deadline_ms)
+                except NamesrvUnreachable:
+                    raise error from None  # the time is over
             else:
                 return target, response
+
+    async def _publish_info(self, topic: str, deadline_ms: int) -> PublishInfo:
+        asking = self._routes.publish_info(topic)
+        if self._routes.is_known(topic):
+            return await asking
+        return await self._in_time(asking, deadline_ms)
+
+    async def _in_time(self, asking: Coroutine[Any, Any, T], deadline_ms: int) -> T:
+        """What name servers answer until then. Raises NamesrvUnreachable when they are silent: each
+        is given more time than a send may have."""
+        remaining_s = (deadline_ms - self._clock.monotonic_ms()) / 1000
+        try:
+            async with asyncio.timeout(max(remaining_s, 0)):
+                return await asking
+        except TimeoutError:
+            raise NamesrvUnreachable(
+                self._instance.namesrv.addresses, "no answer in the time that the call had"
+            ) from None
 
     async def _attempt(
         self,
@@ -224,7 +248,7 @@ class Sender:
     async def recall(self, topic: str, handle: str, timeout_s: float) -> str:
         """Takes back a message that waits at the broker of the handle; returns its message id."""
         broker_name = recall_handle.decode(handle).broker_name
-        await self._routes.publish_info(topic)
+        await self._publish_info(topic, self._clock.monotonic_ms() + int(timeout_s * 1000))
         response = await self._instance.transport.call(
             self._routes.address_of(broker_name),
             rpcs.RECALL_MESSAGE,
