@@ -219,20 +219,20 @@ async def test_topic_that_is_made_again_is_consumed_from_its_first_message(names
         await hold.wait()
 
     async with AsyncAdminClient(namesrv) as admin, AsyncProducer("p", namesrv=namesrv) as producer:
-        await admin.create_topic("again", queues=1)
-        await producer.send_batch(numbered("again", 50))
+        await admin.create_topic("remade", queues=1)
+        await producer.send_batch(numbered("remade", 50))
         consumer = AsyncPushConsumer(
-            "again-g", listen, namesrv=namesrv, pull_threshold_for_queue=5, pull_batch_size=10
+            "remade-g", listen, namesrv=namesrv, pull_threshold_for_queue=5, pull_batch_size=10
         )
-        consumer.subscribe("again")
+        consumer.subscribe("remade")
         async with consumer:
             await until(lambda: seen)
-            await admin.delete_topic("again")
+            await admin.delete_topic("remade")
             hold.set()
-            await until(lambda: not _owned(consumer, "again"))
+            await until(lambda: not _owned(consumer, "remade"))
             seen.clear()
-            await admin.create_topic("again", queues=1)
-            await producer.send_batch(numbered("again", 5))
+            await admin.create_topic("remade", queues=1)
+            await producer.send_batch(numbered("remade", 5))
             await until(lambda: {b"%d" % n for n in range(5)} <= set(seen))
 
 

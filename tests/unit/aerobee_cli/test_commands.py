@@ -175,6 +175,7 @@ def test_the_command_loads_nothing_slow_before_it_knows_what_to_do() -> None:
         ("2025-06-01T00:00:00Z", {"timestamp_ms": 1_748_736_000_000}),
         ("2025-06-01", {"timestamp_ms": 1_748_736_000_000}),
         ("2025-06-01T02:00:00+02:00", {"timestamp_ms": 1_748_736_000_000}),
+        ("1969-12-31", {"timestamp_ms": 0}),  # below 0 would be the end
     ],
 )
 def test_offsets_are_reset_to_an_end_a_time_or_an_offset(text: str, place: dict[str, int]) -> None:

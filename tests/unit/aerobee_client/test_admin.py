@@ -12,6 +12,7 @@ import pytest
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
 
 from aerobee_client.async_admin import AsyncAdminClient
+from aerobee_client.errors import BrokerUnreachable
 from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
 from support.memory_cluster import MemoryBroker, MemoryCluster
@@ -301,3 +302,44 @@ async def test_cluster_without_a_broker_is_a_typed_error() -> None:
         with pytest.raises(MqError) as caught:
             await admin.list_groups()
     assert caught.value.code is Code.BROKER_NOT_EXIST
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("create_topic", {"topic": "t", "queues": 1 << 31}),
+        ("create_topic", {"topic": "t", "permission": 1 << 31}),
+        ("create_group", {"group": "g", "max_attempts": 1 << 40}),
+        (
+            "search_offset",
+            {"topic": TOPIC, "broker_name": "a", "queue_id": 0, "timestamp_ms": 1 << 63},
+        ),
+        ("browse", {"topic": TOPIC, "broker_name": "a", "queue_id": 1 << 31, "queue_offset": 0}),
+        ("browse", {"topic": TOPIC, "broker_name": "a", "queue_id": 0, "queue_offset": 1 << 63}),
+        ("reset_offsets", {"group": "g", "topic": TOPIC, "queue_offset": 1 << 63}),
+        ("query_messages", {"topic": TOPIC, "key": "k", "max_messages": 1 << 31}),
+    ],
+)
+async def test_number_that_no_field_holds_is_a_typed_error(
+    admin: AsyncAdminClient, cluster: MemoryCluster, method: str, arguments: dict[str, Any]
+) -> None:
+    with pytest.raises(MqError) as caught:
+        await getattr(admin, method)(**arguments)
+    assert caught.value.code is Code.INVALID_PARAMETER
+    assert "out of range" in caught.value.message
+
+
+async def test_broker_that_moved_is_found_by_the_next_browse(
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
+) -> None:
+    """Nothing else would ever ask for the route again."""
+    broker = brokers[0]
+    broker.append(TOPIC, 0, b"x", b"")
+    assert (await admin.browse(TOPIC, "a", 0, 0)).message_count == 1
+    del cluster.brokers[broker.address]
+    broker.address = "10.0.0.99:10911"
+    cluster.brokers[broker.address] = broker
+    with pytest.raises(BrokerUnreachable):
+        await admin.browse(TOPIC, "a", 0, 0)
+    assert (await admin.browse(TOPIC, "a", 0, 0)).message_count == 1
+    assert await admin.search_offset(TOPIC, "a", 0, 0) == 0

@@ -7,7 +7,8 @@ master of the cluster, because topics and groups exist on each broker by itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import Self, TypeVar
@@ -19,6 +20,7 @@ from google.protobuf.message import Message
 from aerobee_client import describe, rpcs
 from aerobee_client import descriptions as d
 from aerobee_client.client_instance import ClientInstance
+from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.route import MASTER_ID
 from aerobee_client.rpcs import Request, Rpc
@@ -36,6 +38,16 @@ DEFAULT_MAX_ATTEMPTS = 17  # RocketMQ's 16 retries
 READ_WRITE = 6
 MESSAGE_TYPE = "message.type"
 MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
+
+
+@contextmanager
+def _numbers_fit() -> Iterator[None]:
+    """Around the making of a request: what protobuf says of a number that its field cannot hold,
+    as INVALID_PARAMETER."""
+    try:
+        yield
+    except ValueError as error:
+        raise MqError(Code.INVALID_PARAMETER, f"give a smaller number: {error}") from None
 
 
 class AsyncAdminClient:
@@ -89,14 +101,15 @@ class AsyncAdminClient:
                 Code.INVALID_PARAMETER,
                 f"{message_type!r} is no message type: choose one of {', '.join(MESSAGE_TYPES)}",
             )
-        config = namesrv_pb2.TopicConfig(
-            topic=topic,
-            read_queue_count=queues,
-            write_queue_count=queues,
-            permission=permission,
-            order=order,
-            attributes={**(attributes or {}), MESSAGE_TYPE: message_type},
-        )
+        with _numbers_fit():
+            config = namesrv_pb2.TopicConfig(
+                topic=topic,
+                read_queue_count=queues,
+                write_queue_count=queues,
+                permission=permission,
+                order=order,
+                attributes={**(attributes or {}), MESSAGE_TYPE: message_type},
+            )
         request = admin_pb2.PutTopicRequest(topic=config)
         masters = await self._masters(cluster)
         answers = await self._ask_each(masters, rpcs.PUT_TOPIC, request)
@@ -174,11 +187,12 @@ class AsyncAdminClient:
         boundary = (
             offset_pb2.SearchOffsetRequest.UPPER if upper else offset_pb2.SearchOffsetRequest.LOWER
         )
-        request = offset_pb2.SearchOffsetRequest(
-            topic=topic, queue_id=queue_id, timestamp_ms=timestamp_ms, boundary=boundary
-        )
-        address = await self._broker_of(topic, broker_name)
-        return (await self._ask(broker_name, address, rpcs.SEARCH_OFFSET, request)).queue_offset
+        with _numbers_fit():
+            request = offset_pb2.SearchOffsetRequest(
+                topic=topic, queue_id=queue_id, timestamp_ms=timestamp_ms, boundary=boundary
+            )
+        response = await self._ask_broker_of(topic, broker_name, rpcs.SEARCH_OFFSET, request)
+        return response.queue_offset
 
     # ---- groups ----
 
@@ -203,20 +217,21 @@ class AsyncAdminClient:
             raise MqError(
                 Code.INVALID_PARAMETER, f"max_attempts is {max_attempts}: give at least 1"
             )
-        config = admin_pb2.GroupConfig(
-            consumer_group=group,
-            consume_enable=consume_enable,
-            consume_from_min_enable=True,
-            consume_broadcast_enable=True,
-            consume_message_orderly=fifo,
-            retry_queue_count=1,
-            retry_max_times=(max_attempts or DEFAULT_MAX_ATTEMPTS) - 1,
-            retry_delays_ms=[round(delay.total_seconds() * 1000) for delay in retry_delays],
-            which_broker_when_consume_slowly=1,
-            notify_consumer_ids_changed_enable=True,
-            consume_timeout_minutes=15,
-            attributes=attributes,
-        )
+        with _numbers_fit():
+            config = admin_pb2.GroupConfig(
+                consumer_group=group,
+                consume_enable=consume_enable,
+                consume_from_min_enable=True,
+                consume_broadcast_enable=True,
+                consume_message_orderly=fifo,
+                retry_queue_count=1,
+                retry_max_times=(max_attempts or DEFAULT_MAX_ATTEMPTS) - 1,
+                retry_delays_ms=[round(delay.total_seconds() * 1000) for delay in retry_delays],
+                which_broker_when_consume_slowly=1,
+                notify_consumer_ids_changed_enable=True,
+                consume_timeout_minutes=15,
+                attributes=attributes,
+            )
         masters = await self._masters()
         request = admin_pb2.PutGroupRequest(group=config)
         answers = await self._ask_each(masters, rpcs.PUT_GROUP, request)
@@ -293,9 +308,13 @@ class AsyncAdminClient:
             raise MqError(
                 Code.INVALID_PARAMETER, "give either timestamp_ms or queue_offset to reset to"
             )
-        request = offset_pb2.ResetConsumerOffsetsRequest(
-            consumer_group=group, topic=topic, timestamp_ms=timestamp_ms, queue_offset=queue_offset
-        )
+        with _numbers_fit():
+            request = offset_pb2.ResetConsumerOffsetsRequest(
+                consumer_group=group,
+                topic=topic,
+                timestamp_ms=timestamp_ms,
+                queue_offset=queue_offset,
+            )
         brokers = await self._brokers_of(topic)
         answers = await self._ask_each(brokers, rpcs.RESET_CONSUMER_OFFSETS, request)
         return [
@@ -338,17 +357,17 @@ class AsyncAdminClient:
         max_bytes: int = 0,
     ) -> d.Browsed:
         """Reads a queue from `queue_offset` on; consumes nothing. `max_bytes`: 0 = 256 KiB."""
-        request = message_pb2.PullRequest(
-            topic=topic,
-            queue_id=queue_id,
-            queue_offset=queue_offset,
-            max_messages=max_messages,
-            max_bytes=max_bytes,
-            browse=True,
-        )
-        address = await self._broker_of(topic, broker_name)
+        with _numbers_fit():
+            request = message_pb2.PullRequest(
+                topic=topic,
+                queue_id=queue_id,
+                queue_offset=queue_offset,
+                max_messages=max_messages,
+                max_bytes=max_bytes,
+                browse=True,
+            )
         return describe.browsed(
-            broker_name, await self._ask(broker_name, address, rpcs.PULL, request)
+            broker_name, await self._ask_broker_of(topic, broker_name, rpcs.PULL, request)
         )
 
     async def get_message(self, offset_message_id: str) -> ReceivedMessage:
@@ -376,14 +395,15 @@ class AsyncAdminClient:
         have this key."""
         if bool(key) == bool(unique_id):
             raise MqError(Code.INVALID_PARAMETER, "give either a key or a unique_id to look for")
-        request = message_pb2.QueryMessagesRequest(
-            topic=topic,
-            key=key or unique_id,
-            unique=bool(unique_id),
-            max_messages=max_messages,
-            begin_timestamp_ms=begin_timestamp_ms,
-            end_timestamp_ms=end_timestamp_ms,
-        )
+        with _numbers_fit():
+            request = message_pb2.QueryMessagesRequest(
+                topic=topic,
+                key=key or unique_id,
+                unique=bool(unique_id),
+                max_messages=max_messages,
+                begin_timestamp_ms=begin_timestamp_ms,
+                end_timestamp_ms=end_timestamp_ms,
+            )
         brokers = await self._brokers_of(topic)
         answers = await self._ask_each(brokers, rpcs.QUERY_MESSAGES, request)
         messages = [
@@ -429,9 +449,14 @@ class AsyncAdminClient:
         names = {data.broker_name for data in route.queues}
         return {name: self._instance.routes.address_of(name) for name in sorted(names)}
 
-    async def _broker_of(self, topic: str, broker_name: str) -> str:
+    async def _ask_broker_of(self, topic: str, broker_name: str, rpc: Rpc[Q, R], request: Q) -> R:
         await self._instance.routes.route(topic)
-        return self._instance.routes.address_of(broker_name)
+        address = self._instance.routes.address_of(broker_name)
+        try:
+            return await self._ask(broker_name, address, rpc, request)
+        except BrokerUnreachable:
+            self._instance.routes.forget(topic)  # it may be elsewhere the next time
+            raise
 
     async def _ask(self, broker_name: str, address: str, rpc: Rpc[Q, R], request: Q) -> R:
         try:

@@ -183,4 +183,4 @@ def reset_place(text: str) -> Place:
         ) from None
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)
-    return {"timestamp_ms": round(at.timestamp() * 1000)}
+    return {"timestamp_ms": max(0, round(at.timestamp() * 1000))}
