@@ -5,6 +5,7 @@ only age or damage brings, a fake broker. One session for all tests here.
 from __future__ import annotations
 
 import json
+import signal
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,8 +39,10 @@ Read = Callable[..., "DataFrame"]
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     scratch = tmp_path_factory.mktemp("spark")
+    handler = signal.getsignal(signal.SIGINT)
     with session(scratch, scratch / "log") as running:
         yield running
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 @pytest.fixture(scope="module")

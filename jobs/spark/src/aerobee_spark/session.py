@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,7 +77,7 @@ def session(
     scratch = scratch.absolute()  # Spark takes URIs, and its workers run in another directory
     settings = configuration(scratch, threads, brief=brief)
     os.environ["PYSPARK_PYTHON"] = worker_python(scratch)
-    with jvm.gateway(settings, log) as variables:
+    with jvm.gateway(settings, log) as variables, _own_interrupt():
         with _environment(variables):
             conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
             spark = SparkSession.builder.config(conf=conf).getOrCreate()
@@ -95,6 +97,18 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     finally:
         for name in variables:
             del os.environ[name]
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """PySpark handles SIGINT as long as the process lives, and fails to once its Spark has ended."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        # No thread but the main one may, PySpark's included. None: the handler is not Python's.
+        if threading.current_thread() is threading.main_thread() and handler is not None:
+            signal.signal(signal.SIGINT, handler)
 
 
 def _forget_gateway() -> None:
