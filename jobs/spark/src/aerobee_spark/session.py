@@ -101,7 +101,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """PySpark handles SIGINT as long as the process lives, and fails to once its Spark has ended."""
+    """PySpark keeps SIGINT for the life of the process, and fails at it once Spark has ended."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
