@@ -36,7 +36,11 @@ def test_no_key_is_both_supported_and_without_effect() -> None:
     assert ProxyOptions.unsupported_keys.isdisjoint(ProxyOptions.keys())
 
 
-@pytest.mark.parametrize("text", ["nowhere", "a:b", "host:70000", ":1"])
+def test_separators_alone_are_no_address() -> None:
+    assert not load(ProxyOptions, sets=["advertisedEndpoints= ; "]).advertised_endpoints
+
+
+@pytest.mark.parametrize("text", ["nowhere", "a:b", "host:70000", "host:0", ":1"])
 def test_bad_address_is_named(text: str) -> None:
     with pytest.raises(ConfigError, match="is no host:port"):
         load(ProxyOptions, sets=[f"namesrvAddr={text}"])

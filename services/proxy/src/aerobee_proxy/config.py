@@ -126,8 +126,9 @@ class ProxyOptions(Options):
     @field_validator("namesrv_addr", "advertised_endpoints")
     @classmethod
     def _addresses(cls, value: str) -> str:
-        for part in filter(None, map(str.strip, value.split(";"))):
+        parts = [part for part in map(str.strip, value.split(";")) if part]
+        for part in parts:
             host, _, port = part.rpartition(":")
-            if not host or not port.isdigit() or int(port) > 65_535:
+            if not host or not port.isdigit() or not 0 < int(port) <= 65_535:
                 raise ValueError(f'{part!r} is no host:port; separate several with ";"')
-        return value
+        return ";".join(parts)
