@@ -11,7 +11,7 @@ import pytest
 from aerobee_client.errors import BrokerUnreachable, ClientClosed, PartialSend, RequestTimeout
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.producer import AsyncProducer
+from aerobee_client.producer import ONEWAY_WINDOW, AsyncProducer
 from aerobee_wire.status import Code, MqError
 from support.memory_cluster import MemoryBroker, MemoryCluster
 from support.polling import until
@@ -455,3 +455,26 @@ async def test_name_servers_that_hang_do_not_make_a_send_longer(
             with pytest.raises(MqError) as caught:
                 await sender.send(Message(TOPIC, b"x"), timeout=timedelta(seconds=1))
     assert caught.value.code in (Code.NAMESRV_UNREACHABLE, Code.BROKER_UNREACHABLE)
+
+
+def test_producer_may_live_again_in_another_loop(broker: MemoryBroker) -> None:
+    """As the synchronous one does when it is started again."""
+    cluster = MemoryCluster(broker)
+    sender = producer(cluster)
+
+    async def life() -> None:
+        release = asyncio.Event()
+        cluster.answers["Send"] = lambda address, request: _after(release, cluster, request)
+        async with sender:
+            sending = sender.send_async(Message(TOPIC, b"x"))
+            for _ in range(ONEWAY_WINDOW):
+                await sender.send_oneway(Message(TOPIC, b"y"))
+            waiting = asyncio.create_task(sender.send_oneway(Message(TOPIC, b"z")))
+            await asyncio.sleep(0.01)
+            asyncio.get_running_loop().call_later(0.01, release.set)
+        assert sending.result().message_id
+        await waiting
+
+    for _ in range(2):
+        asyncio.run(life())
+    assert len(broker.messages(TOPIC)) == 2 * (ONEWAY_WINDOW + 2)

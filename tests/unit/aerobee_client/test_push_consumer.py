@@ -17,7 +17,7 @@ from aerobee.broker.v1 import message_pb2
 from aerobee_client import concurrent_consumption, membership, offset_store, puller
 from aerobee_client.consume_result import ConsumeResult, DeadLetter, ReconsumeLater
 from aerobee_client.consumer_options import ConsumeFromWhere
-from aerobee_client.errors import NamesrvUnreachable
+from aerobee_client.errors import ClientClosed, NamesrvUnreachable
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire import properties, record
@@ -867,3 +867,45 @@ async def test_close_commits_what_a_rebalance_was_about_to_commit(
     await until(lambda: asked)
     await consumer.close()
     assert committed(broker) == 40
+
+
+async def test_batch_listener_may_do_with_its_list_what_it_likes(
+    broker: MemoryBroker, join: Consumers
+) -> None:
+    fill(broker, 40)
+    seen: list[bytes] = []
+
+    def listen(messages: list[ReceivedMessage]) -> None:
+        while messages:
+            seen.append(messages.pop().body)
+
+    consumer = await join(batch_listener=listen, consume_message_batch_max_size=8)
+    await until(lambda: len(seen) == 40)
+    await consumer.close()
+    assert committed(broker) == 40
+
+
+async def test_close_in_the_middle_of_the_start_leaves_nothing(
+    broker: MemoryBroker, cluster: MemoryCluster
+) -> None:
+    beaten, go_on = asyncio.Event(), asyncio.Event()
+
+    async def beat(address: str, request: Any) -> Any:
+        beaten.set()
+        await go_on.wait()
+        return cluster._Heartbeat(broker, request)
+
+    cluster.answers["Heartbeat"] = beat
+    consumer = AsyncPushConsumer(GROUP, print, namesrv=NAMESRV, transport=cluster)
+    consumer.subscribe(TOPIC)
+    starting = asyncio.create_task(consumer.start())
+    await beaten.wait()
+    closing = asyncio.create_task(consumer.close())
+    await asyncio.sleep(0)
+    go_on.set()
+    await closing
+    async with asyncio.timeout(10):
+        with pytest.raises(ClientClosed):
+            await starting
+    assert not broker.clients and not consumer.queues
+    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]

@@ -46,7 +46,8 @@ class BrokerLink:
         self._task = asyncio.create_task(self._run(), name=f"link to {address}")
 
     async def tried(self) -> None:
-        """Returns after the first heartbeat, whatever became of it (see `refusal`)."""
+        """Returns after the first heartbeat, whatever became of it (see `refusal`), or when it is
+        closed."""
         await self._tried.wait()
 
     async def beat(self) -> None:
@@ -58,6 +59,7 @@ class BrokerLink:
     async def close(self, unregister: client_pb2.UnregisterClientRequest | None) -> None:
         """Ends the link; with `unregister`, tells the broker, if it can be reached."""
         self._task.cancel()
+        self._tried.set()
         await asyncio.gather(self._task, return_exceptions=True)
         if unregister is None:
             return

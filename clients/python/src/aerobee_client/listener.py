@@ -58,7 +58,7 @@ class Consume:
 
     def call(self, messages: list[ReceivedMessage]) -> Verdicts:
         """In a thread. Never raises."""
-        argument = messages[0] if self._one else messages
+        argument = messages[0] if self._one else list(messages)  # the listener's own
         try:
             return verdicts(self._function(argument), len(messages))
         except BaseException as error:  # SystemExit too: the message is not consumed
@@ -66,7 +66,7 @@ class Consume:
 
     async def call_async(self, messages: list[ReceivedMessage]) -> Verdicts:
         """On the loop. Raises only CancelledError, when the task that runs it is cancelled."""
-        argument = messages[0] if self._one else messages
+        argument = messages[0] if self._one else list(messages)  # the listener's own
         try:
             return verdicts(await self._function(argument), len(messages))
         except asyncio.CancelledError as error:

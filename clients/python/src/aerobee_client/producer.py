@@ -77,9 +77,8 @@ class AsyncProducer:
         self._instance: ClientInstance | None = None
         self._sender: Sender | None = None
         self._sends = 0
-        self._idle = asyncio.Event()
         self._oneways: set[asyncio.Task[None]] = set()
-        self._oneway_room = asyncio.Semaphore(ONEWAY_WINDOW)
+        self._meet_loop()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -97,6 +96,7 @@ class AsyncProducer:
         """Raises INVALID_PARAMETER when no name server is given. Connects at the first send."""
         if self._instance is not None:
             return
+        self._meet_loop()
         self._instance = ClientInstance(
             self._namesrv,
             default_queue_count=self._options.default_queue_count,
@@ -202,6 +202,12 @@ class AsyncProducer:
             return await sender.recall(topic, recall_handle, self._seconds(timeout))
 
     # ---- inside ----
+
+    def _meet_loop(self) -> None:
+        """These belong to the loop that they are first waited for in; a second start may be in
+        another one."""
+        self._idle = asyncio.Event()
+        self._oneway_room = asyncio.Semaphore(ONEWAY_WINDOW)
 
     @contextmanager
     def _sending(self) -> Iterator[Sender]:

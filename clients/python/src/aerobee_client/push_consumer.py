@@ -17,6 +17,7 @@ from typing import Self, Unpack
 from aerobee_client.client_instance import ClientInstance
 from aerobee_client.clock import Clock, SystemClock
 from aerobee_client.consumer_options import ConsumerOptions, ConsumerSettings
+from aerobee_client.errors import ClientClosed
 from aerobee_client.listener import BatchListener, Consume, Listener
 from aerobee_client.loop_thread import LoopThread
 from aerobee_client.membership import Membership
@@ -116,6 +117,9 @@ class AsyncPushConsumer:
             self._running = None
             await running.close(0)
             raise
+        if self._running is not running:  # closed meanwhile: what was made since then ends too
+            await running.close(0)
+            raise ClientClosed("consumer")
 
     async def close(self, timeout: timedelta = CLOSE_TIMEOUT) -> None:
         """Stops pulling, waits up to `timeout` for the listeners that run, commits the offsets and
