@@ -221,6 +221,25 @@ async def test_clients_that_ask_for_a_new_topic_one_after_the_other_all_get_its_
     assert [answer.status.code for answer in answers] == [Code.OK] * 2
 
 
+async def test_a_topic_is_made_although_one_broker_does_not_answer(cluster: Cluster) -> None:
+    pattern = route(7, "")
+    pattern.route.queues.add(broker_name="broker-0", read_queue_count=4, write_queue_count=4)
+    cluster.routes["TBW102"] = pattern  # nobody knows broker-0
+
+    def put(address: str, request: Any) -> PutTopicResponse:
+        cluster.routes[request.topic.topic] = route()
+        return PutTopicResponse(created=True)
+
+    pattern.route.queues.reverse()
+    cluster.transport.answers["PutTopic"] = put
+    request = s.QueryRouteRequest(topic=d.Resource(name="fresh"), endpoints=ENDPOINTS)
+    assert (await ask(cluster, "query_route", request)).status.code == Code.OK
+    cluster.transport.answers["PutTopic"] = MqError(BrokerCode.DISK_FULL, "no room")
+    request.topic.name = "fresher"
+    answer = await ask(cluster, "query_route", request)
+    assert answer.status.code == Code.BAD_REQUEST and "broker-0" in answer.status.message
+
+
 async def test_a_broker_without_mixed_types_makes_a_topic_of_normal_messages(
     cluster: Cluster,
 ) -> None:

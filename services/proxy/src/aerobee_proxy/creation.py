@@ -7,6 +7,8 @@ takes every type of message where the broker has mixed types turned on, else nor
 
 from __future__ import annotations
 
+import asyncio
+
 import structlog
 from aerobee.broker.v1.admin_pb2 import PutTopicRequest
 from aerobee.namesrv.v1.namesrv_pb2 import QueueData, TopicConfig, TopicRoute
@@ -54,9 +56,24 @@ class TopicCreation:
                 f"there is no topic {topic!r} and brokers do not create topics by themselves: "
                 f"create it with `aerobee topic create {topic}`",
             ) from None
-        for data in pattern.queues:
+        failures = await asyncio.gather(*(self._try_to_put(topic, data) for data in pattern.queues))
+        failed = [failure for failure in failures if failure is not None]
+        if failed and len(failed) == len(failures):
+            raise failed[0]
+        for failure in failed:  # the others serve it
+            structlog.get_logger().warning(
+                "topic not created on a broker", topic=topic, reason=failure.message
+            )
+        structlog.get_logger().info(
+            "topic created", topic=topic, brokers=len(failures) - len(failed)
+        )
+
+    async def _try_to_put(self, topic: str, data: QueueData) -> MqError | None:
+        try:
             await self._put(topic, data)
-        structlog.get_logger().info("topic created", topic=topic, brokers=len(pattern.queues))
+        except MqError as error:
+            return error
+        return None
 
     async def _put(self, topic: str, data: QueueData) -> None:
         config = TopicConfig(
