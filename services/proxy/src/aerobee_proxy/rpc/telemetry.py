@@ -107,7 +107,9 @@ class Telemetry:
                 if later is not None:
                     later.cancel()  # that answer would be out of date
                 if not await self._answer(caller, command.settings, stream):
-                    later = asyncio.create_task(self._answer_later(caller, stream))
+                    later = asyncio.create_task(
+                        self._answer_later(caller, command.settings, stream)
+                    )
             if stream.end():  # one that says no more still hears what it is owed
                 await asyncio.wait([writer])
         finally:
@@ -133,13 +135,13 @@ class Telemetry:
         self._warn_of_conflicts(caller)
         return True
 
-    async def _answer_later(self, caller: Caller, stream: TelemetryStream) -> None:
-        settings = caller.session.settings
-        assert settings is not None
-        while True:
+    async def _answer_later(
+        self, caller: Caller, settings: Settings, stream: TelemetryStream
+    ) -> None:
+        answered = False
+        while not answered:
             await asyncio.sleep(ASK_AGAIN_S)
-            if await self._answer(caller, settings, stream):
-                return
+            answered = await self._answer(caller, settings, stream)
 
     async def _policy(self, settings: Settings) -> GroupPolicy | None:
         """Of a consumer's group; while no broker answers None for a push consumer, to whom it
