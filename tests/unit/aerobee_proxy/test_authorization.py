@@ -15,12 +15,13 @@ from apache.rocketmq.v2.definition_pb2 import ClientType, Code
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError
 from aerobee_proxy.authentication import signature
-from aerobee_proxy.authorization import NEEDS
+from aerobee_proxy.authorization import NEEDS, check
 from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.errors import Refused
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.policies import Need, Policy, allowed, policies_of
 from aerobee_proxy.rpc.servicer import Servicer
-from aerobee_proxy.users import Users
+from aerobee_proxy.users import User, Users
 from support.polling import until
 from support.proxy import CLIENT_ID, Cluster, FakeCall, Requests
 
@@ -256,6 +257,28 @@ async def test_a_user_needs_what_the_rpc_needs(
         assert (found.code == Code.UNAUTHORIZED) is bool(enough), found
     found = await status_of(parts_for(tmp_path, [], "SUPER"), rpc, request_)
     assert found.code != Code.UNAUTHORIZED, found
+
+
+RETRY = d.Resource(name="%RETRY%other")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        s.QueryRouteRequest(topic=RETRY),
+        s.SendMessageRequest(messages=[d.Message(topic=RETRY)]),
+        s.ReceiveMessageRequest(group=GROUP, message_queue=d.MessageQueue(topic=RETRY)),
+        s.QueryOffsetRequest(message_queue=d.MessageQueue(topic=RETRY)),
+        d.Settings(publishing=d.Publishing(topics=[RETRY])),
+    ],
+    ids=lambda request: type(request).__name__,
+)
+def test_a_retry_topic_is_its_group_s(request_: Any) -> None:
+    """Whoever may use every topic is not let into the retries of another group by that."""
+    mine = tuple(policy("Topic:*") + policy("Group:billing", "Sub"))
+    with pytest.raises(Refused, match="lacks Sub on Group:other"):
+        check(User("app", b"p", policies=mine), request_)
+    check(User("app", b"p", policies=(*mine, *policy("Group:other", "Sub"))), request_)
 
 
 def test_every_rpc_is_among_the_cases() -> None:

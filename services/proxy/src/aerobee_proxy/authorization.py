@@ -1,6 +1,8 @@
 """What each request needs its user to be allowed. Pure.
 
-Names are the stored ones, with their namespace. A request that is not listed here is refused.
+Names are the stored ones, with their namespace. A retry topic is its group's: whoever sends to it
+or reads it must be allowed to subscribe as that group, whatever the topics are that it may use. A
+request that is not listed here is refused.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from aerobee_proxy.errors import Refused
 from aerobee_proxy.policies import GROUP, PUB, SUB, TOPIC, Need, allowed
 from aerobee_proxy.resources import stored_name
 from aerobee_proxy.users import User
+from aerobee_wire import topics
 
 
 def check(user: User, request: object) -> None:
@@ -28,21 +31,28 @@ def check(user: User, request: object) -> None:
 
 def may_publish(user: User, topic: str) -> bool:
     """Whether this user may, to a stored topic."""
-    return user.super or allowed(user.policies, Need(TOPIC, topic, (PUB,)))
+    return user.super or allowed(user.policies, _topic(topic, PUB))
+
+
+def _topic(stored: str, *actions: str) -> Need:
+    group = topics.group_of(stored)
+    if group is not None and topics.is_retry(stored):
+        return Need(GROUP, group, (SUB,))
+    return Need(TOPIC, stored, actions)
 
 
 def _publishes(topic: Resource) -> Need:
-    return Need(TOPIC, stored_name(topic), (PUB,))
+    return _topic(stored_name(topic), PUB)
 
 
-def _subscribes(group: Resource, *topics: Resource) -> Iterator[Need]:
+def _subscribes(group: Resource, *of_topics: Resource) -> Iterator[Need]:
     yield Need(GROUP, stored_name(group), (SUB,))
-    for topic in topics:
-        yield Need(TOPIC, stored_name(topic), (SUB,))
+    for topic in of_topics:
+        yield _topic(stored_name(topic), SUB)
 
 
 def _route(request: s.QueryRouteRequest) -> Iterator[Need]:
-    yield Need(TOPIC, stored_name(request.topic), (PUB, SUB))
+    yield _topic(stored_name(request.topic), PUB, SUB)
 
 
 def _send(request: s.SendMessageRequest) -> Iterator[Need]:
@@ -76,7 +86,7 @@ def _of_group_and_queue(request: Any) -> Iterator[Need]:
 
 
 def _of_queue(request: s.QueryOffsetRequest) -> Iterator[Need]:
-    yield Need(TOPIC, stored_name(request.message_queue.topic), (SUB,))
+    yield _topic(stored_name(request.message_queue.topic), SUB)
 
 
 def _settings(settings: Settings) -> Iterator[Need]:
@@ -84,8 +94,9 @@ def _settings(settings: Settings) -> Iterator[Need]:
         yield _publishes(topic)
     if settings.WhichOneof("pub_sub") == "subscription":
         subscription = settings.subscription
-        topics = (entry.topic for entry in subscription.subscriptions)
-        yield from _subscribes(subscription.group, *topics)
+        yield from _subscribes(
+            subscription.group, *(entry.topic for entry in subscription.subscriptions)
+        )
 
 
 NEEDS: Mapping[type, Callable[[Any], Iterator[Need]]] = {
