@@ -253,3 +253,25 @@ def test_zeros_among_the_units_do_not_move_the_first_offset_past_messages(hole: 
         found = queues.first_at_or_after(queue, place)
         assert found <= offset
         assert found == offset or set(range(found, offset)) <= set(hole)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("expired", [True, False])
+def test_first_files_of_a_queue_that_are_lost_come_back(clean: bool, expired: bool) -> None:
+    """What is left of it fits together, and the next offset is right."""
+    disk, clock = SimulatedDisk(), ManualClock()
+    store = open_store(disk, clock=clock)
+    send(store, [NewMessage("a", 0, b"%d" % n * 50) for n in range(300)])
+    upkeep(store, clock)
+    if clean:
+        store.close()
+    store.abandon()
+    disk = disk.after_kill()
+    if expired:
+        disk.remove(PATH / "commitlog" / ("0" * 20))
+    before = visible(open_store(disk.copy()))
+    files = sorted(queue_files(disk))
+    assert len(files) > 8
+    for name in files[:6]:
+        disk.remove(FOLDER / name)
+    assert visible(open_store(disk)) == before

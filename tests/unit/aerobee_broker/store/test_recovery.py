@@ -618,7 +618,11 @@ def test_nor_when_the_rebuild_is_cut_short() -> None:
         with suppress(PowerCut):
             started(disk)
             break
-        check_without_front(started(disk.after_kill())[0])
+        disk, clock = disk.after_kill(), ManualClock()
+        store = open_store(disk, clock=clock)
+        check_without_front(store)
+        upkeep(store, clock)
+        check_without_front(started(disk.after_power_cut(steps))[0])
     assert steps > 10
 
 
@@ -665,3 +669,54 @@ def test_tags_in_properties_that_are_out_of_order_come_back_as_they_were() -> No
     disk.remove(PATH / "checkpoint")
     store, _ = started(disk)
     assert store.units("a", 0, 0, 99) == units
+
+
+def test_a_deletion_is_not_forgotten_before_its_records_are_gone_for_good() -> None:
+    """A power cut may bring back log files that were just removed, and with them messages from
+    before the deletion, which would stand in the way of those that came after it."""
+    options = replace(SMALL, retain_bytes=2 * SIZE, delete_when=(), clean_interval_ms=1)
+    seen = 0
+    for seed in range(40):
+        disk, clock = SimulatedDisk(seed), ManualClock()
+        store = open_store(disk, options, clock)
+        send(store, numbered(0, 10))
+        store.delete_topic("a")
+        for n in range(10, 60, 10):
+            send(store, numbered(n, 10, size=900))
+        shown = visible(store)
+        clock.advance(1_000)
+        store.maintain(clock.now_ms())
+        low = store.min_physical_offset
+        for _ in range(seed % 4):
+            store.upkeep()
+        store.delete_topic("other")
+        disk = disk.after_power_cut(seed)
+        disk.remove_tree(QUEUES)
+        store, _ = started(disk, options)
+        seen += store.min_physical_offset < low
+        last = max(shown["a", 0])
+        assert visible(store)["a", 0][last] == shown["a", 0][last], seed
+        assert store.corruption_count == 0, seed
+    assert seen
+
+
+def test_a_deletion_that_a_start_has_seen_is_durable() -> None:
+    """What came after it builds on it."""
+    for crash in range(1, 12):
+        for seed in range(6):
+            disk = SimulatedDisk(seed)
+            store = open_store(disk)
+            send(store, numbered(0, 6))
+            disk.crash_at = disk.steps + crash
+            with suppress(PowerCut):
+                store.delete_topic("a")
+            disk.crash_at, disk.dead = None, False
+            store, _ = started(disk := disk.after_kill())
+            deleted = store.deleted_below("a") > 0
+            [place, _] = send(store, numbered(20, 2))
+            disk = disk.after_power_cut(seed)
+            disk.remove_tree(QUEUES)
+            store, events = started(disk)
+            assert (store.deleted_below("a") > 0) == deleted, (crash, seed)
+            assert place.queue_offset in visible(store)["a", 0], (crash, seed)
+            assert "corrupt_record" not in names(events)

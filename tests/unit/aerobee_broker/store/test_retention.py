@@ -119,7 +119,25 @@ def test_consume_queue_files_go_with_the_log() -> None:
     step(store, clock)
     left = [p.name for p in disk.files() if "consumequeue" in p.parts]
     assert len(queue_files) <= 6
-    assert left == [f"{20 * 20:020d}"]
+    # The last unit of what is gone stays: it tells where the queue begins.
+    assert left == [f"{16 * 20:020d}", f"{20 * 20:020d}"]
+
+
+@pytest.mark.parametrize("units", [4, 5, 8])
+def test_a_queue_whose_messages_are_all_gone_keeps_counting_after_a_start(units: int) -> None:
+    """Also when they filled its files to the last unit."""
+    options = replace(NEVER, retain_bytes=SIZE, consume_queue_file_size=20 * units)
+    store, disk, clock = filled(options, 2)
+    for _ in range(4):
+        send(store, [replace(one, topic="b") for one in BIG])
+    for _ in range(3):
+        step(store, clock)
+    assert (store.min_offset("a", 0), store.max_offset("a", 0)) == (8, 8)
+    store.close()
+    events: list[str] = []
+    store = open_store(disk.after_kill(), options, clock, lambda name, _: events.append(name))
+    assert events == []
+    assert (store.min_offset("a", 0), store.max_offset("a", 0)) == (8, 8)
 
 
 def test_a_queue_whose_messages_are_all_gone_keeps_counting() -> None:

@@ -41,6 +41,7 @@ class Cleaning:
         # `wanted_below` says below which offset they are.
         self.keep_from: list[Callable[[], int | None]] = []
         self.wanted_below = 0
+        self.gone_below = 0  # physical offset: not even a power cut brings back what lay there
         self._disk = disk
         self._log = log
         self._queues = queues
@@ -106,6 +107,7 @@ class Cleaning:
         self._queues.expired.clear()
 
     def settle_all(self) -> None:
+        self.gone_below = self._log.min_offset  # recovery has synced the directory
         self._queues.settle_all(self._log.min_offset)
         self.settle_some()
 
@@ -121,7 +123,11 @@ class Cleaning:
         """False: there is nothing to remove. Raises OSError."""
         if not self._removals:
             return False
+        path = self._removals.popleft()
         # Its topic may just have been deleted.
         with suppress(FileNotFoundError):
-            self._disk.remove(self._removals.popleft())
+            self._disk.remove(path)
+        if path.parent == self._log.folder:
+            self._disk.sync_directory(path.parent)
+            self.gone_below = int(path.name) + self._log.file_size
         return True

@@ -275,10 +275,12 @@ class ConsumeQueues:
             file.pwrite(UNIT.pack(0, LOST_SIZE, 0) * lost, 0)
 
     def settle(self, queue: ConsumeQueue, physical_offset: int) -> None:
-        """The log starts there now: sets `min_offset`, gives up the files below it."""
+        """The log starts there now: sets `min_offset`, gives up the files below it. One unit below
+        it stays: it tells that the files begin where they should, and where an empty queue goes on.
+        """
         if self.unit_place(queue, queue.min_offset) < physical_offset:
             queue.min_offset = self.first_at_or_after(queue, physical_offset)
-            while queue.first + self._units_per_file <= min(queue.min_offset, queue.written):
+            while queue.first + self._units_per_file <= min(queue.min_offset - 1, queue.written):
                 start = queue.first - queue.first % self._units_per_file
                 path = self._path(queue, start)
                 self._open_files.forget(path)
@@ -297,14 +299,13 @@ class ConsumeQueues:
         return self.unit(queue, offset)[0] if offset < queue.visible else 1 << 62
 
     def ends_below(self, topic: str, physical_offset: int) -> bool:
-        """Whether there are queues of a topic, and all their records lie below. Told by the last
-        units: in front there may be some without a record.
+        """Whether there are units of a topic, and all their records lie below. Told by the last
+        ones: in front there may be some without a record.
         """
         queues = self._topics.get(topic, {}).values()
-        return bool(queues) and all(
-            queue.visible == queue.first
-            or self.unit_place(queue, queue.visible - 1) < physical_offset
-            for queue in queues
+        filled = [queue for queue in queues if queue.visible > queue.first]
+        return bool(filled) and all(
+            self.unit_place(queue, queue.visible - 1) < physical_offset for queue in filled
         )
 
     def delete_topic(self, topic: str) -> None:
@@ -391,11 +392,25 @@ class ConsumeQueues:
                     self._disk.remove(path)
                     self.new_directories.add(directory)
 
+    def begin_below(self, log_start: int) -> bool:
+        """Whether no queue has lost its first files, but for what has expired."""
+        return all(
+            queue.first == 0 or self.unit_place(queue, queue.first) < log_start
+            for queue in self.table.values()
+        )
+
     def load_fronts(self, log_start: int) -> None:
         """For a rebuild: takes over the units of records that have expired, of which nothing else
         tells. Without them a queue whose messages have all expired would count from 0 again.
         """
         self.load(log_start)
+        for queue in self.table.values():
+            if queue.visible == queue.first > 0:  # one would be there
+                queue.start_at(0)
+            elif queue.visible:  # no checkpoint says that they are durable
+                directory = self.directory(queue)
+                self.unsynced |= {directory / name for name in self._disk.list(directory)}
+                self.new_directories |= {directory, directory.parent, self.folder}
         self.fronts = {queue: queue.next_offset for queue in self.table.values()}
 
     def is_at_front(self, queue: ConsumeQueue) -> bool:

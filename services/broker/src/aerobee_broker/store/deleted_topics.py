@@ -37,6 +37,8 @@ class DeletedTopics:
             return True
         except (ValueError, TypeError):
             return False
+        # A kill may have come before this: what is appended from now on builds on it.
+        self._disk.sync_directory(self.path.parent)
         return True
 
     def add(self, topic: str, place: int, log_start: int) -> None:

@@ -551,7 +551,7 @@ class MessageStore:
         name starts at offset 0. Raises StoreWriteError.
         """
         try:
-            self._deleted_topics.add(topic, self._log.end, self._log.min_offset)
+            self._deleted_topics.add(topic, self._log.end, self.cleaning.gone_below)
         except OSError as error:
             raise StoreWriteError(f"the topic {topic} was not deleted: {error}") from error
         self._dispatch.forget_topic(topic)

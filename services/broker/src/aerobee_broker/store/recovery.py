@@ -172,6 +172,7 @@ class Recovery:
         fit = fit or self._queues.digest() == found.digest
         # A rebuild that was cut short begins anew.
         fit = fit and not found.dispatched == 0 < log_start
+        fit = fit and self._queues.begin_below(log_start)
         if fit:
             self._queues.settle_all(log_start)
         return fit
