@@ -452,5 +452,5 @@ class SimulatedDisk:
                 other.current = bytearray(content.current)
                 other.durable = bytearray(content.current)
                 other.taken = set(content.taken)
-            mine.settle()
+            mine.durable = dict(mine.current)
         return result

@@ -160,3 +160,10 @@ def test_closed_file_is_not_used_by_mistake() -> None:
     with pytest.raises(ValueError, match="closed"):
         file.pread(1, 0)
     assert disk.open_files == 0
+
+
+def test_all_of_a_copy_is_durable() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(Path("/d"))
+    disk.open(Path("/d/a"), create=True).pwrite(b"x", 0)
+    assert disk.copy().after_power_cut(1).files() == {Path("/d/a"): b"x"}
