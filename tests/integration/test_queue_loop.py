@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import cast
@@ -152,6 +154,45 @@ def test_a_channel_closes_with_a_call_that_nobody_answers(runner: asyncio.Runner
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         runner.run(close_with_a_call_under_way(f"127.0.0.1:{silent.getsockname()[1]}"))
+
+
+def test_nothing_happens_to_who_wakes_a_loop_that_is_closed() -> None:
+    loop = new_queue_loop()
+    loop.close()
+    loop.ring()
+    loop.deliver(lambda: None)
+
+
+_ANSWERED_LATE = """
+import asyncio, sys
+from aerobee_chassis.queue_channel import QueueChannel
+from aerobee_chassis.queue_loop import new_queue_loop
+
+async def call():
+    channel = QueueChannel(asyncio.get_running_loop(), sys.argv[1])
+    try:
+        await channel.unary("/test.Words/Say", b"", 1.4)
+    except Exception as error:
+        print(error.status)
+    await channel.close()
+
+with asyncio.Runner(loop_factory=new_queue_loop) as runner:
+    runner.run(call())
+"""
+
+
+def test_an_answer_that_takes_seconds_comes_where_grpc_lets_processes_fork() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        target = f"127.0.0.1:{silent.getsockname()[1]}"
+        done = subprocess.run(
+            [sys.executable, "-c", _ANSWERED_LATE, target],
+            env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "1"},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert (done.returncode, done.stdout.split()) == (0, ["DEADLINE_EXCEEDED"]), done.stderr
 
 
 class Silent:

@@ -311,6 +311,26 @@ async def test_closing_a_channel_ends_its_calls(
     assert all(isinstance(one, CallFailed | asyncio.CancelledError) for one in outcomes)
 
 
+async def test_no_call_begins_on_a_channel_that_closes(
+    served: tuple[Server, int], handlers: Handlers
+) -> None:
+    channel = open_channel(f"127.0.0.1:{served[1]}", ())
+    waiting = asyncio.create_task(say(channel, "wait"))
+    await asyncio.wait_for(handlers.arrived.wait(), 10)
+    closing = asyncio.create_task(channel.close())
+    begun = []
+    while not closing.done():  # at every turn of it
+        begun.append(asyncio.create_task(say(channel, "hello")))
+        await asyncio.sleep(0)
+    late = await asyncio.gather(*begun[1:], say(channel, "hello"), return_exceptions=True)
+    assert {one.status for one in late if isinstance(one, CallFailed)} == {"CANCELLED"}
+    assert all(isinstance(one, CallFailed) for one in late)
+    with pytest.raises(CallFailed, match="closed"):
+        _ = [letter async for letter in spell(channel, "hello")]
+    await asyncio.gather(waiting, begun[0], return_exceptions=True)
+    await channel.close()  # once more: as it was
+
+
 async def test_a_stop_waits_for_calls_in_progress_and_refuses_new_ones(
     served: tuple[Server, int], channel: Channel, handlers: Handlers
 ) -> None:

@@ -7,7 +7,7 @@ from typing import cast
 
 import grpc
 
-from aerobee_chassis.transport import CallFailed
+from aerobee_chassis.transport import CHANNEL_CLOSED, CallFailed
 
 
 class AioChannel:
@@ -20,9 +20,14 @@ class AioChannel:
             return cast(bytes, await method(request, timeout=timeout_s))
         except grpc.aio.AioRpcError as error:
             raise _failed(error) from None
+        except grpc.aio.UsageError:
+            raise CallFailed(*CHANNEL_CLOSED) from None
 
     async def stream(self, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
-        answers = self._channel.unary_stream(path, None, None)(request)
+        try:
+            answers = self._channel.unary_stream(path, None, None)(request)
+        except grpc.aio.UsageError:
+            raise CallFailed(*CHANNEL_CLOSED) from None
         try:
             async for answer in answers:
                 yield cast(bytes, answer)

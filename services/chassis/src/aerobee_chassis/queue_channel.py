@@ -20,7 +20,7 @@ import grpc
 from aerobee_chassis.clock import deadline_in
 from aerobee_chassis.queue_api import cygrpc
 from aerobee_chassis.queue_loop import OnEvent, QueueLoop
-from aerobee_chassis.transport import CallFailed
+from aerobee_chassis.transport import CHANNEL_CLOSED, CallFailed
 
 _STATUS_NAMES = {status.value[0]: status.name for status in grpc.StatusCode}
 _GIVEN_UP = (cygrpc.StatusCode.cancelled, "the caller gave up")
@@ -37,6 +37,7 @@ class QueueChannel:
         self._expected = 0  # events that will come
         self._answers_due = 0  # of unary calls; a stream is silent most of the time, and may wait
         self._watched = False  # by the thread: until it has an event the loop must not ask
+        self._closing = False  # no call begins any more
         self._closed = False
         self._drained = asyncio.Event()
         self._drained.set()
@@ -86,9 +87,12 @@ class QueueChannel:
                 call.core.cancel(*_GIVEN_UP)
 
     async def close(self) -> None:
+        self._closing = True
         for call in self._under_way:
             call.core.cancel(*_GIVEN_UP)
         await self._drained.wait()
+        if self._closed:
+            return
         self._closed = True
         self._to_watch.release()
         self._watcher.join()
@@ -120,6 +124,8 @@ class QueueChannel:
             if self._closed:
                 return
             event = self._channel.next_call_event()
+            while event.tag is None:  # where processes may fork, gRPC never waits long
+                event = self._channel.next_call_event()
             self._loop.deliver(partial(self._woken, event))
 
     def _woken(self, event: Any) -> None:
@@ -140,6 +146,8 @@ class QueueChannel:
             self._drained.set()
 
     def _start(self, path: str, deadline: float | None, *batches: tuple[Any, OnEvent]) -> Any:
+        if self._closing:  # nobody would take its events, and gRPC's close waits for that
+            raise CallFailed(*CHANNEL_CLOSED)
         core = self._channel.integrated_call(
             _DEFAULTS, path.encode(), None, deadline, (), None, batches, None, None
         )

@@ -54,6 +54,8 @@ class QueueLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, queue: Any, bell: Any) -> None:
         self._bell = bell
+        self._bell_hangs = True
+        self._hanging = threading.RLock()  # a signal may ring while its thread rings
         self._rung = False
         self._delivered: deque[Callable[[], None]] = deque()
         self.queue = queue
@@ -61,10 +63,12 @@ class QueueLoop(asyncio.SelectorEventLoop):
         super().__init__(_QueueSelector(self))
 
     def ring(self) -> None:
-        """Ends the wait for events, now or the next one. From any thread."""
+        """Ends the wait for events, now or the next one; nothing when closed. From any thread."""
         if not self._rung:
-            self._rung = True
-            self._bell.start_server_batch((), self._heard)
+            with self._hanging:
+                if self._bell_hangs:
+                    self._rung = True
+                    self._bell.start_server_batch((), self._heard)
 
     def deliver(self, action: Callable[[], None]) -> None:
         """Does something as if it were an event of the queue. From any thread."""
@@ -87,7 +91,9 @@ class QueueLoop(asyncio.SelectorEventLoop):
         if self.is_closed():
             return
         super().close()
-        self.queue.shutdown()
+        with self._hanging:
+            self._bell_hangs = False  # gRPC ends the process that rings at a queue shut down
+            self.queue.shutdown()
         deadline = deadline_in(LONGEST_WAIT_S)
         while self.queue.poll(deadline).completion_type != cygrpc.CompletionType.queue_shutdown:
             if seconds_until(deadline) < 0:

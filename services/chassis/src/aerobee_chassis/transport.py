@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from aerobee_chassis.call import Call, Failure
 from aerobee_chassis.services import Method
 
+CHANNEL_CLOSED = "CANCELLED", "the channel is closed"  # to who calls then
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # a batch of large messages; one body is at most 4 MiB
 
 GRPC_OPTIONS: tuple[tuple[str, int], ...] = (
@@ -61,7 +62,7 @@ class Channel(Protocol):
         """What the other side sends until it ends the stream. Raises CallFailed."""
 
     async def close(self) -> None:
-        """Calls under way fail with CANCELLED."""
+        """Calls under way, and those that begin now, fail with CANCELLED."""
 
 
 class CallFailed(Exception):
