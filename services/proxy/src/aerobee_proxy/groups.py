@@ -13,7 +13,7 @@ from aerobee.broker.v1.admin_pb2 import GetGroupRequest, GetGroupResponse, Group
 
 from aerobee_chassis.clock import Clock
 from aerobee_proxy.brokers import Brokers
-from aerobee_proxy.questions import AGAIN_MS, PATIENCE_S, Questions
+from aerobee_proxy.questions import AGAIN_MS, Questions
 from aerobee_proxy.rpcs import GET_GROUP
 from aerobee_proxy.settings import GroupPolicy
 from aerobee_proxy.topology import Topology
@@ -21,6 +21,7 @@ from aerobee_wire.status import Code, MqError
 
 REFRESH_MS = 20_000
 MAX_GROUPS = 20_000
+SOON_S = 0.1  # for the first broker to answer before the others are asked too
 
 
 @dataclass(slots=True)
@@ -61,23 +62,31 @@ class GroupPolicies:
         return policy
 
     async def _ask(self, consumer_group: str) -> GroupPolicy:
-        """The first broker's that knows the group, of those that answer soon."""
-        request = GetGroupRequest(consumer_group=consumer_group)
-        asked = [
-            asyncio.create_task(self._brokers.ask(name, GET_GROUP, request))
-            for name in sorted(await self._topology.brokers())
-        ]
-        if not asked:  # a name server that has just started: no reason to take a group for new
+        """The first broker's, by name, if it knows the group and answers soon; else that of the
+        first that does."""
+        names = sorted(await self._topology.brokers())
+        if not names:  # a name server that has just started: no reason to take a group for new
             raise MqError(Code.BROKER_UNREACHABLE, "the name servers know no broker yet: try again")
+        request = GetGroupRequest(consumer_group=consumer_group)
+
+        def ask(name: str) -> asyncio.Task[GetGroupResponse]:
+            return asyncio.create_task(self._brokers.ask(name, GET_GROUP, request))
+
+        asked = [ask(names[0])]
         try:
-            _, waiting = await asyncio.wait(asked, timeout=PATIENCE_S)
+            await asyncio.wait(asked, timeout=SOON_S)
+            if not asked[0].done() or asked[0].exception() is not None:
+                asked += map(ask, names[1:])
             while True:
+                waiting = []
                 for one in asked:
-                    if one.done() and one.exception() is None:
+                    if not one.done():
+                        waiting.append(one)
+                    elif one.exception() is None:
                         return _policy(one.result().group)
                 if not waiting:
                     return _unknown(asked)
-                _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for one in asked:
                 one.cancel()
