@@ -170,7 +170,8 @@ class History:
     def _lose_queue_file(self) -> None:
         """Of a queue that the log knows something of: for nothing else tells where it goes on."""
         files = self.disk.files()
-        low = min(int(path.name) for path in files if path.parent == LOG and path.name.isdigit())
+        log = [int(path.name) for path in files if path.parent == LOG and path.name.isdigit()]
+        low = min(log, default=0)
         known = [path for path in files if "consumequeue" in path.parts and self._is_in(path, low)]
         if known:
             self.disk.remove(self.rng.choice(known))
