@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+import structlog
 from aerobee.broker.v1.admin_pb2 import GetGroupResponse, GroupConfig, PutTopicResponse
 from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse
 from apache.rocketmq.v2 import definition_pb2 as d
@@ -441,6 +442,19 @@ async def test_a_goodbye_is_fine_from_a_client_that_nobody_knew(cluster: Cluster
     request = s.NotifyClientTerminationRequest()
     answer = await ask(cluster, "notify_client_termination", request)
     assert answer.status.code == Code.OK
+
+
+async def test_a_broker_that_is_not_told_of_clients_is_logged_seldom(cluster: Cluster) -> None:
+    cluster.transport.answers["Heartbeat"] = MqError(BrokerCode.REQUEST_TIMEOUT, "no answer")
+    servicer = Servicer(cluster.parts())
+    request = s.HeartbeatRequest(client_type=PUSH, group=GROUP)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(20):
+            answer = await servicer.heartbeat(request, FakeCall())
+            assert answer.status.code == Code.OK
+            cluster.clock.advance(1_000)
+    told = [(line["broker"], line["untold"]) for line in logs]
+    assert told == [("broker-a", 0), ("broker-a", 9)]
 
 
 async def test_a_goodbye_counts_although_its_client_does_not_wait(cluster: Cluster) -> None:

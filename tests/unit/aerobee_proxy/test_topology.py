@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import structlog
 from aerobee.namesrv.v1.namesrv_pb2 import (
     BrokerData,
     GetClusterInfoResponse,
@@ -214,3 +215,22 @@ async def test_a_name_server_that_has_just_started_makes_no_known_topic_unknown(
     assert await topology.route("t") == ROUTE
     with pytest.raises(MqError, match="no such topic"):
         await topology.route("never heard of")
+
+
+async def test_silent_name_servers_are_asked_once_a_second_and_told_of_seldom(
+    topology: Topology, transport: FakeTransport, clock: ManualClock
+) -> None:
+    names = [f"t{number}" for number in range(50)]
+    for name in names:
+        await topology.route(name)
+    transport.answers["GetTopicRoute"] = None
+    clock.advance(REFRESH_MS)
+    before = len(transport.calls)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(20):
+            for name in names:
+                assert await topology.route(name) == ROUTE
+            clock.advance(AGAIN_MS)
+    assert len(transport.calls) - before == 20 * len(NAMESRVS)
+    assert len(logs) == 2 * len(NAMESRVS)
+    assert logs[-1]["untold"] == 9

@@ -55,7 +55,7 @@ def assemble(
     brokers = Brokers(transport, topology)
     counts, sessions = Counts(), Sessions()
     authentication = _authentication(options, counts, clock)
-    presence = Presence(brokers, topology)
+    presence = Presence(brokers, topology, clock)
     return Parts(
         options=options,
         clock=clock,

@@ -20,8 +20,10 @@ from aerobee.broker.v1.client_pb2 import (
 )
 from google.protobuf.message import Message
 
+from aerobee_chassis.clock import Clock
 from aerobee_proxy.brokers import Brokers
 from aerobee_proxy.rpcs import HEARTBEAT, LIST_CLIENTS, UNREGISTER_CLIENT, Rpc
+from aerobee_proxy.seldom import Seldom
 from aerobee_proxy.sessions import SILENCE_MS, Session
 from aerobee_proxy.topology import Topology
 from aerobee_proxy.translate import subscription
@@ -29,9 +31,10 @@ from aerobee_wire.status import Code, MqError
 
 
 class Presence:
-    def __init__(self, brokers: Brokers, topology: Topology) -> None:
+    def __init__(self, brokers: Brokers, topology: Topology, clock: Clock) -> None:
         self._brokers = brokers
         self._topology = topology
+        self._seldom = Seldom(clock)
 
     async def announce(self, session: Session, consumer_group: str, language: str) -> None:
         """To every broker. Raises MqError SUBSCRIPTION_GROUP_NOT_EXIST where one says that."""
@@ -40,13 +43,21 @@ class Presence:
             consumers=[_consumer(session, consumer_group)],
             language=language,
         )
-        outcomes = await asyncio.gather(
-            *(self._tell(name, HEARTBEAT, request) for name in await self._topology.brokers())
-        )
-        for failure in filter(None, outcomes):
+        names = list(await self._topology.brokers())
+        outcomes = await asyncio.gather(*(self._tell(name, HEARTBEAT, request) for name in names))
+        for name, failure in zip(names, outcomes, strict=True):
+            if failure is None:
+                continue
             if failure.code is Code.SUBSCRIPTION_GROUP_NOT_EXIST:
                 raise failure
-            structlog.get_logger().warning("broker not told of a client", reason=failure.message)
+            untold = self._seldom.due(name)
+            if untold is not None:
+                structlog.get_logger().warning(
+                    "broker not told of a client",
+                    broker=name,
+                    reason=failure.message,
+                    untold=untold,
+                )
 
     async def retract(self, client_id: str, consumer_group: str) -> None:
         """A member of this group from every broker, and of no other: the caller may be allowed no

@@ -24,6 +24,7 @@ from google.protobuf.message import Message
 from aerobee_chassis.clock import Clock
 from aerobee_proxy.questions import AGAIN_MS, Questions
 from aerobee_proxy.rpcs import GET_CLUSTER_INFO, GET_TOPIC_ROUTE, Rpc
+from aerobee_proxy.seldom import Seldom
 from aerobee_proxy.transport import Transport
 from aerobee_wire.status import Code, MqError
 
@@ -62,6 +63,8 @@ class Topology:
         self._cluster: dict[str, str] | None = None
         self._cluster_old_from_ms = 0  # monotonic
         self._last: dict[str, str] = {}
+        self._silent_until_ms = 0  # monotonic: not asked before by who can do without
+        self._seldom = Seldom(clock)
 
     async def route(self, topic: str) -> TopicRoute:
         """The route of a stored topic name. Raises MqError TOPIC_NOT_EXIST, NAMESRV_UNREACHABLE."""
@@ -72,7 +75,7 @@ class Topology:
                 known = None
             else:
                 known.used_ms = now_ms
-                if now_ms < known.old_from_ms:
+                if now_ms < max(known.old_from_ms, self._silent_until_ms):
                     return known.route
         question = self._asking.ask(topic, lambda: self._fetch(topic))
         try:
@@ -181,13 +184,20 @@ class Topology:
                     absent = error
                     continue
                 last = error
-                structlog.get_logger().warning(
-                    "name server failed", namesrv=namesrv, rpc=rpc.method, reason=error.message
-                )
+                untold = self._seldom.due(namesrv)
+                if untold is not None:
+                    structlog.get_logger().warning(
+                        "name server failed",
+                        namesrv=namesrv,
+                        rpc=rpc.method,
+                        reason=error.message,
+                        untold=untold,
+                    )
                 self._namesrvs.remove(namesrv)
                 self._namesrvs.append(namesrv)
         if absent is not None:
             raise absent
+        self._silent_until_ms = self._clock.monotonic_ms() + AGAIN_MS
         raise MqError(
             Code.NAMESRV_UNREACHABLE,
             f"no name server answers: {last.message if last else 'none is configured'}",
