@@ -22,6 +22,7 @@ from aerobee_chassis.clock import Clock
 from aerobee_proxy.brokers import Brokers
 from aerobee_proxy.leases import Key, invisible_for, key_of, lease_of
 from aerobee_proxy.metrics import Counts
+from aerobee_proxy.seldom import Seldom
 from aerobee_wire.receipt_handle import ReceiptHandle
 from aerobee_wire.status import Code, MqError
 
@@ -65,6 +66,7 @@ class Renewals:
         self._lives = lives
         self._seen = seen
         self._held: dict[Key, Renewed] = {}
+        self._seldom = Seldom(clock)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -201,6 +203,9 @@ class Renewals:
         over = self._clock.monotonic_ms() >= held.until_ms
         if over or error.code is Code.INVALID_RECEIPT_HANDLE:
             self._forget(held)
+        untold = self._seldom.due(f"{held.handle.broker_name} {error.code}")
+        if untold is None:
+            return
         structlog.get_logger().warning(
             "lease not renewed",
             client_id=held.client_id,
@@ -209,6 +214,7 @@ class Renewals:
             queue_id=held.handle.queue_id,
             queue_offset=held.handle.queue_offset,
             reason=error.message,
+            untold=untold,
         )
 
     def _forget(self, held: Renewed) -> None:
