@@ -909,3 +909,20 @@ async def test_close_in_the_middle_of_the_start_leaves_nothing(
             await starting
     assert not broker.clients and not consumer.queues
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+@pytest.mark.parametrize("turns", range(1, 24))
+async def test_close_may_be_cancelled_at_any_step(
+    broker: MemoryBroker, join: Consumers, turns: int
+) -> None:
+    fill(broker, 8)
+    seen: list[bytes] = []
+    consumer = await join(lambda message: seen.append(message.body), concurrency=2)
+    await until(lambda: len(seen) == 8)
+    closing = asyncio.create_task(consumer.close())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    assert not broker.clients
+    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]

@@ -10,7 +10,6 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
 from importlib.metadata import version
 
 from aerobee.broker.v1 import client_pb2
@@ -98,17 +97,28 @@ class ClientInstance:
             raise refusals[0]
 
     async def close(self) -> None:
-        """Unregisters everywhere and closes the connections, also when it is cancelled. May be
-        called twice."""
+        """Unregisters everywhere and closes the connections. To the end, also when it is cancelled:
+        each step has a timeout of its own, and a client whose links live on goes on holding its
+        queues. May be called twice."""
+        leaving = asyncio.ensure_future(self._leave())
+        cancelled: asyncio.CancelledError | None = None
+        while not leaving.done():
+            try:
+                await asyncio.shield(leaving)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+    async def _leave(self) -> None:
         self.routes.on_change = None
+        if self._refresher is not None:
+            self._refresher.cancel()
+            await asyncio.gather(self._refresher, return_exceptions=True)
         request = client_pb2.UnregisterClientRequest(client_id=self.client_id)
         links, self._links = self._links, {}
-        async with AsyncExitStack() as last:
-            last.push_async_callback(self.transport.close)
-            if self._refresher is not None:
-                self._refresher.cancel()
-                await asyncio.gather(self._refresher, return_exceptions=True)
-            await asyncio.gather(*(link.close(request) for link in links.values()), *self._closing)
+        await asyncio.gather(*(link.close(request) for link in links.values()), *self._closing)
+        await self.transport.close()
 
     def _match_links(self) -> None:
         if self._heartbeat is None:
