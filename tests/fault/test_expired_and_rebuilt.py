@@ -212,7 +212,7 @@ class History:
 
 def test_what_has_not_expired_outlives_rebuilds_deletions_and_crashes(campaign: Campaign) -> None:
     lost = rebuilt = steps = 0
-    for seed in campaign.seeds(15, 2_000):
+    for seed in campaign.seeds(15, 1_000):
         history = History(seed)
         try:
             for _ in range(history.rng.randint(5, 60)):
