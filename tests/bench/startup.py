@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from bench.measure import Result, resident_mb
+from support.command import children
 
 ATTEMPTS = 5
 # Resident, idle: the two that store and route, and everything with the proxy.
@@ -51,11 +52,6 @@ def weights(pid: int) -> dict[str, float]:
         name = next(name for name in SERVICES if f"aerobee_{name}" in command)
         weights[name] = sum(map(resident_mb, [child, *children(child)]))
     return weights
-
-
-def children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
 async def results() -> list[Result]:

@@ -21,6 +21,7 @@ from apache.rocketmq.v2 import service_pb2_grpc
 
 from aerobee_wire import record
 from support import certificates
+from support.command import children
 from support.polling import until_sync
 from support.processes import ServiceProcess
 
@@ -50,11 +51,6 @@ def scratch() -> Iterator[Path]:
     """For temporary files, with a path short enough for a socket's."""
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:
         yield Path(directory)
-
-
-def children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
 def runs(pid: int) -> bool:

@@ -36,6 +36,7 @@ from aerobee_chassis.shared_port.poller import Poller
 from aerobee_chassis.shared_port.server import SharedServer
 from aerobee_chassis.shared_port.settings import TlsSettings
 from support import certificates
+from support.command import children
 from support.polling import until
 
 # grpc's own health service, under another name, stands for any service.
@@ -173,16 +174,6 @@ def ipv6() -> bool:
     return True
 
 
-def children() -> list[int]:
-    """The processes that this one started and that still run."""
-    own = os.getpid()
-    return [
-        int(child)
-        for task in Path(f"/proc/{own}/task").iterdir()
-        for child in (task / "children").read_text().split()
-    ]
-
-
 # ---- gRPC ----
 
 
@@ -248,11 +239,11 @@ async def test_given_certificate_is_shown_and_replaced_while_clients_are_connect
 async def test_bad_certificate_is_an_error_at_the_start_and_leaves_nothing(tmp_path: Path) -> None:
     certificate, _ = certificates.write(tmp_path)
     _, key = certificates.write(tmp_path, "other")
-    before = children()
+    before = children(os.getpid())
     with pytest.raises(CertificateError, match="is not the one of the certificate"):
         async with running(cert_path=str(certificate), key_path=str(key)):
             pass
-    assert children() == before
+    assert children(os.getpid()) == before
 
 
 async def test_port_in_use_is_named() -> None:
@@ -279,11 +270,11 @@ async def test_no_directory_for_sockets_is_an_error_at_the_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
-    before = children()
+    before = children(os.getpid())
     with pytest.raises(StartError, match=r"/nowhere/aerobee-.*\); set TMPDIR"):
         async with running():
             pass
-    assert children() == before
+    assert children(os.getpid()) == before
 
 
 @pytest.mark.parametrize(("host", "dialled"), [("::", "127.0.0.1"), ("::", "::1"), ("::1", "::1")])
@@ -549,24 +540,24 @@ def test_a_self_signed_certificate_that_cannot_be_made_is_told_and_tried_again(
 
 
 async def test_a_relay_that_dies_is_replaced_on_the_same_port() -> None:
-    before = set(children())
+    before = set(children(os.getpid()))
     async with running() as server:
         async with server.plaintext() as channel:
             await check(channel)
-            [relay] = set(children()) - before
+            [relay] = set(children(os.getpid())) - before
             os.kill(relay, signal.SIGKILL)
 
             await until(lambda: check(channel), "served again", retry_on=(grpc.aio.AioRpcError,))
         async with await server.tls() as tls:
             await check(tls)
-    assert set(children()) == before
+    assert set(children(os.getpid())) == before
 
 
 async def test_a_relay_that_cannot_be_replaced_yet_is_tried_again(tmp_path: Path) -> None:
     certificate, key = certificates.write(tmp_path)
-    before = set(children())
+    before = set(children(os.getpid()))
     async with running(cert_path=str(certificate), key_path=str(key)) as server:
-        [relay] = set(children()) - before
+        [relay] = set(children(os.getpid())) - before
         whole = key.read_text()
         await asyncio.to_thread(key.write_text, "broken")
         with structlog.testing.capture_logs() as logs:
@@ -589,11 +580,11 @@ async def test_a_relay_weighs_little_until_it_speaks_tls() -> None:
 
 
 async def test_ctrl_c_of_a_terminal_does_not_end_the_relay_before_its_server() -> None:
-    before = set(children())
+    before = set(children(os.getpid()))
     async with running() as server, server.plaintext() as channel:
         await check(channel)
-        [relay] = set(children()) - before
+        [relay] = set(children(os.getpid())) - before
         os.kill(relay, signal.SIGINT)
         os.kill(relay, signal.SIGTERM)
         await check(channel)
-        assert set(children()) - before == {relay}
+        assert set(children(os.getpid())) - before == {relay}

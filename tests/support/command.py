@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -150,8 +151,12 @@ class Up(Running):
 
 
 def children(pid: int) -> list[int]:
-    """Child processes of the main thread of a process."""
-    return [int(item) for item in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """Child processes of a process, whichever thread started them."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def command_line(pid: int) -> list[str]:
