@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_broker.errors import StoreOpenError, StoreReadError, StoreWriteError
+from aerobee_broker.errors import DiskFull, StoreOpenError, StoreReadError, StoreWriteError
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage, ReadStatus
 from aerobee_broker.store.options import StoreOptions
@@ -720,3 +720,37 @@ def test_a_deletion_that_a_start_has_seen_is_durable() -> None:
             assert (store.deleted_below("a") > 0) == deleted, (crash, seed)
             assert place.queue_offset in visible(store)["a", 0], (crash, seed)
             assert "corrupt_record" not in names(events)
+
+
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_a_store_opens_on_a_full_disk_after_a_crash(rebuilt: bool) -> None:
+    """What is derived waits in memory, as before the crash; retention may make room."""
+    disk, clock = SimulatedDisk(), ManualClock()
+    store = open_store(disk, clock=clock)
+    send(store, numbered(0, 200))
+    upkeep(store, clock)
+    for n in range(200, 600, 10):
+        send(store, numbered(n, 10, f"new{n}"))
+    before = visible(store)
+    disk = disk.after_kill()
+    if rebuilt:
+        disk.remove_tree(QUEUES)
+    disk.capacity = 0
+    store = open_store(disk, clock=clock)
+    assert visible(store) == before
+    assert "No space left" in store.disk_full_reason
+    with pytest.raises(DiskFull):
+        store.append(numbered(0, 1))
+    upkeep(store, clock)
+    assert store.read_only_reason == ""
+    disk.capacity = None
+    upkeep(store, clock)
+    send(store, numbered(600, 5))
+    assert len(store.query("a", "ID3", unique=True)) == 1
+    assert len(store.query("new590", "ID599", unique=True)) == 1
+    store.close()
+    store, events = started(disk.after_kill())
+    assert events == []
+    assert {queue: one for queue, one in visible(store).items() if queue[0] != "a"} == {
+        queue: one for queue, one in before.items() if queue[0] != "a"
+    }

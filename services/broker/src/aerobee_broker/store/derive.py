@@ -71,7 +71,7 @@ class Deriver:
             ]
             alive = self._alive(records, queues, by_queue.numbers)
             if self._index is not None:
-                self._derive_keys(self._index, records, properties, alive, queues, by_queue.numbers)
+                self._derive_keys(records, properties, alive, queues, by_queue.numbers)
             units = self._derive_units(records, properties, alive, queues, by_queue)
         last_ms = int(records.stored_ms[-1]) if len(records) else 0
         self._dispatch.recover(units, end, last_ms)
@@ -83,9 +83,8 @@ class Deriver:
             return np.ones(len(records), dtype=bool)
         return np.asarray(records.places >= np.array(gone)[numbers])
 
-    def _derive_keys(  # noqa: PLR0917
+    def _derive_keys(
         self,
-        index: Index,
         records: Records,
         properties: Properties,
         alive: Mask,
@@ -105,7 +104,7 @@ class Deriver:
             of, starts, ends = of[wanted], starts[wanted], ends[wanted]
         prefixes = np.array([queue.topic.key_hash for queue in queues], dtype=np.uint32)
         hashes = properties.hashes(starts, ends, prefixes[numbers[of]])
-        index.put(Keys(hashes, records.places[of], records.stored_ms[of]))
+        self._dispatch.recover_keys(Keys(hashes, records.places[of], records.stored_ms[of]))
 
     def _derive_units(
         self,

@@ -11,6 +11,7 @@ import importlib
 from collections import deque
 from typing import TYPE_CHECKING
 
+from aerobee_broker.errors import NO_SPACE
 from aerobee_broker.store.consume_queue import (
     UNIT_SIZE,
     ConsumeQueue,
@@ -28,6 +29,8 @@ Indexed = tuple[TopicEncoding, bytes, int, int]
 
 # A batch of this many messages is hashed in one go.
 _INDEX_BATCH = 2_048
+# Units, or keys, that wait while a recovery finds the disk full: 100 MB.
+_MOST_KEPT = 4_000_000
 
 
 class Batch:
@@ -152,4 +155,27 @@ class Dispatch:
         self._unwritten += units
         self.confirmed = end
         self.timestamp_ms = timestamp_ms or self.timestamp_ms
-        self._write_what_is_over()
+        try:
+            self._write_what_is_over()
+        except OSError as error:
+            self._bear(error, self._unwritten)
+
+    def recover_keys(self, keys: Keys) -> None:
+        """Keys that a scan of the log found. Raises OSError."""
+        assert self._index is not None
+        if self._keys is None:
+            self._keys = keys
+        else:
+            self._keys.add(keys)
+        try:
+            self._index.put(self._keys)
+            self._keys = None
+        except OSError as error:
+            self._bear(error, len(self._keys))
+
+    def _bear(self, error: OSError, kept: int) -> None:
+        """Without room on the disk a store opens all the same: it is read, and retention makes
+        room. Raises the error when too much would wait in memory."""
+        if error.errno not in NO_SPACE or kept > _MOST_KEPT:
+            raise error
+        self.error = error

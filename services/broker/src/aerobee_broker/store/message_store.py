@@ -26,6 +26,7 @@ from typing import Protocol
 
 from aerobee_broker.disk import Disk, Held
 from aerobee_broker.errors import (
+    NO_SPACE,
     DiskFull,
     MessageCorrupted,
     StoreFlushError,
@@ -63,7 +64,6 @@ from aerobee_wire.message_id import pack_host
 from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 _END_OF_TIME = (1 << 63) - 1
 
@@ -381,7 +381,7 @@ class MessageStore:
             return self._log.write()
         except OSError as error:
             path = self._log.path_of(self._log.written)
-            if error.errno in _NO_SPACE:
+            if error.errno in NO_SPACE:
                 raise DiskFull(f"there is no room on the disk for {path}: {error}") from error
             if error.errno in _NO_DESCRIPTOR:  # of opening it: nothing was written
                 raise StoreWriteError(
