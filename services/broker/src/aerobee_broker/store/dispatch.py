@@ -163,15 +163,15 @@ class Dispatch:
     def recover_keys(self, keys: Keys) -> None:
         """Keys that a scan of the log found. Raises OSError."""
         assert self._index is not None
-        if self._keys is None:
-            self._keys = keys
-        else:
+        if self._keys is not None:
             self._keys.add(keys)
+            keys = self._keys
+        self._keys = keys
         try:
-            self._index.put(self._keys)
+            self._index.put(keys)
             self._keys = None
         except OSError as error:
-            self._bear(error, len(self._keys))
+            self._bear(error, len(keys))
 
     def _bear(self, error: OSError, kept: int) -> None:
         """Without room on the disk a store opens all the same: it is read, and retention makes
