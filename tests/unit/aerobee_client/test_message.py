@@ -157,3 +157,12 @@ def test_dead_letter_shows_origin_and_reason() -> None:
     assert (message.topic, message.stored_topic) == ("%DLQ%g", "%DLQ%g")
     assert (message.origin_topic, message.origin_message_id) == ("flights", "AB")
     assert (message.failure_reason, message.failure_description) == ("ValueError", "no arrival")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"tag": 5}, {"keys": ["ok", 5]}, {"properties": {"a": 5}}, {"properties": {5: "a"}}],
+)
+def test_what_is_no_text_is_told_by_name(arguments: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="is text, not int"):
+        Message("t", b"x", **arguments)

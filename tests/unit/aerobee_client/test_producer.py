@@ -478,3 +478,27 @@ def test_producer_may_live_again_in_another_loop(broker: MemoryBroker) -> None:
     for _ in range(2):
         asyncio.run(life())
     assert len(broker.messages(TOPIC)) == 2 * (ONEWAY_WINDOW + 2)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"send_timeout": timedelta(0)},
+        {"retries": -1},
+        {"max_message_size": 0},
+        {"default_queue_count": 0},
+        {"default_queue_count": 1 << 31},
+    ],
+)
+def test_bad_setting_is_refused(broker: MemoryBroker, settings: dict[str, Any]) -> None:
+    (name,) = settings
+    with pytest.raises(MqError, match=name) as caught:
+        producer(MemoryCluster(broker), **settings)
+    assert caught.value.code is Code.INVALID_PARAMETER
+
+
+async def test_timeout_that_is_over_is_the_one_that_was_given(broker: MemoryBroker) -> None:
+    async with producer(MemoryCluster(broker)) as sender:
+        await sender.queues(TOPIC)
+        with pytest.raises(RequestTimeout, match="within 0 s"):
+            await sender.send(Message(TOPIC, b"x"), timeout=timedelta(0))

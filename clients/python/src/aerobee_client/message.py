@@ -34,7 +34,7 @@ class Message:
 
     Raises MqError: INVALID_PARAMETER (the topic's name), MESSAGE_ILLEGAL (empty body, a reserved or
     unprintable property, a bad tag, key, delay level, time or flag); TypeError when the body is not
-    bytes.
+    bytes, or what should be text is not.
     """
 
     __slots__ = ("body", "delay_level", "deliver_at", "flag", "keys", "properties", "tag", "topic")
@@ -126,6 +126,8 @@ def _epoch_ms(moment: datetime) -> int:
 
 
 def _check_text(what: str, text: str) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"{what} {text!r} is text, not {type(text).__name__}")
     if "\x01" in text or "\x02" in text:
         raise _illegal(f"{what} {text!r} holds \\x01 or \\x02, which separate properties")
 
@@ -138,12 +140,12 @@ def _check_key(key: str) -> None:
 
 def _check_properties(properties: Mapping[str, str]) -> None:
     for name, value in properties.items():
+        _check_text("the property name", name)
+        _check_text(f"the property {name}:", value)
         if not name or not value:
             raise _illegal(f"the property {name!r} = {value!r} is empty: leave it out")
         if name in names.RESERVED:
             raise _illegal(f"the property name {name!r} is reserved: choose another")
-        _check_text("the property name", name)
-        _check_text(f"the property {name}:", value)
 
 
 class StoredRecord(Protocol):

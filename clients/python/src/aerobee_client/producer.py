@@ -28,6 +28,7 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.send_result import SendResult
 from aerobee_client.sender import Sender, SendOptions
 from aerobee_client.transport import Transport
+from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_group
 
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
@@ -36,6 +37,8 @@ DEFAULT_RETRIES = 2
 MAX_MESSAGE_SIZE = 4 * 1024 * 1024
 # One-way sends under way at once; further ones wait.
 ONEWAY_WINDOW = 256
+MAX_TIMEOUT_S = 86_400
+MAX_INT32 = (1 << 31) - 1
 
 Callback = Callable[[SendResult | None, BaseException | None], None]
 
@@ -43,9 +46,9 @@ Callback = Callable[[SendResult | None, BaseException | None], None]
 class AsyncProducer:
     """Sends messages; for asyncio. `async with AsyncProducer(...) as producer:` starts and closes.
 
-    `send_timeout` bounds a whole send. `retries`: further attempts after an answer that another
-    broker may not give. `latency_fault`: leave slow brokers alone for a while. `transport` and
-    `clock` are for tests.
+    `send_timeout` bounds a whole send (a day at most). `retries`: further attempts after an answer
+    that another broker may not give. `latency_fault`: leave slow brokers alone for a while.
+    `transport` and `clock` are for tests. Raises INVALID_PARAMETER, which names the bounds.
     """
 
     def __init__(
@@ -62,6 +65,16 @@ class AsyncProducer:
         clock: Clock | None = None,
     ) -> None:
         check_group(producer_group)
+        for name, number, lowest, limit in (
+            ("send_timeout", send_timeout.total_seconds(), 0.001, MAX_TIMEOUT_S),
+            ("retries", retries, 0, MAX_INT32),
+            ("max_message_size", max_message_size, 1, MAX_INT32),
+            ("default_queue_count", default_queue_count, 1, MAX_INT32),
+        ):
+            if not lowest <= number <= limit:
+                raise MqError(
+                    Code.INVALID_PARAMETER, f"{name} is {number}: give {lowest} to {limit}"
+                )
         self.producer_group = producer_group
         self._namesrv = namesrv
         self._transport = transport

@@ -176,7 +176,7 @@ class Sender:
             target = queue or info.choose(avoid, self._fault, clock.monotonic_ms())
             try:
                 remaining_s = (deadline_ms - clock.monotonic_ms()) / 1000
-                response = await self._attempt(request, target, remaining_s)
+                response = await self._attempt(request, target, remaining_s, timeout_s)
             except MqError as error:
                 refusals += error.code not in _ABSENT_CODES
                 if not (error.retryable or error.code in _RETRIED_CODES):
@@ -226,13 +226,14 @@ class Sender:
         request: EncodedSend,
         target: MessageQueue,
         remaining_s: float,
+        timeout_s: float,
     ) -> message_pb2.SendResponse:
         started_ms = self._clock.monotonic_ms()
         failed = False
         try:
             address = self._routes.address_of(target.broker_name)
             if remaining_s <= 0:
-                raise RequestTimeout(address, self._options.timeout_s)
+                raise RequestTimeout(address, timeout_s)
             send_request.set_queue(request, target.queue_id)
             return await self._instance.transport.call(
                 address, rpcs.SEND, request, timeout_s=remaining_s
@@ -261,7 +262,8 @@ class Sender:
         """A one-way send: what goes wrong is only logged."""
         try:
             request, _ = self._request([message])
-            await self._attempt(request, target, self._options.timeout_s)
+            timeout_s = self._options.timeout_s
+            await self._attempt(request, target, timeout_s, timeout_s)
         except MqError as error:
             log.debug("one-way send to %s failed: %s", target, error)
 
