@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -27,6 +28,7 @@ from aerobee_client import (
     ReceivedMessage,
 )
 from aerobee_wire import topics
+from support.command import children
 from support.fake_broker import FakeCluster
 from support.polling import until_sync
 from support.processes import ServiceProcess
@@ -215,8 +217,8 @@ def test_a_stopped_report_leaves_nothing_behind(cluster: FakeCluster, tmp_path: 
 def descendants(pid: int, name: str) -> list[int]:
     """Processes below `pid` that run the program `name`."""
     found = []
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, children.read_text().split()):
+    for child in children(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
             command = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[0]
             if Path(command.decode()).name == name:
                 found.append(child)
