@@ -158,3 +158,34 @@ async def test_a_caller_that_hangs_up_leaves_no_pull_behind(tmp_path: Path) -> N
         pull.cancel()
         await until(none, "it is gone")
     await app.stop()
+
+
+class FullDisk(RealDisk):
+    """There is no room for anything new."""
+
+    def open(self, path: Path, *, create: bool = False) -> RealFile:
+        class File(RealFile):
+            __slots__ = ()
+
+            def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+                if self.path.name != "checkpoint" and "commitlog" not in self.path.parts:
+                    raise OSError(errno.ENOSPC, "No space left on device", str(self.path))
+                super().pwrite(data, offset)
+
+        file = super().open(path, create=create)
+        return File(file.path, file._fd)
+
+
+async def test_a_broker_starts_on_a_full_disk_and_serves_what_is_there(tmp_path: Path) -> None:
+    app = BrokerApp(options(tmp_path))
+    await app.start()
+    async with BrokerCaller(app.address) as broker:
+        await broker.send("t", b"kept")
+    await app.stop()
+    for lost in tmp_path.glob("**/topics.json*"):
+        lost.unlink()
+    app = BrokerApp(options(tmp_path), disk=FullDisk())
+    await app.start()
+    async with BrokerCaller(app.address) as broker:
+        assert [one.body for one in await broker.read("t")] == [b"kept"]
+    await app.stop()

@@ -184,7 +184,7 @@ class BrokerApp:
         broker.transactions.restore()
         broker.store.restored()
         for saved in tables.all_saved:
-            await saved.save()
+            await saved.try_save()  # on a full disk too: retention may make room
 
     async def _serve(self, broker: Broker, port: int) -> Server:
         server = Server(
