@@ -16,6 +16,7 @@ from aerobee_broker.delivery.intake import Stored
 from aerobee_broker.disk import Disk
 from aerobee_broker.errors import DiskFull, NotRecalled
 from aerobee_broker.store.messages import UNIT
+from aerobee_wire import topics as names
 from aerobee_wire.status import Code, MqError
 from support.broker_parts import Parts, message
 from support.simulated_disk import SimulatedDisk
@@ -647,3 +648,28 @@ async def test_a_crash_at_any_time_loses_nothing_and_brings_nothing_back(
     await campaign.run()
     assert campaign.cuts == 5
     assert len(campaign.sent) > 30
+
+
+async def test_progress_of_a_queue_that_counts_from_0_again_skips_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its messages have all expired, and its consume queue was lost."""
+    monkeypatch.setattr(timer_table, "_BLOCK_BITS", 0)  # as if they were thousands
+    first = await Parts.begin(tmp_path, **SMALL_FILES)
+    for number in range(5):
+        await timed(first, b"gone", 5_000 + number * 100)
+    await fill(first)
+    await asyncio.sleep(6)
+    assert await clean(first) > 0
+    await first.end()
+    lose(tmp_path / "store", "consumequeue", "index", "checkpoint")
+    second = await Parts.begin(tmp_path, clock=first.clock, **SMALL_FILES)
+    assert second.store.max_offset(names.TIMER_TOPIC, 0) == 0
+    before = len(await second.bodies("t"))
+    await timed(second, b"a", 5_000)
+    await second.end()
+    third = await Parts.begin(tmp_path, clock=first.clock, **SMALL_FILES)
+    await timed(third, b"b", 4_000)
+    await asyncio.sleep(6)
+    assert sorted((await third.bodies("t"))[before:]) == [b"a", b"b"]
+    await third.end()

@@ -106,7 +106,10 @@ class Timers:
         for queue_offset in range(high - 1, max(0, high - PROGRESS_RECORDS) - 1, -1):
             record = self._record(queue_offset)
             if record is not None:
-                self._table.restore(json.loads(record.body), low)
+                progress = json.loads(record.body)
+                # Else the queue was lost, and what it held had expired: it counts from 0 again.
+                if progress["floor"] <= self._store.max_offset(names.TIMER_TOPIC, QUEUE_ID):
+                    self._table.restore(progress, low)
                 break
         self._table.take_stored(self._chunks())
 
