@@ -380,7 +380,7 @@ async def test_what_fails_is_told_with_its_reason_and_the_others_are_sent(
     producer: AsyncProducer,
 ) -> None:
     for body in (b"good", b"bad", b"good too"):
-        bury(brokers[0], body)
+        bury(brokers[0], body, UNIQ_KEY=body.decode())
 
     def refuse(_: str, request: Any) -> None:
         if request.messages[0].body == b"bad":
@@ -397,11 +397,25 @@ async def test_what_fails_is_told_with_its_reason_and_the_others_are_sent(
     assert sorted(stored) == [b"good", b"good too"]
 
 
+async def test_a_message_that_died_twice_is_sent_once(
+    brokers: list[MemoryBroker], admin: AsyncAdminClient, producer: AsyncProducer
+) -> None:
+    """Redriven before, and dead again; or dead-lettered twice while a broker died."""
+    bury(brokers[0], b"x")
+    bury(brokers[0], b"other", UNIQ_KEY="B")
+    bury(brokers[1], b"x")
+    outcomes = await run(admin, producer)
+    assert [outcome.status for outcome in outcomes] == ["sent", "sent", "skipped"]
+    assert "same message id" in outcomes[2].error
+    bodies = [record.body for broker in brokers for record in sent(broker, RETRY)]
+    assert sorted(bodies) == [b"other", b"x"]
+
+
 async def test_many_are_sent_in_several_rounds(
     brokers: list[MemoryBroker], admin: AsyncAdminClient, producer: AsyncProducer
 ) -> None:
     for n in range(150):
-        bury(brokers[0], b"%d" % n)
+        bury(brokers[0], b"%d" % n, UNIQ_KEY=f"ID{n}")
     outcomes = await run(admin, producer)
     assert [outcome.status for outcome in outcomes] == ["sent"] * 150
     stored = {message.body for broker in brokers for message in sent(broker, RETRY)}

@@ -162,3 +162,15 @@ def test_purge_that_another_one_was_quicker_than_says_so(
     cluster.answers["DeleteTopic"] = lambda *_: broker.topics.pop(DEAD, None) and None
     assert run("purge", "--yes") == 0
     assert capsys.readouterr().err == f"no dead letters of {GROUP}\n"
+
+
+def test_redrive_counts_what_it_sent(
+    broker: MemoryBroker, cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    encoded = names.encode({names.UNIQUE_KEY: "ID7", names.DLQ_ORIGIN_TOPIC: "orders"})
+    broker.append(DEAD, 0, b"7", encoded)
+    assert run("redrive", "--all", "--to", "origin") == 0
+    shown = capsys.readouterr()
+    assert shown.err == "sent 1,100 of 1,101 dead letters of billing to orders\n"
+    assert shown.out.count("ID7") == 1 and "skipped" in shown.out
+    assert len(stored(broker)) == COUNT

@@ -71,7 +71,8 @@ class Redriven(Message):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one dead letter. `status`: sent, failed or would send (a dry run)."""
+    """What became of one dead letter. `status`: sent, failed, would send (a dry run) or skipped (of
+    the same message as one before it: a message that died twice is one message)."""
 
     message_id: str
     offset_message_id: str
@@ -102,11 +103,16 @@ async def redrive(
     """
     pace = Pace(rate, asyncio.get_running_loop().time())
     waiting: list[asyncio.Task[Outcome]] = []
+    known: set[str] = set()  # message ids
     broken_off: MqError | asyncio.CancelledError | None = None
     try:
         async for letter in letters:
-            await asyncio.sleep(pace.next_wait(asyncio.get_running_loop().time()))
-            waiting.append(asyncio.create_task(_send(letter, producer, consumer_group, target)))
+            if letter.message_id in known:
+                waiting.append(asyncio.create_task(_skip(letter)))
+            else:
+                known.add(letter.message_id)
+                await asyncio.sleep(pace.next_wait(asyncio.get_running_loop().time()))
+                waiting.append(asyncio.create_task(_send(letter, producer, consumer_group, target)))
             if rate is not None or len(waiting) == WINDOW:
                 await asyncio.wait(waiting)  # not gather: that would cancel them with this task
                 for sent in waiting:
@@ -136,6 +142,10 @@ class Pace:
         return due_s - now_s
 
 
+async def _skip(letter: ReceivedMessage) -> Outcome:
+    return _outcome(letter, "", "skipped", "an earlier dead letter has the same message id")
+
+
 async def _send(
     letter: ReceivedMessage, producer: AsyncProducer | None, consumer_group: str, target: Target
 ) -> Outcome:
@@ -150,4 +160,8 @@ async def _send(
                 await producer.send(message)
     except MqError as problem:
         status, error = "failed", str(problem)
+    return _outcome(letter, topic, status, error)
+
+
+def _outcome(letter: ReceivedMessage, topic: str, status: str, error: str) -> Outcome:
     return Outcome(letter.message_id, letter.offset_message_id, letter.tag, topic, status, error)

@@ -168,8 +168,9 @@ def redrive(
 ) -> None:
     """Send dead letters again, with a fresh count of attempts.
 
-    Body, tag, keys, message id and user properties are kept. The dead letters stay in the
-    dead-letter topic until they expire: doing this twice sends them twice.
+    Body, tag, keys, message id and user properties are kept. A message that died twice is sent
+    once. The dead letters stay in the dead-letter topic until they expire: doing this twice sends
+    them twice.
     """
     if bool(ids) == everything:
         raise BadOption("give --all, or --id ID for each dead letter to send again")
@@ -185,7 +186,8 @@ def redrive(
             output.note("broken off here: the next redrive of all sends these again")
         raise
     failed = [outcome for outcome in outcomes if outcome["status"] == "failed"]
-    _show_outcomes(outcomes, failed or (outcomes if dry_run else []), json)
+    notable = [outcome for outcome in outcomes if outcome["status"] in ("failed", "skipped")]
+    _show_outcomes(outcomes, outcomes if dry_run else notable, json)
     _tell_redriven(outcomes, group, dry_run)
     missing = choice.ids - {outcome[key] for outcome in outcomes for key in ID_KEYS}
     for message_id in sorted(missing):
@@ -252,13 +254,11 @@ def _show_outcomes(
 
 
 def _tell_redriven(outcomes: list[dict[str, Any]], group: str, dry_run: bool) -> None:
-    failed = sum(outcome["status"] == "failed" for outcome in outcomes)
     verb = "would send" if dry_run else "sent"
+    done = sum(outcome["status"] == verb for outcome in outcomes)
     topics = ", ".join(sorted({outcome["topic"] for outcome in outcomes} - {""}))
     where = f" to {topics}" if topics else ""
-    output.note(
-        f"{verb} {len(outcomes) - failed:,} of {len(outcomes):,} dead letters of {group}{where}"
-    )
+    output.note(f"{verb} {done:,} of {len(outcomes):,} dead letters of {group}{where}")
 
 
 async def _redrive(
