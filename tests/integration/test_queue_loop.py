@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import structlog
@@ -154,6 +154,42 @@ def test_a_channel_closes_with_a_call_that_nobody_answers(runner: asyncio.Runner
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         runner.run(close_with_a_call_under_way(f"127.0.0.1:{silent.getsockname()[1]}"))
+
+
+class Counted:
+    """The probe of a channel, and how often it was used."""
+
+    def __init__(self, probe: Any) -> None:
+        self._probe = probe
+        self.times = 0
+
+    def operate(self, *given: Any) -> bool:
+        self.times += 1
+        return bool(self._probe.operate(*given))
+
+    def cancel(self, *given: Any) -> None:
+        self._probe.cancel(*given)
+
+
+def test_a_silent_stream_costs_a_busy_loop_nothing(runner: asyncio.Runner) -> None:
+    async def looks(target: str) -> tuple[int, int]:
+        channel = QueueChannel(cast(QueueLoop, asyncio.get_running_loop()), target)
+        probe = channel._probe = Counted(channel._probe)
+        stream = asyncio.ensure_future(anext(channel.stream("/test.Words/Spell", b"")))
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        silent = probe.times
+        call = asyncio.create_task(channel.unary("/test.Words/Say", b"", 60))
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        await channel.close()
+        await asyncio.gather(stream, call, return_exceptions=True)
+        return silent, probe.times - silent
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        silent, due = runner.run(looks(f"127.0.0.1:{server.getsockname()[1]}"))
+    assert silent < 500  # of 1,000 turns
+    assert due >= 900
 
 
 def test_nothing_happens_to_who_wakes_a_loop_that_is_closed() -> None:

@@ -19,7 +19,7 @@ import grpc
 
 from aerobee_chassis.clock import deadline_in
 from aerobee_chassis.queue_api import cygrpc
-from aerobee_chassis.queue_loop import OnEvent, QueueLoop
+from aerobee_chassis.queue_loop import LEISURE_S, OnEvent, QueueLoop
 from aerobee_chassis.transport import CHANNEL_CLOSED, CallFailed
 
 _STATUS_NAMES = {status.value[0]: status.name for status in grpc.StatusCode}
@@ -36,6 +36,7 @@ class QueueChannel:
         self._under_way: set[_UnaryCall | _StreamingCall] = set()
         self._expected = 0  # events that will come
         self._answers_due = 0  # of unary calls; a stream is silent most of the time, and may wait
+        self._next_look = 0.0  # in the loop's time, while no answer is due
         self._watched = False  # by the thread: until it has an event the loop must not ask
         self._closing = False  # no call begins any more
         self._closed = False
@@ -88,6 +89,7 @@ class QueueChannel:
 
     async def close(self) -> None:
         self._closing = True
+        self._next_look = 0.0
         for call in self._under_way:
             call.core.cancel(*_GIVEN_UP)
         await self._drained.wait()
@@ -103,13 +105,17 @@ class QueueChannel:
     # ---- events ----
 
     def take(self) -> bool:
-        if self._watched or not self._probe.operate((), _probed):
+        if self._watched or (not self._answers_due and self._loop.time() < self._next_look):
+            return False
+        if not self._probe.operate((), _probed):
             return False
         next_event = self._channel.next_call_event
         event, took = next_event(), False
         while event.tag is not _probed:
             self._received(event)
             event, took = next_event(), True
+        # A stream that speaks is asked in every turn, a silent one now and then.
+        self._next_look = 0.0 if took else self._loop.time() + LEISURE_S / 2
         return took
 
     def watch(self) -> bool:
