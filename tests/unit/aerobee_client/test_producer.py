@@ -216,6 +216,7 @@ async def test_timeout_is_not_extended_by_another_try(
 
     cluster.answers["Send"] = lambda address, request: too_late(address)
     async with producer(cluster, send_timeout=timedelta(milliseconds=50)) as sender:
+        await sender.queues(TOPIC)  # its time is for the sending alone
         with pytest.raises(RequestTimeout):
             await sender.send(Message(TOPIC, b"x"))
     assert len(cluster.requests("Send")) == 1
@@ -455,6 +456,7 @@ async def test_name_servers_that_hang_do_not_make_a_send_longer(
             with pytest.raises(MqError) as caught:
                 await sender.send(Message(TOPIC, b"x"), timeout=timedelta(seconds=1))
     assert caught.value.code in (Code.NAMESRV_UNREACHABLE, Code.BROKER_UNREACHABLE)
+    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
 def test_producer_may_live_again_in_another_loop(broker: MemoryBroker) -> None:

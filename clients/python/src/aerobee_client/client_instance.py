@@ -118,6 +118,7 @@ class ClientInstance:
         request = client_pb2.UnregisterClientRequest(client_id=self.client_id)
         links, self._links = self._links, {}
         await asyncio.gather(*(link.close(request) for link in links.values()), *self._closing)
+        await self.routes.close()
         await self.transport.close()
 
     def _match_links(self) -> None:

@@ -178,6 +178,13 @@ class RouteCache:
         if not task.cancelled():
             task.exception()  # seen, also when every caller was cancelled meanwhile
 
+    async def close(self) -> None:
+        """Ends the questions that are under way: nobody waits for them any more."""
+        asking = list(self._pending.values())
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
     async def refresh_soon(self, topic: str) -> None:
         """Asks unless that was done just now; what is cached stays when there is no answer."""
         now = self._clock.monotonic_ms()
