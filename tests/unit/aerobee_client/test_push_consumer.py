@@ -841,7 +841,7 @@ async def test_close_asks_a_broker_that_takes_nothing_back_only_once_more(
     consumer = await join(listen)
     await until(lambda: len(seen) == 800)
     closing = asyncio.create_task(consumer.close())
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)  # it waits for the broker by now
     frozen.set()
     await closing
     assert len(cluster.requests("SendBack")) <= 2
