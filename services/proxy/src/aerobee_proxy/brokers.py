@@ -32,6 +32,9 @@ from aerobee.broker.v1.pop_pb2 import (
     InvisibleChange,
     InvisibleChangeResult,
     LeaseSet,
+    PopBatchRequest,
+    PopRequest,
+    PopResponse,
 )
 from aerobee.broker.v1.transaction_pb2 import (
     EndTransactionRequest,
@@ -47,6 +50,7 @@ from aerobee_proxy.rpcs import (
     DEAD_LETTER,
     END_TRANSACTION,
     GET_GROUP,
+    POP_BATCH,
     RECALL_MESSAGE,
     SEND,
     Rpc,
@@ -109,6 +113,7 @@ class Brokers:
         self._transport = transport
         self._topology = topology
         self._sends: dict[str, Coalescer[Message, Sent]] = {}
+        self._pops: dict[str, Coalescer[PopRequest, PopResponse]] = {}
         self._acks: dict[str, Coalescer[LeaseSet, Refusals]] = {}
         self._changes: dict[str, Coalescer[InvisibleChange, InvisibleChangeResult]] = {}
         self._ends: dict[str, Coalescer[TransactionEnd, EndTransactionResult]] = {}
@@ -224,6 +229,25 @@ class Brokers:
             )
         return sends.place(message, len(message.body) + OVERHEAD_BYTES)
 
+    async def pop_at_once(
+        self, broker_name: str, pop: PopRequest, unwanted: Callable[[PopResponse], None]
+    ) -> PopResponse:
+        """What there is now, together with what others ask for; without messages there may be some
+        all the same: ask by itself then. `unwanted` gets the answer if its caller has left. Raises
+        MqError."""
+        pops = self._pops.get(broker_name)
+        if pops is None:
+            await self._topology.address_of(broker_name)  # no line for a name that was made up
+            pops = self._pops.setdefault(
+                broker_name, Coalescer(lambda waiting: self._pop(broker_name, waiting))
+            )
+        coming = pops.place(pop, 0)
+        try:
+            return await asyncio.shield(coming)
+        except asyncio.CancelledError:
+            coming.add_done_callback(lambda late: _pass_on(late, unwanted))
+            raise
+
     async def ack(
         self, broker_name: str, lease_sets: Sequence[LeaseSet]
     ) -> Sequence[Refusals | Exception]:
@@ -276,12 +300,16 @@ class Brokers:
     async def close(self) -> None:
         await asyncio.gather(
             *(line.close() for line in self._sends.values()),
+            *(line.close() for line in self._pops.values()),
             *(line.close() for line in self._acks.values()),
             *(line.close() for line in self._changes.values()),
             *(line.close() for line in self._ends.values()),
         )
         for wait in list(self._waits.values()):
             wait.cancel()
+
+    async def _pop(self, broker_name: str, pops: Sequence[PopRequest]) -> Sequence[PopResponse]:
+        return (await self.ask(broker_name, POP_BATCH, PopBatchRequest(pops=pops))).pops
 
     async def _ack(self, broker_name: str, lease_sets: Sequence[LeaseSet]) -> Sequence[Refusals]:
         answer = await self._ask_patiently(broker_name, ACK, AckRequest(lease_sets=lease_sets))
@@ -334,6 +362,11 @@ class Brokers:
         request = SendRequest(messages=messages, brief=True)
         answer = await self.ask(broker_name, SEND, request, timeout_s=SEND_TIMEOUT_S)
         return answer.queue_offsets or answer.results
+
+
+def _pass_on(late: asyncio.Future[PopResponse], unwanted: Callable[[PopResponse], None]) -> None:
+    if not late.cancelled() and late.exception() is None:
+        unwanted(late.result())
 
 
 def _failure(result: _Result) -> MqError | None:
