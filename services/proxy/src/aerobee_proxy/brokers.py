@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import structlog
 from aerobee.broker.v1.admin_pb2 import GetGroupRequest
@@ -108,12 +108,17 @@ class _Result(Protocol):
     message: str
 
 
+class _Pop(NamedTuple):
+    request: PopRequest
+    unwanted: Callable[[PopResponse], None]
+
+
 class Brokers:
     def __init__(self, transport: Transport, topology: Topology) -> None:
         self._transport = transport
         self._topology = topology
         self._sends: dict[str, Coalescer[Message, Sent]] = {}
-        self._pops: dict[str, Coalescer[PopRequest, PopResponse]] = {}
+        self._pops: dict[str, Coalescer[_Pop, PopResponse]] = {}
         self._acks: dict[str, Coalescer[LeaseSet, Refusals]] = {}
         self._changes: dict[str, Coalescer[InvisibleChange, InvisibleChangeResult]] = {}
         self._ends: dict[str, Coalescer[TransactionEnd, EndTransactionResult]] = {}
@@ -238,15 +243,19 @@ class Brokers:
         pops = self._pops.get(broker_name)
         if pops is None:
             await self._topology.address_of(broker_name)  # no line for a name that was made up
-            pops = self._pops.setdefault(
-                broker_name, Coalescer(lambda waiting: self._pop(broker_name, waiting))
+            line: Coalescer[_Pop, PopResponse] = Coalescer(
+                lambda waiting: self._pop(broker_name, waiting),
+                lambda one, late: one.unwanted(late),
             )
-        coming = pops.place(pop, 0)
+            pops = self._pops.setdefault(broker_name, line)
         try:
-            return await asyncio.shield(coming)
-        except asyncio.CancelledError:
-            coming.add_done_callback(lambda late: _pass_on(late, unwanted))
-            raise
+            # Also for those that stand in line: while a broker hangs each batch takes that long.
+            async with asyncio.timeout(TIMEOUT_S):
+                return await pops.put(_Pop(pop, unwanted), 0)
+        except TimeoutError:
+            raise MqError(
+                Code.REQUEST_TIMEOUT, f"broker {broker_name} has not answered in {TIMEOUT_S:g} s"
+            ) from None
 
     async def ack(
         self, broker_name: str, lease_sets: Sequence[LeaseSet]
@@ -308,8 +317,9 @@ class Brokers:
         for wait in list(self._waits.values()):
             wait.cancel()
 
-    async def _pop(self, broker_name: str, pops: Sequence[PopRequest]) -> Sequence[PopResponse]:
-        return (await self.ask(broker_name, POP_BATCH, PopBatchRequest(pops=pops))).pops
+    async def _pop(self, broker_name: str, pops: Sequence[_Pop]) -> Sequence[PopResponse]:
+        request = PopBatchRequest(pops=[one.request for one in pops])
+        return (await self.ask(broker_name, POP_BATCH, request)).pops
 
     async def _ack(self, broker_name: str, lease_sets: Sequence[LeaseSet]) -> Sequence[Refusals]:
         answer = await self._ask_patiently(broker_name, ACK, AckRequest(lease_sets=lease_sets))
@@ -362,11 +372,6 @@ class Brokers:
         request = SendRequest(messages=messages, brief=True)
         answer = await self.ask(broker_name, SEND, request, timeout_s=SEND_TIMEOUT_S)
         return answer.queue_offsets or answer.results
-
-
-def _pass_on(late: asyncio.Future[PopResponse], unwanted: Callable[[PopResponse], None]) -> None:
-    if not late.cancelled() and late.exception() is None:
-        unwanted(late.result())
 
 
 def _failure(result: _Result) -> MqError | None:
