@@ -152,20 +152,3 @@ async def test_what_is_given_up_in_line_does_not_leave_and_is_not_kept() -> None
     await settled()
     assert await line.put("y", 1) == "Y"
     assert peer.batches[2:] == [["x"], ["y"]]
-
-
-async def test_what_came_for_who_left_is_passed_on_and_what_waits_in_line_does_not_leave() -> None:
-    peer = Peer()
-    unwanted: list[tuple[str, str]] = []
-    line: Coalescer[str, str] = Coalescer(peer, lambda item, late: unwanted.append((item, late)))
-    one, bad, other = (line.place(name, 1) for name in ("a", "bad", "b"))
-    several = asyncio.create_task(line.put_all(["c", "bad", "d"], 1))
-    await settled()
-    waiting = line.place("in line", 1)
-    for each in (one, bad, several, waiting):
-        each.cancel()
-    peer.gate.set()
-    assert await other == "B"
-    await settled()
-    assert unwanted == [("a", "A"), ("c", "C"), ("d", "D")]
-    assert peer.batches == [["a", "bad", "b", "c", "bad", "d"]]

@@ -14,7 +14,7 @@ from apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.rpc.servicer import Servicer
-from aerobee_proxy.rpcs import ACK, CHANGE_INVISIBLE_DURATION, DEAD_LETTER, POP, POP_BATCH
+from aerobee_proxy.rpcs import ACK, CHANGE_INVISIBLE_DURATION, DEAD_LETTER, POP
 from aerobee_wire import properties
 from aerobee_wire.receipt_handle import decode, encode
 from aerobee_wire.record import encode as encode_record
@@ -54,7 +54,6 @@ class Broker(Cluster):
         self.over: set[int] = set()  # queue offsets whose leases are over
         self.transport.answers |= {
             "Pop": self._pop,
-            "PopBatch": self._pop_batch,
             "Ack": lambda _, r: pop.AckResponse(
                 failures=self._failures(r), lease_sets=len(r.lease_sets)
             ),
@@ -81,21 +80,6 @@ class Broker(Cluster):
             invisible_duration_ms=request.invisible_duration_ms,
             broker_name="broker-a",
         )
-
-    def _pop_batch(self, address: str, request: Any) -> pop.PopBatchResponse:
-        return pop.PopBatchResponse(pops=[self._pop_at_once(address, one) for one in request.pops])
-
-    def _pop_at_once(self, address: str, request: pop.PopRequest) -> pop.PopResponse:
-        """What Pop would refuse gets no messages."""
-        answer = self.transport.answers["Pop"]
-        if isinstance(answer, Exception):
-            return pop.PopResponse()
-        popped: pop.PopResponse = answer(address, request) if callable(answer) else answer
-        return popped
-
-    @property
-    def asked_at_once(self) -> list[pop.PopRequest]:
-        return [one for batch in self.transport.requests(POP_BATCH) for one in batch.pops]
 
     def _result(self) -> pop.LeaseResult:
         return pop.LeaseResult(code=self.code, message="because" if self.code else "")
@@ -214,7 +198,7 @@ async def test_a_request_is_refused(
 async def test_what_the_broker_is_asked_for(broker: Broker, parts: Parts) -> None:
     wanted = d.FilterExpression(type=d.FilterType.SQL, expression="a > 1")
     await receive(parts, batch_size=100, filter_expression=wanted)
-    (asked,) = broker.asked_at_once
+    (asked,) = broker.transport.requests(POP)
     assert (asked.consumer_group, asked.topic, asked.max_messages) == ("g", "orders", 32)
     assert (asked.invisible_duration_ms, asked.poll_duration_ms) == (15_000, 5_000)
     assert asked.subscription.expression == "a > 1"
@@ -226,7 +210,7 @@ async def test_an_attempt_has_a_name_in_ordered_groups_only(broker: Broker, part
     group = GroupConfig(consumer_group="o", consume_message_orderly=True)
     broker.transport.answers["GetGroup"] = GetGroupResponse(group=group)
     await receive(parts, attempt_id="x", group=d.Resource(name="o"))
-    plain, ordered = broker.asked_at_once
+    plain, ordered = broker.transport.requests(POP)
     assert (plain.fifo, plain.attempt_id) == (False, "")
     assert (ordered.fifo, ordered.attempt_id) == (True, "x")
 
@@ -243,44 +227,6 @@ class BrokenCall(FakeCall):
         if len(self.written) == 2:
             raise ConnectionError("the client is gone")
         await super().write(message)
-
-
-async def test_receives_of_one_moment_leave_together(broker: Broker, parts: Parts) -> None:
-    await receive(parts)  # so that the group's policy is known
-    written = await asyncio.gather(*(receive(parts, batch_size=size) for size in (1, 2, 3)))
-    assert [len(one) for one in written] == [4, 4, 4]
-    _, asked = broker.transport.requests(POP_BATCH)
-    assert [one.max_messages for one in asked.pops] == [1, 2, 3]
-    assert not broker.transport.requests(POP)
-
-
-async def test_what_is_not_there_yet_is_waited_for_by_itself(broker: Broker, parts: Parts) -> None:
-    broker.transport.answers["PopBatch"] = lambda _, r: pop.PopBatchResponse(
-        pops=[pop.PopResponse() for _ in r.pops]
-    )
-    assert len(await receive(parts)) == 4
-    (asked,) = broker.transport.requests(POP)
-    assert 0 < asked.poll_duration_ms <= 5_000
-
-
-async def test_a_receiver_that_left_while_the_broker_was_asked_keeps_no_lease(
-    broker: Broker, parts: Parts
-) -> None:
-    await receive(parts)
-    broker.transport.gate.clear()
-    one, other = (asyncio.create_task(receive(parts)) for _ in range(2))
-    for _ in range(10):  # turns of the loop: until both are under way
-        await asyncio.sleep(0)
-    assert len(broker.asked_at_once) == 3
-    one.cancel()
-    await asyncio.wait([one])
-    broker.transport.gate.set()
-    assert len(await other) == 4
-    await parts.background.close()
-    asked = broker.transport.requests(CHANGE_INVISIBLE_DURATION)
-    changes = [change for each in asked for change in each.changes]
-    assert [change.lease.queue_offset for change in changes] == [5, 6]
-    assert all(change.uncounted and not change.invisible_duration_ms for change in changes)
 
 
 async def test_what_is_settled_while_the_rest_is_written_is_not_renewed(parts: Parts) -> None:

@@ -7,14 +7,7 @@ from typing import Any
 
 import pytest
 from aerobee.broker.v1.message_pb2 import SendResponse, SendResult
-from aerobee.broker.v1.pop_pb2 import (
-    AckRequest,
-    AckResponse,
-    LeaseSet,
-    PopBatchResponse,
-    PopRequest,
-    PopResponse,
-)
+from aerobee.broker.v1.pop_pb2 import AckRequest, AckResponse, LeaseSet, PopResponse
 from aerobee.namesrv.v1.namesrv_pb2 import (
     BrokerData,
     GetClusterInfoResponse,
@@ -25,10 +18,10 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
 from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 
-from aerobee_proxy.brokers import AVOID_S, PATIENCE_S, TIMEOUT_S, Brokers
+from aerobee_proxy.brokers import AVOID_S, PATIENCE_S, Brokers
 from aerobee_proxy.parts import Parts
 from aerobee_proxy.rpc.servicer import Servicer
-from aerobee_proxy.rpcs import ACK, GET_CLUSTER_INFO, POP, POP_BATCH, SEND
+from aerobee_proxy.rpcs import ACK, GET_CLUSTER_INFO, POP, SEND
 from aerobee_proxy.topology import Topology
 from aerobee_wire.status import Code, MqError
 from support.fake_transport import FakeTransport
@@ -257,25 +250,3 @@ async def test_a_send_does_not_wait_for_ever() -> None:
     began = now_s()
     assert not await one.send("in vain")
     assert PATIENCE_S / 2 < now_s() - began <= PATIENCE_S
-
-
-async def test_nobody_stands_long_in_line_behind_a_broker_that_hangs(
-    transport: FakeTransport, brokers: Brokers
-) -> None:
-    await ack(brokers)
-    transport.gate.clear()
-    began, unwanted = now_s(), list[PopResponse]()
-    asked = [brokers.pop_at_once("broker-a", PopRequest(), unwanted.append) for _ in range(200)]
-    outcomes = await asyncio.gather(*asked, return_exceptions=True)
-    assert now_s() - began == pytest.approx(TIMEOUT_S)
-    assert [one.code for one in outcomes if isinstance(one, MqError)] == [
-        Code.REQUEST_TIMEOUT
-    ] * 200
-    # One batch is with the broker. What it brings at last is for nobody, and no other one leaves.
-    transport.answers["PopBatch"] = lambda _, request: PopBatchResponse(
-        pops=[PopResponse(lease_id=1) for _ in request.pops]
-    )
-    transport.gate.set()
-    await asyncio.sleep(1)
-    assert len(unwanted) == 64
-    assert len(transport.requests(POP_BATCH)) == 1

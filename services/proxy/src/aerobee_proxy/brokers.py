@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import structlog
 from aerobee.broker.v1.admin_pb2 import GetGroupRequest
@@ -32,9 +32,6 @@ from aerobee.broker.v1.pop_pb2 import (
     InvisibleChange,
     InvisibleChangeResult,
     LeaseSet,
-    PopBatchRequest,
-    PopRequest,
-    PopResponse,
 )
 from aerobee.broker.v1.transaction_pb2 import (
     EndTransactionRequest,
@@ -50,7 +47,6 @@ from aerobee_proxy.rpcs import (
     DEAD_LETTER,
     END_TRANSACTION,
     GET_GROUP,
-    POP_BATCH,
     RECALL_MESSAGE,
     SEND,
     Rpc,
@@ -108,17 +104,11 @@ class _Result(Protocol):
     message: str
 
 
-class _Pop(NamedTuple):
-    request: PopRequest
-    unwanted: Callable[[PopResponse], None]
-
-
 class Brokers:
     def __init__(self, transport: Transport, topology: Topology) -> None:
         self._transport = transport
         self._topology = topology
         self._sends: dict[str, Coalescer[Message, Sent]] = {}
-        self._pops: dict[str, Coalescer[_Pop, PopResponse]] = {}
         self._acks: dict[str, Coalescer[LeaseSet, Refusals]] = {}
         self._changes: dict[str, Coalescer[InvisibleChange, InvisibleChangeResult]] = {}
         self._ends: dict[str, Coalescer[TransactionEnd, EndTransactionResult]] = {}
@@ -234,29 +224,6 @@ class Brokers:
             )
         return sends.place(message, len(message.body) + OVERHEAD_BYTES)
 
-    async def pop_at_once(
-        self, broker_name: str, pop: PopRequest, unwanted: Callable[[PopResponse], None]
-    ) -> PopResponse:
-        """What there is now, together with what others ask for; without messages there may be some
-        all the same: ask by itself then. `unwanted` gets the answer if its caller has left. Raises
-        MqError."""
-        pops = self._pops.get(broker_name)
-        if pops is None:
-            await self._topology.address_of(broker_name)  # no line for a name that was made up
-            line: Coalescer[_Pop, PopResponse] = Coalescer(
-                lambda waiting: self._pop(broker_name, waiting),
-                lambda one, late: one.unwanted(late),
-            )
-            pops = self._pops.setdefault(broker_name, line)
-        try:
-            # Also for those that stand in line: while a broker hangs each batch takes that long.
-            async with asyncio.timeout(TIMEOUT_S):
-                return await pops.put(_Pop(pop, unwanted), 0)
-        except TimeoutError:
-            raise MqError(
-                Code.REQUEST_TIMEOUT, f"broker {broker_name} has not answered in {TIMEOUT_S:g} s"
-            ) from None
-
     async def ack(
         self, broker_name: str, lease_sets: Sequence[LeaseSet]
     ) -> Sequence[Refusals | Exception]:
@@ -309,17 +276,12 @@ class Brokers:
     async def close(self) -> None:
         await asyncio.gather(
             *(line.close() for line in self._sends.values()),
-            *(line.close() for line in self._pops.values()),
             *(line.close() for line in self._acks.values()),
             *(line.close() for line in self._changes.values()),
             *(line.close() for line in self._ends.values()),
         )
         for wait in list(self._waits.values()):
             wait.cancel()
-
-    async def _pop(self, broker_name: str, pops: Sequence[_Pop]) -> Sequence[PopResponse]:
-        request = PopBatchRequest(pops=[one.request for one in pops])
-        return (await self.ask(broker_name, POP_BATCH, request)).pops
 
     async def _ack(self, broker_name: str, lease_sets: Sequence[LeaseSet]) -> Sequence[Refusals]:
         answer = await self._ask_patiently(broker_name, ACK, AckRequest(lease_sets=lease_sets))

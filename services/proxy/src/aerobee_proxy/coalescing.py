@@ -34,14 +34,10 @@ class _Waiting(Generic[I, O]):
 
 
 class Coalescer(Generic[I, O]):
-    """`send_batch` gets at most 64 items or 256 KB; an item that is larger goes alone. `unwanted`
-    gets an item and its outcome if its caller left while it was under way."""
+    """`send_batch` gets at most 64 items or 256 KB; an item that is larger goes alone."""
 
-    def __init__(
-        self, send_batch: SendBatch[I, O], unwanted: Callable[[I, O], None] | None = None
-    ) -> None:
+    def __init__(self, send_batch: SendBatch[I, O]) -> None:
         self._send_batch = send_batch
-        self._unwanted = unwanted
         self._line: deque[_Waiting[I, O]] = deque()
         self._sender: asyncio.Task[None] | None = None
 
@@ -112,22 +108,19 @@ class Coalescer(Generic[I, O]):
             self._line.popleft()
         return batch
 
-    def _settle(self, batch: Sequence[_Waiting[I, O]], outcomes: Sequence[O | Exception]) -> None:
+    @staticmethod
+    def _settle(batch: Sequence[_Waiting[I, O]], outcomes: Sequence[O | Exception]) -> None:
         if len(outcomes) != sum(len(one.items) for one in batch):
             raise ValueError("there must be an outcome of each item")
         start = 0
         for one in batch:
             end = start + len(one.items)
             outcome = outcomes[start] if one.alone else outcomes[start:end]
+            start = end
             if isinstance(outcome, Exception):
                 _fail(one.outcome, outcome)
-            elif not one.outcome.done():
+            elif not one.outcome.done():  # else its caller left
                 one.outcome.set_result(outcome)
-            elif self._unwanted is not None:  # its caller left
-                for item, late in zip(one.items, outcomes[start:end], strict=True):
-                    if not isinstance(late, Exception):
-                        self._unwanted(item, late)
-            start = end
 
 
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:

@@ -103,7 +103,6 @@ UNREGISTER_CLIENT = Rpc(
 PUT_TOPIC = Rpc(_ADMIN, "PutTopic", admin_pb2.PutTopicRequest, admin_pb2.PutTopicResponse)
 GET_GROUP = Rpc(_ADMIN, "GetGroup", admin_pb2.GetGroupRequest, admin_pb2.GetGroupResponse)
 POP = Rpc(_POP, "Pop", pop_pb2.PopRequest, pop_pb2.PopResponse)
-POP_BATCH = Rpc(_POP, "PopBatch", pop_pb2.PopBatchRequest, pop_pb2.PopBatchResponse)
 ACK = Rpc(_POP, "Ack", pop_pb2.AckRequest, pop_pb2.AckResponse)
 CHANGE_INVISIBLE_DURATION = Rpc(
     _POP,

@@ -13,7 +13,6 @@ from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2, po
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_broker.app import failure_of
-from aerobee_broker.rpc import pop as pop_rpcs
 from aerobee_chassis.services import Method
 from aerobee_wire import properties as props
 from aerobee_wire import recall_handle
@@ -544,70 +543,6 @@ def test_an_error_of_the_domain_crosses_with_its_code_and_advice() -> None:
 
 def test_a_defect_crosses_without_details() -> None:
     assert failure_of(ZeroDivisionError("secret")) is None
-
-
-def pop_of(topic: str, **fields: Any) -> pop_pb2.PopRequest:
-    given = {"consumer_group": "g", "topic": topic, "invisible_duration_ms": 60_000}
-    return pop_pb2.PopRequest(**{**given, **fields})
-
-
-async def pop_together(api: Api, *pops: pop_pb2.PopRequest) -> list[pop_pb2.PopResponse]:
-    return list((await api("PopBatch", pop_pb2.PopBatchRequest(pops=pops))).pops)
-
-
-async def test_pops_of_a_batch_get_messages_of_their_own(api: Api) -> None:
-    await api.parts.group("g")
-    await api("Send", send(*[message(b"%d" % n) for n in range(5)], message(topic="other")))
-    answers = await pop_together(
-        api, pop_of("t", max_messages=3), pop_of("other"), pop_of("t", max_messages=3), pop_of("t")
-    )
-    bodies = [[one.body for one in iter_records(answer.records)] for answer in answers]
-    assert bodies == [[b"0", b"1", b"2"], [b"x"], [b"3", b"4"], []]
-    leases = {answer.lease_id for answer in answers if answer.records}
-    assert len(leases) == 3
-    # They are leases as those of Pop are.
-    assert not (await api("Pop", pop_of("t"))).records
-    lease = pop_pb2.Lease(consumer_group="g", topic="t", queue_offset=3)
-    lease.lease_id = answers[2].lease_id
-    answer = await api("Ack", pop_pb2.AckRequest(leases=[lease]))
-    assert [one.code for one in answer.results] == [0]
-
-
-async def test_a_batch_is_not_held_and_leaves_what_is_refused_to_pop(api: Api) -> None:
-    await api.parts.group("g")
-    await api("Send", send(message(topic="full"), message(topic="empty")))
-    await pop_together(api, pop_of("empty"))
-    answers = await asyncio.wait_for(
-        pop_together(
-            api,
-            pop_of("empty", poll_duration_ms=20_000),
-            pop_of("nowhere"),
-            pop_of("full", invisible_duration_ms=0),
-            pop_of("full", consumer_group=""),
-            pop_of("full", start=9),
-            pop_of("full"),
-        ),
-        10,
-    )
-    assert [answer.message_count for answer in answers] == [0, 0, 0, 0, 0, 1]
-
-
-async def test_a_batch_ends_when_its_answer_is_full(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pop_rpcs, "MAX_BYTES", 3_000)
-    await api.parts.group("g")
-    await api("Send", send(*[message(bytes(1_000)) for _ in range(9)]))
-    answers = await pop_together(api, *[pop_of("t", max_messages=1)] * 9)
-    assert [answer.message_count for answer in answers] == [1, 1, 1, 0, 0, 0, 0, 0, 0]
-    # What found no room is not on lease.
-    monkeypatch.undo()
-    assert (await api("Pop", pop_of("t"))).message_count == 6
-
-
-async def test_a_batch_of_too_many_pops_is_refused(api: Api) -> None:
-    request = pop_pb2.PopBatchRequest(pops=[pop_of("t")] * 65)
-    assert (await refused(api, "PopBatch", request)).code is Code.INVALID_PARAMETER
 
 
 async def test_leases_and_sets_of_leases_are_acknowledged_in_one_request(api: Api) -> None:

@@ -61,18 +61,6 @@ class PopResponse(_message.Message):
     broker_name: str
     def __init__(self, records: _Optional[bytes] = ..., message_count: _Optional[int] = ..., delivery_attempts: _Optional[_Iterable[int]] = ..., lease_id: _Optional[int] = ..., pop_time_ms: _Optional[int] = ..., invisible_duration_ms: _Optional[int] = ..., broker_name: _Optional[str] = ...) -> None: ...
 
-class PopBatchRequest(_message.Message):
-    __slots__ = ("pops",)
-    POPS_FIELD_NUMBER: _ClassVar[int]
-    pops: _containers.RepeatedCompositeFieldContainer[PopRequest]
-    def __init__(self, pops: _Optional[_Iterable[_Union[PopRequest, _Mapping]]] = ...) -> None: ...
-
-class PopBatchResponse(_message.Message):
-    __slots__ = ("pops",)
-    POPS_FIELD_NUMBER: _ClassVar[int]
-    pops: _containers.RepeatedCompositeFieldContainer[PopResponse]
-    def __init__(self, pops: _Optional[_Iterable[_Union[PopResponse, _Mapping]]] = ...) -> None: ...
-
 class Lease(_message.Message):
     __slots__ = ("consumer_group", "topic", "queue_id", "queue_offset", "lease_id", "expires_timestamp_ms")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]

@@ -39,11 +39,6 @@ class PopServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.PopRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.PopResponse.FromString,
                 _registered_method=True)
-        self.PopBatch = channel.unary_unary(
-                '/aerobee.broker.v1.PopService/PopBatch',
-                request_serializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.PopBatchRequest.SerializeToString,
-                response_deserializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.PopBatchResponse.FromString,
-                _registered_method=True)
         self.Ack = channel.unary_unary(
                 '/aerobee.broker.v1.PopService/Ack',
                 request_serializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.AckRequest.SerializeToString,
@@ -72,15 +67,6 @@ class PopServiceServicer:
         NO_PERMISSION (16): broker, topic or group is not readable.
         SUBSCRIPTION_GROUP_NOT_EXIST (26) · TOPIC_NOT_EXIST (17) · SUBSCRIPTION_PARSE_FAILED (23)
         POLLING_FULL (209): too many calls are held already.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def PopBatch(self, request, context):
-        """Several pops at once, at most 64, for who asks on behalf of many; none of them is held. A pop that Pop
-        would refuse, or hold, or for which there is no room in the answer, gets one without messages: ask
-        for it by Pop. Their leases share a group commit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -125,11 +111,6 @@ def add_PopServiceServicer_to_server(servicer, server):
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.PopRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.PopResponse.SerializeToString,
             ),
-            'PopBatch': grpc.unary_unary_rpc_method_handler(
-                    servicer.PopBatch,
-                    request_deserializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.PopBatchRequest.FromString,
-                    response_serializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.PopBatchResponse.SerializeToString,
-            ),
             'Ack': grpc.unary_unary_rpc_method_handler(
                     servicer.Ack,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.AckRequest.FromString,
@@ -173,33 +154,6 @@ class PopService:
             '/aerobee.broker.v1.PopService/Pop',
             aerobee_dot_broker_dot_v1_dot_pop__pb2.PopRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_pop__pb2.PopResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def PopBatch(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/aerobee.broker.v1.PopService/PopBatch',
-            aerobee_dot_broker_dot_v1_dot_pop__pb2.PopBatchRequest.SerializeToString,
-            aerobee_dot_broker_dot_v1_dot_pop__pb2.PopBatchResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,13 +47,6 @@ class Popped:
     for_ms: int
 
 
-@dataclass(slots=True)
-class Room:
-    """How many bytes the pops of one answer may still bring."""
-
-    left: int
-
-
 class Pop:
     def __init__(
         self,
@@ -86,17 +79,13 @@ class Pop:
 
     # ---- for consumers ----
 
-    async def pop(self, wish: Wish, poll_ms: int = 0, *, room: Room | None = None) -> Popped | None:
-        """None: nothing came in time. One of several, which share `room`, does not search for long
-        either, since others wait for it, and takes nothing once there is no room left. Raises
-        NoPermission, TopicNotExist, GroupNotExist, InvalidParameter, TooMuchUnflushed, MqError
-        POLLING_FULL, and what the log raises."""
+    async def pop(self, wish: Wish, poll_ms: int = 0) -> Popped | None:
+        """None: nothing came in time. Raises NoPermission, TopicNotExist, GroupNotExist,
+        InvalidParameter, TooMuchUnflushed, MqError POLLING_FULL, and what the log raises."""
         await self._check(wish)
         loop = asyncio.get_running_loop()
         end = loop.time() + (min(poll_ms, MAX_POLL_MS) / 1000 if self._long_polling else 0)
         while True:
-            if room is not None and room.left <= 0:
-                return None
             self._journal.check_room()
             choice = self._chooser.choose(wish, *self._queues(wish))
             try:
@@ -109,10 +98,8 @@ class Pop:
                 if not self._is_alive(choice):
                     continue
             if choice.leased:
-                if room is not None:
-                    room.left -= choice.size
                 return await self._hand_out(choice, wish)
-            if choice.unfinished and room is None:
+            if choice.unfinished:
                 await asyncio.sleep(0)
                 continue
             left = end - loop.time()

@@ -1,4 +1,4 @@
-"""PopService: Pop, PopBatch, Ack, ChangeInvisibleDuration, DeadLetter.
+"""PopService: Pop, Ack, ChangeInvisibleDuration, DeadLetter.
 
 Codes: see pop.proto, at each RPC. Differs from Apache's server: leases of any
 groups and topics may be settled in one request, each by itself; receipt handles are made by who
@@ -7,13 +7,12 @@ talks to clients, the broker knows leases by queue, offset and lease id.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 
 from aerobee.broker.v1 import pop_pb2 as pb
 
 from aerobee_broker.delivery.filter import Filter
-from aerobee_broker.delivery.pop import DEFAULT_BYTES, MAX_BYTES, MAX_MESSAGES, Pop, Popped, Room
+from aerobee_broker.delivery.pop import DEFAULT_BYTES, MAX_BYTES, MAX_MESSAGES, Pop
 from aerobee_broker.delivery.pop_choice import Start, Wish
 from aerobee_broker.delivery.retry import Failure
 from aerobee_broker.delivery.settling import Change, LeaseName, LeaseSet, Settling, Shown
@@ -24,7 +23,6 @@ from aerobee_wire.status import Code, MqError
 
 # Of an acknowledgement: a few bytes may name one, and what they answer is a hundred times that.
 MAX_LEASES = 400_000
-MAX_POPS = 64  # of a batch
 _DONE = pb.LeaseResult(code=int(Code.SUCCESS))
 _EVERYTHING = Filter("TAG", "*")
 _STARTS: Mapping[int, Start] = {
@@ -41,22 +39,7 @@ class PopRpcs:
         self._broker_name = broker_name
 
     async def pop(self, request: pb.PopRequest, call: Call) -> pb.PopResponse:
-        return self._answer(await self._pop.pop(_wish(request), request.poll_duration_ms))
-
-    async def pop_batch(self, request: pb.PopBatchRequest, call: Call) -> pb.PopBatchResponse:
-        if len(request.pops) > MAX_POPS:
-            raise InvalidParameter(f"a batch has at most {MAX_POPS} pops, not {len(request.pops)}")
-        room = Room(MAX_BYTES)
-        answers = await asyncio.gather(*(self._at_once(one, room) for one in request.pops))
-        return pb.PopBatchResponse(pops=answers)
-
-    async def _at_once(self, request: pb.PopRequest, room: Room) -> pb.PopResponse:
-        try:
-            return self._answer(await self._pop.pop(_wish(request), room=room))
-        except MqError:
-            return self._answer(None)  # Pop tells why
-
-    def _answer(self, popped: Popped | None) -> pb.PopResponse:
+        popped = await self._pop.pop(_wish(request), request.poll_duration_ms)
         if popped is None:
             return pb.PopResponse(broker_name=self._broker_name)
         return pb.PopResponse(

@@ -9,8 +9,7 @@ TOO_MANY_REQUESTS, PROXY_TIMEOUT. The queue that the client names is not heeded 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import structlog
 from aerobee.broker.v1.pop_pb2 import PopRequest, PopResponse
@@ -46,7 +45,8 @@ async def receive_message(parts: Parts, request: ReceiveMessageRequest, caller: 
     records = list(iter_records(answer.records, check_crc=False))  # checked by the broker
 
     def handles() -> Iterator[ReceiptHandle]:
-        return _handles(records, pop, answer)
+        for record, attempt in zip(records, answer.delivery_attempts, strict=True):
+            yield handle_for(record, attempt, pop, answer)
 
     responses = _responses(parts, request, pop, answer, records)
     if request.auto_renew:
@@ -65,13 +65,6 @@ async def receive_message(parts: Parts, request: ReceiveMessageRequest, caller: 
                 parts.renewals.release(key_of(handle))
             parts.background.run(_give_back(parts, list(handles())))
     parts.counts.received += len(records)
-
-
-def _handles(
-    records: Sequence[Record], pop: PopRequest, answer: PopResponse
-) -> Iterator[ReceiptHandle]:
-    for record, attempt in zip(records, answer.delivery_attempts, strict=True):
-        yield handle_for(record, attempt, pop, answer)
 
 
 def _responses(
@@ -96,28 +89,14 @@ def _responses(
 
 
 async def _popped(parts: Parts, broker_name: str, pop: PopRequest) -> PopResponse:
-    """What there is comes with what others receive at the same time; only what is waited for is
-    asked for by itself.
-
-    A broker that is away is waited for instead of for messages: told at once, SDKs would ask again
-    after 1 s, and one of them 50 times a second."""
-    ends = asyncio.get_running_loop().time() + pop.poll_duration_ms / 1_000
-
-    def unwanted(late: PopResponse) -> None:
-        if not late.records:
-            return
-        records = list(iter_records(late.records, check_crc=False))
-        parts.background.run(_give_back(parts, list(_handles(records, pop, late))))
-
-    with contextlib.suppress(MqError):  # the broker says it again to who asks by itself
-        answer = await parts.brokers.pop_at_once(broker_name, pop, unwanted)
-        if answer.records:
-            return answer
+    """A broker that is away is waited for instead of for messages: told at once, SDKs would ask
+    again after 1 s, and one of them 50 times a second."""
 
     def for_the_rest(left_s: float) -> tuple[PopRequest, float]:
         pop.poll_duration_ms = round(left_s * 1_000)
         return pop, left_s + ANSWER_S
 
+    ends = asyncio.get_running_loop().time() + pop.poll_duration_ms / 1_000
     return await parts.brokers.ask_until(broker_name, POP, for_the_rest, ends=ends)
 
 
