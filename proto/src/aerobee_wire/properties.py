@@ -143,6 +143,16 @@ def encode(properties: Mapping[str, str]) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+def check_encoding(encoded: bytes) -> None:
+    """Raises MqError MESSAGE_ILLEGAL for what is not UTF-8."""
+    try:
+        encoded.decode()
+    except UnicodeDecodeError as error:
+        raise MqError(
+            Code.MESSAGE_ILLEGAL, f"the properties are not UTF-8 from byte {error.start} on"
+        ) from None
+
+
 def decode(encoded: bytes) -> dict[str, str]:
     """Name → value. An entry with an empty name or without a value is dropped, as RocketMQ does.
 

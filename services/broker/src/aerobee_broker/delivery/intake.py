@@ -515,7 +515,4 @@ def _check_columns(columns: Columns, limit: int) -> None:
     _check_body(min(columns.body_sizes), limit)
     _check_body(max(columns.body_sizes), limit)
     _check_properties(max(columns.properties_sizes, default=0))
-    try:
-        columns.properties.decode()
-    except UnicodeDecodeError as error:
-        raise MessageIllegal(f"the properties are not UTF-8 from byte {error.start} on") from None
+    props.check_encoding(columns.properties)

@@ -22,7 +22,7 @@ from aerobee_broker.delivery.retry import Failure
 from aerobee_broker.delivery.send_back import Entry
 from aerobee_broker.delivery.transaction_checks import Check
 from aerobee_broker.delivery.transactions import End, Resolution
-from aerobee_broker.errors import InvalidParameter, MessageIllegal
+from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.messages import NewMessage, ReadResult, ReadStatus
@@ -56,10 +56,11 @@ def born_host(given: str, peer: str) -> bytes:
 
 def incoming(message: message_pb2.Message, peer: str) -> Incoming:
     encoded = encoded_properties(message)
+    props.check_encoding(encoded)
     return Incoming(
         topic=message.topic,
         body=message.body,
-        properties=props.decode(_utf_8(encoded)) if encoded else dict(message.properties),
+        properties=props.decode(encoded) if encoded else dict(message.properties),
         queue_id=message.queue_id if message.HasField("queue_id") else None,
         flag=message.flag,
         sys_flag=message.sys_flag,
@@ -67,14 +68,6 @@ def incoming(message: message_pb2.Message, peer: str) -> Incoming:
         born_host=born_host(message.born_host, peer),
         reconsume_times=message.reconsume_times,
     )
-
-
-def _utf_8(encoded: bytes) -> bytes:
-    try:
-        encoded.decode()
-    except UnicodeDecodeError as error:
-        raise MessageIllegal(f"the properties are not UTF-8 from byte {error.start} on") from None
-    return encoded
 
 
 def encoded_properties(message: message_pb2.Message) -> bytes:
