@@ -13,10 +13,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from aerobee_chassis.call import Call
-from aerobee_chassis.loops import make_listener, make_loop
-from aerobee_chassis.services import Method, Service
-from aerobee_chassis.transport import Run
+from aerobee_chassis.rpc.call import Call
+from aerobee_chassis.rpc.loops import make_listener, make_loop
+from aerobee_chassis.rpc.services import Method, Service
+from aerobee_chassis.rpc.transport import Run
 from bench.echo_server import METHOD
 
 

@@ -23,7 +23,7 @@ from apache.rocketmq.v2 import service_pb2 as s
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from aerobee_chassis.queue_api import cygrpc
+from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
 from bench.echo_server import METHOD, OPTIONS
 
 TOPIC = "bench"

@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 
-from aerobee_chassis.call import Call
-from aerobee_chassis.services import Method
+from aerobee_chassis.rpc.call import Call
+from aerobee_chassis.rpc.services import Method
 from bench.echo_service import serve
 from bench.load import BODY, NAME, RECEIVE_BATCH, SERVICE
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from bench.measure import Result, resident_mb
-from support.command import children
+from support.processes.command import children
 
 ATTEMPTS = 5
 # Resident, idle: the two that store and route, and everything with the proxy.

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from support import certificates
-from support.official_sdk import NodeSdk, PythonSdk, SdkError
-from support.processes import ServiceProcess
-from support.sdk_cluster import (
+from support.processes import certificates
+from support.processes.service import ServiceProcess
+from support.proxy.official_sdk import NodeSdk, PythonSdk, SdkError
+from support.proxy.sdk_cluster import (
     ALL,
     Cluster,
     bodies_of,

@@ -21,10 +21,10 @@ from typing import Any
 
 import pytest
 
-from support.official_sdk import NodeSdk, PythonSdk, Sdk, SdkError
-from support.polling import until_sync
-from support.processes import ServiceProcess
-from support.sdk_cluster import (
+from support.clock.polling import until_sync
+from support.processes.service import ServiceProcess
+from support.proxy.official_sdk import NodeSdk, PythonSdk, Sdk, SdkError
+from support.proxy.sdk_cluster import (
     ALL,
     INVISIBLE_S,
     NUMBERS,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from support import descriptors
-from support.descriptors import Description, describe
-from support.official_sdk import python_interpreter
+from support.proxy.official_sdk import python_interpreter
+from support.repository import descriptors
+from support.repository.descriptors import Description, describe
 
 FILES = ("definition", "service", "admin")
 NEWER = Path(__file__).with_name("v2_newer_than_the_sdk.tsv")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import settings
 
-from aerobee_broker.delivery import commit
+from aerobee_broker.commit import commit
 from fault.slow_disk import LIMIT
 
 

@@ -22,9 +22,9 @@ from aerobee_broker.store.messages import NewColumns, NewMessage
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import properties, record
 from aerobee_wire.topics import retry_topic
-from support.manual_clock import ManualClock
-from support.simulated_disk import PowerCut, SimulatedDisk
-from support.stores import SMALL, Queue, claim, open_store, visible
+from support.clock.manual_clock import ManualClock
+from support.disk.simulated_disk import PowerCut, SimulatedDisk
+from support.disk.stores import SMALL, Queue, claim, open_store, visible
 
 # The last one needs records of version 2.
 TOPICS = ("orders", retry_topic("billing"), retry_topic("g" * 130))

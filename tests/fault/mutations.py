@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from aerobee_broker.delivery.group_commit import GroupCommit
-from aerobee_broker.delivery.intake import Intake
+from aerobee_broker.commit.group_commit import GroupCommit
+from aerobee_broker.delivery.send.send import Intake
 from aerobee_broker.store import reader, recovery, scan
 from aerobee_broker.store.commit_log import CommitLog
 from aerobee_broker.store.derived_flush import DerivedFlush

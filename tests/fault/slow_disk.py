@@ -25,16 +25,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aerobee_broker.delivery.intake import Stored
-from aerobee_broker.delivery.reader import Pull
+from aerobee_broker.delivery.pull.pull import Pull
+from aerobee_broker.delivery.send.send import Stored
 from aerobee_broker.store.messages import ReadStatus
 from aerobee_wire import record
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code, MqError
-from support.broker_parts import Inline, Parts, message
-from support.simulated_disk import SimulatedDisk
-from support.stores import claim
-from support.virtual_loop import VirtualLoop
+from support.broker.harness import Inline, Parts, message
+from support.clock.virtual_loop import VirtualLoop
+from support.disk.simulated_disk import SimulatedDisk
+from support.disk.stores import claim
 
 T = TypeVar("T")
 

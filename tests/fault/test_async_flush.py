@@ -11,9 +11,9 @@ from functools import partial
 
 from fault.conftest import Campaign
 from fault.slow_disk import OPTIONS, PATH, SlowFlusher, end_all_other_tasks, on_a_virtual_loop
-from support.broker_parts import Parts
-from support.simulated_disk import SimulatedDisk
-from support.stores import Broken, claim
+from support.broker.harness import Parts
+from support.disk.simulated_disk import SimulatedDisk
+from support.disk.stores import Broken, claim
 
 INTERVAL_S = 0.5  # flushIntervalCommitLog
 THOROUGH_S = 10.0  # flushCommitLogThoroughInterval: for less than 4 pages

@@ -14,8 +14,8 @@ from aerobee_broker.store.messages import ReadStatus
 from aerobee_wire import record
 from fault.conftest import Campaign
 from fault.history import History
-from support.simulated_disk import SimulatedDisk
-from support.stores import PATH, SMALL, Queue, open_store
+from support.disk.simulated_disk import SimulatedDisk
+from support.disk.stores import PATH, SMALL, Queue, open_store
 
 # One file, so that every flip of its used part hits a record.
 OPTIONS = replace(SMALL, commit_log_file_size=64 * 1_024)

@@ -13,7 +13,7 @@ from aerobee_broker.errors import ConfigFileDamaged
 from aerobee_broker.metadata.json_file import JsonFile
 from aerobee_wire.checked_json import encode
 from fault.conftest import Campaign
-from support.simulated_disk import PowerCut, SimulatedDisk
+from support.disk.simulated_disk import PowerCut, SimulatedDisk
 
 PATH = Path("/data/config/consumerOffset.json")
 BACKUP = PATH.with_name(PATH.name + ".bak")

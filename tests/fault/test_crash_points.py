@@ -8,8 +8,8 @@ import pytest
 
 from fault.conftest import Campaign
 from fault.history import History
-from support.simulated_disk import PowerCut
-from support.stores import SMALL, Broken
+from support.disk.simulated_disk import PowerCut
+from support.disk.stores import SMALL, Broken
 
 
 def scenario(history: History) -> None:

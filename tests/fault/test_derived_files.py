@@ -9,8 +9,8 @@ import pytest
 
 from fault.conftest import Campaign
 from fault.history import History
-from support.simulated_disk import SimulatedDisk
-from support.stores import PATH, SMALL, open_store, visible
+from support.disk.simulated_disk import SimulatedDisk
+from support.disk.stores import PATH, SMALL, open_store, visible
 
 DERIVED = ("consumequeue", "index", "checkpoint")
 

@@ -17,9 +17,9 @@ from aerobee_broker.store.messages import NewMessage
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import properties
 from fault.conftest import Campaign
-from support.manual_clock import ManualClock
-from support.simulated_disk import PowerCut, SimulatedDisk
-from support.stores import LOG, PATH, SMALL, Queue, claim, open_store, send, visible
+from support.clock.manual_clock import ManualClock
+from support.disk.simulated_disk import PowerCut, SimulatedDisk
+from support.disk.stores import LOG, PATH, SMALL, Queue, claim, open_store, send, visible
 
 TOPICS = ("busy", "other", "now and then", "rare")
 NEVER = 1 << 60

@@ -9,7 +9,7 @@ import pytest
 from aerobee_broker.errors import DiskFull
 from fault.conftest import Campaign
 from fault.history import History
-from support.stores import SMALL, visible
+from support.disk.stores import SMALL, visible
 
 
 def filled(room: int) -> History:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fault.conftest import Campaign
 from fault.history import History, power_cuts
-from support.stores import Broken
+from support.disk.stores import Broken
 
 
 def run(campaign: Campaign, short: int, cuts: int, *, disk_fails: bool) -> None:

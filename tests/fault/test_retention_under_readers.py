@@ -11,9 +11,9 @@ from aerobee_broker.store.messages import NewMessage, ReadStatus
 from aerobee_wire import properties, record
 from fault.conftest import Campaign
 from fault.history import TOPICS
-from support.manual_clock import ManualClock
-from support.simulated_disk import SimulatedDisk
-from support.stores import SMALL, open_store, visible
+from support.clock.manual_clock import ManualClock
+from support.disk.simulated_disk import SimulatedDisk
+from support.disk.stores import SMALL, open_store, visible
 
 OPTIONS = replace(
     SMALL, retain_bytes=3 * SMALL.commit_log_file_size, clean_interval_ms=1_000, delete_when=()

@@ -21,10 +21,10 @@ from typing import NamedTuple, Self
 import pytest
 
 from fault.conftest import Campaign
-from support.official_sdk import NodeSdk, PythonSdk, SdkError
-from support.polling import until_sync
-from support.processes import ServiceProcess
-from support.sdk_cluster import ALL, INVISIBLE_S, Cluster, sdk_cluster
+from support.clock.polling import until_sync
+from support.processes.service import ServiceProcess
+from support.proxy.official_sdk import NodeSdk, PythonSdk, SdkError
+from support.proxy.sdk_cluster import ALL, INVISIBLE_S, Cluster, sdk_cluster
 
 pytestmark = pytest.mark.slow
 

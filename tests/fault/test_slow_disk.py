@@ -17,8 +17,8 @@ from typing import TypeVar
 
 import pytest
 
-from aerobee_broker.delivery.off_loop import Thread
-from aerobee_broker.delivery.reader import Pull
+from aerobee_broker.commit.worker_thread import Thread
+from aerobee_broker.delivery.pull.pull import Pull
 from aerobee_broker.store.messages import ReadStatus
 from aerobee_wire.status import Code, MqError
 from fault.conftest import Campaign
@@ -32,9 +32,9 @@ from fault.slow_disk import (
     on_a_virtual_loop,
     slow_history,
 )
-from support.broker_parts import Inline, Parts
-from support.simulated_disk import SimulatedDisk
-from support.stores import Broken
+from support.broker.harness import Inline, Parts
+from support.disk.simulated_disk import SimulatedDisk
+from support.disk.stores import Broken
 
 T = TypeVar("T")
 BODY = 4_000

@@ -11,9 +11,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties
-from support.manual_clock import ManualClock
-from support.simulated_disk import SimulatedDisk
-from support.stores import PATH, open_store, visible
+from support.clock.manual_clock import ManualClock
+from support.disk.simulated_disk import SimulatedDisk
+from support.disk.stores import PATH, open_store, visible
 
 TOPIC_NAMES = st.sampled_from(["a", "b", "c"])
 BODIES = st.binary(min_size=1, max_size=900)

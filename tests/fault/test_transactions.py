@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from aerobee_broker.delivery.intake import Stored
-from aerobee_broker.delivery.transactions import End, Resolution
+from aerobee_broker.delivery.send.send import Stored
+from aerobee_broker.delivery.transaction.transactions import End, Resolution
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.status import Code, MqError
 from fault.conftest import Campaign
 from fault.slow_disk import on_a_virtual_loop
-from support.broker_parts import Parts, message
-from support.simulated_disk import PowerCut, SimulatedDisk
+from support.broker.harness import Parts, message
+from support.disk.simulated_disk import PowerCut, SimulatedDisk
 
 PATH = Path("/broker")
 COMMIT, ROLLBACK, UNKNOWN = Resolution.COMMIT, Resolution.ROLLBACK, Resolution.UNKNOWN

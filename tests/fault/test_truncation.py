@@ -10,8 +10,8 @@ import random
 
 from fault.conftest import Campaign
 from fault.history import History
-from support.simulated_disk import SimulatedDisk
-from support.stores import PATH, SMALL, Queue, open_store, visible
+from support.disk.simulated_disk import SimulatedDisk
+from support.disk.stores import PATH, SMALL, Queue, open_store, visible
 
 Ends = list[tuple[int, Queue, int, bytes]]  # end of the record, queue, queue offset, body
 LOG = PATH / "commitlog"

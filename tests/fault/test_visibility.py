@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aerobee_broker.store.messages import NewMessage, ReadStatus
 from fault.history import TOPICS
-from support.simulated_disk import SimulatedDisk
-from support.stores import PATH, open_store, visible
+from support.disk.simulated_disk import SimulatedDisk
+from support.disk.stores import PATH, open_store, visible
 
 
 def test_a_message_is_not_visible_before_it_is_durable() -> None:

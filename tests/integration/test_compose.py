@@ -27,9 +27,9 @@ from packaging.utils import canonicalize_name
 from testcontainers.compose import DockerCompose
 
 from aerobee_chassis import healthcheck
-from support import sdk_cluster
-from support.official_sdk import NodeSdk, PythonSdk
-from support.repository import ROOT, distributions, locked
+from support.proxy import sdk_cluster
+from support.proxy.official_sdk import NodeSdk, PythonSdk
+from support.repository.tree import ROOT, distributions, locked
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

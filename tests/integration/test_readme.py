@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from support.repository import ROOT
+from support.repository.tree import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -30,7 +30,7 @@ STOP_TIMEOUT_S = 30.0
 
 # command → (test module, what in it runs the command)
 RUN_ELSEWHERE = {
-    "make demo": ("tests/integration/test_demo.py", '"demo"'),
+    "make demo": ("tests/integration/command/test_demo.py", '"demo"'),
     "docker compose up": ("tests/integration/test_compose.py", "DockerCompose"),
 }
 

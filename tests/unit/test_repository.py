@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from support.repository import (
+from support.repository.tree import (
     ROOT,
     Distribution,
     distributions,

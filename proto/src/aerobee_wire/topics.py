@@ -25,6 +25,10 @@ OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 TIMER_TOPIC = SYSTEM_PREFIX + "wheel_timer"
+# One queue each; a record says how far delivery of delayed messages was.
+SCHEDULE_PROGRESS_TOPIC = SYSTEM_PREFIX + "SCHEDULE_PROGRESS"
+TIMER_PROGRESS_TOPIC = SYSTEM_PREFIX + "TIMER_PROGRESS"
+POP_JOURNAL_PREFIX = SYSTEM_PREFIX + "REVIVE_LOG_"
 
 MAX_TOPIC_CHARACTERS = 127
 MAX_DERIVED_TOPIC_CHARACTERS = 255  # %RETRY% and %DLQ% topics
@@ -65,6 +69,11 @@ def retry_topic(consumer_group: str) -> str:
 
 def dead_letter_topic(consumer_group: str) -> str:
     return DLQ_PREFIX + consumer_group
+
+
+def pop_journal_topic(cluster: str) -> str:
+    """Where the brokers of a cluster keep the journal of their leases."""
+    return POP_JOURNAL_PREFIX + cluster
 
 
 def is_retry(topic: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from aerobee_chassis.queue_loop import new_queue_loop
+from aerobee_chassis.rpc.completion_queue.loop import new_queue_loop
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

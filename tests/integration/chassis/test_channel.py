@@ -12,12 +12,13 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.wrappers_pb2 import StringValue
 
-from aerobee_chassis import aio_listener, queue_listener
-from aerobee_chassis.call import Call, Failure
-from aerobee_chassis.loops import open_channel
-from aerobee_chassis.server import Server
-from aerobee_chassis.services import bind
-from aerobee_chassis.transport import GRPC_OPTIONS, MAX_MESSAGE_BYTES, CallFailed, Channel
+from aerobee_chassis.rpc.aio import listener as aio_listener
+from aerobee_chassis.rpc.call import Call, Failure
+from aerobee_chassis.rpc.completion_queue import listener as completion_queue_listener
+from aerobee_chassis.rpc.loops import open_channel
+from aerobee_chassis.rpc.server import Server
+from aerobee_chassis.rpc.services import bind
+from aerobee_chassis.rpc.transport import GRPC_OPTIONS, MAX_MESSAGE_BYTES, CallFailed, Channel
 
 SAY = "/test.Words/Say"
 SETTINGS, PING, GOAWAY = 4, 6, 7  # frames of HTTP/2
@@ -430,7 +431,7 @@ async def test_a_peer_that_fell_silent_is_given_up(monkeypatch: pytest.MonkeyPat
     quick = {"grpc.keepalive_time_ms": 50, "grpc.http2.ping_timeout_ms": 50}
     assert quick.keys() <= dict(GRPC_OPTIONS).keys()
     options = tuple((name, quick.get(name, value)) for name, value in GRPC_OPTIONS)
-    for module in (aio_listener, queue_listener):
+    for module in (aio_listener, completion_queue_listener):
         monkeypatch.setattr(module, "GRPC_OPTIONS", options)
     server = Server([], host="127.0.0.1", port=0, failure_of=failure_of)
     reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())

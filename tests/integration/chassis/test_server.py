@@ -12,10 +12,10 @@ import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from aerobee_chassis.call import Call, Failure
 from aerobee_chassis.errors import PortInUse
-from aerobee_chassis.server import Server
-from aerobee_chassis.services import bind
+from aerobee_chassis.rpc.call import Call, Failure
+from aerobee_chassis.rpc.server import Server
+from aerobee_chassis.rpc.services import bind
 
 # grpc's own health service, implemented by hand, stands for any service.
 DESCRIPTOR = health_pb2.DESCRIPTOR.services_by_name["Health"]

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from aerobee_broker import grpc_clients as broker
-from aerobee_chassis.loops import open_channel
-from aerobee_chassis.transport import CallFailed
-from aerobee_client import transport as client
-from aerobee_proxy import transport as proxy
+from aerobee_broker.cluster import grpc_clients as broker
+from aerobee_chassis.rpc.loops import open_channel
+from aerobee_chassis.rpc.transport import CallFailed
+from aerobee_client.cluster import transport as client
+from aerobee_proxy.cluster import transport as proxy
 
 SETTINGS = bytes(3) + b"\x04" + bytes(5)  # an empty frame of HTTP/2
 # What says when a peer is asked, and how long it has to answer.

@@ -12,9 +12,9 @@ import structlog
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.wrappers_pb2 import StringValue
 
-from aerobee_chassis.call import Call, Failure
-from aerobee_chassis.server import Server
-from aerobee_chassis.services import bind
+from aerobee_chassis.rpc.call import Call, Failure
+from aerobee_chassis.rpc.server import Server
+from aerobee_chassis.rpc.services import bind
 
 WRITERS, LINES = 8, 50
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aerobee_broker.disk import RealDisk, Usage, read_file, replace_file
-from support.simulated_disk import PowerCut, SimulatedDisk
+from support.disk.simulated_disk import PowerCut, SimulatedDisk
 
 NAME = Path("/data/config/topics.json")
 

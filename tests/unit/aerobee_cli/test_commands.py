@@ -17,7 +17,7 @@ from aerobee_cli.commands.group import reset_place
 from aerobee_cli.commands.message import body_of, property_of
 from aerobee_cli.errors import ProcessEnded
 from aerobee_cli.options import BadOption, retry_delays
-from aerobee_cli.suite import SuiteOptions
+from aerobee_cli.processes.suite import SuiteOptions
 from aerobee_wire.status import Code, MqError
 
 GROUPS = ("topic", "group", "message", "dlq", "cluster", "broker")
@@ -158,7 +158,7 @@ def test_an_unexpected_error_says_how_to_see_where_it_comes_from() -> None:
 def test_the_command_loads_nothing_slow_before_it_knows_what_to_do() -> None:
     """So that `aerobee up` has its children started at once."""
     program = (
-        "import sys; from aerobee_cli import app, main, up; "
+        "import sys; from aerobee_cli import app, main; from aerobee_cli.processes import up; "
         "print(*sorted({'grpc', 'rich', 'aerobee_client.producer', 'aerobee_broker',"
         " 'google.protobuf'} & set(sys.modules)))"
     )

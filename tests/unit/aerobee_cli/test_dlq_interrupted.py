@@ -18,7 +18,7 @@ from aerobee_cli import main
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code, MqError
-from support.memory_cluster import MemoryBroker, MemoryCluster
+from support.client.memory_cluster import MemoryBroker, MemoryCluster
 
 NAMESRV = "10.0.0.1:9876"
 ADDRESS = "10.0.0.11:10911"

@@ -13,8 +13,8 @@ from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.producer import ONEWAY_WINDOW, AsyncProducer
 from aerobee_wire.status import Code, MqError
-from support.memory_cluster import MemoryBroker, MemoryCluster
-from support.polling import until
+from support.client.memory_cluster import MemoryBroker, MemoryCluster
+from support.clock.polling import until
 
 NAMESRV = "10.0.0.1:9876"
 TOPIC = "flights"

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 from aerobee.broker.v1 import message_pb2
 
-from aerobee_client import concurrent_consumption, membership, offset_store, puller
 from aerobee_client.consume_result import ConsumeResult, DeadLetter, ReconsumeLater
 from aerobee_client.consumer_options import ConsumeFromWhere
+from aerobee_client.consuming import concurrent_consumption, membership, offset_store, puller
 from aerobee_client.errors import ClientClosed, NamesrvUnreachable
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire import properties, record
 from aerobee_wire.status import Code, MqError
-from support.memory_cluster import STORE_TIME_MS, MemoryBroker, MemoryCluster
-from support.polling import until
+from support.client.memory_cluster import STORE_TIME_MS, MemoryBroker, MemoryCluster
+from support.clock.polling import until
 
 NAMESRV = "10.0.0.1:9876"
 TOPIC = "flights"

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from aerobee_namesrv.liveness import remove_in_batches, scan_for_expired
-from support.polling import until
-from support.routing_tables import RoutingTables, address_of, key_of
+from support.clock.polling import until
+from support.namesrv.routing_tables import RoutingTables, address_of, key_of
 
 
 class Stop(Exception):

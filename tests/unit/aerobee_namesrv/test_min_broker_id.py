@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee_namesrv.rows import Unregistration
-from aerobee_namesrv.watch import MinBrokerIdChanged
-from support.routing_tables import CLUSTER, RoutingTables, address_of, sent
+from aerobee_namesrv.routing.rows import Unregistration
+from aerobee_namesrv.routing.watch import MinBrokerIdChanged
+from support.namesrv.routing_tables import CLUSTER, RoutingTables, address_of, sent
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee_namesrv.rows import BrokerKey, DataVersion, Registered
+from aerobee_namesrv.routing.rows import BrokerKey, DataVersion, Registered
 from aerobee_wire.status import Code, MqError
-from support.routing_tables import (
+from support.namesrv.routing_tables import (
     CLUSTER,
     TOPICS,
     V1,

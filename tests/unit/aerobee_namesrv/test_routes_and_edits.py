@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee_namesrv.rows import QueueData, TopicConfig, Unregistration
-from support.routing_tables import CLUSTER, V2, RoutingTables, address_of, topic
+from aerobee_namesrv.routing.rows import QueueData, TopicConfig, Unregistration
+from support.namesrv.routing_tables import CLUSTER, V2, RoutingTables, address_of, topic
 
 UNIT, SUBSCRIPTION = 1, 2
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee_namesrv.rows import Reason, Unregistration
-from support.routing_tables import (
+from aerobee_namesrv.routing.rows import Reason, Unregistration
+from support.namesrv.routing_tables import (
     CLUSTER,
     RoutingTables,
     address_of,

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from aerobee_spark import __main__ as command
-from aerobee_spark.columns import ARROW_SCHEMA
-from aerobee_spark.options import ALIASES, OPTIONS, ReadOptions
-from aerobee_spark.report.summary import KEYS
+from aerobee_spark.reading.columns import ARROW_SCHEMA
+from aerobee_spark.reading.options import ALIASES, OPTIONS, ReadOptions
+from aerobee_spark.report.data.summary import KEYS
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
 

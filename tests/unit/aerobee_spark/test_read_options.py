@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aerobee_spark.errors import OptionError
-from aerobee_spark.offsets import EARLIEST, LATEST, Position, Queue
-from aerobee_spark.options import ALIASES, OPTIONS, ReadOptions
+from aerobee_spark.reading.offsets import EARLIEST, LATEST, Position, Queue
+from aerobee_spark.reading.options import ALIASES, OPTIONS, ReadOptions
 
 TOPIC = {"nameServer": "h:9876", "topic": "flights"}
 A0, A1 = Queue("t", "a", 0), Queue("t", "a", 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.polling import until, until_sync
+from support.clock.polling import until, until_sync
 
 
 async def test_first_truthy_value_is_returned() -> None:

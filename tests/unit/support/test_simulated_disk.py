@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.simulated_disk import SECTOR, PowerCut, SimulatedDisk
+from support.disk.simulated_disk import SECTOR, PowerCut, SimulatedDisk
 
 FOLDER = Path("/data")
 FILE = FOLDER / "file"

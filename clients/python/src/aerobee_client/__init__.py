@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aerobee_client.admin import AdminClient
-    from aerobee_client.async_admin import AsyncAdminClient
+    from aerobee_client.admin.client import AsyncAdminClient
+    from aerobee_client.admin.sync import AdminClient
     from aerobee_client.consume_result import ConsumeResult, DeadLetter, ReconsumeLater
     from aerobee_client.consumer_options import ConsumeFromWhere
     from aerobee_client.errors import (
@@ -56,8 +56,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "admin": ("AdminClient",),
-    "async_admin": ("AsyncAdminClient",),
+    "admin.sync": ("AdminClient",),
+    "admin.client": ("AsyncAdminClient",),
     "consume_result": ("ConsumeResult", "DeadLetter", "ReconsumeLater"),
     "consumer_options": ("ConsumeFromWhere",),
     "errors": (

@@ -10,10 +10,20 @@ from typing import TypedDict
 from aerobee.broker.v1 import client_pb2
 
 from aerobee_client import rebalance
-from aerobee_client.process_queue import FlowLimits
 from aerobee_wire.status import Code, MqError
 
 MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLimits:
+    """Pulling a queue pauses while more than this is waiting."""
+
+    messages: int = 1_000
+    size_bytes: int = 100 * 1024 * 1024
+    # Largest minus smallest waiting queue offset: one slow message must not let the others run
+    # ahead without end, for the committed offset cannot pass it.
+    span: int = 2_000
 
 
 class ConsumeFromWhere(Enum):

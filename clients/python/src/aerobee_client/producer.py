@@ -18,16 +18,16 @@ from typing import Self
 
 from aerobee.broker.v1 import client_pb2
 
-from aerobee_client.client_instance import ClientInstance
 from aerobee_client.clock import Clock
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.cluster.latency_fault import LatencyFault
+from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import ClientClosed
-from aerobee_client.latency_fault import LatencyFault
 from aerobee_client.loop_thread import LoopThread
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.send_result import SendResult
-from aerobee_client.sender import Sender, SendOptions
-from aerobee_client.transport import Transport
+from aerobee_client.sending.sender import Sender, SendOptions
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_group
 

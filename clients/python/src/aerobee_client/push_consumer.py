@@ -14,16 +14,16 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self, Unpack
 
-from aerobee_client.client_instance import ClientInstance
 from aerobee_client.clock import Clock, SystemClock
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.cluster.transport import Transport
 from aerobee_client.consumer_options import ConsumerOptions, ConsumerSettings
+from aerobee_client.consuming.listener import BatchListener, Consume, Listener
+from aerobee_client.consuming.membership import Membership
+from aerobee_client.consuming.puller import TopicSubscription
 from aerobee_client.errors import ClientClosed
-from aerobee_client.listener import BatchListener, Consume, Listener
 from aerobee_client.loop_thread import LoopThread
-from aerobee_client.membership import Membership
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.puller import TopicSubscription
-from aerobee_client.transport import Transport
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.tags import ALL, parse_expression
 from aerobee_wire.topics import check_group, check_topic, retry_topic

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from aerobee_spark.errors import MqError
-from aerobee_spark.options import timestamp_ms
-from aerobee_spark.report.buckets import parse_width
+from aerobee_spark.reading.options import timestamp_ms
 from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
+from aerobee_spark.report.view.buckets import parse_width
 from aerobee_wire.topics import check_group
 
 FAILED = 1
@@ -52,10 +52,11 @@ def _terminate(number: int, frame: object) -> NoReturn:
 
 def _report(given: argparse.Namespace) -> int:
     request = _request(given)
-    from aerobee_spark.no_pandas import keep_out_pandas
+    from aerobee_spark.jvm.no_pandas import keep_out_pandas
 
     keep_out_pandas()
-    from aerobee_spark.report import console, job
+    from aerobee_spark.report import job
+    from aerobee_spark.report.view import console
 
     summary = job.run(request, _teller(given.quiet))
     print(

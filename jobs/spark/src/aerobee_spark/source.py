@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from aerobee_spark import schema as schemas
-from aerobee_spark.offsets import OffsetRange, split
-from aerobee_spark.options import ReadOptions
+from aerobee_spark.reading import schema as schemas
+from aerobee_spark.reading.offsets import OffsetRange, split
+from aerobee_spark.reading.options import ReadOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +70,7 @@ class RocketMqReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One for each range of at most maxRecordsPerPartition messages. Raises MqError."""
-        from aerobee_spark.planning import connect, plan
+        from aerobee_spark.reading.planning import connect, plan
 
         with connect(self.options.name_server) as admin:
             ranges = plan(admin, self.options)
@@ -88,8 +88,8 @@ class RocketMqReader(DataSourceReader):
             yield from self._read(partition.wanted)
 
     def _read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        from aerobee_spark import columns
-        from aerobee_spark.reading import read_range
+        from aerobee_spark.reading import columns
+        from aerobee_spark.reading.chunks import read_range
 
         options = self.options
         for chunk in read_range(_client(options.name_server), wanted, options):
@@ -111,7 +111,7 @@ _clients: dict[tuple[int, str], Any] = {}
 
 
 def _client(name_server: str) -> AdminClient:
-    from aerobee_spark.planning import connect
+    from aerobee_spark.reading.planning import connect
 
     key = (os.getpid(), name_server)
     if key not in _clients:

@@ -15,24 +15,24 @@ from importlib import metadata
 import structlog
 from prometheus_client import CollectorRegistry
 
-from aerobee_broker.addresses import advertised_host, free_port, store_ip
+from aerobee_broker.broker import Broker, Surroundings, Tables, open_store
+from aerobee_broker.cluster.addresses import advertised_host, free_port, store_ip
+from aerobee_broker.cluster.grpc_clients import GrpcBrokerClient, GrpcNamesrvClient
+from aerobee_broker.cluster.peers import Peers
+from aerobee_broker.cluster.registration import Link, Registration, Timing
+from aerobee_broker.commit.worker_thread import OffLoop, Thread
 from aerobee_broker.config import BrokerOptions
-from aerobee_broker.delivery.administration import Identity
-from aerobee_broker.delivery.delay_queues import DelayQueues
-from aerobee_broker.delivery.meters import Meters
-from aerobee_broker.delivery.off_loop import OffLoop, Thread
+from aerobee_broker.delivery.delay.levels import DelayQueues
 from aerobee_broker.disk import Disk, RealDisk
-from aerobee_broker.grpc_clients import GrpcBrokerClient, GrpcNamesrvClient
-from aerobee_broker.peers import Peers
-from aerobee_broker.registration import Link, Registration, Timing
+from aerobee_broker.identity import Identity
+from aerobee_broker.metrics import Meters
 from aerobee_broker.store.message_store import MessageStore
-from aerobee_broker.wiring import Broker, Surroundings, Tables, open_store
 from aerobee_chassis.addresses import join_address
-from aerobee_chassis.call import Failure
 from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import PortInUse, StartError
 from aerobee_chassis.metrics import MetricsEndpoint
-from aerobee_chassis.server import Server
+from aerobee_chassis.rpc.call import Failure
+from aerobee_chassis.rpc.server import Server
 from aerobee_wire.status import MqError, grpc_status_of, trailers_of
 
 STOP_GRACE_S = 5.0  # as long as a flush may take; long polls and streams are ended before

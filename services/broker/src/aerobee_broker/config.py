@@ -18,7 +18,7 @@ from pydantic import Field, field_validator, model_validator
 
 from aerobee_broker.rocketmq_keys import UNSUPPORTED_KEYS
 from aerobee_chassis.config import Options
-from aerobee_chassis.loops import Transport
+from aerobee_chassis.rpc.loops import Transport
 
 MAX_NAME_BYTES = 127  # of a broker or a cluster
 Milliseconds = Annotated[int, Field(ge=1)]

@@ -15,7 +15,7 @@ from typing import Protocol
 import structlog
 
 from aerobee_chassis.errors import StartError
-from aerobee_chassis.loops import Transport, make_loop
+from aerobee_chassis.rpc.loops import Transport, make_loop
 
 # The interpreter's 5 ms would let one busy thread hold up every RPC; 0.5 ms costs nothing
 # measurable.

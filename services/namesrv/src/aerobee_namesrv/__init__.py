@@ -1,3 +1,3 @@
 """The name server: which broker serves which topic. It tells clients, and carries no message."""
 
-import aerobee_chassis.lean  # noqa: F401  # before anything imports structlog or grpc
+import aerobee_chassis.structlog_without_rich  # noqa: F401  # before anything imports structlog or grpc

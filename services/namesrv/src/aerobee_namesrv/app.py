@@ -11,17 +11,17 @@ import structlog
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_chassis.addresses import join_address
-from aerobee_chassis.call import Failure
 from aerobee_chassis.clock import Clock, SystemClock
-from aerobee_chassis.server import Server
-from aerobee_chassis.services import bind
-from aerobee_namesrv.broker_live_table import BrokerLiveTable
+from aerobee_chassis.rpc.call import Failure
+from aerobee_chassis.rpc.server import Server
+from aerobee_chassis.rpc.services import bind
 from aerobee_namesrv.config import NamesrvOptions, RuntimeOptions
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.liveness import remove_in_batches, scan_for_expired
 from aerobee_namesrv.metrics import NamesrvCollector, RouteCounts
-from aerobee_namesrv.removals import RemovalQueue
-from aerobee_namesrv.route_info_manager import RouteInfoManager
+from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable
+from aerobee_namesrv.routing.removals import RemovalQueue
+from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 from aerobee_namesrv.rpc.brokers import BrokerRpcs
 from aerobee_namesrv.rpc.edits import EditRpcs
 from aerobee_namesrv.rpc.kv import KvRpcs

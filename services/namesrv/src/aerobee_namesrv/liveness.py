@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from aerobee_chassis.clock import Clock
-from aerobee_namesrv.broker_live_table import BrokerLiveTable
-from aerobee_namesrv.removals import RemovalQueue
-from aerobee_namesrv.route_info_manager import RouteInfoManager
+from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable
+from aerobee_namesrv.routing.removals import RemovalQueue
+from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 
 FIRST_SCAN_MS = 5_000
 

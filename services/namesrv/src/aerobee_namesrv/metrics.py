@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aerobee_namesrv.removals import RemovalQueue
-from aerobee_namesrv.route_info_manager import RouteInfoManager
-from aerobee_namesrv.rows import Reason
+from aerobee_namesrv.routing.removals import RemovalQueue
+from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
+from aerobee_namesrv.routing.rows import Reason
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

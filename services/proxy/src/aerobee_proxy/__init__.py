@@ -3,4 +3,4 @@
 Keeps nothing that a restart may lose.
 """
 
-import aerobee_chassis.lean  # noqa: F401  # before anything imports structlog or grpc
+import aerobee_chassis.structlog_without_rich  # noqa: F401  # before anything imports structlog or grpc

@@ -12,19 +12,19 @@ import structlog
 from apache.rocketmq.v2 import service_pb2
 
 from aerobee_chassis.addresses import join_address
-from aerobee_chassis.call import Failure
 from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import ConfigError
-from aerobee_chassis.server import Server
-from aerobee_chassis.services import bind
-from aerobee_chassis.shared_port.server import SharedServer
-from aerobee_chassis.shared_port.settings import TlsSettings
+from aerobee_chassis.rpc.call import Failure
+from aerobee_chassis.rpc.server import Server
+from aerobee_chassis.rpc.services import bind
+from aerobee_chassis.tls_port.server import SharedServer
+from aerobee_chassis.tls_port.settings import TlsSettings
+from aerobee_proxy.cluster.transport import GrpcTransport
 from aerobee_proxy.config import ProxyOptions
-from aerobee_proxy.errors import Refused
 from aerobee_proxy.metrics import ProxyCollector
-from aerobee_proxy.parts import assemble
-from aerobee_proxy.rpc.servicer import Servicer
-from aerobee_proxy.transport import GrpcTransport
+from aerobee_proxy.v2.context import assemble
+from aerobee_proxy.v2.errors import Refused
+from aerobee_proxy.v2.rpc.servicer import Servicer
 from aerobee_wire.status import MqError, grpc_status_of, trailers_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from aerobee_chassis.config import Options
-from aerobee_chassis.loops import Transport
+from aerobee_chassis.rpc.loops import Transport
 from aerobee_proxy.rocketmq_keys import UNSUPPORTED_KEYS
 
 Milliseconds = Annotated[int, Field(ge=1)]

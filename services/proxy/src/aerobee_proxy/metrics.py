@@ -7,28 +7,14 @@ scrapes by default, and prometheus_client is loaded when somebody does.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aerobee_chassis.shared_port.front import Counts as Connections
-from aerobee_proxy.sessions import Sessions
+from aerobee_chassis.tls_port.supervisor import Counts as Connections
+from aerobee_proxy.counts import Counts
+from aerobee_proxy.v2.sessions import Sessions
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
-
-
-@dataclass(slots=True)
-class Counts:
-    """Since the start."""
-
-    sent: int = 0
-    received: int = 0
-    acknowledged: int = 0
-    subscription_conflicts: int = 0
-    leases_renewed: int = 0
-    unauthorized: int = 0
-    transactions_ended: int = 0
-    transaction_checks: int = 0
 
 
 class ProxyCollector:

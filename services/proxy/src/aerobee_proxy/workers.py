@@ -26,7 +26,7 @@ from aerobee_chassis import process
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.clock import SystemClock
 from aerobee_chassis.errors import StartError
-from aerobee_chassis.shared_port.front import listen
+from aerobee_chassis.tls_port.supervisor import listen
 from aerobee_proxy.app import ProxyApp
 from aerobee_proxy.config import ProxyOptions
 

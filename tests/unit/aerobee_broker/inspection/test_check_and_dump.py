@@ -16,7 +16,7 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import properties as props
-from support.manual_clock import ManualClock
+from support.clock.manual_clock import ManualClock
 
 LOG_FILE = 16_384
 OPTIONS = StoreOptions(

@@ -7,7 +7,7 @@ from aerobee_broker.metadata.data_version import DataVersion
 from aerobee_broker.metadata.delay_offsets import DelayOffsets
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup, SubscriptionGroups
 from aerobee_broker.metadata.topics import TopicConfig, Topics
-from support.manual_clock import ManualClock
+from support.clock.manual_clock import ManualClock
 
 CLOCK = ManualClock(now_ms=1_000)
 

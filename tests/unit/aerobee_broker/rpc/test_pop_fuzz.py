@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code, MqError
-from support.broker_parts import Parts
-from support.fuzz import mutated
-from support.virtual_loop import VirtualLoop
+from support.broker.harness import Parts
+from support.clock.virtual_loop import VirtualLoop
+from support.proxy.fuzz import mutated
 
 COMMON = {Code.SUCCESS, Code.INVALID_PARAMETER}
 POP = COMMON | {

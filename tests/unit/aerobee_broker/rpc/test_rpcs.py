@@ -13,12 +13,12 @@ from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2, po
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_broker.app import failure_of
-from aerobee_chassis.services import Method
+from aerobee_chassis.rpc.services import Method
 from aerobee_wire import properties as props
 from aerobee_wire import recall_handle
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code, MqError, error_from
-from support.broker_parts import STORE_HOST, Parts
+from support.broker.harness import STORE_HOST, Parts
 
 
 class FakeCall:

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from aerobee_wire import properties as props
 from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
-from support.broker_parts import Parts
-from support.proxy import FakeCall
-from support.virtual_loop import LoopClock, VirtualLoop
+from support.broker.harness import Parts
+from support.clock.virtual_loop import LoopClock, VirtualLoop
+from support.proxy.harness import FakeCall
 
 Properties = dict[str, str]
 Sent = tuple[Properties, dict[str, Any]]  # properties, the other fields

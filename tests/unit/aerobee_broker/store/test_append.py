@@ -12,9 +12,9 @@ from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import record
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.topics import retry_topic
-from support.manual_clock import ManualClock
-from support.simulated_disk import SimulatedDisk
-from support.stores import LOG, SMALL, flush, open_store, send, visible
+from support.clock.manual_clock import ManualClock
+from support.disk.simulated_disk import SimulatedDisk
+from support.disk.stores import LOG, SMALL, flush, open_store, send, visible
 
 NOW_MS = 1_700_000_000_000
 FIRST = LOG / ("0" * 20)

@@ -14,8 +14,8 @@ from aerobee_broker.store.checkpoint import (
     decode,
     encode,
 )
-from support.simulated_disk import SimulatedDisk
-from support.stores import PATH
+from support.disk.simulated_disk import SimulatedDisk
+from support.disk.stores import PATH
 
 FULL = Checkpoint(
     file_size=1 << 30,

@@ -10,9 +10,9 @@ import pytest
 
 from aerobee_broker.errors import CommitLogBroken, DiskFull, StoreReadOnly, StoreWriteError
 from aerobee_broker.store.messages import NewMessage
-from support.manual_clock import ManualClock
-from support.simulated_disk import SimulatedDisk, SimulatedFile
-from support.stores import LOG, PATH, SMALL, flush, open_store, send, upkeep, visible
+from support.clock.manual_clock import ManualClock
+from support.disk.simulated_disk import SimulatedDisk, SimulatedFile
+from support.disk.stores import LOG, PATH, SMALL, flush, open_store, send, upkeep, visible
 
 SIZE = SMALL.commit_log_file_size
 BIG = [NewMessage("a", 0, b"x" * 1_900) for _ in range(4)]  # fill a file

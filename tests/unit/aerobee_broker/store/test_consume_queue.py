@@ -12,9 +12,9 @@ import pytest
 from aerobee_broker.store.messages import LOST_SIZE, UNIT, NewMessage
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire.tags import tags_code
-from support.manual_clock import ManualClock
-from support.simulated_disk import SimulatedDisk
-from support.stores import PATH, SMALL, open_store, send, upkeep, visible
+from support.clock.manual_clock import ManualClock
+from support.disk.simulated_disk import SimulatedDisk
+from support.disk.stores import PATH, SMALL, open_store, send, upkeep, visible
 
 FOLDER = PATH / "consumequeue"
 

@@ -15,9 +15,9 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties, record
 from aerobee_wire.tags import java_hash
-from support.manual_clock import ManualClock
-from support.simulated_disk import SimulatedDisk
-from support.stores import PATH, SMALL, flush, open_store, send, upkeep
+from support.clock.manual_clock import ManualClock
+from support.disk.simulated_disk import SimulatedDisk
+from support.disk.stores import PATH, SMALL, flush, open_store, send, upkeep
 
 SLOTS, ENTRIES = SMALL.index_slot_count, SMALL.index_entry_count
 Key = tuple[str, str, int, int]  # topic, key, physical offset, store timestamp (ms)

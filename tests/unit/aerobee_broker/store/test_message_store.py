@@ -15,9 +15,9 @@ from aerobee_broker.store.messages import NewMessage
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire.status import Code
 from aerobee_wire.tags import tags_code
-from support.manual_clock import ManualClock
-from support.simulated_disk import SimulatedDisk
-from support.stores import PATH, SMALL, flush, open_store, send, upkeep, visible
+from support.clock.manual_clock import ManualClock
+from support.disk.simulated_disk import SimulatedDisk
+from support.disk.stores import PATH, SMALL, flush, open_store, send, upkeep, visible
 
 ONE = [NewMessage("a", 0, b"x", b"TAGS\x01red\x02")]
 

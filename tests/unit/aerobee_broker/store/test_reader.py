@@ -19,9 +19,9 @@ from aerobee_broker.store.options import MAX_BODY, StoreOptions
 from aerobee_chassis.errors import ConfigError
 from aerobee_wire import record
 from aerobee_wire.tags import tags_code
-from support.manual_clock import ManualClock
-from support.simulated_disk import SimulatedDisk
-from support.stores import LOG, PATH, SMALL, open_store, send, upkeep, visible
+from support.clock.manual_clock import ManualClock
+from support.disk.simulated_disk import SimulatedDisk
+from support.disk.stores import LOG, PATH, SMALL, open_store, send, upkeep, visible
 
 RED, BLUE = tags_code("red"), tags_code("blue")
 

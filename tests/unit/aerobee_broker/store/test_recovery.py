@@ -15,9 +15,9 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage, ReadStatus
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import properties, record
-from support.manual_clock import ManualClock
-from support.simulated_disk import PowerCut, SimulatedDisk, SimulatedFile, never
-from support.stores import LOG, PATH, SMALL, flush, open_store, send, upkeep, visible
+from support.clock.manual_clock import ManualClock
+from support.disk.simulated_disk import PowerCut, SimulatedDisk, SimulatedFile, never
+from support.disk.stores import LOG, PATH, SMALL, flush, open_store, send, upkeep, visible
 
 SIZE = SMALL.commit_log_file_size
 Events = list[tuple[str, dict[str, object]]]

@@ -12,9 +12,9 @@ from aerobee_broker.errors import DiskFull
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage, ReadStatus
 from aerobee_broker.store.options import HOUR_MS, StoreOptions
-from support.manual_clock import ManualClock
-from support.simulated_disk import SimulatedDisk
-from support.stores import LOG, SMALL, flush, open_store, send, visible
+from support.clock.manual_clock import ManualClock
+from support.disk.simulated_disk import SimulatedDisk
+from support.disk.stores import LOG, SMALL, flush, open_store, send, visible
 
 SIZE = SMALL.commit_log_file_size
 BIG = [NewMessage("a", 0, b"x" * 1_900) for _ in range(4)]  # fill a file

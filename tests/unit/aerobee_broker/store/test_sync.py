@@ -11,9 +11,9 @@ import pytest
 from aerobee_broker.errors import StoreFlushError, StoreReadOnly, StoreWriteError
 from aerobee_broker.store.checkpoint import decode
 from aerobee_broker.store.messages import NewMessage
-from support.manual_clock import ManualClock
-from support.simulated_disk import SimulatedDisk, SimulatedFile
-from support.stores import PATH, open_store, send, upkeep, visible
+from support.clock.manual_clock import ManualClock
+from support.disk.simulated_disk import SimulatedDisk, SimulatedFile
+from support.disk.stores import PATH, open_store, send, upkeep, visible
 
 
 def broken_once(disk: SimulatedDisk, where: str) -> None:

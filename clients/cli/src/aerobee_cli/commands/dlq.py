@@ -26,12 +26,12 @@ from aerobee_cli.options import (
     namesrv_of,
 )
 from aerobee_cli.output import Column
-from aerobee_cli.redrive_target import Target
+from aerobee_client.admin.redrive_target import Target
 from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
-    from aerobee_cli.dead_letters import DeadLetters
     from aerobee_client import ReceivedMessage
+    from aerobee_client.admin.dead_letters import DeadLetters
 
 app = typer.Typer(
     help="Dead letters of a consumer group. Looking at them consumes nothing.", no_args_is_help=True
@@ -222,8 +222,8 @@ def purge(
 
 
 async def _count(namesrv: str, group: str) -> int:
-    from aerobee_cli.dead_letters import DeadLetters
     from aerobee_client import AsyncAdminClient
+    from aerobee_client.admin.dead_letters import DeadLetters
 
     async with AsyncAdminClient(namesrv) as admin:
         queues = await DeadLetters(admin, group).queues()
@@ -232,8 +232,8 @@ async def _count(namesrv: str, group: str) -> int:
 
 async def _purge(namesrv: str, group: str) -> bool:
     """False: somebody else was quicker."""
-    from aerobee_cli.dead_letters import DeadLetters
     from aerobee_client import AsyncAdminClient
+    from aerobee_client.admin.dead_letters import DeadLetters
 
     async with AsyncAdminClient(namesrv) as admin:
         return await admin.delete_topic(DeadLetters(admin, group).topic)
@@ -268,10 +268,10 @@ async def _redrive(
     raises in the end."""
     from contextlib import AsyncExitStack
 
-    from aerobee_cli.dead_letters import DeadLetters
-    from aerobee_cli.redrive import reads_retries
-    from aerobee_cli.redrive import redrive as send_again
     from aerobee_client import AsyncAdminClient, AsyncProducer
+    from aerobee_client.admin.dead_letters import DeadLetters
+    from aerobee_client.admin.redrive import reads_retries
+    from aerobee_client.admin.redrive import redrive as send_again
 
     async with AsyncExitStack() as stack:
         admin = await stack.enter_async_context(AsyncAdminClient(query.namesrv))
@@ -343,8 +343,8 @@ def _export(query: Query, write: Callable[[str], Any]) -> tuple[int, bool]:
 async def _each(query: Query, take: Callable[[ReceivedMessage], bool]) -> bool:
     """Calls `take` with every dead letter that was chosen, until it returns False. False itself
     when some could not be read."""
-    from aerobee_cli.dead_letters import DeadLetters
     from aerobee_client import AsyncAdminClient
+    from aerobee_client.admin.dead_letters import DeadLetters
 
     async with AsyncAdminClient(query.namesrv) as admin:
         letters = DeadLetters(admin, query.group)

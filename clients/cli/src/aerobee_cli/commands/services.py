@@ -46,8 +46,8 @@ def up(
     Prints one line when they serve: ready namesrv=H:P broker=H:P proxy=H:P. Their logs go to
     stderr. Ctrl-C and SIGTERM stop them.
     """
-    from aerobee_cli import up as foreground
-    from aerobee_cli.suite import SuiteOptions
+    from aerobee_cli.processes import up as foreground
+    from aerobee_cli.processes.suite import SuiteOptions
 
     foreground.run(SuiteOptions(data, namesrv_port, broker_port, tuple(sets or ()), proxy_port))
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import islice
 
-from aerobee_cli.dead_letters import DeadLetters
 from aerobee_cli.demo import flights
 from aerobee_cli.demo.arrival_delays import ArrivalDelays
 from aerobee_cli.demo.figures import MAX_ATTEMPTS, Figures
@@ -27,6 +26,7 @@ from aerobee_client import (
     Message,
     MqError,
 )
+from aerobee_client.admin.dead_letters import DeadLetters
 
 TOPIC = "flights"
 GROUP = "arrival-delay"

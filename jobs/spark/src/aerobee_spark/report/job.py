@@ -13,15 +13,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from aerobee_spark import java
 from aerobee_spark.errors import ReportError
-from aerobee_spark.offsets import OffsetRange
-from aerobee_spark.report import buckets, publishing, survey
-from aerobee_spark.report.coverage import Coverage, QueueCoverage, with_rows
-from aerobee_spark.report.figures import Figures
-from aerobee_spark.report.previous import PreviousReport
+from aerobee_spark.jvm import java
+from aerobee_spark.reading.offsets import OffsetRange
+from aerobee_spark.report import publishing
+from aerobee_spark.report.data import survey
+from aerobee_spark.report.data.coverage import Coverage, QueueCoverage, with_rows
+from aerobee_spark.report.data.figures import Figures
+from aerobee_spark.report.data.previous import PreviousReport
+from aerobee_spark.report.data.summary import Summary, build, check_extra
 from aerobee_spark.report.request import ReportRequest
-from aerobee_spark.report.summary import Summary, build, check_extra
+from aerobee_spark.report.view import buckets
 
 Tell = Callable[[str], None]
 # Of Spark's log, shown when it fails.
@@ -78,8 +80,9 @@ def _with_spark(
 
     Raises ReportError with the end of Spark's log.
     """
-    from aerobee_spark.report import facts, figures, listing
-    from aerobee_spark.session import session
+    from aerobee_spark.jvm.session import session
+    from aerobee_spark.report.data import facts, figures
+    from aerobee_spark.report.view import listing
 
     log, brief = folder / "spark.log", sum(map(len, ranges)) <= FEW_MESSAGES
     with _with_log(log), _plain_name(folder) as plain:
@@ -127,7 +130,7 @@ def _with_log(log: Path) -> Iterator[None]:
 
 
 def _write(summary: Summary, request: ReportRequest, folder: Path) -> None:
-    from aerobee_spark.report import listing, page, tables
+    from aerobee_spark.report.view import listing, page, tables
 
     csv_folder = folder / publishing.TABLES
     csv_folder.mkdir()

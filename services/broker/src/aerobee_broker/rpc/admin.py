@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from aerobee.broker.v1 import admin_pb2 as pb
 
-from aerobee_broker.delivery.administration import Administration
-from aerobee_broker.delivery.group_registry import GroupRegistry
-from aerobee_broker.delivery.topic_registry import TopicRegistry
+from aerobee_broker.delivery.admin import Administration
+from aerobee_broker.registry.groups import GroupRegistry
+from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.rpc import convert
-from aerobee_chassis.call import Call
+from aerobee_chassis.rpc.call import Call
 
 
 class AdminRpcs:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from aerobee.broker.v1 import client_pb2 as pb
 
-from aerobee_broker.delivery.clients import CheckNotice, Clients
-from aerobee_broker.delivery.group_registry import GroupRegistry
-from aerobee_broker.delivery.transaction_checks import TransactionChecks
+from aerobee_broker.delivery.transaction.checks import TransactionChecks
 from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.registry.clients import CheckNotice, Clients
+from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.rpc import convert
-from aerobee_chassis.call import Call
+from aerobee_chassis.rpc.call import Call
 
 
 class ClientRpcs:

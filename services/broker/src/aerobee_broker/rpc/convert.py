@@ -7,7 +7,17 @@ from functools import lru_cache
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, transaction_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
-from aerobee_broker.delivery.clients import (
+from aerobee_broker.delivery.pull.pull import Pull
+from aerobee_broker.delivery.retry.policy import Failure
+from aerobee_broker.delivery.retry.send_back import Entry
+from aerobee_broker.delivery.send.send import Columns, Incoming
+from aerobee_broker.delivery.transaction.checks import Check
+from aerobee_broker.delivery.transaction.transactions import End, Resolution
+from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.filter.filter import Filter, compile_filter
+from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
+from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_broker.registry.clients import (
     Client,
     ConsumeFrom,
     Consumer,
@@ -15,16 +25,6 @@ from aerobee_broker.delivery.clients import (
     MessageModel,
     Subscription,
 )
-from aerobee_broker.delivery.filter import Filter, compile_filter
-from aerobee_broker.delivery.intake import Columns, Incoming
-from aerobee_broker.delivery.reader import Pull
-from aerobee_broker.delivery.retry import Failure
-from aerobee_broker.delivery.send_back import Entry
-from aerobee_broker.delivery.transaction_checks import Check
-from aerobee_broker.delivery.transactions import End, Resolution
-from aerobee_broker.errors import InvalidParameter
-from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
-from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.messages import NewMessage, ReadResult, ReadStatus
 from aerobee_wire import properties as props
 from aerobee_wire.message_id import pack_host

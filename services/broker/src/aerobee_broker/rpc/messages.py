@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from aerobee.broker.v1 import message_pb2 as pb
 
-from aerobee_broker.delivery.archive import Archive
-from aerobee_broker.delivery.half_messages import is_transactional
-from aerobee_broker.delivery.intake import Intake, Stored
-from aerobee_broker.delivery.reader import MessageReader
-from aerobee_broker.delivery.send_back import Outcome, SendBack
-from aerobee_broker.delivery.timers import Timers
+from aerobee_broker.delivery.delay.timer_delivery import Timers
+from aerobee_broker.delivery.pull.pull import MessageReader
+from aerobee_broker.delivery.pull.query import Archive
+from aerobee_broker.delivery.retry.send_back import Outcome, SendBack
+from aerobee_broker.delivery.send.send import Intake, Stored
+from aerobee_broker.delivery.transaction.half_messages import is_transactional
 from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.rpc import convert
-from aerobee_chassis.call import Call
+from aerobee_chassis.rpc.call import Call
 from aerobee_wire import properties as props
 from aerobee_wire import recall_handle
 from aerobee_wire.message_id import offset_message_id, pack_host

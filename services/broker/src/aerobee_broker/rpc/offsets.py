@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from aerobee.broker.v1 import offset_pb2 as pb
 
-from aerobee_broker.delivery.positions import Position, Positions
+from aerobee_broker.delivery.pull.offsets import Position, Positions
 from aerobee_broker.errors import InvalidParameter
-from aerobee_chassis.call import Call
+from aerobee_chassis.rpc.call import Call
 
 
 class OffsetRpcs:

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 
 from aerobee.broker.v1 import pop_pb2 as pb
 
-from aerobee_broker.delivery.filter import Filter
-from aerobee_broker.delivery.pop import DEFAULT_BYTES, MAX_BYTES, MAX_MESSAGES, Pop
-from aerobee_broker.delivery.pop_choice import Start, Wish
-from aerobee_broker.delivery.retry import Failure
-from aerobee_broker.delivery.settling import Change, LeaseName, LeaseSet, Settling, Shown
+from aerobee_broker.delivery.pop.acks import Change, LeaseName, LeaseSet, Settling, Shown
+from aerobee_broker.delivery.pop.pop import DEFAULT_BYTES, MAX_BYTES, MAX_MESSAGES, Pop
+from aerobee_broker.delivery.pop.selector import Start, Wish
+from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.filter.filter import Filter
 from aerobee_broker.rpc import convert
-from aerobee_chassis.call import Call
+from aerobee_chassis.rpc.call import Call
 from aerobee_wire.status import Code, MqError
 
 # Of an acknowledgement: a few bytes may name one, and what they answer is a hundred times that.

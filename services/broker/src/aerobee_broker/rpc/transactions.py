@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from aerobee.broker.v1 import transaction_pb2 as pb
 
-from aerobee_broker.delivery.transactions import Transactions
+from aerobee_broker.delivery.transaction.transactions import Transactions
 from aerobee_broker.rpc import convert
-from aerobee_chassis.call import Call
+from aerobee_chassis.rpc.call import Call
 from aerobee_wire.status import Code, MqError
 
 

@@ -9,6 +9,9 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+from aerobee_wire import properties as props
+from aerobee_wire.record import Record
+
 # A unit of a consume queue.
 UNIT = struct.Struct(
     ">q"  # physical offset
@@ -34,6 +37,24 @@ class NewMessage:
     born_host: bytes | str = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+
+    @classmethod
+    def copy_of(
+        cls, record: Record, topic: str, queue_id: int, properties: dict[str, str]
+    ) -> NewMessage:
+        """The message of a stored record, to be stored once more. Not a half message: does not
+        copy `prepared_transaction_offset`."""
+        return cls(
+            topic=topic,
+            queue_id=queue_id,
+            body=record.body,
+            properties=props.encode(properties),
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            born_timestamp_ms=record.born_timestamp_ms,
+            born_host=record.born_host_packed,
+            reconsume_times=record.reconsume_times,
+        )
 
 
 @dataclass(slots=True)

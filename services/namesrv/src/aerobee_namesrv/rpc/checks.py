@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from aerobee_namesrv.rows import PERMISSION_ALL
+from aerobee_namesrv.routing.rows import PERMISSION_ALL
 from aerobee_wire.status import Code, MqError
 
 MAX_NAME_CHARACTERS = 255  # as long as the longest topic name

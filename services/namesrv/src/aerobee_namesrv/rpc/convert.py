@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
-from aerobee_namesrv.rows import (
+from aerobee_namesrv.routing.rows import (
     DEFAULT_HEARTBEAT_TIMEOUT_MS,
     BrokerData,
     BrokerKey,
@@ -16,8 +16,8 @@ from aerobee_namesrv.rows import (
     TopicRoute,
     Unregistration,
 )
+from aerobee_namesrv.routing.watch import MinBrokerIdChanged
 from aerobee_namesrv.rpc import checks
-from aerobee_namesrv.watch import MinBrokerIdChanged
 
 # ---- in ----
 

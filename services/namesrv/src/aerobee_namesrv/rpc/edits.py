@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
-from aerobee_chassis.call import Call
-from aerobee_namesrv.route_info_manager import RouteInfoManager
+from aerobee_chassis.rpc.call import Call
+from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 from aerobee_namesrv.rpc import checks, convert
 from aerobee_wire import topics
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
-from aerobee_chassis.call import Call
+from aerobee_chassis.rpc.call import Call
 from aerobee_namesrv.kv_config import KVConfigManager
 from aerobee_namesrv.rpc import checks
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import structlog
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
-from aerobee_chassis.call import Call
+from aerobee_chassis.rpc.call import Call
 from aerobee_namesrv.config import RuntimeOptions
 
 

@@ -1,0 +1,67 @@
+"""Runs a module as a program whose life hangs on the process that started it.
+
+    python -m aerobee_cli.processes.tether MODULE [ARGUMENT …]
+
+The starter holds the other end of this program's stdin. It writes one line, a JSON array of further
+arguments; until then only the module is imported, so that several programs load at the same time
+although one needs to know where another listens. When stdin ends, the starter is gone, however it
+ended: this program and what it started (its process group) get SIGTERM, and later SIGKILL.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+
+STDIN = 0
+# Longer than a service takes to stop in order.
+GRACE_S = 20.0
+
+
+def main() -> None:
+    module, *arguments = sys.argv[1:]
+    program = f"{module}.__main__"
+    importlib.import_module(program)
+    # What it imported stays; it alone runs again, under the name __main__.
+    del sys.modules[program]
+    line = _read_line()
+    if not line:
+        return
+    threading.Thread(target=_end_with_starter, name="tether", daemon=True).start()
+    sys.argv = [module, *arguments, *json.loads(line)]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _read_line() -> bytes:
+    # Byte by byte: what follows the line belongs to `_end_with_starter`.
+    line = b""
+    while byte := os.read(STDIN, 1):
+        if byte == b"\n":
+            return line
+        line += byte
+    return b""
+
+
+def _end_with_starter() -> None:
+    while os.read(STDIN, 1024):
+        pass
+    _signal_all(signal.SIGTERM)
+    time.sleep(GRACE_S)
+    _signal_all(signal.SIGKILL)
+
+
+def _signal_all(number: signal.Signals) -> None:
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, number)
+    else:  # started by hand: the group is somebody else's
+        os.kill(os.getpid(), number)
+
+
+if __name__ == "__main__":
+    main()

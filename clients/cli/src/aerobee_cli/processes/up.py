@@ -1,0 +1,39 @@
+"""The services in the foreground: `aerobee up`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from aerobee_cli.processes.signals import Stopped, StopSignals
+from aerobee_cli.processes.suite import Suite, SuiteOptions
+
+
+async def serve(options: SuiteOptions) -> None:
+    """Starts the suite, says so in one line on stdout, and serves until a signal.
+
+    The logs go to stderr. Raises ProcessEnded when a service ends unasked.
+    """
+    signals = StopSignals()
+    suite = Suite(options, on_line=_to_stderr)
+    try:
+        await signals.guard(suite.start())
+        print(
+            f"ready namesrv={suite.namesrv_address} broker={suite.broker_address} "
+            f"proxy={suite.proxy_address}",
+            flush=True,
+        )
+        await signals.guard(suite.watch())
+    except Stopped:
+        return
+    finally:
+        await suite.stop()
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def run(options: SuiteOptions) -> None:
+    asyncio.run(serve(options))

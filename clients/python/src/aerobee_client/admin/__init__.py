@@ -1,0 +1,1 @@
+"""Looking after topics, groups, offsets, brokers and dead letters."""

@@ -1,0 +1,503 @@
+"""Looking after topics, groups, offsets and brokers, and looking at messages; for asyncio.
+
+Reads change nothing: browsing needs no consumer group and commits no offset. Edits go to every
+master of the cluster, because topics and groups exist on each broker by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from types import TracebackType
+from typing import Self, TypeVar
+
+from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
+from aerobee.namesrv.v1 import namesrv_pb2
+from google.protobuf.message import Message
+
+from aerobee_client.admin import describe
+from aerobee_client.admin import descriptions as d
+from aerobee_client.cluster import rpcs
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.cluster.route import MASTER_ID
+from aerobee_client.cluster.rpcs import Request, Rpc
+from aerobee_client.cluster.transport import Transport
+from aerobee_client.errors import BrokerUnreachable
+from aerobee_client.message import ReceivedMessage
+from aerobee_wire.message_id import parse_offset_message_id
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import check_group, check_topic, group_of
+
+Q = TypeVar("Q", bound=Request)
+R = TypeVar("R", bound=Message)
+
+DEFAULT_TIMEOUT = timedelta(seconds=5)
+DEFAULT_QUEUES = 8
+DEFAULT_MAX_ATTEMPTS = 17  # RocketMQ's 16 retries
+READ_WRITE = 6
+MESSAGE_TYPE = "message.type"
+MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
+
+
+@contextmanager
+def _numbers_fit() -> Iterator[None]:
+    """Around the making of a request: what protobuf says of a number that its field cannot hold,
+    as INVALID_PARAMETER."""
+    try:
+        yield
+    except ValueError as error:
+        raise MqError(Code.INVALID_PARAMETER, f"give a smaller number: {error}") from None
+
+
+class AsyncAdminClient:
+    """`async with AsyncAdminClient(...) as admin:`; closing it ends its connections.
+
+    `timeout`: of each call to a broker. Every method raises MqError: NamesrvUnreachable,
+    BrokerUnreachable, RequestTimeout, or what a broker refuses (the message names the broker).
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+        transport: Transport | None = None,
+    ) -> None:
+        self._timeout_s = timeout.total_seconds()
+        self._instance = ClientInstance(namesrv, transport=transport)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._instance.close()
+
+    # ---- topics ----
+
+    async def create_topic(
+        self,
+        topic: str,
+        *,
+        queues: int = DEFAULT_QUEUES,
+        permission: int = READ_WRITE,
+        message_type: str = "NORMAL",
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+        cluster: str | None = None,
+    ) -> list[d.Created]:
+        """Makes a topic, or changes it, with `queues` queues on each master (of `cluster`)."""
+        check_topic(topic)
+        if message_type not in MESSAGE_TYPES:
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"{message_type!r} is no message type: choose one of {', '.join(MESSAGE_TYPES)}",
+            )
+        with _numbers_fit():
+            config = namesrv_pb2.TopicConfig(
+                topic=topic,
+                read_queue_count=queues,
+                write_queue_count=queues,
+                permission=permission,
+                order=order,
+                attributes={**(attributes or {}), MESSAGE_TYPE: message_type},
+            )
+        request = admin_pb2.PutTopicRequest(topic=config)
+        masters = await self._masters(cluster)
+        answers = await self._ask_each(masters, rpcs.PUT_TOPIC, request)
+        self._instance.routes.forget(topic)
+        return [
+            d.Created(name, masters[name], answer.created, tuple(answer.unreachable_namesrvs))
+            for name, answer in answers.items()
+        ]
+
+    async def list_topics(
+        self,
+        *,
+        include_system: bool = False,
+        include_derived: bool = False,
+        silent: list[MqError] | None = None,
+    ) -> list[d.TopicDescription]:
+        """Sorted by name. `include_derived`: retry and dead-letter topics too. `silent`: gets why a
+        broker did not answer, and the topics of the others are listed; without it that is raised.
+        """
+        masters = await self._masters()
+        request = admin_pb2.ListTopicsRequest(include_system=include_system)
+        answers = await self._ask_each(masters, rpcs.LIST_TOPICS, request, silent=silent)
+        found: dict[str, list[d.TopicOnBroker]] = {}
+        for name, answer in answers.items():
+            for config in answer.topics:
+                if include_derived or group_of(config.topic) is None:
+                    on_broker = describe.topic_on_broker(name, masters[name], config)
+                    found.setdefault(config.topic, []).append(on_broker)
+        return [describe.topic(topic, found[topic]) for topic in sorted(found)]
+
+    async def topic_route(self, topic: str) -> d.RouteDescription:
+        """As a name server answers now. Raises TOPIC_NOT_EXIST."""
+        return describe.route(topic, await self._instance.routes.refresh(topic))
+
+    async def topic_status(self, topic: str) -> list[d.QueueStatus]:
+        """Bounds of each queue. Raises TOPIC_NOT_EXIST."""
+        request = offset_pb2.GetQueueOffsetsRequest(topic=topic)
+        brokers = await self._brokers_of(topic)
+        answers = await self._ask_each(brokers, rpcs.GET_QUEUE_OFFSETS, request)
+        return sorted(
+            (
+                describe.queue_status(topic, name, bounds)
+                for name, answer in answers.items()
+                for bounds in answer.queues
+            ),
+            key=lambda status: (status.broker_name, status.queue_id),
+        )
+
+    async def delete_topic(self, topic: str) -> bool:
+        """From every name server and every master, with the offsets in it. False: none had it.
+
+        The route first: a producer whose send makes the topic again meanwhile has the broker tell
+        the name servers of it at once, and that route must stay.
+        """
+        masters = await self._masters()
+        await self._instance.namesrv.call_each(
+            rpcs.DELETE_TOPIC_ROUTE, namesrv_pb2.DeleteTopicRequest(topic=topic)
+        )
+        request = admin_pb2.DeleteTopicRequest(topic=topic)
+        answers = await self._ask_each(masters, rpcs.DELETE_TOPIC, request)
+        self._instance.routes.forget(topic)
+        return any(answer.deleted for answer in answers.values())
+
+    async def search_offset(
+        self,
+        topic: str,
+        broker_name: str,
+        queue_id: int,
+        timestamp_ms: int,
+        *,
+        upper: bool = False,
+    ) -> int:
+        """The first offset stored at or after a time (the maximum when all are older); with
+        `upper`, the last stored at or before it."""
+        boundary = (
+            offset_pb2.SearchOffsetRequest.UPPER if upper else offset_pb2.SearchOffsetRequest.LOWER
+        )
+        with _numbers_fit():
+            request = offset_pb2.SearchOffsetRequest(
+                topic=topic, queue_id=queue_id, timestamp_ms=timestamp_ms, boundary=boundary
+            )
+        response = await self._ask_broker_of(topic, broker_name, rpcs.SEARCH_OFFSET, request)
+        return response.queue_offset
+
+    # ---- groups ----
+
+    async def create_group(
+        self,
+        group: str,
+        *,
+        max_attempts: int | None = None,
+        retry_delays: Sequence[timedelta] = (),
+        fifo: bool = False,
+        consume_enable: bool = True,
+        attributes: Mapping[str, str] | None = None,
+    ) -> list[d.Created]:
+        """Makes a consumer group, or changes it, on every master.
+
+        `max_attempts`: deliveries of a message before it is dead-lettered (default 17).
+        `retry_delays`: before each retry, the last one again after that; empty: the broker's delay
+        levels from level 3 on.
+        """
+        check_group(group)
+        if max_attempts is not None and max_attempts < 1:
+            raise MqError(
+                Code.INVALID_PARAMETER, f"max_attempts is {max_attempts}: give at least 1"
+            )
+        with _numbers_fit():
+            config = admin_pb2.GroupConfig(
+                consumer_group=group,
+                consume_enable=consume_enable,
+                consume_from_min_enable=True,
+                consume_broadcast_enable=True,
+                consume_message_orderly=fifo,
+                retry_queue_count=1,
+                retry_max_times=(max_attempts or DEFAULT_MAX_ATTEMPTS) - 1,
+                retry_delays_ms=[round(delay.total_seconds() * 1000) for delay in retry_delays],
+                which_broker_when_consume_slowly=1,
+                notify_consumer_ids_changed_enable=True,
+                consume_timeout_minutes=15,
+                attributes=attributes,
+            )
+        masters = await self._masters()
+        request = admin_pb2.PutGroupRequest(group=config)
+        answers = await self._ask_each(masters, rpcs.PUT_GROUP, request)
+        return [d.Created(name, masters[name], answer.created) for name, answer in answers.items()]
+
+    async def get_group(self, group: str) -> d.GroupDescription:
+        """Raises SUBSCRIPTION_GROUP_NOT_EXIST."""
+        answers = await self._ask_each(
+            await self._masters(),
+            rpcs.GET_GROUP,
+            admin_pb2.GetGroupRequest(consumer_group=group),
+            absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
+        )
+        first = next(iter(answers.values()))
+        return describe.group(first.group, list(answers))
+
+    async def list_groups(self, *, include_system: bool = False) -> list[d.GroupDescription]:
+        """Sorted by name; the settings are those of the first broker that has the group."""
+        request = admin_pb2.ListGroupsRequest(include_system=include_system)
+        answers = await self._ask_each(await self._masters(), rpcs.LIST_GROUPS, request)
+        configs: dict[str, admin_pb2.GroupConfig] = {}
+        brokers: dict[str, list[str]] = {}
+        for name, answer in answers.items():
+            for config in answer.groups:
+                configs.setdefault(config.consumer_group, config)
+                brokers.setdefault(config.consumer_group, []).append(name)
+        return [describe.group(configs[group], brokers[group]) for group in sorted(configs)]
+
+    async def delete_group(self, group: str, *, remove_offsets: bool = True) -> bool:
+        """From every master. False: there was none."""
+        request = admin_pb2.DeleteGroupRequest(consumer_group=group, remove_offsets=remove_offsets)
+        answers = await self._ask_each(await self._masters(), rpcs.DELETE_GROUP, request)
+        return any(answer.deleted for answer in answers.values())
+
+    async def list_clients(self, group: str = "") -> list[d.ClientDescription]:
+        """Who is connected (for `group`); a client appears once for each broker that it is at."""
+        request = client_pb2.ListClientsRequest(group=group)
+        answers = await self._ask_each(await self._masters(), rpcs.LIST_CLIENTS, request)
+        return [
+            describe.client(name, client)
+            for name, answer in answers.items()
+            for client in answer.clients
+        ]
+
+    async def consume_progress(self, group: str, topic: str = "") -> list[d.QueueProgress]:
+        """How far `group` is, queue by queue, its retry topic included (only `topic`, when given).
+
+        Raises SUBSCRIPTION_GROUP_NOT_EXIST.
+        """
+        answers = await self._ask_each(
+            await self._masters(),
+            rpcs.GET_CONSUME_STATS,
+            offset_pb2.GetConsumeStatsRequest(consumer_group=group, topic=topic),
+            absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
+        )
+        progress = [
+            describe.progress(name, queue)
+            for name, answer in answers.items()
+            for queue in answer.queues
+        ]
+        return sorted(progress, key=lambda q: (q.topic, q.broker_name, q.queue_id))
+
+    async def reset_offsets(
+        self,
+        group: str,
+        topic: str,
+        *,
+        timestamp_ms: int | None = None,
+        queue_offset: int | None = None,
+    ) -> list[d.QueueOffset]:
+        """Moves `group` in every queue of `topic`: to a store time (below 0: the end) or to a queue
+        offset. A consumer that runs notices at its next pull."""
+        if (timestamp_ms is None) == (queue_offset is None):
+            raise MqError(
+                Code.INVALID_PARAMETER, "give either timestamp_ms or queue_offset to reset to"
+            )
+        with _numbers_fit():
+            request = offset_pb2.ResetConsumerOffsetsRequest(
+                consumer_group=group,
+                topic=topic,
+                timestamp_ms=timestamp_ms,
+                queue_offset=queue_offset,
+            )
+        brokers = await self._brokers_of(topic)
+        answers = await self._ask_each(brokers, rpcs.RESET_CONSUMER_OFFSETS, request)
+        return [
+            d.QueueOffset(offset.topic, name, offset.queue_id, offset.queue_offset)
+            for name, answer in answers.items()
+            for offset in answer.offsets
+        ]
+
+    # ---- cluster ----
+
+    async def cluster(self) -> d.ClusterDescription:
+        return describe.cluster(await self._cluster_info())
+
+    async def broker_status(self, broker: str) -> d.BrokerStatus:
+        """`broker`: its name, or its address."""
+        address = broker
+        if ":" not in broker:
+            masters = await self._masters()
+            if broker not in masters:
+                raise MqError(
+                    Code.BROKER_NOT_EXIST,
+                    f"no broker {broker!r} is registered: there are {', '.join(masters)}",
+                )
+            address = masters[broker]
+        request = admin_pb2.GetBrokerStatusRequest()
+        return describe.broker_status(
+            await self._ask(broker, address, rpcs.GET_BROKER_STATUS, request)
+        )
+
+    # ---- messages ----
+
+    async def browse(
+        self,
+        topic: str,
+        broker_name: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        max_messages: int = 32,
+        max_bytes: int = 0,
+    ) -> d.Browsed:
+        """Reads a queue from `queue_offset` on; consumes nothing. `max_bytes`: 0 = 256 KiB."""
+        with _numbers_fit():
+            request = message_pb2.PullRequest(
+                topic=topic,
+                queue_id=queue_id,
+                queue_offset=queue_offset,
+                max_messages=max_messages,
+                max_bytes=max_bytes,
+                browse=True,
+            )
+        return describe.browsed(
+            broker_name, await self._ask_broker_of(topic, broker_name, rpcs.PULL, request)
+        )
+
+    async def get_message(self, offset_message_id: str) -> ReceivedMessage:
+        """The record that an offset message id names. Raises QUERY_NOT_FOUND, MESSAGE_CORRUPTED."""
+        address, _ = parse_offset_message_id(offset_message_id)
+        masters = await self._masters()
+        name = next((name for name, at in masters.items() if at == address), address)
+        request = message_pb2.GetMessageRequest(offset_message_id=offset_message_id)
+        response = await self._ask(name, address, rpcs.GET_MESSAGE, request)
+        return ReceivedMessage(response.message, name)
+
+    async def query_messages(
+        self,
+        topic: str,
+        *,
+        key: str = "",
+        unique_id: str = "",
+        max_messages: int = 32,
+        begin_timestamp_ms: int = 0,
+        end_timestamp_ms: int = 0,
+        damaged: list[MqError] | None = None,
+    ) -> list[ReceivedMessage]:
+        """Messages by one of their keys or by their message id, newest first; on every broker of
+        the topic at most `max_messages`. `damaged`: gets why records could not be read that may
+        have this key."""
+        if bool(key) == bool(unique_id):
+            raise MqError(Code.INVALID_PARAMETER, "give either a key or a unique_id to look for")
+        with _numbers_fit():
+            request = message_pb2.QueryMessagesRequest(
+                topic=topic,
+                key=key or unique_id,
+                unique=bool(unique_id),
+                max_messages=max_messages,
+                begin_timestamp_ms=begin_timestamp_ms,
+                end_timestamp_ms=end_timestamp_ms,
+            )
+        brokers = await self._brokers_of(topic)
+        answers = await self._ask_each(brokers, rpcs.QUERY_MESSAGES, request)
+        messages = [
+            ReceivedMessage(stored, name)
+            for name, answer in answers.items()
+            for stored in answer.messages
+        ]
+        if damaged is not None:
+            damaged += [
+                MqError(Code.MESSAGE_CORRUPTED, f"{name}: {reason}")
+                for name, answer in answers.items()
+                for reason in answer.damaged
+            ]
+        return sorted(messages, key=lambda message: message.store_timestamp_ms, reverse=True)
+
+    # ---- inside ----
+
+    async def _cluster_info(self) -> namesrv_pb2.GetClusterInfoResponse:
+        return await self._instance.namesrv.call(
+            rpcs.GET_CLUSTER_INFO, namesrv_pb2.GetClusterInfoRequest()
+        )
+
+    async def _masters(self, cluster: str | None = None) -> dict[str, str]:
+        """Broker name → address. Raises BROKER_NOT_EXIST when there is none."""
+        info = await self._cluster_info()
+        masters = {
+            data.broker_name: data.addresses[MASTER_ID]
+            for data in info.brokers
+            if MASTER_ID in data.addresses and cluster in (None, data.cluster)
+        }
+        if not masters:
+            where = f"in cluster {cluster!r}" if cluster else "at the name server"
+            raise MqError(
+                Code.BROKER_NOT_EXIST,
+                f"no master broker is registered {where}: start one",
+                retryable=True,
+            )
+        return masters
+
+    async def _brokers_of(self, topic: str) -> dict[str, str]:
+        """Broker name → address of those that serve `topic`. Raises TOPIC_NOT_EXIST."""
+        route = await self._instance.routes.refresh(topic)
+        names = {data.broker_name for data in route.queues}
+        return {name: self._instance.routes.address_of(name) for name in sorted(names)}
+
+    async def _ask_broker_of(self, topic: str, broker_name: str, rpc: Rpc[Q, R], request: Q) -> R:
+        await self._instance.routes.route(topic)
+        address = self._instance.routes.address_of(broker_name)
+        try:
+            return await self._ask(broker_name, address, rpc, request)
+        except BrokerUnreachable:
+            self._instance.routes.forget(topic)  # it may be elsewhere the next time
+            raise
+
+    async def _ask(self, broker_name: str, address: str, rpc: Rpc[Q, R], request: Q) -> R:
+        try:
+            return await self._instance.transport.call(
+                address, rpc, request, timeout_s=self._timeout_s
+            )
+        except MqError as error:
+            if broker_name != address and error.code is not Code.BROKER_UNREACHABLE:
+                error.message = f"broker {broker_name}: {error.message}"
+                error.args = (error.message,)
+            raise
+
+    async def _ask_each(
+        self,
+        brokers: Mapping[str, str],
+        rpc: Rpc[Q, R],
+        request: Q,
+        *,
+        absent: Collection[Code] = (),
+        silent: list[MqError] | None = None,
+    ) -> dict[str, R]:
+        """Asks all at once. A broker that answers with a code of `absent` is left out, unless all
+        do; any other failure goes to `silent` when that is given and others answer, or is raised.
+        """
+        answers = await asyncio.gather(
+            *(self._ask(name, address, rpc, request) for name, address in brokers.items()),
+            return_exceptions=True,
+        )
+        found: dict[str, R] = {}
+        missing: BaseException | None = None
+        for name, answer in zip(brokers, answers, strict=True):
+            if not isinstance(answer, BaseException):
+                found[name] = answer
+            elif isinstance(answer, MqError) and answer.code in absent:
+                missing = answer
+            elif isinstance(answer, MqError) and silent is not None:
+                silent.append(answer)
+                missing = answer
+            else:
+                raise answer
+        if missing is not None and not found:
+            raise missing
+        return found

@@ -1,0 +1,1 @@
+"""Name servers and brokers as a client sees them."""

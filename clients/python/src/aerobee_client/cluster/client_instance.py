@@ -1,0 +1,143 @@
+"""What producers, consumers and admin clients share: transport, name servers, routes, and links to
+the brokers of these routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+
+from aerobee.broker.v1 import client_pb2
+
+from aerobee_client.clock import Clock, SystemClock
+from aerobee_client.cluster.broker_link import BrokerLink
+from aerobee_client.cluster.namesrv import NamesrvClient, namesrv_addresses
+from aerobee_client.cluster.route import RouteCache
+from aerobee_client.cluster.transport import GrpcTransport, Transport
+
+log = logging.getLogger(__name__)
+
+ROUTE_REFRESH_INTERVAL_S = 30.0
+LANGUAGE = "python"
+
+
+def local_ip() -> str:
+    """The address that this machine would use towards others; "127.0.0.1" without a network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # a documentation address; nothing is sent
+        except OSError:
+            return "127.0.0.1"
+        ip: str = probe.getsockname()[0]
+        return ip
+
+
+def new_client_id() -> str:
+    """ "ip@pid#nanoseconds", unique among live clients."""
+    return f"{local_ip()}@{os.getpid()}#{time.monotonic_ns()}"
+
+
+class ClientInstance:
+    """Made, started, used and closed on one event loop."""
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None,
+        *,
+        default_queue_count: int = 4,
+        transport: Transport | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        addresses = namesrv_addresses(namesrv)
+        self.client_id = new_client_id()
+        self.clock = clock or SystemClock()
+        self.transport = transport or GrpcTransport()
+        self.namesrv = NamesrvClient(self.transport, addresses)
+        self.routes = RouteCache(self.namesrv, self.clock, default_queue_count=default_queue_count)
+        self._heartbeat: Callable[[], client_pb2.HeartbeatRequest] | None = None
+        self._on_notice: Callable[[client_pb2.ClientNotice], None] | None = None
+        self._links: dict[str, BrokerLink] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._refresher: asyncio.Task[None] | None = None
+
+    def new_heartbeat(self) -> client_pb2.HeartbeatRequest:
+        return client_pb2.HeartbeatRequest(
+            client_id=self.client_id, language=LANGUAGE, version=version("aerobee-client")
+        )
+
+    def start(
+        self,
+        heartbeat: Callable[[], client_pb2.HeartbeatRequest],
+        on_notice: Callable[[client_pb2.ClientNotice], None] | None = None,
+    ) -> None:
+        """From now on every broker of a cached route knows this client."""
+        self._heartbeat = heartbeat
+        self._on_notice = on_notice
+        self.routes.on_change = self._match_links
+        self._refresher = asyncio.create_task(self._refresh_on(), name="route refresh")
+
+    async def announce(self) -> None:
+        """Heartbeats now at every broker of the routes; a broker that does not answer is tried on
+        in the background. Raises MqError when every broker refuses the client."""
+        known = set(self._links)
+        self._match_links()
+        links = list(self._links.values())
+        await asyncio.gather(*(link.tried() for link in links))
+        await asyncio.gather(
+            *(link.beat() for link in links if link.address in known and not link.refusal),
+            return_exceptions=True,
+        )
+        refusals = [link.refusal for link in links if link.refusal is not None]
+        if refusals and len(refusals) == len(links) and not refusals[0].retryable:
+            raise refusals[0]
+
+    async def close(self) -> None:
+        """Unregisters everywhere and closes the connections. To the end, also when it is cancelled:
+        each step has a timeout of its own, and a client whose links live on goes on holding its
+        queues. May be called twice."""
+        leaving = asyncio.ensure_future(self._leave())
+        cancelled: asyncio.CancelledError | None = None
+        while not leaving.done():
+            try:
+                await asyncio.shield(leaving)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+    async def _leave(self) -> None:
+        self.routes.on_change = None
+        if self._refresher is not None:
+            self._refresher.cancel()
+            await asyncio.gather(self._refresher, return_exceptions=True)
+        request = client_pb2.UnregisterClientRequest(client_id=self.client_id)
+        links, self._links = self._links, {}
+        await asyncio.gather(*(link.close(request) for link in links.values()), *self._closing)
+        await self.routes.close()
+        await self.transport.close()
+
+    def _match_links(self) -> None:
+        if self._heartbeat is None:
+            return
+        wanted = self.routes.master_addresses()
+        for address in wanted - self._links.keys():
+            self._links[address] = BrokerLink(
+                address, self.transport, self._heartbeat, self._on_notice
+            )
+        for address in self._links.keys() - wanted:
+            task = asyncio.create_task(self._links.pop(address).close(None))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def _refresh_on(self) -> None:
+        while True:
+            await asyncio.sleep(ROUTE_REFRESH_INTERVAL_S)
+            try:
+                await self.routes.refresh_all()
+            except Exception:
+                log.exception("routes not refreshed")

@@ -1,0 +1,270 @@
+"""Routes: which queues a topic has on which broker, and where the brokers are. Cached; refreshed
+every 30 s and on demand.
+
+Rules, as in RocketMQ's TopicPublishInfo: a producer writes to the queues of brokers that are
+writable and have a master; a consumer reads every readable queue. A producer whose topic is unknown
+uses the route of the default topic, and the broker then creates the topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from aerobee.namesrv.v1 import namesrv_pb2
+
+from aerobee_client.clock import Clock
+from aerobee_client.cluster import rpcs
+from aerobee_client.cluster.latency_fault import LatencyFault
+from aerobee_client.cluster.namesrv import NamesrvClient
+from aerobee_client.message_queue import MessageQueue
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import AUTO_CREATE_TOPIC, group_of
+
+log = logging.getLogger(__name__)
+
+READ = 4
+WRITE = 2
+MASTER_ID = 0
+# A topic that is missing, or a broker that does not answer, is asked for again at most this often.
+MIN_REFRESH_INTERVAL_MS = 500
+
+TopicRoute = namesrv_pb2.TopicRoute
+
+
+def writable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
+    """The queues that a producer may choose from, grouped by broker."""
+    if route.order_topic_config:
+        return _ordered_topic_queues(topic, route.order_topic_config)
+    with_master = {data.broker_name for data in route.brokers if MASTER_ID in data.addresses}
+    return [
+        MessageQueue(topic, data.broker_name, queue_id)
+        for data in sorted(route.queues, key=lambda data: data.broker_name)
+        if data.permission & WRITE and data.broker_name in with_master
+        for queue_id in range(data.write_queue_count)
+    ]
+
+
+def readable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
+    """The queues that a group reads, sorted."""
+    return sorted(
+        MessageQueue(topic, data.broker_name, queue_id)
+        for data in route.queues
+        if data.permission & READ
+        for queue_id in range(data.read_queue_count)
+    )
+
+
+def _ordered_topic_queues(topic: str, order_topic_config: str) -> list[MessageQueue]:
+    """Of "broker-a:4;broker-b:4"."""
+    pairs = (part.partition(":") for part in order_topic_config.split(";") if part)
+    return [
+        MessageQueue(topic, name, queue_id)
+        for name, _, count in pairs
+        for queue_id in range(int(count or 0))
+    ]
+
+
+def default_route(route: TopicRoute, queue_count: int) -> TopicRoute:
+    """The route of the default topic, with at most `queue_count` queues on each broker."""
+    copy = TopicRoute()
+    copy.CopyFrom(route)
+    for data in copy.queues:
+        count = min(queue_count, data.read_queue_count)
+        data.read_queue_count = data.write_queue_count = count
+    return copy
+
+
+class PublishInfo:
+    """The queues that a producer may write to, taken in turn from a random start."""
+
+    def __init__(self, queues: list[MessageQueue], *, is_default: bool = False) -> None:
+        self.queues = queues
+        self.is_default = is_default
+        self._next = random.randrange(len(queues)) if queues else 0
+
+    def choose(
+        self, avoid: str | None = None, fault: LatencyFault | None = None, now_ms: int = 0
+    ) -> MessageQueue:
+        """The next queue, on another broker than `avoid` when there is one."""
+        start = self._next
+        self._next = (start + 1) % len(self.queues)
+        if avoid is None and fault is None:
+            return self.queues[start]
+        turn = self.queues[start:] + self.queues[:start]
+        if fault is not None:
+            return fault.choose(turn, now_ms, avoid)
+        return next((queue for queue in turn if queue.broker_name != avoid), turn[0])
+
+
+@dataclass(slots=True)
+class _Entry:
+    route: TopicRoute
+    is_default: bool = False
+    publish: PublishInfo | None = field(default=None)
+
+
+class RouteCache:
+    """Routes by topic and addresses by broker name.
+
+    `default_queue_count`: how many queues a topic gets that a producer's send creates.
+    `on_change` is called whenever a route is new or differs.
+    """
+
+    def __init__(
+        self, namesrv: NamesrvClient, clock: Clock, *, default_queue_count: int = 4
+    ) -> None:
+        self.on_change: Callable[[], None] | None = None
+        self._namesrv = namesrv
+        self._clock = clock
+        self._default_queue_count = default_queue_count
+        self._entries: dict[str, _Entry] = {}
+        self._addresses: dict[str, dict[int, str]] = {}
+        self._asked_ms: dict[str, int] = {}
+        self._pending: dict[str, asyncio.Task[TopicRoute]] = {}
+
+    def known_topics(self) -> list[str]:
+        return list(self._entries)
+
+    def is_known(self, topic: str) -> bool:
+        """Whether `publish_info` answers without asking."""
+        entry = self._entries.get(topic)
+        return entry is not None and not entry.is_default
+
+    def forget(self, topic: str) -> None:
+        self._entries.pop(topic, None)
+
+    def address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
+        """Where a broker is. Raises MqError BROKER_NOT_EXIST when no route names it."""
+        address = self._addresses.get(broker_name, {}).get(broker_id)
+        if address is None:
+            raise MqError(
+                Code.BROKER_NOT_EXIST,
+                f"no route names a broker {broker_name!r} with id {broker_id}: it is down or has "
+                "not registered with the name server yet",
+                retryable=True,
+            )
+        return address
+
+    def master_addresses(self) -> set[str]:
+        """Of the brokers of all cached routes."""
+        names = {
+            data.broker_name for entry in self._entries.values() for data in entry.route.brokers
+        }
+        found = (self._addresses.get(name, {}).get(MASTER_ID) for name in names)
+        return {address for address in found if address}
+
+    async def route(self, topic: str) -> TopicRoute:
+        """From the cache, else from a name server. Raises TOPIC_NOT_EXIST, NamesrvUnreachable."""
+        entry = self._entries.get(topic)
+        if entry is not None and not entry.is_default:
+            return entry.route
+        return await self.refresh(topic)
+
+    async def refresh(self, topic: str) -> TopicRoute:
+        """Asks a name server now; callers at the same time share one question."""
+        task = self._pending.get(topic)
+        if task is None:
+            task = asyncio.ensure_future(self._fetch(topic))
+            self._pending[topic] = task
+            task.add_done_callback(lambda done: self._settled(topic, done))
+        return await asyncio.shield(task)
+
+    def _settled(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
+        self._pending.pop(topic, None)
+        if not task.cancelled():
+            task.exception()  # seen, also when every caller was cancelled meanwhile
+
+    async def close(self) -> None:
+        """Ends the questions that are under way: nobody waits for them any more."""
+        asking = list(self._pending.values())
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+    async def refresh_soon(self, topic: str) -> None:
+        """Asks unless that was done just now; what is cached stays when there is no answer."""
+        now = self._clock.monotonic_ms()
+        if now - self._asked_ms.get(topic, -MIN_REFRESH_INTERVAL_MS) < MIN_REFRESH_INTERVAL_MS:
+            return
+        await self.refresh_now(topic)
+
+    async def refresh_now(self, topic: str) -> None:
+        """Asks, also when that was done just now; what is cached stays when there is no answer."""
+        try:
+            await self.refresh(topic)
+        except MqError as error:
+            log.debug("route of %s not refreshed: %s", topic, error)
+
+    async def refresh_all(self) -> None:
+        for topic in self.known_topics():
+            await self.refresh_soon(topic)
+
+    async def publish_info(self, topic: str) -> PublishInfo:
+        """Where `topic` can be written. Raises TOPIC_NOT_EXIST, NO_PERMISSION (no writable queue),
+        NamesrvUnreachable."""
+        entry = self._entries.get(topic)
+        if entry is None or (entry.is_default and self._may_ask(topic)):
+            entry = await self._publish_entry(topic)
+        if entry.publish is None:
+            queues = writable_queues(topic, entry.route)
+            entry.publish = PublishInfo(queues, is_default=entry.is_default)
+        if not entry.publish.queues:
+            raise MqError(
+                Code.NO_PERMISSION,
+                f"no broker takes messages of topic {topic!r} now: its queues are not writable or "
+                "their master is down",
+                retryable=True,
+            )
+        return entry.publish
+
+    async def subscribe_queues(self, topic: str) -> list[MessageQueue]:
+        """The readable queues, sorted; raises like `route`."""
+        return readable_queues(topic, await self.route(topic))
+
+    def _may_ask(self, topic: str) -> bool:
+        asked = self._asked_ms.get(topic, -MIN_REFRESH_INTERVAL_MS)
+        return self._clock.monotonic_ms() - asked >= MIN_REFRESH_INTERVAL_MS
+
+    async def _publish_entry(self, topic: str) -> _Entry:
+        try:
+            await self.refresh(topic)
+        except MqError as error:
+            if topic in self._entries:  # go on with what was good a moment ago
+                log.debug("route of %s not refreshed: %s", topic, error)
+            elif error.code is Code.TOPIC_NOT_EXIST and group_of(topic) is None:
+                await self._use_default_route(topic)
+            else:
+                raise
+        return self._entries[topic]
+
+    async def _use_default_route(self, topic: str) -> None:
+        try:
+            route = await self.refresh(AUTO_CREATE_TOPIC)
+        except MqError as error:
+            if error.code is not Code.TOPIC_NOT_EXIST:
+                raise
+            raise MqError(
+                Code.TOPIC_NOT_EXIST,
+                f"topic {topic!r} does not exist and no broker creates topics by itself: run "
+                f"`aerobee topic create {topic}`, or set autoCreateTopicEnable=true on the broker",
+            ) from None
+        narrowed = default_route(route, self._default_queue_count)
+        self._entries[topic] = _Entry(narrowed, is_default=True)
+
+    async def _fetch(self, topic: str) -> TopicRoute:
+        self._asked_ms[topic] = self._clock.monotonic_ms()
+        request = namesrv_pb2.GetTopicRouteRequest(topic=topic)
+        response = await self._namesrv.call(rpcs.GET_TOPIC_ROUTE, request)
+        route = response.route
+        for data in route.brokers:
+            self._addresses[data.broker_name] = dict(data.addresses)
+        entry = self._entries.get(topic)
+        if entry is None or entry.is_default or entry.route != route:
+            self._entries[topic] = _Entry(route)
+            if self.on_change is not None:
+                self.on_change()
+        return route

@@ -1,0 +1,117 @@
+"""Calling the user's listener and making its answer a verdict for each message. Pure.
+
+A listener is a function or a coroutine function of one message, or (batch listener) of a list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+from aerobee_client.consume_result import (
+    DEAD_LETTER_LEVEL,
+    ConsumeResult,
+    DeadLetter,
+    ReconsumeLater,
+)
+from aerobee_client.consuming.send_back import Rejection
+from aerobee_client.message import ReceivedMessage
+from aerobee_wire.status import Code, MqError
+
+log = logging.getLogger(__name__)
+
+Answer = ConsumeResult | None
+BatchAnswer = ConsumeResult | None | Sequence[ConsumeResult]
+Listener = Callable[[ReceivedMessage], Answer | Awaitable[Answer]]
+BatchListener = Callable[[list[ReceivedMessage]], BatchAnswer | Awaitable[BatchAnswer]]
+
+# One for each message: None = consumed.
+Verdicts = list[Rejection | None]
+
+_RECONSUME_LATER = Rejection("RECONSUME_LATER", "the listener returned RECONSUME_LATER")
+_DEAD_LETTER = Rejection("DEAD_LETTER", "the listener returned DEAD_LETTER", DEAD_LETTER_LEVEL)
+_BY_RESULT = {
+    ConsumeResult.SUCCESS: None,
+    ConsumeResult.RECONSUME_LATER: _RECONSUME_LATER,
+    ConsumeResult.DEAD_LETTER: _DEAD_LETTER,
+}
+
+
+class Consume:
+    """Runs the listener over a list of messages. `is_coroutine` tells which of `call` and
+    `call_async` to use."""
+
+    def __init__(self, listener: Listener | None, batch_listener: BatchListener | None) -> None:
+        if (listener is None) == (batch_listener is None):
+            raise MqError(
+                Code.INVALID_PARAMETER, "give a consumer either a listener or a batch_listener"
+            )
+        self._one = batch_listener is None
+        self._function = cast(Callable[[Any], Any], listener or batch_listener)
+        call = getattr(self._function, "__call__", None)  # noqa: B004  # an object with async __call__
+        self.is_coroutine = inspect.iscoroutinefunction(self._function) or (
+            inspect.iscoroutinefunction(call)
+        )
+
+    def call(self, messages: list[ReceivedMessage]) -> Verdicts:
+        """In a thread. Never raises."""
+        argument = messages[0] if self._one else list(messages)  # the listener's own
+        try:
+            return verdicts(self._function(argument), len(messages))
+        except BaseException as error:  # SystemExit too: the message is not consumed
+            return self._failed(messages, error)
+
+    async def call_async(self, messages: list[ReceivedMessage]) -> Verdicts:
+        """On the loop. Raises only CancelledError, when the task that runs it is cancelled."""
+        argument = messages[0] if self._one else list(messages)  # the listener's own
+        try:
+            return verdicts(await self._function(argument), len(messages))
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return self._failed(messages, error)  # something inside the listener was cancelled
+        except Exception as error:
+            return self._failed(messages, error)
+
+    @staticmethod
+    def _failed(messages: list[ReceivedMessage], error: BaseException) -> Verdicts:
+        log.info("the listener failed on %s", messages, exc_info=error)
+        return [rejection_of(error)] * len(messages)
+
+
+def verdicts(answer: object, count: int) -> Verdicts:
+    """Of what a listener returned for `count` messages. Raises TypeError for anything else."""
+    if answer is None:
+        return [None] * count
+    if isinstance(answer, ConsumeResult):
+        return [_BY_RESULT[answer]] * count
+    if isinstance(answer, Sequence) and len(answer) == count:
+        listed = [_BY_RESULT[one] for one in answer if isinstance(one, ConsumeResult)]
+        if len(listed) == count:
+            return listed
+    raise TypeError(
+        f"the listener returned {type(answer).__name__}: it returns None, a ConsumeResult, or (a "
+        f"batch listener) one ConsumeResult for each of the {count} messages"
+    )
+
+
+def rejection_of(error: BaseException) -> Rejection:
+    """The exception's class and text, and what it asks for."""
+    level = 0
+    if isinstance(error, ReconsumeLater):
+        level = error.delay_level
+    elif isinstance(error, DeadLetter):
+        level = DEAD_LETTER_LEVEL
+    return Rejection(type(error).__name__, _text_of(error), level)
+
+
+def _text_of(error: BaseException) -> str:
+    """Of a user's exception, whose text may itself fail."""
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"(asking it for its text raised {type(failure).__name__})"

@@ -1,0 +1,190 @@
+"""One stay of a member in its group, from start to close: puts the parts of a push consumer
+together and keeps them going (rebalance, commit). The inside of `push_consumer.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack, suppress
+
+from aerobee.broker.v1 import client_pb2
+
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.consumer_options import ConsumerOptions
+from aerobee_client.consuming.assignment import Assignment, StartRule
+from aerobee_client.consuming.concurrent_consumption import ConcurrentConsumption
+from aerobee_client.consuming.listener import Consume
+from aerobee_client.consuming.offset_store import OffsetStore
+from aerobee_client.consuming.process_queue import ProcessQueue
+from aerobee_client.consuming.puller import Puller, TopicSubscription
+from aerobee_client.consuming.send_back import SendBack
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import retry_topic
+
+log = logging.getLogger(__name__)
+
+REBALANCE_INTERVAL_S = 20.0
+REBALANCE_AGAIN_S = 1.0  # when a route or the list of members could not be had
+REBALANCE_PAUSE_S = 0.1  # several notices at once make one rebalance
+COMMIT_INTERVAL_S = 5.0
+DEFAULT_TIMESTAMP_AGE_MS = 30 * 60 * 1000
+
+
+class Membership:
+    """`subscriptions` by topic, the group's retry topic among them; they may change meanwhile."""
+
+    def __init__(
+        self,
+        consumer_group: str,
+        instance: ClientInstance,
+        consume: Consume,
+        subscriptions: Mapping[str, TopicSubscription],
+        options: ConsumerOptions,
+    ) -> None:
+        self._consumer_group = consumer_group
+        self._instance = instance
+        self._subscriptions = subscriptions
+        self._options = options
+        self._offsets = OffsetStore(instance, consumer_group)
+        self._rebalance_now = asyncio.Event()
+        self.consumption = ConcurrentConsumption(
+            consume,
+            self._offsets,
+            SendBack(instance, consumer_group, options.max_reconsume_times),
+            instance.clock,
+            concurrency=options.concurrency,
+            batch_size=options.consume_message_batch_max_size,
+            timeout_s=options.consume_timeout.total_seconds(),
+        )
+        self.assignment = Assignment(
+            instance,
+            self._offsets,
+            consumer_group,
+            strategy=options.strategy,
+            limits=options.flow_limits(),
+            start_rule=self._start_rule(),
+            pull=self._pull,
+            on_lost=self._rebalance_now.set,
+        )
+        self._puller = Puller(
+            instance,
+            self._offsets,
+            consumer_group,
+            batch_size=options.pull_batch_size,
+            on_messages=self.consumption.submit,
+            on_moved=self.assignment.move,
+            on_gone=self.assignment.lose,
+        )
+        self._announce = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Joins the group and owns its share. Raises MqError; then close it."""
+        self._instance.start(self._heartbeat, self._noticed)
+        await self._find_routes()
+        await self._instance.announce()
+        self.consumption.start()
+        await self.assignment.rebalance(list(self._subscriptions))
+        self._tasks = [
+            asyncio.create_task(self._rebalance_on(), name="rebalance"),
+            asyncio.create_task(self._commit_on(), name="commit offsets"),
+        ]
+        self._rebalance_now.set()
+
+    async def close(self, timeout_s: float) -> None:
+        """Waits for running listeners, commits, leaves; the last two also when it is cancelled: the
+        queues of a member that still beats are consumed by nobody."""
+        async with AsyncExitStack() as steps:  # from the last to the first
+            steps.push_async_callback(self._instance.close)
+            steps.push_async_callback(self.assignment.release_all)
+            steps.push_async_callback(self.consumption.close, timeout_s)
+            steps.push_async_callback(self.assignment.stop_pulling)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def subscriptions_changed(self, topic: str) -> None:
+        """Tells the brokers and divides the queues anew, soon. What is pulled by the old
+        subscription of `topic` is not taken any more: it would pass over what the new one wants."""
+        self.assignment.halt(topic)
+        self._announce = True
+        self._rebalance_now.set()
+
+    def _start_rule(self) -> StartRule:
+        timestamp_ms = self._options.consume_timestamp_ms
+        if timestamp_ms is None:
+            timestamp_ms = self._instance.clock.now_ms() - DEFAULT_TIMESTAMP_AGE_MS
+        return StartRule(self._options.consume_from_where, timestamp_ms)
+
+    async def _find_routes(self) -> None:
+        """Of the subscribed topics. One that does not exist yet is looked for again at every
+        rebalance."""
+        for topic in list(self._subscriptions):
+            try:
+                await self._instance.routes.route(topic)
+            except MqError as error:
+                if error.code is not Code.TOPIC_NOT_EXIST:
+                    raise
+                if topic != retry_topic(self._consumer_group):  # made by the first heartbeat
+                    log.warning("%s waits for topic %s: %s", self._consumer_group, topic, error)
+
+    def _pull(self, process_queue: ProcessQueue, queue_offset: int) -> Coroutine[None, None, None]:
+        subscription = self._subscriptions[process_queue.queue.topic]
+        return self._puller.run(process_queue, subscription, queue_offset)
+
+    def _heartbeat(self) -> client_pb2.HeartbeatRequest:
+        request = self._instance.new_heartbeat()
+        request.consumers.add(
+            consumer_group=self._consumer_group,
+            consume_type=client_pb2.PUSH,
+            message_model=client_pb2.CLUSTERING,
+            consume_from_where=self._options.consume_from_where.value,
+            subscriptions=[one.to_proto() for one in self._subscriptions.values()],
+        )
+        return request
+
+    def _noticed(self, notice: client_pb2.ClientNotice) -> None:
+        """The group changed, or a broker was reached again and has a new list of its members."""
+        changed = notice.HasField("group_members_changed")
+        if not changed or notice.group_members_changed.consumer_group == self._consumer_group:
+            self._rebalance_now.set()
+
+    async def _rebalance_on(self) -> None:
+        while True:
+            await asyncio.sleep(REBALANCE_PAUSE_S)
+            self._rebalance_now.clear()
+            complete = False
+            try:
+                complete = await self._rebalance()
+            except Exception:
+                log.exception("rebalance of %s failed", self._consumer_group)
+            wait_s = REBALANCE_INTERVAL_S if complete else REBALANCE_AGAIN_S
+            # Not wait_for: in Python 3.11 it may swallow a cancellation.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._rebalance_now.wait()
+
+    async def _rebalance(self) -> bool:
+        if self._announce:
+            self._announce = False
+            try:
+                await self._find_routes()
+                await self._instance.announce()
+            except MqError as error:
+                log.warning("subscriptions of %s not announced: %s", self._consumer_group, error)
+                self._announce = True
+                return False
+        complete = await self.assignment.rebalance(list(self._subscriptions))
+        if self.assignment.forgotten:  # or a subscription has changed meanwhile
+            self._announce = True
+        return complete
+
+    async def _commit_on(self) -> None:
+        while True:
+            await asyncio.sleep(COMMIT_INTERVAL_S)
+            try:
+                await self._offsets.commit()
+            except Exception:
+                log.exception("offsets of %s not committed", self._consumer_group)

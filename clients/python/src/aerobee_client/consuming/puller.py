@@ -1,0 +1,202 @@
+"""Pulling one message queue: a loop of long polls that fills the queue's process queue.
+
+Pauses while too much is waiting, and after failures; ends when the queue is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from aerobee.broker.v1 import message_pb2
+
+from aerobee_client.backoff import Backoff
+from aerobee_client.cluster import rpcs
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.consuming.decoding import received
+from aerobee_client.consuming.offset_store import OffsetStore
+from aerobee_client.consuming.process_queue import ProcessQueue
+from aerobee_client.message import ReceivedMessage
+from aerobee_client.message_queue import MessageQueue
+from aerobee_wire.status import Code, MqError
+
+log = logging.getLogger(__name__)
+
+SUSPEND_TIMEOUT_MS = 15_000  # how long the broker may hold a pull
+CALL_TIMEOUT_S = 30.0
+MAX_BYTES = 256 * 1024
+BUSY_PAUSE_S = 0.02
+FAILURE_PAUSE_S = 3.0
+# A queue without room asks whether its group was moved, which a broker remembers for a minute.
+LOOK_INTERVAL_S = 20.0
+
+_ABSENT_CODES = frozenset(
+    {
+        Code.BROKER_UNREACHABLE,
+        Code.BROKER_NOT_EXIST,
+        Code.SERVICE_NOT_AVAILABLE,
+        Code.REQUEST_TIMEOUT,
+    }
+)
+_BUSY_CODES = frozenset({Code.SYSTEM_BUSY, Code.FLOW_CONTROL})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSubscription:
+    """`tags`: empty for every message. `version`: when it was made, ms since the epoch."""
+
+    topic: str
+    expression: str
+    tags: frozenset[bytes]
+    version: int
+
+    def to_proto(self) -> message_pb2.Subscription:
+        return message_pb2.Subscription(
+            topic=self.topic, expression=self.expression, version=self.version
+        )
+
+
+OnMessages = Callable[[ProcessQueue, list[ReceivedMessage]], None]
+OnMoved = Callable[[ProcessQueue, int], None]
+OnGone = Callable[[MessageQueue], None]
+
+
+class Puller:
+    """`on_messages` gets what was put into the process queue; `on_moved` the offset at which the
+    broker wants the queue to go on instead, `on_gone` the queue when its topic does not exist there
+    any more; after both this loop has ended."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        offsets: OffsetStore,
+        consumer_group: str,
+        *,
+        batch_size: int,
+        on_messages: OnMessages,
+        on_moved: OnMoved,
+        on_gone: OnGone,
+    ) -> None:
+        self._instance = instance
+        self._offsets = offsets
+        self._consumer_group = consumer_group
+        self._batch_size = batch_size
+        self._on_messages = on_messages
+        self._on_moved = on_moved
+        self._on_gone = on_gone
+
+    async def run(
+        self, process_queue: ProcessQueue, subscription: TopicSubscription, queue_offset: int
+    ) -> None:
+        """Pulls from `queue_offset` on. Whatever goes wrong is tried again."""
+        backoff = Backoff(0.1, 1.0)
+        complaint = ""
+        while True:
+            room = await _has_room(process_queue)
+            if process_queue.dropped:
+                return
+            try:
+                response = await self._pull(process_queue, subscription, queue_offset, room)
+                moved = response.status == message_pb2.OFFSET_MOVED
+                # Also to where it is: what still waits is not to be consumed then.
+                if moved and (response.next_begin_offset != queue_offset or len(process_queue)):
+                    self._on_moved(process_queue, response.next_begin_offset)
+                    return
+                if room:
+                    queue_offset = self._take(process_queue, subscription, response, queue_offset)
+            except MqError as error:
+                if error.code is Code.TOPIC_NOT_EXIST:
+                    self._on_gone(process_queue.queue)
+                    return
+                if error.message != complaint:
+                    log.warning("pulling %s fails: %s", process_queue.queue, error)
+                    complaint = error.message
+                await asyncio.sleep(_pause_s(error, backoff))
+                await self._instance.routes.refresh_soon(process_queue.queue.topic)
+            except Exception:
+                log.exception("pulling %s failed", process_queue.queue)
+                await asyncio.sleep(FAILURE_PAUSE_S)
+            else:
+                complaint = ""
+                if moved:  # to where it is: the group was reset to here, or the queue is in trouble
+                    await asyncio.sleep(backoff.next_s())
+                else:
+                    backoff.reset()
+
+    async def _pull(
+        self,
+        process_queue: ProcessQueue,
+        subscription: TopicSubscription,
+        queue_offset: int,
+        room: bool,
+    ) -> message_pb2.PullResponse:
+        """Without room: only to see whether the broker wants the queue to go on elsewhere."""
+        queue = process_queue.queue
+        request = message_pb2.PullRequest(
+            consumer_group=self._consumer_group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=queue_offset,
+            max_messages=self._batch_size if room else 1,
+            max_bytes=MAX_BYTES,
+            commit_offset=self._offsets.get(queue),
+            suspend_timeout_ms=SUSPEND_TIMEOUT_MS if room else 0,
+            subscription=subscription.to_proto(),
+            client_id=self._instance.client_id,
+        )
+        address = self._instance.routes.address_of(queue.broker_name)
+        return await self._instance.transport.call(
+            address, rpcs.PULL, request, timeout_s=CALL_TIMEOUT_S
+        )
+
+    def _take(
+        self,
+        process_queue: ProcessQueue,
+        subscription: TopicSubscription,
+        response: message_pb2.PullResponse,
+        queue_offset: int,
+    ) -> int:
+        """Puts the messages in; returns the offset to pull next."""
+        if process_queue.dropped:
+            return queue_offset
+        queue = process_queue.queue
+        if response.corrupted_count:
+            log.error(
+                "%d corrupted messages of %s between offsets %d and %d are left out by the broker",
+                response.corrupted_count,
+                queue,
+                queue_offset,
+                response.next_begin_offset,
+            )
+        messages = received(
+            response.records, queue.broker_name, tags=subscription.tags, origin_topics=True
+        )
+        process_queue.put(messages, response.next_begin_offset)
+        if messages:
+            self._on_messages(process_queue, messages)
+        elif not len(process_queue):
+            # Nothing of it is for us and nothing waits: all up to here is settled.
+            self._offsets.advance(queue, response.next_begin_offset)
+        return response.next_begin_offset
+
+
+async def _has_room(process_queue: ProcessQueue) -> bool:
+    """Once there is room, or the queue is dropped. False: there is none for a long time."""
+    if process_queue.has_room():
+        return True
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LOOK_INTERVAL_S):
+            await process_queue.wait_for_room()
+            return True
+    return False
+
+
+def _pause_s(error: MqError, backoff: Backoff) -> float:
+    if error.code in _ABSENT_CODES:
+        return backoff.next_s()
+    if error.code in _BUSY_CODES:
+        return (error.retry_after_ms or BUSY_PAUSE_S * 1000) / 1000
+    return FAILURE_PAUSE_S

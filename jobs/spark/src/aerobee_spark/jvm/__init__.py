@@ -1,0 +1,1 @@
+"""The Java and the session that Spark needs."""

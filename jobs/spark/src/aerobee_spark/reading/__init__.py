@@ -1,0 +1,1 @@
+"""From queue offsets to Arrow columns."""

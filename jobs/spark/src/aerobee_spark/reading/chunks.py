@@ -1,0 +1,152 @@
+"""Reads one range of a queue from its broker: chunks of records, retried, checked for gaps.
+
+Offset-only: a browse registers no group, commits nothing, and leaves the queue as it was. While
+one chunk is decoded the next one is on its way.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aerobee_spark.errors import Code, DataLossError, MqError
+from aerobee_spark.reading.offsets import OffsetRange
+from aerobee_spark.reading.options import ReadOptions
+
+if TYPE_CHECKING:
+    from aerobee_client import AdminClient
+    from aerobee_client.admin.descriptions import Browsed
+
+log = logging.getLogger(__name__)
+
+FIRST_DELAY_S = 0.1
+LONGEST_DELAY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Records that stand one after the other, and the queue offset to go on at."""
+
+    records: bytes
+    next_offset: int
+
+
+def read_range(admin: AdminClient, wanted: OffsetRange, options: ReadOptions) -> Iterator[Chunk]:
+    """The records of a range, pullBatchSize at a time.
+
+    Raises DataLossError for a gap, unless failOnDataLoss is off; MqError when the broker stays
+    away for pullTimeoutMs, unless failOnUnreachableBroker is off (what was read stands then).
+    """
+    pull = Pull(admin, wanted, options)
+    offset = wanted.start
+    with ThreadPoolExecutor(1, "aerobee pull") as ahead:
+        pending = ahead.submit(pull.chunk, offset)
+        while offset < wanted.end:
+            try:
+                chunk = pending.result()
+            except MqError as error:
+                if isinstance(error, DataLossError) or options.fail_on_unreachable_broker:
+                    raise
+                log.warning("%s is not read to its end: %s", wanted.queue, error.message)
+                return
+            offset = chunk.next_offset
+            if offset < wanted.end:
+                pending = ahead.submit(pull.chunk, offset)
+            yield chunk
+
+
+class Pull:
+    """Pulls one chunk after the other; what lies between answers and offsets is checked here."""
+
+    def __init__(
+        self,
+        admin: AdminClient,
+        wanted: OffsetRange,
+        options: ReadOptions,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._admin = admin
+        self._wanted = wanted
+        self._options = options
+        self._sleep = sleep
+        self._monotonic = monotonic
+
+    def chunk(self, offset: int) -> Chunk:
+        """From `offset` on. Brokers cap an answer; small ones are put together here, because the
+        decoding is column by column."""
+        most_messages, most_bytes = self._options.pull_batch_size, self._options.max_bytes_per_pull
+        parts, messages, size = [], 0, 0
+        while offset < self._wanted.end and messages < most_messages and size < most_bytes:
+            answer = self._browse(offset, most_messages - messages)
+            offset = self._check(offset, answer)
+            parts.append(answer.records)
+            messages += answer.message_count
+            size += len(answer.records)
+        return Chunk(b"".join(parts), offset)
+
+    def _browse(self, offset: int, most: int) -> Browsed:
+        """Tries again after what may pass, for pullTimeoutMs in all. Raises MqError."""
+        deadline = self._monotonic() + self._options.pull_timeout_ms / 1000
+        delay = FIRST_DELAY_S
+        while True:
+            try:
+                return self._admin.browse(
+                    *self._wanted.queue,
+                    offset,
+                    max_messages=min(most, self._wanted.end - offset),
+                    max_bytes=self._options.max_bytes_per_pull,
+                )
+            except MqError as error:
+                if not error.retryable or self._monotonic() + delay >= deadline:
+                    raise
+                log.info("%s: trying again in %.1f s: %s", self._wanted.queue, delay, error)
+            self._sleep(delay)
+            delay = min(2 * delay, LONGEST_DELAY_S)
+
+    def _check(self, offset: int, answer: Browsed) -> int:
+        """The offset to go on at. Raises DataLossError when records are missing before it."""
+        lost = self._loss(offset, answer)
+        if lost and self._options.fail_on_data_loss:
+            raise DataLossError(f"{lost}; set failOnDataLoss to false to read what is left")
+        if lost:
+            log.warning("%s", lost)
+        if offset < answer.min_offset:
+            return answer.min_offset
+        if offset >= answer.max_offset:
+            return self._wanted.end
+        if answer.next_begin_offset <= offset:
+            raise MqError(
+                Code.SYSTEM_ERROR,
+                f"{self._wanted.queue}: the broker says to go on at {answer.next_begin_offset} "
+                f"after queue offset {offset}, which leads nowhere: check its log",
+            )
+        return answer.next_begin_offset
+
+    def _loss(self, offset: int, answer: Browsed) -> str:
+        """What is missing, in words; empty when nothing is."""
+        queue, bounds = self._wanted.queue, (answer.min_offset, answer.max_offset)
+        if offset < answer.min_offset:
+            return (
+                f"{queue}: wanted queue offset {offset}, but the min offset is {bounds[0]}: "
+                f"{bounds[0] - offset} messages are gone"
+            )
+        if offset >= answer.max_offset:
+            return (
+                f"{queue}: wanted queue offset {offset}, but the max offset is {bounds[1]} "
+                f"(min offset {bounds[0]}): the end of the queue is gone"
+            )
+        missing = answer.next_begin_offset - offset - answer.message_count
+        if missing > 0:
+            return (
+                f"{queue}: {missing} of the records from queue offset {offset} up to "
+                f"{answer.next_begin_offset} are left out, {answer.corrupted_count} of them "
+                f"because they fail their check (min offset {bounds[0]}); the broker's log names "
+                "file and physical offset"
+            )
+        return ""

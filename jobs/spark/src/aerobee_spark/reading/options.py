@@ -1,0 +1,264 @@
+"""The options of a batch read: names, defaults, what each may be. docs/spark.md describes them.
+
+Spark hands options over as strings and their names in lower case. Aliases are the names that
+Kafka's and RocketMQ's older connectors use. Pure: nothing is looked up here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from aerobee_spark.errors import MqError, OptionError
+from aerobee_spark.reading.offsets import (
+    AT_EARLIEST,
+    AT_LATEST,
+    EARLIEST,
+    LATEST,
+    OffsetsByTopic,
+    Position,
+    Queue,
+    by_queue,
+)
+from aerobee_wire import tags, topics
+
+# alias → name
+ALIASES = {
+    "namesrvAddr": "nameServer",
+    "subscribe": "topic",
+    "subscribePattern": "topicPattern",
+    "group": "consumerGroup",
+    "tags": "subExpression",
+}
+KINDS = {"dlq": ("dlq",), "retry": ("retry",), "both": ("dlq", "retry")}
+ALL_GROUPS = "*"
+_EPOCH_MS = re.compile(r"-?\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    name_server: str
+    # Exactly one of these four says what is read.
+    topics: tuple[str, ...] = ()
+    topic_pattern: str = ""
+    assigned: frozenset[Queue] = frozenset()
+    consumer_group: str = ""
+    # With a consumer group: "dlq", "retry" or both.
+    kinds: tuple[str, ...] = ("dlq",)
+    starting: Position = AT_EARLIEST
+    ending: Position = AT_LATEST
+    # One task reads at most so many: 100,000 are a second or two of work.
+    max_records_per_partition: int = 100_000
+    min_partitions: int = 1
+    fail_on_data_loss: bool = True
+    fail_on_unreachable_broker: bool = True
+    # Never RocketMQ's 32: the decoding is column by column, and wants some thousand rows.
+    pull_batch_size: int = 4096
+    # The total time that one pull may take, retries after a lost connection included.
+    pull_timeout_ms: int = 30_000
+    max_bytes_per_pull: int = 8 * 1024 * 1024
+    include_body: bool = True
+    max_body_bytes: int | None = None
+    include_properties: bool = True
+    # Tags of the messages to keep; empty: all.
+    tags: frozenset[str] = frozenset()
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> ReadOptions:
+        """Raises OptionError, for an unknown option with the nearest name there is."""
+        values = _named(given)
+        if not values.get("nameServer", "").strip():
+            raise OptionError('the option nameServer is missing: set it to "host:port;host:port"')
+        _check_alone(values, "topic", "topicPattern", "assign", "consumerGroup", needed=True)
+        _check_alone(values, "startingOffsets", "startingTimestamp")
+        _check_alone(values, "endingOffsets", "endingTimestamp")
+        if "kind" in values and "consumerGroup" not in values:
+            raise OptionError("the option kind goes with consumerGroup: set that too, or drop kind")
+        fields: dict[str, Any] = {}
+        for name, text in values.items():
+            field, parser = OPTIONS[name]
+            try:
+                fields[field] = parser(text.strip())
+            except (ValueError, MqError) as error:
+                raise OptionError(f"the option {name} is {text!r}: {error}") from None
+        return cls(**fields)
+
+
+def _named(given: Mapping[str, str]) -> dict[str, str]:
+    """By its proper name, whatever its case or alias. An option given twice is refused."""
+    values: dict[str, str] = {}
+    for key, value in given.items():
+        name = _NAMES.get(key.lower())
+        if name is None:
+            near = difflib.get_close_matches(key.lower(), _NAMES, n=1, cutoff=0.0)[0]
+            raise OptionError(f"there is no option {key}: did you mean {_NAMES[near]}?")
+        if name in values:
+            raise OptionError(f"the option {name} is given twice, once as an alias: keep one")
+        values[name] = value
+    return values
+
+
+def _check_alone(values: Mapping[str, str], *names: str, needed: bool = False) -> None:
+    found = [name for name in names if name in values]
+    if len(found) > 1:
+        raise OptionError(f"{' and '.join(found)} exclude each other: give one of them")
+    if needed and not found:
+        raise OptionError(f"nothing says what to read: give one of {', '.join(names)}")
+
+
+# ---- values ----
+
+
+def _text(value: str) -> str:
+    if not value:
+        raise ValueError("it is empty")
+    return value
+
+
+def _topics(value: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    if not names:
+        raise ValueError("give topic names, separated by commas")
+    for name in names:
+        topics.check_topic(name)
+    return names
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(_text(value))
+    except re.error as error:
+        raise ValueError(f"it is no regular expression: {error}") from None
+    return value
+
+
+def _group(value: str) -> str:
+    if value != ALL_GROUPS:
+        topics.check_group(value)
+    return value
+
+
+def _kinds(value: str) -> tuple[str, ...]:
+    if value.lower() not in KINDS:
+        raise ValueError(f"choose one of {', '.join(KINDS)}")
+    return KINDS[value.lower()]
+
+
+def _boolean(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError("write true or false")
+    return value.lower() == "true"
+
+
+def _count(value: str) -> int:
+    if not value.isdigit() or not 0 < int(value) <= 2_147_483_647:
+        raise ValueError("write a number between 1 and 2147483647")
+    return int(value)
+
+
+def timestamp_ms(value: str) -> int:
+    """Milliseconds since the epoch of a number or an ISO 8601 time (UTC unless it says more).
+
+    Raises ValueError.
+    """
+    if _EPOCH_MS.fullmatch(value):
+        return int(value)
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError(
+            "write milliseconds since the epoch, or a time such as 2026-01-31T08:00:00Z"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def _json(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"it is no JSON: {error}") from None
+
+
+def _position(everywhere: int) -> Callable[[str], Position]:
+    """`everywhere`: where a queue stands that the JSON does not name."""
+
+    def parse(value: str) -> Position:
+        named = {"earliest": EARLIEST, "latest": LATEST}
+        if value.lower() in named:
+            return Position(named[value.lower()])
+        return Position(everywhere, by_queue=by_queue(_offsets(_json(value))))
+
+    return parse
+
+
+def _offsets(loaded: Any) -> OffsetsByTopic:
+    shape = 'write earliest, latest or {"topic": {"broker": {"0": 23, "1": -2}}}'
+    try:
+        parsed = {
+            topic: {
+                broker: {int(queue_id): offset for queue_id, offset in queues.items()}
+                for broker, queues in brokers.items()
+            }
+            for topic, brokers in loaded.items()
+        }
+    except (AttributeError, ValueError):
+        raise ValueError(shape) from None
+    for offset in by_queue(parsed).values():
+        if not isinstance(offset, int) or isinstance(offset, bool) or offset < EARLIEST:
+            raise ValueError(f"{offset!r} is no queue offset, nor -2 (earliest) or -1 (latest)")
+    return parsed
+
+
+def _timestamp_position(everywhere: int) -> Callable[[str], Position]:
+    return lambda value: Position(everywhere, timestamp_ms=timestamp_ms(value))
+
+
+def _assigned(value: str) -> frozenset[Queue]:
+    try:
+        queues = frozenset(
+            Queue(topic, broker, int(queue_id))
+            for topic, brokers in _json(value).items()
+            for broker, queue_ids in brokers.items()
+            for queue_id in queue_ids
+        )
+    except (AttributeError, TypeError):
+        queues = frozenset()
+    if not queues:
+        raise ValueError('write {"topic": {"broker": [0, 1]}}')
+    return queues
+
+
+# name → (field of ReadOptions, parser)
+OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
+    "nameServer": ("name_server", _text),
+    "topic": ("topics", _topics),
+    "topicPattern": ("topic_pattern", _pattern),
+    "assign": ("assigned", _assigned),
+    "consumerGroup": ("consumer_group", _group),
+    "kind": ("kinds", _kinds),
+    "startingOffsets": ("starting", _position(EARLIEST)),
+    "startingTimestamp": ("starting", _timestamp_position(EARLIEST)),
+    "endingOffsets": ("ending", _position(LATEST)),
+    "endingTimestamp": ("ending", _timestamp_position(LATEST)),
+    "maxRecordsPerPartition": ("max_records_per_partition", _count),
+    "minPartitions": ("min_partitions", _count),
+    "failOnDataLoss": ("fail_on_data_loss", _boolean),
+    "failOnUnreachableBroker": ("fail_on_unreachable_broker", _boolean),
+    "pullBatchSize": ("pull_batch_size", _count),
+    "pullTimeoutMs": ("pull_timeout_ms", _count),
+    "maxBytesPerPull": ("max_bytes_per_pull", _count),
+    "includeBody": ("include_body", _boolean),
+    "maxBodyBytes": ("max_body_bytes", _count),
+    "includeProperties": ("include_properties", _boolean),
+    "subExpression": ("tags", tags.parse_expression),
+}
+_NAMES = {name.lower(): name for name in OPTIONS} | {
+    alias.lower(): name for alias, name in ALIASES.items()
+}

@@ -1,0 +1,158 @@
+"""Which queues a read covers and which offsets of each: asks the name server and the brokers.
+
+Reads only; what is decided with the answers is in `offsets.py`. The client is imported inside, so
+that importing this module stays cheap.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from aerobee_spark.errors import Code, MqError, OptionError
+from aerobee_spark.reading.offsets import (
+    Bounds,
+    OffsetRange,
+    Position,
+    Queue,
+    check_known,
+    range_of,
+)
+from aerobee_spark.reading.options import ALL_GROUPS, ReadOptions
+from aerobee_wire import topics
+
+if TYPE_CHECKING:
+    from aerobee_client import AdminClient
+
+# Beyond any message: the answer is the bounds of the queue and no record.
+BEYOND = (1 << 62) - 1
+CALL_TIMEOUT = timedelta(seconds=10)
+READ = 4  # permission bit
+
+
+def connect(name_server: str) -> AdminClient:
+    """A client of this process. Raises MqError for a malformed address."""
+    from aerobee_client import AdminClient
+
+    return AdminClient(name_server, timeout=CALL_TIMEOUT)
+
+
+def plan(admin: AdminClient, options: ReadOptions) -> list[OffsetRange]:
+    """The range of every queue that `options` cover, empty ones included, sorted by queue.
+
+    Raises MqError: an unknown topic or group, offsets of a queue that is not read, a broker that
+    does not answer, data loss.
+    """
+    queues = queues_of(admin, options)
+    check_known(options.starting, queues, "startingOffsets")
+    check_known(options.ending, queues, "endingOffsets")
+    bounds = bounds_of_queues(admin, queues)
+    for answer in bounds.values():
+        if isinstance(answer, MqError) and options.fail_on_unreachable_broker:
+            raise answer
+    there = {queue: each for queue, each in bounds.items() if not isinstance(each, MqError)}
+    return ranges_of(admin, options, there)
+
+
+def queues_of(admin: AdminClient, options: ReadOptions) -> list[Queue]:
+    """Sorted. Raises MqError TOPIC_NOT_EXIST, SUBSCRIPTION_GROUP_NOT_EXIST."""
+    if options.assigned:
+        return sorted(options.assigned)
+    if options.consumer_group and options.consumer_group != ALL_GROUPS:
+        return queues_of_group(admin, options.consumer_group, options.kinds)
+    names: Iterable[str] = options.topics or _matching_topics(admin, options)
+    return sorted({queue for name in names for queue in queues_of_topic(admin, name)})
+
+
+def queues_of_group(admin: AdminClient, group: str, kinds: Iterable[str]) -> list[Queue]:
+    """Of its retry and dead-letter topics. None when the group exists and has no such topic yet.
+
+    Raises MqError SUBSCRIPTION_GROUP_NOT_EXIST.
+    """
+    named = {"dlq": topics.dead_letter_topic, "retry": topics.retry_topic}
+    queues: list[Queue] = []
+    for kind in kinds:
+        try:
+            queues += queues_of_topic(admin, named[kind](group))
+        except MqError as error:
+            if error.code is not Code.TOPIC_NOT_EXIST:
+                raise
+    if not queues:
+        admin.get_group(group)
+    return sorted(queues)
+
+
+def queues_of_topic(admin: AdminClient, topic: str) -> list[Queue]:
+    """The readable ones. Raises MqError TOPIC_NOT_EXIST."""
+    return [
+        Queue(topic, data.broker_name, queue_id)
+        for data in admin.topic_route(topic).queues
+        if data.permission & READ
+        for queue_id in range(data.read_queue_count)
+    ]
+
+
+def _matching_topics(admin: AdminClient, options: ReadOptions) -> list[str]:
+    """Of a pattern, or the retry and dead-letter topics of every group."""
+    names = [topic.topic for topic in admin.list_topics(include_derived=True)]
+    if options.consumer_group:
+        tests = {"dlq": topics.is_dead_letter, "retry": topics.is_retry}
+        return [name for name in names if any(tests[kind](name) for kind in options.kinds)]
+    pattern = re.compile(options.topic_pattern)
+    matching = [name for name in names if pattern.fullmatch(name)]
+    if not matching:
+        raise OptionError(
+            f"no topic matches topicPattern {options.topic_pattern!r}: the pattern has to match "
+            "the whole name"
+        )
+    return matching
+
+
+def bounds_of_queues(admin: AdminClient, queues: Iterable[Queue]) -> dict[Queue, Bounds | MqError]:
+    """The bounds of each queue, or why its broker does not tell them.
+
+    Queue by queue, because one broker that is down must not hide the queues of the others. A
+    broker that could not be reached is not asked again.
+    """
+    found: dict[Queue, Bounds | MqError] = {}
+    down: dict[str, MqError] = {}
+    for queue in queues:
+        if queue.broker_name in down:
+            found[queue] = down[queue.broker_name]
+            continue
+        try:
+            answer = admin.browse(*queue, BEYOND, max_messages=1)
+            found[queue] = Bounds(answer.min_offset, answer.max_offset)
+        except MqError as error:
+            found[queue] = error
+            if error.code in (Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT):
+                down[queue.broker_name] = error
+    return found
+
+
+def ranges_of(
+    admin: AdminClient, options: ReadOptions, bounds: Mapping[Queue, Bounds]
+) -> list[OffsetRange]:
+    """Raises DataLossError."""
+    return [
+        range_of(
+            queue,
+            each,
+            _offset(admin, options.starting, queue, each),
+            _offset(admin, options.ending, queue, each),
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        for queue, each in bounds.items()
+    ]
+
+
+def _offset(admin: AdminClient, position: Position, queue: Queue, bounds: Bounds) -> int:
+    if position.timestamp_ms is None:
+        return position.of(queue)
+    if bounds.min_offset == bounds.max_offset:
+        return bounds.max_offset
+    found = admin.search_offset(*queue, position.timestamp_ms)
+    # Retention may move the minimum between the two questions; that is no loss of what was asked.
+    return min(max(found, bounds.min_offset), bounds.max_offset)

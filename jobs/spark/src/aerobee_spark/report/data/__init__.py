@@ -1,0 +1,1 @@
+"""What a report knows: facts, figures, coverage, summary."""

@@ -1,0 +1,204 @@
+"""The figures of a report, computed by Spark from the facts in few passes.
+
+One pass groups by every dimension at once (GROUPING SETS); three more find messages that died
+again, keys that many dead letters share, and the samples. They run side by side: each is small,
+and most of its time Spark spends on planning, on one core. Returned are plain rows; what they are
+called in summary.json is decided in `summary.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aerobee_spark.reading.offsets import Queue
+from aerobee_spark.report.request import DLQ
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+Row = dict[str, Any]
+
+# Values of one dimension that are told apart; the rest is only in the totals. More than this is
+# no dimension but an identifier.
+MOST_VALUES = 1000
+# Relative error 1/10,000 of the rank; exact up to so many different values.
+ACCURACY = 10_000
+# Bytes of a body that a sample shows.
+SAMPLE_BYTES = 2048
+NEWEST_OF_A_TAG = 3
+OLDEST = 5
+
+# name → columns, besides kind
+DIMENSIONS = {
+    "queue": ("topic", "brokerName", "queueId"),
+    "tag": ("tags",),
+    "origin_topic": ("originTopic",),
+    "reason": ("reason",),
+    "reason_and_tag": ("reason", "tags"),
+    "producer": ("producerHost",),
+    "reconsume_times": ("reconsumeTimes",),
+    "bucket": ("bucket",),
+    "total": (),
+}
+_COLUMNS = list(dict.fromkeys(name for names in DIMENSIONS.values() for name in names))
+
+# A sender whose clock is ahead does not make a wait negative.
+_DURATION = "greatest(unix_millis(storeTimestamp) - unix_millis(bornTimestamp), 0)"
+_MEASURES = f"""
+  count(*) AS messages,
+  sum(bodySize) AS body_bytes,
+  min(unix_millis(storeTimestamp)) AS first_ms,
+  max(unix_millis(storeTimestamp)) AS last_ms,
+  percentile_approx({_DURATION}, array(0.5D, 0.95D), {ACCURACY}) AS quantiles,
+  max({_DURATION}) AS longest_ms
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Rows by dimension (each with `kind` and the measures), and what the other passes found."""
+
+    groups: dict[str, list[Row]] = field(default_factory=dict)
+    messages: Row = field(default_factory=dict)
+    poison_keys: list[Row] = field(default_factory=list)
+    samples: list[Row] = field(default_factory=list)
+
+    def rows_by_queue(self) -> dict[Queue, int]:
+        return {
+            Queue(row["topic"], row["brokerName"], row["queueId"]): row["messages"]
+            for row in self.groups.get("queue", [])
+        }
+
+    def of(self, dimension: str, kind: str) -> list[Row]:
+        """Most messages first."""
+        return [row for row in self.groups.get(dimension, []) if row["kind"] == kind]
+
+    def total(self, kind: str) -> Row:
+        """Empty when there is no message of this kind."""
+        return next(iter(self.of("total", kind)), {})
+
+
+def compute(
+    spark: SparkSession, folder: Path, schema: StructType, *, bucket_ms: int, top: int
+) -> Figures:
+    """From the Parquet files in `folder`, whose schema is given so that no job has to find it."""
+    spark.read.schema(schema).parquet(str(folder)).createOrReplaceTempView("facts")
+    queries: tuple[Callable[[], Any], ...] = (
+        lambda: _groups(spark, bucket_ms),
+        lambda: _collect(spark, _MESSAGES)[0],
+        lambda: _collect(spark, _POISON_KEYS.format(top=top)),
+        lambda: _collect(spark, _SAMPLES.format(top=top)),
+    )
+    with ThreadPoolExecutor(len(queries), "aerobee figures") as side_by_side:
+        running = [side_by_side.submit(query) for query in queries]
+        return Figures(*(each.result() for each in running))
+
+
+def _collect(spark: SparkSession, query: str) -> list[Row]:
+    return [row.asDict() for row in spark.sql(query).collect()]
+
+
+def _groups(spark: SparkSession, bucket_ms: int) -> dict[str, list[Row]]:
+    """By dimension. A query tells which one a row belongs to by the columns it does not group."""
+    ids = {_grouping_id(names): dimension for dimension, names in DIMENSIONS.items()}
+    groups: dict[str, list[Row]] = {dimension: [] for dimension in DIMENSIONS}
+    for row in _collect(spark, _group_query(bucket_ms)):
+        groups[ids[row["dimension"]]].append(row)
+    return groups
+
+
+def _grouping_id(names: tuple[str, ...]) -> int:
+    """As SQL's grouping_id() over (kind, *_COLUMNS): a bit for each column that is not grouped."""
+    bits = ["0", *("0" if name in names else "1" for name in _COLUMNS)]
+    return int("".join(bits), 2)
+
+
+def _group_query(bucket_ms: int) -> str:
+    columns = ", ".join(["kind", *_COLUMNS])
+    sets = ", ".join(f"({', '.join(['kind', *names])})" for names in DIMENSIONS.values())
+    return f"""
+      SELECT * FROM (
+        SELECT *, row_number() OVER (
+          PARTITION BY dimension, kind ORDER BY messages DESC, first_ms, {", ".join(_COLUMNS)}
+        ) AS place
+        FROM (
+          SELECT {columns}, grouping_id({columns}) AS dimension, {_MEASURES}
+          FROM (
+            SELECT *, unix_millis(storeTimestamp) DIV {bucket_ms} * {bucket_ms} AS bucket FROM facts
+          )
+          GROUP BY {columns} GROUPING SETS ({sets})
+        )
+      )
+      WHERE place <= {MOST_VALUES}
+      ORDER BY dimension, kind, place
+    """
+
+
+# A message keeps its id through retries and into the dead-letter topic.
+_MESSAGES = f"""
+  SELECT
+    count_if(retries > 0) AS retried,
+    count_if(retries > 0 AND deaths > 0) AS retried_and_dead,
+    count_if(deaths > 0) AS dead,
+    count_if(deaths > 1) AS dead_again
+  FROM (
+    SELECT msgId, count_if(kind != '{DLQ}') AS retries, count_if(kind = '{DLQ}') AS deaths
+    FROM facts GROUP BY msgId
+  )
+"""
+
+# A key that different dead messages share points at an input that no retry will save.
+_POISON_KEYS = f"""
+  SELECT
+    key,
+    count(*) AS dead_letters,
+    count(DISTINCT msgId) AS messages,
+    array_sort(slice(collect_set(coalesce(tags, '')), 1, 5)) AS tags,
+    array_sort(slice(collect_set(coalesce(reason, '')), 1, 5)) AS reasons,
+    min(unix_millis(storeTimestamp)) AS first_ms,
+    max(unix_millis(storeTimestamp)) AS last_ms
+  FROM (
+    SELECT explode(array_distinct(split(keys, ' '))) AS key, msgId, tags, reason, storeTimestamp
+    FROM facts WHERE kind = '{DLQ}'
+  )
+  WHERE key != ''
+  GROUP BY key HAVING count(DISTINCT msgId) >= 2
+  ORDER BY messages DESC, dead_letters DESC, key
+  LIMIT {{top}}
+"""
+
+_SAMPLE_COLUMNS = f"""
+  kind, topic, brokerName, queueId, queueOffset, msgId, originMsgId, originTopic,
+  coalesce(tags, '') AS tags, coalesce(keys, '') AS keys, coalesce(reason, '') AS reason,
+  coalesce(reasonDescription, '') AS description, reconsumeTimes,
+  unix_millis(bornTimestamp) AS born_ms, unix_millis(storeTimestamp) AS store_ms,
+  producerHost, sysFlag, bodySize, substring(body, 1, {SAMPLE_BYTES}) AS body, properties
+"""
+
+# The newest of each tag and reason, and the oldest of all: first what happens now, and no tag may
+# push the others off the list.
+_SAMPLES = f"""
+  SELECT * FROM (
+    SELECT {_SAMPLE_COLUMNS}, 'newest' AS chosen FROM (
+      SELECT *, row_number() OVER (
+        PARTITION BY tags, reason
+        ORDER BY storeTimestamp DESC, brokerName, queueId, queueOffset DESC
+      ) AS newest
+      FROM facts WHERE kind = '{DLQ}'
+    )
+    WHERE newest <= {NEWEST_OF_A_TAG}
+    ORDER BY newest, storeTimestamp DESC, tags, reason
+    LIMIT {{top}}
+  )
+  UNION ALL
+  SELECT * FROM (
+    SELECT {_SAMPLE_COLUMNS}, 'oldest' AS chosen FROM facts WHERE kind = '{DLQ}'
+    ORDER BY storeTimestamp, brokerName, queueId, queueOffset
+    LIMIT {OLDEST}
+  )
+"""

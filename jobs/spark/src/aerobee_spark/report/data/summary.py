@@ -1,0 +1,258 @@
+"""summary.json: the figures under names that stay. docs/spark.md describes every key.
+
+Pure. A figure that was not asked for is null, never 0: "no dead letters" and "not looked" differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from aerobee_spark.errors import ReportError
+from aerobee_spark.report.data.body import preview
+from aerobee_spark.report.data.coverage import Coverage, kind_of
+from aerobee_spark.report.data.figures import Figures, Row
+from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
+from aerobee_wire import properties as props
+
+SCHEMA_VERSION = 1
+Summary = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What the report that stood in the folder before says: when, and how far it had read."""
+
+    generated_at: str
+    # (broker name, queue id) of the dead-letter topic → end offset
+    read_to: Mapping[tuple[str, int], int]
+
+
+def iso(ms: int | None) -> str | None:
+    """UTC with milliseconds; null for none."""
+    if ms is None:
+        return None
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def check_extra(extra: Mapping[str, Any]) -> None:
+    """Raises ReportError for a key that is one of ours."""
+    taken = sorted(set(extra) & KEYS)
+    if taken:
+        raise ReportError(
+            f"--extra-json may not set {', '.join(taken)}: the report computes that; name it "
+            "something else"
+        )
+
+
+def build(
+    request: ReportRequest,
+    coverage: Coverage,
+    figures: Figures,
+    *,
+    now_ms: int,
+    bucket_ms: int,
+    earlier: Earlier | None,
+) -> Summary:
+    summary = {
+        "schema_version": SCHEMA_VERSION,
+        "group": request.consumer_group,
+        "kinds": list(request.kinds),
+        "generated_at": iso(now_ms),
+        "generated_timestamp_ms": now_ms,
+        "complete": coverage.complete,
+        "problems": coverage.problems,
+        "window": {"since": iso(request.since_ms), "until": iso(request.until_ms)},
+        "rows": coverage.rows,
+        "rows_expected": coverage.expected,
+        "queues": [each.as_json() for each in coverage.queues],
+        **_dead_letters(request, figures, now_ms),
+        **_new(request, coverage, earlier),
+        "retries": _retries(request, figures),
+        "timeline": _timeline(request, figures, bucket_ms),
+        "poison_keys": [_poison_key(row) for row in figures.poison_keys],
+        "samples": [_sample(row) for row in figures.samples],
+        "redrive": {"file": "redrive.jsonl", "dead_letters": figures.total(DLQ).get("messages", 0)},
+    }
+    assert set(summary) == KEYS
+    return {**summary, **request.extra}
+
+
+def _dead_letters(request: ReportRequest, figures: Figures, now_ms: int) -> Summary:
+    asked = DLQ in request.kinds
+    total = figures.total(DLQ)
+    quantiles = total.get("quantiles") or (None, None)
+
+    def by(dimension: str, column: str) -> dict[str, int] | None:
+        rows = figures.of(dimension, DLQ)
+        return _counts(rows, column) if asked else None
+
+    return {
+        "dead_letters": total.get("messages", 0) if asked else None,
+        "dead_letters_by_tag": by("tag", "tags"),
+        "dead_letters_by_reason": by("reason", "reason"),
+        "dead_letters_by_origin_topic": by("origin_topic", "originTopic"),
+        "dead_letters_by_producer": by("producer", "producerHost"),
+        "dead_letters_by_reason_and_tag": [
+            {
+                "reason": row["reason"] or "",
+                "tag": row["tags"] or "",
+                "dead_letters": row["messages"],
+                "first": iso(row["first_ms"]),
+                "last": iso(row["last_ms"]),
+            }
+            for row in figures.of("reason_and_tag", DLQ)
+        ],
+        "reconsume_times": by("reconsume_times", "reconsumeTimes"),
+        "dead_letter_body_bytes": total.get("body_bytes", 0) if asked else None,
+        "dead_messages": figures.messages.get("dead", 0) if asked else None,
+        "dead_lettered_again": figures.messages.get("dead_again", 0) if asked else None,
+        "time_to_dead_letter_ms": {
+            "p50": quantiles[0],
+            "p95": quantiles[1],
+            "max": total.get("longest_ms"),
+        },
+        "oldest_dead_letter": _moment(total.get("first_ms"), now_ms),
+        "newest_dead_letter": _moment(total.get("last_ms"), now_ms),
+    }
+
+
+def _counts(rows: Sequence[Row], column: str) -> dict[str, int]:
+    """Value → messages, most first. Messages without a value count under the empty text."""
+    counts: dict[str, int] = {}
+    for row in rows:
+        value = "" if row[column] is None else str(row[column])
+        counts[value] = counts.get(value, 0) + row["messages"]
+    return counts
+
+
+def _moment(ms: int | None, now_ms: int) -> Summary | None:
+    if ms is None:
+        return None
+    return {"stored_at": iso(ms), "store_timestamp_ms": ms, "age_ms": max(now_ms - ms, 0)}
+
+
+def _new(request: ReportRequest, coverage: Coverage, earlier: Earlier | None) -> Summary:
+    """Dead letters beyond what the earlier report had read; all, when there is none."""
+    if DLQ not in request.kinds:
+        return {"new_dead_letters": None, "new_since": None}
+    new = 0
+    for each in coverage.queues:
+        if each.wanted is None or kind_of(each.queue.topic) != DLQ:
+            continue
+        read_to = earlier.read_to.get(each.queue[1:], 0) if earlier else 0
+        new += max(each.wanted.end - max(each.wanted.start, read_to), 0)
+    return {"new_dead_letters": new, "new_since": earlier.generated_at if earlier else None}
+
+
+def _retries(request: ReportRequest, figures: Figures) -> Summary | None:
+    """Records of the retry topic: one for each time that a message was given back."""
+    if RETRY not in request.kinds:
+        return None
+    total = figures.total(RETRY)
+    return {
+        "records": total.get("messages", 0),
+        "messages": figures.messages.get("retried", 0),
+        # Null when the dead-letter topic was not read.
+        "messages_dead_lettered": (
+            figures.messages.get("retried_and_dead", 0) if DLQ in request.kinds else None
+        ),
+        "records_by_tag": _counts(figures.of("tag", RETRY), "tags"),
+        "records_by_reason": _counts(figures.of("reason", RETRY), "reason"),
+        "records_by_reconsume_times": _counts(
+            figures.of("reconsume_times", RETRY), "reconsumeTimes"
+        ),
+        "newest": iso(total.get("last_ms")),
+    }
+
+
+def _timeline(request: ReportRequest, figures: Figures, bucket_ms: int) -> Summary:
+    """By store time; buckets without a message are left out."""
+    buckets: dict[int, Summary] = {}
+    names = {DLQ: "dead_letters", RETRY: "retries"}
+    for kind in request.kinds:
+        for row in figures.of("bucket", kind):
+            start = row["bucket"]
+            empty = {"start": iso(start), "start_ms": start, "dead_letters": 0, "retries": 0}
+            buckets.setdefault(start, empty)[names[kind]] = row["messages"]
+    return {"bucket_ms": bucket_ms, "buckets": [buckets[start] for start in sorted(buckets)]}
+
+
+def _poison_key(row: Row) -> Summary:
+    return {
+        "key": row["key"],
+        "messages": row["messages"],
+        "dead_letters": row["dead_letters"],
+        "tags": row["tags"],
+        "reasons": row["reasons"],
+        "first": iso(row["first_ms"]),
+        "last": iso(row["last_ms"]),
+    }
+
+
+def _sample(row: Row) -> Summary:
+    text, kind = preview(row["body"], row["sysFlag"], whole_size=row["bodySize"])
+    properties = row["properties"] or {}
+    return {
+        "chosen": row["chosen"],
+        "message_id": row["msgId"],
+        "origin_message_id": row["originMsgId"],
+        "origin_topic": row["originTopic"],
+        "tag": row["tags"],
+        "keys": row["keys"],
+        "reason": row["reason"],
+        "description": row["description"],
+        "reconsume_times": row["reconsumeTimes"],
+        "born_at": iso(row["born_ms"]),
+        "stored_at": iso(row["store_ms"]),
+        "producer": row["producerHost"],
+        "topic": row["topic"],
+        "broker_name": row["brokerName"],
+        "queue_id": row["queueId"],
+        "queue_offset": row["queueOffset"],
+        # The sender's own; those of the protocol are columns or of no use to a reader.
+        "properties": {k: v for k, v in properties.items() if k not in props.RESERVED},
+        "body_size": row["bodySize"],
+        "body_kind": kind,
+        "body": text,
+    }
+
+
+KEYS = frozenset(
+    {
+        "schema_version",
+        "group",
+        "kinds",
+        "generated_at",
+        "generated_timestamp_ms",
+        "complete",
+        "problems",
+        "window",
+        "rows",
+        "rows_expected",
+        "queues",
+        "dead_letters",
+        "dead_letters_by_tag",
+        "dead_letters_by_reason",
+        "dead_letters_by_origin_topic",
+        "dead_letters_by_producer",
+        "dead_letters_by_reason_and_tag",
+        "reconsume_times",
+        "dead_letter_body_bytes",
+        "dead_messages",
+        "dead_lettered_again",
+        "time_to_dead_letter_ms",
+        "oldest_dead_letter",
+        "newest_dead_letter",
+        "new_dead_letters",
+        "new_since",
+        "retries",
+        "timeline",
+        "poison_keys",
+        "samples",
+        "redrive",
+    }
+)

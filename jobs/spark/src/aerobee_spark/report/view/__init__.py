@@ -1,0 +1,1 @@
+"""What a report looks like: page, charts, tables, terminal."""

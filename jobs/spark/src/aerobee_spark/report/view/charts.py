@@ -1,0 +1,170 @@
+"""The geometry of the charts: numbers in, places and labels out. The template draws them.
+
+Pure; knows neither HTML nor colours. Horizontal places are percent, so that charts follow the
+width of the page; the timeline has a box of its own units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from aerobee_spark.report.view.buckets import DAY, HOUR, MINUTE, SECOND
+
+MOST_BARS = 16
+
+# The box of the timeline.
+WIDTH, HEIGHT = 1000, 240
+LEFT, RIGHT, TOP, BOTTOM = 52, 8, 12, 30
+MOST_X_LABELS = 7
+MOST_Y_STEPS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    label: str
+    value: float
+    # Percent of the width: where it starts, how long it is.
+    x: float
+    width: float
+    # Of the sum, in percent; None where values are no parts of a whole.
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    bars: list[Bar]
+    # Values that are not shown, and their sum.
+    hidden: int = 0
+    hidden_sum: float = 0
+    # Percent of the width: where zero is.
+    zero: float = 0
+
+
+def bars(values: Mapping[str, float], *, parts: bool = True) -> Bars:
+    """One bar for each value, in their order. `parts`: they are parts of a whole, and only the
+    first MOST_BARS are drawn; otherwise all are, and negative ones go to the left."""
+    shown = list(values.items())[: MOST_BARS if parts else None]
+    low = min([0, *(value for _, value in shown)])
+    high = max([0, *(value for _, value in shown)])
+    span = (high - low) or 1
+    whole = sum(values.values()) or 1
+    drawn = [
+        Bar(
+            label,
+            value,
+            100 * (min(value, 0) - low) / span,
+            100 * abs(value) / span,
+            100 * value / whole if parts else None,
+        )
+        for label, value in shown
+    ]
+    hidden = list(values.values())[len(shown) :]
+    return Bars(drawn, len(hidden), sum(hidden), 100 * (0 - low) / span)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One bucket, dead letters below retries. y grows downwards."""
+
+    x: float
+    width: float
+    dead_letters: int
+    retries: int
+    dead_y: float
+    dead_height: float
+    retry_y: float
+    retry_height: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    place: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    columns: list[Column]
+    x_ticks: list[Tick]
+    y_ticks: list[Tick]
+    # The fullest bucket by dead letters, else by retries.
+    peak: Column
+
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = LEFT
+    right: int = WIDTH - RIGHT
+    bottom: int = HEIGHT - BOTTOM
+
+
+def timeline(buckets: Sequence[Mapping[str, Any]], bucket_ms: int) -> Timeline | None:
+    """None without buckets. Those that are missing between the first and the last are empty."""
+    if not buckets:
+        return None
+    first, last = buckets[0]["start_ms"], buckets[-1]["start_ms"]
+    count = (last - first) // bucket_ms + 1
+    slot = (WIDTH - LEFT - RIGHT) / max(count, 6)  # a single bucket is no wall
+    most = max(each["dead_letters"] + each["retries"] for each in buckets)
+    step = nice_step(most)
+    top = -(-most // step) * step
+    scale = (HEIGHT - TOP - BOTTOM) / top
+    columns = [
+        _column(each, (each["start_ms"] - first) // bucket_ms, slot, scale) for each in buckets
+    ]
+    every = -(-count // MOST_X_LABELS)
+    x_ticks = [
+        Tick(LEFT + (i + 0.5) * slot, time_label(first + i * bucket_ms, bucket_ms, last - first))
+        for i in range(0, count, every)
+    ]
+    y_ticks = [
+        Tick(HEIGHT - BOTTOM - value * scale, f"{value:,}") for value in range(0, top + 1, step)
+    ]
+    return Timeline(columns, x_ticks, y_ticks, max(columns, key=_weight))
+
+
+def _weight(column: Column) -> tuple[int, int]:
+    return column.dead_letters, column.retries
+
+
+def _column(bucket: Mapping[str, Any], place: int, slot: float, scale: float) -> Column:
+    dead, retries = bucket["dead_letters"], bucket["retries"]
+    dead_height, retry_height = dead * scale, retries * scale
+    floor = HEIGHT - BOTTOM
+    gap = min(slot * 0.18, 6)
+    return Column(
+        LEFT + place * slot + gap / 2,
+        slot - gap,
+        dead,
+        retries,
+        floor - dead_height,
+        dead_height,
+        floor - dead_height - retry_height,
+        retry_height,
+        bucket["start"].replace("T", " ").replace(".000", "").replace("Z", " UTC"),
+    )
+
+
+def nice_step(most: int) -> int:
+    """1, 2, 5, 10, 20, 50, …: the least that needs no more than MOST_Y_STEPS to reach `most`."""
+    power = 1
+    while True:
+        for factor in (1, 2, 5):
+            if factor * power * MOST_Y_STEPS >= most:
+                return factor * power
+        power *= 10
+
+
+def time_label(ms: int, bucket_ms: int, span_ms: int) -> str:
+    """As short as the width of a bucket and the span of the axis allow. UTC."""
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    if bucket_ms >= DAY:
+        return moment.strftime("%Y-%m-%d")
+    clock = "%H:%M" if bucket_ms >= MINUTE else "%H:%M:%S"
+    if span_ms >= 20 * HOUR:
+        clock = f"%m-%d {clock}"
+    text = moment.strftime(clock)
+    return f"{text}.{ms % SECOND // 100}" if bucket_ms < SECOND else text

@@ -1,0 +1,97 @@
+"""Every dead letter of the facts, one by one: for a spreadsheet, and for sending back later.
+
+Streams from Parquet in batches, so that a million dead letters need no memory. Knows no Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from aerobee_spark.report.data.summary import iso
+from aerobee_spark.report.request import DLQ
+from aerobee_spark.report.view.tables import write_csv
+
+BATCH_ROWS = 8192
+
+# column of the facts → name in the listing
+_COLUMNS = {
+    "consumerGroup": "group",
+    "topic": "topic",
+    "brokerName": "broker_name",
+    "queueId": "queue_id",
+    "queueOffset": "queue_offset",
+    "msgId": "message_id",
+    "offsetMsgId": "offset_message_id",
+    "originTopic": "origin_topic",
+    "originMsgId": "origin_message_id",
+    "tags": "tag",
+    "keys": "keys",
+    "reason": "reason",
+    "reasonDescription": "description",
+    "reconsumeTimes": "reconsume_times",
+    "bornTimestamp": "born_at",
+    "storeTimestamp": "stored_at",
+    "producerHost": "producer",
+    "bodySize": "body_size",
+}
+# What a command needs to send a dead letter back to where it came from.
+_REDRIVE = (
+    "group",
+    "topic",
+    "broker_name",
+    "queue_id",
+    "queue_offset",
+    "message_id",
+    "offset_message_id",
+    "origin_topic",
+)
+
+
+def dead_letters(folder: Path) -> Iterator[dict[str, Any]]:
+    """From the Parquet files in `folder`, in the order of the files."""
+    facts = ds.dataset(folder, format="parquet", exclude_invalid_files=False)
+    batches = facts.to_batches(
+        columns=list(_COLUMNS), filter=ds.field("kind") == DLQ, batch_size=BATCH_ROWS
+    )
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield {name: _plain(row[column]) for column, name in _COLUMNS.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return iso(round(value.timestamp() * 1000))
+    return "" if value is None else value
+
+
+def write(folder: Path, csv_file: Path, redrive_file: Path) -> None:
+    """One reading of the facts for both files."""
+    with redrive_file.open("w", encoding="utf-8") as redrive:
+
+        def rows() -> Iterator[tuple[Any, ...]]:
+            for one in dead_letters(folder):
+                redrive.write(json.dumps({name: one[name] for name in _REDRIVE}) + "\n")
+                yield tuple(one.values())
+
+        write_csv(csv_file, tuple(_COLUMNS.values()), rows())
+
+
+def time_span(folder: Path) -> tuple[int, int] | None:
+    """First and last store time in milliseconds, from the statistics of the files; None when there
+    is no message."""
+    bounds: list[datetime] = []
+    for fragment in ds.dataset(folder, format="parquet").get_fragments():
+        for group in fragment.row_groups:
+            stored = (group.statistics or {}).get("storeTimestamp")
+            if stored:
+                bounds += [stored["min"], stored["max"]]
+    if not bounds:
+        return None
+    times = [round(each.timestamp() * 1000) for each in bounds]
+    return min(times), max(times)

@@ -1,0 +1,154 @@
+"""report.html: one file that needs nothing else, no script, no network, light or dark.
+
+Makes of the summary what the template shows; every text of a sender is escaped there. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from aerobee_spark.report.data.summary import Summary
+from aerobee_spark.report.view import charts
+from aerobee_spark.report.view.durations import duration, size
+
+TEMPLATE = "page.html.j2"
+STYLE = "page.css"
+
+# key of the summary → heading of its bars
+RANKINGS = {
+    "dead_letters_by_tag": "By tag",
+    "dead_letters_by_reason": "By reason",
+    "dead_letters_by_origin_topic": "By origin topic",
+    "dead_letters_by_producer": "By producer",
+    "reconsume_times": "By reconsume times",
+}
+SAMPLE_GROUPS = {"newest": "The newest of each tag and reason", "oldest": "The oldest of all"}
+
+
+def render(summary: Summary, extra: Mapping[str, Any]) -> str:
+    """`extra`: the keys of the summary that others gave."""
+    environment = Environment(
+        loader=PackageLoader("aerobee_spark", "report/view"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        number=number, duration=duration, size=size, moment=moment, percent=percent, place=place
+    )
+    environment.tests["text"] = lambda value: isinstance(value, str)
+    loader = environment.loader
+    assert loader is not None
+    style = loader.get_source(environment, STYLE)[0]
+    return environment.get_template(TEMPLATE).render(
+        s=summary,
+        verdict=verdict(summary),
+        style=Markup(style),  # ours, and no text of a sender in it
+        rankings=[
+            (title, charts.bars(summary[key])) for key, title in RANKINGS.items() if summary[key]
+        ],
+        timeline=charts.timeline(summary["timeline"]["buckets"], summary["timeline"]["bucket_ms"]),
+        sample_groups=[
+            (heading, rows)
+            for chosen, heading in SAMPLE_GROUPS.items()
+            if (rows := [one for one in summary["samples"] if one["chosen"] == chosen])
+        ],
+        extra_figures=[(title(k), v) for k, v in extra.items() if _is_figure(v)],
+        extra_charts=[
+            (title(k), charts.bars(v, parts=False)) for k, v in extra.items() if _is_chart(v)
+        ],
+        extra_tables=list(_extra_tables(extra)),
+    )
+
+
+def verdict(summary: Summary) -> str:
+    """How much was read, in a sentence."""
+    queues = len(summary["queues"])
+    where = f"in {number(queues)} {'queue' if queues == 1 else 'queues'}"
+    if not summary["complete"]:
+        expected = summary["rows_expected"]
+        whole = "an unknown number of" if expected is None else number(expected)
+        return f"{number(summary['rows'])} of {whole} messages {where} were read."
+    if not summary["rows"]:
+        return f"There is no message to read {where}." if queues else "There is nothing to read."
+    if summary["rows"] == 1:
+        return f"The only message {where} was read."
+    return f"All {number(summary['rows'])} messages {where} were read."
+
+
+# ---- figures of others ----
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_figure(value: Any) -> bool:
+    return isinstance(value, (str, int, float, bool))
+
+
+def _is_chart(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and all(map(_is_number, value.values()))
+
+
+def _extra_tables(extra: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[list[Any]]]]:
+    """(title, columns, rows) of what is neither a figure nor a chart."""
+    for key, value in extra.items():
+        if _is_figure(value) or _is_chart(value) or value is None or value in ({}, []):
+            continue
+        if isinstance(value, dict):
+            yield title(key), ["", ""], [[name, plain(each)] for name, each in value.items()]
+        elif isinstance(value, list) and all(isinstance(each, dict) for each in value):
+            columns = list(dict.fromkeys(name for each in value for name in each))
+            rows = [[plain(each.get(name)) for name in columns] for each in value]
+            yield title(key), [title(name) for name in columns], rows
+        else:
+            yield title(key), [""], [[plain(value)]]
+
+
+def plain(value: Any) -> Any:
+    return value if value is None or _is_figure(value) else json.dumps(value, ensure_ascii=False)
+
+
+def title(key: str) -> str:
+    """ "mean_delay_by_tag" → "Mean delay by tag" """
+    text = key.replace("_", " ").strip()
+    return text[:1].upper() + text[1:]
+
+
+# ---- filters ----
+
+
+def number(value: Any) -> str:
+    """1234 → "1,234", 2.3 → "2.30", None → "–"."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return str(value)
+
+
+def moment(value: str | None) -> str:
+    """ISO 8601 as the summary has it → "2026-01-31 08:00:00 UTC"."""
+    return "–" if value is None else f"{value[:10]} {value[11:19]} UTC"
+
+
+def percent(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.0f} %" if value >= 10 or value == 0 else f"{value:.1f} %"
+
+
+def place(value: float) -> str:
+    """A length or coordinate: no more digits than a screen can show."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -1,0 +1,156 @@
+"""The tables of a report: the same rows as CSV for spreadsheets, as HTML, and as text.
+
+A table is a title, column names and rows of plain values. Pure, but for `write_csv`.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aerobee_spark.report.data.summary import Summary
+
+BYTE_ORDER_MARK = "utf-8-sig"  # without it Excel takes UTF-8 for something else
+# A cell that begins so is a formula to a spreadsheet, and its text may come from any sender.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+
+def tables_of(summary: Summary) -> list[Table]:
+    """Those that have rows, and always the queues."""
+    made = [
+        _records("queues", "Queues", summary["queues"], _QUEUE_COLUMNS),
+        *(_counts(name, title, summary[name]) for name, title in _COUNTS.items()),
+        _records(
+            "dead_letters_by_reason_and_tag",
+            "Dead letters by reason and tag",
+            summary["dead_letters_by_reason_and_tag"],
+            ("reason", "tag", "dead_letters", "first", "last"),
+        ),
+        _records("poison_keys", "Poison keys", summary["poison_keys"], _POISON_COLUMNS),
+        _records(
+            "timeline",
+            "Timeline",
+            summary["timeline"]["buckets"],
+            ("start", "dead_letters", "retries"),
+        ),
+        _records("samples", "Samples", summary["samples"], _SAMPLE_COLUMNS),
+    ]
+    return [table for table in made if table.rows or table.name == "queues"]
+
+
+_COUNTS = {
+    "dead_letters_by_tag": "Dead letters by tag",
+    "dead_letters_by_reason": "Dead letters by reason",
+    "dead_letters_by_origin_topic": "Dead letters by origin topic",
+    "dead_letters_by_producer": "Dead letters by producer",
+    "reconsume_times": "Dead letters by reconsume times",
+}
+_QUEUE_COLUMNS = (
+    "kind",
+    "topic",
+    "broker_name",
+    "queue_id",
+    "min_offset",
+    "max_offset",
+    "start_offset",
+    "end_offset",
+    "expected",
+    "rows",
+    "complete",
+    "problem",
+)
+_POISON_COLUMNS = ("key", "messages", "dead_letters", "tags", "reasons", "first", "last")
+_SAMPLE_COLUMNS = (
+    "chosen",
+    "message_id",
+    "origin_message_id",
+    "origin_topic",
+    "tag",
+    "keys",
+    "reason",
+    "description",
+    "reconsume_times",
+    "born_at",
+    "stored_at",
+    "producer",
+    "topic",
+    "broker_name",
+    "queue_id",
+    "queue_offset",
+    "body_size",
+    "body",
+)
+
+
+def _records(
+    name: str, title: str, records: Iterable[Mapping[str, Any]], columns: tuple[str, ...]
+) -> Table:
+    return Table(name, title, columns, [tuple(one[c] for c in columns) for one in records])
+
+
+def _counts(name: str, title: str, counts: Mapping[str, int] | None) -> Table:
+    return Table(name, title, ("value", "dead_letters"), list((counts or {}).items()))
+
+
+# ---- CSV ----
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    with path.open("w", encoding=BYTE_ORDER_MARK, newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(_cells(row) for row in rows)
+
+
+def _cells(row: Sequence[Any]) -> Iterator[Any]:
+    return (guarded(value) for value in row)
+
+
+def guarded(value: Any) -> Any:
+    """Text that a spreadsheet would run as a formula gets an apostrophe before it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"
+    return value
+
+
+# ---- text ----
+
+
+def as_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Aligned: numbers to the right, text to the left. Without names there is no heading."""
+    cells = [list(columns), *([_shown(value) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    right = [all(_is_number(row[i]) for row in cells[1:]) for i in range(len(columns))]
+    lines = []
+    for row in cells if any(columns) else cells[1:]:
+        parts = (
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(row, widths, right, strict=True)
+        )
+        lines.append("  ".join(parts).rstrip())
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value)
+
+
+def _is_number(cell: str) -> bool:
+    return cell.replace(",", "").replace(".", "").lstrip("-").isdigit()

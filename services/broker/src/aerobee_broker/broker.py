@@ -1,0 +1,463 @@
+"""What a broker is made of, and what each part needs of the others. Starts nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from aerobee.broker.v1 import (
+    admin_pb2,
+    client_pb2,
+    message_pb2,
+    offset_pb2,
+    pop_pb2,
+    transaction_pb2,
+)
+
+from aerobee_broker.commit.commit import Commit, OnArrivals
+from aerobee_broker.commit.group_commit import GroupCommit
+from aerobee_broker.commit.interval_commit import TimedCommit
+from aerobee_broker.commit.worker_thread import OffLoop
+from aerobee_broker.config import BrokerOptions
+from aerobee_broker.delivery.admin import Administration
+from aerobee_broker.delivery.delay.level_delivery import Schedule
+from aerobee_broker.delivery.delay.levels import DelayQueues
+from aerobee_broker.delivery.delay.timer_delivery import Timers
+from aerobee_broker.delivery.delay.timer_format import TimerQueue, unit_code
+from aerobee_broker.delivery.pop.acks import Settling
+from aerobee_broker.delivery.pop.journal import LeaseJournal
+from aerobee_broker.delivery.pop.lease_table import LeaseTable
+from aerobee_broker.delivery.pop.long_polls import PopPolls
+from aerobee_broker.delivery.pop.pop import Pop
+from aerobee_broker.delivery.pop.selector import Chooser
+from aerobee_broker.delivery.pull.long_polls import LongPolls
+from aerobee_broker.delivery.pull.offsets import Positions
+from aerobee_broker.delivery.pull.pull import MessageReader
+from aerobee_broker.delivery.pull.query import Archive
+from aerobee_broker.delivery.retry.send_back import SendBack
+from aerobee_broker.delivery.send.send import Intake
+from aerobee_broker.delivery.transaction.checks import TransactionChecks
+from aerobee_broker.delivery.transaction.transactions import Transactions
+from aerobee_broker.disk import Disk
+from aerobee_broker.identity import Identity
+from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
+from aerobee_broker.metadata.delay_offsets import DelayOffsets
+from aerobee_broker.metadata.json_file import JsonFile
+from aerobee_broker.metadata.persistent_table import SavedTable
+from aerobee_broker.metadata.subscription_groups import SubscriptionGroups
+from aerobee_broker.metadata.table import Table
+from aerobee_broker.metadata.topics import Topics
+from aerobee_broker.metrics import Meters
+from aerobee_broker.registry.clients import Clients, Differences
+from aerobee_broker.registry.groups import GroupRegistry
+from aerobee_broker.registry.topics import Announce, Spread, TopicRegistry
+from aerobee_broker.rpc.admin import AdminRpcs
+from aerobee_broker.rpc.clients import ClientRpcs
+from aerobee_broker.rpc.messages import MessageRpcs
+from aerobee_broker.rpc.offsets import OffsetRpcs
+from aerobee_broker.rpc.pop import PopRpcs
+from aerobee_broker.rpc.transactions import TransactionRpcs
+from aerobee_broker.store.consume_queue import TagsCode
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import Arrival
+from aerobee_broker.store.options import HOUR_MS, StoreOptions
+from aerobee_chassis.clock import Clock
+from aerobee_chassis.rpc.services import Service, bind
+from aerobee_wire import properties as props
+from aerobee_wire import topics as names
+from aerobee_wire.message_id import UniqueIds
+
+_WARNINGS = frozenset(
+    {"allocation_failed", "directory_left", "disk_full", "file_unreadable", "flush_put_off"}
+)
+_ERRORS = frozenset({"corrupt_record", "store_read_only"})
+
+
+def store_options(options: BrokerOptions) -> StoreOptions:
+    return StoreOptions(
+        commit_log_file_size=options.mapped_file_size_commit_log,
+        consume_queue_file_size=options.mapped_file_size_consume_queue,
+        max_message_size=options.max_message_size,
+        whole_crc=options.enabled_append_prop_crc,
+        check_crc_on_recover=options.check_crc_on_recover,
+        index_enabled=options.message_index_enable,
+        index_slot_count=options.max_hash_slot_num,
+        index_entry_count=options.max_index_num,
+        file_reserved_time_ms=options.file_reserved_time * HOUR_MS,
+        delete_when=tuple(int(hour) for hour in options.delete_when.split(";")),
+        retain_bytes=options.retain_bytes,
+        delete_file_batch_max=options.delete_file_batch_max,
+        clean_interval_ms=options.clean_resource_interval,
+        disk_max_used_ratio=options.disk_max_used_space_ratio,
+        disk_clean_forcibly_ratio=options.disk_space_clean_forcibly_ratio,
+        disk_warning_ratio=options.disk_space_warning_level_ratio,
+        disk_stop_ratio=options.disk_space_stop_ratio,
+        clean_file_forcibly=options.clean_file_forcibly_enable,
+        disk_min_free_bytes=options.disk_min_free_bytes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a broker gets from outside: the machine, or a test."""
+
+    options: BrokerOptions
+    clock: Clock
+    disk: Disk
+    path: Path  # of the store
+    flusher: OffLoop
+    writer: OffLoop
+    rng: random.Random
+
+
+def open_store(
+    around: Surroundings, delays: DelayQueues, meters: Meters, store_host: str
+) -> MessageStore:
+    """Blocks, long after a crash. Raises StoreOpenError."""
+
+    def heard(event: str, fields: Mapping[str, object]) -> None:
+        log = structlog.get_logger()
+        if event == "corrupt_record":
+            meters.corrupted()
+        say = log.error if event in _ERRORS else log.warning if event in _WARNINGS else log.info
+        say(event, **fields)
+
+    return MessageStore.open(
+        around.path,
+        store_options(around.options),
+        clock=around.clock,
+        disk=around.disk,
+        store_host=store_host,
+        tags_code_of=tags_codes(delays),
+        on_event=heard,
+    )
+
+
+def tags_codes(delays: DelayQueues) -> dict[str, TagsCode]:
+    """Topics whose consume-queue units carry something else than the hash of the tags."""
+    return {names.SCHEDULE_TOPIC: delays.deliver_time, names.TIMER_TOPIC: unit_code}
+
+
+def unique_ids(store_host: str, rng: random.Random) -> UniqueIds:
+    ip = store_host.rpartition(":")[0].strip("[]")
+    return UniqueIds(ip, os.getpid(), rng.getrandbits(32))
+
+
+def added_properties(options: BrokerOptions) -> dict[str, str]:
+    """What every message in the plain form gets."""
+    return {
+        props.MESSAGE_REGION: options.region_id,
+        props.TRACE_ON: "true" if options.trace_on else "false",
+        props.CLUSTER: options.broker_cluster_name,
+    }
+
+
+def _tell_of_conflict(meters: Meters, group: str, found: Differences) -> None:
+    meters.subscriptions_differ(group)
+    for topic, wanted in found.items():
+        structlog.get_logger().warning(
+            "members_subscribe_differently", group=group, topic=topic, wanted=wanted
+        )
+
+
+class Tables:
+    """The tables and their files under `config/`."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self.topics = Topics(around.clock)
+        self.groups = SubscriptionGroups(around.clock)
+        self.offsets = ConsumerOffsets(around.clock)
+        self.delay_offsets = DelayOffsets(around.clock)
+        self.leases = LeaseTable(around.clock)
+        self.saved_topics = self._saved(self.topics, "topics.json")
+        self.saved_groups = self._saved(self.groups, "subscriptionGroup.json")
+        self.saved_offsets = self._saved(self.offsets, "consumerOffset.json")
+        self.saved_delay_offsets = self._saved(self.delay_offsets, "delayOffset.json")
+        self.saved_leases = self._saved(self.leases, "popLeases.json")
+        self.all_saved = (
+            self.saved_topics,
+            self.saved_groups,
+            self.saved_offsets,
+            self.saved_delay_offsets,
+            self.saved_leases,
+        )
+
+    def load(self) -> None:
+        """Raises ConfigFileDamaged."""
+        for saved in self.all_saved:
+            saved.load()
+
+    async def save(self) -> None:
+        for saved in self.all_saved:
+            await saved.try_save()
+
+    def _saved(self, table: Table, name: str) -> SavedTable:
+        file = JsonFile(self._around.disk, self._around.path / "config" / name)
+        return SavedTable(table, file, self._around.writer)
+
+
+class Broker:
+    """The parts, wired. `store_host`: "ip:port". `announce` tells the name servers of topics,
+    `spread` the other brokers."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        store: MessageStore,
+        tables: Tables,
+        delays: DelayQueues,
+        meters: Meters,
+        *,
+        identity: Identity,
+        store_host: str,
+        announce: Announce,
+        spread: Spread,
+    ) -> None:
+        options, clock = around.options, around.clock
+        self._around = around
+        self._store_host = store_host
+        self._identity = identity
+        self.store = store
+        self.polls = LongPolls()
+        self._delays = delays
+        self.commit = self._make_commit(self._arrived)
+        self.topics = TopicRegistry(
+            tables.topics, tables.saved_topics, options, announce=announce, spread=spread
+        )
+        self.groups = GroupRegistry(tables.groups, tables.saved_groups, self.topics, options)
+        self.clients = Clients(
+            clock,
+            timeout_ms=options.channel_expired_timeout,
+            notifies=self._notifies,
+            on_conflict=lambda group, found: _tell_of_conflict(meters, group, found),
+        )
+        self.schedule = Schedule(
+            store=store,
+            commit=self.commit,
+            queues=delays,
+            offsets=tables.delay_offsets,
+            topics=self.topics,
+            meters=meters,
+            clock=clock,
+        )
+        delays.is_empty = self.schedule.is_empty
+        timer_queue = self._timer_queue = TimerQueue(
+            max_delay_ms=options.timer_max_delay_sec * 1_000,
+            max_messages=options.timer_max_messages,
+        )
+        self.timers = Timers(
+            store=store,
+            commit=self.commit,
+            queue=timer_queue,
+            topics=self.topics,
+            meters=meters,
+            clock=clock,
+        )
+        timer_queue.waiting = lambda: self.timers.waiting
+        store.cleaning.keep_from += [self.schedule.needed_from, self.timers.needed_from]
+        self.positions = Positions(
+            store=store,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=tables.offsets,
+            saved_offsets=tables.saved_offsets,
+            clients=self.clients,
+            polls=self.polls,
+        )
+        self._wire_transactions(tables, meters)
+        self.intake = Intake(
+            store=store,
+            commit=self.commit,
+            topics=self.topics,
+            groups=self.groups,
+            delays=delays,
+            transactions=self.transactions,
+            timers=timer_queue,
+            meters=meters,
+            clock=clock,
+            unique_ids=unique_ids(store_host, around.rng),
+            limit=options.max_message_size,
+            added=added_properties(options),
+            broker_permission=options.broker_permission,
+            reject_transactions=options.reject_transaction_message,
+            rng=around.rng,
+        )
+        self.send_back = SendBack(
+            store=store,
+            commit=self.commit,
+            topics=self.topics,
+            groups=self.groups,
+            delays=delays,
+            meters=meters,
+            broker_permission=options.broker_permission,
+            rng=around.rng,
+        )
+        self.reader = MessageReader(
+            store=store,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=tables.offsets,
+            clients=self.clients,
+            polls=self.polls,
+            meters=meters,
+            options=options,
+        )
+        self._wire_pop(tables, meters, delays)
+        self.positions.on_reset = self.pop.reset
+        self.administration = Administration(
+            store=store,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=tables.offsets,
+            saved_offsets=tables.saved_offsets,
+            clients=self.clients,
+            polls=self.polls,
+            positions=self.positions,
+            schedule=self.schedule,
+            transactions=self.transactions,
+            timers=self.timers,
+            meters=meters,
+            identity=identity,
+            disk=around.disk,
+            store_path=around.path,
+            pop=self.pop,
+        )
+
+    def _wire_transactions(self, tables: Tables, meters: Meters) -> None:
+        options, clock = self._around.options, self._around.clock
+        self.transactions = Transactions(
+            store=self.store,
+            commit=self.commit,
+            topics=self.topics,
+            offsets=tables.offsets,
+            meters=meters,
+            clock=clock,
+        )
+        self.checks = TransactionChecks(
+            self.transactions,
+            self.clients,
+            clock,
+            timeout_ms=options.transaction_time_out,
+            interval_ms=options.transaction_check_interval,
+            most=options.transaction_check_max,
+            reserved_ms=options.file_reserved_time * HOUR_MS,
+        )
+
+    def _wire_pop(self, tables: Tables, meters: Meters, delays: DelayQueues) -> None:
+        options, clock = self._around.options, self._around.clock
+        table = tables.leases
+        polls = self._pop_polls = PopPolls()
+        journal = LeaseJournal(
+            store=self.store,
+            commit=self.commit,
+            table=table,
+            clock=clock,
+            topic=names.pop_journal_topic(options.broker_cluster_name),
+        )
+        table.position = lambda: journal.position
+        tables.saved_leases.logged = lambda: self.commit.flushed(self.store.end_offset)
+        chooser = Chooser(
+            store=self.store, table=table, offsets=tables.offsets, journal=journal, clock=clock
+        )
+        self.settling = Settling(
+            table=table,
+            journal=journal,
+            chooser=chooser,
+            polls=polls,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=tables.offsets,
+            meters=meters,
+            clock=clock,
+            levels_ms=delays.levels_ms,
+        )
+        self.pop = Pop(
+            table=table,
+            journal=journal,
+            chooser=chooser,
+            settling=self.settling,
+            polls=polls,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=tables.offsets,
+            meters=meters,
+            clock=clock,
+            options=options,
+        )
+
+    def services(self) -> list[Service]:
+        """The gRPC services over these parts."""
+        messages = MessageRpcs(
+            self.intake,
+            self.reader,
+            self.send_back,
+            Archive(self.store),
+            self.timers,
+            broker_name=self._identity.broker_name,
+            store_host=self._store_host,
+        )
+        admin = AdminRpcs(self.administration, self.topics, self.groups)
+        return [
+            bind(message_pb2.DESCRIPTOR.services_by_name["MessageService"], messages),
+            bind(
+                offset_pb2.DESCRIPTOR.services_by_name["OffsetService"], OffsetRpcs(self.positions)
+            ),
+            bind(
+                client_pb2.DESCRIPTOR.services_by_name["ClientService"],
+                ClientRpcs(self.clients, self.groups, self.checks),
+            ),
+            bind(
+                transaction_pb2.DESCRIPTOR.services_by_name["TransactionService"],
+                TransactionRpcs(self.transactions),
+            ),
+            bind(
+                pop_pb2.DESCRIPTOR.services_by_name["PopService"],
+                PopRpcs(self.pop, self.settling, broker_name=self._identity.broker_name),
+            ),
+            bind(admin_pb2.DESCRIPTOR.services_by_name["AdminService"], admin),
+        ]
+
+    def _make_commit(self, on_arrivals: OnArrivals) -> Commit:
+        options, flusher = self._around.options, self._around.flusher
+        if options.flush_disk_type == "SYNC_FLUSH":
+            return GroupCommit(
+                self.store,
+                flusher,
+                on_arrivals=on_arrivals,
+                timeout_ms=options.sync_flush_timeout,
+            )
+        return TimedCommit(
+            self.store,
+            flusher,
+            on_arrivals=on_arrivals,
+            wanted=self._somebody_waits,
+            timeout_ms=options.sync_flush_timeout,
+            interval_ms=options.flush_interval_commit_log,
+            least_pages=options.flush_commit_log_least_pages,
+            thorough_interval_ms=options.flush_commit_log_thorough_interval,
+        )
+
+    def _somebody_waits(self) -> bool:
+        """For messages to become visible: a consumer, or the delivery of delayed messages."""
+        unseen = self._delays.unseen or self._timer_queue.unseen
+        return self.polls.count > 0 or self._pop_polls.count > 0 or unseen
+
+    def _arrived(self, arrivals: list[Arrival]) -> None:
+        self.polls.arrived(arrivals)
+        self.pop.arrived(arrivals)
+        for arrival in arrivals:
+            if arrival.topic == names.SCHEDULE_TOPIC:
+                self.schedule.arrived(arrival)
+            elif arrival.topic == names.TIMER_TOPIC:
+                self.timers.arrived()
+
+    def _notifies(self, consumer_group: str) -> bool:
+        group = self.groups.table.get(consumer_group)
+        return self._around.options.notify_consumer_ids_changed_enable and (
+            group is None or group.notify_consumer_ids_changed_enable
+        )

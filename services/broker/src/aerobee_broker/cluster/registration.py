@@ -1,0 +1,281 @@
+"""Tells every name server that this broker lives and which topics it has, and keeps telling.
+
+One link per name server; name servers share nothing, so each has its own idea of what it was told.
+A link registers, then holds the stream WatchRegistration open, whose end is the first sign that the
+name server is gone. No name server at all is no failure: the broker serves, and keeps trying.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+from aerobee.namesrv.v1 import namesrv_pb2
+
+from aerobee_broker.cluster.grpc_clients import NamesrvClient
+from aerobee_broker.identity import Identity
+from aerobee_broker.metadata.topics import TopicConfig, Topics
+from aerobee_wire.status import Code, MqError
+
+FIRST_BACK_OFF_S = 0.2
+LONGEST_BACK_OFF_S = 5.0
+# How long a change may wait for a name server that has stopped answering.
+ANNOUNCE_TIMEOUT_S = 3.0
+UNREGISTER_TIMEOUT_S = 2.0
+SHORTEST_PERIOD_MS, LONGEST_PERIOD_MS = 10_000, 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    period_s: float
+    timeout_s: float
+
+    @classmethod
+    def of(cls, *, period_ms: int, timeout_ms: int) -> Timing:
+        clamped = min(max(period_ms, SHORTEST_PERIOD_MS), LONGEST_PERIOD_MS)
+        return cls(clamped / 1000, timeout_ms / 1000)
+
+
+class Link:
+    """One name server."""
+
+    def __init__(
+        self,
+        address: str,
+        client: NamesrvClient,
+        identity: Identity,
+        topics: Topics,
+        *,
+        broker_permission: int,
+        timing: Timing,
+    ) -> None:
+        self.address = address
+        self.registered = False
+        self.tried = asyncio.Event()
+        self.client = client
+        self._identity = identity
+        self._topics = topics
+        self._permission = broker_permission
+        self._timing = timing
+        self._known = -1  # revision of the topics that the name server has
+        self._changed = asyncio.Event()
+        self._told: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._live(), name=self.address)
+
+    async def announce(self) -> bool:
+        """Whether the name server knows the topics as they are now."""
+        wanted = self._topics.revision
+        try:
+            async with asyncio.timeout(ANNOUNCE_TIMEOUT_S):
+                while self.registered and self._known < wanted:
+                    if self._told is None:
+                        self._told = asyncio.get_running_loop().create_future()
+                    self._changed.set()
+                    await asyncio.shield(self._told)
+        except TimeoutError:
+            return False
+        return self.registered
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self.registered:
+            self.registered = False
+            await self._unregister()
+        await self.client.close()
+
+    # ---- its life ----
+
+    async def _live(self) -> None:
+        back_off_s = FIRST_BACK_OFF_S
+        lost = False
+        while True:
+            try:
+                await self._register()
+                structlog.get_logger().info(
+                    "registered", namesrv=self.address, topics=len(self._topics)
+                )
+                back_off_s, lost = FIRST_BACK_OFF_S, False
+                await self._stay()
+                reason = "it ended the stream"
+            except MqError as error:
+                reason = error.message
+            self._lose()
+            if not lost:
+                structlog.get_logger().warning(
+                    "namesrv_lost", namesrv=self.address, reason=reason, then="trying on"
+                )
+                lost = True
+            await asyncio.sleep(back_off_s)
+            back_off_s = min(2 * back_off_s, LONGEST_BACK_OFF_S)
+
+    async def _stay(self) -> None:
+        """Returns, or raises, when the stream ends. Tells of changes, and of everything by time."""
+        stream = asyncio.get_running_loop().create_task(self._watch())
+        try:
+            while not stream.done():
+                changed = asyncio.get_running_loop().create_task(self._changed.wait())
+                try:
+                    done, _ = await asyncio.wait(
+                        [stream, changed],
+                        timeout=self._timing.period_s,
+                        return_when=asyncio.FIRST_COMPLETED,
+                    )
+                finally:
+                    changed.cancel()
+                if stream not in done:
+                    await self._register(changes_only=bool(done))
+            stream.result()
+        finally:
+            stream.cancel()
+            await asyncio.wait([stream])
+
+    async def _watch(self) -> None:
+        one = self._identity
+        request = namesrv_pb2.WatchRegistrationRequest(
+            cluster=one.cluster,
+            broker_name=one.broker_name,
+            broker_id=one.broker_id,
+            broker_address=one.address,
+        )
+        async for notice in self.client.watch(request):
+            if notice.HasField("min_broker_id_changed"):
+                change = notice.min_broker_id_changed
+                structlog.get_logger().info(
+                    "min_broker_id_changed",
+                    min_broker_id=change.min_broker_id,
+                    address=change.min_broker_address,
+                )
+
+    def _lose(self) -> None:
+        self.registered = False
+        self._known = -1
+        self.tried.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Whoever waits in `announce` looks again."""
+        told, self._told = self._told, None
+        if told is not None:
+            told.set_result(None)
+
+    # ---- requests ----
+
+    async def _register(self, *, changes_only: bool = False) -> None:
+        self._changed.clear()
+        revision = self._topics.revision
+        changes = self._topics.changed_since(self._known) if changes_only else None
+        response = await self.client.register(
+            self._request(self._topics.all() if changes is None else changes, changes is not None),
+            self._timing.timeout_s,
+        )
+        if response.rejected:
+            structlog.get_logger().error(
+                "registration_rejected",
+                namesrv=self.address,
+                reason="another address holds this broker name and id with newer state; "
+                "give this broker another brokerName or brokerId",
+            )
+        self.registered = not response.rejected
+        self._known = revision
+        self.tried.set()
+        self._tell()
+
+    def _request(
+        self, topics: Sequence[TopicConfig], incremental: bool
+    ) -> namesrv_pb2.RegisterBrokerRequest:
+        one, version = self._identity, self._topics.version
+        return namesrv_pb2.RegisterBrokerRequest(
+            cluster=one.cluster,
+            broker_name=one.broker_name,
+            broker_id=one.broker_id,
+            broker_address=one.address,
+            data_version=namesrv_pb2.DataVersion(
+                state_version=version.state_version,
+                timestamp_ms=version.timestamp_ms,
+                counter=version.counter,
+            ),
+            topics=[
+                namesrv_pb2.TopicConfig(
+                    topic=config.topic,
+                    read_queue_count=config.read_queue_count,
+                    write_queue_count=config.write_queue_count,
+                    permission=config.permission & self._permission,
+                    topic_sys_flag=config.topic_sys_flag,
+                    order=config.order,
+                    attributes=config.attributes,
+                )
+                for config in topics
+            ],
+            incremental=incremental,
+            enable_acting_master=False,
+        )
+
+    async def _unregister(self) -> None:
+        one = self._identity
+        request = namesrv_pb2.UnregisterBrokerRequest(
+            cluster=one.cluster,
+            broker_name=one.broker_name,
+            broker_id=one.broker_id,
+            broker_address=one.address,
+        )
+        try:
+            await self.client.unregister(request, UNREGISTER_TIMEOUT_S)
+        except MqError as error:
+            structlog.get_logger().warning(
+                "not_unregistered", namesrv=self.address, reason=error.message
+            )
+
+
+class Registration:
+    """All name servers. `make_link` is called once the broker knows its address."""
+
+    def __init__(self, addresses: Sequence[str], make_link: Callable[[str], Link]) -> None:
+        self._addresses = addresses
+        self._make_link = make_link
+        self._links: list[Link] = []
+
+    async def start(self) -> None:
+        """Returns when each name server was tried once, or has not answered for a while."""
+        self._links = [self._make_link(address) for address in self._addresses]
+        for link in self._links:
+            link.start()
+        if self._links:
+            tried = [asyncio.ensure_future(link.tried.wait()) for link in self._links]
+            _, waiting = await asyncio.wait(tried, timeout=ANNOUNCE_TIMEOUT_S)
+            for task in waiting:
+                task.cancel()
+        else:
+            structlog.get_logger().warning(
+                "no_namesrv", reason="namesrvAddr is empty: clients that ask for routes see nothing"
+            )
+
+    async def announce(self) -> list[str]:
+        """Tells of changed topics; returns the name servers that could not be told."""
+        known = await asyncio.gather(*(link.announce() for link in self._links))
+        return [link.address for link, knows in zip(self._links, known, strict=True) if not knows]
+
+    async def route(self, topic: str, timeout_s: float) -> namesrv_pb2.TopicRoute | None:
+        """From the first name server that answers; None when no broker serves the topic, or no
+        name server is there to ask. Raises MqError when all fail."""
+        failure: MqError | None = None
+        for link in self._links:
+            if link.registered:
+                try:
+                    return await link.client.route(topic, timeout_s)
+                except MqError as error:
+                    if error.code is Code.TOPIC_NOT_EXIST:
+                        return None
+                    failure = error
+        if failure is not None:
+            raise failure
+        return None
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(link.stop() for link in self._links))

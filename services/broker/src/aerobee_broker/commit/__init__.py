@@ -1,0 +1,1 @@
+"""When what was appended becomes durable, and who waits for it."""

@@ -1,0 +1,277 @@
+"""Delivery of delayed messages: each queue of SCHEDULE_TOPIC_XXXX sleeps until its head is due.
+
+Due messages are stored again in the topic that they are meant for, and with them, in the same
+append, how far each queue is delivered: after a crash the newest of these records says where to go
+on. So a message comes twice only when a power cut falls between the two, never not at all, and
+never early. `delayOffset.json` is RocketMQ's form of the same, written by time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+
+import structlog
+
+from aerobee_broker.commit.commit import Commit
+from aerobee_broker.delivery.delay.levels import (
+    FIRST_OWN_QUEUE,
+    DelayQueues,
+    delay_in,
+)
+from aerobee_broker.delivery.delay.redelivery import due_copy, store_due, waiting_record
+from aerobee_broker.metadata.delay_offsets import DelayOffsets
+from aerobee_broker.metrics import Meters
+from aerobee_broker.registry.topics import TopicRegistry
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import Arrival, NewMessage
+from aerobee_chassis.clock import Clock
+from aerobee_wire import topics as names
+from aerobee_wire.record import Record
+from aerobee_wire.status import MqError
+
+BATCH_MESSAGES = 256
+BATCH_BYTES = 4 * 1024 * 1024
+PROGRESS_QUEUE = 0
+READ_BACK_RECORDS = 16  # are looked at when the newest ones are damaged
+RETRY_AFTER_FAILURE_S = 10.0  # a full or broken disk is not mended by asking often
+
+
+class Schedule:
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        commit: Commit,
+        queues: DelayQueues,
+        offsets: DelayOffsets,
+        topics: TopicRegistry,
+        meters: Meters,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._commit = commit
+        self._queues = queues
+        self._offsets = offsets
+        self._topics = topics
+        self._meters = meters
+        self._clock = clock
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._news: dict[int, asyncio.Event] = {}
+        self._appended: dict[int, int] = {}  # progress as the log has it, durable or not
+        self._stopping = False
+
+    def restore(self) -> None:
+        """What a start finds in the log: the delays of the groups' own queues, each in its newest
+        message, and how far delivery was."""
+        self._restore_delays()
+        self._restore_progress()
+
+    def _restore_delays(self) -> None:
+        for queue_id in self._store.queues(names.SCHEDULE_TOPIC):
+            delay = self._stored_delay(queue_id)
+            if delay is not None:
+                self._queues.restore(queue_id, delay)
+
+    def _stored_delay(self, queue_id: int) -> int | None:
+        """The own delay of a queue; None for a level's. When its newest records are damaged, as
+        long as the last of its messages has to wait: no other may take the queue until then."""
+        high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
+        for offset in range(high - 1, max(0, high - READ_BACK_RECORDS) - 1, -1):
+            record = self._record(names.SCHEDULE_TOPIC, queue_id, offset)
+            if record is not None:
+                return delay_in(record.properties)
+        units = self._store.units(names.SCHEDULE_TOPIC, queue_id, high - 1, 1)
+        left = units[0][2] - self._clock.now_ms() if units else 0
+        return left if left > 0 and queue_id >= FIRST_OWN_QUEUE else None
+
+    def _restore_progress(self) -> None:
+        high = self._store.max_offset(names.SCHEDULE_PROGRESS_TOPIC, PROGRESS_QUEUE)
+        for queue_offset in range(high - 1, max(0, high - READ_BACK_RECORDS) - 1, -1):
+            record = self._record(names.SCHEDULE_PROGRESS_TOPIC, PROGRESS_QUEUE, queue_offset)
+            if record is not None:
+                for queue_id, offset in _progress_in(record).items():
+                    # The file may know better: its offset was written later.
+                    if offset > self._offsets.get(queue_id):
+                        self._offsets.put(queue_id, offset)
+                break
+        for queue_id, offset in list(self._offsets.offsets.items()):
+            # Of a log that went further than this one: what comes below was not delivered.
+            high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
+            self._offsets.put(queue_id, min(offset, high))
+        self._appended = dict(self._offsets.offsets)
+
+    def is_empty(self, queue_id: int) -> bool:
+        """Whether everything that was ever put into a queue has been delivered. While appends are
+        under way it is not known, which counts as no."""
+        under_way = self._store.end_offset > self._store.confirmed_offset
+        high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
+        return not under_way and self._offsets.get(queue_id) >= high
+
+    def undelivered(self) -> dict[str, int]:
+        """Name of a queue → messages that wait in it."""
+        counts = {
+            queue_id: self._store.max_offset(names.SCHEDULE_TOPIC, queue_id) - self._start(queue_id)
+            for queue_id in self._store.queues(names.SCHEDULE_TOPIC)
+        }
+        return {self._queues.name_of(queue): count for queue, count in counts.items() if count > 0}
+
+    def needed_from(self) -> int | None:
+        """The physical offset from which on the log holds messages that wait, or whose copies are
+        not known to be durable; None: none do. They stay in their queues, so their files stay: for
+        the longest delay at most.
+        """
+        places = []
+        for queue_id in self._store.queues(names.SCHEDULE_TOPIC):
+            units = self._store.units(names.SCHEDULE_TOPIC, queue_id, self._start(queue_id), 1)
+            places += [place for place, _, _ in units]
+        return min(places, default=None)
+
+    def start(self) -> None:
+        for queue_id in self._store.queues(names.SCHEDULE_TOPIC):
+            self._attend(queue_id)
+
+    def arrived(self, arrival: Arrival) -> None:
+        """New messages of SCHEDULE_TOPIC_XXXX."""
+        self._queues.arrived(arrival.queue_id)
+        if not self._stopping:
+            self._attend(arrival.queue_id)
+            self._news[arrival.queue_id].set()
+
+    async def stop(self) -> None:
+        """Lets what is being delivered finish."""
+        self._stopping = True
+        for news in self._news.values():
+            news.set()
+        await asyncio.gather(*self._tasks.values())
+
+    def _attend(self, queue_id: int) -> None:
+        if queue_id not in self._tasks:
+            self._news[queue_id] = asyncio.Event()
+            self._tasks[queue_id] = asyncio.get_running_loop().create_task(
+                self._run(queue_id), name=f"schedule {queue_id}"
+            )
+
+    # ---- one queue ----
+
+    async def _run(self, queue_id: int) -> None:
+        news = self._news[queue_id]
+        offset = self._start(queue_id)
+        while not self._stopping:
+            try:
+                # Retention may have taken what stood at the offset.
+                offset = max(offset, self._store.min_offset(names.SCHEDULE_TOPIC, queue_id))
+                units = self._store.units(names.SCHEDULE_TOPIC, queue_id, offset, BATCH_MESSAGES)
+            except MqError as error:
+                await self._failed(queue_id, error)
+                continue
+            if not units:
+                news.clear()
+                await news.wait()
+            elif await self._until_due(queue_id, units[0][2]):
+                offset = await self._deliver(queue_id, offset, units)
+
+    def _start(self, queue_id: int) -> int:
+        """Where delivery goes on: the saved offset, inside what the queue holds."""
+        low = self._store.min_offset(names.SCHEDULE_TOPIC, queue_id)
+        high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
+        return min(max(self._offsets.get(queue_id), low), high)
+
+    async def _until_due(self, queue_id: int, deliver_time_ms: int) -> bool:
+        """Sleeps until the head of the queue is due; False when told to stop.
+
+        When the clock was set back, so that the head lies further ahead than its whole delay, it
+        waits one whole delay from now by the clock that only goes forward.
+        """
+        delay = self._queues.delay_of(queue_id)
+        limit = self._clock.monotonic_ms() + delay + 1
+        while not self._stopping:
+            wait_ms = min(
+                deliver_time_ms - self._clock.now_ms(), limit - self._clock.monotonic_ms()
+            )
+            if wait_ms <= 0:
+                return True
+            await self._sleep(queue_id, wait_ms / 1000)
+        return False
+
+    async def _sleep(self, queue_id: int, seconds: float) -> None:
+        """New messages do not matter here, they come after the head: only `stop` cuts it short."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        news = self._news[queue_id]
+        while not self._stopping and (left := end - loop.time()) > 0:
+            news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await news.wait()
+
+    async def _deliver(
+        self, queue_id: int, offset: int, units: Sequence[tuple[int, int, int]]
+    ) -> int:
+        """Stores the copies of the messages that are due; returns the offset to go on from."""
+        due = self._due(units)
+        following = offset + len(due)
+        records = (waiting_record(self._store, place, size) for place, size, _ in due)
+        copies = (
+            due_copy(record, self._topics, self._store) for record in records if record is not None
+        )
+        try:
+            messages = [copy for copy in copies if copy is not None]
+            await self._append(messages, {queue_id: following})
+        except MqError as error:
+            self._appended[queue_id] = offset
+            await self._failed(queue_id, error)
+            return offset
+        now = self._clock.now_ms()
+        for unit in due:
+            self._meters.delay_latency.observe(max(0, now - unit[2]) / 1000)
+        self._offsets.put(queue_id, following)
+        return following
+
+    async def _failed(self, queue_id: int, error: MqError) -> None:
+        structlog.get_logger().error(
+            "delayed_messages_not_delivered",
+            queue=self._queues.name_of(queue_id),
+            reason=error.message,
+        )
+        await self._sleep(queue_id, RETRY_AFTER_FAILURE_S)
+
+    async def _append(self, messages: Sequence[NewMessage], progress: dict[int, int]) -> None:
+        """Returns when the copies are on the disk, and what they bring about with them."""
+        # In the log the progress of other queues stands before this, so it may be told with it.
+        self._appended |= progress
+        body = json.dumps(self._appended, separators=(",", ":")).encode()
+        now = self._clock.now_ms()
+        told = NewMessage(
+            names.SCHEDULE_PROGRESS_TOPIC, PROGRESS_QUEUE, body, born_timestamp_ms=now
+        )
+        await store_due(
+            self._store, self._commit, [*messages, told], stopping=lambda: self._stopping
+        )
+
+    def _due(self, units: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        """The head, and what follows it in time and within the size of a batch."""
+        now = self._clock.now_ms()
+        due = [units[0]]
+        size = units[0][1]
+        for unit in units[1:]:
+            size += unit[1]
+            if unit[2] > now or size > BATCH_BYTES:
+                break
+            due.append(unit)
+        return due
+
+    def _record(self, topic: str, queue_id: int, queue_offset: int) -> Record | None:
+        units = self._store.units(topic, queue_id, max(0, queue_offset), 1)
+        try:
+            return self._store.get(units[0][0], units[0][1]) if units else None
+        except MqError as error:
+            structlog.get_logger().error("delay_queue_not_restored", reason=error.message)
+            return None
+
+
+def _progress_in(record: Record) -> dict[int, int]:
+    """Queue id → queue offset. The store has checked the record: the body is as it was written."""
+    return {int(queue_id): int(offset) for queue_id, offset in json.loads(record.body).items()}

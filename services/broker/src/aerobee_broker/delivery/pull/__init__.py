@@ -1,0 +1,1 @@
+"""Reading by queue offset: pull, long polls, consumer offsets, queries."""

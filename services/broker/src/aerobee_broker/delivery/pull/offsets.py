@@ -1,0 +1,222 @@
+"""Where messages and groups are: bounds of queues, offsets by time, resets, how far behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from aerobee_broker.delivery.pull.long_polls import LongPolls
+from aerobee_broker.errors import InvalidParameter, NoPermission
+from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
+from aerobee_broker.metadata.persistent_table import SavedTable
+from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_broker.registry.clients import Clients
+from aerobee_broker.registry.groups import GroupRegistry
+from aerobee_broker.registry.topics import TopicRegistry
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_wire import topics as names
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """`max_offset` is the one that the next message gets. Timestamps are 0 in an empty queue."""
+
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    earliest_timestamp_ms: int
+    latest_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A group in one message queue. `consumer_offset` None: it has not consumed from it."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    consumer_offset: int | None
+    last_timestamp_ms: int
+    client_id: str = ""  # who pulled from it last
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+OnReset = Callable[[str, str, Mapping[int, int]], asyncio.Future[None] | None]
+
+
+class Positions:
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        topics: TopicRegistry,
+        groups: GroupRegistry,
+        offsets: ConsumerOffsets,
+        saved_offsets: SavedTable,
+        clients: Clients,
+        polls: LongPolls,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._saved_offsets = saved_offsets
+        self._clients = clients
+        self._polls = polls
+        # Told where a group is moved to: group, topic, queue id → queue offset. May refuse; returns
+        # what has to be waited for.
+        self.on_reset: OnReset = lambda *_: None
+
+    # ---- queues ----
+
+    def bounds(self, topic: str, queue_ids: Sequence[int]) -> list[Bounds]:
+        """Of these queues, or of all when none is named."""
+        return [
+            Bounds(
+                queue_id,
+                self._store.min_offset(topic, queue_id),
+                self._store.max_offset(topic, queue_id),
+                self._store.store_timestamp(
+                    topic, queue_id, self._store.min_offset(topic, queue_id)
+                ),
+                self._store.store_timestamp(
+                    topic, queue_id, self._store.max_offset(topic, queue_id) - 1
+                ),
+            )
+            for queue_id in self._queues(self._topics.get(topic), queue_ids)
+        ]
+
+    def search(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool) -> int:
+        """The first offset at or after a store time; `upper`: the last one at or before it."""
+        self._queues(self._topics.get(topic), [queue_id])
+        return self._store.search_offset(topic, queue_id, timestamp_ms, upper=upper)
+
+    # ---- groups ----
+
+    def stored(self, consumer_group: str, topic: str) -> list[Position]:
+        """The offsets of a group in one topic, or in all when none is named."""
+        topics = [topic] if topic else self._offsets.topics_of(consumer_group)
+        return [
+            Position(name, queue_id, offset)
+            for name in topics
+            for queue_id, offset in sorted(self._offsets.of(consumer_group, name).items())
+        ]
+
+    def update(self, consumer_group: str, positions: Iterable[Position]) -> None:
+        """Overwrites, also backwards; all or none. Of a group that was reset and has live members,
+        those commits are not taken that may have been under way when it was."""
+        self._groups.get(consumer_group)
+        _check_own(consumer_group)
+        checked = list(positions)
+        for one in checked:
+            self._queues(self._topics.get(one.topic), [one.queue_id])
+            if one.queue_offset < 0:
+                raise InvalidParameter(f"queue offset {one.queue_offset} is below 0")
+        nobody_to_tell = not self._clients.consumers(consumer_group)
+        for one in checked:
+            if nobody_to_tell:
+                self._offsets.take_reset(consumer_group, one.topic, one.queue_id)
+            self._offsets.commit(consumer_group, one.topic, one.queue_id, one.queue_offset)
+
+    async def reset(
+        self,
+        consumer_group: str,
+        topic: str,
+        queue_ids: Sequence[int],
+        *,
+        timestamp_ms: int | None = None,
+        queue_offset: int | None = None,
+    ) -> list[Position]:
+        """Moves a group to a store time (below 0: the end) or to an offset, within the bounds. It
+        is durable then. Raises what the store raises: when its log takes nothing, nothing is done.
+        """
+        self._groups.get(consumer_group)
+        _check_own(consumer_group)
+        queues = self._queues(self._topics.get(topic), queue_ids)
+        offsets = {
+            queue_id: self._target(topic, queue_id, timestamp_ms, queue_offset)
+            for queue_id in queues
+        }
+        logged = self.on_reset(consumer_group, topic, offsets)
+        for queue_id, offset in offsets.items():
+            self._offsets.reset(consumer_group, topic, queue_id, offset)
+            self._polls.wake(topic, queue_id)
+        if logged is not None:
+            await asyncio.shield(logged)
+        await self._saved_offsets.save()
+        return [Position(topic, queue_id, offset) for queue_id, offset in offsets.items()]
+
+    def _target(
+        self, topic: str, queue_id: int, timestamp_ms: int | None, queue_offset: int | None
+    ) -> int:
+        low = self._store.min_offset(topic, queue_id)
+        high = self._store.max_offset(topic, queue_id)
+        if queue_offset is not None:
+            return min(max(queue_offset, low), high)
+        if timestamp_ms is None or timestamp_ms < 0:
+            return high
+        return self._store.search_offset(topic, queue_id, timestamp_ms, upper=False)
+
+    def progress(self, consumer_group: str, topic: str = "") -> list[Progress]:
+        """Queue by queue, over the topics that the group subscribed to or has offsets in."""
+        self._groups.get(consumer_group)
+        topics = [topic] if topic else self.topics_of(consumer_group)
+        owners = self._clients.owners(consumer_group)
+        return [
+            self._progress(consumer_group, name, queue_id, owners.get((name, queue_id), ""))
+            for name in topics
+            if (config := self._topics.table.get(name)) is not None
+            for queue_id in range(config.read_queue_count)
+        ]
+
+    def topics_of(self, consumer_group: str) -> list[str]:
+        subscribed = self._clients.subscriptions(consumer_group) or {}
+        retry = names.retry_topic(consumer_group)
+        return sorted({*self._offsets.topics_of(consumer_group), *subscribed, retry})
+
+    def lag(self, consumer_group: str, topic: str) -> int:
+        """Messages behind, over all queues of a topic; one never read counts from its start."""
+        config = self._topics.table.get(topic)
+        offsets = self._offsets.of(consumer_group, topic)
+        behind = 0
+        for queue_id in range(config.read_queue_count if config else 0):
+            start = max(self._store.min_offset(topic, queue_id), offsets.get(queue_id, 0))
+            behind += max(0, self._store.max_offset(topic, queue_id) - start)
+        return behind
+
+    def _progress(self, consumer_group: str, topic: str, queue_id: int, client_id: str) -> Progress:
+        offset = self._offsets.get(consumer_group, topic, queue_id)
+        low = self._store.min_offset(topic, queue_id)
+        return Progress(
+            topic,
+            queue_id,
+            low,
+            self._store.max_offset(topic, queue_id),
+            offset,
+            self._store.store_timestamp(topic, queue_id, offset - 1) if offset else 0,
+            client_id,
+        )
+
+    @staticmethod
+    def _queues(config: TopicConfig, queue_ids: Sequence[int]) -> Sequence[int]:
+        for queue_id in queue_ids:
+            if not 0 <= queue_id < config.queue_count:
+                raise InvalidParameter(
+                    f"queue {queue_id} of {config.topic} is out of range: it has queues 0 to "
+                    f"{config.queue_count - 1} here"
+                )
+        return queue_ids or range(config.queue_count)
+
+
+def _check_own(consumer_group: str) -> None:
+    """The broker reads its own topics from these offsets on when it starts."""
+    if names.is_system_group(consumer_group):
+        raise NoPermission(f"{consumer_group} is a system group: its offsets are the broker's own")

@@ -1,0 +1,1 @@
+"""What becomes of a message that was not consumed: another attempt, or the dead-letter topic."""

@@ -1,0 +1,134 @@
+"""Send-back: messages that a consumer could not consume, stored again as `retry.py` decides.
+
+Each entry stands for itself: one that cannot be read does not keep the others from being stored.
+What is stored is durable before the answer, so the consumer may forget it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from aerobee_broker.commit.commit import Commit, check_room
+from aerobee_broker.delivery.delay.levels import DelayQueues
+from aerobee_broker.delivery.retry import policy
+from aerobee_broker.delivery.retry.policy import Failure
+from aerobee_broker.errors import NoPermission
+from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
+from aerobee_broker.metadata.topics import WRITE
+from aerobee_broker.metrics import Meters
+from aerobee_broker.registry.groups import GroupRegistry
+from aerobee_broker.registry.topics import TopicRegistry
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import NewMessage
+from aerobee_wire import topics as names
+from aerobee_wire.record import Record
+from aerobee_wire.status import Code, MqError
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One message to give back."""
+
+    physical_offset: int
+    origin_topic: str = ""
+    # 0: by the group's policy; above: this delay level; below: a dead letter now.
+    delay_level: int = 0
+    # Overrides the group's retryMaxTimes.
+    max_reconsume_times: int | None = None
+    failure: Failure = field(default_factory=Failure)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    error: MqError | None = None
+    dead_lettered: bool = False
+
+
+class SendBack:
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        commit: Commit,
+        topics: TopicRegistry,
+        groups: GroupRegistry,
+        delays: DelayQueues,
+        meters: Meters,
+        broker_permission: int,
+        rng: random.Random,
+    ) -> None:
+        self._store = store
+        self._commit = commit
+        self._topics = topics
+        self._groups = groups
+        self._delays = delays
+        self._meters = meters
+        self._writable = bool(broker_permission & WRITE)
+        self._rng = rng
+
+    async def send_back(self, consumer_group: str, entries: Sequence[Entry]) -> list[Outcome]:
+        """An outcome for each entry. Raises GroupNotExist, NoPermission,
+        TooMuchUnflushed; what the store raises."""
+        group = self._groups.get(consumer_group)
+        if not self._writable:
+            raise NoPermission("this broker takes no messages (brokerPermission): ask another one")
+        if group.retry_queue_count <= 0:  # the group wants no retries: done with
+            return [Outcome() for _ in entries]
+        check_room(self._store)
+        await self._make_topics(group)
+        outcomes: list[Outcome] = []
+        messages: list[NewMessage] = []
+        for entry in entries:
+            try:
+                message, dead = self._next(group, entry)
+            except MqError as error:
+                outcomes.append(Outcome(_of_entry(entry, error)))
+            else:
+                messages.append(message)
+                outcomes.append(Outcome(dead_lettered=dead))
+        if messages:
+            self._store.append(messages, reserve=True)
+            await self._commit.durable(self._store.end_offset)
+            self._count(group, outcomes)
+        return outcomes
+
+    async def _make_topics(self, group: SubscriptionGroup) -> None:
+        await self._groups.retry_topic(group)
+        await self._topics.for_group(names.dead_letter_topic(group.consumer_group))
+
+    def _next(self, group: SubscriptionGroup, entry: Entry) -> tuple[NewMessage, bool]:
+        record: Record = self._store.get(entry.physical_offset)
+        if policy.is_last(
+            record.reconsume_times,
+            group,
+            delay_level=entry.delay_level,
+            max_times=entry.max_reconsume_times,
+        ):
+            return policy.dead_lettered(record, group, failure=entry.failure), True
+        message = policy.retried(
+            record,
+            group,
+            self._delays,
+            queue_id=self._rng.randrange(group.retry_queue_count),
+            delay_level=entry.delay_level,
+            failure=entry.failure,
+        )
+        return message, False
+
+    def _count(self, group: SubscriptionGroup, outcomes: Sequence[Outcome]) -> None:
+        dead = sum(one.dead_lettered for one in outcomes)
+        if dead:
+            self._meters.dead_lettered(group.consumer_group, dead)
+            structlog.get_logger().info("dead_lettered", group=group.consumer_group, messages=dead)
+
+
+def _of_entry(entry: Entry, error: MqError) -> MqError:
+    """RocketMQ answers a missing record with SYSTEM_ERROR; a damaged one keeps its own code."""
+    if error.code is not Code.QUERY_NOT_FOUND:
+        return error
+    origin = f" (read from {entry.origin_topic})" if entry.origin_topic else ""
+    return MqError(Code.SYSTEM_ERROR, f"cannot give back{origin}: {error.message}")

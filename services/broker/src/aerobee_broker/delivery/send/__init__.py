@@ -1,0 +1,1 @@
+"""From a Send request to the commit log."""

@@ -1,0 +1,1 @@
+"""Half messages: commit, rollback and check-back."""

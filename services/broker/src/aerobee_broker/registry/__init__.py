@@ -1,0 +1,1 @@
+"""Which topics, consumer groups and clients there are."""

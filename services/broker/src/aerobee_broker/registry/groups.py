@@ -1,0 +1,141 @@
+"""Which consumer groups there are. Each has a retry topic from the moment that it exists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from aerobee_broker.config import BrokerOptions
+from aerobee_broker.errors import GroupNotExist, InvalidParameter, NoPermission
+from aerobee_broker.metadata.persistent_table import SavedTable
+from aerobee_broker.metadata.subscription_groups import (
+    PREDEFINED_GROUPS,
+    SubscriptionGroup,
+    SubscriptionGroups,
+)
+from aerobee_broker.registry.topics import TopicRegistry
+from aerobee_wire import topics as names
+
+MAX_RETRY_DELAYS = 64
+MAX_RETRY_DELAY_MS = 40 * 86_400_000  # longer than any retention is a mistake
+MAX_RETRY_TIMES = 10_000
+
+
+class GroupRegistry:
+    def __init__(
+        self,
+        table: SubscriptionGroups,
+        saved: SavedTable,
+        topics: TopicRegistry,
+        options: BrokerOptions,
+    ) -> None:
+        self.table = table
+        self._saved = saved
+        self._topics = topics
+        self._options = options
+        # Created or changed, and not durable yet: the revision that must be. A failed write leaves
+        # it here, and whoever needs the group next tries again.
+        self._unsaved: dict[str, int] = {}
+
+    def is_system(self, consumer_group: str) -> bool:
+        return consumer_group in PREDEFINED_GROUPS or names.is_system_group(consumer_group)
+
+    def get(self, consumer_group: str) -> SubscriptionGroup:
+        group = self.table.get(consumer_group)
+        if group is None:
+            raise GroupNotExist(consumer_group)
+        return group
+
+    def settled(self, consumer_group: str) -> SubscriptionGroup | None:
+        """The group when there is nothing to wait for."""
+        return None if consumer_group in self._unsaved else self.table.get(consumer_group)
+
+    async def for_client(self, consumer_group: str) -> SubscriptionGroup:
+        """The group, durable, created when it is new and may be. Raises GroupNotExist,
+        InvalidParameter, MqError SYSTEM_ERROR when it cannot be saved."""
+        group = self.settled(consumer_group)
+        if group is not None:
+            return group
+        if self.table.get(consumer_group) is None:
+            names.check_group(consumer_group)
+            if not self._options.auto_create_subscription_group:
+                raise GroupNotExist(consumer_group)
+            self._put(SubscriptionGroup(consumer_group))
+            structlog.get_logger().info("group_created", group=consumer_group, by="client")
+        await self._settle(consumer_group)
+        return self.get(consumer_group)  # it may have been changed, or deleted, meanwhile
+
+    async def put(self, group: SubscriptionGroup) -> bool:
+        """Creates or changes; False: it was there. Raises InvalidParameter."""
+        self._check(group)
+        created = self._put(group)
+        structlog.get_logger().info(
+            "group_created" if created else "group_changed", group=group.consumer_group, by="admin"
+        )
+        await self._settle(group.consumer_group)
+        await self.retry_topic(group)
+        return created
+
+    def remove(self, consumer_group: str, forget: Callable[[], None]) -> bool:
+        """False: there was no such group. Its retry and dead-letter topics stay. `forget` takes
+        away what else is known of it. `save` is to follow."""
+        if self.is_system(consumer_group):
+            raise NoPermission(f"{consumer_group} is a system group and stays")
+        if self.table.get(consumer_group) is None:
+            return False
+        forget()
+        self.table.remove(consumer_group)
+        self._unsaved.pop(consumer_group, None)
+        structlog.get_logger().info("group_deleted", group=consumer_group)
+        return True
+
+    async def save(self) -> None:
+        await self._saved.save()
+
+    async def retry_topic(self, group: SubscriptionGroup) -> None:
+        """Sees to it that the group's retry topic exists, as far as the group retries at all."""
+        if group.retry_queue_count > 0:
+            topic = names.retry_topic(group.consumer_group)
+            await self._topics.for_group(topic, group.retry_queue_count)
+
+    def _put(self, group: SubscriptionGroup) -> bool:
+        before = self.table.revision
+        created = self.table.put(group)
+        if self.table.revision != before:
+            self._unsaved[group.consumer_group] = self.table.revision
+        return created
+
+    async def _settle(self, consumer_group: str) -> None:
+        revision = self._unsaved.get(consumer_group)
+        await self._saved.save()
+        if self._unsaved.get(consumer_group) == revision:  # not changed again meanwhile
+            self._unsaved.pop(consumer_group, None)
+
+    def create_predefined(self) -> None:
+        for name in PREDEFINED_GROUPS:
+            if self.table.get(name) is None:
+                self.table.put(SubscriptionGroup(name))
+
+    @staticmethod
+    def _check(group: SubscriptionGroup) -> None:
+        names.check_group(group.consumer_group)
+        if not 0 <= group.retry_max_times <= MAX_RETRY_TIMES:
+            raise InvalidParameter(
+                f"retryMaxTimes is 0 (one attempt) to {MAX_RETRY_TIMES}, "
+                f"not {group.retry_max_times}"
+            )
+        if not 0 <= group.retry_queue_count <= 1024:
+            raise InvalidParameter(
+                f"a group has 0 (no retries) to 1024 retry queues, not {group.retry_queue_count}"
+            )
+        delays = group.retry_delays_ms
+        if len(delays) > MAX_RETRY_DELAYS:
+            raise InvalidParameter(
+                f"a group has at most {MAX_RETRY_DELAYS} retry delays, not {len(delays)}: "
+                "beyond the last, the last is used again"
+            )
+        if not all(0 <= delay <= MAX_RETRY_DELAY_MS for delay in delays):
+            raise InvalidParameter(
+                f"a retry delay is 0 to {MAX_RETRY_DELAY_MS} ms (40 days): {list(delays)}"
+            )

@@ -1,0 +1,251 @@
+"""Which topics there are, and how they come to be: by hand, by the first message, from a group.
+
+A topic exists for the sender once it is in `topics.json` and every name server that can be reached
+knows it. Rules of RocketMQ's TopicConfigManager: an unknown topic inherits from TBW102.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from aerobee_broker.config import BrokerOptions
+from aerobee_broker.errors import InvalidParameter, NoPermission, TopicNotExist
+from aerobee_broker.metadata.persistent_table import SavedTable
+from aerobee_broker.metadata.topics import INHERIT, READ, READ_WRITE, TopicConfig, Topics
+from aerobee_wire import topics as names
+from aerobee_wire.properties import whole_number
+
+# Tells the name servers of the topics as they are now; returns those that could not be told.
+Announce = Callable[[], Awaitable[list[str]]]
+# Creates a topic on the other brokers.
+Spread = Callable[[TopicConfig], Awaitable[None]]
+
+CLIENT_DEFAULT_QUEUES = 4  # of a topic that a send creates, unless the sender says more or fewer
+MAX_QUEUES = 65_536
+ALL_PERMISSIONS = 15
+MESSAGE_TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
+_TRANSACTION_TOPICS = (names.HALF_TOPIC, names.OP_HALF_TOPIC, names.CHECK_MAX_TIME_TOPIC)
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    created: bool
+    unreachable_namesrvs: list[str]
+
+
+class TopicRegistry:
+    def __init__(
+        self,
+        table: Topics,
+        saved: SavedTable,
+        options: BrokerOptions,
+        *,
+        announce: Announce,
+        spread: Spread,
+    ) -> None:
+        self.table = table
+        self._saved = saved
+        self._options = options
+        self._announce = announce
+        self._spread = spread
+        # Created or changed, and not durable or not announced yet. None: that failed, and whoever
+        # needs the topic next tries again.
+        self._settling: dict[str, asyncio.Task[list[str]] | None] = {}
+        self._system = names.SYSTEM_TOPICS | {options.broker_cluster_name, options.broker_name}
+
+    def is_system(self, topic: str) -> bool:
+        return topic in self._system or names.is_system(topic)
+
+    # ---- for messages ----
+
+    def settled(self, topic: str) -> TopicConfig | None:
+        """The topic when there is nothing to wait for."""
+        return None if topic in self._settling else self.table.get(topic)
+
+    def get(self, topic: str) -> TopicConfig:
+        config = self.table.get(topic)
+        if config is None:
+            raise TopicNotExist(topic)
+        return config
+
+    async def for_send(self, topic: str, queue_count: int) -> TopicConfig:
+        """The topic, created when it is new and may be. Raises TopicNotExist, InvalidParameter."""
+        config = self.table.get(topic)
+        if config is None:
+            names.check_topic(topic)
+            config = self._inherited(topic, queue_count)
+            self.table.put(config)
+            structlog.get_logger().info(
+                "topic_created", topic=topic, queues=config.write_queue_count, by="send"
+            )
+            await self._settle(topic, spread=config)
+        elif topic in self._settling:
+            await self._settle(topic)
+        return self.get(topic)  # it may have been changed, or deleted, meanwhile
+
+    async def for_group(self, topic: str, queue_count: int = 1) -> TopicConfig:
+        """The retry or dead-letter topic of a group, created when it is new."""
+        config = self.table.get(topic)
+        if config is None or config.queue_count < queue_count:
+            config = TopicConfig(topic, queue_count, queue_count, READ_WRITE)
+            self.table.put(config)
+            await self._settle_anew(topic)
+        elif topic in self._settling:
+            await self._settle(topic)
+        return config
+
+    def _inherited(self, topic: str, queue_count: int) -> TopicConfig:
+        parent = self.table.get(names.AUTO_CREATE_TOPIC)
+        if parent is None or not parent.permission & INHERIT:
+            raise TopicNotExist(topic)
+        count = min(queue_count or CLIENT_DEFAULT_QUEUES, parent.write_queue_count)
+        return TopicConfig(topic, count, count, parent.permission & ~INHERIT)
+
+    # ---- by hand ----
+
+    async def put(self, config: TopicConfig, *, only_new: bool = False) -> Put:
+        """Creates or changes. Raises InvalidParameter, NoPermission."""
+        self._check(config)
+        known = self.table.get(config.topic)
+        if only_new and known is not None:
+            if config.topic in self._settling:
+                await self._settle(config.topic)
+            return Put(created=False, unreachable_namesrvs=[])
+        created = self.table.put(config)
+        if known == config and config.topic not in self._settling:
+            return Put(created=False, unreachable_namesrvs=[])
+        structlog.get_logger().info(
+            "topic_created" if created else "topic_changed",
+            topic=config.topic,
+            queues=config.write_queue_count,
+            by="admin",
+        )
+        return Put(created, await self._settle_anew(config.topic))
+
+    async def remove(self, topic: str, forget: Callable[[], None]) -> bool:
+        """False: there was no such topic. `forget` takes away what else is known of it, in the same
+        loop turn. Raises NoPermission for a system topic."""
+        if self.is_system(topic):
+            raise NoPermission(f"{topic} is a system topic and stays")
+        if topic not in self.table:
+            return False
+        forget()
+        self.table.remove(topic)
+        await self._saved.save()
+        await self._announce()
+        structlog.get_logger().info("topic_deleted", topic=topic)
+        return True
+
+    def _check(self, config: TopicConfig) -> None:
+        names.check_topic(config.topic)
+        if self.is_system(config.topic) and self._options.validate_system_topic_when_update_topic:
+            raise NoPermission(f"{config.topic} is a system topic: choose another name")
+        for count in (config.read_queue_count, config.write_queue_count):
+            if not 1 <= count <= MAX_QUEUES:
+                raise InvalidParameter(
+                    f"a topic has 1 to {MAX_QUEUES} queues to read and to write, not {count}"
+                )
+        if not 0 < config.permission <= ALL_PERMISSIONS:
+            raise InvalidParameter(
+                f"permission {config.permission} is none: add 4 to read, 2 to write; 6 is both"
+            )
+        self._check_attributes(config)
+
+    def _check_attributes(self, config: TopicConfig) -> None:
+        for name, value in config.attributes.items():
+            fixed = {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}.get(name)
+            if name == "message.type":
+                allowed = value in MESSAGE_TYPES and (
+                    value != "MIXED" or self._options.enable_mixed_message_type
+                )
+            elif name == "reserve.time":
+                reserved = whole_number(value)
+                allowed = reserved is not None and reserved >= -1
+            else:
+                allowed = value == fixed
+            if not allowed:
+                raise InvalidParameter(
+                    f"attribute {name}={value} is not taken: message.type is one of "
+                    f"{', '.join(MESSAGE_TYPES[:-1])} (MIXED with enableMixedMessageType), "
+                    "queue.type SimpleCQ, cleanup.policy DELETE"
+                )
+
+    # ---- at start ----
+
+    def create_system_topics(self) -> None:
+        options = self._options
+        inherit = {
+            options.broker_cluster_name: (16, options.cluster_topic_enable),
+            options.broker_name: (1, options.broker_topic_enable),
+        }
+        levels = len(options.delay_levels_ms)
+        wanted = [
+            TopicConfig(names.SELF_TEST_TOPIC, 1, 1),
+            TopicConfig(names.BENCHMARK_TOPIC, 1024, 1024),
+            TopicConfig(names.OFFSET_MOVED_TOPIC, 1, 1),
+            TopicConfig(names.SCHEDULE_TOPIC, levels, levels),
+            TopicConfig(names.SCHEDULE_PROGRESS_TOPIC, 1, 1, READ),
+            *(TopicConfig(topic, 1, 1, READ) for topic in _TRANSACTION_TOPICS),
+            TopicConfig(names.TIMER_TOPIC, 1, 1, READ),
+            TopicConfig(names.TIMER_PROGRESS_TOPIC, 1, 1, READ),
+            TopicConfig(names.pop_journal_topic(options.broker_cluster_name), 1, 1, READ),
+            *(
+                TopicConfig(topic, count, count, INHERIT | (READ_WRITE if open_ else 0))
+                for topic, (count, open_) in inherit.items()
+            ),
+        ]
+        if options.auto_create_topic_enable:
+            count = options.default_topic_queue_nums
+            wanted.append(TopicConfig(names.AUTO_CREATE_TOPIC, count, count, READ_WRITE | INHERIT))
+        else:
+            self.table.remove(names.AUTO_CREATE_TOPIC)
+        for config in wanted:
+            self.table.put(config)
+
+    def adopt(self, stored: Iterable[tuple[str, Iterable[int]]]) -> list[str]:
+        """Makes up for topics that are in the store and not in the table, because `topics.json` is
+        older than the log or was lost. `stored`: topic and queue ids. Returns their names."""
+        adopted = []
+        for topic, queue_ids in stored:
+            count = max(queue_ids, default=-1) + 1
+            known = self.table.get(topic)
+            if count and known is None:
+                self.table.put(TopicConfig(topic, count, count))
+                adopted.append(topic)
+            elif known and known.queue_count < count and topic != names.SCHEDULE_TOPIC:
+                self.table.put(replace(known, read_queue_count=count))
+                adopted.append(topic)
+        return adopted
+
+    # ---- to be durable and known ----
+
+    async def _settle(self, topic: str, *, spread: TopicConfig | None = None) -> list[str]:
+        task = self._settling.get(topic)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._publish(topic, spread))
+            self._settling[topic] = task
+        return await asyncio.shield(task)
+
+    async def _settle_anew(self, topic: str) -> list[str]:
+        """Of a change: what is under way may be without it."""
+        while (task := self._settling.get(topic)) is not None:
+            await asyncio.wait([task])
+        return await self._settle(topic)
+
+    async def _publish(self, topic: str, spread: TopicConfig | None) -> list[str]:
+        unreachable: list[str] = []
+        try:
+            await self._saved.save()
+            if spread is not None:
+                unreachable, _ = await asyncio.gather(self._announce(), self._spread(spread))
+            else:
+                unreachable = await self._announce()
+        except BaseException:
+            self._settling[topic] = None
+            raise
+        del self._settling[topic]
+        return unreachable

@@ -1,0 +1,1 @@
+"""gRPC servers and channels, over either of two transports."""

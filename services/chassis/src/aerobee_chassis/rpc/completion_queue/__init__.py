@@ -1,0 +1,1 @@
+"""The transport straight over gRPC's completion queue."""

@@ -1,0 +1,68 @@
+"""grpc.health.v1 as handlers: whether the process, and each of its services, serves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from grpc_health.v1 import health_pb2 as pb
+
+from aerobee_chassis.rpc.call import Call
+
+DESCRIPTOR = pb.DESCRIPTOR.services_by_name["Health"]
+_Status = pb.HealthCheckResponse
+
+
+class NothingServed(Exception):
+    """Nobody serves what was asked for."""
+
+
+class Health:
+    """Says "not serving" until it is told otherwise."""
+
+    def __init__(self, services: Iterable[str]) -> None:
+        """`services`: their names; the process itself is the empty name."""
+        self._names = frozenset(("", *services))
+        self._serving = False
+        self._closed = False
+        self._changed = asyncio.Event()
+
+    def set(self, serving: bool) -> None:
+        self._serving = serving
+        self._wake()
+
+    def close(self) -> None:
+        """Not serving for good; who watches is told, and let go."""
+        self._closed = True
+        self.set(False)
+
+    async def check(self, request: pb.HealthCheckRequest, call: Call) -> pb.HealthCheckResponse:
+        """Raises NothingServed."""
+        if request.service not in self._names:
+            raise NothingServed(f"no service {request.service} here")
+        return self._answer(request.service)
+
+    async def list(self, request: pb.HealthListRequest, call: Call) -> pb.HealthListResponse:
+        return pb.HealthListResponse(statuses={name: self._answer(name) for name in self._names})
+
+    async def watch(self, request: pb.HealthCheckRequest, call: Call) -> None:
+        """The state now, and each time that it changes."""
+        told = None
+        while True:
+            changed = self._changed
+            answer = self._answer(request.service)
+            if answer.status != told:
+                await call.write(answer)
+                told = answer.status
+            if self._closed:
+                return
+            await changed.wait()
+
+    def _answer(self, name: str) -> pb.HealthCheckResponse:
+        if name not in self._names:
+            return _Status(status=_Status.SERVICE_UNKNOWN)
+        return _Status(status=_Status.SERVING if self._serving else _Status.NOT_SERVING)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

@@ -1,0 +1,48 @@
+"""Which event loop a service runs on, and with it which transport takes and makes its calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import structlog
+
+from aerobee_chassis.rpc.aio.channel import AioChannel
+from aerobee_chassis.rpc.aio.listener import AioListener
+from aerobee_chassis.rpc.completion_queue.channel import QueueChannel
+from aerobee_chassis.rpc.completion_queue.cygrpc import QueueUnavailable
+from aerobee_chassis.rpc.completion_queue.listener import QueueListener
+from aerobee_chassis.rpc.completion_queue.loop import QueueLoop, new_queue_loop
+from aerobee_chassis.rpc.services import Service
+from aerobee_chassis.rpc.transport import Channel, Listener, Run
+
+Transport: TypeAlias = Literal["COMPLETION_QUEUE", "AIO"]
+
+
+def make_loop(transport: Transport) -> asyncio.AbstractEventLoop:
+    """A loop for `transport`; where the completion queue cannot be had, one for grpc.aio."""
+    if transport == "COMPLETION_QUEUE":
+        try:
+            return new_queue_loop()
+        except QueueUnavailable as error:
+            structlog.get_logger().warning(
+                "calls are served by grpc.aio, which is slower", reason=str(error)
+            )
+    return asyncio.new_event_loop()
+
+
+def make_listener(services: Sequence[Service], run: Run) -> Listener:
+    """For the running loop."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, QueueLoop):
+        return QueueListener(loop, services, run)
+    return AioListener(services, run)
+
+
+def open_channel(target: str, options: Sequence[tuple[str, int]]) -> Channel:
+    """To "host:port", for the running loop."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, QueueLoop):
+        return QueueChannel(loop, target, options)
+    return AioChannel(target, options)

@@ -1,0 +1,94 @@
+"""A gRPC server over plain handlers, on the transport of the event loop that it starts on. The only
+place where errors cross the wire.
+
+With grpc.health.v1 and server reflection. What the handlers are and know: see `call.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+from google.protobuf.message import Message
+
+from aerobee_chassis.addresses import join_address
+from aerobee_chassis.errors import PortInUse
+from aerobee_chassis.rpc import health, reflection
+from aerobee_chassis.rpc.call import Call, Failure
+from aerobee_chassis.rpc.loops import make_listener
+from aerobee_chassis.rpc.services import Method, Service, bind
+from aerobee_chassis.rpc.transport import Listener, UnreadableRequest, parsed
+
+FailureOf = Callable[[Exception], Failure | None]
+
+
+class Server:
+    """Serves `services` on one port once `start` is called.
+
+    `failure_of` turns an exception of the domain into what the caller is told; for anything that it
+    returns None for, the caller gets INTERNAL without details and the log a traceback.
+    """
+
+    def __init__(
+        self, services: Sequence[Service], *, host: str, port: int, failure_of: FailureOf
+    ) -> None:
+        names = [service.name for service in services]
+        self._health = health.Health(names)
+        shown = reflection.Reflection([*names, health.DESCRIPTOR.full_name])
+        self._services = (
+            *services,
+            bind(health.DESCRIPTOR, self._health),
+            bind(reflection.DESCRIPTOR, shown),
+        )
+        self._host = host
+        self._port = port
+        self._failure_of = failure_of
+        self._listener: Listener | None = None
+
+    async def start(self) -> int:
+        """Binds and serves; returns the port. Raises PortInUse."""
+        listener = make_listener(self._services, self._run)
+        target = join_address(self._host, self._port)
+        try:
+            port = listener.bind(target)
+        except OSError:
+            raise PortInUse(
+                f"cannot listen on {target}: the port is in use or not ours; choose another"
+            ) from None
+        await listener.start()
+        self._listener = listener
+        self._health.set(True)
+        return port
+
+    async def set_serving(self, serving: bool) -> None:
+        """What grpc.health.v1 answers, for the whole process and for each service."""
+        self._health.set(serving)
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuses new calls, waits up to `grace_s` for those in progress, then cancels them."""
+        if self._listener is not None:
+            self._health.close()
+            await self._listener.stop(grace_s)
+            self._listener = None
+
+    async def _run(
+        self, service: str, method: Method, request: Any, call: Call
+    ) -> Message | Failure | None:
+        try:
+            if not method.client_streams:
+                request = parsed(method, request)
+            return await method.handler(request, call)
+        except Exception as error:  # one crossing: every failure of every handler
+            return self._tell(f"{service}/{method.name}", error)
+
+    def _tell(self, path: str, error: Exception) -> Failure:
+        if isinstance(error, UnreadableRequest):
+            return Failure("INVALID_ARGUMENT", "a request cannot be read: it is no such message")
+        if isinstance(error, health.NothingServed):
+            return Failure("NOT_FOUND", str(error))
+        failure = self._failure_of(error)
+        if failure is None:
+            structlog.get_logger().error("handler failed", rpc=path, exc_info=error)
+            return Failure("INTERNAL", "internal error: see the log of the server")
+        return failure

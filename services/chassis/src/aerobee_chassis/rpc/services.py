@@ -1,0 +1,57 @@
+"""Services as the chassis serves them: methods by name, each with its handler."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass
+from typing import Any, cast
+
+from google.protobuf import message_factory
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+
+from aerobee_chassis.rpc.call import Handler
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    name: str
+    handler: Handler
+    request: type[Any]
+    server_streams: bool
+    client_streams: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A gRPC service and the handlers of its methods."""
+
+    name: str
+    methods: tuple[Method, ...]
+
+
+def bind(descriptor: ServiceDescriptor, handlers: object) -> Service:
+    """The service of `descriptor` with one handler per RPC: the coroutine of its name in
+    snake_case.
+
+    Raises TypeError when a handler is missing.
+    """
+    methods = []
+    for method in descriptor.methods:
+        name = re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower()
+        handler = getattr(handlers, name, None)
+        if not inspect.iscoroutinefunction(handler):
+            owner = type(handlers).__name__
+            raise TypeError(f"{owner} has no coroutine {name} for {method.full_name}")
+        methods.append(_method(method, cast(Handler, handler)))
+    return Service(descriptor.full_name, tuple(methods))
+
+
+def _method(descriptor: MethodDescriptor, handler: Handler) -> Method:
+    return Method(
+        descriptor.name,
+        handler,
+        message_factory.GetMessageClass(descriptor.input_type),
+        bool(descriptor.server_streaming),
+        bool(descriptor.client_streaming),
+    )

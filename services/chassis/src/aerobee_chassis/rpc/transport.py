@@ -1,0 +1,100 @@
+"""What a transport is: a listener that runs methods for callers, and channels to other services.
+
+There are two: grpc.aio (`aio_listener`, `aio_channel`), and gRPC's completion queue at which the
+loop waits itself (`queue_loop`, `queue_listener`, `queue_channel`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Any, Protocol
+
+from google.protobuf.message import DecodeError, Message
+
+from aerobee_chassis.rpc.call import Call, Failure
+from aerobee_chassis.rpc.services import Method
+
+CHANNEL_CLOSED = "CANCELLED", "the channel is closed"  # to who calls then
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # a batch of large messages; one body is at most 4 MiB
+
+GRPC_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", -1),
+    # Two servers on one port would share its calls in silence: refuse the second.
+    ("grpc.so_reuseport", 0),
+    # A peer that says nothing is asked, and given up when it does not answer either: the machine of
+    # a consumer may be gone without a word, and its leases must not be renewed for hours.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.http2.ping_timeout_ms", 30_000),
+    # Clients ping on idle connections; that is no reason to close one.
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_ping_strikes", 0),
+    # Thousands of long polls wait at once: by default grpc cancels them beyond about 3,000.
+    ("grpc.server.max_pending_requests", 100_000),
+    ("grpc.server.max_pending_requests_hard_limit", 200_000),
+)
+
+# Runs one method of the service with that name; never raises, but for CancelledError. None: all
+# answers were written to the call.
+Run = Callable[[str, Method, Any, Call], Awaitable[Message | Failure | None]]
+
+
+class Listener(Protocol):
+    """Serves services on one port; to be used on one event loop."""
+
+    def bind(self, target: str) -> int:
+        """Takes the port of "host:port", 0 for a free one. Raises OSError."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuses new calls, waits up to `grace_s` for those in progress, then cancels them."""
+
+
+class Channel(Protocol):
+    """Connects when it is first used, and again when the connection was lost."""
+
+    async def unary(self, path: str, request: bytes, timeout_s: float) -> bytes:
+        """`path`: "/package.Service/Method". Raises CallFailed."""
+
+    def stream(self, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
+        """What the other side sends until it ends the stream. Raises CallFailed."""
+
+    async def close(self) -> None:
+        """Calls under way, and those that begin now, fail with CANCELLED."""
+
+
+class CallFailed(Exception):
+    """A call that ended with another status than OK."""
+
+    def __init__(
+        self, status: str, message: str, trailers: tuple[tuple[str, str | bytes], ...] = ()
+    ) -> None:
+        """`status`: name of a gRPC status, e.g. "NOT_FOUND"."""
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.trailers = trailers
+
+
+class UnreadableRequest(Exception):
+    """The bytes of a request are no message."""
+
+
+def serialized(message: Message | bytes) -> bytes:
+    return message if isinstance(message, bytes) else message.SerializeToString()
+
+
+def parsed(method: Method, data: bytes) -> Any:
+    """Raises UnreadableRequest."""
+    try:
+        return method.request.FromString(data)
+    except DecodeError as error:
+        raise UnreadableRequest from error
+
+
+async def parsed_each(method: Method, requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    """Raises UnreadableRequest."""
+    async for data in requests:
+        yield parsed(method, data)

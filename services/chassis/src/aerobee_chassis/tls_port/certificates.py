@@ -1,0 +1,131 @@
+"""The certificate that a relay shows: from files, loaded again when they change, or self-signed.
+
+Loads `ssl` when there is something to load, not before.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+from aerobee_chassis.errors import CertificateError
+from aerobee_chassis.tls_port.poller import IN, Poller
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+    from aerobee_chassis.tls_port.settings import TlsSettings
+
+    Stamp = tuple[tuple[int, int, int], ...]
+
+MAKER = "aerobee_chassis.tls_port.self_signed"
+
+
+class Certificates:
+    """`directory`: private, for a key that must be a file for a moment."""
+
+    def __init__(
+        self, settings: TlsSettings, directory: str, poller: Poller, tell: Callable[..., None]
+    ) -> None:
+        self._settings = settings
+        self._directory = directory
+        self._poller = poller
+        self._tell = tell
+        self._context: ssl.SSLContext | None = None
+        self._waiting: list[Callable[[ssl.SSLContext], None]] = []
+        self._loaded: Stamp = ()
+        self._seen: Stamp = ()
+
+    def start(self) -> None:
+        """Loads what files there are. Raises CertificateError."""
+        if self._settings.cert_path:
+            self._loaded = self._seen = self._stamp()
+            self._context = self._load()
+            self._poller.call_later(self._settings.watch_interval_ms / 1000, self._look)
+
+    def when_ready(self, callback: Callable[[ssl.SSLContext], None]) -> None:
+        """Calls back with what is valid now; the first time perhaps later."""
+        if self._context is not None:
+            callback(self._context)
+            return
+        self._waiting.append(callback)
+        if len(self._waiting) == 1:
+            self._make()
+
+    # ---- files ----
+
+    def _load(self) -> ssl.SSLContext:
+        from aerobee_chassis.tls_port import tls
+
+        given = self._settings
+        return tls.load(given.cert_path, given.key_path, given.key_password)
+
+    def _stamp(self) -> Stamp:
+        stamps = []
+        for path in (self._settings.cert_path, self._settings.key_path):
+            try:
+                status = os.stat(path)
+            except OSError:
+                stamps.append((0, 0, 0))
+            else:
+                stamps.append((status.st_mtime_ns, status.st_size, status.st_ino))
+        return tuple(stamps)
+
+    def _look(self) -> None:
+        now, before = self._stamp(), self._seen
+        self._seen = now
+        # Two files are not replaced at one stroke: what still changes is left for the next time.
+        if now == before and now != self._loaded:
+            self._loaded = now
+            try:
+                self._context = self._load()
+            except CertificateError as error:
+                self._tell("reload failed", error=str(error))
+            else:
+                self._tell("reloaded", certificate=self._settings.cert_path)
+        self._poller.call_later(self._settings.watch_interval_ms / 1000, self._look)
+
+    # ---- self-signed ----
+
+    def _make(self) -> None:
+        names = ["localhost", "127.0.0.1", "::1", socket.gethostname()]
+        reading, writing = os.pipe()
+        # Not `subprocess`: 2 MB, for this.
+        child = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-m", MAKER, *names],
+            os.environ,
+            file_actions=[(os.POSIX_SPAWN_DUP2, writing, 1)],
+        )
+        os.close(writing)
+        parts: list[bytes] = []
+
+        def read(_: int) -> None:
+            part = os.read(reading, 65_536)
+            if part:
+                parts.append(part)
+                return
+            self._poller.forget(reading)
+            os.close(reading)
+            self._made(b"".join(parts), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+        self._poller.wait_for(reading, IN, read)
+
+    def _made(self, pem: bytes, exit_code: int) -> None:
+        from aerobee_chassis.tls_port import tls
+
+        waiting, self._waiting = self._waiting, []
+        try:
+            if exit_code:
+                raise CertificateError(f"the program that makes one ended with {exit_code}")
+            self._context = tls.load_pem(pem, self._directory)
+        except CertificateError as error:
+            # Who waits runs into the time limit; who comes next causes another attempt.
+            self._tell("no self-signed certificate", error=str(error))
+            return
+        self._tell("self-signed certificate")
+        for callback in waiting:
+            callback(self._context)

@@ -1,0 +1,157 @@
+"""One relayed connection: bytes from client to server and back, with backpressure and half-close.
+
+Both ends are non-blocking; what cannot be sent at once is kept, and nothing more is read for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+from aerobee_chassis.tls_port.poller import IN, OUT, Poller
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class End(Protocol):
+        """A socket, or TLS over one. Raises BlockingIOError when it would wait."""
+
+        def fileno(self) -> int: ...
+
+        def recv_into(self, buffer: memoryview, /) -> int: ...
+
+        def send(self, data: memoryview, /) -> int: ...
+
+        def shutdown(self, how: int, /) -> None: ...
+
+        def close(self) -> None: ...
+
+
+CHUNK_BYTES = 256 * 1024
+NOTHING = memoryview(b"")
+
+
+class Way:
+    """One direction. Ended: the source has no more, or the sink takes no more."""
+
+    __slots__ = ("ended", "pending", "sink", "source")
+
+    def __init__(self, source: End, sink: End) -> None:
+        self.source = source
+        self.sink = sink
+        self.pending = NOTHING
+        self.ended = False
+
+    @property
+    def interest_in_source(self) -> int:
+        return 0 if self.ended or self.pending else IN
+
+    @property
+    def interest_in_sink(self) -> int:
+        return OUT if self.pending else 0
+
+
+class Connection:
+    """Relays between `client` and `backend` from `start` on, until both have ended or one broke;
+    then closes both.
+
+    `buffer` is shared by all connections of a thread.
+    """
+
+    __slots__ = ("_backend", "_buffer", "_client", "_down", "_poller", "_up")
+
+    def __init__(self, poller: Poller, client: End, backend: End, buffer: memoryview) -> None:
+        self._poller = poller
+        self._client = client
+        self._backend = backend
+        self._buffer = buffer
+        self._up = Way(client, backend)
+        self._down = Way(backend, client)
+
+    def start(self) -> None:
+        self._wait()
+
+    def close(self) -> None:
+        self._up.ended = self._down.ended = True
+        for end in (self._client, self._backend):
+            self._poller.forget(end.fileno())
+            end.close()
+
+    def _client_ready(self, events: int) -> None:
+        self._ready(events, self._up, self._down)
+
+    def _backend_ready(self, events: int) -> None:
+        self._ready(events, self._down, self._up)
+
+    def _ready(self, events: int, from_here: Way, to_here: Way) -> None:
+        # Errors and hang-ups come unasked for, to whoever is waiting.
+        if to_here.pending and events & ~IN:
+            self._flush(to_here)
+        if events & ~OUT and from_here.interest_in_source:
+            self._forward(from_here)
+
+    def _forward(self, way: Way) -> None:
+        buffer = self._buffer
+        try:
+            count = way.source.recv_into(buffer)
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+            return
+        if not count:
+            self._end(way)
+            return
+        try:
+            sent = way.sink.send(buffer[:count])
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._sink_broke(way)
+            return
+        if sent < count:
+            way.pending = memoryview(bytes(buffer[sent:count]))
+            self._wait()
+
+    def _flush(self, way: Way) -> None:
+        try:
+            sent = way.sink.send(way.pending)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._sink_broke(way)
+            return
+        way.pending = way.pending[sent:] if sent < len(way.pending) else NOTHING
+        if not way.pending:
+            self._wait()
+
+    def _end(self, way: Way) -> None:
+        with contextlib.suppress(OSError):
+            way.sink.shutdown(socket.SHUT_WR)
+        self._ended(way)
+
+    def _sink_broke(self, way: Way) -> None:
+        if way is self._down:
+            self.close()
+        else:
+            # The server said its last, perhaps why, and closed: the client shall hear it.
+            self._ended(way)
+
+    def _ended(self, way: Way) -> None:
+        way.ended, way.pending = True, NOTHING
+        if self._up.ended and self._down.ended:
+            self.close()
+        else:
+            self._wait()
+
+    def _wait(self) -> None:
+        up, down = self._up, self._down
+        self._poller.wait_for(
+            self._client.fileno(), up.interest_in_source | down.interest_in_sink, self._client_ready
+        )
+        self._poller.wait_for(
+            self._backend.fileno(),
+            down.interest_in_source | up.interest_in_sink,
+            self._backend_ready,
+        )

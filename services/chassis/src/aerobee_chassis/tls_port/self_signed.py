@@ -1,0 +1,64 @@
+"""Makes a self-signed certificate: `python -m aerobee_chassis.tls_port.self_signed NAME …`.
+
+Writes private key and certificate to stdout, in PEM. A program of its own, so that the library,
+20 MB, is not kept by a process that runs for long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import ipaddress
+import sys
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from aerobee_chassis.clock import SystemClock
+
+COMMON_NAME = "aerobee self-signed"
+VALID = datetime.timedelta(days=3650)  # clients that accept it look at nothing; it dies with us
+CLOCK_SKEW = datetime.timedelta(days=1)
+
+
+def make(names: list[str], now: datetime.datetime) -> bytes:
+    """For host names and IP addresses. P-256: every TLS library of the last decade takes it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, COMMON_NAME)])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + VALID)
+        .add_extension(x509.SubjectAlternativeName([_general(one) for one in names]), False)
+        # Its own authority, so that a client can be told to trust this one certificate.
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return private + certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _general(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def main(names: list[str]) -> None:
+    now = datetime.datetime.fromtimestamp(SystemClock().now_ms() / 1000, datetime.UTC)
+    with contextlib.suppress(BrokenPipeError):  # nobody wants it any more
+        sys.stdout.buffer.write(make(names, now))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

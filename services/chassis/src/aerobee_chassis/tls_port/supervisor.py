@@ -1,0 +1,299 @@
+"""The server's side of a port that takes TLS and plaintext alike: listens, keeps a relay running,
+stops it.
+
+The relay is a process of its own (`relay`): neither TLS nor passing bytes on takes time from the
+server's event loop. Its sockets are ours, so that the port stays bound should it end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from aerobee_chassis.addresses import join_address
+from aerobee_chassis.errors import CertificateError, PortInUse, StartError
+from aerobee_chassis.tls_port.settings import RelaySettings, TlsSettings
+
+RELAY = "aerobee_chassis.tls_port.relay"
+
+BACKLOG = 4096
+START_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 5.0
+RESTART_S = 0.5
+LONGEST_RESTART_S = 10.0
+# sun_path holds 107 bytes; beside the server's socket there is one named after each caller.
+MAX_DIRECTORY = 107 - len("/[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535")
+
+Said = Callable[[str, Mapping[str, Any]], None]
+
+
+@dataclass(slots=True)
+class Counts:
+    """Of connections, since the start."""
+
+    plaintext: int = 0
+    tls: int = 0
+    # Closed: nothing said in time, plaintext where TLS is asked for, no agreement on TLS.
+    silent: int = 0
+    refused_plaintext: int = 0
+    failed_handshakes: int = 0
+    # Of changed certificates that could not be used.
+    failed_reloads: int = 0
+
+
+class SharedPort:
+    """`host` and `port` are what clients dial; `listeners` are bound to it already, where several
+    processes share it. The server listens at `backend`, from between `open`
+    and `start` until between `drain` and `stop`.
+
+        shared.open()
+        await Server(…, host=shared.backend, port=0).start()
+        port = await shared.start()
+        …
+        shared.drain()
+        await server.stop(grace_s)
+        await shared.stop()
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        tls: TlsSettings,
+        *,
+        hello_timeout_ms: int = 10_000,
+        listeners: Sequence[socket.socket] = (),
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._hello_timeout_ms = hello_timeout_ms
+        self._directory: Path | None = None
+        self._listeners = list(listeners)
+        self._relay: _Relay | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self.counts = Counts()
+
+    @property
+    def backend(self) -> str:
+        """Where the server listens, as gRPC writes it."""
+        assert self._directory is not None, "not open"
+        return f"unix:{self._directory / 'grpc'}"
+
+    def open(self) -> None:
+        """Binds the port and starts the relay's process. Raises PortInUse, StartError."""
+        self._listeners = self._listeners or listen(self._host, self._port)
+        self._directory = private_directory()
+        self._relay = _Relay(self._listeners, self._said)
+
+    async def start(self) -> int:
+        """Takes connections; returns the port. Raises CertificateError, StartError."""
+        assert self._relay is not None, "not open"
+        await self._relay.begin(self._settings())
+        self._keeper = asyncio.create_task(self._keep(), name="shared port")
+        return int(self._listeners[0].getsockname()[1])
+
+    def drain(self) -> None:
+        """Takes no more connections; those there are go on."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+        for listener in self._listeners:
+            listener.close()
+        if self._relay is not None:
+            self._relay.write("drain")
+
+    async def stop(self) -> None:
+        """Ends every connection. Harmless after a failed `open` or `start`."""
+        self.drain()
+        if self._keeper is not None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+        if self._relay is not None:
+            await self._relay.stop()
+            self._relay = None
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _settings(self) -> RelaySettings:
+        descriptors = tuple(listener.fileno() for listener in self._listeners)
+        path = self.backend.removeprefix("unix:")
+        return RelaySettings(descriptors, path, self._tls, self._hello_timeout_ms)
+
+    async def _keep(self) -> None:
+        """A relay that ends is replaced; its connections are lost, and clients connect again."""
+        log, wait_s = structlog.get_logger(), RESTART_S
+        while True:
+            assert self._relay is not None
+            code = await self._relay.ended()
+            log.error("the relay ended, another is started", exit_code=code)
+            await self._relay.stop()
+            await asyncio.sleep(wait_s)
+            try:
+                self._relay = _Relay(self._listeners, self._said)
+                await self._relay.begin(self._settings())
+                wait_s = RESTART_S
+            except StartError as error:
+                log.error("the relay does not start", error=str(error))
+                wait_s = min(2 * wait_s, LONGEST_RESTART_S)
+
+    def _said(self, event: str, fields: Mapping[str, Any]) -> None:
+        log = structlog.get_logger()
+        if event == "counted":
+            for name, count in fields.items():
+                setattr(self.counts, name, getattr(self.counts, name) + count)
+        elif event == "reload failed":
+            self.counts.failed_reloads += 1
+            log.error("certificate not loaded, the one before stays", **fields)
+        elif event == "reloaded":
+            log.info("certificate loaded again", **fields)
+        elif event == "self-signed certificate":
+            log.info("clients that speak TLS get a self-signed certificate", **fields)
+        else:
+            log.error(event, **fields)
+
+
+class _Relay:
+    """A relay process. What it says is told on the loop; its reader is a thread that sleeps."""
+
+    def __init__(self, listeners: list[socket.socket], said: Said) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._said = said
+        self._relaying: asyncio.Future[None] = self._loop.create_future()
+        self._ended = asyncio.Event()
+        self._context = contextvars.copy_context()  # of log lines
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", RELAY],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=[listener.fileno() for listener in listeners],
+            )
+        except OSError as error:
+            raise StartError(f"cannot start {RELAY}: {error.strerror}") from None
+        self._reader = threading.Thread(target=self._read, name="relay", daemon=True)
+        self._reader.start()
+
+    async def begin(self, settings: RelaySettings) -> None:
+        """Returns when it takes connections. Raises CertificateError, StartError."""
+        self.write(settings.to_json())
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await asyncio.shield(self._relaying)
+        except TimeoutError:
+            raise StartError(f"{RELAY} does not start: see its output") from None
+
+    async def ended(self) -> int:
+        """The exit code, negative for a signal."""
+        await self._ended.wait()
+        return await asyncio.to_thread(self._process.wait)
+
+    def write(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+
+    async def stop(self) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            await asyncio.to_thread(self._process.wait, STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)
+        await asyncio.to_thread(self._reader.join)
+        self._process.stdout.close()
+        if self._relaying.done():
+            self._relaying.exception()  # seen
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._tell(json.loads(line))
+        self._tell({"event": "ended"})
+
+    def _tell(self, fields: dict[str, Any]) -> None:
+        self._loop.call_soon_threadsafe(self._heard, fields, context=self._context)
+
+    def _heard(self, fields: dict[str, Any]) -> None:
+        event = fields.pop("event")
+        if event == "relaying":
+            self._relaying.set_result(None)
+        elif event == "failed":
+            self._relaying.set_exception(CertificateError(fields["error"]))
+        elif event == "ended":
+            self._ended.set()
+            if not self._relaying.done():
+                self._relaying.set_exception(StartError(f"{RELAY} ended: see its output"))
+        else:
+            self._said(event, fields)
+
+
+def listen(host: str, port: int, *, reuse_port: bool = False) -> list[socket.socket]:
+    """One socket for each address of `host`, all on the same port. Raises PortInUse.
+
+    With `reuse_port` others may listen there that ask for it too, and the kernel deals connections
+    out to all of them.
+    """
+    listeners: list[socket.socket] = []
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, _, _, _, address in dict.fromkeys(found):
+            listeners.append(_bound(family, (*address[:1], port, *address[2:]), reuse_port))
+            port = listeners[0].getsockname()[1]
+    except OSError as error:
+        for listener in listeners:
+            listener.close()
+        target = join_address(host, port)
+        raise PortInUse(f"cannot listen on {target}: {error.strerror}; choose another") from None
+    return listeners
+
+
+def _bound(family: int, address: tuple[Any, ...], reuse_port: bool) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            # "::" is every address; of a name, the IPv4 ones have sockets of their own.
+            both = address[0] == "::"
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not both)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def private_directory() -> Path:
+    """A new directory that nobody else may enter: where temporary files go (TMPDIR), or in /tmp if
+    the path of that is too long for a socket's. Raises StartError.
+    """
+    try:
+        given = Path(tempfile.gettempdir())
+        fits = len(str(given / "aerobee-12345678")) <= MAX_DIRECTORY
+        return Path(tempfile.mkdtemp(prefix="aerobee-", dir=given if fits else "/tmp"))
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        raise StartError(
+            f"no directory can be made for the sockets of TLS: {error.strerror}{where}; "
+            f"set TMPDIR to one with a path of at most {MAX_DIRECTORY - 17} characters, or "
+            "tlsServerMode=disabled"
+        ) from None

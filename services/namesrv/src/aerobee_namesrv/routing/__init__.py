@@ -1,0 +1,1 @@
+"""The routing tables and the rules by which brokers come and go."""

@@ -1,0 +1,134 @@
+"""brokerLiveTable: (cluster, address) → last sign of life. Knows no topic.
+
+A broker is found dead by its silence (`expire`) or by the end of its watch (`end_watch`). Both only
+put it into the removal queue: another sign of life before its turn keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from aerobee_chassis.clock import Clock
+from aerobee_namesrv.routing.removals import RemovalQueue
+from aerobee_namesrv.routing.rows import (
+    BrokerKey,
+    BrokerLive,
+    DataVersion,
+    Reason,
+    Registration,
+    Unregistration,
+)
+from aerobee_namesrv.routing.watch import Watch
+
+
+class BrokerLiveTable:
+    def __init__(self, clock: Clock, removals: RemovalQueue) -> None:
+        self._clock = clock
+        self._removals = removals
+        self._rows: dict[BrokerKey, BrokerLive] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def get(self, key: BrokerKey) -> BrokerLive | None:
+        return self._rows.get(key)
+
+    def items(self) -> Iterator[tuple[BrokerKey, BrokerLive]]:
+        """A copy's, in the order of registration: the table may change meanwhile."""
+        return iter(list(self._rows.items()))
+
+    def data_version(self, key: BrokerKey) -> DataVersion | None:
+        """Of the topics that are stored for the broker; None for an unknown one."""
+        live = self._rows.get(key)
+        return live.data_version if live else None
+
+    # ---- signs of life ----
+
+    def put(self, registration: Registration) -> None:
+        """The row of a registration. It keeps its watch if that is of the same connection."""
+        old = self._rows.get(registration.key)
+        watch = old.watch if old else None
+        if watch is not None and watch.connection != registration.connection:
+            # The broker lives on another connection: the end of that one says nothing of it.
+            watch.close()
+            watch = None
+        self._rows[registration.key] = BrokerLive(
+            broker_name=registration.broker_name,
+            broker_id=registration.broker_id,
+            last_update_timestamp_ms=self._clock.now_ms(),
+            last_sign_ms=self._clock.monotonic_ms(),
+            heartbeat_timeout_ms=registration.heartbeat_timeout_ms,
+            data_version=registration.data_version,
+            ha_server_address=registration.ha_server_address,
+            watch=watch,
+        )
+
+    def refresh(self, key: BrokerKey) -> bool:
+        """Takes a sign of life. False for an unknown broker."""
+        live = self._rows.get(key)
+        if live is None:
+            return False
+        self._rows[key] = replace(
+            live,
+            last_update_timestamp_ms=self._clock.now_ms(),
+            last_sign_ms=self._clock.monotonic_ms(),
+        )
+        return True
+
+    def open_watch(
+        self, key: BrokerKey, broker_name: str, broker_id: int, connection: str
+    ) -> Watch | None:
+        """A watch whose end unregisters the broker. It takes the place of the one before.
+
+        None when no such broker is registered.
+        """
+        live = self._rows.get(key)
+        if live is None or (live.broker_name, live.broker_id) != (broker_name, broker_id):
+            return None
+        if live.watch is not None:
+            live.watch.close()
+        watch = Watch(connection)
+        self._rows[key] = replace(live, watch=watch)
+        self.refresh(key)
+        return watch
+
+    # ---- ends of life ----
+
+    def end_watch(self, key: BrokerKey, watch: Watch) -> None:
+        """The stream has ended: its broker is gone, unless it has shown itself elsewhere."""
+        live = self._rows.get(key)
+        if live is None or live.watch is not watch:
+            return
+        # Should the queue be full, the next scan finds the row expired.
+        overdue_ms = self._clock.monotonic_ms() - live.heartbeat_timeout_ms - 1
+        self._rows[key] = replace(live, watch=None, last_sign_ms=overdue_ms)
+        self._submit(key, Reason.DISCONNECTED)
+
+    def close_watches(self) -> None:
+        """Ends all streams and unregisters nobody: the name server itself is leaving."""
+        for key, live in self.items():
+            if live.watch is not None:
+                live.watch.close()
+                self._rows[key] = replace(live, watch=None)
+
+    def expire(self) -> int:
+        """Submits every broker that was silent for longer than it asked for; how many."""
+        now = self._clock.monotonic_ms()
+        return sum(
+            self._submit(key, Reason.EXPIRED)
+            for key, live in self.items()
+            if live.last_sign_ms + live.heartbeat_timeout_ms < now
+        )
+
+    def drop(self, key: BrokerKey) -> None:
+        """Forgets a row and ends its watch."""
+        live = self._rows.pop(key, None)
+        if live is not None and live.watch is not None:
+            live.watch.close()
+
+    def _submit(self, key: BrokerKey, reason: Reason) -> bool:
+        live = self._rows[key]
+        return self._removals.submit(
+            Unregistration(key.cluster, live.broker_name, live.broker_id, key.address, reason, live)
+        )

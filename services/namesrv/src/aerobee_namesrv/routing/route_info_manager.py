@@ -1,0 +1,280 @@
+"""RouteInfoManager: the routing tables and the rules by which brokers come and go. In memory only.
+
+One owner (the loop of the process), so no lock. Knows no transport, no file and no task. The names
+of the tables are RocketMQ's:
+
+    topic_queue_table    topic → broker name → QueueData              topic_queue_table.py
+    broker_addr_table    broker name → BrokerData
+    cluster_addr_table   cluster → broker names
+    broker_live_table    (cluster, address) → BrokerLive              broker_live_table.py
+    filter_server_table  (cluster, address) → filter server addresses
+
+Differs from RocketMQ's in that an address belongs to one broker name: a broker that comes back
+under another name or cluster leaves the old one at once, where there it would stay for ever.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import structlog
+
+from aerobee_namesrv.config import RuntimeOptions
+from aerobee_namesrv.routing.broker_live_table import BrokerLiveTable
+from aerobee_namesrv.routing.rows import (
+    MASTER_ID,
+    BrokerData,
+    BrokerKey,
+    QueueData,
+    Reason,
+    Registered,
+    Registration,
+    TopicRoute,
+    Unregistration,
+)
+from aerobee_namesrv.routing.topic_queue_table import TopicQueueTable
+from aerobee_namesrv.routing.topic_route import in_zone, with_acting_masters
+from aerobee_namesrv.routing.watch import MinBrokerIdChanged
+from aerobee_wire.status import Code, MqError
+
+
+class RouteInfoManager:
+    def __init__(self, options: RuntimeOptions, broker_live_table: BrokerLiveTable) -> None:
+        self._options = options
+        self.topic_queue_table = TopicQueueTable()
+        self.broker_addr_table: dict[str, BrokerData] = {}
+        self.cluster_addr_table: dict[str, set[str]] = {}
+        self.broker_live_table = broker_live_table
+        self.filter_server_table: dict[BrokerKey, tuple[str, ...]] = {}
+        # Since the start, by reason; for the metrics.
+        self.unregistered: Counter[Reason] = Counter()
+
+    # ---- registration ----
+
+    def register_broker(self, registration: Registration) -> Registered:
+        """Adds or refreshes a broker and its topics.
+
+        `rejected` is set when another address holds the broker id with a newer state version.
+        Raises MqError SYSTEM_ERROR for a first registration that holds exactly one topic.
+        """
+        self._leave_elsewhere(registration)
+        self._refuse_single_topic(registration)
+        name, broker_id = registration.broker_name, registration.broker_id
+        self.cluster_addr_table.setdefault(registration.cluster, set()).add(name)
+        first = name not in self.broker_addr_table
+        data = self.broker_addr_table.setdefault(name, BrokerData(registration.cluster, name))
+        data.enable_acting_master = bool(registration.enable_acting_master)
+        data.zone_name = registration.zone_name
+        # An empty group counts as one whose lowest id is 0: its first member changes nothing.
+        lowest_changed = broker_id < min(data.addresses, default=0)
+        for other_id in data.ids_of(registration.address) - {broker_id}:
+            del data.addresses[other_id]  # it changed its role
+        if self._is_outdated(data, registration):
+            self.broker_live_table.drop(registration.key)
+            return Registered(rejected=True)
+        first = first or broker_id not in data.addresses
+        data.addresses[broker_id] = registration.address
+        self._update_topics(data, registration, first)
+        self.broker_live_table.put(registration)
+        self._update_filter_servers(registration)
+        if first:
+            _log("broker registered", registration, topics=len(registration.topics))
+        if lowest_changed:
+            self._notify_min_broker_id_changed(data, ha=registration.ha_server_address)
+        return self._answer(data, registration)
+
+    def _leave_elsewhere(self, registration: Registration) -> None:
+        here = (registration.cluster, registration.broker_name)
+        moved = [
+            Unregistration(key.cluster, live.broker_name, live.broker_id, key.address, Reason.MOVED)
+            for key, live in self.broker_live_table.items()
+            if key.address == registration.address and (key.cluster, live.broker_name) != here
+        ]
+        if moved:
+            # This line again and again means two brokers that advertise one address.
+            _log("broker moved", registration, previous_name=moved[0].broker_name)
+            self.unregister(moved)
+
+    def _refuse_single_topic(self, registration: Registration) -> None:
+        """One topic alone is a change to what is known; here nothing is known.
+
+        Checked before the tables are touched, so that a refused broker leaves nothing behind.
+        """
+        data = self.broker_addr_table.get(registration.broker_name)
+        known = data is not None and registration.broker_id in data.addresses
+        if not known and len(registration.topics) == 1:
+            raise MqError(
+                Code.SYSTEM_ERROR,
+                f"broker {registration.broker_name!r} with id {registration.broker_id} is not "
+                "known here and names one topic only; register all its topics first",
+            )
+
+    def _is_outdated(self, data: BrokerData, registration: Registration) -> bool:
+        """Whether another address holds the broker id with a newer state version."""
+        holder = data.addresses.get(registration.broker_id, registration.address)
+        stored = self.broker_live_table.data_version(BrokerKey(registration.cluster, holder))
+        if holder == registration.address or stored is None:
+            return False
+        outdated = stored.state_version > registration.data_version.state_version
+        event = "registration rejected" if outdated else "broker replaced"
+        _log(event, registration, other_address=holder)
+        return outdated
+
+    def _update_topics(self, data: BrokerData, registration: Registration, first: bool) -> None:
+        """Topics come from the master, or from the lowest replica of a broker that knows of it."""
+        stands_in = (
+            registration.broker_id != MASTER_ID
+            and registration.broker_id == min(data.addresses)
+            and registration.enable_acting_master is not None
+        )
+        if registration.broker_id != MASTER_ID and not stands_in:
+            return
+        table = self.topic_queue_table
+        if self._options.now.delete_topic_with_broker_registration and not registration.incremental:
+            table.keep_only(data.broker_name, {config.topic for config in registration.topics})
+        stored = self.broker_live_table.data_version(registration.key)
+        table.update(
+            data.broker_name,
+            registration.topics,
+            overwrite=first or stored != registration.data_version,
+            read_only=stands_in and data.enable_acting_master,
+        )
+
+    def _update_filter_servers(self, registration: Registration) -> None:
+        if registration.filter_servers:
+            self.filter_server_table[registration.key] = registration.filter_servers
+        elif registration.filter_servers is not None:
+            self.filter_server_table.pop(registration.key, None)
+
+    def _answer(self, data: BrokerData, registration: Registration) -> Registered:
+        master = data.addresses.get(MASTER_ID)
+        if registration.broker_id == MASTER_ID or master is None:
+            return Registered()
+        live = self.broker_live_table.get(BrokerKey(registration.cluster, master))
+        return Registered(master, live.ha_server_address) if live else Registered()
+
+    # ---- unregistration ----
+
+    def unregister(self, batch: Iterable[Unregistration]) -> None:
+        """Removes brokers; those that have given a sign of life since they were submitted stay."""
+        removed: set[str] = set()
+        reduced: set[str] = set()
+        for each in batch:
+            if self._is_void(each):
+                continue
+            self.broker_live_table.drop(each.key)
+            self.filter_server_table.pop(each.key, None)
+            data = self.broker_addr_table.get(each.broker_name)
+            if data is None or not data.ids_of(each.address):
+                continue
+            self.unregistered[each.reason] += 1
+            _log("broker unregistered", each, reason=each.reason.value)
+            self._remove_address(data, each.address)
+            (reduced if data.addresses else removed).add(each.broker_name)
+        if removed:
+            self.topic_queue_table.drop_brokers(removed)
+        if read_only := {name for name in reduced - removed if self._has_lost_its_master(name)}:
+            self.topic_queue_table.wipe_write(read_only)
+
+    def _is_void(self, unregistration: Unregistration) -> bool:
+        live = self.broker_live_table.get(unregistration.key)
+        if unregistration.live is not None:
+            return live is not unregistration.live
+        return live is not None and live.broker_name != unregistration.broker_name
+
+    def _remove_address(self, data: BrokerData, address: str) -> None:
+        ids = data.ids_of(address)
+        was_lowest = min(data.addresses) in ids
+        for broker_id in ids:
+            del data.addresses[broker_id]
+        if not data.addresses:
+            self._remove_broker_name(data.broker_name)
+        elif was_lowest and data.enable_acting_master:
+            self._notify_min_broker_id_changed(data, offline=address)
+
+    def _remove_broker_name(self, broker_name: str) -> None:
+        del self.broker_addr_table[broker_name]
+        for cluster, names in list(self.cluster_addr_table.items()):
+            names.discard(broker_name)
+            if not names:
+                del self.cluster_addr_table[cluster]
+
+    def _has_lost_its_master(self, broker_name: str) -> bool:
+        data = self.broker_addr_table[broker_name]
+        return data.enable_acting_master and MASTER_ID not in data.addresses
+
+    def _notify_min_broker_id_changed(
+        self, data: BrokerData, *, offline: str = "", ha: str = ""
+    ) -> None:
+        """Tells the members; one that came as the new lowest need not be told of itself."""
+        if not self._options.now.notify_min_broker_id_changed:
+            return
+        lowest = min(data.addresses)
+        notice = MinBrokerIdChanged(lowest, data.addresses[lowest], offline, ha)
+        everyone = offline != "" or len(data.addresses) == 1
+        for broker_id, address in data.addresses.items():
+            live = self.broker_live_table.get(BrokerKey(data.cluster, address))
+            if live and live.watch and (everyone or broker_id != lowest):
+                live.watch.notify(notice)
+
+    # ---- routes ----
+
+    def pickup_topic_route_data(self, topic: str, zone_name: str = "") -> TopicRoute | None:
+        """The route of a topic; None when no known broker has it.
+
+        With a zone name the brokers of other zones are left out.
+        """
+        queues = self.topic_queue_table.queues_of(topic)
+        names = sorted(queues)
+        brokers = tuple(
+            self.broker_addr_table[name].copy() for name in names if name in self.broker_addr_table
+        )
+        if not brokers:
+            return None
+        route = TopicRoute(
+            tuple(queues[name] for name in names), brokers, self._filter_servers_of(brokers)
+        )
+        if self._options.now.support_acting_master:
+            route = with_acting_masters(topic, route)
+        return in_zone(route, zone_name) if zone_name else route
+
+    def _filter_servers_of(self, brokers: Sequence[BrokerData]) -> dict[str, tuple[str, ...]]:
+        keys = (BrokerKey(b.cluster, address) for b in brokers for address in b.addresses.values())
+        table = self.filter_server_table
+        return {key.address: table[key] for key in keys if key in table}
+
+    # ---- edits and lists that need to know the brokers ----
+
+    def register_topic(self, topic: str, queues: Sequence[QueueData]) -> bool:
+        """Stores the queues of a topic. False, and nothing done, if a broker name is unknown."""
+        if any(queue.broker_name not in self.broker_addr_table for queue in queues):
+            return False
+        self.topic_queue_table.put(topic, queues)
+        return True
+
+    def delete_topic(self, topic: str, cluster: str = "") -> None:
+        """Forgets a topic; with a cluster only on the brokers of that."""
+        names = self.cluster_addr_table.get(cluster, set()) if cluster else None
+        self.topic_queue_table.delete(topic, names)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """Sorted; empty for an unknown cluster."""
+        return self.topic_queue_table.names_on(self.cluster_addr_table.get(cluster, set()))
+
+    def system_topics(self) -> tuple[list[str], str]:
+        """Cluster and broker names, which are topics too, sorted; and the address of a broker."""
+        names = set(self.cluster_addr_table).union(*self.cluster_addr_table.values())
+        addresses = (next(iter(b.addresses.values())) for b in self.broker_addr_table.values())
+        return sorted(names), next(addresses, "")
+
+
+def _log(event: str, broker: Registration | Unregistration, **fields: object) -> None:
+    structlog.get_logger().info(
+        event,
+        cluster=broker.cluster,
+        broker_name=broker.broker_name,
+        broker_id=broker.broker_id,
+        address=broker.address,
+        **fields,
+    )

@@ -1,0 +1,179 @@
+"""The rows of the routing tables and what goes in and out of them. Values only: no rule, no clock.
+
+All are immutable but BrokerData: whoever holds a row can tell by its identity whether the table has
+moved on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from aerobee_namesrv.routing.watch import Watch
+
+MASTER_ID = 0
+
+# Permission bits of a topic on a broker.
+PERMISSION_READ = 4
+PERMISSION_WRITE = 2
+PERMISSION_ALL = 15  # with inherit 1 and priority 8
+
+# Bits of topic_sys_flag.
+FLAG_UNIT = 1
+FLAG_UNIT_SUBSCRIPTION = 2
+
+DEFAULT_HEARTBEAT_TIMEOUT_MS = 120_000  # four periodic registrations of a broker
+
+
+class BrokerKey(NamedTuple):
+    """What brokerLiveTable and filterServerTable are keyed by."""
+
+    cluster: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DataVersion:
+    """The version of a broker's topics.
+
+    Equal when all three are equal; ordered by state version, then counter, then timestamp, which is
+    the order of the fields here.
+    """
+
+    state_version: int = 0
+    counter: int = 0
+    timestamp_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """A topic as its broker describes it."""
+
+    topic: str
+    read_queue_count: int
+    write_queue_count: int
+    permission: int
+    topic_sys_flag: int = 0
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueData:
+    """A topic on one broker name, as a route shows it."""
+
+    broker_name: str
+    read_queue_count: int
+    write_queue_count: int
+    permission: int
+    topic_sys_flag: int = 0
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class BrokerData:
+    """The members of one broker name. `addresses`: broker id → "host:port", at least one."""
+
+    cluster: str
+    broker_name: str
+    addresses: dict[int, str] = field(default_factory=dict)
+    zone_name: str = ""
+    enable_acting_master: bool = False
+
+    def ids_of(self, address: str) -> set[int]:
+        """The broker ids that are held by an address: one, or none."""
+        return {broker_id for broker_id, held in self.addresses.items() if held == address}
+
+    def copy(self) -> BrokerData:
+        return BrokerData(
+            self.cluster,
+            self.broker_name,
+            dict(self.addresses),
+            self.zone_name,
+            self.enable_acting_master,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLive:
+    """The last sign of life of one broker. Every sign makes a new row."""
+
+    broker_name: str
+    broker_id: int
+    last_update_timestamp_ms: int  # time of day, for people
+    last_sign_ms: int  # monotonic, for the expiry: the time of day may jump
+    heartbeat_timeout_ms: int
+    data_version: DataVersion
+    ha_server_address: str = ""
+    watch: Watch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a broker says of itself. Fields as in RegisterBrokerRequest."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    data_version: DataVersion
+    topics: tuple[TopicConfig, ...] = ()
+    incremental: bool = False
+    ha_server_address: str = ""
+    heartbeat_timeout_ms: int = DEFAULT_HEARTBEAT_TIMEOUT_MS
+    enable_acting_master: bool | None = None  # None: an old broker, which does not say
+    zone_name: str = ""
+    filter_servers: tuple[str, ...] | None = None  # None: leave what is stored
+    connection: str = ""  # the peer, "host:port": to know a watch of the same connection
+
+    @property
+    def key(self) -> BrokerKey:
+        return BrokerKey(self.cluster, self.address)
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The answer to a registration. The addresses are the master's, for a replica."""
+
+    master_address: str = ""
+    ha_server_address: str = ""
+    rejected: bool = False
+
+
+class Reason(StrEnum):
+    """Why a broker is unregistered."""
+
+    REQUESTED = "requested"
+    EXPIRED = "expired"
+    DISCONNECTED = "disconnected"
+    MOVED = "moved"
+
+
+@dataclass(frozen=True, slots=True)
+class Unregistration:
+    """A broker that is to be removed.
+
+    With `live` set it is void once that row is no longer the stored one: the broker has given a
+    sign of life since.
+    """
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    reason: Reason = Reason.REQUESTED
+    live: BrokerLive | None = None
+
+    @property
+    def key(self) -> BrokerKey:
+        return BrokerKey(self.cluster, self.address)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute:
+    """Where a topic is. `filter_servers`: broker address → filter server addresses."""
+
+    queues: tuple[QueueData, ...]
+    brokers: tuple[BrokerData, ...]
+    filter_servers: Mapping[str, tuple[str, ...]]

@@ -1,0 +1,137 @@
+"""topicQueueTable: topic → broker name → QueueData. Knows neither clusters nor who is alive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from aerobee_namesrv.routing.rows import (
+    FLAG_UNIT,
+    FLAG_UNIT_SUBSCRIPTION,
+    PERMISSION_READ,
+    PERMISSION_WRITE,
+    QueueData,
+    TopicConfig,
+)
+
+
+class TopicQueueTable:
+    def __init__(self) -> None:
+        self._topics: dict[str, dict[str, QueueData]] = {}
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._topics
+
+    def queues_of(self, topic: str) -> Mapping[str, QueueData]:
+        """Broker name → queues; empty for an unknown topic."""
+        return self._topics.get(topic, {})
+
+    # ---- what brokers say ----
+
+    def update(
+        self,
+        broker_name: str,
+        configs: Iterable[TopicConfig],
+        *,
+        overwrite: bool,
+        read_only: bool = False,
+    ) -> None:
+        """Stores topics of a broker; with `overwrite` off only those not stored for it yet.
+
+        `read_only` takes the write permission from what is stored.
+        """
+        for config in configs:
+            brokers = self._topics.setdefault(config.topic, {})
+            if overwrite or broker_name not in brokers:
+                brokers[broker_name] = _queue_data(broker_name, config, read_only)
+
+    def keep_only(self, broker_name: str, topics: Collection[str]) -> None:
+        """Drops the queues of a broker in all other topics."""
+        self._drop(lambda topic, queue: queue.broker_name == broker_name and topic not in topics)
+
+    def drop_brokers(self, broker_names: Collection[str]) -> None:
+        """Drops their queues in every topic, and the topics that are left without any."""
+        self._drop(lambda _, queue: queue.broker_name in broker_names)
+
+    # ---- edits ----
+
+    def wipe_write(self, broker_names: Collection[str]) -> int:
+        """Takes the write permission from every topic of these brokers; how many changed."""
+        return self._set_permission(broker_names, lambda old: old & ~PERMISSION_WRITE)
+
+    def add_write(self, broker_names: Collection[str]) -> int:
+        """Makes every topic of these brokers readable and writable; how many changed."""
+        return self._set_permission(broker_names, lambda _: PERMISSION_READ | PERMISSION_WRITE)
+
+    def put(self, topic: str, queues: Iterable[QueueData]) -> None:
+        """Stores queues as they are, beside those of other brokers."""
+        for queue in queues:
+            self._topics.setdefault(topic, {})[queue.broker_name] = queue
+
+    def delete(self, topic: str, broker_names: Collection[str] | None = None) -> None:
+        """Forgets a topic, or only its queues on some brokers."""
+        kept = {
+            name: queue
+            for name, queue in self._topics.pop(topic, {}).items()
+            if broker_names is not None and name not in broker_names
+        }
+        if kept:
+            self._topics[topic] = kept
+
+    # ---- lists, sorted ----
+
+    def names(self) -> list[str]:
+        return sorted(self._topics)
+
+    def names_on(self, broker_names: Collection[str]) -> list[str]:
+        """Topics that one of these brokers has."""
+        return self._where(lambda queue: queue.broker_name in broker_names)
+
+    def unit_names(self) -> list[str]:
+        return self._where(lambda queue: bool(queue.topic_sys_flag & FLAG_UNIT))
+
+    def unit_subscription_names(self, *, include_unit: bool) -> list[str]:
+        """Topics with a unit subscription; without `include_unit` those that are no unit's."""
+        refused = 0 if include_unit else FLAG_UNIT
+        return self._where(
+            lambda queue: bool(
+                queue.topic_sys_flag & FLAG_UNIT_SUBSCRIPTION and not queue.topic_sys_flag & refused
+            )
+        )
+
+    def _where(self, wanted: Callable[[QueueData], bool]) -> list[str]:
+        return sorted(
+            topic for topic, brokers in self._topics.items() if any(map(wanted, brokers.values()))
+        )
+
+    def _set_permission(
+        self, broker_names: Collection[str], permission_of: Callable[[int], int]
+    ) -> int:
+        changed = 0
+        for brokers in self._topics.values():
+            for name in brokers.keys() & broker_names:
+                permission = permission_of(brokers[name].permission)
+                changed += permission != brokers[name].permission
+                brokers[name] = replace(brokers[name], permission=permission)
+        return changed
+
+    def _drop(self, unwanted: Callable[[str, QueueData], bool]) -> None:
+        for topic, brokers in list(self._topics.items()):
+            for name in [n for n, queue in brokers.items() if unwanted(topic, queue)]:
+                del brokers[name]
+            if not brokers:
+                del self._topics[topic]
+
+
+def _queue_data(broker_name: str, config: TopicConfig, read_only: bool) -> QueueData:
+    return QueueData(
+        broker_name=broker_name,
+        read_queue_count=config.read_queue_count,
+        write_queue_count=config.write_queue_count,
+        permission=config.permission & ~PERMISSION_WRITE if read_only else config.permission,
+        topic_sys_flag=config.topic_sys_flag,
+        attributes=config.attributes,
+    )

@@ -1,0 +1,56 @@
+"""Views of a topic's route: pure functions from route to route. They know no table."""
+
+from __future__ import annotations
+
+from aerobee_namesrv.routing.rows import MASTER_ID, PERMISSION_WRITE, BrokerData, TopicRoute
+
+# Topics by which brokers keep their members in step: these must see who is really there.
+SYNC_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+
+
+def with_acting_masters(topic: str, route: TopicRoute) -> TopicRoute:
+    """The route in which the lowest replica of a lost master stands under id 0.
+
+    For a broker name that allows it (enable_acting_master) and whose queues cannot be written.
+    """
+    if topic.startswith(SYNC_MEMBER_GROUP_PREFIX):
+        return route
+    read_only = {
+        queue.broker_name for queue in route.queues if not queue.permission & PERMISSION_WRITE
+    }
+    brokers = tuple(
+        _promoted(broker) if broker.broker_name in read_only else broker for broker in route.brokers
+    )
+    return TopicRoute(route.queues, brokers, route.filter_servers)
+
+
+def _promoted(broker: BrokerData) -> BrokerData:
+    if not broker.enable_acting_master or not broker.addresses or MASTER_ID in broker.addresses:
+        return broker
+    view = broker.copy()
+    view.addresses[MASTER_ID] = view.addresses.pop(min(view.addresses))
+    return view
+
+
+def in_zone(route: TopicRoute, zone_name: str) -> TopicRoute:
+    """The route without the brokers of other zones.
+
+    A broker name without a master stays, wherever it is: reading from afar is better than not
+    reading. Zone names are compared without regard to case.
+    """
+    dropped = [
+        broker
+        for broker in route.brokers
+        if MASTER_ID in broker.addresses and broker.zone_name.casefold() != zone_name.casefold()
+    ]
+    names = {broker.broker_name for broker in dropped}
+    addresses = {address for broker in dropped for address in broker.addresses.values()}
+    return TopicRoute(
+        tuple(queue for queue in route.queues if queue.broker_name not in names),
+        tuple(broker for broker in route.brokers if broker.broker_name not in names),
+        {
+            address: servers
+            for address, servers in route.filter_servers.items()
+            if address not in addresses
+        },
+    )

@@ -1,0 +1,1 @@
+"""Users and policies. Knows no public protocol."""

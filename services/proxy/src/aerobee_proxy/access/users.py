@@ -1,0 +1,149 @@
+"""Who may use this proxy, and for what: a JSON file, read again when it changes.
+
+    {"users": [{"username": "billing", "password": "…", "userStatus": "enable",
+                "policies": [{"resource": "Topic:orders", "actions": ["Sub"]}]}]}
+
+A file that cannot be used stops a start. One that is broken later is told in the log, and the users
+of before stay: a slip of the editor must not lock everybody out. No secret is ever shown.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from aerobee_chassis.errors import ConfigError
+from aerobee_proxy.access.policies import Policy, policies_of
+
+# What ends a name in the header that carries it.
+_USERNAME = re.compile(r"[^\s,/=]{1,128}")
+_KEYS = frozenset({"username", "password", "userType", "userStatus", "policies"})
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    name: str
+    secret: bytes = field(repr=False)
+    enabled: bool = True
+    super: bool = False  # may do everything
+    policies: tuple[Policy, ...] = ()
+
+
+class Users:
+    """The users of one file. Raises ConfigError where it cannot be used."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.absolute()  # the working directory may change
+        self._broken = False
+        self._seen = self._stat()
+        self._by_name = read_users(path)
+        self._warn_of_readers()
+
+    def get(self, name: str) -> User | None:
+        return self._by_name.get(name)
+
+    def refresh(self) -> None:
+        """Reads the file again if it is another one than the last time."""
+        log = structlog.get_logger()
+        try:
+            found = self._stat()
+            if _version(found) == _version(self._seen) and not self._broken:
+                return
+            users = read_users(self._path)
+        except ConfigError as error:
+            if not self._broken:
+                log.error("users not read again: those of before stay", reason=str(error))
+            self._broken = True
+            return
+        self._by_name, self._seen, self._broken = users, found, False
+        self._warn_of_readers()
+        log.info("users read again", users=len(users))
+
+    def _stat(self) -> os.stat_result:
+        try:
+            return self._path.stat()
+        except OSError as error:
+            raise ConfigError(_unreadable(self._path, error)) from None
+
+    def _warn_of_readers(self) -> None:
+        if self._seen.st_mode & _OTHERS:
+            structlog.get_logger().warning(
+                "the file of users is open to others: chmod 600 it", file=str(self._path)
+            )
+
+
+def read_users(path: Path) -> Mapping[str, User]:
+    """Name → user. Raises ConfigError, which names the file and the place and shows no secret."""
+    try:
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(_unreadable(path, error)) from None
+    except ValueError as error:
+        at = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise ConfigError(f"the file of users {path} is not valid JSON{at}") from None
+    if not isinstance(content, dict) or not isinstance(content.get("users"), list):
+        raise ConfigError(f'the file of users {path} must be like {{"users": [{{…}}]}}')
+    users: dict[str, User] = {}
+    for number, entry in enumerate(content["users"], 1):
+        try:
+            user = _user(entry)
+            if user.name in users:
+                raise ValueError(f"has the username {user.name!r}, which is taken")
+        except ValueError as error:
+            raise ConfigError(f"entry {number} of the file of users {path} {error}") from None
+        users[user.name] = user
+    return users
+
+
+def _user(entry: object) -> User:
+    """Raises ValueError, whose text goes on from "entry 1 "."""
+    if not isinstance(entry, dict):
+        raise ValueError("is no object")
+    unknown = sorted(entry.keys() - _KEYS)
+    if unknown:
+        raise ValueError(f"has an unknown key {unknown[0]!r}: {', '.join(sorted(_KEYS))} are known")
+    name, secret = entry.get("username"), entry.get("password")
+    if not isinstance(name, str) or not _USERNAME.fullmatch(name):
+        raise ValueError("needs a username: 1 to 128 characters, no blanks and none of , / =")
+    if not isinstance(secret, str) or not secret:
+        raise ValueError(f"needs a password for {name!r}")
+    kind = str(entry.get("userType", "NORMAL")).upper()
+    if kind not in ("NORMAL", "SUPER"):
+        raise ValueError(f"has a userType for {name!r} that is neither NORMAL nor SUPER")
+    status = str(entry.get("userStatus", "enable")).lower()
+    if status not in ("enable", "disable"):
+        raise ValueError(f"has a userStatus for {name!r} that is neither enable nor disable")
+    return User(
+        name,
+        secret.encode(),
+        enabled=status == "enable",
+        super=kind == "SUPER",
+        policies=tuple(_policies(entry.get("policies", []))),
+    )
+
+
+def _policies(entries: object) -> Iterator[Policy]:
+    if not isinstance(entries, list):
+        raise ValueError("has policies that are no list")
+    for entry in entries:
+        try:
+            yield from policies_of(entry)
+        except ValueError as error:
+            raise ValueError(f"has a policy {error}") from None
+
+
+def _version(found: os.stat_result) -> tuple[int, int, int]:
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _unreadable(path: Path, error: OSError) -> str:
+    return f"cannot read the file of users {path}: {error.strerror}"

@@ -1,0 +1,19 @@
+"""What a proxy counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Counts:
+    """Since the start."""
+
+    sent: int = 0
+    received: int = 0
+    acknowledged: int = 0
+    subscription_conflicts: int = 0
+    leases_renewed: int = 0
+    unauthorized: int = 0
+    transactions_ended: int = 0
+    transaction_checks: int = 0

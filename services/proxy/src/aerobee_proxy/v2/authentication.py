@@ -1,0 +1,90 @@
+"""Who calls: the signature that the official SDKs put into the metadata of every call.
+
+    authorization: MQv2-HMAC-SHA1 Credential=NAME[/…], SignedHeaders=x-mq-date-time, Signature=HEX
+
+HEX is HMAC-SHA1 of the value of x-mq-date-time, keyed with the user's secret. Nothing else is
+signed, and the time is not read: each SDK writes it in a way of its own, some in a local time that
+does not say so. So whoever reads one call can repeat its metadata: use it over TLS or in a network
+that you trust.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+
+import structlog
+from apache.rocketmq.v2.definition_pb2 import Code
+
+from aerobee_chassis.clock import Clock
+from aerobee_proxy.access.users import User, Users
+from aerobee_proxy.counts import Counts
+from aerobee_proxy.v2.errors import Refused
+
+AUTHORIZATION_KEY = "authorization"
+DATE_TIME_KEY = "x-mq-date-time"
+SCHEME = "MQv2-HMAC-SHA1"
+LONGEST_HEADER = 1_024
+LOG_EVERY_MS = 10_000  # a client that may not call tries again and again
+
+# Compared with when nobody has the name, so that names cannot be told apart by time.
+_NOBODY = User("", b"nobody", enabled=False)
+
+
+class Authentication:
+    def __init__(self, users: Users, counts: Counts, clock: Clock) -> None:
+        self.users = users
+        self._counts = counts
+        self._clock = clock
+        self._logged_ms: int | None = None
+
+    def check(self, metadata: Mapping[str, str], peer: str) -> User:
+        """The user who calls. Raises Refused UNAUTHORIZED."""
+        try:
+            return self._user_of(metadata)
+        except Refused as refusal:
+            self._counts.unauthorized += 1
+            self._log(refusal.message, peer)
+            raise
+
+    def _user_of(self, metadata: Mapping[str, str]) -> User:
+        fields = parse(metadata.get(AUTHORIZATION_KEY, ""))
+        name = fields.get("credential", "").partition("/")[0]
+        if not name:
+            raise Refused(
+                Code.UNAUTHORIZED, "the call is not signed: give the client an access key"
+            )
+        signed = metadata.get(DATE_TIME_KEY, "")
+        if not signed:
+            raise Refused(Code.UNAUTHORIZED, f"the metadata lacks {DATE_TIME_KEY}, which is signed")
+        user = self.users.get(name)
+        expected = signature((user or _NOBODY).secret, signed)
+        given = fields.get("signature", "").lower().encode("utf-8", "replace")
+        if not hmac.compare_digest(expected.encode(), given) or user is None or not user.enabled:
+            raise Refused(
+                Code.UNAUTHORIZED,
+                f"user {name[:64]!r} is unknown or disabled, or the secret key is wrong",
+            )
+        return user
+
+    def _log(self, reason: str, peer: str) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if self._logged_ms is None or now_ms - self._logged_ms >= LOG_EVERY_MS:
+            self._logged_ms = now_ms
+            structlog.get_logger().warning(
+                "call refused", reason=reason, peer=peer, refused=self._counts.unauthorized
+            )
+
+
+def parse(header: str) -> Mapping[str, str]:
+    """The fields of an authorization header, names in lower case; none of another scheme's."""
+    scheme, _, rest = header[:LONGEST_HEADER].strip().partition(" ")
+    if scheme != SCHEME:
+        return {}
+    pairs = (part.strip().partition("=") for part in rest.split(","))
+    return {name.lower(): value for name, _, value in pairs}
+
+
+def signature(secret: bytes, signed: str) -> str:
+    """In lower-case hex."""
+    return hmac.digest(secret, signed.encode("utf-8", "replace"), "sha1").hex()

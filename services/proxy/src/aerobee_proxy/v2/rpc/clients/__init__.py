@@ -1,0 +1,1 @@
+"""RPCs of every client: routes, heartbeats, telemetry."""

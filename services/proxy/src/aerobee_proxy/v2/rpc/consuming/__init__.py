@@ -1,0 +1,1 @@
+"""RPCs of consumers."""

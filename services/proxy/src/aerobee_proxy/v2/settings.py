@@ -1,0 +1,124 @@
+"""Settings negotiation: what a client says of itself, completed with how it shall behave. Pure.
+
+The answer is a copy of what the client sent, with the fields that are the server's to decide
+overwritten; everything else goes back untouched (one SDK adopts the namespace that it reads there).
+What each field must be, SDK by SDK: a producer needs an exponential backoff and a body size above
+zero, a consumer a backoff, a batch size and a polling timeout above zero; some SDKs end their
+process otherwise.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from apache.rocketmq.v2.definition_pb2 import (
+    ClientType,
+    Code,
+    CustomizedBackoff,
+    ExponentialBackoff,
+    Language,
+    Metric,
+    RetryPolicy,
+    Settings,
+)
+
+from aerobee_proxy.cluster.group_configs import (
+    DEFAULT_RETRY_DELAYS_MS,
+    GroupPolicy,
+)
+from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.v2.errors import Refused
+from aerobee_proxy.v2.validation import check_client_properties, group_name, topic_name
+
+PRODUCERS = frozenset({ClientType.PRODUCER})
+PUSH_CONSUMERS = frozenset({ClientType.PUSH_CONSUMER, ClientType.LITE_PUSH_CONSUMER})
+CONSUMERS = PUSH_CONSUMERS | frozenset(
+    {
+        ClientType.SIMPLE_CONSUMER,
+        ClientType.PULL_CONSUMER,
+        ClientType.LITE_SIMPLE_CONSUMER,
+    }
+)
+MAX_SETTINGS_BYTES = 256 * 1024  # kept as long as the client lives; some 5,000 topics
+
+
+def check_settings(settings: Settings) -> None:
+    """Raises Refused for settings that no client of a known kind sends."""
+    if settings.ByteSize() > MAX_SETTINGS_BYTES:
+        raise Refused(
+            Code.BAD_REQUEST,
+            f"the settings have {settings.ByteSize()} bytes: send at most {MAX_SETTINGS_BYTES}",
+        )
+    declared = settings.WhichOneof("pub_sub")
+    if declared is None:
+        raise Refused(
+            Code.BAD_REQUEST,
+            "the settings say neither what the client publishes nor what it subscribes to",
+        )
+    wanted = {**dict.fromkeys(PRODUCERS, "publishing"), **dict.fromkeys(CONSUMERS, "subscription")}
+    if wanted.get(settings.client_type, declared) != declared:
+        kind = ClientType.Name(settings.client_type)
+        raise Refused(Code.BAD_REQUEST, f"a client of type {kind} must not send {declared}")
+    check_client_properties(settings.client_properties)
+    for topic in settings.publishing.topics:
+        topic_name(topic)
+    if declared == "subscription":
+        group_name(settings.subscription.group)
+        for entry in settings.subscription.subscriptions:
+            topic_name(entry.topic)
+
+
+def negotiate(settings: Settings, options: ProxyOptions, policy: GroupPolicy) -> Settings:
+    """The settings to answer with. `policy` is that of a consumer's group."""
+    answer = Settings()
+    answer.CopyFrom(settings)
+    answer.metric.CopyFrom(Metric(on=False))
+    if settings.WhichOneof("pub_sub") == "publishing":
+        _complete_publisher(answer, options)
+    else:
+        _complete_subscriber(answer, options, policy)
+    return answer
+
+
+def _complete_publisher(answer: Settings, options: ProxyOptions) -> None:
+    answer.backoff_policy.CopyFrom(
+        RetryPolicy(
+            max_attempts=options.grpc_client_producer_max_attempts,
+            exponential_backoff=ExponentialBackoff(
+                initial=_duration(options.grpc_client_producer_backoff_initial_millis),
+                max=_duration(options.grpc_client_producer_backoff_max_millis),
+                multiplier=options.grpc_client_producer_backoff_multiplier,
+            ),
+        )
+    )
+    answer.publishing.validate_message_type = options.enable_topic_message_type_check
+    # Several SDKs refuse every message when they read 0, so "no limit" is the most there is.
+    answer.publishing.max_body_size = (
+        options.max_message_size if options.max_message_size > 0 else 2**31 - 1
+    )
+
+
+def _complete_subscriber(answer: Settings, options: ProxyOptions, policy: GroupPolicy) -> None:
+    delays = policy.retry_delays_ms or DEFAULT_RETRY_DELAYS_MS
+    backoff = RetryPolicy(max_attempts=policy.max_attempts)
+    if answer.user_agent.language == Language.NODE_JS:
+        # It knows no other kind, and without one gives up an ordered message at its first failure.
+        # How long the waits really are, the group's delays decide (ChangeInvisibleDuration).
+        backoff.exponential_backoff.CopyFrom(
+            ExponentialBackoff(
+                initial=_duration(delays[0]), max=_duration(delays[-1]), multiplier=2
+            )
+        )
+    else:
+        backoff.customized_backoff.CopyFrom(CustomizedBackoff(next=map(_duration, delays)))
+    answer.backoff_policy.CopyFrom(backoff)
+    subscription = answer.subscription
+    subscription.fifo = policy.fifo
+    subscription.receive_batch_size = options.grpc_client_consumer_long_polling_batch_size
+    subscription.long_polling_timeout.FromMilliseconds(
+        options.grpc_client_consumer_max_long_polling_timeout_millis
+    )
+
+
+def _duration(milliseconds: int) -> timedelta:
+    return timedelta(milliseconds=milliseconds)

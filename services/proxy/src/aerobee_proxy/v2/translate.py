@@ -1,0 +1,277 @@
+"""Messages of the public protocol into ours, and stored records back. Pure.
+
+The only place where reconsume times (stored, from 0) become delivery attempts (public, from 1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+
+from aerobee.broker.v1.message_pb2 import Message as BrokerMessage
+from aerobee.broker.v1.message_pb2 import StoredMessage, Subscription
+from apache.rocketmq.v2.definition_pb2 import (
+    DigestType,
+    Encoding,
+    FilterExpression,
+    FilterType,
+    Message,
+    MessageType,
+    SystemProperties,
+)
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from aerobee_proxy.v2.resources import known_name
+from aerobee_proxy.v2.validation import RESERVED_PROPERTIES, delivery_ms, message_type, milliseconds
+from aerobee_wire import message_id, topics
+from aerobee_wire import properties as names
+from aerobee_wire.receipt_handle import MAX_TIME_MS
+from aerobee_wire.record import COMPRESSED, Record
+
+BORN_HOST = "__BORNHOST"
+TRACE_CONTEXT = "TRACE_CONTEXT"
+# Ours; RocketMQ's brokers know neither.
+LITE_TOPIC = "__LITE_TOPIC"
+PRIORITY = "_SYS_MSG_PRIORITY_"
+
+GZIP_MAGIC = b"\x1f\x8b"
+ZLIB_MAGIC = 0x78
+_AUTODETECT = 32 + zlib.MAX_WBITS
+MOST_INFLATED = 64 * 1024 * 1024  # bytes of a body, where nothing else limits it
+_MOST_INT32 = 2**31 - 1
+
+# Each name of an enum is looked up in Python: once here, not once a message.
+_MD5 = DigestType.MD5
+_IDENTITY, _GZIP = Encoding.IDENTITY, Encoding.GZIP
+_NORMAL, _TRANSACTION = MessageType.NORMAL, MessageType.TRANSACTION
+
+# Properties that are fields of their own, as they are.
+_FIELDS = {
+    names.TAGS: "tag",
+    names.SHARDING_KEY: "message_group",
+    TRACE_CONTEXT: "trace_context",
+    LITE_TOPIC: "lite_topic",
+}
+_UNIQUE_KEY = names.UNIQUE_KEY.encode() + names.NAME_END.encode()
+_VALUE_END = names.VALUE_END.encode()
+_DELAY_NAMES = frozenset((names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS))
+
+
+def to_broker(message: Message, topic: str, queue_id: int, peer: str) -> BrokerMessage:
+    """A validated message as the broker takes it. `peer` is the client's "host:port"."""
+    system = message.system_properties
+    return BrokerMessage(
+        topic=topic,
+        queue_id=queue_id,
+        body=message.body,
+        sys_flag=COMPRESSED if system.body_encoding == _GZIP else 0,
+        born_timestamp_ms=max(0, milliseconds(system.born_timestamp)),
+        born_host=peer if ":" in peer else "",
+        encoded_properties=names.encode(_properties(message, topic)),
+    )
+
+
+def subscription(topic: str, expression: FilterExpression) -> Subscription:
+    """What a consumer wants of a topic, as the broker takes it."""
+    kind = Subscription.SQL92 if expression.type == FilterType.SQL else Subscription.TAG
+    return Subscription(topic=topic, expression=expression.expression, expression_type=kind)
+
+
+def _properties(message: Message, topic: str) -> dict[str, str]:
+    """The id first, where brokers look for it. Delivery attempt and queue id of the client are not
+    heeded."""
+    system = message.system_properties
+    stored = {names.UNIQUE_KEY: system.message_id, **message.user_properties}
+    if keys := names.KEY_SEPARATOR.join(filter(None, system.keys)):
+        stored[names.KEYS] = keys
+    for name, text in (
+        (names.TAGS, system.tag),
+        (names.SHARDING_KEY, system.message_group),
+        (TRACE_CONTEXT, system.trace_context),
+        (BORN_HOST, system.born_host),
+        (LITE_TOPIC, system.lite_topic),
+    ):
+        if text:
+            stored[name] = text
+    if system.HasField("priority"):
+        stored[PRIORITY] = str(system.priority)
+    if system.HasField("delivery_timestamp"):
+        stored[names.TIMER_DELIVER_MS] = str(delivery_ms(system.delivery_timestamp))
+    if message_type(message) == _TRANSACTION:
+        stored[names.TRANSACTION_PREPARED] = "true"
+        stored[names.PRODUCER_GROUP] = topic
+        if system.HasField("orphaned_transaction_recovery_duration"):
+            immunity_s = milliseconds(system.orphaned_transaction_recovery_duration) // 1_000
+            stored[names.CHECK_IMMUNITY_TIME] = str(immunity_s)
+    return stored
+
+
+def record_of(stored: StoredMessage) -> Record:
+    """A message in the plain form as the record that it stands for."""
+    record = Record()
+    record.topic, record.body = stored.topic, stored.body
+    record.queue_id, record.queue_offset = stored.queue_id, stored.queue_offset
+    record.physical_offset, record.store_size = stored.physical_offset, stored.store_size
+    record.flag, record.sys_flag = stored.flag, stored.sys_flag
+    record.born_timestamp_ms = stored.born_timestamp_ms
+    record.born_host_packed = message_id.pack_host(stored.born_host)
+    record.store_timestamp_ms = stored.store_timestamp_ms
+    record.store_host_packed = message_id.pack_host(stored.store_host)
+    record.reconsume_times = stored.reconsume_times
+    record.prepared_transaction_offset = stored.prepared_transaction_offset
+    record.body_crc = stored.body_crc
+    record.raw_properties = names.encode(stored.properties)
+    record._properties = None
+    return record
+
+
+def from_record(record: Record, *, namespace: str, max_body_size: int) -> Message:
+    """A stored message as clients get it: as a `Rendering` says."""
+    message = Message()
+    Rendering(message, namespace=namespace, max_body_size=max_body_size).put(record)
+    return message
+
+
+class Rendering:
+    """Stored messages as clients get them, one after the other in the same message.
+
+    Messages of one batch mostly differ in body, id, offset and times only: these alone are set
+    anew then. What is rendered stays in memory as long as `message`: so use one for each batch.
+
+    A compressed body is inflated if that gives at most `max_body_size` bytes, because the SDKs
+    disagree about what GZIP means (gzip or zlib). 0 or less: MOST_INFLATED.
+    """
+
+    def __init__(self, message: Message, *, namespace: str, max_body_size: int) -> None:
+        self._message = message
+        self._namespace = namespace
+        self._max_body_size = max_body_size if max_body_size > 0 else MOST_INFLATED
+        self._alike: tuple[str, bytes, bytes, bytes, bytes] | None = None
+        self._system = message.system_properties
+        self._born = self._system.born_timestamp
+        self._stored = self._system.store_timestamp
+        # As they are in the message.
+        self._born_ms: int | None = None
+        self._stored_ms: int | None = None
+
+    def put(self, record: Record, receipt_handle: str = "", delivery_attempt: int = 0) -> None:
+        """A delivery attempt of 0 is worked out from the reconsume times."""
+        # What all records have in common that may be rendered alike: all but the unique key.
+        before, _name, rest = record.raw_properties.partition(_UNIQUE_KEY)
+        unique, _, after = rest.partition(_VALUE_END)
+        hosts = record.born_host_packed, record.store_host_packed
+        alike = record.topic, before, after, *hosts
+        if alike == self._alike and unique:
+            system = self._system
+            system.message_id = unique.decode("utf-8", "replace")
+        else:
+            system = self._put_all(record)
+            plain = (not before or before.endswith(_VALUE_END)) and _UNIQUE_KEY not in after
+            self._alike = alike if plain else None
+        message = self._message
+        if record.sys_flag & COMPRESSED:
+            message.body, system.body_encoding = _inflated(record.body, self._max_body_size)
+            system.body_digest.checksum = md5_of(message.body)
+        else:
+            message.body = body = record.body
+            system.body_encoding = _IDENTITY
+            system.body_digest.checksum = md5_of(body)
+        if record.born_timestamp_ms != self._born_ms:
+            self._born_ms = record.born_timestamp_ms
+            _set_time(self._born, record.born_timestamp_ms)
+        if record.store_timestamp_ms != self._stored_ms:  # of what was sent together it is one
+            self._stored_ms = record.store_timestamp_ms
+            _set_time(self._stored, record.store_timestamp_ms)
+        system.queue_id, system.queue_offset = record.queue_id, record.queue_offset
+        system.delivery_attempt = delivery_attempt or min(record.reconsume_times + 1, _MOST_INT32)
+        if receipt_handle:
+            system.receipt_handle = receipt_handle
+
+    def _put_all(self, record: Record) -> SystemProperties:
+        """What `put` does not set for each record."""
+        # Field by field: to make each part and put it into the next takes four times as long.
+        message, stored = self._message, record.properties
+        message.Clear()
+        topic, namespace = message.topic, self._namespace
+        topic.resource_namespace, topic.name = known_name(_origin_topic(record), namespace)
+        self._system = system = message.system_properties
+        self._born, self._stored = system.born_timestamp, system.store_timestamp
+        self._born_ms = self._stored_ms = None
+        system.message_id = stored.get(names.UNIQUE_KEY) or record.offset_message_id
+        system.body_digest.type = _MD5
+        system.message_type = stored_type(stored)
+        system.born_host = stored.get(BORN_HOST) or record.born_host
+        system.store_host = record.store_host
+        for name, value in stored.items():
+            if name not in RESERVED_PROPERTIES:
+                message.user_properties[name] = value
+            if field := _FIELDS.get(name):
+                setattr(system, field, value)
+        if keys := stored.get(names.KEYS):
+            system.keys.extend(filter(None, keys.split(names.KEY_SEPARATOR)))
+        # A classic producer may write anything there, and a number that its field cannot take would
+        # keep all messages that come with this one from their consumer.
+        priority = names.whole_number(stored.get(PRIORITY, ""))
+        if priority is not None and 0 <= priority <= _MOST_INT32:
+            system.priority = priority
+        deliver_ms = names.whole_number(stored.get(names.TIMER_DELIVER_MS, ""))
+        if deliver_ms is not None and deliver_ms >= 0:
+            _set_time(system.delivery_timestamp, deliver_ms)
+        if topics.is_dead_letter(record.topic):
+            origin = system.dead_letter_queue
+            origin.topic = stored.get(names.DLQ_ORIGIN_TOPIC) or stored.get(names.RETRY_TOPIC, "")
+            origin.message_id = stored.get(names.DLQ_ORIGIN_MESSAGE_ID) or stored.get(
+                names.ORIGIN_MESSAGE_ID, ""
+            )
+        return system
+
+
+def stored_type(stored: dict[str, str]) -> MessageType:
+    """The type that the stored properties make of a message."""
+    if stored.get(names.TRANSACTION_PREPARED) == "true":
+        return MessageType.TRANSACTION
+    # On a retry the delay level is that of the retry, not the sender's.
+    level = names.DELAY in stored and names.RETRY_TOPIC not in stored
+    if level or not _DELAY_NAMES.isdisjoint(stored):
+        return MessageType.DELAY
+    if names.SHARDING_KEY in stored:
+        return MessageType.FIFO
+    if LITE_TOPIC in stored:
+        return MessageType.LITE
+    return MessageType.PRIORITY if PRIORITY in stored else _NORMAL
+
+
+def md5_of(body: bytes) -> str:
+    """Upper-case hex: the one spelling of a digest on which all SDKs agree."""
+    return hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
+
+
+def _inflated(body: bytes, max_body_size: int) -> tuple[bytes, Encoding]:
+    inflated = _inflate(body, max_body_size)
+    return (body, _GZIP) if inflated is None else (inflated, _IDENTITY)
+
+
+def _inflate(body: bytes, limit: int) -> bytes | None:
+    """What gzip or zlib data unpacks to; None for other data, broken data and more than `limit`."""
+    if not body.startswith(GZIP_MAGIC) and body[:1] != bytes((ZLIB_MAGIC,)):
+        return None
+    engine = zlib.decompressobj(_AUTODETECT)
+    try:
+        # One more, or data of just that size would not be seen to end.
+        inflated = engine.decompress(body, limit + 1)
+    except zlib.error:
+        return None
+    return inflated if engine.eof and len(inflated) <= limit else None
+
+
+def _origin_topic(record: Record) -> str:
+    """The topic that the message was sent to, also when it waited in a retry topic."""
+    if topics.is_retry(record.topic):
+        return record.properties.get(names.RETRY_TOPIC, record.topic)
+    return record.topic
+
+
+def _set_time(timestamp: Timestamp, epoch_ms: int) -> None:
+    if not 0 <= epoch_ms <= MAX_TIME_MS:  # SDKs refuse a message with a time that is none
+        epoch_ms = min(max(epoch_ms, 0), MAX_TIME_MS)
+    timestamp.seconds, timestamp.nanos = epoch_ms // 1_000, epoch_ms % 1_000 * 1_000_000

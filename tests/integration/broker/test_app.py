@@ -1,0 +1,191 @@
+"""A broker inside this process, on real sockets: what a test can only do from inside."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from aerobee.broker.v1 import message_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from aerobee_broker.app import BrokerApp
+from aerobee_broker.cluster.addresses import free_port
+from aerobee_broker.config import BrokerOptions
+from aerobee_broker.disk import RealDisk, RealFile
+from aerobee_chassis.errors import StartError
+from aerobee_wire.status import Code, MqError
+from support.broker.calls import BrokerCaller
+from support.clock.polling import until
+
+
+def options(path: Path, **fields: Any) -> BrokerOptions:
+    small = {"listenPort": 0, "mappedFileSizeCommitLog": 8 << 20, "storePathRootDir": path}
+    return BrokerOptions.from_values({**small, **fields})
+
+
+class BadDisk(RealDisk):
+    """Its commit log cannot be flushed once `broken`."""
+
+    broken = False
+
+    def open(self, path: Path, *, create: bool = False) -> RealFile:
+        disk = self
+
+        class File(RealFile):
+            __slots__ = ()
+
+            def sync(self) -> None:
+                if disk.broken and "commitlog" in str(self.path):
+                    raise OSError(errno.EIO, "injected")
+                super().sync()
+
+        file = super().open(path, create=create)
+        return File(file.path, file._fd)
+
+
+async def health(address: str) -> int:
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        return int((await stub.Check(health_pb2.HealthCheckRequest())).status)
+
+
+async def test_a_failed_flush_makes_the_broker_read_only_and_it_says_so(tmp_path: Path) -> None:
+    disk = BadDisk()
+    exporter = {"metricsExporterType": "PROM", "metricsPromExporterPort": 0}
+    app = BrokerApp(options(tmp_path, **exporter), disk=disk)
+    await app.start()
+    async with BrokerCaller(app.address) as broker:
+        await broker.send("t", b"good")
+        assert await health(app.address) == health_pb2.HealthCheckResponse.SERVING
+        disk.broken = True
+        for body in (b"not flushed", b"refused"):
+            with pytest.raises(MqError) as caught:
+                await broker.send("t", body)
+            assert (caught.value.code, caught.value.retryable) == (
+                Code.SERVICE_NOT_AVAILABLE,
+                True,
+            )
+        disk.broken = False
+        with pytest.raises(MqError, match="read-only"):
+            await broker.send("t", b"still refused")
+        assert [one.body for one in await broker.read("t")] == [b"good"]
+        assert "flushing" in (await broker.status()).read_only_reason
+
+        async def not_serving() -> bool:
+            return bool(await health(app.address) == health_pb2.HealthCheckResponse.NOT_SERVING)
+
+        await until(not_serving, "health tells of it")
+        url = f"http://{app.ready_fields['metrics']}/readyz"
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            await asyncio.to_thread(urllib.request.urlopen, url, timeout=10)
+    await app.stop()
+
+
+async def test_after_a_failed_start_everything_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = BrokerApp(options(tmp_path / "first"))
+    await first.start()
+    port = int(first.address.rpartition(":")[2])
+    second = BrokerApp(options(tmp_path / "second", listenPort=port))
+    with pytest.raises(StartError, match="in use"):
+        await second.start()
+    await second.stop()
+    third = BrokerApp(options(tmp_path / "first"))
+    with pytest.raises(StartError, match="another broker"):
+        await third.start()
+    await third.stop()
+    # A free port that somebody takes first: another one is tried, on the same data.
+    ports = iter([port, port])
+    taken = "aerobee_broker.app.free_port"
+    monkeypatch.setattr(taken, lambda host: next(ports, 0) or free_port(host))
+    fourth = BrokerApp(options(tmp_path / "second"))
+    await fourth.start()
+    assert fourth.address != first.address
+    await fourth.stop()
+    await first.stop()
+
+
+async def test_a_thousand_pulls_wait_and_each_gets_its_message(tmp_path: Path) -> None:
+    queues = 1_000
+    app = BrokerApp(options(tmp_path))
+    await app.start()
+    async with BrokerCaller(app.address) as broker:
+        await broker.put_topic("t", queues=queues)
+        pulls = [
+            asyncio.create_task(broker.pull("g", "t", queue_id=queue, suspend_timeout_ms=30_000))
+            for queue in range(queues)
+        ]
+
+        async def parked() -> bool:
+            return (await broker.status()).parked_pulls == queues
+
+        await until(parked, "all pulls are parked")
+        messages = [
+            message_pb2.Message(topic="t", queue_id=queue, body=b"%d" % queue)
+            for queue in range(queues)
+        ]
+        await broker.call(broker.messages.Send, message_pb2.SendRequest(messages=messages))
+        answers = await asyncio.gather(*pulls)
+        assert [one.messages[0].body for one in answers] == [b"%d" % n for n in range(queues)]
+        assert (await broker.status()).parked_pulls == 0
+    await app.stop()
+
+
+async def test_a_caller_that_hangs_up_leaves_no_pull_behind(tmp_path: Path) -> None:
+    app = BrokerApp(options(tmp_path))
+    await app.start()
+    async with BrokerCaller(app.address) as broker:
+        await broker.put_topic("t")
+        pull = asyncio.create_task(broker.pull("g", "t", suspend_timeout_ms=30_000))
+
+        async def parked(count: int) -> bool:
+            return (await broker.status()).parked_pulls == count
+
+        async def one() -> bool:
+            return await parked(1)
+
+        async def none() -> bool:
+            return await parked(0)
+
+        await until(one, "the pull is parked")
+        pull.cancel()
+        await until(none, "it is gone")
+    await app.stop()
+
+
+class FullDisk(RealDisk):
+    """There is no room for anything new."""
+
+    def open(self, path: Path, *, create: bool = False) -> RealFile:
+        class File(RealFile):
+            __slots__ = ()
+
+            def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+                if self.path.name != "checkpoint" and "commitlog" not in self.path.parts:
+                    raise OSError(errno.ENOSPC, "No space left on device", str(self.path))
+                super().pwrite(data, offset)
+
+        file = super().open(path, create=create)
+        return File(file.path, file._fd)
+
+
+async def test_a_broker_starts_on_a_full_disk_and_serves_what_is_there(tmp_path: Path) -> None:
+    app = BrokerApp(options(tmp_path))
+    await app.start()
+    async with BrokerCaller(app.address) as broker:
+        await broker.send("t", b"kept")
+    await app.stop()
+    disk = FullDisk()
+    disk.remove(tmp_path / "config" / "topics.json")
+    app = BrokerApp(options(tmp_path), disk=disk)
+    await app.start()
+    async with BrokerCaller(app.address) as broker:
+        assert [one.body for one in await broker.read("t")] == [b"kept"]
+    await app.stop()

@@ -1,0 +1,239 @@
+"""Pop over real processes: long polls, filters, dead letters, and settlements through kill -9."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from aerobee.broker.v1 import message_pb2, pop_pb2
+
+from aerobee_wire.record import iter_records
+from aerobee_wire.status import Code, MqError
+from support.broker.calls import BrokerCaller
+from support.clock.polling import until
+from support.processes.service import ServiceProcess
+
+SMALL_LOG = ("--set", "mappedFileSizeCommitLog=67108864")
+SQL92 = message_pb2.Subscription.SQL92
+
+
+def process(data: Path, *arguments: str) -> ServiceProcess:
+    name = ("--set", "brokerName=broker-a")
+    return ServiceProcess(
+        "aerobee_broker", "--port", "0", "--data", str(data), *name, *SMALL_LOG, *arguments
+    )
+
+
+@dataclass(frozen=True)
+class Leased:
+    body: bytes
+    attempt: int
+    lease: pop_pb2.Lease
+
+
+async def pop(caller: BrokerCaller, topic: str = "t", **fields: Any) -> list[Leased]:
+    fields = {"invisible_duration_ms": 30_000, **fields}
+    request = pop_pb2.PopRequest(consumer_group="g", topic=topic, **fields)
+    answer = await caller.call(caller.pops.Pop, request)
+    expires = answer.pop_time_ms + answer.invisible_duration_ms
+    records = list(iter_records(answer.records))
+    assert len(records) == answer.message_count
+    return [
+        Leased(
+            one.body,
+            attempt,
+            pop_pb2.Lease(
+                consumer_group="g",
+                topic=topic,
+                queue_id=one.queue_id,
+                queue_offset=one.queue_offset,
+                lease_id=answer.lease_id,
+                expires_timestamp_ms=expires,
+            ),
+        )
+        for one, attempt in zip(records, answer.delivery_attempts, strict=True)
+    ]
+
+
+async def ack(caller: BrokerCaller, several: list[Leased]) -> list[int]:
+    request = pop_pb2.AckRequest(leases=[one.lease for one in several])
+    return [one.code for one in (await caller.call(caller.pops.Ack, request)).results]
+
+
+async def test_no_acknowledgement_is_forgotten_through_kill_9(tmp_path: Path) -> None:
+    """Consumers pop and acknowledge while the broker is killed, three times."""
+    settled: set[bytes] = set()
+    unsure: set[bytes] = set()  # the answer to their acknowledgement was lost
+    sent = {b"%d" % number for number in range(3_000)}
+    again: list[bytes] = []
+
+    async def consume(caller: BrokerCaller) -> None:
+        while True:
+            try:
+                got = await pop(
+                    caller, max_messages=8, invisible_duration_ms=2_000, poll_duration_ms=1_000
+                )
+            except grpc.aio.AioRpcError:
+                return
+            again.extend(one.body for one in got if one.body in settled)
+            try:
+                codes = await ack(caller, got) if got else []
+            except grpc.aio.AioRpcError:
+                unsure.update(one.body for one in got)
+                return
+            settled.update(
+                one.body for one, code in zip(got, codes, strict=True) if code == Code.SUCCESS
+            )
+
+    with process(tmp_path) as broker:
+        async with BrokerCaller(broker.address) as caller:
+            await caller.put_topic("t", queues=2)
+            for queue_id in range(2):
+                bodies = [body for body in sorted(sent) if int(body) % 2 == queue_id]
+                await caller.send_batch("t", bodies, queue_id)
+        for kill in range(3):
+            async with BrokerCaller(broker.address) as caller:
+                consumers = [asyncio.create_task(consume(caller)) for _ in range(4)]
+                enough = 600 * (kill + 1)
+                await until(partial(_reached, settled, enough), f"{enough} are settled")
+                broker.kill()
+                await asyncio.gather(*consumers)
+            broker.start()
+        async with BrokerCaller(broker.address) as caller:
+            consumers = [asyncio.create_task(consume(caller)) for _ in range(4)]
+            await until(lambda: settled | unsure >= sent, "all are settled")
+            for one in consumers:
+                one.cancel()
+            await asyncio.wait(consumers)
+            assert await pop(caller) == []
+    assert len(unsure) <= 3 * 4 * 8
+    assert again == [], "acknowledged, and delivered again"
+
+
+def _reached(settled: set[bytes], count: int) -> bool:
+    return len(settled) >= count
+
+
+async def test_a_lease_outlives_the_broker_that_gave_it(tmp_path: Path) -> None:
+    with process(tmp_path) as broker:
+        async with BrokerCaller(broker.address) as caller:
+            await caller.put_topic("t")
+            await caller.send("t", b"1", b"2")
+            got = await pop(caller)
+        broker.kill()
+        broker.start()
+        async with BrokerCaller(broker.address) as caller:
+            assert await pop(caller) == []
+            assert await ack(caller, got) == [Code.SUCCESS, Code.SUCCESS]
+
+
+async def test_a_waiting_pop_gets_what_arrives_and_what_becomes_visible(tmp_path: Path) -> None:
+    with process(tmp_path) as broker:
+        async with BrokerCaller(broker.address) as caller:
+            await caller.put_topic("t")
+            waiting = asyncio.create_task(pop(caller, poll_duration_ms=20_000))
+            await asyncio.sleep(0.2)
+            await caller.send("t", b"1")
+            (got,) = await waiting
+            waiting = asyncio.create_task(pop(caller, poll_duration_ms=20_000))
+            await asyncio.sleep(0.2)
+            change = pop_pb2.InvisibleChange(lease=got.lease, invisible_duration_ms=100)
+            request = pop_pb2.ChangeInvisibleDurationRequest(changes=[change])
+            (result,) = (await caller.call(caller.pops.ChangeInvisibleDuration, request)).results
+            assert (result.code, result.invisible_duration_ms) == (Code.SUCCESS, 100)
+            (again,) = await waiting
+            assert (again.body, again.attempt) == (b"1", 2)
+            assert await ack(caller, [got, again]) == [
+                Code.INVALID_RECEIPT_HANDLE,
+                Code.SUCCESS,
+            ]
+
+
+async def test_sql_filters_pop_and_pull(tmp_path: Path) -> None:
+    with process(tmp_path) as broker:
+        async with BrokerCaller(broker.address) as caller:
+            await caller.put_topic("t")
+            for number in range(4):
+                await caller.send("t", b"%d" % number, properties={"n": str(number)})
+            wanted = message_pb2.Subscription(expression="n BETWEEN 1 AND 2", expression_type=SQL92)
+            got = await pop(caller, subscription=wanted)
+            assert [one.body for one in got] == [b"1", b"2"]
+            pull = message_pb2.PullRequest(
+                consumer_group="p", topic="t", subscription=wanted, plain=True
+            )
+            answer = await caller.call(caller.messages.Pull, pull)
+            assert [one.body for one in answer.messages] == [b"1", b"2"]
+            assert answer.next_begin_offset == 4
+            broken = message_pb2.Subscription(expression="n BETWEEN", expression_type=SQL92)
+            with pytest.raises(MqError) as raised:
+                await pop(caller, subscription=broken)
+            assert raised.value.code is Code.SUBSCRIPTION_PARSE_FAILED
+
+
+async def test_sql_filters_can_be_switched_off(tmp_path: Path) -> None:
+    with process(tmp_path, "--set", "enablePropertyFilter=false") as broker:
+        async with BrokerCaller(broker.address) as caller:
+            await caller.put_topic("t")
+            wanted = message_pb2.Subscription(expression="n = 1", expression_type=SQL92)
+            with pytest.raises(MqError) as raised:
+                await pop(caller, subscription=wanted)
+            assert raised.value.code is Code.SUBSCRIPTION_PARSE_FAILED
+
+
+async def test_after_the_last_attempt_the_message_is_in_the_dead_letter_topic(
+    tmp_path: Path,
+) -> None:
+    with process(tmp_path) as broker:
+        async with BrokerCaller(broker.address) as caller:
+            await caller.put_topic("t")
+            await caller.put_group("g", attempts=3)
+            await caller.send("t", b"1", properties={"UNIQ_KEY": "U1"})
+            attempts = []
+            for _ in range(3):
+                (got,) = await pop(caller, invisible_duration_ms=200, poll_duration_ms=20_000)
+                attempts.append(got.attempt)
+            assert attempts == [1, 2, 3]
+
+            async def letters() -> list[message_pb2.StoredMessage]:
+                try:
+                    return await caller.read("%DLQ%g")
+                except MqError:
+                    return []
+
+            await until(letters, "the dead letter is there")
+            (letter,) = await letters()
+            assert letter.properties["DLQ_ORIGIN_TOPIC"] == "t"
+            assert letter.properties["DLQ_ORIGIN_MESSAGE_ID"] == "U1"
+            assert await pop(caller) == []
+
+
+async def test_what_cannot_be_popped_is_refused_by_name(tmp_path: Path) -> None:
+    with process(tmp_path) as broker:
+        async with BrokerCaller(broker.address) as caller:
+            await caller.put_topic("t")
+            for code, fields in (
+                (Code.TOPIC_NOT_EXIST, {"topic": "unknown"}),
+                (Code.INVALID_PARAMETER, {"max_messages": 33}),
+                (Code.INVALID_PARAMETER, {"queue_id": 1}),
+                (Code.INVALID_PARAMETER, {"invisible_duration_ms": 43_200_001}),
+                (Code.INVALID_PARAMETER, {"poll_duration_ms": -1}),
+                (Code.INVALID_PARAMETER, {"start": 9}),
+            ):
+                with pytest.raises(MqError) as raised:
+                    await pop(caller, **fields)
+                assert raised.value.code is code, fields
+
+
+async def test_sigterm_sends_waiting_pops_home(tmp_path: Path) -> None:
+    with process(tmp_path) as broker:
+        async with BrokerCaller(broker.address) as caller:
+            await caller.put_topic("t")
+            waiting = asyncio.create_task(pop(caller, poll_duration_ms=30_000))
+            await asyncio.sleep(0.3)
+            assert await asyncio.to_thread(broker.stop) == 0
+            assert await waiting == []

@@ -1,0 +1,372 @@
+"""The life of the broker's process: kill -9, restarts, name servers that come and go, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from aerobee.broker.v1 import message_pb2, offset_pb2
+from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from aerobee_wire.status import Code, MqError
+from support.broker.calls import BrokerCaller
+from support.clock.polling import until
+from support.processes.service import ServiceProcess
+
+SMALL_LOG = ("--set", "mappedFileSizeCommitLog=67108864")
+
+
+def process(data: Path, *arguments: str) -> ServiceProcess:
+    name = ("--set", "brokerName=broker-a")
+    return ServiceProcess(
+        "aerobee_broker", "--port", "0", "--data", str(data), *name, *SMALL_LOG, *arguments
+    )
+
+
+def refused(*arguments: str) -> tuple[int, str]:
+    """Exit code and stderr of a start that must fail."""
+    answer = subprocess.run(
+        [sys.executable, "-m", "aerobee_broker", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return answer.returncode, answer.stderr
+
+
+async def topics_known(namesrv: str) -> set[str]:
+    async with grpc.aio.insecure_channel(namesrv) as channel:
+        stub = namesrv_pb2_grpc.NamesrvServiceStub(channel)
+        return set((await stub.ListTopics(namesrv_pb2.ListTopicsRequest())).topics)
+
+
+# ---- what it keeps ----
+
+
+async def test_every_acknowledged_message_survives_kill_9(tmp_path: Path) -> None:
+    """Promise P1, for a process: producers send while it is killed, three times."""
+    acknowledged: dict[int, list[bytes]] = {queue: [] for queue in range(4)}
+    with process(tmp_path) as broker:
+        for _ in range(3):
+            async with BrokerCaller(broker.address) as caller:
+                producers = [
+                    asyncio.create_task(produce(caller, queue, acknowledged[queue]))
+                    for queue in acknowledged
+                ]
+                enough = sum(map(len, acknowledged.values())) + 200
+                await until(partial(reached, acknowledged, enough), "200 more are acknowledged")
+                broker.kill()
+                await asyncio.gather(*producers)
+            broker.start()
+        async with BrokerCaller(broker.address) as caller:
+            for queue, bodies in acknowledged.items():
+                stored = [one.body for one in await caller.read("t", queue)]
+                assert [one for one in stored if one in set(bodies)] == bodies, "in their order"
+                assert len(stored) - len(bodies) <= 3, "at most the one under way at each kill"
+
+
+def reached(acknowledged: dict[int, list[bytes]], count: int) -> bool:
+    return sum(map(len, acknowledged.values())) >= count
+
+
+async def produce(caller: BrokerCaller, queue: int, acknowledged: list[bytes]) -> None:
+    number = len(acknowledged)
+    while True:
+        body = b"%d-%d-%s" % (queue, number, os.urandom(8).hex().encode())
+        try:
+            await caller.send("t", body, queue_id=queue)
+        except grpc.aio.AioRpcError:
+            return
+        acknowledged.append(body)
+        number += 1
+
+
+async def test_a_clean_stop_keeps_groups_offsets_and_delays(tmp_path: Path) -> None:
+    with process(tmp_path) as broker:
+        async with BrokerCaller(broker.address) as caller:
+            await caller.put_group("g", attempts=3, delays_ms=[500])
+            sent = await caller.send("t", b"a", b"b")
+            await caller.pull("g", "t", commit_offset=1)
+            await caller.give_back("g", sent[0].physical_offset)
+        assert broker.stop() == 0
+        broker.start()
+        async with BrokerCaller(broker.address) as caller:
+            query = offset_pb2.QueryConsumerOffsetsRequest(consumer_group="g")
+            answer = await caller.call(caller.offsets.QueryConsumerOffsets, query)
+            assert [(one.topic, one.queue_offset) for one in answer.offsets] == [("t", 1)]
+            answer = await caller.pull("g", "%RETRY%g", suspend_timeout_ms=20_000)
+            assert [one.body for one in answer.messages] == [b"a"]
+            assert len(await caller.read("%RETRY%g")) == 1, "delivered once"
+    config = tmp_path / "broker" / "store" / "config"
+    assert {path.name for path in config.glob("*.json")} >= {
+        "consumerOffset.json",
+        "delayOffset.json",
+        "subscriptionGroup.json",
+        "topics.json",
+    }
+    assert not (tmp_path / "broker" / "store" / "abort").exists()
+
+
+async def test_timers_and_recalls_survive_kill_9(tmp_path: Path) -> None:
+    """Killed while messages fall due: none is lost, early, or brought back."""
+    with process(tmp_path) as broker:
+        async with BrokerCaller(broker.address) as caller:
+            first = time.time_ns() // 1_000_000 + 2_000
+            sent = {b"%d" % number: str(first + 8 * number) for number in range(300)}
+            recalled = {b"%d" % number for number in range(200, 300, 7)}
+            messages = [
+                message_pb2.Message(
+                    topic="t", queue_id=0, body=body, properties={"TIMER_DELIVER_MS": due}
+                )
+                for body, due in sent.items()
+            ]
+            request = message_pb2.SendRequest(messages=messages)
+            answer = await caller.call(caller.messages.Send, request)
+            for body, result in zip(sent, answer.results, strict=True):
+                if body in recalled:
+                    recall = message_pb2.RecallMessageRequest(
+                        topic="t", recall_handle=result.recall_handle
+                    )
+                    await caller.call(caller.messages.RecallMessage, recall)
+        for wanted in (1, 100, 200):
+            broker.kill()
+            broker.start()
+            async with BrokerCaller(broker.address) as caller:
+                await until(partial(holds, caller, wanted), f"{wanted} are delivered")
+        broker.kill()
+        broker.start()
+        async with BrokerCaller(broker.address) as caller:
+            await until(partial(holds, caller, len(sent) - len(recalled)), "all are delivered")
+            stored = await caller.read("t")
+            assert not (await caller.status()).delayed_messages
+    assert {one.body for one in stored} == sent.keys() - recalled
+    assert all(one.store_timestamp_ms >= int(sent[one.body]) for one in stored), "none early"
+    assert len(stored) - len({one.body for one in stored}) <= 256, "a batch, at the worst"
+
+
+async def holds(caller: BrokerCaller, count: int) -> bool:
+    return len({one.body for one in await caller.read("t")}) >= count
+
+
+async def test_a_corrupt_record_is_logged_with_its_place_counted_and_not_served(
+    tmp_path: Path,
+) -> None:
+    with process(tmp_path) as broker:
+        async with BrokerCaller(broker.address) as caller:
+            sent = await caller.send("t", b"good-1", b"harmed", b"good-2")
+        broker.stop()
+        log = tmp_path / "broker" / "store" / "commitlog" / ("0" * 20)
+        with log.open("r+b") as file:
+            data = file.read(1 << 20)
+            file.seek(data.index(b"harmed"))
+            file.write(b"HARMED")
+        broker.start()
+        async with BrokerCaller(broker.address) as caller:
+            request = message_pb2.PullRequest(topic="t", browse=True, plain=True)
+            answer = await caller.call(caller.messages.Pull, request)
+            assert [one.body for one in answer.messages] == [b"good-1", b"good-2"]
+            assert answer.corrupted_count == 1
+            place = message_pb2.GetMessageRequest(physical_offset=sent[1].physical_offset)
+            with pytest.raises(MqError, match=str(log)) as caught:
+                await caller.call(caller.messages.GetMessage, place)
+            assert caught.value.code is Code.MESSAGE_CORRUPTED
+            assert (await caller.status()).corrupted_records_total == 1
+        found = broker.events("corrupt_record")
+    assert [(one["file"], one["physical_offset"]) for one in found] == [
+        (str(log), sent[1].physical_offset)
+    ]
+
+
+# ---- name servers ----
+
+
+async def test_a_broker_serves_without_name_servers_and_finds_them_later(tmp_path: Path) -> None:
+    arguments = ("--port", "0", "--data", str(tmp_path / "n"))
+    with ServiceProcess("aerobee_namesrv", *arguments) as namesrv:
+        address = namesrv.address
+        namesrv.kill()
+        with process(tmp_path, "--namesrv", address) as broker:
+            async with BrokerCaller(broker.address) as caller:
+                await caller.send("early", b"a")
+                told = await caller.put_topic("told")
+            assert list(told.unreachable_namesrvs) == [address]
+            assert broker.events("namesrv_lost")
+            namesrv.start()
+
+            async def known() -> bool:
+                return {"early", "told"} <= await topics_known(address)
+
+            await until(known, "the broker has registered", retry_on=(grpc.aio.AioRpcError,))
+
+
+async def test_every_name_server_is_told_and_told_again_after_its_restart(tmp_path: Path) -> None:
+    namesrvs = [
+        ServiceProcess("aerobee_namesrv", "--port", "0", "--data", str(tmp_path / name))
+        for name in ("n1", "n2")
+    ]
+    with namesrvs[0], namesrvs[1]:
+        addresses = [one.address for one in namesrvs]
+        with process(tmp_path, "--namesrv", ";".join(addresses)) as broker:
+            async with BrokerCaller(broker.address) as caller:
+                await caller.put_topic("t")
+            for address in addresses:
+                assert "t" in await topics_known(address)
+            namesrvs[1].kill()
+            namesrvs[1].start()
+
+            async def known() -> bool:
+                return "t" in await topics_known(addresses[1])
+
+            await until(known, "told again", retry_on=(grpc.aio.AioRpcError,))
+            assert broker.stop() == 0
+            assert "t" not in await topics_known(addresses[0]), "unregistered at its stop"
+
+
+async def test_a_topic_that_a_send_creates_is_on_every_broker_at_once(tmp_path: Path) -> None:
+    arguments = ("--port", "0", "--data", str(tmp_path / "n"))
+    with ServiceProcess("aerobee_namesrv", *arguments) as namesrv:
+        where = ("--namesrv", namesrv.address)
+        second = ("--set", "brokerName=broker-b")
+        with (
+            process(tmp_path / "a", *where) as broker_a,
+            process(tmp_path / "b", *where, *second) as broker_b,
+        ):
+            async with BrokerCaller(broker_a.address) as caller:
+                await caller.send("everywhere", b"a")
+            async with grpc.aio.insecure_channel(namesrv.address) as channel:
+                stub = namesrv_pb2_grpc.NamesrvServiceStub(channel)
+                request = namesrv_pb2.GetTopicRouteRequest(topic="everywhere")
+                route = (await stub.GetTopicRoute(request)).route
+            found = {one.broker_name: one.write_queue_count for one in route.queues}
+            assert found == {"broker-a": 4, "broker-b": 4}
+            async with BrokerCaller(broker_b.address) as caller:
+                await caller.send("everywhere", b"b")
+                assert len(await caller.read("everywhere")) == 1
+
+
+# ---- starts that are refused ----
+
+
+def test_a_second_broker_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    with process(tmp_path):
+        code, err = refused("--port", "0", "--data", str(tmp_path), *SMALL_LOG)
+    assert code == 1
+    assert err.startswith("error: ") and err.count("\n") == 1
+    assert str(tmp_path / "broker" / "store") in err and "another broker" in err
+
+
+def test_a_port_in_use_is_refused_and_the_data_let_go(tmp_path: Path) -> None:
+    with process(tmp_path / "first") as first:
+        port = str(first.port)
+        code, err = refused("--port", port, "--data", str(tmp_path / "second"), *SMALL_LOG)
+    assert (code, err.count("\n")) == (1, 1)
+    assert f"127.0.0.1:{port}" in err and "in use" in err
+    with process(tmp_path / "second"):
+        pass
+
+
+def test_a_damaged_configuration_file_is_named(tmp_path: Path) -> None:
+    with process(tmp_path):
+        pass
+    config = tmp_path / "broker" / "store" / "config"
+    for path in config.glob("topics.json*"):
+        path.write_bytes(b"nonsense")
+    code, err = refused("--port", "0", "--data", str(tmp_path), *SMALL_LOG)
+    assert (code, err.count("\n")) == (1, 1)
+    assert str(config / "topics.json") in err and "restore" in err
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
+    code, err = refused("--data", str(tmp_path), "--set", "flushDiskTyp=SYNC_FLUSH")
+    assert code == 2
+    assert err == "error: unknown option 'flushDiskTyp': did you mean flushDiskType?\n"
+
+
+def test_a_rocketmq_file_is_read_and_its_idle_keys_are_named_once(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerName=from-file\nbrokerRole=ASYNC_MASTER\nsendMessageThreadPoolNums=4\n")
+    broker = ServiceProcess(
+        "aerobee_broker", "--port", "0", "--data", str(tmp_path), "--config", str(conf), *SMALL_LOG
+    )
+    with broker:
+        assert broker.ready["broker"] == "from-file"
+        warnings = broker.events("options without effect")
+    assert [one["keys"] for one in warnings] == [["brokerRole", "sendMessageThreadPoolNums"]]
+
+
+# ---- what an operator sees ----
+
+
+def get(address: str, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+async def test_metrics_and_health_tell_what_happens(tmp_path: Path) -> None:
+    exporter = ("--set", "metricsExporterType=PROM", "--set", "metricsPromExporterPort=0")
+    with process(tmp_path, *exporter) as broker:
+        async with BrokerCaller(broker.address) as caller:
+            await caller.send("t", b"a", b"b")
+        metrics = str(broker.ready["metrics"])
+        status, text = await asyncio.to_thread(get, metrics, "/metrics")
+        assert status == 200
+        labels = 'message_type="NORMAL",node_id="broker-a",node_type="broker",topic="t"'
+        line = next(
+            one for one in text.splitlines() if one.startswith("rocketmq_messages_in_total")
+        )
+        assert all(label in line for label in labels.split(",")) and line.endswith(" 2.0")
+        assert await asyncio.to_thread(get, metrics, "/readyz") == (200, "ready\n")
+        async with grpc.aio.insecure_channel(broker.address) as channel:
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            answer = await stub.Check(health_pb2.HealthCheckRequest())
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_sigterm_ends_long_polls_and_the_process_within_its_grace(tmp_path: Path) -> None:
+    async def poll(address: str) -> int:
+        async with BrokerCaller(address) as caller:
+            await caller.put_topic("t")
+            pull = asyncio.create_task(caller.pull("g", "t", suspend_timeout_ms=30_000))
+
+            async def parked() -> bool:
+                return (await caller.status()).parked_pulls == 1
+
+            await until(parked, "the pull is parked")
+            os.kill(broker.pid, signal.SIGTERM)
+            return (await pull).status
+
+    with process(tmp_path) as broker:
+        assert asyncio.run(poll(broker.address)) == message_pb2.NO_NEW_MESSAGE
+        assert broker.wait() == 0
+        assert [one["event"] for one in broker.log[-2:]] == ["stopping", "stopped"]
+
+
+def test_print_config_shows_every_option_and_starts_nothing(tmp_path: Path) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-m", "aerobee_broker", "--data", str(tmp_path), "--print-config"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    shown = json.loads(answer.stdout)
+    assert shown["storePathRootDir"] == str(tmp_path / "broker" / "store")
+    assert shown["listenPort"] == 10911
+    assert not list(tmp_path.iterdir())

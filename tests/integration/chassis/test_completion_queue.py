@@ -1,0 +1,269 @@
+"""The loop at gRPC's completion queue as an event loop: timers, threads, sockets, signals."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+import structlog
+
+from aerobee_chassis.rpc.completion_queue import cygrpc
+from aerobee_chassis.rpc.completion_queue.channel import QueueChannel
+from aerobee_chassis.rpc.completion_queue.loop import QueueLoop, new_queue_loop
+from aerobee_chassis.rpc.loops import make_loop
+from aerobee_chassis.rpc.transport import CallFailed
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner(loop_factory=new_queue_loop) as runner:
+        yield runner
+
+
+def test_timers_come_in_their_order(runner: asyncio.Runner) -> None:
+    async def several() -> list[int]:
+        seen: list[int] = []
+        loop = asyncio.get_running_loop()
+        for name, delay_s in ((2, 0.02), (1, 0.01), (0, 0)):
+            loop.call_later(delay_s, seen.append, name)
+        await asyncio.sleep(0.03)
+        return seen
+
+    assert runner.run(several()) == [0, 1, 2]
+
+
+def test_threads_wake_the_loop_whatever_it_waits_for(runner: asyncio.Runner) -> None:
+    async def many() -> list[int]:
+        return [await asyncio.to_thread(abs, -n) for n in range(200)]
+
+    assert runner.run(many()) == list(range(200))
+
+
+def test_calls_from_many_threads_are_all_heard(runner: asyncio.Runner) -> None:
+    async def heard() -> int:
+        loop, count, all_heard = asyncio.get_running_loop(), 0, asyncio.Event()
+
+        def one() -> None:
+            nonlocal count
+            count += 1
+            if count == 4_000:
+                all_heard.set()
+
+        def call() -> None:
+            for _ in range(1_000):
+                loop.call_soon_threadsafe(one)
+
+        threads = [threading.Thread(target=call) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        await asyncio.wait_for(all_heard.wait(), 30)
+        for thread in threads:
+            thread.join()
+        return count
+
+    assert runner.run(heard()) == 4_000
+
+
+def test_sockets_are_watched(runner: asyncio.Runner) -> None:
+    async def talk() -> list[bytes]:
+        async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while line := await reader.readline():
+                writer.write(line.upper())
+                await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(echo, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        lines = []
+        for number in range(50):
+            writer.write(b"line %d\n" % number)
+            lines.append(await asyncio.wait_for(reader.readline(), 10))
+        writer.close()
+        server.close()
+        return lines
+
+    assert runner.run(talk()) == [b"LINE %d\n" % number for number in range(50)]
+
+
+def test_a_socket_that_stays_ready_is_reported_again(runner: asyncio.Runner) -> None:
+    async def read() -> bytes:
+        near, far = socket.socketpair()
+        seen, done = b"", asyncio.Event()
+
+        def one_byte() -> None:
+            nonlocal seen
+            seen += near.recv(1)
+            if len(seen) == 5:
+                done.set()
+
+        asyncio.get_running_loop().add_reader(near, one_byte)
+        far.send(b"abcde")
+        await asyncio.wait_for(done.wait(), 10)
+        asyncio.get_running_loop().remove_reader(near)
+        near.close()
+        far.close()
+        return seen
+
+    assert runner.run(read()) == b"abcde"
+
+
+def test_signals_reach_their_handlers(runner: asyncio.Runner) -> None:
+    async def wait() -> None:
+        caught = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, caught.set)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        await asyncio.wait_for(caught.wait(), 10)
+
+    runner.run(wait())
+
+
+def test_another_version_of_grpcio_is_served_by_the_plain_transport(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cygrpc, "PROVEN", ("0.",))
+    with structlog.testing.capture_logs() as logs:
+        loop = make_loop("COMPLETION_QUEUE")
+    loop.close()
+    assert not isinstance(loop, QueueLoop)
+    assert [line["log_level"] for line in logs] == ["warning"]
+    assert "tried" in logs[0]["reason"]
+
+
+def test_the_plain_transport_can_be_chosen() -> None:
+    loop = make_loop("AIO")
+    loop.close()
+    assert not isinstance(loop, QueueLoop)
+
+
+def test_a_channel_closes_with_a_call_that_nobody_answers(runner: asyncio.Runner) -> None:
+    async def close_with_a_call_under_way(target: str) -> None:
+        channel = QueueChannel(cast(QueueLoop, asyncio.get_running_loop()), target)
+        call = asyncio.create_task(channel.unary("/test.Words/Say", b"", 60))
+        await asyncio.sleep(0)
+        await channel.close()
+        with pytest.raises(CallFailed, match="gave up"):
+            await call
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        runner.run(close_with_a_call_under_way(f"127.0.0.1:{silent.getsockname()[1]}"))
+
+
+class Counted:
+    """The probe of a channel, and how often it was used."""
+
+    def __init__(self, probe: Any) -> None:
+        self._probe = probe
+        self.times = 0
+
+    def operate(self, *given: Any) -> bool:
+        self.times += 1
+        return bool(self._probe.operate(*given))
+
+    def cancel(self, *given: Any) -> None:
+        self._probe.cancel(*given)
+
+
+def test_a_silent_stream_costs_a_busy_loop_nothing(runner: asyncio.Runner) -> None:
+    async def looks(target: str) -> tuple[int, int]:
+        channel = QueueChannel(cast(QueueLoop, asyncio.get_running_loop()), target)
+        probe = channel._probe = Counted(channel._probe)
+        stream = asyncio.ensure_future(anext(channel.stream("/test.Words/Spell", b"")))
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        silent = probe.times
+        call = asyncio.create_task(channel.unary("/test.Words/Say", b"", 60))
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        await channel.close()
+        await asyncio.gather(stream, call, return_exceptions=True)
+        return silent, probe.times - silent
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        silent, due = runner.run(looks(f"127.0.0.1:{server.getsockname()[1]}"))
+    assert silent < 500  # of 1,000 turns
+    assert due >= 900
+
+
+def test_nothing_happens_to_who_wakes_a_loop_that_is_closed() -> None:
+    loop = new_queue_loop()
+    loop.close()
+    loop.ring()
+    loop.deliver(lambda: None)
+
+
+_ANSWERED_LATE = """
+import asyncio, sys
+from aerobee_chassis.rpc.completion_queue.channel import QueueChannel
+from aerobee_chassis.rpc.completion_queue.loop import new_queue_loop
+
+async def call():
+    channel = QueueChannel(asyncio.get_running_loop(), sys.argv[1])
+    try:
+        await channel.unary("/test.Words/Say", b"", 1.4)
+    except Exception as error:
+        print(error.status)
+    await channel.close()
+
+with asyncio.Runner(loop_factory=new_queue_loop) as runner:
+    runner.run(call())
+"""
+
+
+def test_an_answer_that_takes_seconds_comes_where_grpc_lets_processes_fork() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        target = f"127.0.0.1:{silent.getsockname()[1]}"
+        done = subprocess.run(
+            [sys.executable, "-c", _ANSWERED_LATE, target],
+            env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "1"},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert (done.returncode, done.stdout.split()) == (0, ["DEADLINE_EXCEEDED"]), done.stderr
+
+
+class Silent:
+    """A source from which nothing comes. `urgent` is what `watch` answers."""
+
+    def __init__(self, urgent: bool) -> None:
+        self.urgent = urgent
+        self.asked: list[str] = []
+
+    def take(self) -> bool:
+        self.asked.append("take")
+        return False
+
+    def watch(self) -> bool:
+        self.asked.append("watch")
+        return self.urgent
+
+
+@pytest.mark.parametrize("urgent", [True, False])
+def test_a_source_is_watched_only_by_a_loop_that_has_nothing_to_do(
+    runner: asyncio.Runner, urgent: bool
+) -> None:
+    async def turns() -> tuple[list[str], list[str]]:
+        loop = cast(QueueLoop, asyncio.get_running_loop())
+        source = Silent(urgent)
+        loop.sources.add(source)
+        for _ in range(3):  # each turn has the next one in line
+            await asyncio.sleep(0)
+        busy = list(source.asked)
+        await asyncio.sleep(0.2)
+        loop.sources.discard(source)
+        return busy, source.asked[len(busy) :]
+
+    busy, idle = runner.run(turns())
+    assert set(busy) == {"take"}
+    assert idle[:2] == ["take", "watch"]
+    # What is not urgent is looked at now and then.
+    assert (idle.count("take") <= 3) == urgent

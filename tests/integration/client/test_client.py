@@ -1,0 +1,506 @@
+"""The client against a real name server and a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from aerobee_client import (
+    AdminClient,
+    AsyncAdminClient,
+    AsyncProducer,
+    AsyncPushConsumer,
+    ConsumeFromWhere,
+    ConsumeResult,
+    DeadLetter,
+    Message,
+    MqError,
+    NamesrvUnreachable,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+)
+from aerobee_client.consuming import membership
+from aerobee_wire.status import Code
+from aerobee_wire.topics import dead_letter_topic, retry_topic
+from support.clock.polling import until, until_sync
+from support.processes.service import ServiceProcess
+
+SOON = timedelta(milliseconds=100)
+
+
+@pytest.fixture(scope="module")
+def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A name server with one broker; each test uses its own topics and groups."""
+    data = tmp_path_factory.mktemp("suite")
+    with (
+        ServiceProcess("aerobee_namesrv", "--port", "0", "--data", str(data / "n")) as namesrv,
+        ServiceProcess(
+            "aerobee_broker",
+            *("--port", "0", "--data", str(data / "b"), "--namesrv", namesrv.address),
+        ),
+    ):
+        yield namesrv.address
+
+
+@pytest.fixture(autouse=True)
+def commits_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests look at committed offsets; every 5 s is long to wait for."""
+    monkeypatch.setattr(membership, "COMMIT_INTERVAL_S", 0.1)
+
+
+def numbered(topic: str, count: int, **arguments: str) -> list[Message]:
+    return [Message(topic, b"%d" % n, **arguments) for n in range(count)]  # type: ignore[arg-type]
+
+
+def test_what_is_sent_is_consumed(namesrv: str) -> None:
+    seen: list[ReceivedMessage] = []
+    with Producer("p", namesrv=namesrv) as producer:
+        results = producer.send_batch(numbered("all", 2_000, tag="UA", keys="k1"))
+    with PushConsumer("all-g", seen.append, namesrv=namesrv) as consumer:
+        consumer.subscribe("all")
+        until_sync(lambda: len(seen) >= 2_000)
+    assert Counter(message.body for message in seen) == Counter(b"%d" % n for n in range(2_000))
+    assert {message.message_id for message in seen} == {result.message_id for result in results}
+    assert {(message.tag, message.keys, message.topic) for message in seen} == {
+        ("UA", ("k1",), "all")
+    }
+    places = {result.message_id: (result.queue, result.queue_offset) for result in results}
+    for message in seen:
+        queue, queue_offset = places[message.message_id]
+        assert (message.queue_id, message.queue_offset) == (queue.queue_id, queue_offset)
+        assert message.broker_name == queue.broker_name
+
+
+async def test_every_way_of_sending_stores_the_message(namesrv: str) -> None:
+    seen: list[bytes] = []
+
+    async def listen(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+
+    async with AsyncPushConsumer("ways-g", listen, namesrv=namesrv) as consumer:
+        consumer.subscribe("ways")
+        async with AsyncProducer("p", namesrv=namesrv) as producer:
+            first = await producer.send(Message("ways", b"send"))
+            await producer.send(Message("ways", b"there"), queue=first.queue)
+            await producer.send_async(Message("ways", b"async"))
+            await producer.send_oneway(Message("ways", b"oneway"))
+            await producer.send_batch([Message("ways", b"batch"), Message("ways", b"of two")])
+        await until(lambda: len(seen) == 6)
+    assert sorted(seen) == [b"async", b"batch", b"of two", b"oneway", b"send", b"there"]
+
+
+async def test_only_the_tags_of_the_expression_arrive(namesrv: str) -> None:
+    seen: list[str] = []
+    async with AsyncProducer("p", namesrv=namesrv) as producer:
+        for tag in ("UA", "Aa", "BB", ""):  # "Aa" and "BB" have the same hash code in Java
+            await producer.send_batch(numbered("tags", 20, tag=tag))
+    consumer = AsyncPushConsumer("tags-g", lambda m: seen.append(m.tag), namesrv=namesrv)
+    consumer.subscribe("tags", "UA || Aa")
+    async with consumer, AsyncAdminClient(namesrv) as admin:
+        await until(lambda: _lag(admin, "tags-g", "tags", 0))  # the other tags are passed, too
+        progress = await admin.consume_progress("tags-g", "tags")
+        assert len({queue.client_id for queue in progress}) == 1 and progress[0].client_id
+    assert Counter(seen) == {"UA": 20, "Aa": 20}
+
+
+async def _lag(admin: AsyncAdminClient, group: str, topic: str, lag: int) -> bool:
+    return sum(queue.lag for queue in await admin.consume_progress(group, topic)) == lag
+
+
+async def test_failure_is_retried_and_dead_lettered_after_exactly_the_attempts(
+    namesrv: str,
+) -> None:
+    attempts: Counter[bytes] = Counter()
+    origin: set[str] = set()
+
+    def listen(message: ReceivedMessage) -> None:
+        attempts[message.body] += 1
+        origin.add(message.topic)
+        assert message.reconsume_times == attempts[message.body] - 1
+        if int(message.body) % 10 == 0:
+            raise ValueError(f"flight {message.body.decode()} never arrived")
+
+    async with AsyncAdminClient(namesrv) as admin, AsyncProducer("p", namesrv=namesrv) as producer:
+        await admin.create_topic("fail", queues=2)
+        await admin.create_group("fail-g", max_attempts=3, retry_delays=[SOON])
+        results = await producer.send_batch(numbered("fail", 100, tag="UA", keys="k"))
+        consumer = AsyncPushConsumer("fail-g", listen, namesrv=namesrv)
+        consumer.subscribe("fail")
+        async with consumer:
+            dead = await until(lambda: _dead_letters(admin, "fail-g", 10), retry_on=(MqError,))
+            await until(lambda: _lag(admin, "fail-g", "", 0))
+    assert attempts == {b"%d" % n: 3 if n % 10 == 0 else 1 for n in range(100)}
+    assert origin == {"fail"}
+    sent = {result.message_id: result for result in results}
+    for letter in dead:
+        assert letter.failure_reason == "ValueError"
+        assert letter.failure_description == f"flight {letter.body.decode()} never arrived"
+        assert (letter.origin_topic, letter.tag, letter.keys) == ("fail", "UA", ("k",))
+        assert letter.origin_message_id == sent[letter.message_id].offset_message_id
+
+
+async def _dead_letters(admin: AsyncAdminClient, group: str, count: int) -> list[ReceivedMessage]:
+    """Those of the group once there are `count`; before that nothing."""
+    topic = dead_letter_topic(group)
+    letters: list[ReceivedMessage] = []
+    for queue in await admin.topic_status(topic):
+        browsed = await admin.browse(topic, queue.broker_name, queue.queue_id, 0)
+        letters += browsed.messages()
+    assert len(letters) <= count
+    return letters if len(letters) == count else []
+
+
+async def test_listener_may_dead_letter_at_once(namesrv: str) -> None:
+    attempts: list[bytes] = []
+
+    async def listen(message: ReceivedMessage) -> ConsumeResult:
+        attempts.append(message.body)
+        if message.body == b"0":
+            raise DeadLetter("hopeless")
+        return ConsumeResult.DEAD_LETTER
+
+    async with AsyncAdminClient(namesrv) as admin, AsyncProducer("p", namesrv=namesrv) as producer:
+        await producer.send_batch(numbered("hopeless", 2))
+        consumer = AsyncPushConsumer("hopeless-g", listen, namesrv=namesrv)
+        consumer.subscribe("hopeless")
+        async with consumer:
+            dead = await until(lambda: _dead_letters(admin, "hopeless-g", 2), retry_on=(MqError,))
+    assert sorted(attempts) == [b"0", b"1"]
+    assert {letter.failure_description for letter in dead} == {
+        "hopeless",
+        "the listener returned DEAD_LETTER",
+    }
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+async def test_message_whose_record_is_gone_is_dead_lettered_all_the_same(
+    namesrv: str, by_hand: bool
+) -> None:
+    name = f"gone-{by_hand}".lower()
+    born: list[int] = []
+
+    async def listen(message: ReceivedMessage) -> ConsumeResult:
+        born.append(message.born_timestamp_ms)
+        message._record.physical_offset = 1 << 40  # type: ignore[misc]  # as if it had expired
+        if by_hand:
+            return ConsumeResult.DEAD_LETTER
+        raise ValueError("not this one")
+
+    async with AsyncAdminClient(namesrv) as admin, AsyncProducer("p", namesrv=namesrv) as producer:
+        await admin.create_group(f"{name}-g", max_attempts=17 if by_hand else 1)
+        sent = await producer.send(Message(name, b"body", tag="UA", keys="k", flag=7))
+        consumer = AsyncPushConsumer(f"{name}-g", listen, namesrv=namesrv)
+        consumer.subscribe(name)
+        async with consumer:
+            (letter,) = await until(
+                lambda: _dead_letters(admin, f"{name}-g", 1), retry_on=(MqError,)
+            )
+            await until(lambda: _lag(admin, f"{name}-g", "", 0))
+    assert (letter.body, letter.tag, letter.keys, letter.flag) == (b"body", "UA", ("k",), 7)
+    assert (letter.message_id, letter.origin_topic) == (sent.message_id, name)
+    assert letter.failure_reason == ("DEAD_LETTER" if by_hand else "ValueError")
+    assert born == [letter.born_timestamp_ms]
+
+
+async def test_topic_that_is_made_again_is_consumed_from_its_first_message(namesrv: str) -> None:
+    """Its member is busy with the old one meanwhile."""
+    hold = asyncio.Event()
+    seen: list[bytes] = []
+
+    async def listen(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+        await hold.wait()
+
+    async with AsyncAdminClient(namesrv) as admin, AsyncProducer("p", namesrv=namesrv) as producer:
+        await admin.create_topic("remade", queues=1)
+        await producer.send_batch(numbered("remade", 50))
+        consumer = AsyncPushConsumer(
+            "remade-g", listen, namesrv=namesrv, pull_threshold_for_queue=5, pull_batch_size=10
+        )
+        consumer.subscribe("remade")
+        async with consumer:
+            await until(lambda: seen)
+            await admin.delete_topic("remade")
+            hold.set()
+            await until(lambda: not _owned(consumer, "remade"))
+            seen.clear()
+            await admin.create_topic("remade", queues=1)
+            await producer.send_batch(numbered("remade", 5))
+            await until(lambda: {b"%d" % n for n in range(5)} <= set(seen))
+
+
+async def test_members_share_the_queues_and_a_leaver_loses_nothing(namesrv: str) -> None:
+    seen: list[bytes] = []
+    async with (
+        AsyncAdminClient(namesrv) as admin,
+        AsyncProducer("p", namesrv=namesrv) as producer,
+    ):
+        await admin.create_topic("shared", queues=4)
+        members = [
+            AsyncPushConsumer("shared-g", lambda m: seen.append(m.body), namesrv=namesrv)
+            for _ in range(2)
+        ]
+        for member in members:
+            member.subscribe("shared")
+            await member.start()
+        await until(lambda: [_owned(member, "shared") for member in members] == [2, 2])
+        assert not members[0].queues & members[1].queues
+        assert len(await admin.list_clients("shared-g")) == 2
+        await producer.send_batch(numbered("shared", 500))
+        await members[0].close()
+        await producer.send_batch(numbered("shared", 500))
+        await until(lambda: set(seen) >= {b"%d" % n for n in range(500)} and len(seen) >= 1_000)
+        await until(lambda: _owned(members[1], "shared") == 4)
+        assert len(await admin.list_clients("shared-g")) == 1
+        await members[1].close()
+
+
+def _owned(consumer: AsyncPushConsumer, topic: str) -> int:
+    return sum(queue.topic == topic for queue in consumer.queues)
+
+
+async def test_group_goes_on_where_it_stopped_and_can_be_reset(namesrv: str) -> None:
+    seen: list[bytes] = []
+
+    async def consume_until(count: int) -> None:
+        consumer = AsyncPushConsumer("again-g", lambda m: seen.append(m.body), namesrv=namesrv)
+        consumer.subscribe("again")
+        async with consumer:
+            await until(lambda: len(seen) >= count)
+
+    async with AsyncAdminClient(namesrv) as admin, AsyncProducer("p", namesrv=namesrv) as producer:
+        await producer.send_batch(numbered("again", 50))
+        await consume_until(50)
+        await producer.send(Message("again", b"new"))
+        await consume_until(51)
+        assert seen[50:] == [b"new"]
+        await admin.reset_offsets("again-g", "again", queue_offset=0)
+        await consume_until(102)
+        assert Counter(seen[51:]) == Counter([b"%d" % n for n in range(50)] + [b"new"])
+
+
+async def test_running_member_follows_a_reset(namesrv: str) -> None:
+    seen: list[bytes] = []
+    async with AsyncAdminClient(namesrv) as admin, AsyncProducer("p", namesrv=namesrv) as producer:
+        await admin.create_topic("reset", queues=1)
+        await producer.send_batch(numbered("reset", 5))
+        consumer = AsyncPushConsumer("reset-g", lambda m: seen.append(m.body), namesrv=namesrv)
+        consumer.subscribe("reset")
+        async with consumer:
+            await until(lambda: len(seen) == 5)
+            await admin.reset_offsets("reset-g", "reset", queue_offset=2)
+            await producer.send(Message("reset", b"wakes the pull"))
+            await until(lambda: len(seen) >= 9)
+    assert seen[-4:] == [b"2", b"3", b"4", b"wakes the pull"]
+
+
+async def test_new_group_begins_where_it_is_told(namesrv: str) -> None:
+    async with AsyncAdminClient(namesrv) as admin, AsyncProducer("p", namesrv=namesrv) as producer:
+        await admin.create_topic("where", queues=1)
+        for n in range(4):
+            await producer.send(Message("where", b"%d" % n))
+        (queue,) = await admin.topic_status("where")
+        stored = (await admin.browse("where", queue.broker_name, 0, 0)).messages()
+        seen: list[bytes] = []
+        consumer = AsyncPushConsumer(
+            "where-g",
+            lambda m: seen.append(m.body),
+            namesrv=namesrv,
+            consume_from_where=ConsumeFromWhere.TIMESTAMP,
+            consume_timestamp_ms=stored[2].store_timestamp_ms,
+        )
+        consumer.subscribe("where")
+        async with consumer:
+            await until(lambda: b"3" in seen)
+        first = next(m for m in stored if m.store_timestamp_ms == stored[2].store_timestamp_ms)
+        assert seen[0] == first.body
+
+
+async def test_delayed_message_does_not_come_early(namesrv: str) -> None:
+    arrived: list[ReceivedMessage] = []
+    consumer = AsyncPushConsumer("late-g", arrived.append, namesrv=namesrv)
+    consumer.subscribe("late")
+    async with consumer, AsyncProducer("p", namesrv=namesrv) as producer:
+        await producer.send(Message("late", b"late", tag="T", keys="k", delay_level=1))
+        await until(lambda: arrived)
+    (message,) = arrived
+    assert message.store_timestamp_ms - message.born_timestamp_ms >= 1_000
+    assert (message.topic, message.tag, message.keys) == ("late", "T", ("k",))
+
+
+async def test_a_message_comes_at_its_time_unless_it_is_recalled(namesrv: str) -> None:
+    arrived: list[ReceivedMessage] = []
+    consumer = AsyncPushConsumer("timed-g", arrived.append, namesrv=namesrv)
+    consumer.subscribe("timed")
+    due = datetime.now(UTC) + timedelta(seconds=2)
+    async with consumer, AsyncProducer("p", namesrv=namesrv) as producer:
+        sent, _, now = await producer.send_batch(
+            [
+                Message("timed", b"recalled", deliver_at=due),
+                Message("timed", b"timed", deliver_at=due),
+                Message("timed", b"now"),
+            ]
+        )
+        assert now.recall_handle == ""
+        assert await producer.recall("timed", sent.recall_handle) == sent.message_id
+        with pytest.raises(MqError, match="recalled before") as caught:
+            await producer.recall("timed", sent.recall_handle)
+        assert caught.value.code is Code.ILLEGAL_OPERATION
+        await until(lambda: len(arrived) == 2)
+    assert [message.body for message in arrived] == [b"now", b"timed"]
+    assert arrived[1].store_timestamp_ms >= due.timestamp() * 1000
+
+
+async def test_long_listener_is_waited_for_by_close(namesrv: str) -> None:
+    begun, finish = threading.Event(), threading.Event()
+    done: list[bytes] = []
+
+    def listen(message: ReceivedMessage) -> None:
+        begun.set()
+        finish.wait(20)
+        done.append(message.body)
+
+    async with AsyncProducer("p", namesrv=namesrv) as producer:
+        await producer.send(Message("slow", b"x"))
+    consumer = AsyncPushConsumer("slow-g", listen, namesrv=namesrv)
+    consumer.subscribe("slow")
+    await consumer.start()
+    await until(begun.is_set)
+    closing = asyncio.create_task(consumer.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    finish.set()
+    await closing
+    async with AsyncAdminClient(namesrv) as admin:
+        assert done == [b"x"] and await _lag(admin, "slow-g", "slow", 0)
+
+
+# ---- administration ----
+
+
+def test_administration_end_to_end(namesrv: str) -> None:
+    with AdminClient(namesrv) as admin, Producer("p", namesrv=namesrv) as producer:
+        (created,) = admin.create_topic("looked-after", queues=3, message_type="DELAY")
+        assert created.created and not created.unreachable_namesrvs
+        (again,) = admin.create_topic("looked-after", queues=5)
+        assert not again.created
+        (topic,) = [t for t in admin.list_topics() if t.topic == "looked-after"]
+        assert topic.brokers[0].write_queue_count == 5
+        assert admin.topic_route("looked-after").queues[0].read_queue_count == 5
+
+        result = producer.send(Message("looked-after", b"body", tag="T", keys=["k1", "k2"]))
+        assert sum(queue.max_offset for queue in admin.topic_status("looked-after")) == 1
+        fetched = admin.get_message(result.offset_message_id)
+        assert (fetched.body, fetched.tag, fetched.keys) == (b"body", "T", ("k1", "k2"))
+        for found in (
+            admin.query_messages("looked-after", key="k2"),
+            admin.query_messages("looked-after", unique_id=result.message_id),
+        ):
+            assert [message.offset_message_id for message in found] == [result.offset_message_id]
+        browsed = admin.browse(
+            "looked-after", result.queue.broker_name, result.queue.queue_id, result.queue_offset
+        )
+        assert [message.message_id for message in browsed.messages()] == [result.message_id]
+        found_at = admin.search_offset(
+            "looked-after",
+            result.queue.broker_name,
+            result.queue.queue_id,
+            fetched.store_timestamp_ms,
+        )
+        assert found_at == result.queue_offset
+
+        admin.create_group("looked-after-g", max_attempts=4, retry_delays=[SOON])
+        group = admin.get_group("looked-after-g")
+        assert (group.max_attempts, group.retry_delays_ms) == (4, (100,))
+        assert "looked-after-g" in {g.consumer_group for g in admin.list_groups()}
+
+        (broker,) = admin.cluster().brokers
+        status = admin.broker_status(broker.broker_name)
+        assert status.broker_address == broker.addresses[0] and status.messages_in_total >= 1
+
+        assert admin.delete_group("looked-after-g")
+        assert admin.delete_topic("looked-after")
+        with pytest.raises(MqError) as caught:
+            admin.topic_route("looked-after")
+        assert caught.value.code is Code.TOPIC_NOT_EXIST
+
+
+# ---- bad input ----
+
+
+def test_body_over_the_brokers_limit_is_refused_by_the_broker(namesrv: str) -> None:
+    with Producer("p", namesrv=namesrv, max_message_size=2**30) as producer:
+        with pytest.raises(MqError) as caught:
+            producer.send(Message("large", bytes(4 * 1024 * 1024 + 1)))
+        assert caught.value.code is Code.MESSAGE_ILLEGAL
+        assert producer.send(Message("large", bytes(4 * 1024 * 1024))).queue_offset == 0
+
+
+def test_nobody_at_the_address_is_told_with_advice() -> None:
+    with (
+        Producer("p", namesrv="127.0.0.1:1") as producer,
+        pytest.raises(NamesrvUnreachable, match=r"127\.0\.0\.1:1.*NAMESRV_ADDR"),
+    ):
+        producer.send(Message("t", b"x"))
+    with AdminClient("127.0.0.1:1") as admin, pytest.raises(NamesrvUnreachable):
+        admin.list_topics()
+    with pytest.raises(NamesrvUnreachable):
+        PushConsumer("g", print, namesrv="127.0.0.1:1").start()
+
+
+def test_unknown_things_are_typed_errors(namesrv: str) -> None:
+    with AdminClient(namesrv) as admin:
+        for code, ask in (
+            (Code.TOPIC_NOT_EXIST, lambda: admin.topic_status("nowhere")),
+            (Code.SUBSCRIPTION_GROUP_NOT_EXIST, lambda: admin.get_group("nobody")),
+            (Code.QUERY_NOT_FOUND, lambda: admin.get_message(_missing_id(admin))),
+            (Code.NO_PERMISSION, lambda: admin.create_topic("SCHEDULE_TOPIC_XXXX")),
+        ):
+            with pytest.raises(MqError) as caught:
+                ask()
+            assert caught.value.code is code
+
+
+def _missing_id(admin: AdminClient) -> str:
+    from aerobee_wire.message_id import offset_message_id, pack_host
+
+    (broker,) = admin.cluster().brokers
+    return offset_message_id(pack_host(broker.addresses[0]), 1 << 40)
+
+
+def test_unknown_topic_is_refused_while_auto_creation_is_off(tmp_path: Path) -> None:
+    with (
+        ServiceProcess("aerobee_namesrv", "--port", "0", "--data", str(tmp_path / "n")) as namesrv,
+        ServiceProcess(
+            "aerobee_broker",
+            *("--port", "0", "--data", str(tmp_path / "b"), "--namesrv", namesrv.address),
+            *("--set", "autoCreateTopicEnable=false"),
+            *("--set", "autoCreateSubscriptionGroup=false"),
+        ),
+    ):
+        with Producer("p", namesrv=namesrv.address) as producer:
+            with pytest.raises(MqError, match="aerobee topic create nowhere") as caught:
+                producer.send(Message("nowhere", b"x"))
+            assert caught.value.code is Code.TOPIC_NOT_EXIST
+        with AdminClient(namesrv.address) as admin:
+            admin.create_topic("somewhere")
+        consumer = PushConsumer("nobody", print, namesrv=namesrv.address)
+        consumer.subscribe("somewhere")
+        with pytest.raises(MqError) as caught:
+            consumer.start()
+        assert caught.value.code is Code.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+async def test_retry_topic_is_consumed_before_any_failure(namesrv: str) -> None:
+    consumer = AsyncPushConsumer("eager-g", print, namesrv=namesrv)
+    consumer.subscribe("eager")
+    async with consumer, AsyncProducer("p", namesrv=namesrv) as producer:
+        await producer.send(Message("eager", b"x"))
+        await until(lambda: _owned(consumer, retry_topic("eager-g")) == 1)

@@ -1,0 +1,191 @@
+"""The client's transport over real sockets: deadlines, lost peers, coming back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+import pytest
+from aerobee.broker.v1 import client_pb2
+
+from aerobee_client.cluster import rpcs
+from aerobee_client.cluster.transport import GrpcTransport
+from aerobee_client.errors import BrokerUnreachable, RequestTimeout
+from aerobee_wire.status import Code, MqError, trailers_of
+from support.clock.polling import until
+
+REQUEST = client_pb2.ListGroupMembersRequest(consumer_group="g")
+WATCH = client_pb2.WatchClientRequest(client_id="c")
+Answer = Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]
+
+
+class Peer:
+    """A server of two RPCs: members, answered by `answer`, and a stream that says "watching" and
+    then stays open."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.port = 0
+        self.server: grpc.aio.Server | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        service, _, _ = rpcs.LIST_GROUP_MEMBERS.path[1:].partition("/")
+        handlers = {
+            "ListGroupMembers": grpc.unary_unary_rpc_method_handler(
+                self.answer,
+                request_deserializer=client_pb2.ListGroupMembersRequest.FromString,
+                response_serializer=client_pb2.ListGroupMembersResponse.SerializeToString,
+            ),
+            "WatchClient": grpc.unary_stream_rpc_method_handler(
+                self.watch,
+                request_deserializer=client_pb2.WatchClientRequest.FromString,
+                response_serializer=client_pb2.ClientNotice.SerializeToString,
+            ),
+        }
+        self.server = grpc.aio.server()
+        self.server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(service, handlers),)
+        )
+        self.port = self.server.add_insecure_port(f"127.0.0.1:{self.port}")
+        await self.server.start()
+
+    async def watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        yield client_pb2.ClientNotice(watching=client_pb2.Watching())
+        await asyncio.Event().wait()
+
+    async def stop(self) -> None:
+        if self.server is not None:
+            await self.server.stop(None)
+            self.server = None
+
+
+async def members(request: Any, context: Any) -> Any:
+    return client_pb2.ListGroupMembersResponse(client_ids=[request.consumer_group])
+
+
+@pytest.fixture
+async def peer() -> AsyncIterator[Peer]:
+    peer = Peer(members)
+    await peer.start()
+    yield peer
+    await peer.stop()
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[GrpcTransport]:
+    transport = GrpcTransport()
+    yield transport
+    await transport.close()
+
+
+async def ask(transport: GrpcTransport, address: str, timeout_s: float = 5) -> list[str]:
+    response = await transport.call(address, rpcs.LIST_GROUP_MEMBERS, REQUEST, timeout_s=timeout_s)
+    return list(response.client_ids)
+
+
+async def test_call_brings_the_answer(transport: GrpcTransport, peer: Peer) -> None:
+    assert await ask(transport, peer.address) == ["g"]
+
+
+async def test_nobody_there_is_unreachable_and_named(transport: GrpcTransport, peer: Peer) -> None:
+    await peer.stop()
+    with pytest.raises(BrokerUnreachable) as caught:
+        await ask(transport, peer.address)
+    assert peer.address in caught.value.message and caught.value.retryable
+
+
+async def test_peer_that_restarts_on_its_port_is_found_again(
+    transport: GrpcTransport, peer: Peer
+) -> None:
+    await ask(transport, peer.address)
+    await peer.stop()
+    with pytest.raises(BrokerUnreachable):
+        await ask(transport, peer.address)
+    await peer.start()
+    assert await until(lambda: ask(transport, peer.address), retry_on=(BrokerUnreachable,))
+
+
+async def test_silence_ends_at_the_deadline(transport: GrpcTransport) -> None:
+    async def never(request: Any, context: Any) -> None:
+        await asyncio.Event().wait()
+
+    peer = Peer(never)
+    await peer.start()
+    with pytest.raises(RequestTimeout) as caught:
+        await ask(transport, peer.address, timeout_s=0.1)
+    assert peer.address in caught.value.message
+    await peer.stop()
+
+
+async def test_error_crosses_with_code_and_advice(transport: GrpcTransport) -> None:
+    error = MqError(Code.FLOW_CONTROL, "slow down: try again in 20 ms", retry_after_ms=20)
+
+    async def refuse(request: Any, context: Any) -> None:
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, error.message, trailers_of(error))
+
+    peer = Peer(refuse)
+    await peer.start()
+    with pytest.raises(MqError) as caught:
+        await ask(transport, peer.address)
+    assert (caught.value.code, caught.value.retry_after_ms) == (Code.FLOW_CONTROL, 20)
+    assert caught.value.message == error.message
+    await peer.stop()
+
+
+async def test_stream_that_breaks_is_unreachable(transport: GrpcTransport, peer: Peer) -> None:
+    async with aclosing(transport.stream(peer.address, rpcs.WATCH_CLIENT, WATCH)) as notices:
+        first = await anext(notices)
+        assert first.HasField("watching")
+        await peer.stop()
+        with pytest.raises(BrokerUnreachable):
+            await anext(notices)
+
+
+async def test_abandoned_stream_is_cancelled_at_the_peer(transport: GrpcTransport) -> None:
+    ended = asyncio.Event()
+
+    class Watched(Peer):
+        async def watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+            try:
+                async for notice in super().watch(request, context):
+                    yield notice
+            finally:
+                ended.set()
+
+    peer = Watched(members)
+    await peer.start()
+    async with aclosing(transport.stream(peer.address, rpcs.WATCH_CLIENT, WATCH)) as notices:
+        await anext(notices)
+    await ended.wait()
+    await peer.stop()
+
+
+async def test_address_that_is_no_host_is_a_typed_error(transport: GrpcTransport) -> None:
+    with pytest.raises(MqError) as caught:
+        await ask(transport, "no-such-host.invalid:1", timeout_s=3)
+    assert caught.value.code in (Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT)
+
+
+async def test_close_in_the_middle_of_a_call_is_a_typed_error(transport: GrpcTransport) -> None:
+    """Whoever waits for the answer was not cancelled."""
+    asked = asyncio.Event()
+
+    async def never(request: Any, context: Any) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    silent = Peer(never)
+    await silent.start()
+    asking = asyncio.create_task(ask(transport, silent.address))
+    await asked.wait()
+    await transport.close()
+    with pytest.raises(BrokerUnreachable):
+        await asking
+    await silent.stop()

@@ -1,0 +1,362 @@
+"""Operations by command against a running suite."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee_client import Message, Producer, PushConsumer, ReceivedMessage
+from support.clock.polling import until_sync
+from support.processes.command import COMMAND, Up, aerobee, aerobee_json
+
+CLOSED = "127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with Up(tmp_path_factory.mktemp("data"), "--set", "brokerName=broker-a") as up:
+        yield up
+
+
+def json_of(up: Up, *arguments: str) -> Any:
+    return aerobee_json(*arguments, namesrv=up.namesrv)
+
+
+class BadOrder(Exception):
+    pass
+
+
+def fail(message: ReceivedMessage) -> None:
+    raise BadOrder(f"cannot read {message.body.decode()}")
+
+
+def dead_letters(up: Up, group: str, bodies: list[str]) -> list[dict[str, Any]]:
+    """Makes a group that fails on these messages of topic GROUP-orders at its one attempt."""
+    topic = f"{group}-orders"
+    json_of(up, "topic", "create", topic, "--queues", "2")
+    json_of(up, "group", "create", group, "--max-attempts", "1")
+    with Producer(namesrv=up.namesrv) as producer:
+        for n, body in enumerate(bodies):
+            producer.send(
+                Message(
+                    topic,
+                    body.encode(),
+                    tag=f"tag{n}",
+                    keys=[f"key-{n}", "all"],
+                    properties={"currency": "EUR"},
+                )
+            )
+    with PushConsumer(group, fail, namesrv=up.namesrv) as consumer:
+        consumer.subscribe(topic)
+
+        def all_dead() -> list[dict[str, Any]]:
+            done = aerobee("dlq", "list", group, "--json", namesrv=up.namesrv)
+            found: list[dict[str, Any]] = json.loads(done.stdout or "[]")
+            return found if len(found) == len(bodies) else []
+
+        return until_sync(all_dead, "all messages are dead-lettered")
+
+
+def body_of(up: Up, letter: dict[str, Any]) -> str:
+    shown = json_of(up, "message", "get", letter["offset_message_id"])
+    return str(shown["body"])
+
+
+# ---- topics ----
+
+
+def test_a_topic_is_created_listed_routed_and_deleted(up: Up) -> None:
+    (made,) = json_of(up, "topic", "create", "parcels", "--queues", "3", "--type", "fifo")
+    assert made["broker_name"] == "broker-a" and made["created"] is True
+    (again,) = json_of(up, "topic", "create", "parcels", "--queues", "3", "--type", "fifo")
+    assert again["created"] is False
+
+    topics = {topic["topic"]: topic for topic in json_of(up, "topic", "list")}
+    assert topics["parcels"]["message_type"] == "FIFO"
+    assert topics["parcels"]["brokers"][0]["write_queue_count"] == 3
+
+    route = json_of(up, "topic", "route", "parcels")
+    assert route["brokers"][0]["addresses"] == {"0": up.broker}
+    assert len(json_of(up, "topic", "status", "parcels")) == 3
+
+    assert aerobee("topic", "delete", "parcels", namesrv=up.namesrv).returncode == 0
+    assert "parcels" not in {topic["topic"] for topic in json_of(up, "topic", "list")}
+
+
+def test_topics_of_the_system_are_listed_on_request(up: Up) -> None:
+    assert "TBW102" not in {topic["topic"] for topic in json_of(up, "topic", "list")}
+    assert "TBW102" in {topic["topic"] for topic in json_of(up, "topic", "list", "--all")}
+
+
+def test_without_json_there_is_a_table(up: Up) -> None:
+    json_of(up, "topic", "create", "letters")
+    shown = aerobee("topic", "list", namesrv=up.namesrv)
+    assert "letters" in shown.stdout and "broker-a (8 queues)" in shown.stdout
+    for command in (("topic", "route", "letters"), ("topic", "status", "letters")):
+        assert "broker-a" in aerobee(*command, namesrv=up.namesrv).stdout
+    assert up.broker in aerobee("cluster", "list", namesrv=up.namesrv).stdout
+
+
+# ---- a time of its own ----
+
+
+def test_a_message_is_sent_for_later_and_recalled(up: Up) -> None:
+    json_of(up, "topic", "create", "later")
+    sent = json_of(up, "message", "send", "later", "x", "--delay", "1h")
+    recalled = json_of(up, "message", "recall", "later", sent["recall_handle"])
+    assert recalled == {"message_id": sent["message_id"], "topic": "later"}
+    again = aerobee("message", "recall", "later", sent["recall_handle"], namesrv=up.namesrv)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "recalled before" in again.stderr
+    wrong = aerobee("message", "send", "later", "x", "--delay", "soon", namesrv=up.namesrv)
+    assert wrong.returncode == 2
+    assert "200ms, 5s, 2m" in wrong.stderr
+
+
+# ---- groups ----
+
+
+def test_a_group_is_created_listed_and_deleted(up: Up) -> None:
+    json_of(up, "group", "create", "packers", "--max-attempts", "3", "--retry-delays", "200ms,2s")
+    groups = {group["consumer_group"]: group for group in json_of(up, "group", "list")}
+    assert groups["packers"]["max_attempts"] == 3
+    assert groups["packers"]["retry_delays_ms"] == [200, 2_000]
+    assert "200ms, 2s" in aerobee("group", "list", namesrv=up.namesrv).stdout
+    assert aerobee("group", "delete", "packers", namesrv=up.namesrv).returncode == 0
+    assert "packers" not in {group["consumer_group"] for group in json_of(up, "group", "list")}
+
+
+def test_a_group_can_be_sent_back_to_the_start(up: Up) -> None:
+    json_of(up, "topic", "create", "events", "--queues", "1")
+    json_of(up, "group", "create", "readers")
+    with Producer(namesrv=up.namesrv) as producer:
+        producer.send_batch([Message("events", b"%d" % n) for n in range(5)])
+    seen: list[bytes] = []
+    with PushConsumer("readers", lambda m: seen.append(m.body), namesrv=up.namesrv) as consumer:
+        consumer.subscribe("events")
+        until_sync(lambda: len(seen) == 5, "all are consumed")
+
+    def progress() -> dict[str, Any]:
+        (queue,) = json_of(up, "group", "progress", "readers", "--topic", "events")
+        assert isinstance(queue, dict)
+        return queue
+
+    assert (progress()["consumer_offset"], progress()["lag"]) == (5, 0)
+    (moved,) = json_of(up, "group", "reset-offset", "readers", "events", "--to", "earliest")
+    assert moved["queue_offset"] == 0
+    assert (progress()["consumer_offset"], progress()["lag"]) == (0, 5)
+    (moved,) = json_of(up, "group", "reset-offset", "readers", "events", "--to", "3")
+    assert moved["queue_offset"] == 3
+
+
+# ---- messages ----
+
+
+def test_a_message_is_sent_found_and_shown(up: Up) -> None:
+    sent = json_of(
+        *(up, "message", "send", "notes", "grüße", "--tag", "hot", "--key", "k1", "--key", "k2"),
+        *("--property", "a=b=c"),
+    )
+    (by_key,) = json_of(up, "message", "query", "notes", "--key", "k2")
+    (by_id,) = json_of(up, "message", "query", "notes", "--id", sent["message_id"])
+    assert by_key == by_id
+    assert by_key["offset_message_id"] == sent["offset_message_id"]
+    shown = json_of(up, "message", "get", sent["offset_message_id"])
+    assert (shown["body"], shown["tag"], shown["keys"]) == ("grüße", "hot", ["k1", "k2"])
+    assert shown["properties"]["a"] == "b=c"
+
+
+def test_a_body_can_come_from_stdin(up: Up) -> None:
+    done = aerobee(
+        *("message", "send", "notes", "--file", "-", "--json"),
+        namesrv=up.namesrv,
+        input_bytes=b"\xff\x00",
+    )
+    sent = json.loads(done.stdout)
+    shown = json_of(up, "message", "get", sent["offset_message_id"])
+    assert shown["body_base64"] == "/wA="
+
+
+# ---- dead letters ----
+
+
+def test_a_dead_letter_tells_where_it_comes_from_and_why(up: Up) -> None:
+    (letter,) = dead_letters(up, "billing", ["order 7"])
+    (original,) = json_of(up, "message", "query", "billing-orders", "--key", "key-0")
+    assert letter["message_id"] == original["message_id"]
+    assert letter["origin_topic"] == "billing-orders"
+    assert letter["origin_message_id"] == original["offset_message_id"]
+    assert (letter["tag"], letter["keys"]) == ("tag0", ["key-0", "all"])
+    assert letter["born_timestamp_ms"] == original["born_timestamp_ms"]
+    assert letter["store_timestamp_ms"] >= original["store_timestamp_ms"]
+    assert letter["reason"].endswith("BadOrder")
+    assert letter["description"] == "cannot read order 7"
+    assert (letter["broker_name"], letter["queue_id"], letter["queue_offset"]) == ("broker-a", 0, 0)
+    assert letter["reconsume_times"] >= 0
+
+    table = aerobee("dlq", "list", "billing", namesrv=up.namesrv).stdout
+    for text in (
+        letter["message_id"],
+        letter["origin_message_id"],
+        "billing-orders",
+        "key-0, all",
+        "BadOrder",
+    ):
+        assert text in table
+
+
+def test_looking_at_dead_letters_consumes_none(up: Up, tmp_path: Path) -> None:
+    letters = dead_letters(up, "lookers", ["a", "b", "c"])
+    bodies = [body_of(up, letter) for letter in letters]
+    assert sorted(bodies) == ["a", "b", "c"]
+    assert json_of(up, "dlq", "list", "lookers") == letters
+    (tagged,) = json_of(up, "dlq", "list", "lookers", "--tag", "tag1")
+    assert body_of(up, tagged) == "b"
+    assert json_of(up, "dlq", "list", "lookers", "--limit", "2") == letters[:2]
+    (first,) = json_of(up, "dlq", "peek", "lookers")
+    assert (first["body"], first["properties"]["currency"]) == (bodies[0], "EUR")
+    (third,) = json_of(up, "dlq", "peek", "lookers", "--id", letters[2]["message_id"])
+    assert third["body"] == bodies[2]
+    assert "currency=EUR" in aerobee("dlq", "peek", "lookers", namesrv=up.namesrv).stdout
+
+    out = tmp_path / "dead.jsonl"
+    done = aerobee("dlq", "export", "lookers", "--out", str(out), namesrv=up.namesrv)
+    assert done.returncode == 0
+    exported = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [letter["body"] for letter in exported] == bodies
+    to_stdout = aerobee("dlq", "export", "lookers", namesrv=up.namesrv).stdout
+    assert to_stdout == out.read_text()
+    assert json_of(up, "dlq", "list", "lookers") == letters
+
+
+def test_redriven_dead_letters_reach_the_group_that_failed_and_no_other(up: Up) -> None:
+    letters = dead_letters(up, "menders", ["x", "y"])
+    topic = "menders-orders"
+    json_of(up, "group", "create", "others")
+    others: list[bytes] = []
+    mended: list[ReceivedMessage] = []
+    both = threading.Event()
+
+    def mend(message: ReceivedMessage) -> None:
+        mended.append(message)
+        if len(mended) == 2:
+            both.set()
+
+    with PushConsumer("others", lambda m: others.append(m.body), namesrv=up.namesrv) as bystander:
+        bystander.subscribe(topic)
+        until_sync(lambda: len(others) == 2, "the other group has what was sent at first")
+
+        dry = json_of(up, "dlq", "redrive", "menders", "--all", "--dry-run")
+        assert [outcome["status"] for outcome in dry] == ["would send"] * 2
+        done = aerobee("dlq", "redrive", "menders", "--all", "--rate", "50", namesrv=up.namesrv)
+        assert done.returncode == 0
+        assert done.stderr == "sent 2 of 2 dead letters of menders to %RETRY%menders\n"
+        with PushConsumer("menders", mend, namesrv=up.namesrv) as consumer:
+            consumer.subscribe(topic)
+            assert both.wait(timedelta(seconds=20).total_seconds())
+    assert sorted(message.body for message in mended) == [b"x", b"y"]
+    assert {message.reconsume_times for message in mended} == {0}
+    assert {message.topic for message in mended} == {topic}
+    assert {message.message_id for message in mended} == {
+        letter["message_id"] for letter in letters
+    }
+    assert {message.properties["currency"] for message in mended} == {"EUR"}
+    assert len(others) == 2
+
+
+def test_purged_dead_letters_are_gone_and_new_ones_are_kept(up: Up) -> None:
+    dead_letters(up, "sweepers", ["x", "y"])
+    dry = aerobee("dlq", "purge", "sweepers", "--dry-run", namesrv=up.namesrv)
+    assert (dry.returncode, dry.stderr) == (0, "would delete 2 dead letters of sweepers\n")
+    assert len(json_of(up, "dlq", "list", "sweepers")) == 2
+    done = aerobee("dlq", "purge", "sweepers", "--yes", namesrv=up.namesrv)
+    assert (done.returncode, done.stderr) == (0, "deleted 2 dead letters of sweepers\n")
+    assert json_of(up, "dlq", "list", "sweepers") == []
+    again = aerobee("dlq", "purge", "sweepers", "--yes", namesrv=up.namesrv)
+    assert (again.returncode, again.stderr) == (0, "no dead letters of sweepers\n")
+    assert len(dead_letters(up, "sweepers", ["z"])) == 1
+    nobody = aerobee("dlq", "purge", "nobody", "--yes", namesrv=up.namesrv)
+    assert nobody.returncode == 1
+    assert "nobody" in nobody.stderr
+
+
+def test_an_unknown_dead_letter_cannot_be_redriven(up: Up) -> None:
+    dead_letters(up, "searchers", ["x"])
+    done = aerobee("dlq", "redrive", "searchers", "--id", "ABC", namesrv=up.namesrv)
+    assert done.returncode == 1
+    assert "error: searchers has no dead letter ABC" in done.stderr
+
+
+def test_a_group_without_dead_letters_lists_none(up: Up) -> None:
+    json_of(up, "group", "create", "flawless")
+    assert json_of(up, "dlq", "list", "flawless") == []
+    shown = aerobee("dlq", "list", "flawless", namesrv=up.namesrv)
+    assert shown.returncode == 0 and "no dead letters" in shown.stderr
+
+
+# ---- cluster ----
+
+
+def test_the_broker_tells_how_it_does(up: Up) -> None:
+    status = json_of(up, "broker", "status", "broker-a")
+    assert status["broker_address"] == up.broker
+    assert status["read_only_reason"] == ""
+    assert status["resident_memory_bytes"] > 0
+    (same,) = json_of(up, "broker", "status")
+    assert same["broker_name"] == "broker-a"
+    assert "broker-a" in aerobee("broker", "status", namesrv=up.namesrv).stdout
+
+
+# ---- errors ----
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("topic", "route", "nowhere"), "nowhere"),
+        (("topic", "status", "nowhere"), "nowhere"),
+        (("topic", "create", "bad name"), "bad name"),
+        (("group", "progress", "nobody"), "nobody"),
+        (("dlq", "list", "nobody"), "nobody"),
+        (("message", "get", "abc"), "abc"),
+        (("message", "send", "notes", ""), "empty"),
+        (("broker", "status", "broker-z"), "broker-z"),
+    ],
+)
+def test_an_error_is_one_line_that_names_the_culprit(
+    up: Up, arguments: tuple[str, ...], text: str
+) -> None:
+    done = aerobee(*arguments, namesrv=up.namesrv)
+    assert done.returncode == 1 and not done.stdout
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert text in done.stderr
+
+
+def test_an_unreachable_name_server_is_one_line_that_says_what_to_do() -> None:
+    done = aerobee("topic", "list", namesrv=CLOSED)
+    assert done.returncode == 1 and not done.stdout
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert CLOSED in done.stderr and "NAMESRV_ADDR" in done.stderr
+
+
+def test_the_name_server_can_be_given_before_or_after_the_command(up: Up) -> None:
+    before = aerobee("--namesrv", up.namesrv, "cluster", "list", "--json", namesrv=CLOSED)
+    after = aerobee("cluster", "list", "--json", "--namesrv", up.namesrv, namesrv=CLOSED)
+    assert json.loads(before.stdout) == json.loads(after.stdout) != []
+
+
+def test_who_reads_no_more_of_the_output_causes_no_complaint(up: Up) -> None:
+    command = [*COMMAND, "--namesrv", up.namesrv, "topic", "list"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    with process.stderr:
+        assert process.stderr.read() == b""
+    assert process.wait(20) == 1

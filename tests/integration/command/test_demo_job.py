@@ -1,0 +1,107 @@
+"""The job of the demo without its report: real services, real flights, and a broker that dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from aerobee_cli.demo import flights
+from aerobee_cli.demo.figures import expected
+from aerobee_cli.demo.job import TOPIC, Job
+from aerobee_cli.demo.progress import Counts
+from aerobee_cli.processes.suite import Suite, SuiteOptions
+from aerobee_client import AsyncAdminClient, MqError
+from support.clock.polling import until
+from support.processes.command import children, command_line
+
+
+class Silent:
+    """Progress that only counts."""
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+
+    def say(self, text: str) -> None:
+        print(text)
+
+    def update(self, counts: Counts) -> None:
+        self.counts = counts
+
+    def close(self) -> None: ...
+
+
+@asynccontextmanager
+async def running(data: Path, restarts: list[str]) -> AsyncIterator[Suite]:
+    options = SuiteOptions(data, sets=("brokerName=broker-a",))
+    suite = Suite(options, print, restart_broker=True, on_restart=restarts.append)
+    try:
+        await suite.start()
+        watching = asyncio.create_task(suite.watch())
+        yield suite
+        assert not watching.done()
+        watching.cancel()
+    finally:
+        await suite.stop()
+
+
+def brokers(but: set[int]) -> set[int]:
+    """Broker processes that this process has started, but those."""
+    started = {pid for pid in children(os.getpid()) if "aerobee_broker" in command_line(pid)}
+    return started - but
+
+
+async def stored(namesrv: str) -> int:
+    """Messages in the topic. 0 while it cannot be told."""
+    try:
+        async with AsyncAdminClient(namesrv) as admin:
+            return sum(queue.max_offset for queue in await admin.topic_status(TOPIC))
+    except MqError:
+        return 0
+
+
+async def test_the_figures_equal_those_of_the_file(tmp_path: Path) -> None:
+    restarts: list[str] = []
+    async with running(tmp_path, restarts) as suite:
+        progress = Silent()
+        job = Job(suite.namesrv_address, flights.read_rows(2_000), 2_000, progress)
+        await job.run()
+    assert job.is_settled()
+    assert job.figures() == expected(flights.read_rows(2_000))
+    assert progress.counts.sent == 2_000
+    assert not restarts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [1, 2])
+async def test_the_figures_hold_when_the_broker_is_killed_in_the_middle(
+    tmp_path: Path, kills: int
+) -> None:
+    """The second kill hits the broker while it starts again."""
+    total = 20_000
+    restarts: list[str] = []
+    async with running(tmp_path, restarts) as suite:
+        job = Job(suite.namesrv_address, flights.read_rows(total), total, Silent())
+        running_job = asyncio.create_task(job.run())
+
+        async def in_the_middle() -> bool:
+            if running_job.done():
+                running_job.result()
+            return total / 4 < await stored(suite.namesrv_address)
+
+        await until(in_the_middle, "a quarter of the flights is stored")
+        assert len(job.sent) < total
+        killed: set[int] = set()
+        for _ in range(kills):
+            (pid,) = await until(lambda: brokers(but=killed), "a broker runs")
+            os.kill(pid, signal.SIGKILL)
+            killed.add(pid)
+        await running_job
+    assert restarts == ["broker ended by SIGKILL: see its log"] * kills
+    figures, wanted = job.figures(), expected(flights.read_rows(total))
+    assert figures == wanted

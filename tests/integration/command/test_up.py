@@ -1,0 +1,143 @@
+"""`aerobee up`: real services, real ports, real signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.clock.polling import until_sync
+from support.processes.command import Up, aerobee, aerobee_json, children, is_alive
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    with Up(tmp_path) as up:
+        yield up
+
+
+def can_connect(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with socket.socket() as client:
+        return client.connect_ex((host, int(port))) == 0
+
+
+def test_one_line_tells_where_all_serve(up: Up) -> None:
+    address = r"127\.0\.0\.1:\d+"
+    assert re.fullmatch(f"ready namesrv={address} broker={address} proxy={address}", up.stdout)
+    assert can_connect(up.namesrv) and can_connect(up.broker) and can_connect(up.proxy)
+
+
+def test_logs_go_to_stderr_as_json(up: Up) -> None:
+    def all_said_ready() -> bool:  # the two pipes are read by two threads
+        events = [json.loads(line) for line in up.stderr.splitlines()]
+        said = {event["service"] for event in events if event["event"] == "ready"}
+        return said == {"namesrv", "broker", "proxy"}
+
+    until_sync(all_said_ready)
+
+
+def test_the_broker_is_known_when_it_is_ready(up: Up) -> None:
+    (broker,) = aerobee_json("cluster", "list", namesrv=up.namesrv)
+    assert broker["address"] == up.broker
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_everything_in_order(tmp_path: Path, number: signal.Signals) -> None:
+    with Up(tmp_path) as up:
+        pids = children(up.process.pid)
+        assert len(pids) == 3
+        assert up.end(number) == 0
+    assert not any(map(is_alive, pids))
+    stopped = [
+        event["service"]
+        for event in map(json.loads, up.stderr.splitlines())
+        if event["event"] == "stopped"
+    ]
+    assert stopped == ["proxy", "broker", "namesrv"]
+    assert not can_connect(up.namesrv) and not can_connect(up.broker)
+    assert up.stdout.count("\n") == 0
+
+
+def test_no_process_survives_when_it_is_killed(up: Up) -> None:
+    pids = children(up.process.pid)
+    up.end(signal.SIGKILL)
+    until_sync(lambda: not any(map(is_alive, pids)), "all services have ended")
+
+
+@pytest.mark.parametrize("module", ["aerobee_namesrv", "aerobee_broker", "aerobee_proxy"])
+def test_when_one_dies_the_others_are_stopped(up: Up, module: str) -> None:
+    pids = children(up.process.pid)
+    os.kill(up.service_pid(module), signal.SIGKILL)
+    assert up.wait() == 1
+    name = module.removeprefix("aerobee_")
+    assert up.stderr.splitlines()[-1] == f"error: {name} ended by SIGKILL: see its log"
+    assert not any(map(is_alive, pids))
+
+
+def test_a_port_in_use_is_told_in_one_line(up: Up, tmp_path: Path) -> None:
+    port = up.broker.rpartition(":")[2]
+    done = aerobee(
+        *("up", "--data", str(tmp_path / "other"), "--namesrv-port", "0", "--broker-port", port),
+        *("--proxy-port", "0"),
+    )
+    assert done.returncode == 1 and not done.stdout
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: broker: ") and port in last
+
+
+def test_a_data_directory_that_is_in_use_is_told_in_one_line(up: Up, tmp_path: Path) -> None:
+    done = aerobee(
+        *("up", "--data", str(tmp_path), "--namesrv-port", "0", "--broker-port", "0"),
+        *("--proxy-port", "0"),
+    )
+    assert done.returncode == 1 and not done.stdout
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: ") and str(tmp_path) in last
+
+
+@pytest.mark.parametrize(
+    ("item", "service", "nearest"),
+    [
+        ("flushDiskTyp=ASYNC_FLUSH", "broker", "flushDiskType"),
+        ("namesrv.listenPrt=1", "namesrv", "listenPort"),
+        ("proxy.maxMessageSiz=1", "proxy", "maxMessageSize"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_nearest_known_one(
+    tmp_path: Path, item: str, service: str, nearest: str
+) -> None:
+    done = aerobee(
+        *("up", "--data", str(tmp_path), "--namesrv-port", "0", "--broker-port", "0"),
+        *("--proxy-port", "0", "--set", item),
+    )
+    assert done.returncode == 1 and not done.stdout
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"error: {service}: ") and nearest in last
+
+
+def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
+    with Up(tmp_path) as up:
+        aerobee_json("topic", "create", "orders", "--queues", "3", namesrv=up.namesrv)
+        sent = aerobee_json("message", "send", "orders", "hello", namesrv=up.namesrv)
+        assert up.end(signal.SIGTERM) == 0
+    with Up(tmp_path) as up:
+        queues = aerobee_json("topic", "status", "orders", namesrv=up.namesrv)
+        assert len(queues) == 3
+        (found,) = aerobee_json(
+            "message", "query", "orders", "--id", sent["message_id"], namesrv=up.namesrv
+        )
+        assert found["queue_offset"] == sent["queue_offset"]
+
+
+@pytest.mark.parametrize("service", ["namesrv", "broker"])
+def test_a_service_can_be_run_alone(service: str) -> None:
+    done = aerobee(service, "--print-config", "--port", "4711")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["listenPort"] == 4711

@@ -1,0 +1,213 @@
+"""The life of the name server's process: what it keeps, how it stops, why it does not start."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aerobee.namesrv.v1 import namesrv_pb2 as pb
+
+from support.clock.polling import until_sync
+from support.namesrv.calls import Caller
+from support.processes.service import ServiceProcess, StartFailure
+
+
+def process(data: Path, *arguments: str) -> ServiceProcess:
+    return ServiceProcess("aerobee_namesrv", "--port", "0", "--data", str(data), *arguments)
+
+
+@pytest.fixture
+def namesrv(tmp_path: Path) -> Iterator[ServiceProcess]:
+    with process(tmp_path) as started:
+        yield started
+
+
+def refused(*arguments: str) -> tuple[int, str]:
+    """Exit code and stderr of a start that must fail."""
+    answer = subprocess.run(
+        [sys.executable, "-m", "aerobee_namesrv", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return answer.returncode, answer.stderr
+
+
+def put(address: str, key: str, value: str) -> None:
+    with Caller(address) as caller:
+        caller.call(pb.PutKvConfigRequest(namespace="ns", key=key, value=value))
+
+
+def entries(address: str) -> dict[str, str]:
+    with Caller(address) as caller:
+        return dict(caller.call(pb.ListKvConfigRequest(namespace="ns")).entries)
+
+
+# ---- what it keeps ----
+
+
+def test_key_values_survive_a_restart_and_routes_do_not(namesrv: ServiceProcess) -> None:
+    put(namesrv.address, "k", "v")
+    with Caller(namesrv.address) as caller:
+        caller.register()
+    namesrv.restart()
+    assert entries(namesrv.address) == {"k": "v"}
+    with Caller(namesrv.address) as caller:
+        assert caller.brokers() == []
+
+
+def test_key_values_survive_kill_9(namesrv: ServiceProcess) -> None:
+    for number in range(20):
+        put(namesrv.address, f"k{number}", "v")
+    assert namesrv.kill() == -signal.SIGKILL
+    namesrv.start()
+    assert len(entries(namesrv.address)) == 20
+
+
+def test_backup_is_used_when_the_file_is_broken(namesrv: ServiceProcess, tmp_path: Path) -> None:
+    put(namesrv.address, "k", "old")
+    put(namesrv.address, "k", "new")
+    namesrv.stop()
+    (tmp_path / "namesrv" / "kvConfig.json").write_bytes(b"\0" * 40)
+    namesrv.start()
+    assert entries(namesrv.address) == {"k": "old"}
+    assert namesrv.events("kv config loaded from backup")
+
+
+# ---- how it stops ----
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_stops_it_cleanly_with_streams_open(
+    namesrv: ServiceProcess, number: signal.Signals
+) -> None:
+    with Caller(namesrv.address) as caller:
+        caller.register()
+        stream = caller.watch()
+        until_sync(lambda: namesrv.events("watch opened"), "the watch is taken")
+        namesrv.send_signal(number)
+        assert list(stream) == [], "ended, not broken"
+        assert namesrv.wait() == 0
+    assert namesrv.stderr == ""
+    assert [line["event"] for line in namesrv.log][-1] == "stopped"
+    assert not [line for line in namesrv.log if line["level"] in ("warning", "error")]
+    assert not namesrv.events("broker unregistered")
+
+
+# ---- why it does not start ----
+
+
+def test_port_in_use_is_told_in_one_line(namesrv: ServiceProcess, tmp_path: Path) -> None:
+    code, stderr = refused("--port", str(namesrv.port), "--data", str(tmp_path / "other"))
+    assert code == 1
+    assert stderr.count("\n") == 1
+    assert f"127.0.0.1:{namesrv.port}" in stderr and "choose another" in stderr
+
+
+def test_data_directory_of_another_name_server_is_refused(
+    namesrv: ServiceProcess, tmp_path: Path
+) -> None:
+    code, stderr = refused("--port", "0", "--data", str(tmp_path))
+    assert code == 1
+    assert stderr.count("\n") == 1
+    assert "another name server uses" in stderr
+    put(namesrv.address, "k", "v")
+
+
+def test_unreadable_key_values_are_told_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "namesrv" / "kvConfig.json"
+    path.parent.mkdir()
+    path.write_text("{")
+    code, stderr = refused("--port", "0", "--data", str(tmp_path))
+    assert code == 1
+    assert stderr.count("\n") == 1
+    assert str(path) in stderr and "restore the file" in stderr
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("enableTopicLst=true", "did you mean enableTopicList?"),
+        ("listenPort=70000", "option listenPort='70000'"),
+        ("noseparator", "write it as key=value"),
+    ],
+)
+def test_bad_option_is_told_in_one_line(tmp_path: Path, argument: str, message: str) -> None:
+    code, stderr = refused("--data", str(tmp_path), "--set", argument)
+    assert code == 2
+    assert stderr.count("\n") == 1
+    assert message in stderr
+
+
+def test_start_that_fails_shows_its_output(tmp_path: Path) -> None:
+    """Of the helper that starts processes: a test that fails must say why."""
+    with pytest.raises(StartFailure, match="did you mean enableTopicList"):
+        process(tmp_path, "--set", "enableTopicLst=true").start()
+
+
+# ---- how it is set up ----
+
+
+def test_options_come_from_file_environment_and_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "namesrv.properties"
+    file.write_text("listenPort=1\norderMessageEnable=true\nproductEnvName=center\n")
+    answer = subprocess.run(
+        [
+            *(sys.executable, "-m", "aerobee_namesrv", "--config", str(file), "--port", "0"),
+            *("--data", str(tmp_path), "--set", "enableTopicList=false", "--print-config"),
+        ],
+        env={**os.environ, "AEROBEE_SUPPORT_ACTING_MASTER": "true"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    shown = json.loads(answer.stdout)
+    assert shown["listenPort"] == 0
+    assert shown["orderMessageEnable"] is True
+    assert shown["enableTopicList"] is False
+    assert shown["supportActingMaster"] is True
+    assert shown["kvConfigPath"] == str(tmp_path / "namesrv" / "kvConfig.json")
+
+
+def test_keys_of_rocketmq_without_effect_are_named_in_one_warning(tmp_path: Path) -> None:
+    keys = ("productEnvName=center", "clusterTest=false")
+    with process(tmp_path, "--set", keys[0], "--set", keys[1]) as namesrv:
+        [warning] = namesrv.events("options without effect")
+    assert warning["keys"] == ["clusterTest", "productEnvName"]
+
+
+def test_help_shows_an_example() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-m", "aerobee_namesrv", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert "example:\n  python -m aerobee_namesrv --port 9876" in answer.stdout
+
+
+def test_metrics_tell_brokers_topics_and_queries(tmp_path: Path) -> None:
+    options = ("metricsExporterType=PROM", "metricsPromExporterPort=0")
+    with process(tmp_path, "--set", options[0], "--set", options[1]) as namesrv:
+        with Caller(namesrv.address) as caller:
+            caller.register()
+            assert caller.brokers("orders") and not caller.brokers("nowhere")
+        address = namesrv.ready["metrics"]
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        with urllib.request.urlopen(f"http://{address}/readyz", timeout=10) as answer:
+            assert answer.read() == b"ready\n"
+    assert "aerobee_namesrv_brokers 1.0" in lines
+    assert "aerobee_namesrv_topics 2.0" in lines
+    assert 'aerobee_namesrv_route_queries_total{outcome="found"} 1.0' in lines
+    assert 'aerobee_namesrv_route_queries_total{outcome="missed"} 1.0' in lines

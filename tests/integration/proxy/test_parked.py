@@ -1,0 +1,114 @@
+"""Hundreds of receives that wait at a proxy at once: a message wakes the one that it is for."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import grpc
+from apache.rocketmq.v2 import definition_pb2 as d
+from apache.rocketmq.v2 import service_pb2 as s
+from apache.rocketmq.v2 import service_pb2_grpc
+
+from support.broker.calls import BrokerCaller
+from support.clock.polling import until
+from support.processes.service import ServiceProcess
+
+TOPICS, GROUPS = 10, 20
+METADATA = (("x-mq-client-id", "host@1@0@abc"),)
+Place = tuple[int, int]  # a topic and a group
+
+
+def receive(place: Place, broker_name: str) -> s.ReceiveMessageRequest:
+    """Of the messages of a topic with the tag of the group."""
+    topic, group = place
+    request = s.ReceiveMessageRequest(
+        group=d.Resource(name=f"parked{group}"),
+        message_queue=d.MessageQueue(
+            topic=d.Resource(name=f"parked{topic}"), broker=d.Broker(name=broker_name)
+        ),
+        batch_size=1,
+        filter_expression=d.FilterExpression(type=d.FilterType.TAG, expression=f"tag{group}"),
+    )
+    request.invisible_duration.seconds = 600
+    request.long_polling_timeout.seconds = 20
+    return request
+
+
+def send(place: Place) -> s.SendMessageRequest:
+    topic, group = place
+    system = d.SystemProperties(message_id=f"{topic}-{group}", tag=f"tag{group}")
+    message = d.Message(
+        topic=d.Resource(name=f"parked{topic}"), body=b"x", system_properties=system
+    )
+    return s.SendMessageRequest(messages=[message])
+
+
+class Receives:
+    """Receives that wait, each begun anew when its poll ends without a message."""
+
+    def __init__(self, stub: service_pb2_grpc.MessagingServiceStub, broker_name: str) -> None:
+        self._stub = stub
+        self._broker_name = broker_name
+        self.got: list[tuple[Place, str]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def park(self, place: Place) -> None:
+        self._tasks.append(asyncio.create_task(self._receive(place)))
+
+    async def _receive(self, place: Place) -> None:
+        request = receive(place, self._broker_name)
+        while True:
+            async for answer in self._stub.ReceiveMessage(request, metadata=METADATA):
+                if answer.HasField("message"):
+                    system = answer.message.system_properties
+                    self.got.append((place, system.message_id))
+                    return
+
+    async def leave(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def test_of_hundreds_that_wait_only_the_right_one_wakes(
+    tmp_path: Path,
+) -> None:
+    data = ("--port", "0", "--data", str(tmp_path))
+    with (
+        ServiceProcess("aerobee_namesrv", *data) as namesrv,
+        ServiceProcess("aerobee_broker", *data, "--namesrv", namesrv.address) as broker,
+        ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as proxy,
+    ):
+        async with (
+            grpc.aio.insecure_channel(proxy.address) as channel,
+            BrokerCaller(broker.address) as caller,
+        ):
+            await parking(service_pb2_grpc.MessagingServiceStub(channel), caller)
+        assert not proxy.events("rpc failed") and not proxy.events("handler failed")
+
+
+async def parking(stub: service_pb2_grpc.MessagingServiceStub, broker: BrokerCaller) -> None:
+    endpoints = d.Endpoints(
+        scheme=d.AddressScheme.IPv4, addresses=[d.Address(host="127.0.0.1", port=8081)]
+    )
+    for topic in range(TOPICS):
+        route = s.QueryRouteRequest(topic=d.Resource(name=f"parked{topic}"), endpoints=endpoints)
+        answer = await stub.QueryRoute(route, metadata=METADATA)
+    receives = Receives(stub, answer.message_queues[0].broker.name)
+    places = [(topic, group) for topic in range(TOPICS) for group in range(GROUPS)]
+    for place in places:
+        receives.park(place)
+
+    async def waiting(count: int) -> bool:
+        return bool((await broker.status()).parked_pops == count)
+
+    await until(lambda: waiting(len(places)), "all of them to wait", timeout_s=60)
+    for number, place in enumerate(places[::37], start=1):
+        await stub.SendMessage(send(place), metadata=METADATA)
+        await until(lambda: len(receives.got) >= number, "one to wake")  # noqa: B023
+        assert receives.got[-1] == (place, f"{place[0]}-{place[1]}")
+    assert len(receives.got) == len(places[::37]), "nobody else woke"
+    await receives.leave()
+
+    await until(lambda: waiting(0), "nobody to wait any more", timeout_s=60)

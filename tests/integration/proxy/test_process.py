@@ -1,0 +1,366 @@
+"""A proxy process over the wire: two of them, kill -9, offsets, pulling, and frames that are
+none."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from apache.rocketmq.v2 import definition_pb2 as d
+from apache.rocketmq.v2 import service_pb2 as s
+from apache.rocketmq.v2 import service_pb2_grpc
+from apache.rocketmq.v2.definition_pb2 import Code
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from support.clock.polling import until_sync
+from support.processes.service import ServiceProcess
+from support.proxy.fuzz import mutated
+from support.proxy.public_requests import VALID
+
+METADATA = (("x-mq-client-id", "host@1@0@abc"),)
+GROUP = d.Resource(name="g")
+METHODS = s.DESCRIPTOR.services_by_name["MessagingService"].methods
+
+
+class Client:
+    """The public protocol spoken by hand."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self.endpoints = d.Endpoints(
+            scheme=d.AddressScheme.IPv4, addresses=[d.Address(host=host, port=int(port))]
+        )
+        self.channel = grpc.insecure_channel(address)
+        self.stub = service_pb2_grpc.MessagingServiceStub(self.channel)
+        self._sent = 0
+
+    def ask(self, rpc: str, request: Any) -> Any:
+        method = getattr(self.stub, rpc)
+        return method(request, metadata=METADATA, timeout=30, wait_for_ready=True)
+
+    def queue(self, topic: str) -> d.MessageQueue:
+        """Queue 0 of a topic; the topic is made."""
+        request = s.QueryRouteRequest(topic=d.Resource(name=topic), endpoints=self.endpoints)
+        answer = self.ask("QueryRoute", request)
+        assert answer.status.code == Code.OK, answer.status
+        found = answer.message_queues[0]
+        assert isinstance(found, d.MessageQueue)
+        return found
+
+    def send(self, topic: str, *bodies: bytes, **system_fields: Any) -> s.SendMessageResponse:
+        messages = []
+        for body in bodies:
+            self._sent += 1
+            message_id = f"{id(self):X}{self._sent:08X}"
+            system = d.SystemProperties(message_id=message_id, **system_fields)
+            messages.append(
+                d.Message(topic=d.Resource(name=topic), body=body, system_properties=system)
+            )
+        answer = self.ask("SendMessage", s.SendMessageRequest(messages=messages))
+        assert isinstance(answer, s.SendMessageResponse)
+        return answer
+
+    def receive(self, queue: d.MessageQueue, group: d.Resource = GROUP) -> list[d.Message]:
+        request = s.ReceiveMessageRequest(group=group, message_queue=queue, batch_size=32)
+        request.invisible_duration.seconds = 30
+        request.long_polling_timeout.seconds = 2
+        answers = list(self.ask("ReceiveMessage", request))
+        kinds = [answer.WhichOneof("content") for answer in answers]
+        assert kinds == ["status", *["message"] * (len(kinds) - 2), "delivery_timestamp"]
+        return [answer.message for answer in answers[1:-1]]
+
+    def ack(self, message: d.Message, group: d.Resource = GROUP) -> int:
+        handle = message.system_properties.receipt_handle
+        entry = s.AckMessageEntry(
+            message_id=message.system_properties.message_id, receipt_handle=handle
+        )
+        request = s.AckMessageRequest(group=group, topic=message.topic, entries=[entry])
+        return int(self.ask("AckMessage", request).status.code)
+
+
+@pytest.fixture(scope="module")
+def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    data = tmp_path_factory.mktemp("cluster")
+    with (
+        ServiceProcess("aerobee_namesrv", "--port", "0", "--data", str(data)) as namesrv,
+        ServiceProcess(
+            *("aerobee_broker", "--port", "0", "--data", str(data)),
+            *("--namesrv", namesrv.address, "--set", "enableMixedMessageType=true"),
+        ),
+    ):
+        yield namesrv
+
+
+@pytest.fixture(scope="module")
+def proxy(namesrv: ServiceProcess) -> Iterator[ServiceProcess]:
+    with ServiceProcess(
+        *("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address),
+        *("--set", "metricsExporterType=PROM", "--set", "metricsPromExporterPort=0"),
+    ) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def client(proxy: ServiceProcess) -> Iterator[Client]:
+    client = Client(proxy.address)
+    with client.channel:
+        yield client
+
+
+def test_messages_of_one_request_are_answered_one_by_one(client: Client) -> None:
+    """Row F29 of the acceptance catalogue."""
+    queue = client.queue("batches")
+    answer = client.send("batches", b"1", b"2", b"3")
+    assert answer.status.code == Code.OK
+    assert [entry.status.code for entry in answer.entries] == [Code.OK] * 3
+    found: list[bytes] = []
+
+    def all_received() -> bool:
+        for message in client.receive(queue):
+            found.append(message.body)
+            assert client.ack(message) == Code.OK
+        return len(found) >= 3
+
+    until_sync(all_received, "three messages")
+    assert sorted(found) == [b"1", b"2", b"3"]
+
+
+def test_one_proxy_settles_what_another_gave(client: Client, namesrv: ServiceProcess) -> None:
+    queue = client.queue("shared")
+    client.send("shared", b"1")
+    (message,) = client.receive(queue)
+    with ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as other:
+        second = Client(other.address)
+        with second.channel:
+            assert second.ack(message) == Code.OK
+    # Settled already, in time: the same again.
+    assert client.ack(message) == Code.OK
+
+
+def test_a_killed_proxy_forgets_nothing_that_was_acknowledged(namesrv: ServiceProcess) -> None:
+    with ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as proxy:
+        client = Client(proxy.address)
+        with client.channel:
+            queue = client.queue("killed")
+            client.send("killed", b"1", b"2")
+            found = client.receive(queue)
+            while len(found) < 2:
+                found += client.receive(queue)
+            assert client.ack(found[0]) == Code.OK
+        proxy.kill()
+        proxy.restart()
+        client = Client(proxy.address)
+        with client.channel:
+            assert client.ack(found[1]) == Code.OK
+            assert client.receive(queue) == []
+
+
+def test_a_broker_that_comes_back_is_served_although_no_name_server_is_left(
+    tmp_path: Path,
+) -> None:
+    data = ("--port", "0", "--data", str(tmp_path))
+    with (
+        ServiceProcess("aerobee_namesrv", *data) as namesrv,
+        ServiceProcess("aerobee_broker", *data, "--namesrv", namesrv.address) as broker,
+        ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as proxy,
+    ):
+        client = Client(proxy.address)
+        with client.channel:
+            queue = client.queue("left")
+            client.send("left", b"1")
+            assert [message.body for message in client.receive(queue)] == [b"1"]
+            namesrv.kill()
+            broker.kill()
+            assert client.send("left", b"lost").status.code == Code.PROXY_TIMEOUT
+            broker.restart()
+
+            def is_stored() -> bool:
+                return bool(client.send("left", b"2").status.code == Code.OK)
+
+            until_sync(is_stored, "a send after the broker came back")
+            assert [message.body for message in client.receive(queue)] == [b"2"]
+
+
+def test_a_transaction_ends_at_another_proxy_when_its_own_was_killed(
+    client: Client, namesrv: ServiceProcess
+) -> None:
+    queue = client.queue("transactional")
+    with ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as proxy:
+        other = Client(proxy.address)
+        with other.channel:
+            kept, dropped = (
+                other.send("transactional", body, message_type=d.MessageType.TRANSACTION)
+                for body in (b"kept", b"dropped")
+            )
+        proxy.kill()
+    for sent, resolution in (
+        (dropped, d.TransactionResolution.ROLLBACK),
+        (kept, d.TransactionResolution.COMMIT),
+    ):
+        request = s.EndTransactionRequest(
+            topic=d.Resource(name="transactional"),
+            transaction_id=sent.entries[0].transaction_id,
+            resolution=resolution,
+        )
+        assert client.ask("EndTransaction", request).status.code == Code.OK
+        answer = client.ask("EndTransaction", request)
+        assert answer.status.code == Code.INVALID_TRANSACTION_ID
+    found: list[bytes] = []
+
+    def is_there() -> list[bytes]:
+        found.extend(message.body for message in client.receive(queue))
+        return found
+
+    until_sync(is_there, "what was committed")
+    assert found == [b"kept"]
+
+
+def test_a_group_s_offset_is_kept_and_told(client: Client) -> None:
+    queue = client.queue("offsets")
+    client.send("offsets", *(b"x" for _ in range(16)))
+    bounds = {
+        policy: client.ask(
+            "QueryOffset",
+            s.QueryOffsetRequest(message_queue=queue, query_offset_policy=policy),
+        ).offset
+        for policy in (d.QueryOffsetPolicy.BEGINNING, d.QueryOffsetPolicy.END)
+    }
+    assert list(bounds.values()) == [0, 2]
+    group = d.Resource(name="offsets_group")
+    request = s.HeartbeatRequest(group=group, client_type=d.ClientType.PULL_CONSUMER)
+    assert client.ask("Heartbeat", request).status.code == Code.OK
+    get = s.GetOffsetRequest(group=group, message_queue=queue)
+    assert client.ask("GetOffset", get).status.code == Code.OFFSET_NOT_FOUND
+    update = s.UpdateOffsetRequest(group=group, message_queue=queue, offset=1)
+    assert client.ask("UpdateOffset", update).status.code == Code.OK
+    assert client.ask("GetOffset", get).offset == 1
+
+
+def test_pulling_gives_messages_and_where_to_go_on(client: Client) -> None:
+    queue = client.queue("pulled")
+    client.send("pulled", *(str(n).encode() for n in range(16)))
+    group = d.Resource(name="pulled_group")
+    heartbeat = s.HeartbeatRequest(group=group, client_type=d.ClientType.PULL_CONSUMER)
+    assert client.ask("Heartbeat", heartbeat).status.code == Code.OK
+    request = s.PullMessageRequest(group=group, message_queue=queue, offset=1, batch_size=10)
+    answers = list(client.ask("PullMessage", request))
+    kinds = [answer.WhichOneof("content") for answer in answers]
+    assert kinds == ["status", "message", "next_offset"]
+    assert answers[0].status.code == Code.OK
+    assert answers[1].message.system_properties.queue_offset == 1
+    assert answers[2].next_offset == 2
+    request.offset = 99
+    answers = list(client.ask("PullMessage", request))
+    assert answers[0].status.code == Code.ILLEGAL_OFFSET
+
+
+@pytest.mark.parametrize("method", list(METHODS), ids=lambda method: method.name)
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_bytes_that_are_no_request_do_no_harm(
+    client: Client, proxy: ServiceProcess, method: Any, data: st.DataObject
+) -> None:
+    """Whatever the answer is, the process lives and nothing in it failed unforeseen."""
+    spoilt = mutated(VALID[method.name]("HANDLE"), "HANDLE")
+    frame = data.draw(
+        st.binary(max_size=200) | spoilt.map(lambda request: request.SerializeToString())
+    )
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    channel: Any = client.channel  # bytes as they are: without a serializer
+    with contextlib.suppress(grpc.RpcError):
+        if method.client_streaming:
+            list(channel.stream_stream(path)(iter([frame]), metadata=METADATA, timeout=2))
+        elif method.server_streaming:
+            list(channel.unary_stream(path)(frame, metadata=METADATA, timeout=2))
+        else:
+            channel.unary_unary(path)(frame, metadata=METADATA, timeout=2)
+    for defect in ("rpc failed", "handler failed", "background work failed"):
+        assert not proxy.events(defect)
+
+
+def signed(name: str, secret: str) -> tuple[tuple[str, str], ...]:
+    """The metadata of a client with these credentials."""
+    digest = hmac.digest(secret.encode(), b"now", "sha1").hex()
+    header = f"MQv2-HMAC-SHA1 Credential={name}, SignedHeaders=x-mq-date-time, Signature={digest}"
+    return (*METADATA, ("x-mq-date-time", "now"), ("authorization", header))
+
+
+def test_users_are_read_again_while_the_proxy_runs(namesrv: ServiceProcess, tmp_path: Path) -> None:
+    file = tmp_path / "users.json"
+
+    def write(password: str) -> None:
+        file.write_text(json.dumps({"users": [{"username": "app", "password": password}]}))
+        file.chmod(0o600)
+
+    write("first")
+    with ServiceProcess(
+        *("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address),
+        *("--set", "authenticationEnabled=true", "--set", f"authenticationUsersFile={file}"),
+    ) as proxy:
+        client = Client(proxy.address)
+        request = s.QueryRouteRequest(topic=d.Resource(name="t"), endpoints=client.endpoints)
+
+        def answer(secret: str) -> int:
+            metadata = signed("app", secret)
+            return int(client.stub.QueryRoute(request, metadata=metadata, timeout=30).status.code)
+
+        def told() -> list[int]:
+            """What a telemetry stream says to a stranger before it ends."""
+            commands = iter([s.TelemetryCommand()])
+            stream = client.stub.Telemetry(commands, metadata=METADATA, timeout=30)
+            return [command.status.code for command in stream]
+
+        with client.channel:
+            assert (answer("first"), answer("second")) == (Code.OK, Code.UNAUTHORIZED)
+            assert told() == [Code.UNAUTHORIZED]
+            write("second")
+            until_sync(lambda: answer("second") == Code.OK, "the new secret to count")
+            assert answer("first") == Code.UNAUTHORIZED
+        assert "first" not in proxy.output and "second" not in proxy.output
+
+
+def test_numbers_are_there_for_prometheus(proxy: ServiceProcess, client: Client) -> None:
+    client.queue("counted")
+    client.send("counted", b"1")
+    with urllib.request.urlopen(f"http://{proxy.ready['metrics']}/metrics", timeout=20) as page:
+        text = page.read().decode()
+    assert "aerobee_proxy_clients 1.0" in text
+    sent = next(line for line in text.splitlines() if line.startswith("aerobee_proxy_sent_total"))
+    assert float(sent.split()[1]) >= 1
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "aerobee_proxy", *arguments],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_options_can_be_looked_at() -> None:
+    done = run("--print-config", "--port", "18081", "--namesrv", "a:1;b:2")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["grpcServerPort"] == 18081
+
+
+def test_a_proxy_without_a_name_server_does_not_start() -> None:
+    done = run("--port", "0")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "error: namesrvAddr is empty: give --namesrv host:port\n"
+
+
+def test_a_port_in_use_is_told_in_one_line(proxy: ServiceProcess, tmp_path: Path) -> None:
+    done = run("--port", str(proxy.port), "--namesrv", "127.0.0.1:9876")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: cannot listen") and str(proxy.port) in done.stderr

@@ -1,0 +1,208 @@
+"""A proxy process whose port takes TLS and plaintext: messages over both, and what is left of it
+after it ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import ssl
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from aerobee.broker.v1 import message_pb2, message_pb2_grpc
+from apache.rocketmq.v2 import definition_pb2 as d
+from apache.rocketmq.v2 import service_pb2 as s
+from apache.rocketmq.v2 import service_pb2_grpc
+
+from aerobee_wire import record
+from support.clock.polling import until_sync
+from support.processes import certificates
+from support.processes.command import children
+from support.processes.service import ServiceProcess
+
+METADATA = (("x-mq-client-id", "host@1@0@abc"),)
+NOWHERE = "127.0.0.1:1"  # of a name server that no test here asks
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServiceProcess, ...]]:
+    """Broker and proxy."""
+    data = str(tmp_path_factory.mktemp("cluster"))
+    with (
+        ServiceProcess("aerobee_namesrv", "--port", "0", "--data", data) as namesrv,
+        ServiceProcess(
+            "aerobee_broker", "--port", "0", "--data", data, "--namesrv", namesrv.address
+        ) as broker,
+        ServiceProcess(
+            *("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address),
+            *("--set", "metricsExporterType=PROM", "--set", "metricsPromExporterPort=0"),
+        ) as proxy,
+    ):
+        yield broker, proxy
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """For temporary files, with a path short enough for a socket's."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        yield Path(directory)
+
+
+def runs(pid: int) -> bool:
+    try:
+        return "shared_port" in Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return False
+
+
+def test_messages_go_over_tls_and_plaintext_and_know_who_sent_them(
+    services: tuple[ServiceProcess, ...],
+) -> None:
+    broker, proxy = services
+    pem = ssl.get_server_certificate(("127.0.0.1", proxy.port))
+    credentials = grpc.ssl_channel_credentials(pem.encode())
+    topic = d.Resource(name="secret")
+    with (
+        grpc.secure_channel(f"localhost:{proxy.port}", credentials) as tls,
+        grpc.insecure_channel(proxy.address) as plaintext,
+    ):
+        for number, channel in enumerate((tls, plaintext)):
+            stub = service_pb2_grpc.MessagingServiceStub(channel)
+            endpoints = d.Endpoints(
+                scheme=d.AddressScheme.DOMAIN_NAME,
+                addresses=[d.Address(host="localhost", port=proxy.port)],
+            )
+            route = stub.QueryRoute(
+                s.QueryRouteRequest(topic=topic, endpoints=endpoints),
+                metadata=METADATA,
+                timeout=20,
+            )
+            # Where the client came from is where it is told to come back to.
+            assert {str(queue.broker.endpoints) for queue in route.message_queues} == {
+                str(endpoints)
+            }
+            system = d.SystemProperties(message_id=f"01{number:032X}")
+            message = d.Message(topic=topic, body=b"x", system_properties=system)
+            answer = stub.SendMessage(
+                s.SendMessageRequest(messages=[message]), metadata=METADATA, timeout=20
+            )
+            assert answer.status.code == d.Code.OK
+    hosts = born_hosts(broker.address, "secret")
+    assert len(hosts) == 2
+    assert all(host.startswith("127.0.0.1:") for host in hosts)
+    assert len(set(hosts)) == 2
+
+
+def born_hosts(broker: str, topic: str) -> list[str]:
+    found = []
+    with grpc.insecure_channel(broker) as channel:
+        stub = message_pb2_grpc.MessageServiceStub(channel)
+        for queue_id in range(8):
+            request = message_pb2.PullRequest(
+                topic=topic, queue_id=queue_id, max_messages=32, max_bytes=1 << 20, browse=True
+            )
+            records = stub.Pull(request, timeout=20).records
+            found += [str(one.born_host) for one in record.iter_records(records)]
+    return found
+
+
+def test_connections_are_counted_by_kind(services: tuple[ServiceProcess, ...]) -> None:
+    _, proxy = services
+    ssl.get_server_certificate(("127.0.0.1", proxy.port))
+
+    def counted() -> bool:
+        with urllib.request.urlopen(f"http://{proxy.ready['metrics']}/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        [line] = [
+            one
+            for one in lines
+            if one.startswith("aerobee_proxy_connections_total{s") and "tls" in one
+        ]
+        assert any(
+            one.startswith("aerobee_proxy_certificate_reload_failures_total 0") for one in lines
+        )
+        return float(line.split()[1]) >= 1
+
+    until_sync(counted, "a connection in TLS")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_proxy_that_ends_leaves_no_process_and_no_file(
+    scratch: Path, number: signal.Signals
+) -> None:
+    """Also one that is killed: its relay sees that, and clears up."""
+    environment = {"TMPDIR": str(scratch)}
+    arguments = ("aerobee_proxy", "--port", "0", "--namesrv", NOWHERE)
+    with ServiceProcess(*arguments, env=environment) as proxy:
+        [directory] = scratch.iterdir()
+        assert directory.stat().st_mode & 0o777 == 0o700
+        [relay] = children(proxy.pid)
+        assert runs(relay)
+        # Connections in both kinds are open while it ends.
+        plain = socket.create_connection(("127.0.0.1", proxy.port))
+        plain.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        assert plain.recv(1)
+        ssl.get_server_certificate(("127.0.0.1", proxy.port))
+
+        # No key; a connection's name goes as soon as the listener behind the relay has taken it.
+        def bare() -> bool:
+            return [file.name for file in directory.iterdir()] == ["grpc"]
+
+        until_sync(bare, "nothing but the listener's name is in the directory")
+        os.kill(proxy.pid, number)
+        assert proxy.wait() == (-number if number is signal.SIGKILL else 0)
+        until_sync(lambda: not runs(relay), "the relay has ended")
+        assert list(scratch.iterdir()) == []
+        with plain, socket.create_server(("127.0.0.1", proxy.port)):
+            pass  # the port is free
+
+
+def test_a_bad_certificate_is_one_line_at_the_start(tmp_path: Path) -> None:
+    certificate, _ = certificates.write(tmp_path)
+    _, key = certificates.write(tmp_path, "other")
+    files = ("--set", f"tlsCertPath={certificate}", "--set", f"tlsKeyPath={key}")
+    process = ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", NOWHERE, *files)
+    process.launch()
+    assert process.wait() == 1
+    assert process.stderr == (
+        f"error: the private key {key} is not the one of the certificate {certificate}\n"
+    )
+
+
+def test_a_certificate_that_cannot_be_loaded_again_is_logged_and_counted(tmp_path: Path) -> None:
+    certificate, key = certificates.write(tmp_path)
+    settings = {
+        "tlsCertPath": certificate,
+        "tlsKeyPath": key,
+        "tlsCertWatchIntervalMs": 50,
+        "metricsExporterType": "PROM",
+        "metricsPromExporterPort": 0,
+    }
+    sets = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    with ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", NOWHERE, *sets) as proxy:
+        before = certificates.shown(proxy.port)
+        assert before == certificates.serial(certificate)
+        certificate.write_text("broken\n")
+        event = "certificate not loaded, the one before stays"
+        [line] = until_sync(lambda: proxy.events(event), "an error in the log")
+        assert line["level"] == "error" and str(certificate) in line["error"]
+        assert certificates.shown(proxy.port) == before
+        with urllib.request.urlopen(f"http://{proxy.ready['metrics']}/metrics") as answer:
+            assert "aerobee_proxy_certificate_reload_failures_total 1.0" in answer.read().decode()
+
+
+def test_tls_can_be_turned_off(scratch: Path) -> None:
+    with ServiceProcess(
+        *("aerobee_proxy", "--port", "0", "--namesrv", NOWHERE),
+        env={"AEROBEE_TLS_SERVER_MODE": "disabled", "TMPDIR": str(scratch)},
+    ) as proxy:
+        assert proxy.ready["tls"] == "disabled"
+        assert children(proxy.pid) == []
+        assert list(scratch.iterdir()) == []
+        with pytest.raises(OSError):
+            ssl.get_server_certificate(("127.0.0.1", proxy.port), timeout=20)

@@ -1,0 +1,253 @@
+"""Planning and reading over real sockets, without Spark: what a task and its planner do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from aerobee_client import AdminClient, MqError
+from aerobee_spark.errors import DataLossError, OptionError
+from aerobee_spark.reading import columns
+from aerobee_spark.reading.chunks import read_range
+from aerobee_spark.reading.offsets import OffsetRange, Queue
+from aerobee_spark.reading.options import ReadOptions
+from aerobee_spark.reading.planning import connect, plan
+from aerobee_wire import topics
+from aerobee_wire.status import Code
+from support.client.fake_broker import FakeBroker, FakeCluster
+
+TOPIC = "flights"
+GROUP = "arrivals"
+DEAD, RETRY = topics.dead_letter_topic(GROUP), topics.retry_topic(GROUP)
+A0 = Queue(TOPIC, "broker-a", 0)
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster("broker-a", "broker-b") as running:
+        yield running
+
+
+@pytest.fixture
+def broker(cluster: FakeCluster) -> FakeBroker:
+    return cluster["broker-a"]
+
+
+@pytest.fixture
+def admin(cluster: FakeCluster) -> Iterator[AdminClient]:
+    with connect(cluster.namesrv) as client:
+        yield client
+
+
+def options(**given: str) -> ReadOptions:
+    return ReadOptions.parse({"nameServer": "unused:1"} | (given or {"topic": TOPIC}))
+
+
+def put(broker: FakeBroker, count: int, topic: str = TOPIC, queue_id: int = 0) -> None:
+    for i in range(count):
+        broker.put(
+            topic, f"body {i}".encode(), queue_id=queue_id, store_timestamp_ms=1000 * (i + 1)
+        )
+
+
+def planned(admin: AdminClient, **given: str) -> list[tuple[Any, ...]]:
+    return [(*each.queue, each.start, each.end) for each in plan(admin, options(**given))]
+
+
+def read(admin: AdminClient, wanted: OffsetRange, **given: str) -> list[int]:
+    chunks = read_range(admin, wanted, options(topic=TOPIC, **given))
+    batches = [columns.decode(chunk.records, "broker-a") for chunk in chunks]
+    table = pa.Table.from_batches(batches, columns.ARROW_SCHEMA)
+    found: list[int] = table.column("queueOffset").to_pylist()
+    return found
+
+
+# ---- planning ----
+
+
+def test_a_topic_is_read_on_every_broker_and_queue(
+    cluster: FakeCluster, admin: AdminClient
+) -> None:
+    put(cluster["broker-a"], 3)
+    put(cluster["broker-a"], 2, queue_id=1)
+    put(cluster["broker-b"], 4)
+    assert planned(admin, topic=TOPIC) == [
+        (TOPIC, "broker-a", 0, 0, 3),
+        (TOPIC, "broker-a", 1, 0, 2),
+        (TOPIC, "broker-b", 0, 0, 4),
+    ]
+
+
+def test_an_unknown_topic_is_an_error(broker: FakeBroker, admin: AdminClient) -> None:
+    with pytest.raises(MqError) as raised:
+        planned(admin, topic="nowhere")
+    assert raised.value.code is Code.TOPIC_NOT_EXIST
+
+
+def test_topics_are_found_by_a_pattern_for_the_whole_name(
+    broker: FakeBroker, admin: AdminClient
+) -> None:
+    for topic in ("flights", "flights-2", "weather"):
+        put(broker, 1, topic)
+    assert [row[0] for row in planned(admin, topicPattern="flights.*")] == ["flights", "flights-2"]
+    assert [row[0] for row in planned(admin, topicPattern="flights")] == ["flights"]
+    with pytest.raises(OptionError, match="no topic matches"):
+        planned(admin, topicPattern="light")
+
+
+def test_a_group_is_its_dead_letter_and_retry_topics(
+    broker: FakeBroker, admin: AdminClient
+) -> None:
+    put(broker, 2, DEAD)
+    put(broker, 5, RETRY)
+    put(broker, 1, topics.dead_letter_topic("others"))
+    assert planned(admin, consumerGroup=GROUP) == [(DEAD, "broker-a", 0, 0, 2)]
+    both = planned(admin, consumerGroup=GROUP, kind="both")
+    assert [row[0] for row in both] == [DEAD, RETRY]
+    everyone = planned(admin, consumerGroup="*")
+    assert [row[0] for row in everyone] == [DEAD, topics.dead_letter_topic("others")]
+
+
+def test_a_group_without_dead_letters_gives_nothing_and_an_unknown_group_an_error(
+    broker: FakeBroker, admin: AdminClient
+) -> None:
+    broker.groups.add(GROUP)
+    assert planned(admin, consumerGroup=GROUP) == []
+    with pytest.raises(MqError) as raised:
+        planned(admin, consumerGroup="nobody")
+    assert raised.value.code is Code.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+def test_offsets_may_be_given_queue_by_queue(broker: FakeBroker, admin: AdminClient) -> None:
+    put(broker, 9)
+    put(broker, 9, queue_id=1)
+    start = '{"flights": {"broker-a": {"0": 4}}}'
+    end = '{"flights": {"broker-a": {"0": 6, "1": 2}}}'
+    assert planned(admin, topic=TOPIC, startingOffsets=start, endingOffsets=end) == [
+        (TOPIC, "broker-a", 0, 4, 6),
+        (TOPIC, "broker-a", 1, 0, 2),
+    ]
+    with pytest.raises(OptionError, match="startingOffsets names queue 7"):
+        planned(admin, topic=TOPIC, startingOffsets='{"flights": {"broker-a": {"7": 0}}}')
+
+
+def test_a_time_window_takes_messages_by_their_store_time(
+    broker: FakeBroker, admin: AdminClient
+) -> None:
+    put(broker, 9)  # stored at 1000, 2000, … ms
+    window = {"startingTimestamp": "3000", "endingTimestamp": "5001"}
+    assert planned(admin, topic=TOPIC, **window) == [(TOPIC, "broker-a", 0, 2, 5)]
+    assert planned(admin, topic=TOPIC, startingTimestamp="99000") == [(TOPIC, "broker-a", 0, 9, 9)]
+
+
+def test_a_start_that_is_expired_is_data_loss(broker: FakeBroker, admin: AdminClient) -> None:
+    put(broker, 9)
+    broker.queue(TOPIC).min_offset = 5
+    given = {"topic": TOPIC, "startingOffsets": '{"flights": {"broker-a": {"0": 1}}}'}
+    with pytest.raises(DataLossError, match="wanted queue offset 1, but the min offset is 5"):
+        planned(admin, **given)
+    assert planned(admin, failOnDataLoss="false", **given) == [(TOPIC, "broker-a", 0, 5, 9)]
+    assert planned(admin, topic=TOPIC) == [(TOPIC, "broker-a", 0, 5, 9)]
+
+
+def test_a_broker_that_is_down_fails_the_plan_unless_told_otherwise(
+    cluster: FakeCluster, admin: AdminClient
+) -> None:
+    put(cluster["broker-a"], 1)
+    put(cluster["broker-b"], 1)
+    cluster["broker-b"].stop()
+    with pytest.raises(MqError) as raised:
+        planned(admin, topic=TOPIC)
+    assert raised.value.code is Code.BROKER_UNREACHABLE
+    start = '{"flights": {"broker-a": {"0": 0}, "broker-b": {"0": 0}}}'
+    lenient = {"failOnUnreachableBroker": "false", "startingOffsets": start}
+    assert planned(admin, topic=TOPIC, **lenient) == [(TOPIC, "broker-a", 0, 0, 1)]
+
+
+# ---- reading ----
+
+
+def test_a_range_is_read_exactly(broker: FakeBroker, admin: AdminClient) -> None:
+    put(broker, 100)
+    assert read(admin, OffsetRange(A0, 10, 90)) == list(range(10, 90))
+
+
+def test_small_answers_are_put_together(broker: FakeBroker, admin: AdminClient) -> None:
+    put(broker, 100)
+    broker.most_messages = 7
+    chunks = list(read_range(admin, OffsetRange(A0, 0, 100), options(topic=TOPIC)))
+    assert len(chunks) == 1
+    assert read(admin, OffsetRange(A0, 3, 97), pullBatchSize="20") == list(range(3, 97))
+
+
+def test_bodies_larger_than_a_pull_come_one_by_one(broker: FakeBroker, admin: AdminClient) -> None:
+    for _ in range(3):
+        broker.put(TOPIC, bytes(5 * 1024 * 1024))
+    assert read(admin, OffsetRange(A0, 0, 3), maxBytesPerPull="1024") == [0, 1, 2]
+
+
+def test_reading_registers_no_group_and_commits_nothing(
+    broker: FakeBroker, admin: AdminClient
+) -> None:
+    put(broker, 10)
+    plan(admin, options(topic=TOPIC))
+    read(admin, OffsetRange(A0, 0, 10))
+    assert len(broker.pulls) >= 2
+    assert all(pull.browse for pull in broker.pulls)
+    assert not any(pull.consumer_group or pull.HasField("commit_offset") for pull in broker.pulls)
+
+
+def test_a_broker_that_is_away_for_a_moment_is_asked_again(
+    broker: FakeBroker, admin: AdminClient
+) -> None:
+    put(broker, 10)
+    broker.failures = 2
+    assert read(admin, OffsetRange(A0, 0, 10)) == list(range(10))
+
+
+def test_a_broker_that_stays_away_fails_the_read_unless_told_otherwise(
+    broker: FakeBroker, admin: AdminClient
+) -> None:
+    put(broker, 10)
+    broker.failures = 1000
+    with pytest.raises(MqError) as raised:
+        read(admin, OffsetRange(A0, 0, 10), pullTimeoutMs="300")
+    assert raised.value.code is Code.BROKER_UNREACHABLE
+    lenient = {"pullTimeoutMs": "300", "failOnUnreachableBroker": "false"}
+    assert read(admin, OffsetRange(A0, 0, 10), **lenient) == []
+
+
+def test_messages_that_expire_while_reading_are_data_loss(
+    broker: FakeBroker, admin: AdminClient
+) -> None:
+    put(broker, 30)
+
+    def expire(request: Any) -> None:
+        if request.queue_offset == 10:
+            broker.queue(TOPIC).min_offset = 15
+
+    broker.before_pull = expire
+    with pytest.raises(DataLossError, match="wanted queue offset 10, but the min offset is 15"):
+        read(admin, OffsetRange(A0, 0, 30), pullBatchSize="10")
+    broker.queue(TOPIC).min_offset = 0
+    left = read(admin, OffsetRange(A0, 0, 30), pullBatchSize="10", failOnDataLoss="false")
+    assert left == [*range(10), *range(15, 30)]
+
+
+def test_corrupt_records_are_data_loss_that_says_so(broker: FakeBroker, admin: AdminClient) -> None:
+    put(broker, 10)
+    broker.queue(TOPIC).corrupt = {4, 5}
+    with pytest.raises(DataLossError, match=r"2 of the records .* fail their check"):
+        read(admin, OffsetRange(A0, 0, 10))
+    left = read(admin, OffsetRange(A0, 0, 10), failOnDataLoss="false")
+    assert left == [0, 1, 2, 3, 6, 7, 8, 9]
+
+
+def test_a_queue_that_lost_its_end_is_data_loss(broker: FakeBroker, admin: AdminClient) -> None:
+    put(broker, 10)
+    with pytest.raises(DataLossError, match="the end of the queue is gone"):
+        read(admin, OffsetRange(A0, 0, 12))
+    assert read(admin, OffsetRange(A0, 0, 12), failOnDataLoss="false") == list(range(10))

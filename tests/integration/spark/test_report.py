@@ -1,0 +1,273 @@
+"""`python -m aerobee_spark report` as a program: what it writes, says and returns."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from aerobee_client import (
+    AdminClient,
+    ConsumeFromWhere,
+    Message,
+    MqError,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+)
+from aerobee_wire import topics
+from support.client.fake_broker import FakeCluster
+from support.clock.polling import until_sync
+from support.processes.command import children
+from support.processes.service import ServiceProcess
+
+GROUP = "arrivals"
+DEAD = topics.dead_letter_topic(GROUP)
+CARRIERS = ("UA", "AA", "B6")
+SENT = 90
+
+
+def report(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "aerobee_spark", "report", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env={**os.environ, **environ},
+    )
+
+
+def assert_one_line(stderr: str, *words: str) -> None:
+    assert stderr.startswith("error: ") and stderr.count("\n") == 1, stderr
+    for word in words:
+        assert word in stderr
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster("broker-a", "broker-b") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of real services in which a consumer has failed on every third message."""
+    data = tmp_path_factory.mktemp("services")
+    with (
+        ServiceProcess(
+            "aerobee_namesrv", "--port", "0", "--data", str(data / "namesrv")
+        ) as name_server,
+        ServiceProcess(
+            "aerobee_broker",
+            *("--port", "0", "--data", str(data / "broker")),
+            *("--namesrv", name_server.address, "--set", "brokerName=broker-a"),
+        ),
+    ):
+        consume_and_fail(name_server.address)
+        yield name_server.address
+
+
+def consume_and_fail(namesrv: str) -> None:
+    def on_message(message: ReceivedMessage) -> None:
+        if int(message.body) % 3 == 0:
+            raise LookupError(f"<b>no arrival</b> of {message.body.decode()}")
+
+    def dead_letters(admin: AdminClient) -> int:
+        return sum(status.max_offset for status in admin.topic_status(DEAD))
+
+    messages = [
+        Message(
+            "flights", str(i).encode(), tag=CARRIERS[i % 2 + i % 5 // 4], keys=f"flight-{i % 9}"
+        )
+        for i in range(SENT)
+    ]
+    with AdminClient(namesrv) as admin, Producer("tests", namesrv=namesrv) as producer:
+        admin.create_topic("flights", queues=4)
+        admin.create_group(GROUP, max_attempts=3, retry_delays=[timedelta(milliseconds=100)])
+        producer.send_batch(messages)
+        with PushConsumer(
+            GROUP, on_message, namesrv=namesrv, consume_from_where=ConsumeFromWhere.FIRST_OFFSET
+        ) as consumer:
+            consumer.subscribe("flights")
+            until_sync(
+                lambda: dead_letters(admin) == SENT // 3,
+                "every third message is dead-lettered",
+                retry_on=(MqError,),
+            )
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_report_holds_what_died_and_says_that_it_read_everything(
+    namesrv: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "report"
+    extra = tmp_path / "extra.json"
+    extra.write_text(json.dumps({"messages_sent": SENT, "mean_delay_by_tag": {"UA": -1.5}}))
+    made = report(
+        *("--namesrv", namesrv, "--group", GROUP, "--out", str(out), "--extra-json", str(extra))
+    )
+    assert made.returncode == 0, made.stderr
+    assert "arrivals: complete, 90 of 90 messages read from 2 queues" in made.stdout
+    assert all(line.startswith("report: ") for line in made.stderr.splitlines())
+
+    failed = range(0, SENT, 3)
+    by_tag = Counter(CARRIERS[i % 2 + i % 5 // 4] for i in failed)
+    summary = json.loads((out / "summary.json").read_text("utf-8"))
+    assert summary["complete"] is True
+    assert (summary["dead_letters"], summary["dead_messages"]) == (30, 30)
+    assert summary["dead_letters_by_tag"] == by_tag
+    assert summary["dead_letters_by_reason"] == {"LookupError": 30}
+    assert summary["dead_letters_by_origin_topic"] == {"flights": 30}
+    assert (summary["retries"]["records"], summary["retries"]["messages"]) == (60, 30)
+    assert (summary["messages_sent"], summary["mean_delay_by_tag"]) == (SENT, {"UA": -1.5})
+
+    table = pq.read_table(out / "facts")
+    assert Counter(table.column("kind").to_pylist()) == {"dlq": 30, "retry": 60}
+    dead = rows_of(out / "csv" / "dead_letters.csv")
+    assert sorted(row["keys"] for row in dead) == sorted(f"flight-{i % 9}" for i in failed)
+    assert {
+        row["value"]: int(row["dead_letters"])
+        for row in rows_of(out / "csv" / "dead_letters_by_tag.csv")
+    } == by_tag
+    redrive = [json.loads(line) for line in (out / "redrive.jsonl").read_text().splitlines()]
+    assert sorted(each["queue_offset"] for each in redrive) == list(range(30))
+    assert {each["origin_topic"] for each in redrive} == {"flights"}
+
+    page = (out / "report.html").read_text("utf-8")
+    assert "&lt;b&gt;no arrival&lt;/b&gt; of" in page and "<b>no arrival" not in page
+    assert "<script" not in page and "http://" not in page and "https://" not in page
+    assert "Mean delay by tag" in page and "Complete" in page
+    assert sorted(path.name for path in out.iterdir()) == [
+        "csv",
+        "facts",
+        "redrive.jsonl",
+        "report.html",
+        "summary.json",
+    ]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_broker_that_is_down_makes_the_report_incomplete_and_the_exit_code_tells(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    for broker in cluster.brokers.values():
+        broker.put(DEAD, b"{}", named={"TAGS": "UA"})
+    cluster["broker-b"].stop()
+    made = report(
+        *("--namesrv", cluster.namesrv, "--group", GROUP, "--out", str(tmp_path), "--json"),
+        *("--kind", "dlq", "--no-bodies", "--quiet"),
+    )
+    assert made.returncode == 3
+    assert made.stderr == "error: the report is not complete, see its problems\n"
+    summary: dict[str, Any] = json.loads(made.stdout)
+    assert summary == json.loads((tmp_path / "summary.json").read_text("utf-8"))
+    assert (summary["complete"], summary["dead_letters"]) == (False, 1)
+    assert summary["rows_expected"] is None
+    assert summary["retries"] is None
+    (problem,) = summary["problems"]
+    assert problem.startswith(f"queue 0 of {DEAD} on broker-b: ")
+    assert "cannot be reached" in problem
+    assert "Not complete" in (tmp_path / "report.html").read_text("utf-8")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_stopped_report_leaves_nothing_behind(cluster: FakeCluster, tmp_path: Path) -> None:
+    cluster["broker-a"].put(DEAD, b"{}")
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "aerobee_spark", "report"),
+            *("--namesrv", cluster.namesrv, "--group", GROUP, "--out", str(tmp_path)),
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "starting Spark" in line:
+            break
+    java = until_sync(lambda: descendants(process.pid, "java"), "the JVM runs")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 128 + signal.SIGTERM
+    process.stderr.close()
+    assert list(tmp_path.iterdir()) == []
+    until_sync(lambda: not any(Path(f"/proc/{pid}").exists() for pid in java), "the JVM is gone")
+
+
+def descendants(pid: int, name: str) -> list[int]:
+    """Processes below `pid` that run the program `name`."""
+    found = []
+    for child in children(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            command = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[0]
+            if Path(command.decode()).name == name:
+                found.append(child)
+            found += descendants(child, name)
+    return found
+
+
+# ---- what is refused before Spark starts ----
+
+
+def test_an_unknown_group_is_told_at_once(cluster: FakeCluster, tmp_path: Path) -> None:
+    made = report("--namesrv", cluster.namesrv, "--group", "nobody", "--out", str(tmp_path / "r"))
+    assert made.returncode == 1
+    assert_one_line(made.stderr, "nobody")
+    assert list((tmp_path / "r").iterdir()) == []
+
+
+def test_a_name_server_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    made = report("--namesrv", "127.0.0.1:1", "--group", GROUP, "--out", str(tmp_path))
+    assert made.returncode == 1
+    assert_one_line(made.stderr, "no name server answers at 127.0.0.1:1")
+
+
+def test_without_java_the_report_says_what_to_install(tmp_path: Path) -> None:
+    made = report(
+        *("--namesrv", "127.0.0.1:1", "--group", GROUP, "--out", str(tmp_path)),
+        JAVA_HOME=str(tmp_path / "nowhere"),
+    )
+    assert made.returncode == 1
+    assert_one_line(made.stderr, "install Java 17 or newer", "JAVA_HOME")
+
+
+def test_a_spark_that_is_not_there_is_told_and_leaves_nothing(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    cluster["broker-a"].put(DEAD, b"{}")
+    made = report(
+        *("--namesrv", cluster.namesrv, "--group", GROUP, "--out", str(tmp_path), "--quiet"),
+        SPARK_HOME=str(tmp_path / "nowhere"),
+    )
+    assert made.returncode == 1
+    assert_one_line(made.stderr, "Spark cannot be started", "unset SPARK_HOME")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_foreign_files_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "facts").mkdir()
+    (tmp_path / "facts" / "thesis.txt").write_text("mine")
+    made = report("--namesrv", "127.0.0.1:1", "--group", GROUP, "--out", str(tmp_path))
+    assert made.returncode == 1
+    assert_one_line(made.stderr, "thesis.txt", "which no report wrote")
+    assert (tmp_path / "facts" / "thesis.txt").read_text() == "mine"

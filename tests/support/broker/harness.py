@@ -1,0 +1,181 @@
+"""A broker without sockets and threads: the wired parts over a real store in a directory.
+
+What the product does off the loop happens on the spot, unless a test holds the flusher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from prometheus_client import CollectorRegistry
+
+from aerobee_broker.broker import Broker, Surroundings, Tables, open_store
+from aerobee_broker.config import BrokerOptions
+from aerobee_broker.delivery.delay.levels import DelayQueues
+from aerobee_broker.delivery.pull.pull import Pull
+from aerobee_broker.delivery.send.send import Incoming, Stored
+from aerobee_broker.disk import Disk, RealDisk
+from aerobee_broker.identity import Identity
+from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
+from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_broker.metrics import Meters
+from aerobee_chassis.clock import Clock
+from aerobee_wire.message_id import pack_host
+from aerobee_wire.record import Record, iter_records
+from support.clock.virtual_loop import LoopClock
+
+T = TypeVar("T")
+
+STORE_HOST = "10.0.0.1:10911"
+BORN_HOST = pack_host("10.0.0.7:4711")
+SMALL: dict[str, Any] = {
+    "mappedFileSizeCommitLog": 8 << 20,
+    "mappedFileSizeConsumeQueue": 20_000,
+    "maxHashSlotNum": 100,
+    "maxIndexNum": 1_000,
+}
+
+
+class Inline:
+    """An OffLoop that runs on the spot. While `held`, it waits to be let go, or fails."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.open.set()
+        self.calls = 0
+
+    def hold(self) -> None:
+        self.open.clear()
+
+    def let_go(self) -> None:
+        self.open.set()
+
+    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]:
+        return self._run(function)
+
+    async def _run(self, function: Callable[[], T]) -> T:
+        self.calls += 1
+        await self.open.wait()
+        return function()
+
+
+class Parts:
+    """`options` are keys of broker.conf. Begin with `await Parts.begin(tmp_path)`."""
+
+    def __init__(
+        self, path: Path, clock: Clock, disk: Disk, options: dict[str, Any], flusher: Inline
+    ) -> None:
+        self.options = BrokerOptions.from_values(
+            {**SMALL, "brokerName": "broker-a", "storePathRootDir": path, **options}
+        )
+        self.clock = clock
+        self.flusher = flusher
+        self.announced: list[list[str]] = []
+        self.unreachable: list[str] = []
+        self.spread: list[TopicConfig] = []
+        around = Surroundings(
+            options=self.options,
+            clock=clock,
+            disk=disk,
+            path=path,
+            flusher=self.flusher,
+            writer=Inline(),
+            rng=random.Random(1),
+        )
+        self.meters = Meters(CollectorRegistry(), cluster="DefaultCluster", node_id="broker-a")
+        self.delays = DelayQueues(self.options.delay_levels_ms)
+        self.store = open_store(around, self.delays, self.meters, STORE_HOST)
+        self.tables = Tables(around)
+        self.tables.load()
+        identity = Identity(
+            cluster="DefaultCluster",
+            broker_name="broker-a",
+            broker_id=0,
+            address="10.0.0.1:10911",
+            version="0",
+            start_timestamp_ms=clock.now_ms(),
+        )
+        self.broker = Broker(
+            around,
+            self.store,
+            self.tables,
+            self.delays,
+            self.meters,
+            identity=identity,
+            store_host=STORE_HOST,
+            announce=self._announce,
+            spread=self._spread,
+        )
+        self.broker.topics.create_system_topics()
+        self.broker.groups.create_predefined()
+
+    @classmethod
+    async def begin(
+        cls,
+        path: Path,
+        *,
+        clock: Clock | None = None,
+        disk: Disk | None = None,
+        flusher: Inline | None = None,
+        **options: Any,
+    ) -> Parts:
+        clock, disk, flusher = clock or LoopClock(), disk or RealDisk(), flusher or Inline()
+        parts = cls(path / "store", clock, disk, options, flusher)
+        parts.broker.schedule.restore()
+        parts.broker.schedule.start()
+        parts.broker.timers.restore()
+        parts.broker.timers.start()
+        parts.broker.pop.restore()
+        parts.broker.transactions.restore()
+        parts.store.restored()
+        parts.broker.pop.start()
+        return parts
+
+    async def end(self) -> None:
+        """A clean stop, in the product's order."""
+        self.broker.polls.close()
+        self.broker.clients.close()
+        await self.broker.pop.stop()
+        await self.broker.timers.stop()
+        await self.broker.schedule.stop()
+        await self.broker.commit.drain()
+        await self.broker.transactions.stop()
+        await self.tables.save()
+        self.store.close()
+
+    async def _announce(self) -> list[str]:
+        self.announced.append(sorted(config.topic for config in self.tables.topics.all()))
+        return self.unreachable
+
+    async def _spread(self, config: TopicConfig) -> None:
+        self.spread.append(config)
+
+    # ---- shorthands ----
+
+    async def group(self, name: str, **fields: Any) -> SubscriptionGroup:
+        group = SubscriptionGroup(name, **fields)
+        await self.broker.groups.put(group)
+        return group
+
+    async def send(self, topic: str, *bodies: bytes, **fields: Any) -> list[Stored]:
+        return await self.broker.intake.send([message(topic, body, **fields) for body in bodies])
+
+    async def read(
+        self, topic: str, queue_id: int = 0, queue_offset: int = 0, **fields: Any
+    ) -> list[Record]:
+        """Messages of a queue, without a group."""
+        pull = Pull("", topic, queue_id, queue_offset, browse=True, max_messages=1_000, **fields)
+        result, _ = await self.broker.reader.pull(pull)
+        return list(iter_records(result.records))
+
+    async def bodies(self, topic: str, queue_ids: Sequence[int] = (0,)) -> list[bytes]:
+        return [one.body for queue in queue_ids for one in await self.read(topic, queue)]
+
+
+def message(topic: str, body: bytes, queue_id: int | None = 0, **fields: Any) -> Incoming:
+    properties = dict(fields.pop("properties", {}))
+    return Incoming(topic, body, properties, queue_id, born_host=BORN_HOST, **fields)

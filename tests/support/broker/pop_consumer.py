@@ -1,0 +1,119 @@
+"""A consumer that pops from `broker_parts.Parts`, in the words of a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aerobee_broker.delivery.pop.acks import Change, LeaseName, LeaseSet, Shown
+from aerobee_broker.delivery.pop.selector import Wish
+from aerobee_broker.delivery.retry.policy import Failure
+from aerobee_broker.filter.filter import Filter, compile_filter
+from aerobee_wire.record import iter_records
+from aerobee_wire.status import Code
+from support.broker.harness import Parts
+
+TOPIC, GROUP = "orders", "billing"
+
+
+@dataclass(frozen=True)
+class Got:
+    body: bytes
+    attempt: int
+    lease: LeaseName
+
+
+class PopConsumer:
+    def __init__(self, parts: Parts, group: str = GROUP, topic: str = TOPIC) -> None:
+        self.parts = parts
+        self.group = group
+        self.topic = topic
+
+    async def pop(
+        self,
+        count: int = 32,
+        *,
+        invisible_ms: int = 10_000,
+        poll_ms: int = 0,
+        wanted: Filter | str = "*",
+        **fields: Any,
+    ) -> list[Got]:
+        wish = Wish(
+            consumer_group=self.group,
+            topic=self.topic,
+            queue_id=fields.pop("queue_id", None),
+            max_messages=count,
+            max_bytes=fields.pop("max_bytes", 4 << 20),
+            invisible_ms=invisible_ms,
+            wanted=compile_filter("TAG", wanted) if isinstance(wanted, str) else wanted,
+            fifo=fields.pop("fifo", False),
+            attempt_id=fields.pop("attempt_id", ""),
+            start=fields.pop("start", "automatic"),
+        )
+        assert not fields
+        popped = await self.parts.broker.pop.pop(wish, poll_ms)
+        if popped is None:
+            return []
+        expires = popped.at_ms + popped.for_ms
+        return [
+            Got(
+                record.body,
+                attempt,
+                LeaseName(
+                    self.group,
+                    self.topic,
+                    record.queue_id,
+                    record.queue_offset,
+                    popped.lease_id,
+                    expires,
+                ),
+            )
+            for record, attempt in zip(iter_records(popped.records), popped.attempts, strict=True)
+        ]
+
+    async def ack(self, *several: Got) -> list[Code]:
+        """One by one in one request."""
+        return await self.ack_sets(*(lease_set(one) for one in several))
+
+    async def ack_sets(self, *lease_sets: LeaseSet) -> list[Code]:
+        """A code for each lease of each set."""
+        failures = await self.parts.broker.settling.ack(lease_sets)
+        assert failures == sorted(failures, key=lambda one: one[:2]), "in order"
+        why = {(one.lease_set, one.place): one.error.code for one in failures}
+        assert len(why) == len(failures)
+        return [
+            why.get((number, place), Code.SUCCESS)
+            for number, one in enumerate(lease_sets)
+            for place in range(len(one.queue_offsets))
+        ]
+
+    async def change(self, got: Got, invisible_ms: int | None, **fields: bool) -> Shown:
+        change = Change(got.lease, invisible_ms, **fields)
+        return (await self.parts.broker.settling.change([change]))[0]
+
+    @staticmethod
+    def renewed(got: Got, shown: Shown) -> Got:
+        """The same with the end of its lease that a change gave it."""
+        expires_ms = shown.since_ms + shown.invisible_ms
+        return replace(got, lease=got.lease._replace(expires_ms=expires_ms))
+
+    async def dead_letter(self, got: Got, reason: str = "") -> Code:
+        wanted = [(got.lease, Failure(reason))]
+        error = (await self.parts.broker.settling.dead_letter(wanted))[0]
+        return Code.SUCCESS if error is None else error.code
+
+    def committed(self, queue_id: int = 0) -> int | None:
+        return self.parts.tables.offsets.get(self.group, self.topic, queue_id)
+
+
+def lease_set(first: Got, *others: Got) -> LeaseSet:
+    """Of messages of one pop and one queue."""
+    name = first.lease
+    assert all(one.lease[:3] == name[:3] for one in others), "of one queue"
+    assert all(one.lease[4:] == name[4:] for one in others), "of one pop"
+    offsets = [one.lease.queue_offset for one in (first, *others)]
+    return LeaseSet(*name[:3], name.lease_id, name.expires_ms, offsets)
+
+
+def bodies(several: list[Got]) -> list[bytes]:
+    return [one.body for one in several]

@@ -1,0 +1,99 @@
+"""Stores over a simulated disk: small ones, and what they show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from aerobee_broker.disk import Disk
+from aerobee_broker.store.message_store import MessageStore, unheard
+from aerobee_broker.store.messages import Appended, NewMessage, ReadStatus
+from aerobee_broker.store.options import StoreOptions
+from aerobee_wire import record
+from support.clock.manual_clock import ManualClock
+from support.disk.simulated_disk import SimulatedDisk
+
+PATH = Path("/data/store")
+LOG = PATH / "commitlog"
+Queue = tuple[str, int]  # topic, queue id
+Event = Callable[[str, Mapping[str, object]], None]
+
+# Small files, so that a short history sees many of them; everything that is derived is written
+# soon, so that there is something to lose.
+SMALL = StoreOptions(
+    commit_log_file_size=8_192,
+    consume_queue_file_size=20 * 32,
+    max_message_size=2_048,
+    index_slot_count=64,
+    index_entry_count=200,
+    unwritten_units=48,
+    max_open_files=4,
+    checkpoint_bytes=4_096,
+    checkpoint_interval_ms=3_000,
+)
+
+
+class Broken(AssertionError):
+    """A promise of the store does not hold. The seed is in the message of the test."""
+
+
+def claim(holds: bool, what: str) -> None:
+    if not holds:
+        raise Broken(what)
+
+
+def open_store(
+    disk: Disk | None = None,
+    options: StoreOptions = SMALL,
+    clock: ManualClock | None = None,
+    on_event: Event = unheard,
+) -> MessageStore:
+    return MessageStore.open(
+        PATH,
+        options,
+        clock=clock or ManualClock(),
+        disk=disk or SimulatedDisk(),
+        store_host="127.0.0.1:10911",
+        on_event=on_event,
+    )
+
+
+def flush(store: MessageStore) -> None:
+    """Everything that was appended is durable and visible."""
+    store.write()
+    store.confirm(store.sync())
+
+
+def send(store: MessageStore, messages: Sequence[NewMessage]) -> list[Appended]:
+    places = store.append(messages)
+    flush(store)
+    return places
+
+
+def upkeep(store: MessageStore, clock: ManualClock) -> None:
+    """A checkpoint, or whatever else is due."""
+    for _ in range(3):
+        clock.advance(10_000)
+        store.maintain(clock.now_ms())
+        while store.upkeep():
+            pass
+
+
+def visible(store: MessageStore) -> dict[Queue, dict[int, bytes]]:
+    """Every message that the store shows: queue → queue offset → body."""
+    shown: dict[Queue, dict[int, bytes]] = {}
+    for topic in store.topics():
+        for queue_id in store.queues(topic):
+            messages = shown[topic, queue_id] = {}
+            at = store.min_offset(topic, queue_id)
+            while True:
+                found = store.read(topic, queue_id, at, max_messages=17, max_bytes=5_000)
+                if found.status in (ReadStatus.NO_NEW, ReadStatus.OFFSET_TOO_LARGE):
+                    break
+                for one in record.iter_records(found.records):
+                    claim((one.topic, one.queue_id) == (topic, queue_id), "a message of elsewhere")
+                    claim(one.queue_offset not in messages, "a message twice")
+                    messages[one.queue_offset] = one.body
+                claim(found.next_begin_offset > at, "reading does not move on")
+                at = found.next_begin_offset
+    return shown

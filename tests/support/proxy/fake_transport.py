@@ -1,0 +1,54 @@
+"""A network for the proxy's units: answers by RPC, no sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from google.protobuf.message import Message
+
+from aerobee_proxy.cluster.rpcs import Rpc
+from aerobee_wire.status import Code, MqError
+
+
+class FakeTransport:
+    """`answers`: method → what to answer, or a function of (address, request) that may raise."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers: dict[str, Any] = answers
+        self.calls: list[tuple[str, str, Any]] = []
+        # Set to hold every call up until it is set again.
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def call(
+        self, address: str, rpc: Rpc[Any, Any], request: Message, *, timeout_s: float
+    ) -> Any:
+        self.calls.append((address, rpc.method, request))
+        await self.gate.wait()
+        answer = self.answers.get(rpc.method)
+        if answer is None:
+            raise MqError(Code.BROKER_UNREACHABLE, f"nobody answers {rpc.method} at {address}")
+        if isinstance(answer, Message):
+            return answer
+        if isinstance(answer, Exception):
+            raise answer
+        return answer(address, request)
+
+    async def stream(
+        self, address: str, rpc: Rpc[Any, Any], request: Message
+    ) -> AsyncGenerator[Any, None]:
+        """`answers` has a function of (address, request) that makes an asynchronous iterator."""
+        self.calls.append((address, rpc.method, request))
+        answer = self.answers.get(rpc.method)
+        if answer is None:
+            raise MqError(Code.BROKER_UNREACHABLE, f"nobody answers {rpc.method} at {address}")
+        async for one in answer(address, request):
+            yield one
+
+    async def close(self) -> None:
+        self.gate.set()
+
+    def requests(self, rpc: Rpc[Any, Any]) -> list[Any]:
+        return [request for _, method, request in self.calls if method == rpc.method]

@@ -1,0 +1,126 @@
+"""The proxy's RPCs over a cluster in memory: one broker, what it answers, and calls without
+sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
+
+from aerobee.broker.v1.message_pb2 import SendResponse, SendResult
+from aerobee.namesrv.v1.namesrv_pb2 import (
+    BrokerData,
+    GetClusterInfoResponse,
+    GetTopicRouteResponse,
+    QueueData,
+    TopicRoute,
+)
+from apache.rocketmq.v2.service_pb2 import ReceiveMessageResponse
+from google.protobuf.message import Message
+
+from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.v2.context import Parts, assemble
+from aerobee_wire.status import Code, MqError
+from support.clock.manual_clock import ManualClock
+from support.proxy.fake_transport import FakeTransport
+
+BROKER = BrokerData(broker_name="broker-a", addresses={0: "10.0.0.1:10911"})
+CLIENT_ID = "host@1@0@abc"
+
+
+def route(permission: int = 6, message_type: str = "MIXED") -> GetTopicRouteResponse:
+    """Of a topic with four queues on one broker."""
+    queues = QueueData(
+        broker_name="broker-a",
+        read_queue_count=4,
+        write_queue_count=4,
+        permission=permission,
+        attributes={"message.type": message_type} if message_type else {},
+    )
+    return GetTopicRouteResponse(route=TopicRoute(queues=[queues], brokers=[BROKER]))
+
+
+class Cluster:
+    """`routes`: topic → what the name server answers."""
+
+    def __init__(self) -> None:
+        self.routes: dict[str, GetTopicRouteResponse] = {"orders": route()}
+        self.clock = ManualClock()
+        self.transport = FakeTransport(
+            GetTopicRoute=self._route,
+            GetClusterInfo=GetClusterInfoResponse(brokers=[BROKER]),
+            GetGroup=MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "no such group"),
+            Send=_send,
+        )
+
+    def parts(self, **options: Any) -> Parts:
+        given = ProxyOptions(namesrv_addr="10.0.0.9:9876", **options)
+        return assemble(given, self.transport, self.clock, listen_port=8081)
+
+    def _route(self, address: str, request: Any) -> GetTopicRouteResponse:
+        found = self.routes.get(request.topic)
+        if found is None:
+            raise MqError(Code.TOPIC_NOT_EXIST, f"no broker serves the topic {request.topic}")
+        return found
+
+
+def _send(address: str, request: Any) -> SendResponse:
+    return SendResponse(
+        results=[SendResult(queue_id=m.queue_id, queue_offset=7) for m in request.messages]
+    )
+
+
+class FakeCall:
+    """A `Call`: what the handler wrote is in `written`. Bytes are read as an `answer`."""
+
+    def __init__(
+        self,
+        metadata: Mapping[str, str] | None = None,
+        time_remaining_s: float | None = None,
+        answer: type[Message] = ReceiveMessageResponse,
+    ) -> None:
+        self.metadata = {"x-mq-client-id": CLIENT_ID} if metadata is None else metadata
+        self.peer = "192.0.2.1:5123"
+        self.written: list[Any] = []
+        self._time_remaining_s = time_remaining_s
+        self._answer = answer
+
+    def time_remaining_s(self) -> float | None:
+        return self._time_remaining_s
+
+    def cancelled(self) -> bool:
+        return False
+
+    async def write(self, message: Any) -> None:
+        if isinstance(message, bytes):
+            message = self._answer.FromString(message)
+        self.written.append(message)
+
+    async def write_all(self, messages: Iterable[Any], *, more_follows: bool = False) -> None:
+        for message in messages:
+            await self.write(message)
+
+
+async def streamed(handler: Any, request: Any, call: FakeCall) -> list[Any]:
+    """All that a caller of a server stream gets."""
+    last = await handler(request, call)
+    if last is not None:
+        await call.write(last)
+    return call.written
+
+
+class Requests:
+    """A stream of requests that a test feeds."""
+
+    def __init__(self) -> None:
+        self._line: asyncio.Queue[Any] = asyncio.Queue()
+
+    def put(self, request: Any) -> None:
+        self._line.put_nowait(request)
+
+    def end(self) -> None:
+        self._line.put_nowait(None)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        while (request := await self._line.get()) is not None:
+            yield request

@@ -1,0 +1,179 @@
+"""A name server, a broker and a proxy for the official SDKs, and what their tests do again and
+again: make topics and groups, send, receive, look at dead letters.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc
+from aerobee.namesrv.v1.namesrv_pb2 import TopicConfig
+
+from support.clock.polling import until_sync
+from support.processes.service import ServiceProcess
+from support.proxy.official_sdk import Sdk, SdkError
+
+ALL = ("TAG", "*")
+INVISIBLE_S = 10  # the least that there is
+RETRY_DELAY_S = 1.0
+SOON_S = 60.0
+
+NUMBERS = itertools.count()
+
+
+@dataclass
+class Cluster:
+    namesrv: ServiceProcess
+    broker: ServiceProcess
+    proxy: ServiceProcess
+    home: Path
+
+    def topic(self, message_type: str = "NORMAL", queues: int = 4) -> str:
+        """A new topic."""
+        name = f"{message_type}_{next(NUMBERS)}"
+        config = TopicConfig(
+            topic=name,
+            read_queue_count=queues,
+            write_queue_count=queues,
+            permission=6,
+            attributes={"message.type": message_type},
+        )
+        with grpc.insecure_channel(self.broker.address) as channel:
+            stub = admin_pb2_grpc.AdminServiceStub(channel)
+            stub.PutTopic(admin_pb2.PutTopicRequest(topic=config), timeout=20)
+        return name
+
+    def group(self, **fields: Any) -> str:
+        """A new consumer group: three deliveries, a second apart, unless told otherwise."""
+        name = f"group_{next(NUMBERS)}"
+        defaults: dict[str, Any] = {
+            "consume_enable": True,
+            "consume_from_min_enable": True,
+            "retry_queue_count": 1,
+            "retry_max_times": 2,
+            "retry_delays_ms": [int(RETRY_DELAY_S * 1_000)],
+        }
+        config = admin_pb2.GroupConfig(consumer_group=name, **{**defaults, **fields})
+        with grpc.insecure_channel(self.broker.address) as channel:
+            stub = admin_pb2_grpc.AdminServiceStub(channel)
+            stub.PutGroup(admin_pb2.PutGroupRequest(group=config), timeout=20)
+        return name
+
+
+@contextmanager
+def sdk_cluster(data: Path, *proxy_options: str) -> Iterator[Cluster]:
+    """A running cluster. On leaving, no process may have met anything unforeseen."""
+    with ExitStack() as stack:
+        namesrv = stack.enter_context(
+            ServiceProcess("aerobee_namesrv", "--port", "0", "--data", str(data))
+        )
+        broker = stack.enter_context(
+            ServiceProcess(
+                *("aerobee_broker", "--port", "0", "--data", str(data)),
+                *("--namesrv", namesrv.address, "--set", "enableMixedMessageType=true"),
+            )
+        )
+        proxy = stack.enter_context(
+            ServiceProcess(
+                *("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address), *proxy_options
+            )
+        )
+        yield Cluster(namesrv, broker, proxy, data)
+        # Clients came and went, some without a word: nothing of that may be unforeseen.
+        for process in (proxy, broker):
+            for defect in ("rpc failed", "handler failed", "background work failed"):
+                assert not process.events(defect)
+
+
+class Clients:
+    """The clients of one test within an SDK's process that several tests share."""
+
+    def __init__(self, sdk: Sdk) -> None:
+        self._sdk = sdk
+        self._prefix = f"{next(NUMBERS)}:"
+
+    def do(self, command: str, **arguments: Any) -> Any:
+        """The answer. Raises SdkError."""
+        own = {
+            name: self._prefix + value if name in ("id", "transaction") else value
+            for name, value in arguments.items()
+        }
+        return self._sdk.do(command, **own)
+
+    def events(self, kind: str, client: str) -> list[dict[str, Any]]:
+        return self._sdk.events(kind, self._prefix + client)
+
+
+class Commands(Protocol):
+    """An SDK, or the part of it that one test uses."""
+
+    def do(self, command: str, **arguments: Any) -> Any: ...
+
+    def events(self, kind: str, client: str) -> list[dict[str, Any]]: ...
+
+
+def simple(sdk: Commands, group: str, topic: str, wanted: tuple[str, str] = ALL) -> None:
+    """A consumer "c" that waits up to 5 s for messages."""
+    sdk.do("simple", id="c", group=group, subscriptions={topic: wanted}, await_s=5)
+
+
+def receive(sdk: Commands, count: int, *, ack: bool = True, most: int = 16) -> list[Any]:
+    """That many messages, in the order they came."""
+    found: list[Any] = []
+
+    def enough() -> bool:
+        for message in sdk.do("receive", id="c", most=most, invisible_s=INVISIBLE_S):
+            found.append(message)
+            if ack:
+                sdk.do("ack", id="c", message_id=message["message_id"])
+        return len(found) >= count
+
+    until_sync(enough, f"{count} messages", timeout_s=SOON_S)
+    return found
+
+
+def dead_letters(cluster: Cluster, sdk: Commands, group: str) -> list[str]:
+    """The first body among them. Their topic comes to be with the first."""
+    topic, reader = f"%DLQ%{group}", cluster.group()
+
+    def started() -> bool:
+        simple(sdk, reader, topic)
+        return True
+
+    until_sync(started, "the topic", timeout_s=SOON_S, retry_on=(SdkError,))
+    found: list[Any] = until_sync(
+        lambda: sdk.do("receive", id="c", most=16, invisible_s=INVISIBLE_S),
+        "a dead letter",
+        timeout_s=SOON_S,
+        retry_on=(SdkError,),
+    )
+    return bodies_of(found)
+
+
+def send(sdk: Commands, topic: str, count: int, **fields: Any) -> list[str]:
+    """The bodies of messages sent by a new producer "p"."""
+    sdk.do("producer", id="p", topics=[topic])
+    bodies = [f"{topic} {number}" for number in range(count)]
+    for body in bodies:
+        sdk.do("send", id="p", topic=topic, body=body, **fields)
+    return bodies
+
+
+def bodies_of(messages: list[Any]) -> list[str]:
+    return [message["body"] for message in messages]
+
+
+def delivered(sdk: Commands, client: str, count: int) -> list[Any]:
+    """What the listener of this push consumer got, once it got that many."""
+    until_sync(
+        lambda: len(sdk.events("delivered", client)) >= count,
+        f"{count} deliveries",
+        timeout_s=SOON_S,
+    )
+    return sdk.events("delivered", client)

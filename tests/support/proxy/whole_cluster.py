@@ -1,0 +1,202 @@
+"""A proxy over a real broker and a name server of a few lines, in one loop: no sockets, no threads.
+
+For what only shows when both sides are real: leases, settlements, tables that must not grow. Runs
+on a loop whose time is made up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from aerobee.namesrv.v1.namesrv_pb2 import (
+    BrokerData,
+    GetClusterInfoResponse,
+    GetTopicRouteResponse,
+    QueueData,
+    TopicRoute,
+)
+from apache.rocketmq.v2 import service_pb2
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_chassis.rpc.services import Method, bind
+from aerobee_proxy.cluster.rpcs import Rpc
+from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.v2.context import Parts, assemble
+from aerobee_proxy.v2.rpc.servicer import Servicer
+from aerobee_wire.status import Code, MqError
+from support.broker import harness as broker_parts
+from support.clock.virtual_loop import LoopClock
+from support.proxy.harness import CLIENT_ID, FakeCall, Requests, streamed
+
+ADDRESS = "10.0.0.1:10911"
+BROKER = BrokerData(broker_name="broker-a", addresses={0: ADDRESS})
+SERVICE = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
+
+
+class BrokerCall:
+    """What a broker sees of the proxy."""
+
+    metadata: Mapping[str, str] = {}
+    peer = "10.0.0.7:4711"
+
+    def time_remaining_s(self) -> float | None:
+        return None
+
+    def cancelled(self) -> bool:
+        return False
+
+    async def write(self, message: Any) -> None:
+        raise AssertionError("one answer is asked for, not a stream")
+
+    async def write_all(self, messages: Iterable[Any], *, more_follows: bool = False) -> None:
+        for message in messages:
+            await self.write(message)
+
+
+class BrokerStream(BrokerCall):
+    """A call that the broker answers with a stream."""
+
+    def __init__(self) -> None:
+        self.written: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def write(self, message: Any) -> None:
+        self.written.put_nowait(message)
+
+
+class InProcess:
+    """The proxy's `Transport` to one broker. `defects`: what was unforeseen there."""
+
+    def __init__(self, broker: broker_parts.Parts) -> None:
+        self._topics = broker.tables.topics
+        self._methods = {
+            method.name: method
+            for service in broker.broker.services()
+            for method in service.methods
+        }
+        self.defects: list[Exception] = []
+
+    async def call(
+        self, address: str, rpc: Rpc[Any, Any], request: Message, *, timeout_s: float
+    ) -> Any:
+        if address != ADDRESS:
+            return self._namesrv(rpc, request)
+        method = self._methods[rpc.method]
+        # As over the wire: what the handler gets was serialised, and so is what it answers.
+        parsed = method.request.FromString(request.SerializeToString())
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await method.handler(parsed, BrokerCall())
+        except TimeoutError:
+            raise MqError(Code.REQUEST_TIMEOUT, f"{rpc.method} took too long") from None
+        except MqError:
+            raise
+        except Exception as defect:
+            self.defects.append(defect)
+            raise MqError(Code.SYSTEM_ERROR, "a defect of the broker") from defect
+        assert answer is not None
+        return rpc.response.FromString(answer.SerializeToString())
+
+    async def stream(
+        self, address: str, rpc: Rpc[Any, Any], request: Message
+    ) -> AsyncGenerator[Any, None]:
+        method = self._methods[rpc.method]
+        parsed = method.request.FromString(request.SerializeToString())
+        call = BrokerStream()
+        task = asyncio.ensure_future(method.handler(parsed, call))
+        try:
+            while not task.done():
+                answer = asyncio.ensure_future(call.written.get())
+                await asyncio.wait([task, answer], return_when=asyncio.FIRST_COMPLETED)
+                if not answer.done():
+                    answer.cancel()
+                    break
+                yield rpc.response.FromString(answer.result().SerializeToString())
+            task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def close(self) -> None:
+        """The broker outlives the proxy."""
+
+    def _namesrv(self, rpc: Rpc[Any, Any], request: Any) -> Message:
+        if rpc.method == "GetClusterInfo":
+            return GetClusterInfoResponse(brokers=[BROKER])
+        config = self._topics.get(request.topic)
+        if config is None:
+            raise MqError(Code.TOPIC_NOT_EXIST, f"no broker serves the topic {request.topic}")
+        queues = QueueData(
+            broker_name=BROKER.broker_name,
+            read_queue_count=config.read_queue_count,
+            write_queue_count=config.write_queue_count,
+            permission=config.permission,
+            attributes=config.attributes,
+        )
+        return GetTopicRouteResponse(route=TopicRoute(queues=[queues], brokers=[BROKER]))
+
+
+class WholeCluster:
+    """Begin with `await WholeCluster.begin(path)`. `options` are the proxy's."""
+
+    def __init__(self, broker: broker_parts.Parts, options: dict[str, Any]) -> None:
+        self.broker = broker
+        self.transport = InProcess(broker)
+        self.clock = LoopClock()
+        given = ProxyOptions(namesrv_addr="10.0.0.9:9876", **options)
+        self.proxy: Parts = assemble(given, self.transport, self.clock, listen_port=8081)
+        self.methods: dict[str, Method] = {
+            method.name: method for method in bind(SERVICE, Servicer(self.proxy)).methods
+        }
+
+    @classmethod
+    async def begin(
+        cls, path: Path, *, broker_options: Mapping[str, Any] | None = None, **options: Any
+    ) -> WholeCluster:
+        broker = await broker_parts.Parts.begin(path, **(broker_options or {}))
+        return cls(broker, options)
+
+    def another_proxy(self, **options: Any) -> WholeCluster:
+        """A second proxy of the same broker; only the first is to be ended."""
+        return WholeCluster(self.broker, options)
+
+    async def end(self) -> None:
+        await self.proxy.background.close()
+        await self.proxy.brokers.close()
+        await self.broker.end()
+
+    def topic(self, name: str, message_type: str = "NORMAL", queues: int = 1) -> None:
+        attributes = {"message.type": message_type}
+        self.broker.tables.topics.put(TopicConfig(name, queues, queues, attributes=attributes))
+
+    async def ask(
+        self,
+        rpc: str,
+        request: Message,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        time_remaining_s: float | None = None,
+    ) -> list[Any]:
+        """Every message of the answer. A stream of requests is this one."""
+        method = self.methods[rpc]
+        parsed = method.request.FromString(request.SerializeToString())
+        call = FakeCall(
+            {"x-mq-client-id": CLIENT_ID} if metadata is None else metadata,
+            time_remaining_s,
+            GetMessageClass(SERVICE.methods_by_name[rpc].output_type),
+        )
+        if method.client_streams:
+            requests = Requests()
+            requests.put(parsed)
+            task = asyncio.create_task(method.handler(aiter(requests), call))
+            await asyncio.sleep(0.1)  # for what the stream says by itself
+            requests.end()
+            await task
+            return call.written
+        if method.server_streams:
+            return await streamed(method.handler, parsed, call)
+        return [await method.handler(parsed, call)]

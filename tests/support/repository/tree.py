@@ -1,0 +1,97 @@
+"""The repository as data: its files, distributions and modules. For tests about the tree itself."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[3]
+GENERATED = ROOT / "proto" / "gen"
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """One of our packages: a folder with a pyproject.toml and its source below `src/`."""
+
+    folder: Path
+    metadata: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return str(self.metadata["name"])
+
+    @property
+    def package(self) -> Path:
+        return self.folder / "src" / self.name.replace("-", "_")
+
+    @property
+    def third_party(self) -> list[Requirement]:
+        """What it needs that is not ours."""
+        needs = [Requirement(text) for text in self.metadata.get("dependencies", [])]
+        return [need for need in needs if not need.name.startswith("aerobee-")]
+
+
+@functools.cache
+def files() -> list[Path]:
+    """Every file that git tracks and that exists, absolute, sorted.
+
+    Raises CalledProcessError outside a git checkout.
+    """
+    output = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    return sorted(path for name in output.split("\0") if name and (path := ROOT / name).is_file())
+
+
+def texts() -> dict[Path, str]:
+    """Path, relative to the root → content of every tracked text file."""
+    return {
+        path.relative_to(ROOT): path.read_text(encoding="utf-8")
+        for path in files()
+        if b"\0" not in path.read_bytes()[:4096]
+    }
+
+
+def distributions() -> list[Distribution]:
+    """Ours, in the order of their folders."""
+    projects = [path for path in files() if path.name == "pyproject.toml" and path.parent != ROOT]
+    return [
+        Distribution(path.parent, tomllib.loads(path.read_text(encoding="utf-8"))["project"])
+        for path in projects
+    ]
+
+
+def modules() -> list[Path]:
+    """Our written Python files, tests included; not what protoc generated."""
+    return [path for path in files() if path.suffix == ".py" and GENERATED not in path.parents]
+
+
+def sources() -> list[Path]:
+    """The modules that are installed."""
+    return [path for path in modules() if "src" in path.relative_to(ROOT).parts]
+
+
+def locked(path: Path) -> dict[str, dict[Version, frozenset[str]]]:
+    """Package → version → hashes of a lock file (a package has two where markers differ)."""
+    pins: dict[str, dict[Version, frozenset[str]]] = {}
+    for entry in path.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
+        words = entry.split()
+        if not words or words[0].startswith("#"):
+            continue
+        name, _, version = words[0].partition("==")
+        hashes = frozenset(word for word in words if word.startswith("--hash=sha256:"))
+        pins.setdefault(name, {})[Version(version)] = hashes
+    return pins
+
+
+def wanted(path: Path) -> list[Requirement]:
+    """The requirements of a `.in` file."""
+    lines = (line.partition("#")[0].strip() for line in path.read_text("utf-8").splitlines())
+    return [Requirement(line) for line in lines if line]

@@ -1,0 +1,281 @@
+"""Registration: every name server knows the broker, learns of changes, and is found again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from aerobee.namesrv.v1 import namesrv_pb2 as pb
+
+from aerobee_broker.cluster.peers import Peers
+from aerobee_broker.cluster.registration import Link, Registration, Timing
+from aerobee_broker.identity import Identity
+from aerobee_broker.metadata.topics import TopicConfig, Topics
+from aerobee_wire.status import Code, MqError
+from support.clock.virtual_loop import LoopClock
+
+IDENTITY = Identity("c", "broker-a", 0, "10.0.0.1:10911", "0", 0)
+
+
+class Namesrv:
+    """What a name server would know. `up` and `slow` are for the test to set."""
+
+    def __init__(self) -> None:
+        self.up = True
+        self.slow = False
+        self.rejects = False
+        self.requests: list[pb.RegisterBrokerRequest] = []
+        self.topics: dict[str, pb.TopicConfig] = {}
+        self.unregistered = 0
+        self.brokers: list[pb.BrokerData] = []
+        self.closed = False
+        self._gone = asyncio.Event()
+
+    def die(self) -> None:
+        self.up = False
+        self.topics = {}
+        self._gone.set()
+
+    def come_back(self) -> None:
+        self.up = True
+        self._gone = asyncio.Event()
+
+    async def register(
+        self, request: pb.RegisterBrokerRequest, timeout_s: float
+    ) -> pb.RegisterBrokerResponse:
+        if self.slow:
+            await asyncio.sleep(timeout_s)
+        if not self.up:
+            raise MqError(Code.NAMESRV_UNREACHABLE, "no answer")
+        self.requests.append(request)
+        if self.rejects:
+            return pb.RegisterBrokerResponse(rejected=True)
+        if not request.incremental:
+            self.topics = {}
+        self.topics.update({one.topic: one for one in request.topics})
+        return pb.RegisterBrokerResponse()
+
+    async def watch(self, request: pb.WatchRegistrationRequest) -> AsyncIterator[pb.BrokerNotice]:
+        yield pb.BrokerNotice(min_broker_id_changed=pb.MinBrokerIdChanged(min_broker_id=0))
+        await self._gone.wait()
+
+    async def unregister(self, request: pb.UnregisterBrokerRequest, timeout_s: float) -> None:
+        if not self.up:
+            raise MqError(Code.NAMESRV_UNREACHABLE, "no answer")
+        self.unregistered += 1
+
+    async def route(self, topic: str, timeout_s: float) -> pb.TopicRoute:
+        if not self.up:
+            raise MqError(Code.NAMESRV_UNREACHABLE, "no answer")
+        if topic not in self.topics:
+            raise MqError(Code.TOPIC_NOT_EXIST, "no such topic")
+        return pb.TopicRoute(brokers=self.brokers)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Cluster:
+    def __init__(self, *names: str, broker_permission: int = 6) -> None:
+        self.topics = Topics(LoopClock())
+        self.topics.put(TopicConfig("t", 4, 4, permission=7))
+        self.namesrvs = {name: Namesrv() for name in names}
+        self.registration = Registration(
+            names,
+            lambda name: Link(
+                name,
+                self.namesrvs[name],
+                IDENTITY,
+                self.topics,
+                broker_permission=broker_permission,
+                timing=Timing.of(period_ms=30_000, timeout_ms=24_000),
+            ),
+        )
+
+
+async def test_every_name_server_gets_all_topics_at_start() -> None:
+    cluster = Cluster("a", "b")
+    await cluster.registration.start()
+    for namesrv in cluster.namesrvs.values():
+        request = namesrv.requests[0]
+        assert (request.broker_name, request.broker_address) == ("broker-a", "10.0.0.1:10911")
+        assert not request.incremental
+        assert namesrv.topics["t"].permission == 6, "cut down to what the broker permits"
+    await cluster.registration.stop()
+
+
+async def test_a_change_is_known_everywhere_before_announce_returns() -> None:
+    cluster = Cluster("a", "b")
+    await cluster.registration.start()
+    cluster.topics.put(TopicConfig("new", 1, 1))
+    assert await cluster.registration.announce() == []
+    for namesrv in cluster.namesrvs.values():
+        assert "new" in namesrv.topics
+        assert [one.topic for one in namesrv.requests[-1].topics] == ["new"], "only the change"
+        assert namesrv.requests[-1].incremental
+        assert namesrv.requests[-1].data_version.counter == 2
+    await cluster.registration.stop()
+
+
+async def test_after_a_removal_all_topics_are_told() -> None:
+    cluster = Cluster("a")
+    await cluster.registration.start()
+    cluster.topics.put(TopicConfig("u", 1, 1))
+    cluster.topics.remove("t")
+    await cluster.registration.announce()
+    request = cluster.namesrvs["a"].requests[-1]
+    assert (request.incremental, [one.topic for one in request.topics]) == (False, ["u"])
+    await cluster.registration.stop()
+
+
+async def test_many_changes_at_once_are_told_together() -> None:
+    cluster = Cluster("a")
+    await cluster.registration.start()
+
+    async def create(name: str) -> list[str]:
+        cluster.topics.put(TopicConfig(name, 1, 1))
+        return await cluster.registration.announce()
+
+    assert await asyncio.gather(*(create(f"t{n}") for n in range(100))) == [[]] * 100
+    assert len(cluster.namesrvs["a"].topics) == 101
+    assert len(cluster.namesrvs["a"].requests) <= 3
+    await cluster.registration.stop()
+
+
+async def test_everything_is_told_again_by_time() -> None:
+    cluster = Cluster("a")
+    await cluster.registration.start()
+    await asyncio.sleep(95)
+    requests = cluster.namesrvs["a"].requests
+    assert len(requests) == 4 and not any(request.incremental for request in requests)
+    await cluster.registration.stop()
+
+
+@pytest.mark.parametrize(("asked", "period_s"), [(1, 10), (30_000, 30), (10**9, 60)])
+async def test_the_period_stays_within_10_and_60_s(asked: int, period_s: int) -> None:
+    assert Timing.of(period_ms=asked, timeout_ms=1).period_s == period_s
+
+
+async def test_a_name_server_that_is_not_there_does_not_keep_the_broker_from_starting() -> None:
+    cluster = Cluster("a", "b")
+    cluster.namesrvs["b"].up = False
+    await cluster.registration.start()
+    cluster.topics.put(TopicConfig("new", 1, 1))
+    assert await cluster.registration.announce() == ["b"]
+    assert "new" in cluster.namesrvs["a"].topics
+    cluster.namesrvs["b"].up = True
+    await asyncio.sleep(10)
+    assert cluster.namesrvs["b"].topics.keys() == {"t", "new"}
+    await cluster.registration.stop()
+
+
+async def test_a_name_server_that_comes_back_empty_is_told_everything_within_seconds() -> None:
+    cluster = Cluster("a")
+    namesrv = cluster.namesrvs["a"]
+    await cluster.registration.start()
+    await asyncio.sleep(1)
+    namesrv.die()
+    await asyncio.sleep(7)
+    namesrv.come_back()
+    await asyncio.sleep(5)
+    assert namesrv.topics.keys() == {"t"}
+    await cluster.registration.stop()
+
+
+async def test_a_name_server_that_does_not_answer_holds_a_change_up_for_3_s_at_most() -> None:
+    cluster = Cluster("a", "b")
+    await cluster.registration.start()
+    cluster.namesrvs["b"].slow = True
+    cluster.topics.put(TopicConfig("new", 1, 1))
+    assert await cluster.registration.announce() == ["b"]
+    assert asyncio.get_running_loop().time() == 3
+    await asyncio.sleep(30)
+    assert "new" in cluster.namesrvs["b"].topics, "it is told once it answers"
+    await cluster.registration.stop()
+
+
+async def test_a_start_does_not_wait_for_a_name_server_that_does_not_answer() -> None:
+    cluster = Cluster("a")
+    cluster.namesrvs["a"].slow = True
+    await cluster.registration.start()
+    assert asyncio.get_running_loop().time() == 3
+    await cluster.registration.stop()
+
+
+async def test_a_stop_unregisters_where_the_broker_is_registered() -> None:
+    cluster = Cluster("a", "b")
+    cluster.namesrvs["b"].up = False
+    await cluster.registration.start()
+    await cluster.registration.stop()
+    assert [one.unregistered for one in cluster.namesrvs.values()] == [1, 0]
+    assert all(one.closed for one in cluster.namesrvs.values())
+
+
+async def test_a_rejected_broker_does_not_count_as_known() -> None:
+    cluster = Cluster("a")
+    cluster.namesrvs["a"].rejects = True
+    await cluster.registration.start()
+    assert await cluster.registration.announce() == ["a"]
+    await cluster.registration.stop()
+    assert cluster.namesrvs["a"].unregistered == 0
+
+
+async def test_without_name_servers_the_broker_serves_all_the_same() -> None:
+    cluster = Cluster()
+    await cluster.registration.start()
+    assert await cluster.registration.announce() == []
+    await cluster.registration.stop()
+
+
+# ---- other brokers ----
+
+
+class Other:
+    """Brokers as `Peers` calls them: address → topics."""
+
+    def __init__(self, address: str, brokers: dict[str, set[str]]) -> None:
+        self._address = address
+        self._brokers = brokers
+
+    async def create_topic(self, config: TopicConfig, timeout_s: float) -> bool:
+        if self._address not in self._brokers:
+            raise MqError(Code.BROKER_UNREACHABLE, "no answer")
+        new = config.topic not in self._brokers[self._address]
+        self._brokers[self._address].add(config.topic)
+        return new
+
+    async def close(self) -> None:
+        pass
+
+
+def broker_data(name: str, addresses: dict[int, str], cluster: str = "c") -> pb.BrokerData:
+    return pb.BrokerData(cluster=cluster, broker_name=name, addresses=addresses)
+
+
+async def test_a_new_topic_is_created_on_every_other_master_of_the_cluster() -> None:
+    cluster = Cluster("a")
+    cluster.topics.put(TopicConfig("TBW102", 8, 8, permission=7))
+    cluster.namesrvs["a"].brokers = [
+        broker_data("broker-a", {0: IDENTITY.address}),
+        broker_data("broker-b", {0: "b:1", 1: "replica:1"}),
+        broker_data("broker-c", {0: "down:1"}),
+        broker_data("broker-d", {1: "replica:2"}),
+        broker_data("broker-e", {0: "e:1"}, cluster="other"),
+    ]
+    brokers: dict[str, set[str]] = {"b:1": set(), "replica:1": set(), "e:1": set()}
+    await cluster.registration.start()
+    peers = Peers(cluster.registration, IDENTITY, lambda address: Other(address, brokers))
+    await peers.create(TopicConfig("new", 4, 4))
+    assert brokers == {"b:1": {"new"}, "replica:1": set(), "e:1": set()}
+    await cluster.registration.stop()
+
+
+async def test_without_a_name_server_a_new_topic_stays_here() -> None:
+    for cluster in (Cluster(), Cluster("a")):
+        await cluster.registration.start()
+        if cluster.namesrvs:
+            cluster.namesrvs["a"].up = False
+        peers = Peers(cluster.registration, IDENTITY, lambda address: Other(address, {}))
+        await peers.create(TopicConfig("new", 4, 4))
+        await cluster.registration.stop()

@@ -1,0 +1,96 @@
+"""The thread for blocking work: order, results, failures, and its end.
+
+On a real loop: a virtual one knows of no threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeVar
+
+import pytest
+
+from aerobee_broker.commit.worker_thread import Thread
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def thread() -> Iterator[Thread]:
+    thread = Thread("worker")
+    yield thread
+    thread.close()
+
+
+async def done(thread: Thread, job: Callable[[], T]) -> T:
+    return await thread(job)
+
+
+def test_jobs_run_on_the_thread_one_after_the_other(thread: Thread) -> None:
+    ran: list[tuple[int, str]] = []
+
+    def note(number: int) -> None:
+        ran.append((number, threading.current_thread().name))
+
+    async def give() -> None:
+        await [thread(partial(note, number)) for number in range(20)][-1]
+
+    asyncio.run(give())
+    assert ran == [(number, "worker") for number in range(20)]
+
+
+def test_results_and_errors_come_back(thread: Thread) -> None:
+    def fails() -> None:
+        raise OSError(5, "broken")
+
+    assert asyncio.run(done(thread, lambda: 7)) == 7
+    with pytest.raises(OSError, match="broken"):
+        asyncio.run(done(thread, fails))
+    assert asyncio.run(done(thread, lambda: 8)) == 8, "a failure does not end the thread"
+
+
+def test_who_gives_up_does_not_stop_the_job(thread: Thread) -> None:
+    go, ran = threading.Event(), threading.Event()
+
+    def work() -> None:
+        go.wait()
+        ran.set()
+
+    async def give_up() -> None:
+        job = asyncio.ensure_future(thread(work))
+        job.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await job
+        go.set()
+        assert await thread(ran.is_set)
+
+    asyncio.run(give_up())
+
+
+def test_close_waits_for_what_was_given_and_takes_no_more() -> None:
+    thread = Thread("worker")
+    ran: list[int] = []
+
+    async def close() -> None:
+        jobs = [thread(partial(ran.append, number)) for number in range(5)]
+        thread.close()
+        assert ran == [0, 1, 2, 3, 4]
+        await asyncio.gather(*jobs)
+        with pytest.raises(RuntimeError, match="is closed"):
+            thread(lambda: 1)
+
+    asyncio.run(close())
+
+
+def test_a_loop_that_ended_meanwhile_does_no_harm(thread: Thread) -> None:
+    go = threading.Event()
+
+    async def leave_it() -> None:
+        thread(go.wait)
+
+    asyncio.run(leave_it())
+    go.set()
+    assert asyncio.run(done(thread, lambda: 7)) == 7

@@ -1,0 +1,106 @@
+"""How a message asks for a time of its own, and what its consume-queue unit says."""
+
+from __future__ import annotations
+
+import pytest
+
+from aerobee_broker.delivery.delay.timer_format import (
+    TimerQueue,
+    recall_marker,
+    recalled_offset,
+    unit_code,
+)
+from aerobee_broker.errors import MessageIllegal, TooManyTimers
+from aerobee_broker.store.messages import NewMessage
+from aerobee_wire import properties as props
+
+NOW = 1_700_000_000_000
+HOUR = 3_600_000
+
+
+def queue(**fields: int) -> TimerQueue:
+    return TimerQueue(**{"max_delay_ms": 72 * HOUR, "max_messages": 10, **fields})
+
+
+def filed(asked: dict[str, str], **fields: int) -> NewMessage | None:
+    return queue(**fields).filed(NewMessage("t", 3, b"x"), dict(asked), NOW)
+
+
+@pytest.mark.parametrize(
+    ("asked", "due"),
+    [
+        ({"TIMER_DELIVER_MS": str(NOW + 1)}, NOW + 1),
+        ({"TIMER_DELIVER_MS": str(NOW + 12_345)}, NOW + 12_345),
+        ({"TIMER_DELAY_MS": "250"}, NOW + 250),
+        ({"TIMER_DELAY_SEC": "7"}, NOW + 7_000),
+        ({"TIMER_DELAY_MS": "9", "TIMER_DELAY_SEC": "7"}, NOW + 7_000),
+        ({"TIMER_DELIVER_MS": str(NOW + 1), "TIMER_DELAY_MS": "9"}, NOW + 9),
+        ({"TIMER_DELAY_SEC": str(72 * 3_600)}, NOW + 72 * HOUR),
+    ],
+)
+def test_it_waits_in_the_timer_topic_for_exactly_that_time(asked: dict[str, str], due: int) -> None:
+    message = filed({"TAGS": "a", **asked})
+    assert message is not None
+    assert (message.topic, message.queue_id, message.body) == ("rmq_sys_wheel_timer", 0, b"x")
+    properties = props.decode(message.properties)
+    assert properties["TIMER_OUT_MS"] == str(due)
+    assert (properties["REAL_TOPIC"], properties["REAL_QID"], properties["TAGS"]) == ("t", "3", "a")
+    assert unit_code(message.properties, NOW) == due
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"TIMER_DELIVER_MS": str(NOW)},
+        {"TIMER_DELIVER_MS": "0"},
+        {"TIMER_DELIVER_MS": "-1"},
+        {"TIMER_DELAY_MS": "0"},
+        {"TIMER_DELAY_SEC": "-3"},
+        # A delivered message that comes back by way of a client is not timed again.
+        {"TIMER_DELAY_SEC": "3", "TIMER_OUT_MS": "1"},
+    ],
+)
+def test_it_does_not_wait(asked: dict[str, str]) -> None:
+    assert filed(asked) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"TIMER_DELAY_SEC": "1.5"}, "TIMER_DELAY_SEC is a whole number, not '1.5'"),
+        ({"TIMER_DELAY_MS": ""}, "TIMER_DELAY_MS is a whole number"),
+        ({"TIMER_DELIVER_MS": "9" * 30}, "TIMER_DELIVER_MS is a whole number"),
+        ({"TIMER_DELIVER_MS": str(NOW + 72 * HOUR + 1)}, "at most 259200000"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(asked: dict[str, str], says: str) -> None:
+    with pytest.raises(MessageIllegal, match=says):
+        filed(asked)
+
+
+def test_no_more_messages_wait_than_there_may() -> None:
+    timers = queue(max_messages=2)
+    timers.waiting = lambda: 2
+    with pytest.raises(TooManyTimers, match=r"2 messages wait .*timerMaxMessages") as caught:
+        timers.filed(NewMessage("t", 0, b"x"), {"TIMER_DELAY_MS": "1"}, NOW)
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize("offset", [0, 1, 123_456_789])
+def test_the_unit_of_a_recall_says_which_message_it_takes_back(offset: int) -> None:
+    marker = recall_marker("t", "U1", offset, NOW)
+    assert recalled_offset(unit_code(marker.properties, NOW)) == offset
+    properties = props.decode(marker.properties)
+    assert (properties["TAGS"], properties["TIMER_DEL_UNIQKEY"]) == ("_RECALL_TAG_", "t+U1")
+
+
+def test_no_sender_can_make_a_message_a_recall() -> None:
+    message = filed({"TIMER_DELAY_MS": "9", "TIMER_DEL_QUEUE_OFFSET": "0"})
+    assert message is not None
+    assert unit_code(message.properties, NOW) == NOW + 9
+
+
+def test_a_record_that_says_no_time_is_due_at_once() -> None:
+    assert unit_code(b"", NOW) == NOW
+    assert unit_code(b"TIMER_OUT_MS\x01soon\x02", NOW) == NOW

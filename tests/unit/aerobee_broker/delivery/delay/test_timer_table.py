@@ -1,0 +1,215 @@
+"""The timer table: what waits, in which order it comes, what a start knows of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from aerobee_broker.delivery.delay.timer_table import (
+    BLOCK_OFFSETS,
+    TimerTable,
+    Unit,
+    due_of,
+    key_of,
+    offset_of,
+)
+
+
+def units(*codes: int) -> list[Unit]:
+    return [(0, 100, code) for code in codes]
+
+
+def table(*codes: int) -> TimerTable:
+    made = TimerTable()
+    made.take(units(*codes))
+    return made
+
+
+def drained(made: TimerTable) -> list[tuple[int, int]]:
+    """(due time, queue offset) of what is delivered."""
+    keys = []
+    while made.head() is not None:
+        keys.append(made.pop())
+    delivered = [(due_of(key), offset_of(key)) for key in keys if not made.is_recalled(key)]
+    made.settled(keys)
+    return delivered
+
+
+def test_messages_come_by_their_time_and_then_by_their_queue_offset() -> None:
+    assert drained(table(30, 10, 20, 10)) == [(10, 1), (10, 3), (20, 2), (30, 0)]
+
+
+def test_what_is_no_message_is_passed_over() -> None:
+    made = table(0, 10, -2)
+    assert (len(made), made.end) == (1, 3)
+
+
+def test_a_message_behind_the_mark_is_not_taken_for_delivered_by_a_start() -> None:
+    made = table(10, 50)
+    made.pop()
+    made.take(units(40, 60))
+    made.pop()  # 40
+    made.take(units(5))
+    progress = json.loads(json.dumps(made.progress()))
+    again = TimerTable()
+    again.restore(progress, 0)
+    again.take_stored([units(10, 50), units(40, 60, 5)])
+    assert drained(again) == [(5, 4), (50, 1), (60, 3)]
+
+
+def test_marks_are_one_again_when_the_late_ones_have_caught_up() -> None:
+    made = table(10, 50, 90)
+    made.settled([made.pop(), made.pop()])
+    made.take(units(20, 5))
+    assert len(made.marks) == 2
+    drained(made)
+    assert len(made.marks) == 1
+
+
+def test_a_start_reads_from_the_lowest_waiting_message_on() -> None:
+    made = table(*range(1, BLOCK_OFFSETS + 101))
+    for _ in range(BLOCK_OFFSETS + 50):
+        made.settled([made.pop()])
+    assert made.floor() == BLOCK_OFFSETS
+    again = TimerTable()
+    again.restore(made.progress(), 0)
+    assert again.end == BLOCK_OFFSETS
+    again.take_stored([units(*range(BLOCK_OFFSETS + 1, BLOCK_OFFSETS + 101))])
+    assert len(again) == 50
+
+
+def test_what_was_popped_and_not_settled_keeps_its_place_in_the_log() -> None:
+    made = table(1, *[9] * BLOCK_OFFSETS)
+    marks = list(made.marks)
+    key = made.pop()
+    assert made.floor() == 0
+    made.put_back([key], marks)
+    assert made.head() == key
+    made.settled([made.pop()])
+    assert made.floor() == 0, "more wait in the block"
+
+
+def test_a_recall_holds_once() -> None:
+    made = table(10, 20)
+    assert made.recall(key_of(10, 0))
+    assert not made.recall(key_of(10, 0)), "while it is under way"
+    assert len(made) == 1
+    assert made.is_being_recalled(key_of(10, 0))
+    made.end_recall(key_of(10, 0), taken_back=True)
+    assert drained(made) == [(20, 1)]
+    assert not made.recall(key_of(10, 0))
+    assert not made.recall(key_of(20, 1)), "it was delivered"
+
+
+def test_a_recall_that_failed_leaves_the_message() -> None:
+    made = table(10)
+    assert made.recall(key_of(10, 0))
+    made.end_recall(key_of(10, 0), taken_back=False)
+    assert drained(made) == [(10, 0)]
+
+
+def test_a_start_knows_what_was_taken_back() -> None:
+    made = TimerTable()
+    made.take_stored([units(10, 20), units(-1 - 0, 30)])
+    assert drained(made) == [(20, 1), (30, 3)]
+    assert made.floor() == 4
+
+
+def test_very_many_late_ones_are_repeated_rather_than_lost() -> None:
+    """Marks are merged then: the lower one holds."""
+    made = table(1_000)
+    made.settled([made.pop()])
+    for due in range(900, 700, -1):
+        made.take(units(due))
+    assert len(made.marks) <= 64
+    assert not made.recall(key_of(1_000, 0)), "it was delivered, though the marks forgot it"
+    again = TimerTable()
+    again.restore(made.progress() | {"floor": 0}, 0)
+    again.take_stored([units(1_000, *range(900, 700, -1))])
+    assert set(drained(made)) <= set(drained(again))
+
+
+@pytest.mark.parametrize("broken", [{}, {"floor": 0}, {"floor": "x", "marks": []}])
+def test_progress_that_makes_no_sense_is_refused(broken: dict[str, object]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        TimerTable().restore(broken, 0)
+
+
+class Model(RuleBasedStateMachine):
+    """Codes in the order of the queue; which were delivered; which were taken back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = TimerTable()
+        self.codes: list[int] = []
+        self.gone: set[int] = set()
+        self.recalled: set[int] = set()
+        # As the log would have it: progress, and what was delivered when it was made.
+        self.saved = ({"floor": 0, "marks": []}, frozenset[int]())
+
+    def waiting(self, gone: set[int] | frozenset[int]) -> list[int]:
+        return sorted(
+            key_of(code, offset)
+            for offset, code in enumerate(self.codes)
+            if code > 0 and offset not in gone and offset not in self.recalled
+        )
+
+    @rule(dues=st.lists(st.integers(1, 60), max_size=6))
+    def arrive(self, dues: list[int]) -> None:
+        self.codes += dues
+        self.table.take(units(*dues))
+
+    @rule(count=st.integers(1, 5), fails=st.booleans())
+    def deliver(self, count: int, fails: bool) -> None:
+        marks = list(self.table.marks)
+        keys = []
+        delivered: list[int] = []
+        while len(delivered) < count and self.table.head() is not None:
+            keys.append(self.table.pop())
+            if not self.table.is_recalled(keys[-1]):
+                delivered.append(keys[-1])
+        assert delivered == self.waiting(self.gone)[:count]
+        if fails:
+            self.table.put_back(keys, marks)
+            return
+        self.saved = (self.table.progress(), frozenset(self.gone | set(map(offset_of, keys))))
+        self.table.settled(keys)
+        self.gone.update(map(offset_of, keys))
+
+    @precondition(lambda self: self.codes)
+    @rule(data=st.data())
+    def recall(self, data: st.DataObject) -> None:
+        offset = data.draw(st.integers(0, len(self.codes) - 1))
+        key = key_of(max(self.codes[offset], 1), offset)
+        waits = key in self.waiting(self.gone)
+        if self.codes[offset] > 0:
+            assert self.table.recall(key) == waits
+        if waits:
+            self.table.end_recall(key, taken_back=True)
+            self.recalled.add(offset)
+            self.codes.append(-1 - offset)
+            self.table.take(units(-1 - offset))
+
+    @rule()
+    def crash(self) -> None:
+        progress, gone = self.saved
+        self.gone = set(gone)
+        self.table = TimerTable()
+        self.table.restore(json.loads(json.dumps(progress)), 0)
+        rest = self.codes[self.table.end :]
+        self.table.take_stored([units(*rest[at : at + 4]) for at in range(0, len(rest), 4)])
+
+    @invariant()
+    def as_many_wait(self) -> None:
+        waiting = [offset_of(key) for key in self.waiting(self.gone)]
+        assert len(self.table) == len(waiting)
+        assert self.table.floor() <= min(waiting, default=self.table.end)
+        assert waiting or self.table.floor() == self.table.end
+
+
+Model.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestModel = Model.TestCase

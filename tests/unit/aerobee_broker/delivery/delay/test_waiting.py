@@ -1,0 +1,146 @@
+"""What holds for every message that waits, by a delay level or with a time of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from aerobee_broker.errors import StoreShort
+from support.broker.delayed import delayed, timed
+from support.broker.harness import Parts
+from support.clock.virtual_loop import LoopClock
+
+Wait = Callable[[Parts, bytes, str], Awaitable[object]]  # body and topic; a second
+
+
+async def _by_level(parts: Parts, body: bytes, topic: str) -> None:
+    await delayed(parts, body, 1, topic)
+
+
+async def _by_time(parts: Parts, body: bytes, topic: str) -> None:
+    await timed(parts, body, 1_000, topic)
+
+
+@pytest.fixture(params=[_by_level, _by_time], ids=["level", "time"])
+def wait(request: pytest.FixtureRequest) -> Wait:
+    how: Wait = request.param
+    return how
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
+    parts = await Parts.begin(tmp_path)
+    yield parts
+    await parts.end()
+
+
+async def test_what_fell_due_while_the_broker_was_down_comes_at_once(
+    tmp_path: Path, wait: Wait
+) -> None:
+    clock = LoopClock()
+    first = await Parts.begin(tmp_path, clock=clock)
+    await wait(first, b"a", "t")
+    await first.end()
+    await asyncio.sleep(3_600)
+    second = await Parts.begin(tmp_path, clock=clock)
+    await asyncio.sleep(0.001)
+    assert await second.bodies("t") == [b"a"]
+    await second.end()
+
+
+async def test_a_slow_disk_delays_and_repeats_nothing(parts: Parts, wait: Wait) -> None:
+    """After syncFlushTimeout the copies are in the log all the same."""
+    await wait(parts, b"a", "t")
+    parts.flusher.hold()
+    await asyncio.sleep(30)
+    parts.flusher.let_go()
+    await asyncio.sleep(30)
+    assert await parts.bodies("t") == [b"a"]
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
+async def test_what_cannot_be_read_for_a_while_is_delivered_later(
+    parts: Parts, wait: Wait, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    """Nothing is wrong with the record when the process has too many files open, and nothing is
+    known to be when the disk fails once."""
+    await wait(parts, b"a", "t")
+
+    def refuse(place: int, size: int) -> bytes:
+        raise OSError(error, "not now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parts.store._log, "read", refuse)
+        await asyncio.sleep(5)
+        with pytest.raises(StoreShort):
+            parts.store.get(0)
+    assert parts.store.corruption_count == 0
+    await asyncio.sleep(10)
+    assert await parts.bodies("t") == [b"a"]
+
+
+async def test_what_the_disk_never_reads_holds_the_others_up_for_a_minute(
+    parts: Parts, wait: Wait, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await wait(parts, b"bad", "t")
+    bad = parts.store.end_offset - 1
+    await wait(parts, b"good", "t")
+    read = parts.store._log.read
+
+    def refuse(place: int, size: int) -> bytes:
+        if place <= bad < place + size:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(place, size)
+
+    monkeypatch.setattr(parts.store._log, "read", refuse)
+    await asyncio.sleep(50)
+    assert parts.store.corruption_count == 0
+    await asyncio.sleep(50)
+    assert await parts.bodies("t") == [b"good"]
+    assert parts.store.corruption_count == 1
+
+
+async def test_a_message_whose_topic_was_deleted_is_dropped_and_holds_up_nothing(
+    parts: Parts, wait: Wait
+) -> None:
+    await parts.send("gone", b"x")
+    await wait(parts, b"a", "gone")
+    await wait(parts, b"b", "t")
+    await parts.broker.administration.delete_topic("gone")
+    await asyncio.sleep(2)
+    assert await parts.bodies("t") == [b"b"]
+    assert "gone" not in parts.store.topics()
+
+
+async def test_a_message_of_a_deleted_topic_does_not_come_to_the_topic_that_is_made_again(
+    tmp_path: Path, wait: Wait
+) -> None:
+    clock = LoopClock()
+    first = await Parts.begin(tmp_path, clock=clock)
+    await first.send("t", b"x")
+    await wait(first, b"old", "t")
+    await first.broker.administration.delete_topic("t")
+    await wait(first, b"new", "t")
+    await first.end()
+    second = await Parts.begin(tmp_path, clock=clock)
+    await asyncio.sleep(2)
+    assert await second.bodies("t") == [b"new"]
+    await second.end()
+
+
+async def test_a_message_that_is_too_large_by_now_comes_and_holds_up_nothing(
+    tmp_path: Path, wait: Wait
+) -> None:
+    clock = LoopClock()
+    first = await Parts.begin(tmp_path, clock=clock)
+    await wait(first, b"x" * 5_000, "t")
+    await wait(first, b"b", "t")
+    await first.end()
+    second = await Parts.begin(tmp_path, clock=clock, maxMessageSize=1_024)
+    await asyncio.sleep(2)
+    assert await second.bodies("t") == [b"x" * 5_000, b"b"]
+    await second.end()

@@ -1,0 +1,253 @@
+"""Pull: the checks in their order, the answers, the group's offset, long polling."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee_broker.delivery.pull.pull import Pull
+from aerobee_broker.filter.filter import compile_filter
+from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_broker.registry.clients import Client, Consumer, MessageModel, Subscription
+from aerobee_broker.store.messages import ReadResult, ReadStatus
+from aerobee_wire.record import iter_records
+from aerobee_wire.status import Code, MqError
+from support.broker.harness import Parts
+
+ALL = compile_filter("TAG", "*")
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
+    parts = await Parts.begin(tmp_path, pullBatchMaxMessageCount=50)
+    await parts.broker.topics.put(TopicConfig("t", 2, 2))
+    await parts.group("g")
+    yield parts
+    await parts.end()
+
+
+async def pull(parts: Parts, **fields: Any) -> ReadResult:
+    request = {"consumer_group": "g", "topic": "t", "queue_id": 0, "queue_offset": 0, "wanted": ALL}
+    result, _ = await parts.broker.reader.pull(Pull(**{**request, **fields}))
+    return result
+
+
+def bodies(result: ReadResult) -> list[bytes]:
+    return [record.body for record in iter_records(result.records)]
+
+
+async def test_messages_come_in_order_with_where_to_go_on(parts: Parts) -> None:
+    await parts.send("t", b"a", b"b", b"c")
+    result = await pull(parts, max_messages=2)
+    assert (result.status, bodies(result)) == (ReadStatus.FOUND, [b"a", b"b"])
+    assert (result.next_begin_offset, result.min_offset, result.max_offset) == (2, 0, 3)
+    assert bodies(await pull(parts, queue_offset=2)) == [b"c"]
+
+
+async def test_without_limits_32_messages_come_and_never_more_than_the_broker_allows(
+    parts: Parts,
+) -> None:
+    await parts.send("t", *[b"x"] * 60)
+    assert (await pull(parts)).message_count == 32
+    assert (await pull(parts, max_messages=1_000)).message_count == 50
+
+
+async def test_the_first_message_comes_even_if_it_is_larger_than_asked(parts: Parts) -> None:
+    await parts.send("t", b"x" * 5_000, b"y")
+    assert (await pull(parts, max_bytes=100)).message_count == 1
+
+
+@pytest.mark.parametrize(
+    ("offset", "status", "following"),
+    [
+        (3, ReadStatus.NO_NEW, 3),
+        (4, ReadStatus.OFFSET_TOO_LARGE, 3),
+        (99, ReadStatus.OFFSET_TOO_LARGE, 3),
+    ],
+)
+async def test_beyond_the_end_the_answer_says_where_the_queue_is(
+    parts: Parts, offset: int, status: ReadStatus, following: int
+) -> None:
+    await parts.send("t", b"a", b"b", b"c")
+    result = await pull(parts, queue_offset=offset)
+    assert (result.status, result.next_begin_offset) == (status, following)
+
+
+async def test_only_wanted_tags_come_and_the_others_are_passed_over(parts: Parts) -> None:
+    for tag in "abcab":
+        await parts.send("t", tag.encode(), properties={"TAGS": tag})
+    result = await pull(parts, wanted=compile_filter("TAG", "a || c"))
+    assert (bodies(result), result.next_begin_offset) == ([b"a", b"c", b"a"], 5)
+    result = await pull(parts, wanted=compile_filter("TAG", "z"))
+    assert (result.status, result.next_begin_offset) == (ReadStatus.NO_MATCHED, 5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "says"),
+    [
+        ({"topic": "unknown"}, Code.TOPIC_NOT_EXIST, "topic create unknown"),
+        ({"queue_id": 2}, Code.INVALID_PARAMETER, "queues 0 to 1"),
+        ({"queue_id": -1}, Code.INVALID_PARAMETER, "queues 0 to 1"),
+        ({"queue_offset": -1}, Code.INVALID_PARAMETER, "not negative"),
+        ({"wanted": None}, Code.SUBSCRIPTION_NOT_EXIST, "no live consumer"),
+        ({"consumer_group": "a b"}, Code.INVALID_PARAMETER, "illegal"),
+    ],
+)
+async def test_a_bad_pull_is_refused_with_what_to_do(
+    parts: Parts, fields: dict[str, Any], code: Code, says: str
+) -> None:
+    with pytest.raises(MqError, match=says) as caught:
+        await pull(parts, **fields)
+    assert caught.value.code is code
+
+
+async def test_an_unreadable_topic_broker_or_group_is_refused(parts: Parts, tmp_path: Path) -> None:
+    await parts.broker.topics.put(TopicConfig("t", 2, 2, permission=2))
+    with pytest.raises(MqError, match="permission 2") as caught:
+        await pull(parts)
+    assert caught.value.code is Code.NO_PERMISSION
+    await parts.broker.topics.put(TopicConfig("t", 2, 2))
+    await parts.group("g", consume_enable=False)
+    with pytest.raises(MqError, match="consumeEnable") as caught:
+        await pull(parts)
+    assert caught.value.code is Code.NO_PERMISSION
+    closed = await Parts.begin(tmp_path / "closed", brokerPermission=2)
+    with pytest.raises(MqError, match="brokerPermission"):
+        await pull(closed, topic="TBW102")
+    await closed.end()
+
+
+async def test_an_unknown_group_is_created_or_refused(parts: Parts, tmp_path: Path) -> None:
+    await pull(parts, consumer_group="new")
+    assert parts.broker.groups.get("new").retry_max_times == 16
+    strict = await Parts.begin(tmp_path / "strict", autoCreateSubscriptionGroup=False)
+    with pytest.raises(MqError) as caught:
+        await pull(strict, topic="TBW102")
+    assert caught.value.code is Code.SUBSCRIPTION_GROUP_NOT_EXIST
+    await strict.end()
+
+
+async def test_without_a_subscription_that_of_the_heartbeat_counts(parts: Parts) -> None:
+    for tag in "ab":
+        await parts.send("t", tag.encode(), properties={"TAGS": tag})
+    subscription = Subscription("t", compile_filter("TAG", "b"))
+    consumer = Consumer(subscriptions={"t": subscription})
+    parts.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
+    assert bodies(await pull(parts, wanted=None)) == [b"b"]
+    await parts.send("other", b"x")
+    with pytest.raises(MqError, match="not subscribed to other") as caught:
+        await pull(parts, topic="other", wanted=None)
+    assert caught.value.code is Code.SUBSCRIPTION_NOT_EXIST
+
+
+async def test_broadcasting_where_it_is_off_is_refused(parts: Parts) -> None:
+    await parts.group("g", consume_broadcast_enable=False)
+    consumer = Consumer(message_model=MessageModel.BROADCASTING)
+    parts.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
+    with pytest.raises(MqError, match="consumeBroadcastEnable"):
+        await pull(parts)
+
+
+async def test_an_offset_that_comes_along_is_committed(parts: Parts) -> None:
+    await parts.send("t", b"a")
+    await pull(parts, commit_offset=0)
+    assert parts.tables.offsets.get("g", "t", 0) == 0
+    await pull(parts, commit_offset=1)
+    assert parts.tables.offsets.get("g", "t", 0) == 1
+    await pull(parts)
+    assert parts.tables.offsets.get("g", "t", 0) == 1
+
+
+async def test_browsing_needs_no_group_and_leaves_no_trace(parts: Parts) -> None:
+    await parts.send("t", b"a")
+    result = await pull(
+        parts, consumer_group="", browse=True, wanted=None, commit_offset=1, queue_offset=0
+    )
+    assert bodies(result) == [b"a"]
+    assert parts.tables.offsets.to_json()["offsetTable"] == {}
+    assert parts.broker.groups.table.get("") is None
+    assert parts.meters.messages_out == 0
+
+
+async def test_a_reset_group_is_told_once_by_its_next_pull(parts: Parts) -> None:
+    await parts.send("t", b"a", b"b", b"c")
+    await parts.broker.positions.reset("g", "t", [0], queue_offset=1)
+    result = await pull(parts, queue_offset=3, commit_offset=3)
+    assert (result.status, result.next_begin_offset) == (ReadStatus.OFFSET_TOO_LARGE, 1)
+    assert parts.tables.offsets.get("g", "t", 0) == 1, "the commit under way did not undo it"
+    assert bodies(await pull(parts, queue_offset=1)) == [b"b", b"c"]
+
+
+async def test_a_reset_reaches_a_consumer_that_waits(parts: Parts) -> None:
+    await parts.send("t", b"a")
+    waiting = asyncio.create_task(pull(parts, queue_offset=1, suspend_timeout_ms=20_000))
+    await asyncio.sleep(1)
+    await parts.broker.positions.reset("g", "t", [], queue_offset=0)
+    result = await waiting
+    assert (result.status, result.next_begin_offset) == (ReadStatus.OFFSET_TOO_LARGE, 0)
+
+
+# ---- long polling ----
+
+
+async def test_a_pull_waits_for_a_message(parts: Parts) -> None:
+    waiting = asyncio.create_task(pull(parts, suspend_timeout_ms=15_000))
+    await asyncio.sleep(5)
+    assert not waiting.done() and parts.broker.polls.count == 1
+    await parts.send("t", b"a")
+    assert bodies(await waiting) == [b"a"]
+    assert asyncio.get_running_loop().time() == 5
+
+
+async def test_a_pull_that_waits_in_vain_says_so_at_its_time(parts: Parts) -> None:
+    result = await pull(parts, suspend_timeout_ms=15_000)
+    assert (result.status, result.next_begin_offset) == (ReadStatus.NO_NEW, 0)
+    assert asyncio.get_running_loop().time() == 15
+
+
+async def test_nobody_waits_longer_than_30_s(parts: Parts) -> None:
+    await pull(parts, suspend_timeout_ms=3_600_000)
+    assert asyncio.get_running_loop().time() == 30
+
+
+async def test_a_message_with_another_tag_does_not_end_the_wait(parts: Parts) -> None:
+    wanted = compile_filter("TAG", "b")
+    waiting = asyncio.create_task(pull(parts, wanted=wanted, suspend_timeout_ms=15_000))
+    await asyncio.sleep(1)
+    await parts.send("t", b"x", properties={"TAGS": "a"})
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    await parts.send("t", b"y", properties={"TAGS": "b"})
+    result = await waiting
+    assert (bodies(result), result.next_begin_offset) == ([b"y"], 2)
+
+
+async def test_unwanted_messages_during_the_wait_are_not_looked_at_again(parts: Parts) -> None:
+    wanted = compile_filter("TAG", "b")
+    waiting = asyncio.create_task(pull(parts, wanted=wanted, suspend_timeout_ms=2_000))
+    await asyncio.sleep(1)
+    await parts.send("t", b"x", properties={"TAGS": "a"})
+    result = await waiting
+    assert (result.status, result.next_begin_offset) == (ReadStatus.NO_MATCHED, 1)
+
+
+async def test_without_long_polling_nobody_waits(tmp_path: Path) -> None:
+    parts = await Parts.begin(tmp_path / "short", longPollingEnable=False)
+    await pull(parts, topic="TBW102", suspend_timeout_ms=15_000)
+    assert asyncio.get_running_loop().time() == 0
+    await parts.end()
+
+
+async def test_a_retry_wakes_the_consumer_of_the_retry_topic(parts: Parts) -> None:
+    from aerobee_broker.delivery.retry.send_back import Entry
+
+    await parts.group("g", retry_delays_ms=(700,))
+    stored = await parts.send("t", b"a")
+    waiting = asyncio.create_task(pull(parts, topic="%RETRY%g", suspend_timeout_ms=15_000))
+    await parts.broker.send_back.send_back("g", [Entry(stored[0].physical_offset)])
+    assert bodies(await waiting) == [b"a"]
+    assert asyncio.get_running_loop().time() == pytest.approx(0.7)

@@ -1,0 +1,184 @@
+"""What a failed message becomes: level or own delay, retry or dead letter, and what it carries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee_broker.delivery.delay.levels import DelayQueues
+from aerobee_broker.delivery.retry import policy
+from aerobee_broker.delivery.retry.policy import Failure
+from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
+from aerobee_broker.store.messages import NewMessage
+from aerobee_wire import properties as props
+from aerobee_wire import record
+from aerobee_wire.message_id import pack_host
+from aerobee_wire.record import Record
+
+HOST = pack_host("10.0.0.1:10911")
+LEVELS = (1_000, 5_000, 10_000, 30_000, 60_000)
+
+
+def stored(properties: dict[str, str] | None = None, **fields: Any) -> Record:
+    encoded = record.encode(
+        **{
+            "topic": "t",
+            "queue_id": 3,
+            "queue_offset": 9,
+            "physical_offset": 4_660,
+            "body": b"body",
+            "properties": props.encode(properties or {}),
+            "flag": 5,
+            "sys_flag": 1,
+            "born_timestamp_ms": 77,
+            "born_host": HOST,
+            "store_timestamp_ms": 88,
+            "store_host": HOST,
+            **fields,
+        }
+    )
+    return record.decode(encoded)
+
+
+def retried(
+    one: Record,
+    group: SubscriptionGroup | None = None,
+    *,
+    delay_level: int = 0,
+    failure: Failure = Failure(),  # noqa: B008  # frozen
+) -> tuple[NewMessage, dict[str, str]]:
+    message = policy.retried(
+        one,
+        group or SubscriptionGroup("g"),
+        DelayQueues(LEVELS),
+        queue_id=0,
+        delay_level=delay_level,
+        failure=failure,
+    )
+    return message, props.decode(message.properties)
+
+
+@pytest.mark.parametrize(
+    ("times", "max_times", "override", "level", "last"),
+    [
+        (15, 16, None, 0, False),
+        (16, 16, None, 0, True),
+        (0, 0, None, 0, True),
+        (2, 16, 2, 0, True),
+        (16, 16, 20, 0, False),
+        (0, 16, None, -1, True),
+        (0, 16, None, 18, False),
+    ],
+)
+def test_a_message_is_dead_when_its_retries_are_used_up_or_it_is_asked_for(
+    times: int, max_times: int, override: int | None, level: int, last: bool
+) -> None:
+    group = SubscriptionGroup("g", retry_max_times=max_times)
+    assert policy.is_last(times, group, delay_level=level, max_times=override) is last
+
+
+@pytest.mark.parametrize(
+    ("times", "asked", "level"), [(0, 0, 3), (1, 0, 4), (2, 0, 5), (9, 0, 5), (0, 1, 1), (0, 99, 5)]
+)
+def test_without_own_delays_the_levels_count_from_3_on(times: int, asked: int, level: int) -> None:
+    message, properties = retried(stored(reconsume_times=times), delay_level=asked)
+    assert (message.topic, message.queue_id) == ("SCHEDULE_TOPIC_XXXX", level - 1)
+    assert properties["DELAY"] == str(level)
+    assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == ("%RETRY%g", "0")
+
+
+@pytest.mark.parametrize(("times", "delay"), [(0, 250), (1, 700), (2, 700), (40, 700)])
+def test_a_groups_own_delays_count_from_the_first_retry(times: int, delay: int) -> None:
+    group = SubscriptionGroup("g", retry_delays_ms=(250, 700))
+    message, properties = retried(stored(reconsume_times=times), group)
+    assert message.queue_id >= 18
+    assert properties["RETRY_DELAY_MS"] == str(delay)
+    assert "DELAY" not in properties
+
+
+def test_an_own_delay_of_0_comes_again_at_once() -> None:
+    message, _ = retried(stored(), SubscriptionGroup("g", retry_delays_ms=(0,)))
+    assert message.topic == "%RETRY%g"
+
+
+def test_an_own_delay_that_is_a_level_uses_its_queue() -> None:
+    message, properties = retried(stored(), SubscriptionGroup("g", retry_delays_ms=(10_000,)))
+    assert (message.queue_id, properties["DELAY"]) == (2, "3")
+
+
+def test_a_retry_keeps_the_message_and_counts_one_more() -> None:
+    message, properties = retried(stored({"TAGS": "a", "KEYS": "k"}, reconsume_times=4))
+    assert (message.body, message.flag, message.sys_flag & 1) == (b"body", 5, 1)
+    assert (message.born_timestamp_ms, message.born_host) == (77, HOST)
+    assert message.reconsume_times == 5
+    assert (properties["TAGS"], properties["KEYS"]) == ("a", "k")
+
+
+def test_the_origin_is_that_of_the_first_failure() -> None:
+    first, properties = retried(stored({"UNIQ_KEY": "U"}))
+    origin = "0A00000100002A9F0000000000001234"
+    assert (properties["RETRY_TOPIC"], properties["ORIGIN_MESSAGE_ID"]) == ("t", origin)
+    again = stored(properties, topic="%RETRY%g", physical_offset=9_999, reconsume_times=1)
+    second = props.decode(
+        policy.dead_lettered(again, SubscriptionGroup("g"), failure=Failure()).properties
+    )
+    assert (second["RETRY_TOPIC"], second["ORIGIN_MESSAGE_ID"]) == ("t", origin)
+    assert (second["DLQ_ORIGIN_TOPIC"], second["DLQ_ORIGIN_MESSAGE_ID"]) == ("t", "U")
+    assert first.reconsume_times == 1
+
+
+def test_a_dead_letter_without_unique_id_names_its_offset_id() -> None:
+    dead = policy.dead_lettered(stored(), SubscriptionGroup("g"), failure=Failure())
+    properties = props.decode(dead.properties)
+    assert (dead.topic, dead.queue_id) == ("%DLQ%g", 0)
+    assert properties["DLQ_ORIGIN_MESSAGE_ID"] == "0A00000100002A9F0000000000001234"
+    assert not {"DELAY", "REAL_TOPIC", "REAL_QID", "RETRY_DELAY_MS"} & properties.keys()
+
+
+def test_the_last_failure_replaces_the_one_before() -> None:
+    _, first = retried(stored(), failure=Failure("KeyError", "'x'"))
+    assert (first["DLQ_REASON"], first["DLQ_REASON_DESCRIPTION"]) == ("KeyError", "'x'")
+    _, second = retried(stored(first), failure=Failure("ValueError"))
+    assert second["DLQ_REASON"] == "ValueError"
+    assert "DLQ_REASON_DESCRIPTION" not in second
+    _, silent = retried(stored(first))
+    assert "DLQ_REASON" not in silent, "an old reason would be taken for the last one"
+
+
+def test_separators_in_a_reason_do_not_make_properties() -> None:
+    failure = Failure("Bad\x01Error", "a\x02TAGS\x01evil\x02")
+    _, properties = retried(stored({"TAGS": "good"}), failure=failure)
+    assert properties["TAGS"] == "good"
+    assert properties["DLQ_REASON"] == "Bad Error"
+    assert properties["DLQ_REASON_DESCRIPTION"] == "a TAGS evil "
+
+
+def test_reasons_are_cut_at_their_bytes_between_characters() -> None:
+    _, properties = retried(stored(), failure=Failure("é" * 200, "€" * 500))
+    assert properties["DLQ_REASON"] == "é" * 128  # 256 bytes
+    assert properties["DLQ_REASON_DESCRIPTION"] == "€" * 341  # 1,023 of 1,024 bytes
+
+
+def test_the_longest_properties_that_a_send_takes_can_be_retried_and_dead_lettered() -> None:
+    room = props.MAX_BYTES - policy.RESERVED_PROPERTY_BYTES
+    longest = {"UNIQ_KEY": "U" * 32, "k": "v" * (room - len("UNIQ_KEY..") - 32 - len("k.."))}
+    assert len(props.encode(longest)) == room
+    group = SubscriptionGroup("g" * 120, retry_delays_ms=(2**31,))
+    failure = Failure("r" * 300, "d" * 2_000)
+    one = stored(longest, topic="t" * 127, born_host=HOST)
+    message, properties = retried(one, group, failure=failure)
+    assert len(message.properties) <= props.MAX_BYTES
+    assert properties["DLQ_REASON"].startswith("r")
+    again = stored(properties, topic="%RETRY%" + "g" * 120)
+    dead = policy.dead_lettered(again, group, failure=failure)
+    assert len(dead.properties) <= props.MAX_BYTES
+
+
+@given(st.text(), st.integers(min_value=0, max_value=40))
+def test_a_cut_text_fits_and_is_a_beginning(text: str, limit: int) -> None:
+    cut = policy.cut(text, limit)
+    assert len(cut.encode()) <= limit
+    assert text.encode("utf-8", "replace").decode().startswith(cut)

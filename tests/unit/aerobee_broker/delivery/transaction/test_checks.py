@@ -1,0 +1,362 @@
+"""Check-back: whom a broker asks about half messages that nobody ended, when, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aerobee.broker.v1 import client_pb2
+from aerobee.broker.v1.client_pb2 import TransactionCheck
+from structlog.testing import capture_logs
+
+from aerobee_broker.delivery.send.send import Stored
+from aerobee_broker.delivery.transaction.transactions import End, Resolution
+from aerobee_broker.registry.clients import MAX_CHECKS, Client
+from aerobee_broker.rpc.clients import ClientRpcs
+from aerobee_wire import topics as names
+from aerobee_wire.status import Code
+from support.broker.harness import Parts, message
+
+COMMIT, ROLLBACK = Resolution.COMMIT, Resolution.ROLLBACK
+
+
+class Producer:
+    """A client of a producer group, over the RPCs. `answers`: what it says when it is asked."""
+
+    def __init__(
+        self, parts: Parts, name: str, *groups: str, answer: Resolution = Resolution.UNKNOWN
+    ) -> None:
+        self.parts = parts
+        self.name = name
+        self.peer = "10.0.0.7:4711"
+        self.groups = groups or ("producers",)
+        self.answer = answer
+        # (seconds since the producer came, question)
+        self.asked: list[tuple[float, TransactionCheck]] = []
+        self._rpcs = ClientRpcs(parts.broker.clients, parts.broker.groups, parts.broker.checks)
+        self._began = asyncio.get_running_loop().time()
+        parts.broker.clients.heartbeat(Client(name, producer_groups=frozenset(self.groups)))
+        request = client_pb2.WatchClientRequest(client_id=name)
+        self._task = asyncio.create_task(self._rpcs.watch_client(request, self))
+
+    async def write(self, notice: Any) -> None:
+        if notice.WhichOneof("notice") != "transaction_check":
+            return
+        check = notice.transaction_check
+        now = asyncio.get_running_loop().time() - self._began
+        self.asked.append((now, check))
+        one = End(check.transaction_id, check.queue_offset, self.answer, check.producer_group)
+        await self.parts.broker.transactions.end([one])
+
+    async def write_all(self, messages: Iterable[Any], *, more_follows: bool = False) -> None:
+        for notice in messages:
+            await self.write(notice)
+
+    def time_remaining_s(self) -> float | None:
+        return None
+
+    def cancelled(self) -> bool:
+        return False
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return {}
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [check.message.body for _, check in self.asked]
+
+    @property
+    def times(self) -> list[int]:
+        return [round(at) for at, _ in self.asked]
+
+    async def leave(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+Begin = Callable[..., Awaitable[Parts]]
+
+
+@pytest.fixture
+async def begin(tmp_path: Path) -> AsyncIterator[Begin]:
+    """Starts the broker, or ends it and starts it again; with the work of every second."""
+    running: list[tuple[Parts, asyncio.Task[None]]] = []
+
+    async def every_second(parts: Parts) -> None:
+        while True:
+            await parts.broker.checks.round()
+            await parts.broker.transactions.keep()
+            await asyncio.sleep(1)
+
+    async def end() -> None:
+        while running:
+            parts, task = running.pop()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await parts.end()
+
+    async def start(**options: Any) -> Parts:
+        clock = running[0][0].clock if running else None
+        await end()
+        parts = await Parts.begin(tmp_path, clock=clock, **options)
+        running.append((parts, asyncio.create_task(every_second(parts))))
+        return parts
+
+    yield start
+    await end()
+
+
+async def half(
+    parts: Parts, body: bytes = b"a", group: str = "producers", **properties: str
+) -> Stored:
+    given = {"TRAN_MSG": "true", "PGROUP": group, **properties}
+    return (await parts.broker.intake.send([message("t", body, 1, properties=given)]))[0]
+
+
+async def test_the_first_check_comes_after_the_timeout_and_the_answer_counts(begin: Begin) -> None:
+    parts = await begin()
+    producer = Producer(parts, "p", answer=COMMIT)
+    stored = await half(parts, b"a", UNIQ_KEY="U", TAGS="red", CHECK="me")
+    await asyncio.sleep(5.5)
+    assert producer.asked == []
+    await asyncio.sleep(1.5)
+    (_, check), *others = producer.asked
+    assert others == []
+    assert (check.producer_group, check.transaction_id) == ("producers", "U")
+    assert (check.queue_offset, check.check_number) == (stored.queue_offset, 1)
+    assert (check.message.topic, check.message.queue_id, check.message.body) == ("t", 1, b"a")
+    assert check.message.properties["TAGS"] == "red"
+    assert "REAL_TOPIC" not in check.message.properties
+    await asyncio.sleep(120)
+    assert len(producer.asked) == 1
+    assert await parts.bodies("t", (0, 1)) == [b"a"]
+
+
+async def test_a_rollback_as_answer_ends_it_too(begin: Begin) -> None:
+    parts = await begin()
+    producer = Producer(parts, "p", answer=ROLLBACK)
+    await half(parts)
+    await asyncio.sleep(120)
+    assert producer.times == [6]
+    assert await parts.bodies("t", (0, 1)) == []
+    assert len(parts.broker.transactions) == 0
+
+
+async def test_what_was_ended_in_time_is_not_asked_about(begin: Begin) -> None:
+    parts = await begin()
+    producer = Producer(parts, "p")
+    stored = await half(parts)
+    await asyncio.sleep(3)
+    end = End(stored.transaction_id, stored.queue_offset, COMMIT)
+    assert await parts.broker.transactions.end([end]) == [None]
+    await asyncio.sleep(120)
+    assert producer.asked == []
+
+
+async def test_who_does_not_know_is_asked_again_until_it_is_given_up(begin: Begin) -> None:
+    parts = await begin(transactionCheckMax=3)
+    producer = Producer(parts, "p")
+    stored = await half(parts, b"a", UNIQ_KEY="U")
+    await asyncio.sleep(95)
+    assert producer.times == [6, 36, 66]
+    assert [check.check_number for _, check in producer.asked] == [1, 2, 3]
+    assert await parts.bodies(names.CHECK_MAX_TIME_TOPIC) == []
+    await asyncio.sleep(5)
+    record = (await parts.read(names.CHECK_MAX_TIME_TOPIC))[0]
+    assert (record.body, record.properties["TRANSACTION_CHECK_TIMES"]) == (b"a", "3")
+    assert (record.properties["REAL_TOPIC"], record.properties["UNIQ_KEY"]) == ("t", "U")
+    late = End(stored.transaction_id, stored.queue_offset, COMMIT)
+    assert [str(error)[:22] for error in await parts.broker.transactions.end([late])] == [
+        "no transaction 'U' of "
+    ]
+    assert await parts.bodies("t", (0, 1)) == []
+    await asyncio.sleep(120)
+    assert len(producer.asked) == 3
+
+
+async def test_the_numbers_are_rocketmqs(begin: Begin) -> None:
+    parts = await begin()
+    producer = Producer(parts, "p")
+    await half(parts)
+    await asyncio.sleep(1_000)
+    assert producer.times == [6 + 30 * number for number in range(15)]
+    assert await parts.bodies(names.CHECK_MAX_TIME_TOPIC) == [b"a"]
+
+
+async def test_one_producer_of_the_group_is_asked_and_the_next_time_another(begin: Begin) -> None:
+    parts = await begin()
+    here, there = Producer(parts, "p1"), Producer(parts, "p2")
+    other = Producer(parts, "q", "others")
+    await half(parts)
+    await asyncio.sleep(100)
+    assert sorted(here.times + there.times) == [6, 36, 66, 96]
+    assert len(here.times) == len(there.times) == 2
+    assert other.asked == []
+
+
+async def test_without_a_producer_it_waits_and_nothing_is_counted(begin: Begin) -> None:
+    parts = await begin(transactionCheckMax=2)
+    stored = await half(parts)
+    await asyncio.sleep(3_600)
+    assert parts.broker.transactions.get(stored.queue_offset) is not None
+    late = Producer(parts, "p", answer=COMMIT)
+    await asyncio.sleep(2)
+    assert [check.check_number for _, check in late.asked] == [1]
+    assert await parts.bodies("t", (0, 1)) == [b"a"]
+
+
+async def test_who_watches_nothing_cannot_be_asked(begin: Begin) -> None:
+    parts = await begin()
+    parts.broker.clients.heartbeat(Client("mute", producer_groups=frozenset({"producers"})))
+    stored = await half(parts)
+    await asyncio.sleep(60)
+    one = parts.broker.transactions.get(stored.queue_offset)
+    assert one is not None
+    assert one.half.checks == 0
+
+
+async def test_a_producer_that_left_is_not_asked(begin: Begin) -> None:
+    parts = await begin()
+    gone, stays = Producer(parts, "p1"), Producer(parts, "p2")
+    await asyncio.sleep(1)
+    await gone.leave()
+    for _ in range(4):
+        await half(parts)
+    await asyncio.sleep(10)
+    assert (len(gone.asked), len(stays.asked)) == (0, 4)
+
+
+@pytest.mark.parametrize(("seconds", "first"), [("60", 60), ("2", 2)])
+async def test_a_message_may_say_when_it_is_asked_about_first(
+    begin: Begin, seconds: str, first: int
+) -> None:
+    parts = await begin()
+    producer = Producer(parts, "p")
+    await half(parts, CHECK_IMMUNITY_TIME_IN_SECONDS=seconds)
+    await asyncio.sleep(first + 20)
+    assert producer.times == [first]
+
+
+async def test_checks_are_counted_across_restarts(begin: Begin) -> None:
+    parts = await begin(transactionCheckMax=3)
+    await half(parts)
+    numbers = []
+    for _ in range(3):
+        producer = Producer(parts, "p")
+        await asyncio.sleep(20)
+        numbers += [check.check_number for _, check in producer.asked]
+        await producer.leave()
+        parts = await begin(transactionCheckMax=3)
+    assert numbers == [1, 2, 3]
+    await asyncio.sleep(2)
+    assert await parts.bodies(names.CHECK_MAX_TIME_TOPIC) == [b"a"], "no producer is needed for it"
+
+
+async def test_what_is_older_than_messages_are_kept_is_given_up(begin: Begin) -> None:
+    parts = await begin(fileReservedTime=1)
+    await half(parts)
+    await asyncio.sleep(3_599)
+    assert await parts.bodies(names.CHECK_MAX_TIME_TOPIC) == []
+    await asyncio.sleep(2)
+    record = (await parts.read(names.CHECK_MAX_TIME_TOPIC))[0]
+    assert record.properties["TRANSACTION_CHECK_TIMES"] == "0"
+
+
+async def test_a_producer_that_does_not_read_is_not_heaped_upon(begin: Begin) -> None:
+    parts = await begin()
+    watch = parts.broker.clients.watch("stuck")
+    parts.broker.clients.heartbeat(Client("stuck", producer_groups=frozenset({"producers"})))
+    given = {"TRAN_MSG": "true", "PGROUP": "producers"}
+    for _ in range(11):
+        halves = [message("t", b"x", 1, properties=dict(given)) for _ in range(100)]
+        await parts.broker.intake.send(halves)
+    await asyncio.sleep(10)
+    assert len(await watch.next()) == MAX_CHECKS
+    await asyncio.sleep(2)
+    assert len(await watch.next()) == 100, "the others a second later"
+
+
+async def test_metrics_tell_of_transactions(begin: Begin) -> None:
+    parts = await begin(transactionCheckMax=1)
+    Producer(parts, "p")
+    ends = [await half(parts), await half(parts)]
+    for stored, resolution in zip(ends, (COMMIT, ROLLBACK), strict=True):
+        end = End(stored.transaction_id, stored.queue_offset, resolution)
+        await parts.broker.transactions.end([end])
+    await half(parts)
+
+    def value(name: str) -> float | None:
+        parts.broker.administration.measure(6)
+        labels = {
+            "cluster": "DefaultCluster",
+            "node_type": "broker",
+            "node_id": "broker-a",
+            "topic": "t",
+        }
+        return parts.meters.registry.get_sample_value(f"rocketmq_{name}", labels)
+
+    assert value("half_messages") == 1
+    assert value("commit_messages_total") == 1
+    assert value("rollback_messages_total") == 1
+    await asyncio.sleep(10)
+    assert value("transaction_checks_total") == 1
+    await asyncio.sleep(60)
+    assert value("given_up_half_messages_total") == 1
+    assert value("half_messages") == 0
+
+
+async def test_a_damaged_half_message_can_be_rolled_back_and_is_given_up_aloud(
+    begin: Begin,
+) -> None:
+    parts = await begin(transactionCheckMax=2)
+    rolled_back, left = await half(parts, b"damage me"), await half(parts, b"damage me too")
+    log = parts.store.path / "commitlog" / f"{0:020d}"
+    for stored in (rolled_back, left):
+        with log.open("r+b") as file:
+            file.seek(stored.physical_offset)
+            at = stored.physical_offset + file.read(200).index(b"damage")
+            file.seek(at)
+            file.write(b"D")
+
+    async def told(stored: Stored, resolution: Resolution) -> Code | None:
+        end = End(stored.transaction_id, stored.queue_offset, resolution)
+        error = (await parts.broker.transactions.end([end]))[0]
+        return error.code if error else None
+
+    assert await told(rolled_back, COMMIT) is Code.MESSAGE_CORRUPTED
+    assert await told(rolled_back, ROLLBACK) is None
+    producer = Producer(parts, "p")
+    with capture_logs() as logs:
+        await asyncio.sleep(100)
+    assert producer.asked == []
+    events = [line["event"] for line in logs]
+    assert events.count("half_message_lost") == events.count("half_message_given_up") == 1
+    assert len(parts.broker.transactions) == 0
+    assert await parts.bodies(names.CHECK_MAX_TIME_TOPIC) == []
+
+
+async def test_what_ended_before_its_time_leaves_the_memory(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aerobee_broker.delivery.transaction.checks.SLACK", 4)
+    parts = await begin()
+    checks = parts.broker.checks
+    for number in range(40):
+        properties = {
+            "TRAN_MSG": "true",
+            "PGROUP": f"nobody-{number}",
+            "CHECK_IMMUNITY_TIME_IN_SECONDS": "86400" if number % 2 else "0",
+        }
+        stored = (await parts.broker.intake.send([message("t", b"a", properties=properties)]))[0]
+        await checks.round()
+        if number < 38:
+            one = End(stored.transaction_id, stored.queue_offset, COMMIT)
+            assert await parts.broker.transactions.end([one]) == [None]
+    await checks.round()
+    held = (len(checks._due), len(checks._times), sum(map(len, checks._waiting.values())))
+    assert max(held) <= 2 * 2 + 4
+    assert "nobody-38" in checks._waiting, "which is open"

@@ -1,0 +1,53 @@
+"""Filters of subscriptions: tags by code and by text, SQL92 by condition."""
+
+from __future__ import annotations
+
+import pytest
+
+from aerobee_broker.filter.filter import ExpressionType, compile_filter
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.tags import tags_code
+
+
+@pytest.mark.parametrize("expression", ["*", "", "  ", " * "])
+def test_everything_goes_through(expression: str) -> None:
+    filter_ = compile_filter("TAG", expression)
+    assert filter_.everything
+    assert filter_.tags_codes is None
+    assert filter_.matches({}) and filter_.matches({"TAGS": "A"})
+
+
+@pytest.mark.parametrize("expression", ["A||B", " A || B ", "A||||B", "||A||B||"])
+def test_only_the_tags_of_the_expression_go_through(expression: str) -> None:
+    filter_ = compile_filter("TAG", expression)
+    assert not filter_.everything
+    assert filter_.tags_codes == frozenset(map(tags_code, "AB"))
+    assert filter_.matches({"TAGS": "A"}) and filter_.matches({"TAGS": "B"})
+    assert not filter_.matches({"TAGS": "a"})
+    assert not filter_.matches({"TAGS": "A||B"})
+    assert not filter_.matches({})
+
+
+def test_tags_with_one_code_are_told_apart() -> None:
+    filter_ = compile_filter("TAG", "AaAa")
+    assert filter_.tags_codes == frozenset([tags_code("BBBB")])
+    assert not filter_.matches({"TAGS": "BBBB"})
+
+
+def test_condition_decides_and_no_unit_is_ruled_out_by_its_code() -> None:
+    filter_ = compile_filter("SQL92", "price > 20")
+    assert filter_.tags_codes is None
+    assert not filter_.everything
+    assert filter_.matches({"price": "21"})
+    assert not filter_.matches({"price": "20"})
+
+
+def test_expression_is_compiled_once() -> None:
+    assert compile_filter("SQL92", "a = 'x'") is compile_filter("SQL92", "a = 'x'")
+
+
+@pytest.mark.parametrize(("kind", "expression"), [("TAG", "||"), ("SQL92", "price >")])
+def test_bad_expression_is_refused(kind: ExpressionType, expression: str) -> None:
+    with pytest.raises(MqError) as caught:
+        compile_filter(kind, expression)
+    assert caught.value.code is Code.SUBSCRIPTION_PARSE_FAILED

@@ -1,0 +1,430 @@
+"""SQL92 conditions: syntax, three-valued logic, each quirk, limits, and SQLite as an oracle."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee_broker.filter.sql92 import MAX_CHARACTERS, compile_condition
+from aerobee_broker.filter.sql92_operands import MAX_DEPTH, FilterSyntaxError
+from aerobee_wire.status import Code
+
+TRUE, FALSE, NULL = True, False, None
+
+
+def value(text: str, **properties: str) -> object:
+    """True, False or None; NotReadable is no match at all."""
+    return compile_condition(text).evaluate(properties)
+
+
+def matches(text: str, **properties: str) -> bool:
+    return compile_condition(text).matches(properties)
+
+
+# ---- what is understood ----
+
+
+@pytest.mark.parametrize(
+    ("text", "properties"),
+    [
+        ("price > 20", {"price": "30"}),
+        ("price >= 20 AND price <= 20", {"price": "20"}),
+        ("TAGS IN ('A') AND price BETWEEN 5 AND 20", {"TAGS": "A", "price": "10"}),
+        ("x IS NULL", {}),
+        ("x is not null", {"x": ""}),
+        ("a <> 'x'", {"a": "y"}),
+        ("a not in ('x', 'y')", {"a": "z"}),
+        ("a NOT BETWEEN 1 AND 3", {"a": "4"}),
+        ("a CONTAINS 'bc'", {"a": "abcd"}),
+        ("a NOT CONTAINS 'x'", {"a": "abcd"}),
+        ("a STARTSWITH 'ab'", {"a": "abcd"}),
+        ("a NOT STARTSWITH 'b'", {"a": "abcd"}),
+        ("a ENDSWITH 'cd'", {"a": "abcd"}),
+        ("a NOT ENDSWITH 'c'", {"a": "abcd"}),
+        ("a = 'it''s'", {"a": "it's"}),
+        ("a = ''''", {"a": "'"}),
+        ("$a = '1' AND _b = '2'", {"$a": "1", "_b": "2"}),
+        ("a = -5 AND b = +5 AND c = - -5", {"a": "-5", "b": "5", "c": "5"}),
+        ("a = 5L OR a = 5l", {"a": "5"}),
+        ("a > 5. AND a < .6E2 AND a < 5.5E1 AND a < 6E+1", {"a": "54"}),
+        ("a = 1 -- the rest is a comment", {"a": "1"}),
+        ("a /* = 2 * */ = /**/ 1", {"a": "1"}),
+        ("\ta\n=\r'x'\f", {"a": "x"}),
+        ("5 < a", {"a": "6"}),
+        ("5 = 5.0 AND 'x' = 'x' AND 5 = '5'", {}),
+        ("(a > 5) = TRUE", {"a": "6"}),
+        ("a = b", {"a": "x", "b": "x"}),
+        ("a < b", {"a": "9", "b": "10.5"}),
+        ("TRUE", {}),
+        ("NULL IS NULL", {}),
+        ("Android = 'x'", {"Android": "x"}),  # begins with a keyword
+        ("a='x'AND b=1AND c=2", {"a": "x", "b": "1", "c": "2"}),
+        ("a = 'grüße 🙂'", {"a": "grüße 🙂"}),
+    ],
+)
+def test_matches(text: str, properties: Mapping[str, str]) -> None:
+    assert compile_condition(text).matches(properties)
+
+
+def test_or_binds_loosest_then_and_then_not() -> None:
+    assert matches("a = '1' OR b = '1' AND c = '1'", a="1", b="0", c="0")
+    assert not matches("(a = '1' OR b = '1') AND c = '1'", a="1", b="0", c="0")
+    assert matches("NOT a = '1' AND b = '1'", a="0", b="1")
+    assert not matches("NOT (a = '1' OR b = '1')", a="0", b="1")
+    assert matches("NOT NOT a = '1'", a="1")
+
+
+def test_property_names_are_case_sensitive_and_keywords_are_not() -> None:
+    assert matches("Region = 'eu' aNd NoT region = 'eu'", Region="eu", region="us")
+
+
+# ---- missing properties ----
+
+
+@pytest.mark.parametrize("text", ["a = 'x'", "a > 5", "a BETWEEN 1 AND 5", "a = 5", "a = TRUE"])
+def test_comparison_of_a_missing_property_is_null(text: str) -> None:
+    assert value(text) is NULL
+
+
+@pytest.mark.parametrize(
+    "text", ["a <> 'x'", "NOT (a = 'x')", "NOT (a > 5)", "a NOT BETWEEN 1 AND 5"]
+)
+def test_its_negation_is_null_too_and_no_match(text: str) -> None:
+    assert value(text) is NULL
+    assert not matches(text)
+
+
+def test_a_missing_right_side_is_unequal_not_null() -> None:
+    assert value("a = b", a="x") is FALSE
+    assert value("a <> b", a="x") is TRUE
+    assert value("'x' = b") is FALSE
+    assert value("5 <> b") is TRUE
+
+
+def test_two_missing_sides_are_equal() -> None:
+    assert value("a = b") is TRUE
+    assert value("a <> b") is FALSE
+
+
+def test_order_with_a_missing_right_side_is_null() -> None:
+    assert value("a < b", a="1") is NULL
+    assert value("5 < b") is NULL
+    assert value("a < b") is NULL
+
+
+def test_in_of_a_missing_property_is_null() -> None:
+    assert value("a IN ('x')") is NULL
+    assert value("a NOT IN ('x')") is NULL
+
+
+@pytest.mark.parametrize("verb", ["CONTAINS", "STARTSWITH", "ENDSWITH"])
+def test_text_tests_of_a_missing_property_are_false_with_not_as_well(verb: str) -> None:
+    assert value(f"a {verb} 'x'") is FALSE
+    assert value(f"a NOT {verb} 'x'") is FALSE
+
+
+@pytest.mark.parametrize("verb", ["CONTAINS", "STARTSWITH", "ENDSWITH"])
+def test_text_tests_with_an_empty_text_are_false_with_not_as_well(verb: str) -> None:
+    assert value(f"a {verb} ''", a="x") is FALSE
+    assert value(f"a NOT {verb} ''", a="x") is FALSE
+
+
+def test_a_property_alone_is_never_true() -> None:
+    assert value("a") is NULL
+    assert value("a", a="true") is FALSE
+    assert value("NOT a", a="x") is TRUE
+
+
+# ---- three-valued logic ----
+
+WORDS = {"t": TRUE, "f": FALSE, "n": NULL}
+TEXTS = {"t": "TRUE", "f": "FALSE", "n": "NULL"}
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "conjunction", "disjunction"),
+    [
+        (*"tt", "t", "t"),
+        (*"tf", "f", "t"),
+        (*"tn", "n", "t"),
+        (*"ft", "f", "t"),
+        (*"ff", "f", "f"),
+        (*"fn", "f", "n"),
+        (*"nt", "n", "t"),
+        (*"nf", "f", "n"),
+        (*"nn", "n", "n"),
+    ],
+)
+def test_logic_is_kleenes(left: str, right: str, conjunction: str, disjunction: str) -> None:
+    assert value(f"{TEXTS[left]} AND {TEXTS[right]}") is WORDS[conjunction]
+    assert value(f"{TEXTS[left]} OR {TEXTS[right]}") is WORDS[disjunction]
+
+
+def test_not_of_null_is_null() -> None:
+    assert value("NOT NULL") is NULL
+
+
+# ---- reading properties as numbers ----
+
+
+@pytest.mark.parametrize(
+    ("text", "a", "matched"),
+    [
+        ("a = 5", "5", True),
+        ("a = 5", "+5", True),
+        ("a = 5", "005", True),
+        ("a = 5", "5.0", False),
+        ("a = 5", " 5", False),
+        ("a = 5", "", False),
+        ("a = 5", "٥", False),  # an Arabic digit
+        ("a < 5", "5000000000", False),
+        ("a > 5", "5000000000", False),  # not a 32-bit number
+        ("a > 2147483647", "2147483648", False),
+        ("a > 2147483648", "2147483649", True),  # a 64-bit literal: read as 64 bits
+        ("a > 2147483648", "9223372036854775808", False),
+        ("a > 5.0", "5000000000", True),
+        ("a > 5.5", "6e3", True),
+        ("a > 5.5", " 6 ", True),
+        ("a > 5.5", "6d", True),
+        ("a > 5.5", "NaN", False),
+        ("a > 5.5", "1_000", False),
+        ("a > 5.5", "six", False),
+    ],
+)
+def test_property_is_read_as_the_type_of_the_number(text: str, a: str, matched: bool) -> None:
+    assert matches(text, a=a) is matched
+
+
+@pytest.mark.parametrize(
+    "text", ["NOT (a = 5)", "a <> 5", "a = 5 OR b = 'x'", "NOT (a > 5 AND b = 'y')"]
+)
+def test_what_cannot_be_read_makes_the_whole_condition_fail(text: str) -> None:
+    assert not matches(text, a="five", b="x")
+
+
+def test_unless_it_was_decided_before() -> None:
+    assert matches("b = 'x' OR a = 5", a="five", b="x")
+    assert matches("NOT (b = 'y' AND a = 5)", a="five", b="x")
+
+
+def test_two_properties_are_equal_as_text_and_ordered_as_floats() -> None:
+    assert not matches("a = b", a="5", b="5.0")
+    assert matches("a >= b AND a <= b", a="5", b="5.0")
+    assert not matches("a < b", a="x", b="y")
+
+
+@pytest.mark.parametrize(
+    ("text", "a", "matched"),
+    [
+        ("a = TRUE", "true", True),
+        ("a = TRUE", "TRUE", True),
+        ("a = TRUE", "1", False),
+        ("a = FALSE", "no", True),
+        ("a <> TRUE", "no", True),
+        ("TRUE = a", "true", True),
+    ],
+)
+def test_property_is_read_as_a_truth_value(text: str, a: str, matched: bool) -> None:
+    assert matches(text, a=a) is matched
+
+
+def test_minus_of_a_property_is_null() -> None:
+    assert value("-a > 5", a="-6") is NULL
+    assert value("-a = 5", a="-5") is NULL
+
+
+# ---- what is refused ----
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "ends too early"),
+        ("  ", "ends too early"),
+        ("-- only a comment", "ends too early"),
+        ("a =", "ends too early"),
+        ("(a = 'x'", "ends too early"),
+        ("a = 'x", "from character 5 on"),
+        ("a = 'x' b", "from character 9 on: 'b'"),
+        ("a = 'x';", "from character 8 on"),
+        ("a == 'x'", "from character 4 on"),
+        ("a = 05", "from character 6 on"),
+        ("a = 0x5", "from character 6 on"),
+        ("a LIKE 'x%'", "from character 3 on"),
+        ("a + 1 = 2", "from character 3 on"),
+        ("IN = 'x'", "from character 1 on"),
+        ("a IN ()", "from character 7 on"),
+        ("a IN (5)", "from character 7 on"),
+        ("a IN ('x', b)", "from character 12 on"),
+        ("a CONTAINS b", "from character 12 on"),
+        ("a AND BETWEEN 2 AND 10", "from character 7 on"),
+        ("/* never closed", "from character 1 on"),
+        ("é = 'x'", "from character 1 on"),
+        ("5", "no condition"),
+        ("'x'", "no condition"),
+        ("a = 'x' AND 5", "no condition"),
+        ("NOT 'x'", "no condition"),
+        ("a > 'x'", "numbers and properties only"),
+        ("'x' < a", "numbers and properties only"),
+        ("a BETWEEN 'a' AND 'b'", "numbers and properties only"),
+        ("a > TRUE", "numbers and properties only"),
+        ("(a = 'x') > 5", "numbers and properties only"),
+        ("a = NULL", "IS NULL"),
+        ("a <> NULL", "IS NULL"),
+        ("NULL = a", "IS NULL"),
+        ("a < NULL", "numbers and properties only"),
+        ("a BETWEEN NULL AND 5", "numbers and properties only"),
+        ("a BETWEEN 5 AND 3", "holds nothing"),
+        ("a BETWEEN -3 AND -5.5", "holds nothing"),
+        ("5 IN ('5')", "before IN"),
+        ("TRUE = 'x'", "another kind of literal"),
+        ("a > 0.0", "write 0 for zero"),
+        ("a > 1E400", "no float literal"),
+        ("a > 1E-400", "no float literal"),
+        ("a > 9223372036854775808", "more than 9223372036854775807"),
+        ("a > " + "9" * 5000, "more than 9223372036854775807"),
+        ("-'x' = a", "before a number"),
+        ("-TRUE = a", "before a number"),
+    ],
+)
+def test_is_refused_with_a_sentence_that_says_what_is_wrong(text: str, complaint: str) -> None:
+    with pytest.raises(FilterSyntaxError, match=complaint) as caught:
+        compile_condition(text)
+    assert caught.value.code is Code.SUBSCRIPTION_PARSE_FAILED
+    assert "\n" not in caught.value.message
+
+
+def test_length_is_limited() -> None:
+    fits = "a IN ('" + "x" * (MAX_CHARACTERS - 9) + "')"
+    assert len(fits) == MAX_CHARACTERS
+    compile_condition(fits)
+    with pytest.raises(FilterSyntaxError, match=f"at most {MAX_CHARACTERS}"):
+        compile_condition(fits + " ")
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        "NOT " * 2000 + "a IS NULL",
+        "a IS NULL" + " = TRUE" * 1000,
+        "NOT (" * 1000 + "a IS NULL" + ")" * 1000,
+        "- " * 1000 + "a = 5",
+    ],
+)
+def test_nesting_bombs_are_refused(bomb: str) -> None:
+    with pytest.raises(FilterSyntaxError):
+        compile_condition(bomb)
+
+
+def test_deep_minus_is_folded_and_redundant_parentheses_cost_nothing() -> None:
+    assert matches("- " * 1000 + "5 = a", a="5")
+    assert matches("(" * 1000 + "a = 'x'" + ")" * 1000, a="x")
+
+
+def test_what_is_allowed_runs_within_the_interpreters_stack() -> None:
+    deepest = "NOT " * (MAX_DEPTH - 3) + "a = 'x'"
+    assert matches(deepest, a="x") is ((MAX_DEPTH - 3) % 2 == 0)
+    assert matches(" OR ".join(["a = 'y'"] * 700 + ["a = 'x'"]), a="x")
+
+
+@given(st.text(max_size=60))
+def test_any_text_compiles_or_is_refused(text: str) -> None:
+    with contextlib.suppress(FilterSyntaxError):
+        assert compile_condition(text).matches({"a": text}) in (True, False)
+
+
+TOKENS = ["a", "b", "5", "5.5", "'x'", "=", "<>", "<", ">=", "(", ")", ",", "-", "+", "NOT", "AND"]
+TOKENS += ["OR", "IN", "IS", "NULL", "BETWEEN", "CONTAINS", "TRUE", "/*", "*/", "--", "\n"]
+
+
+@given(
+    st.lists(st.sampled_from(TOKENS), max_size=24),
+    st.dictionaries(st.sampled_from("ab"), st.text(max_size=4)),
+)
+def test_any_sequence_of_tokens_compiles_or_is_refused(
+    tokens: list[str], properties: dict[str, str]
+) -> None:
+    try:
+        condition = compile_condition(" ".join(tokens))
+    except FilterSyntaxError:
+        return
+    assert condition.matches(properties) in (True, False)
+
+
+# ---- SQLite as an oracle, for the part of the language that both have ----
+
+TEXT_COLUMNS, NUMBER_COLUMNS = ("s", "t"), ("m", "n")
+texts = st.text(alphabet="ab'% é", max_size=3)
+numbers = st.integers(-20, 20)
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+text_columns, number_columns = st.sampled_from(TEXT_COLUMNS), st.sampled_from(NUMBER_COLUMNS)
+not_ = st.sampled_from(["", "NOT "])
+orders = st.sampled_from([">", ">=", "<", "<="])
+atoms = st.one_of(
+    st.builds(
+        lambda c, op, v: f"{c} {op} {quoted(v)}", text_columns, st.sampled_from(["=", "<>"]), texts
+    ),
+    st.builds(
+        lambda c, n, vs: f"{c} {n}IN ({', '.join(map(quoted, vs))})",
+        text_columns,
+        not_,
+        st.lists(texts, min_size=1, max_size=3),
+    ),
+    st.builds(lambda c, n: f"{c} IS {n}NULL", st.sampled_from(TEXT_COLUMNS + NUMBER_COLUMNS), not_),
+    st.builds(
+        lambda c, op, v: f"{c} {op} {v}",
+        number_columns,
+        st.one_of(orders, st.sampled_from(["=", "<>"])),
+        numbers,
+    ),
+    st.builds(lambda v, op, c: f"{v} {op} {c}", numbers, orders, number_columns),
+    st.builds(lambda c, op, d: f"{c} {op} {d}", number_columns, orders, number_columns),
+    st.builds(
+        lambda c, n, low, size: f"{c} {n}BETWEEN {low} AND {low + size}",
+        number_columns,
+        not_,
+        numbers,
+        st.integers(0, 9),
+    ),
+)
+# No parentheses but those drawn: so precedence is compared too.
+conditions = st.recursive(
+    atoms,
+    lambda inner: st.one_of(
+        st.builds("NOT {}".format, inner),
+        st.builds("({})".format, inner),
+        st.builds("{} AND {}".format, inner, inner),
+        st.builds("{} OR {}".format, inner, inner),
+    ),
+    max_leaves=8,
+)
+rows = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(TEXT_COLUMNS, texts),
+        **dict.fromkeys(NUMBER_COLUMNS, numbers),
+    },
+)
+
+
+@given(conditions, rows)
+def test_agrees_with_sqlite(text: str, row: dict[str, str | int]) -> None:
+    columns = (*TEXT_COLUMNS, *NUMBER_COLUMNS)
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.execute("CREATE TABLE message (s TEXT, t TEXT, m INTEGER, n INTEGER)")
+        database.execute(
+            "INSERT INTO message VALUES (?, ?, ?, ?)", [row.get(column) for column in columns]
+        )
+        ((expected,),) = database.execute(f"SELECT {text} FROM message").fetchall()
+    ours = compile_condition(text).evaluate({name: str(value) for name, value in row.items()})
+    assert ours is (None if expected is None else bool(expected))

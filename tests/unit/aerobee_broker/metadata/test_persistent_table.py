@@ -1,0 +1,40 @@
+"""Saved tables: what a start makes of their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from structlog.testing import capture_logs
+
+from support.broker.harness import Parts
+
+
+async def saved(tmp_path: Path) -> Path:
+    """A topics.json with a .bak that has topic "first" too."""
+    parts = await Parts.begin(tmp_path)
+    await parts.send("first", b"a")
+    await parts.send("second", b"a")
+    await parts.end()
+    return tmp_path / "store" / "config" / "topics.json"
+
+
+async def test_a_damaged_table_is_taken_from_its_backup_and_the_log_says_so(
+    tmp_path: Path,
+) -> None:
+    path = await saved(tmp_path)
+    path.write_bytes(path.read_bytes()[:-1])
+    with capture_logs() as logs:
+        parts = await Parts.begin(tmp_path)
+    assert "first" in parts.tables.topics
+    [told] = [one for one in logs if one["event"] == "config_file_damaged"]
+    assert (told["log_level"], str(path) in told["reason"]) == ("error", True)
+    await parts.end()
+
+
+async def test_a_whole_table_is_loaded_without_a_word(tmp_path: Path) -> None:
+    await saved(tmp_path)
+    with capture_logs() as logs:
+        parts = await Parts.begin(tmp_path)
+    assert "second" in parts.tables.topics
+    assert not [one for one in logs if one["event"] == "config_file_damaged"]
+    await parts.end()

@@ -1,0 +1,138 @@
+"""Appending columns: the same bytes, units and keys as one by one, and the same refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aerobee_broker.errors import DiskFull, MessageIllegal
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import NewColumns
+from aerobee_broker.store.options import StoreOptions
+from aerobee_wire import record
+from aerobee_wire.properties import encode
+from aerobee_wire.topics import retry_topic
+from support.clock.manual_clock import ManualClock
+from support.disk.simulated_disk import SimulatedDisk
+from support.disk.stores import PATH, SMALL, flush, upkeep, visible
+
+HOSTS: st.SearchStrategy[bytes | str] = st.sampled_from(
+    [b"\x0a\0\0\x01\0\0\0\x51", "[2001:db8::1]:9"]
+)
+TAGGED = "tagged"  # a topic whose units carry something else than the hash of TAGS
+
+strings = st.one_of(
+    st.just(b""),
+    st.builds(
+        encode,
+        st.dictionaries(
+            st.sampled_from(["TAGS", "UNIQ_KEY", "KEYS", "NOT_TAGS", "a"]),
+            st.sampled_from(["", "x", "red", "rød", "TAGS"]),
+        ),
+    ),
+)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> NewColumns:
+    message = st.tuples(st.binary(min_size=1, max_size=1_900), strings)
+    messages = draw(st.lists(message, min_size=1, max_size=9))
+    flag = st.integers(-(1 << 31), (1 << 31) - 1)
+    count = len(messages)
+    return NewColumns(
+        draw(st.sampled_from(["a", retry_topic("g" * 130), TAGGED])),
+        draw(st.integers(0, 2)),
+        [body for body, _ in messages],
+        [properties for _, properties in messages],
+        draw(st.one_of(st.just(()), st.lists(flag, min_size=count, max_size=count))),
+        draw(st.sampled_from([0, record.COMPRESSED, record.BORN_HOST_V6])),
+        draw(st.integers(0, 1 << 62)),
+        draw(HOSTS),
+    )
+
+
+def opened(disk: SimulatedDisk, clock: ManualClock, options: StoreOptions) -> MessageStore:
+    return MessageStore.open(
+        PATH,
+        options,
+        clock=clock,
+        disk=disk,
+        store_host="127.0.0.1:10911",
+        tags_code_of={TAGGED: lambda properties, stored_ms: stored_ms + len(properties)},
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(given=st.lists(batches(), max_size=6), whole_crc=st.booleans())
+def test_files_are_those_of_messages_one_by_one(given: list[NewColumns], whole_crc: bool) -> None:
+    """Log, consume queues, index and checkpoint, byte for byte; and what append answers."""
+    options = replace(SMALL, whole_crc=whole_crc)
+    disks = SimulatedDisk(), SimulatedDisk()
+    clocks = ManualClock(), ManualClock()
+    at_once = opened(disks[0], clocks[0], options)
+    singly = opened(disks[1], clocks[1], options)
+    for columns in given:
+        messages = [columns.message(number) for number in range(len(columns.bodies))]
+        expected = singly.append(messages)
+        first, places = at_once.append_columns(columns)
+        assert places == [one.physical_offset for one in expected]
+        assert [first + n for n in range(len(places))] == [one.queue_offset for one in expected]
+        flush(at_once)
+        flush(singly)
+    assert visible(at_once) == visible(singly)
+    upkeep(at_once, clocks[0])
+    upkeep(singly, clocks[1])
+    assert disks[0].files() == disks[1].files()
+
+
+def test_columns_that_could_not_be_written_were_never_appended() -> None:
+    disk = SimulatedDisk()
+    store = opened(disk, ManualClock(), SMALL)
+    store.append_columns(NewColumns("a", 0, [b"first"], [b""]))
+    flush(store)
+    disk.capacity = 0
+    _, places = store.append_columns(NewColumns("a", 0, [b"x" * 1_900] * 9, [b""] * 9))
+    with pytest.raises(DiskFull):
+        store.write()
+    disk.capacity = None
+    again = store.append_columns(NewColumns("a", 0, [b"second"], [b""]))
+    assert again == (1, places[:1]), "their offsets and places are free again"
+    flush(store)
+    assert visible(store) == {("a", 0): {0: b"first", 1: b"second"}}
+
+
+@pytest.mark.parametrize(
+    ("body", "properties", "says"),
+    [
+        (b"", b"", "the body is empty"),
+        (b"x" * 2_049, b"", "the body has 2049 bytes: maxMessageSize allows 2048"),
+        (b"x", b"k\x01" + b"v" * 32_768 + b"\x02", "the properties have 32771"),
+        (b"x", b"k\x01" + b"v" * 8_200 + b"\x02", "does not fit into a commit"),
+        (b"x", b"k\x01v", "does not end with 0x02"),
+    ],
+)
+def test_one_illegal_message_refuses_all(body: bytes, properties: bytes, says: str) -> None:
+    store = opened(SimulatedDisk(), ManualClock(), SMALL)
+    with pytest.raises(MessageIllegal, match=says):
+        store.append_columns(NewColumns("a", 0, [b"good", body], [b"", properties]))
+    assert store.end_offset == 0
+    assert store.append_columns(NewColumns("a", 0, [b"good"], [b""])) == (0, [0])
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        (NewColumns("a" * 128, 0, [b"x"], [b""]), "topic name has 128 bytes"),
+        (NewColumns("a", -1, [b"x"], [b""]), "there can be no queue"),
+        (NewColumns("a", 0, [b"x"], [b""], born_host="nowhere"), "is no address"),
+        (NewColumns("a", 0, [b"x"], [b""], sys_flag=record.TRANSACTION_PREPARED), "one by one"),
+    ],
+)
+def test_what_all_messages_share_is_checked(columns: NewColumns, says: str) -> None:
+    store = opened(SimulatedDisk(), ManualClock(), SMALL)
+    with pytest.raises(MessageIllegal, match=says):
+        store.append_columns(columns)
+    assert store.end_offset == 0

@@ -1,0 +1,177 @@
+"""The certificate of a relay: what is refused at the start, and what a changed file does."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from aerobee_chassis.errors import CertificateError
+from aerobee_chassis.tls_port import tls
+from aerobee_chassis.tls_port.certificates import Certificates
+from aerobee_chassis.tls_port.self_signed import make
+from aerobee_chassis.tls_port.settings import TlsSettings
+from support.processes.certificates import write
+
+NOW = datetime.datetime(2024, 2, 29, tzinfo=datetime.UTC)
+
+
+class ManualPoller:
+    def __init__(self) -> None:
+        self.timers: list[Callable[[], None]] = []
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        self.timers.append(callback)
+
+    def turn(self) -> None:
+        timers, self.timers = self.timers, []
+        for callback in timers:
+            callback()
+
+
+class Watched:
+    """Certificates over two files, and what they told."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.poller = ManualPoller()
+        settings = TlsSettings(cert_path=str(certificate), key_path=str(key))
+        self.certificates = Certificates(
+            settings,
+            "/nowhere",
+            self.poller,  # type: ignore[arg-type]  # it has what certificates ask of it
+            lambda event, **fields: self.told.append((event, fields)),
+        )
+        self.certificates.start()
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        found: list[ssl.SSLContext] = []
+        self.certificates.when_ready(found.append)
+        return found[0]
+
+
+def replace(directory: Path, certificate: Path | None, key: Path | None) -> None:
+    """Puts new files in the place of the watched ones, as tools do that renew certificates."""
+    for source, name in ((certificate, "server.crt"), (key, "server.key")):
+        if source is not None:
+            copy = directory / f"{name}.new"
+            shutil.copy(source, copy)
+            copy.replace(directory / name)
+
+
+def test_changed_files_are_loaded_once_they_stay_as_they_are(tmp_path: Path) -> None:
+    watched = Watched(*write(tmp_path))
+    before = watched.context
+    certificate, key = write(tmp_path, "renewed")
+
+    replace(tmp_path, certificate, None)
+    watched.poller.turn()
+    replace(tmp_path, None, key)
+    watched.poller.turn()
+    assert watched.told == [] and watched.context is before
+
+    watched.poller.turn()
+    assert watched.told == [("reloaded", {"certificate": str(tmp_path / "server.crt")})]
+    assert watched.context is not before
+
+    watched.poller.turn()
+    assert len(watched.told) == 1
+
+
+def test_what_cannot_be_loaded_is_told_once_and_the_old_one_stays(tmp_path: Path) -> None:
+    watched = Watched(*write(tmp_path))
+    before = watched.context
+    certificate, key = write(tmp_path, "other")
+    replace(tmp_path, certificate, None)
+    for _ in range(4):
+        watched.poller.turn()
+    [(event, fields)] = watched.told
+    assert event == "reload failed"
+    assert "server.key is not the one of the certificate" in fields["error"]
+    assert watched.context is before
+
+    replace(tmp_path, None, key)
+    for _ in range(2):
+        watched.poller.turn()
+    assert watched.told[-1][0] == "reloaded"
+
+
+def test_files_that_vanish_leave_the_old_one(tmp_path: Path) -> None:
+    certificate, key = write(tmp_path)
+    watched = Watched(certificate, key)
+    key.unlink()
+    for _ in range(2):
+        watched.poller.turn()
+    [(event, fields)] = watched.told
+    assert event == "reload failed" and f"cannot read the private key {key}" in fields["error"]
+    assert watched.context is not None
+
+
+def test_another_key_is_refused(tmp_path: Path) -> None:
+    certificate, _ = write(tmp_path)
+    _, key = write(tmp_path, "other")
+    with pytest.raises(CertificateError, match=r"other\.key is not the one of the certificate"):
+        Watched(certificate, key)
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    certificate, key = write(tmp_path)
+    with pytest.raises(CertificateError, match="cannot read the certificate"):
+        Watched(tmp_path / "no.crt", key)
+    with pytest.raises(CertificateError, match="cannot read the private key"):
+        Watched(certificate, tmp_path / "no.key")
+
+
+def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
+    certificate, key = write(tmp_path)
+    certificate.write_text("no certificate\n")
+    with pytest.raises(CertificateError, match=r"server\.crt and key .* cannot be used"):
+        Watched(certificate, key)
+
+
+@pytest.mark.parametrize("password", ["", "wrong"])
+def test_an_encrypted_key_needs_its_password(tmp_path: Path, password: str) -> None:
+    certificate, key = write(tmp_path)
+    plain = serialization.load_pem_private_key(key.read_bytes(), None)
+    key.write_bytes(
+        plain.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    tls.load(str(certificate), str(key), "secret")
+    with pytest.raises(CertificateError, match="give its password as tlsKeyPassword"):
+        tls.load(str(certificate), str(key), password)
+
+
+def test_self_signed_certificate_names_hosts_and_addresses() -> None:
+    certificate = x509.load_pem_x509_certificate(make(["localhost", "::1"], NOW))
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["localhost"]
+    assert [str(one) for one in names.get_values_for_type(x509.IPAddress)] == ["::1"]
+    assert certificate.not_valid_before_utc < NOW < certificate.not_valid_after_utc
+    certificate.verify_directly_issued_by(certificate)
+
+
+def test_a_key_is_in_a_file_only_while_it_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = []
+
+    def load(cert_path: str, key_path: str, password: str = "") -> ssl.SSLContext:
+        modes.append(Path(key_path).stat().st_mode & 0o777)
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+    monkeypatch.setattr(tls, "load", load)
+    tls.load_pem(make(["localhost"], NOW), str(tmp_path))
+    assert modes == [0o600]
+    assert list(tmp_path.iterdir()) == []

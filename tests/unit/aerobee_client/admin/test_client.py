@@ -1,0 +1,345 @@
+"""Administration through a cluster in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
+
+from aerobee_client.admin.client import AsyncAdminClient
+from aerobee_client.errors import BrokerUnreachable
+from aerobee_wire import properties
+from aerobee_wire.status import Code, MqError
+from support.client.memory_cluster import MemoryBroker, MemoryCluster
+
+NAMESRV = "10.0.0.1:9876"
+TOPIC = "flights"
+
+
+@pytest.fixture
+def brokers() -> list[MemoryBroker]:
+    brokers = [MemoryBroker("a", "10.0.0.11:10911"), MemoryBroker("b", "10.0.0.12:10911")]
+    for broker in brokers:
+        broker.create(TOPIC, 2)
+    return brokers
+
+
+@pytest.fixture
+def cluster(brokers: list[MemoryBroker]) -> MemoryCluster:
+    return MemoryCluster(*brokers)
+
+
+@pytest.fixture
+async def admin(cluster: MemoryCluster) -> AsyncIterator[AsyncAdminClient]:
+    async with AsyncAdminClient(NAMESRV, transport=cluster) as client:
+        yield client
+
+
+async def test_topic_is_created_on_every_master(
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
+) -> None:
+    created = await admin.create_topic("new", queues=3, message_type="DELAY")
+    assert [(one.broker_name, one.created) for one in created] == [("a", True), ("b", True)]
+    assert [broker.topics["new"] for broker in brokers] == [3, 3]
+    (config, _) = [request.topic for request in cluster.requests("PutTopic")]
+    assert dict(config.attributes) == {"message.type": "DELAY"}
+    assert (config.read_queue_count, config.permission) == (3, 6)
+
+
+async def test_one_broker_that_refuses_is_named(
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
+) -> None:
+    def refuse(address: str, request: Any) -> None:
+        if address == brokers[1].address:
+            raise MqError(Code.NO_PERMISSION, "a topic of the system")
+
+    cluster.answers["PutTopic"] = refuse
+    with pytest.raises(MqError, match="broker b: a topic of the system") as caught:
+        await admin.create_topic("new")
+    assert caught.value.code is Code.NO_PERMISSION
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"topic": "not legal"}, {"topic": "t", "message_type": "ODD"}]
+)
+async def test_bad_topic_is_refused_before_anything_is_sent(
+    admin: AsyncAdminClient, cluster: MemoryCluster, arguments: dict[str, Any]
+) -> None:
+    with pytest.raises(MqError) as caught:
+        await admin.create_topic(**arguments)
+    assert caught.value.code is Code.INVALID_PARAMETER
+    assert not cluster.calls
+
+
+async def test_route_and_status_of_a_topic(
+    admin: AsyncAdminClient, brokers: list[MemoryBroker]
+) -> None:
+    brokers[0].append(TOPIC, 1, b"x", b"")
+    route = await admin.topic_route(TOPIC)
+    assert [(q.broker_name, q.write_queue_count) for q in route.queues] == [("a", 2), ("b", 2)]
+    assert route.brokers[0].addresses == {0: "10.0.0.11:10911"}
+    status = await admin.topic_status(TOPIC)
+    assert [(q.broker_name, q.queue_id, q.max_offset) for q in status] == [
+        ("a", 0, 0),
+        ("a", 1, 1),
+        ("b", 0, 0),
+        ("b", 1, 0),
+    ]
+
+
+async def test_topics_are_listed_without_those_of_a_broker_that_is_silent(
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
+) -> None:
+    brokers[0].create("only-there", 1)
+    cluster.down.add(brokers[0].address)
+    silent: list[MqError] = []
+    assert [topic.topic for topic in await admin.list_topics(silent=silent)] == [TOPIC]
+    assert [error.code for error in silent] == [Code.BROKER_UNREACHABLE]
+    with pytest.raises(MqError):
+        await admin.list_topics()
+    cluster.down.add(brokers[1].address)
+    with pytest.raises(MqError):
+        await admin.list_topics(silent=[])
+
+
+async def test_topic_is_deleted_everywhere(
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
+) -> None:
+    assert await admin.delete_topic(TOPIC)
+    assert not await admin.delete_topic(TOPIC)
+    deleted_at = [address for address, name, _ in cluster.calls if name == "DeleteTopic"]
+    # The route first: one that a broker tells of from then on must stay.
+    assert deleted_at[:3] == [NAMESRV, brokers[0].address, brokers[1].address]
+    with pytest.raises(MqError) as caught:
+        await admin.topic_status(TOPIC)
+    assert caught.value.code is Code.TOPIC_NOT_EXIST
+
+
+async def test_group_settings_are_sent_whole(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    cluster.answers["PutGroup"] = lambda address, request: admin_pb2.PutGroupResponse(created=True)
+    await admin.create_group(
+        "g", max_attempts=3, retry_delays=[timedelta(seconds=1), timedelta(milliseconds=500)]
+    )
+    group = cluster.requests("PutGroup")[0].group
+    assert (group.retry_max_times, list(group.retry_delays_ms)) == (2, [1000, 500])
+    assert group.consume_enable and group.consume_from_min_enable and group.retry_queue_count == 1
+    with pytest.raises(MqError) as caught:
+        await admin.create_group("g", max_attempts=0)
+    assert caught.value.code is Code.INVALID_PARAMETER
+
+
+async def test_progress_counts_what_is_stored_and_not_consumed(
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
+) -> None:
+    def stats(address: str, request: Any) -> Any:
+        if address == brokers[1].address:
+            raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "never seen")
+        response = offset_pb2.GetConsumeStatsResponse()
+        response.queues.add(topic=TOPIC, queue_id=1, max_offset=10, consumer_offset=4)
+        response.queues.add(topic=TOPIC, queue_id=0, min_offset=5, max_offset=9)
+        response.queues.add(topic=TOPIC, queue_id=2, min_offset=5, max_offset=9, consumer_offset=2)
+        return response
+
+    cluster.answers["GetConsumeStats"] = stats
+    progress = await admin.consume_progress("g")
+    assert [(q.queue_id, q.consumer_offset, q.lag) for q in progress] == [
+        (0, None, 4),
+        (1, 4, 6),
+        (2, 2, 4),
+    ]
+
+
+async def test_group_that_no_broker_knows_is_a_typed_error(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    def unknown(address: str, request: Any) -> None:
+        raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "no such group")
+
+    cluster.answers["GetGroup"] = unknown
+    with pytest.raises(MqError) as caught:
+        await admin.get_group("g")
+    assert caught.value.code is Code.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+async def test_groups_of_all_brokers_are_merged(
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
+) -> None:
+    def groups(address: str, request: Any) -> Any:
+        response = admin_pb2.ListGroupsResponse()
+        response.groups.add(consumer_group="g", retry_max_times=2)
+        if address == brokers[1].address:
+            response.groups.add(consumer_group="f", consume_message_orderly=True)
+        return response
+
+    cluster.answers["ListGroups"] = groups
+    found = await admin.list_groups()
+    assert [(g.consumer_group, g.brokers) for g in found] == [("f", ("b",)), ("g", ("a", "b"))]
+    assert (found[1].max_attempts, found[0].fifo) == (3, True)
+
+
+async def test_reset_needs_one_target(admin: AsyncAdminClient, cluster: MemoryCluster) -> None:
+    def reset(address: str, request: Any) -> Any:
+        assert request.WhichOneof("to") == "timestamp_ms" and request.timestamp_ms == -1
+        response = offset_pb2.ResetConsumerOffsetsResponse()
+        response.offsets.add(topic=TOPIC, queue_id=0, queue_offset=8)
+        return response
+
+    cluster.answers["ResetConsumerOffsets"] = reset
+    moved = await admin.reset_offsets("g", TOPIC, timestamp_ms=-1)
+    assert [(o.broker_name, o.queue_offset) for o in moved] == [("a", 8), ("b", 8)]
+    for targets in ({}, {"timestamp_ms": 1, "queue_offset": 2}):
+        with pytest.raises(MqError) as caught:
+            await admin.reset_offsets("g", TOPIC, **targets)
+        assert caught.value.code is Code.INVALID_PARAMETER
+
+
+async def test_clients_show_groups_and_subscriptions(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    def clients(address: str, request: Any) -> Any:
+        response = client_pb2.ListClientsResponse()
+        info = response.clients.add(client_id="c", language="python")
+        info.consumers.add(consumer_group="g").subscriptions.add(topic=TOPIC, expression="UA")
+        return response
+
+    cluster.answers["ListClients"] = clients
+    first, _ = await admin.list_clients("g")
+    assert (first.consumer_groups, first.subscriptions) == (("g",), {TOPIC: "UA"})
+
+
+async def test_broker_is_found_by_name_or_address(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    def status(address: str, request: Any) -> Any:
+        return admin_pb2.GetBrokerStatusResponse(
+            broker_address=address, delayed_messages={"1s": 2}, messages_in_total=5
+        )
+
+    cluster.answers["GetBrokerStatus"] = status
+    by_name = await admin.broker_status("b")
+    assert by_name == await admin.broker_status("10.0.0.12:10911")
+    assert json.loads(json.dumps(dataclasses.asdict(by_name)))["delayed_messages"] == {"1s": 2}
+    with pytest.raises(MqError, match="a, b") as caught:
+        await admin.broker_status("nobody")
+    assert caught.value.code is Code.BROKER_NOT_EXIST
+
+
+async def test_browsing_reads_and_commits_nothing(
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
+) -> None:
+    brokers[0].create("%DLQ%g", 1)
+    names = properties.encode({"DLQ_REASON": "ValueError", "RETRY_TOPIC": TOPIC})
+    for n in range(5):
+        brokers[0].append("%DLQ%g", 0, b"%d" % n, names, reconsume_times=3)
+    browsed = await admin.browse("%DLQ%g", "a", 0, 1, max_messages=3)
+    assert (browsed.status, browsed.next_begin_offset, browsed.max_offset) == ("FOUND", 4, 5)
+    messages = browsed.messages()
+    assert [message.body for message in messages] == [b"1", b"2", b"3"]
+    assert (messages[0].topic, messages[0].origin_topic) == ("%DLQ%g", TOPIC)
+    assert (messages[0].failure_reason, messages[0].broker_name) == ("ValueError", "a")
+    end = await admin.browse("%DLQ%g", "a", 0, 5)
+    assert end.status == "NO_NEW_MESSAGE" and end.messages() == []
+    assert not brokers[0].offsets
+    assert all(request.browse for request in cluster.requests("Pull"))
+
+
+async def test_message_is_fetched_from_the_broker_that_its_id_names(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    def get(address: str, request: Any) -> Any:
+        stored = message_pb2.StoredMessage(topic=TOPIC, body=b"x", properties={"TAGS": "UA"})
+        return message_pb2.GetMessageResponse(message=stored)
+
+    cluster.answers["GetMessage"] = get
+    message = await admin.get_message("0A00000C00002A9F00000000000003E8")
+    assert (message.broker_name, message.tag, message.body) == ("b", "UA", b"x")
+    with pytest.raises(MqError) as caught:
+        await admin.get_message("nonsense")
+    assert caught.value.code is Code.INVALID_PARAMETER
+
+
+async def test_messages_found_on_several_brokers_come_newest_first(
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
+) -> None:
+    def query(address: str, request: Any) -> Any:
+        assert (request.key, request.unique) == ("UA1545", False)
+        time_ms = 1 if address == brokers[0].address else 2
+        response = message_pb2.QueryMessagesResponse()
+        response.messages.add(topic=TOPIC, store_timestamp_ms=time_ms)
+        response.damaged.extend(["the record at physical offset 7"] * (time_ms == 1))
+        return response
+
+    cluster.answers["QueryMessages"] = query
+    damaged: list[MqError] = []
+    found = await admin.query_messages(TOPIC, key="UA1545", damaged=damaged)
+    assert [message.broker_name for message in found] == ["b", "a"]
+    assert [one.message for one in damaged] == ["a: the record at physical offset 7"]
+    assert damaged[0].code is Code.MESSAGE_CORRUPTED
+    with pytest.raises(MqError) as caught:
+        await admin.query_messages(TOPIC)
+    assert caught.value.code is Code.INVALID_PARAMETER
+
+
+async def test_offset_is_searched_at_the_broker_of_the_queue(
+    admin: AsyncAdminClient, brokers: list[MemoryBroker]
+) -> None:
+    for n in range(3):
+        brokers[1].append(TOPIC, 0, b"%d" % n, b"")
+    status = (await admin.browse(TOPIC, "b", 0, 0)).messages()
+    assert await admin.search_offset(TOPIC, "b", 0, status[1].store_timestamp_ms) == 1
+
+
+async def test_cluster_without_a_broker_is_a_typed_error() -> None:
+    async with AsyncAdminClient(NAMESRV, transport=MemoryCluster()) as admin:
+        assert (await admin.cluster()).brokers == ()
+        with pytest.raises(MqError) as caught:
+            await admin.list_groups()
+    assert caught.value.code is Code.BROKER_NOT_EXIST
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("create_topic", {"topic": "t", "queues": 1 << 31}),
+        ("create_topic", {"topic": "t", "permission": 1 << 31}),
+        ("create_group", {"group": "g", "max_attempts": 1 << 40}),
+        (
+            "search_offset",
+            {"topic": TOPIC, "broker_name": "a", "queue_id": 0, "timestamp_ms": 1 << 63},
+        ),
+        ("browse", {"topic": TOPIC, "broker_name": "a", "queue_id": 1 << 31, "queue_offset": 0}),
+        ("browse", {"topic": TOPIC, "broker_name": "a", "queue_id": 0, "queue_offset": 1 << 63}),
+        ("reset_offsets", {"group": "g", "topic": TOPIC, "queue_offset": 1 << 63}),
+        ("query_messages", {"topic": TOPIC, "key": "k", "max_messages": 1 << 31}),
+    ],
+)
+async def test_number_that_no_field_holds_is_a_typed_error(
+    admin: AsyncAdminClient, cluster: MemoryCluster, method: str, arguments: dict[str, Any]
+) -> None:
+    with pytest.raises(MqError) as caught:
+        await getattr(admin, method)(**arguments)
+    assert caught.value.code is Code.INVALID_PARAMETER
+    assert "out of range" in caught.value.message
+
+
+async def test_broker_that_moved_is_found_by_the_next_browse(
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
+) -> None:
+    """Nothing else would ever ask for the route again."""
+    broker = brokers[0]
+    broker.append(TOPIC, 0, b"x", b"")
+    assert (await admin.browse(TOPIC, "a", 0, 0)).message_count == 1
+    del cluster.brokers[broker.address]
+    broker.address = "10.0.0.99:10911"
+    cluster.brokers[broker.address] = broker
+    with pytest.raises(BrokerUnreachable):
+        await admin.browse(TOPIC, "a", 0, 0)
+    assert (await admin.browse(TOPIC, "a", 0, 0)).message_count == 1
+    assert await admin.search_offset(TOPIC, "a", 0, 0) == 0

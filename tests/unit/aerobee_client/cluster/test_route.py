@@ -1,0 +1,217 @@
+"""Routes: which queues may be written and read, and what is kept when name servers are silent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aerobee.namesrv.v1 import namesrv_pb2
+
+from aerobee_client.clock import Clock
+from aerobee_client.cluster.latency_fault import LatencyFault, not_available_ms
+from aerobee_client.cluster.namesrv import NamesrvClient, namesrv_addresses
+from aerobee_client.cluster.route import PublishInfo, RouteCache, readable_queues, writable_queues
+from aerobee_client.errors import NamesrvUnreachable
+from aerobee_client.message_queue import MessageQueue
+from aerobee_wire.status import Code, MqError
+from support.client.memory_cluster import MemoryBroker, MemoryCluster
+
+NAMESRVS = ("10.0.0.1:9876", "10.0.0.2:9876")
+
+
+class ManualClock:
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+
+def route_of(*parts: tuple[str, int, int, int], masters: str = "ab") -> namesrv_pb2.TopicRoute:
+    """Each part: broker name, read queues, write queues, permission."""
+    route = namesrv_pb2.TopicRoute()
+    for name, read, write, permission in parts:
+        route.queues.add(
+            broker_name=name,
+            read_queue_count=read,
+            write_queue_count=write,
+            permission=permission,
+        )
+        broker_id = 0 if name in masters else 1
+        route.brokers.add(broker_name=name, addresses={broker_id: f"{name}:1"})
+    return route
+
+
+def cache_of(cluster: MemoryCluster, clock: Clock | None = None) -> RouteCache:
+    return RouteCache(NamesrvClient(cluster, cluster.namesrvs), clock or ManualClock())
+
+
+def test_producer_writes_where_it_may_and_a_master_lives() -> None:
+    route = route_of(("a", 2, 1, 6), ("b", 2, 2, 4), ("c", 1, 1, 6))
+    assert writable_queues("t", route) == [MessageQueue("t", "a", 0)]
+
+
+def test_consumer_reads_without_a_master() -> None:
+    route = route_of(("c", 1, 1, 4), ("a", 2, 1, 2), ("b", 1, 0, 6))
+    assert readable_queues("t", route) == [MessageQueue("t", "b", 0), MessageQueue("t", "c", 0)]
+
+
+def test_order_topic_configuration_names_the_queues() -> None:
+    route = route_of(("a", 8, 8, 6))
+    route.order_topic_config = "b:1;a:2"
+    queues = [("b", 0), ("a", 0), ("a", 1)]
+    assert [(q.broker_name, q.queue_id) for q in writable_queues("t", route)] == queues
+
+
+def test_queues_are_taken_in_turn_and_the_failed_broker_is_passed_over() -> None:
+    queues = [MessageQueue("t", name, n) for name in "ab" for n in range(2)]
+    info = PublishInfo(queues)
+    taken = [info.choose() for _ in range(8)]
+    assert sorted(taken[:4]) == queues and taken[:4] == taken[4:]
+    assert {info.choose(avoid="a").broker_name for _ in range(4)} == {"b"}
+    assert PublishInfo(queues[:2]).choose(avoid="a").broker_name == "a"
+
+
+@pytest.mark.parametrize(
+    ("latency", "pause"),
+    [(49, 0), (100, 0), (550, 2_000), (1_800, 5_000), (10_000, 10_000), (15_000, 30_000)],
+)
+def test_slow_broker_is_left_alone_as_the_table_says(latency: int, pause: int) -> None:
+    assert not_available_ms(latency) == pause
+
+
+def test_broker_that_failed_is_isolated_for_ten_seconds() -> None:
+    fault = LatencyFault()
+    fault.record("a", 5, now_ms=0, failed=True)
+    assert not fault.is_available("a", 9_999) and fault.is_available("a", 10_000)
+    assert not fault.is_reachable("a")
+    fault.record("a", 5, now_ms=10_000)
+    assert fault.is_reachable("a")
+
+
+def test_choice_prefers_available_then_reachable_then_any() -> None:
+    queues = [MessageQueue("t", name, 0) for name in "abc"]
+    fault = LatencyFault()
+    fault.record("a", 0, now_ms=0, failed=True)
+    fault.record("b", 600, now_ms=0)
+    assert fault.choose(queues, 100, avoid=None).broker_name == "c"
+    assert fault.choose(queues, 100, avoid="c").broker_name == "b"
+    fault.record("b", 0, now_ms=0, failed=True)
+    fault.record("c", 0, now_ms=0, failed=True)
+    assert fault.choose(queues, 100, avoid=None).broker_name == "a"
+
+
+@pytest.mark.parametrize("given", ["10.0.0.1:9876;10.0.0.2:9876", [" 10.0.0.1:9876", NAMESRVS[1]]])
+def test_name_servers_are_given_as_text_or_list(given: Any) -> None:
+    assert namesrv_addresses(given) == NAMESRVS
+
+
+def test_environment_names_the_name_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "[::1]:9876;")
+    assert namesrv_addresses(None) == ("[::1]:9876",)
+
+
+@pytest.mark.parametrize("given", ["", ";", "host", "host:port", ":9876"])
+def test_missing_or_bad_address_is_refused(given: str) -> None:
+    with pytest.raises(MqError) as caught:
+        namesrv_addresses(given)
+    assert caught.value.code is Code.INVALID_PARAMETER
+
+
+async def test_any_name_server_that_answers_will_do() -> None:
+    broker = MemoryBroker("a", "10.0.0.9:10911", topics={"t": 1})
+    cluster = MemoryCluster(broker, namesrvs=NAMESRVS)
+    for down in NAMESRVS:
+        cluster.down = {down}
+        assert await cache_of(cluster).subscribe_queues("t") == [MessageQueue("t", "a", 0)]
+
+
+async def test_no_answer_from_any_name_server_names_them_all() -> None:
+    cluster = MemoryCluster(namesrvs=NAMESRVS)
+    cluster.down = set(NAMESRVS)
+    with pytest.raises(NamesrvUnreachable) as caught:
+        await cache_of(cluster).route("t")
+    assert caught.value.code is Code.NAMESRV_UNREACHABLE
+    assert all(address in caught.value.message for address in NAMESRVS)
+    assert "NAMESRV_ADDR" in caught.value.message
+
+
+async def test_name_server_that_has_just_started_is_not_believed_alone() -> None:
+    broker = MemoryBroker("a", "10.0.0.9:10911", topics={"t": 1})
+    cluster = MemoryCluster(broker, namesrvs=NAMESRVS)
+
+    def empty(address: str, request: Any) -> None:
+        if address == NAMESRVS[0]:
+            raise MqError(Code.TOPIC_NOT_EXIST, "no brokers yet")
+
+    cluster.answers["GetTopicRoute"] = empty
+    for _ in range(8):  # whichever one it starts with
+        assert len(await cache_of(cluster).subscribe_queues("t")) == 1
+
+
+async def test_unknown_topic_is_written_by_the_route_of_the_default_topic() -> None:
+    broker = MemoryBroker("a", "10.0.0.9:10911", topics={"TBW102": 8})
+    clock = ManualClock()
+    routes = cache_of(MemoryCluster(broker), clock)
+    info = await routes.publish_info("new")
+    assert info.is_default
+    assert info.queues == [MessageQueue("new", "a", n) for n in range(4)]
+    broker.create("new", 2)
+    clock.ms = 1_000
+    info = await routes.publish_info("new")
+    assert not info.is_default and len(info.queues) == 2
+
+
+async def test_unknown_topic_without_default_topic_says_how_to_create_it() -> None:
+    routes = cache_of(MemoryCluster(MemoryBroker("a", "10.0.0.9:10911")))
+    with pytest.raises(MqError, match="aerobee topic create new") as caught:
+        await routes.publish_info("new")
+    assert caught.value.code is Code.TOPIC_NOT_EXIST
+
+
+async def test_dead_letter_topic_is_never_made_up_from_the_default_topic() -> None:
+    broker = MemoryBroker("a", "10.0.0.9:10911", topics={"TBW102": 8})
+    with pytest.raises(MqError) as caught:
+        await cache_of(MemoryCluster(broker)).publish_info("%DLQ%g")
+    assert caught.value.code is Code.TOPIC_NOT_EXIST
+
+
+async def test_route_is_kept_while_name_servers_are_silent_or_empty() -> None:
+    broker = MemoryBroker("a", "10.0.0.9:10911", topics={"t": 2})
+    cluster = MemoryCluster(broker)
+    clock = ManualClock()
+    routes = cache_of(cluster, clock)
+    await routes.publish_info("t")
+    broker.topics.clear()
+    clock.ms += 1_000
+    await routes.refresh_soon("t")
+    cluster.down = set(cluster.namesrvs)
+    clock.ms += 1_000
+    await routes.refresh_all()
+    assert len((await routes.publish_info("t")).queues) == 2
+    assert routes.address_of("a") == broker.address
+
+
+async def test_change_of_a_route_is_told_and_an_equal_one_is_not() -> None:
+    broker = MemoryBroker("a", "10.0.0.9:10911", topics={"t": 2})
+    routes = cache_of(MemoryCluster(broker))
+    changes: list[int] = []
+    routes.on_change = lambda: changes.append(1)
+    await routes.refresh("t")
+    info = await routes.publish_info("t")
+    await routes.refresh("t")
+    assert len(changes) == 1
+    assert await routes.publish_info("t") is info  # the turn of the queues goes on
+    broker.create("t", 3)
+    await routes.refresh("t")
+    assert len(changes) == 2
+    assert len((await routes.publish_info("t")).queues) == 3
+
+
+async def test_unknown_broker_is_a_typed_error() -> None:
+    with pytest.raises(MqError) as caught:
+        cache_of(MemoryCluster()).address_of("nobody")
+    assert caught.value.code is Code.BROKER_NOT_EXIST and caught.value.retryable

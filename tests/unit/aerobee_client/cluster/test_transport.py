@@ -1,0 +1,55 @@
+"""Failures of gRPC as typed errors."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from aerobee_client.cluster.transport import translated
+from aerobee_client.errors import BrokerUnreachable, RequestTimeout
+from aerobee_wire.status import Code, MqError, trailers_of
+
+ADDRESS = "10.0.0.11:10911"
+
+
+def failure(
+    status: grpc.StatusCode, details: str, trailers: tuple[tuple[str, str], ...] = ()
+) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(
+        status,
+        grpc.aio.Metadata(),
+        grpc.aio.Metadata(*trailers),
+        details=details,
+        debug_error_string=None,
+    )
+
+
+def test_error_of_the_peer_arrives_as_it_was_raised() -> None:
+    raised = MqError(Code.FLOW_CONTROL, "slow down", retry_after_ms=20)
+    caught = translated(
+        failure(grpc.StatusCode.RESOURCE_EXHAUSTED, "slow down", trailers_of(raised)), ADDRESS, 3
+    )
+    assert (caught.code, caught.message) == (Code.FLOW_CONTROL, "slow down")
+    assert caught.retryable and caught.retry_after_ms == 20
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "code"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, BrokerUnreachable, Code.BROKER_UNREACHABLE),
+        (grpc.StatusCode.CANCELLED, BrokerUnreachable, Code.BROKER_UNREACHABLE),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, RequestTimeout, Code.REQUEST_TIMEOUT),
+        (grpc.StatusCode.UNIMPLEMENTED, MqError, Code.REQUEST_CODE_NOT_SUPPORTED),
+        (grpc.StatusCode.INTERNAL, MqError, Code.SYSTEM_ERROR),
+    ],
+)
+def test_failure_without_a_code_is_told_by_its_status(
+    status: grpc.StatusCode, kind: type[MqError], code: Code
+) -> None:
+    caught = translated(failure(status, "connection refused"), ADDRESS, 3)
+    assert type(caught) is kind and caught.code is code
+    assert ADDRESS in caught.message
+
+
+def test_lost_connection_may_be_tried_again() -> None:
+    assert translated(failure(grpc.StatusCode.UNAVAILABLE, "gone"), ADDRESS, 3).retryable

@@ -1,0 +1,84 @@
+"""Listeners that take too long, and messages on their way back to the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from aerobee_client.consumer_options import FlowLimits
+from aerobee_client.consuming.concurrent_consumption import ConcurrentConsumption
+from aerobee_client.consuming.listener import Consume
+from aerobee_client.consuming.offset_store import OffsetStore
+from aerobee_client.consuming.process_queue import ProcessQueue
+from aerobee_client.consuming.send_back import Rejection, SendBack
+from aerobee_client.message import ReceivedMessage
+from aerobee_client.message_queue import MessageQueue
+from support.clock.manual_clock import ManualClock
+
+QUEUE = MessageQueue("t", "broker-a", 0)
+
+
+class Record:
+    """As much of a record as is asked for."""
+
+    topic, queue_id, queue_offset, store_size, reconsume_times = "t", 0, 0, 100, 0
+    properties: dict[str, str] = {}  # noqa: RUF012
+    offset_message_id = "ID"
+
+
+class HeldSendBack:
+    """A broker whose answers the test gives."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[str, asyncio.Future[bool]]] = []
+
+    def give(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.given.append((rejection.reason, done))
+        return done
+
+    async def drained(self) -> None: ...
+
+
+@pytest.mark.parametrize("taken", [True, False])
+async def test_an_overdue_listener_that_fails_makes_no_second_retry(taken: bool) -> None:
+    clock, send_back = ManualClock(), HeldSendBack()
+    clock.advance(1)
+    offsets = OffsetStore(cast(Any, None), "g")
+    may_fail = asyncio.Event()
+    calls: list[int] = []
+
+    async def listen(message: ReceivedMessage) -> None:
+        calls.append(message.reconsume_times)
+        if len(calls) == 1:
+            await may_fail.wait()
+            raise ValueError
+
+    consumption = ConcurrentConsumption(
+        Consume(listen, None),
+        offsets,
+        cast(SendBack, send_back),
+        clock,
+        concurrency=1,
+        batch_size=1,
+        timeout_s=900,
+    )
+    consumption.start()
+    message = ReceivedMessage(cast(Any, Record()), "broker-a")
+    process_queue = ProcessQueue(QUEUE, FlowLimits())
+    process_queue.put([message], 1)
+    consumption.submit(process_queue, [message])
+    await asyncio.sleep(0.1)
+    clock.advance(901_000)
+    consumption.sweep()
+    may_fail.set()
+    await asyncio.sleep(0.1)
+    ((reason, answer),) = send_back.given
+    assert reason == "ConsumeTimeout"
+    answer.set_result(taken)
+    await asyncio.sleep(6)
+    assert calls == ([0] if taken else [0, 1]), "what the broker does not take is consumed here"
+    assert offsets.get(QUEUE) == 1
+    await consumption.close(1)

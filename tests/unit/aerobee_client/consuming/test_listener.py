@@ -1,0 +1,130 @@
+"""Verdicts: what a listener's answer or exception means for each message."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee_client.consume_result import ConsumeResult, DeadLetter, ReconsumeLater
+from aerobee_client.consuming.listener import Consume, rejection_of, verdicts
+from aerobee_client.consuming.send_back import Rejection, cut
+from aerobee_wire.status import Code, MqError
+
+MESSAGES: list[Any] = ["m1", "m2"]
+
+
+def test_none_and_success_mean_consumed() -> None:
+    assert verdicts(None, 2) == [None, None]
+    assert verdicts(ConsumeResult.SUCCESS, 1) == [None]
+
+
+def test_reconsume_later_follows_the_policy_of_the_group() -> None:
+    (rejection,) = verdicts(ConsumeResult.RECONSUME_LATER, 1)
+    assert rejection is not None and rejection.delay_level == 0
+
+
+def test_dead_letter_asks_for_the_dead_letter_topic() -> None:
+    (rejection,) = verdicts(ConsumeResult.DEAD_LETTER, 1)
+    assert rejection is not None and rejection.delay_level == -1
+
+
+def test_list_judges_each_message() -> None:
+    first, second = verdicts([ConsumeResult.SUCCESS, ConsumeResult.RECONSUME_LATER], 2)
+    assert first is None and second is not None
+
+
+@pytest.mark.parametrize("answer", [True, 1, "ok", [ConsumeResult.SUCCESS], [1, 2]])
+def test_any_other_answer_is_a_failure_that_says_so(answer: object) -> None:
+    with pytest.raises(TypeError, match="the listener returned"):
+        verdicts(answer, 2)
+
+
+def test_exception_travels_as_class_and_text() -> None:
+    assert rejection_of(ValueError("no arrival time")) == Rejection("ValueError", "no arrival time")
+
+
+def test_exceptions_may_ask_for_a_level() -> None:
+    assert rejection_of(ReconsumeLater("busy", delay_level=2)) == Rejection(
+        "ReconsumeLater", "busy", 2
+    )
+    assert rejection_of(DeadLetter("hopeless")).delay_level == -1
+
+
+@pytest.mark.parametrize("level", [-1, 19])
+def test_reconsume_later_refuses_levels_that_do_not_exist(level: int) -> None:
+    with pytest.raises(ValueError, match="1 to 18"):
+        ReconsumeLater(delay_level=level)
+
+
+def test_listener_gets_one_message_and_batch_listener_the_list() -> None:
+    seen: list[object] = []
+    assert Consume(seen.append, None).call(MESSAGES[:1]) == [None]
+    assert Consume(None, seen.append).call(MESSAGES) == [None, None]
+    assert seen == ["m1", ["m1", "m2"]]
+
+
+def test_any_exception_of_a_listener_rejects_all_its_messages() -> None:
+    def leave(messages: Any) -> None:
+        raise SystemExit(3)
+
+    assert Consume(None, leave).call(MESSAGES) == [Rejection("SystemExit", "3")] * 2
+
+
+async def test_coroutine_listener_is_awaited() -> None:
+    async def listen(message: Any) -> None:
+        await asyncio.sleep(0)
+        raise KeyError(message)
+
+    class Listener:
+        async def __call__(self, message: Any) -> None:
+            await asyncio.sleep(0)
+
+    consume = Consume(listen, None)
+    assert consume.is_coroutine
+    assert await consume.call_async(MESSAGES[:1]) == [Rejection("KeyError", "'m1'")]
+    assert Consume(Listener(), None).is_coroutine
+
+
+async def test_cancellation_inside_a_listener_is_a_failure_and_of_its_task_is_not() -> None:
+    async def listen(message: Any) -> None:
+        await inner
+
+    consume = Consume(listen, None)
+    inner = asyncio.get_running_loop().create_future()
+    inner.cancel()
+    assert await consume.call_async(MESSAGES[:1]) == [Rejection("CancelledError", "")]
+
+    inner = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(consume.call_async(MESSAGES[:1]))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("listeners", [(None, None), (print, print)])
+def test_exactly_one_listener_is_needed(listeners: tuple[Any, Any]) -> None:
+    with pytest.raises(MqError) as caught:
+        Consume(*listeners)
+    assert caught.value.code is Code.INVALID_PARAMETER
+
+
+@given(st.text(max_size=400), st.integers(0, 300))
+def test_cut_text_is_a_prefix_within_the_limit(text: str, limit: int) -> None:
+    result = cut(text, limit)
+    assert len(result.encode()) <= limit
+    assert text.encode("utf-8", "replace").startswith(result.encode())
+
+
+def test_text_of_an_exception_that_fails_itself_is_told_as_such() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    assert rejection_of(Mute()) == Rejection(
+        "Mute", "(asking it for its text raised RuntimeError)", 0
+    )

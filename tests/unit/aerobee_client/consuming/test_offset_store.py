@@ -1,0 +1,103 @@
+"""Commits to the brokers: what is told, and what one queue does to the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+from aerobee_client.consuming.offset_store import OffsetStore
+from aerobee_client.message_queue import MessageQueue
+from aerobee_wire.status import Code, MqError
+
+A, B, C = MessageQueue("t", "a", 0), MessageQueue("t", "b", 0), MessageQueue("gone", "a", 0)
+
+
+class Brokers:
+    """`stored`: (broker, topic) → offset. A broker waits while its gate is shut."""
+
+    def __init__(self) -> None:
+        self.stored: dict[tuple[str, str], int] = {}
+        self.calls = 0
+        self.gates: dict[str, asyncio.Event] = {}
+        self.refuse: Callable[[str, Any], None] = lambda *_: None
+        self.transport = self
+        self.routes = SimpleNamespace(address_of=lambda name: name)
+
+    async def call(self, address: str, rpc: Any, request: Any, *, timeout_s: float) -> None:
+        self.calls += 1
+        if address in self.gates:
+            await self.gates[address].wait()
+        self.refuse(address, request)
+        for one in request.offsets:
+            self.stored[address, one.topic] = one.queue_offset
+
+
+def offsets_at(brokers: Brokers) -> OffsetStore:
+    return OffsetStore(cast(Any, brokers), "g")
+
+
+async def test_a_topic_that_is_gone_does_not_keep_the_others_from_being_committed() -> None:
+    brokers = Brokers()
+
+    def refuse(address: str, request: Any) -> None:
+        if any(one.topic == "gone" for one in request.offsets):
+            raise MqError(Code.TOPIC_NOT_EXIST, "gone")
+
+    brokers.refuse = refuse
+    offsets = offsets_at(brokers)
+    offsets.set(C, 3)
+    offsets.set(A, 5)
+    await offsets.commit()
+    assert brokers.stored == {("a", "t"): 5}
+    calls = brokers.calls
+    await offsets.commit([A])
+    assert brokers.calls == calls, "it is committed"
+
+
+async def test_a_broker_that_cannot_be_reached_is_asked_once() -> None:
+    brokers = Brokers()
+
+    def refuse(address: str, request: Any) -> None:
+        raise MqError(Code.BROKER_UNREACHABLE, "down")
+
+    brokers.refuse = refuse
+    offsets = offsets_at(brokers)
+    offsets.set(C, 3)
+    offsets.set(A, 5)
+    await offsets.commit()
+    assert brokers.calls == 1
+
+
+async def test_a_queue_that_was_let_go_meanwhile_is_not_set_back() -> None:
+    """Its next owner has consumed on, while another broker kept the commit waiting."""
+    brokers = Brokers()
+    gate = brokers.gates["a"] = asyncio.Event()
+    offsets = offsets_at(brokers)
+    offsets.set(A, 1)
+    offsets.set(B, 10)
+    committing = asyncio.create_task(offsets.commit())
+    await asyncio.sleep(0)
+    await offsets.commit([B])
+    offsets.forget(B)
+    brokers.stored["b", "t"] = 99
+    gate.set()
+    await committing
+    assert brokers.stored == {("a", "t"): 1, ("b", "t"): 99}
+
+
+async def test_commits_to_one_broker_do_not_overtake_each_other() -> None:
+    brokers = Brokers()
+    gate = brokers.gates["a"] = asyncio.Event()
+    offsets = offsets_at(brokers)
+    offsets.set(A, 1)
+    first = asyncio.create_task(offsets.commit())
+    await asyncio.sleep(0)
+    offsets.advance(A, 2)
+    second = asyncio.create_task(offsets.commit([A]))
+    await asyncio.sleep(0)
+    assert brokers.calls == 1
+    gate.set()
+    await asyncio.gather(first, second)
+    assert brokers.stored == {("a", "t"): 2}

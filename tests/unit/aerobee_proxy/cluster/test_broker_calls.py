@@ -1,0 +1,90 @@
+"""Sends to one broker: together, and one by one to find who is to blame."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from aerobee.broker.v1.message_pb2 import Message, SendResponse, SendResult
+from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse
+
+from aerobee_proxy.cluster.broker_calls import Brokers
+from aerobee_proxy.cluster.route_cache import Topology
+from aerobee_proxy.cluster.rpcs import SEND
+from aerobee_wire.status import Code, MqError
+from support.clock.manual_clock import ManualClock
+from support.proxy.fake_transport import FakeTransport
+
+CLUSTER = GetClusterInfoResponse(
+    brokers=[BrokerData(broker_name="broker-a", addresses={0: "10.0.0.1:10911"})]
+)
+
+
+def stored(address: str, request: Any) -> SendResponse:
+    """All of them, or none when one has the body "illegal"."""
+    for message in request.messages:
+        if message.body == b"illegal":
+            raise MqError(Code.MESSAGE_ILLEGAL, "the body is illegal")
+        if message.body == b"unflushed":
+            raise MqError(Code.FLUSH_DISK_TIMEOUT, "not known to be durable")
+    return SendResponse(
+        results=[SendResult(unique_message_id=m.body.decode()) for m in request.messages]
+    )
+
+
+@pytest.fixture
+def transport() -> FakeTransport:
+    return FakeTransport(GetClusterInfo=CLUSTER, Send=stored)
+
+
+@pytest.fixture
+def brokers(transport: FakeTransport) -> Brokers:
+    return Brokers(transport, Topology(transport, ["10.0.0.9:9876"], ManualClock()))
+
+
+async def send(brokers: Brokers, *bodies: bytes) -> list[Any]:
+    futures = [brokers.place("broker-a", Message(body=body)) for body in bodies]
+    return await asyncio.gather(*futures, return_exceptions=True)
+
+
+async def test_concurrent_sends_are_one_request(brokers: Brokers, transport: FakeTransport) -> None:
+    results = await send(brokers, b"1", b"2", b"3")
+    assert [result.unique_message_id for result in results] == ["1", "2", "3"]
+    assert len(transport.requests(SEND)) == 1
+
+
+async def test_only_the_message_that_is_to_blame_fails(brokers: Brokers) -> None:
+    good, bad, other = await send(brokers, b"1", b"illegal", b"3")
+    assert (good.unique_message_id, other.unique_message_id) == ("1", "3")
+    assert isinstance(bad, MqError) and bad.code is Code.MESSAGE_ILLEGAL
+
+
+async def test_a_batch_that_may_be_stored_is_not_sent_again(
+    brokers: Brokers, transport: FakeTransport
+) -> None:
+    outcomes = await send(brokers, b"1", b"unflushed")
+    assert [outcome.code for outcome in outcomes] == [Code.FLUSH_DISK_TIMEOUT] * 2
+    assert len(transport.requests(SEND)) == 1
+
+
+async def test_an_unknown_broker_is_told_by_name(brokers: Brokers) -> None:
+    with pytest.raises(MqError, match="broker-x") as caught:
+        await brokers.place("broker-x", Message(body=b"1"))
+    assert caught.value.code is Code.BROKER_NOT_EXIST
+
+
+async def test_a_broker_that_moved_is_found_at_its_new_address(
+    brokers: Brokers, transport: FakeTransport
+) -> None:
+    await send(brokers, b"1")
+    transport.answers["GetClusterInfo"] = GetClusterInfoResponse(
+        brokers=[BrokerData(broker_name="broker-a", addresses={0: "10.0.0.2:10911"})]
+    )
+    transport.answers["Send"] = None
+    (failed,) = await send(brokers, b"2")
+    assert failed.code is Code.BROKER_UNREACHABLE
+    transport.answers["Send"] = stored
+    (result,) = await send(brokers, b"3")
+    assert result.unique_message_id == "3"
+    assert transport.calls[-1][0] == "10.0.0.2:10911"

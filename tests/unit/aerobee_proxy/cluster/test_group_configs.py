@@ -1,0 +1,102 @@
+"""What brokers say about groups: kept, asked for again, and waited for no longer than it takes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from aerobee.broker.v1.admin_pb2 import GetGroupResponse, GroupConfig
+from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse
+
+from aerobee_proxy.cluster.broker_calls import Brokers
+from aerobee_proxy.cluster.group_configs import REFRESH_MS, GroupPolicies, GroupPolicy
+from aerobee_proxy.cluster.route_cache import Topology
+from aerobee_proxy.cluster.rpcs import GET_GROUP
+from aerobee_proxy.cluster.single_flight import PATIENCE_S
+from aerobee_wire.status import Code, MqError
+from support.clock.virtual_loop import LoopClock
+from support.proxy.fake_transport import FakeTransport
+
+ADDRESSES = {"broker-a": "10.0.0.1:10911", "broker-b": "10.0.0.2:10911"}
+CLUSTER = GetClusterInfoResponse(
+    brokers=[BrokerData(broker_name=name, addresses={0: at}) for name, at in ADDRESSES.items()]
+)
+ORDERLY = GetGroupResponse(group=GroupConfig(consumer_group="g", consume_message_orderly=True))
+UNKNOWN = MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "no such group")
+
+
+class Network(FakeTransport):
+    """`hangs`: addresses that take as long as they may."""
+
+    def __init__(self, **answers: Any) -> None:
+        super().__init__(**answers)
+        self.hangs: set[str] = set()
+
+    async def call(self, address: str, rpc: Any, request: Any, *, timeout_s: float) -> Any:
+        if address in self.hangs:
+            await asyncio.sleep(timeout_s)
+            raise MqError(Code.REQUEST_TIMEOUT, "no answer")
+        return await super().call(address, rpc, request, timeout_s=timeout_s)
+
+
+@pytest.fixture
+def network() -> Network:
+    return Network(GetClusterInfo=CLUSTER, GetGroup=ORDERLY)
+
+
+@pytest.fixture
+def groups(network: Network) -> GroupPolicies:
+    clock = LoopClock()
+    topology = Topology(network, ["10.0.0.9:9876"], clock)
+    return GroupPolicies(Brokers(network, topology), topology, clock)
+
+
+async def test_a_policy_is_kept_and_those_who_ask_at_once_share_a_question(
+    network: Network, groups: GroupPolicies
+) -> None:
+    for _ in range(2):
+        found = await asyncio.gather(*(groups.policy("g") for _ in range(5)))
+        assert all(policy.fifo for policy in found)
+    assert len(network.requests(GET_GROUP)) == 1, "a broker that knows it is enough"
+    await asyncio.sleep(REFRESH_MS / 1_000)
+    network.answers["GetGroup"] = UNKNOWN
+    assert await groups.policy("g") == GroupPolicy()
+
+
+async def test_a_broker_that_hangs_holds_nobody_up(network: Network, groups: GroupPolicies) -> None:
+    network.hangs = {ADDRESSES["broker-a"]}
+    for _ in range(3):
+        began = asyncio.get_running_loop().time()
+        assert (await groups.policy("g")).fifo
+        assert round(asyncio.get_running_loop().time() - began, 3) <= PATIENCE_S
+        await asyncio.sleep(REFRESH_MS / 1_000)
+    network.hangs = set(ADDRESSES.values())
+    for _ in range(20):
+        began = asyncio.get_running_loop().time()
+        assert (await groups.policy("g")).fifo
+        assert round(asyncio.get_running_loop().time() - began, 3) <= PATIENCE_S
+        await asyncio.sleep(0.5)
+
+
+async def test_a_group_is_new_only_if_every_broker_says_so(
+    network: Network, groups: GroupPolicies
+) -> None:
+    network.answers["GetGroup"] = UNKNOWN
+    assert await groups.policy("new") == GroupPolicy()
+    network.hangs = {ADDRESSES["broker-b"]}
+    with pytest.raises(MqError, match="no answer"):
+        await groups.policy("other")
+
+
+async def test_a_name_server_that_has_just_started_makes_no_group_a_new_one(
+    network: Network, groups: GroupPolicies
+) -> None:
+    network.answers["GetClusterInfo"] = GetClusterInfoResponse()
+    with pytest.raises(MqError, match="no broker yet"):
+        await groups.policy("g")
+    network.answers["GetClusterInfo"] = CLUSTER
+    assert (await groups.policy("g")).fifo
+    network.answers["GetClusterInfo"] = GetClusterInfoResponse()
+    await asyncio.sleep(REFRESH_MS / 1_000)
+    assert (await groups.policy("g")).fifo

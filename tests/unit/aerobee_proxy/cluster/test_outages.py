@@ -1,0 +1,252 @@
+"""A broker that went away: who waits for it, for how long, and who is told at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from aerobee.broker.v1.message_pb2 import SendResponse, SendResult
+from aerobee.broker.v1.pop_pb2 import AckRequest, AckResponse, LeaseSet, PopResponse
+from aerobee.namesrv.v1.namesrv_pb2 import (
+    BrokerData,
+    GetClusterInfoResponse,
+    GetTopicRouteResponse,
+    QueueData,
+    TopicRoute,
+)
+from apache.rocketmq.v2 import definition_pb2 as d
+from apache.rocketmq.v2 import service_pb2 as s
+
+from aerobee_proxy.cluster.broker_calls import AVOID_S, PATIENCE_S, Brokers
+from aerobee_proxy.cluster.route_cache import Topology
+from aerobee_proxy.cluster.rpcs import ACK, GET_CLUSTER_INFO, POP, SEND
+from aerobee_proxy.v2.context import Parts
+from aerobee_proxy.v2.rpc.servicer import Servicer
+from aerobee_wire.status import Code, MqError
+from support.clock.manual_clock import ManualClock
+from support.proxy.fake_transport import FakeTransport
+from support.proxy.harness import Cluster, FakeCall
+
+CLUSTER = GetClusterInfoResponse(
+    brokers=[BrokerData(broker_name="broker-a", addresses={0: "10.0.0.1:10911"})]
+)
+POLL_S = 8
+
+
+def acknowledged(address: str, request: AckRequest) -> AckResponse:
+    return AckResponse(lease_sets=len(request.lease_sets))
+
+
+@pytest.fixture
+def transport() -> FakeTransport:
+    return FakeTransport(GetClusterInfo=CLUSTER, Ack=acknowledged)
+
+
+@pytest.fixture
+def brokers(transport: FakeTransport) -> Brokers:
+    return Brokers(transport, Topology(transport, ["10.0.0.9:9876"], ManualClock()))
+
+
+async def ack(brokers: Brokers, broker_name: str = "broker-a") -> None:
+    await brokers.ack(broker_name, [LeaseSet(queue_offsets=[1])])
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def failed_after_s(brokers: Brokers, broker_name: str = "broker-a") -> float:
+    began = now_s()
+    with pytest.raises(MqError):
+        await ack(brokers, broker_name)
+    return now_s() - began
+
+
+@pytest.mark.parametrize("gone", ["silent", "unregistered"])
+async def test_a_settlement_waits_for_a_broker_that_starts_again(
+    brokers: Brokers, transport: FakeTransport, gone: str
+) -> None:
+    await ack(brokers)
+    transport.answers["Ack"] = None
+    if gone == "unregistered":
+        transport.answers["GetClusterInfo"] = GetClusterInfoResponse()
+    waiting = asyncio.create_task(ack(brokers))
+    await asyncio.sleep(PATIENCE_S / 2)
+    assert not waiting.done()
+    transport.answers.update(Ack=acknowledged, GetClusterInfo=CLUSTER)
+    await waiting
+
+
+async def test_nobody_waits_for_longer_than_an_sdk_does(
+    brokers: Brokers, transport: FakeTransport
+) -> None:
+    """From when the broker was first missed, not each anew."""
+    await ack(brokers)
+    transport.answers["Ack"] = None
+    assert PATIENCE_S / 2 < await failed_after_s(brokers) <= PATIENCE_S
+    await asyncio.sleep(PATIENCE_S)
+    assert await failed_after_s(brokers) == 0
+    transport.answers["Ack"] = acknowledged
+    await ack(brokers)
+    transport.answers["Ack"] = None
+    assert await failed_after_s(brokers) > 0  # another outage
+
+
+async def test_a_broker_that_never_answered_is_not_waited_for(brokers: Brokers) -> None:
+    assert await failed_after_s(brokers, "made-up") == 0
+
+
+async def test_all_who_miss_a_broker_share_the_question_where_it_is(
+    brokers: Brokers, transport: FakeTransport
+) -> None:
+    transport.gate.clear()
+    asking = [asyncio.create_task(brokers.ask("broker-a", ACK, AckRequest())) for _ in range(9)]
+    await asyncio.sleep(0)
+    transport.gate.set()
+    await asyncio.gather(*asking)
+    assert len(transport.requests(GET_CLUSTER_INFO)) == 1
+
+
+def poll() -> s.ReceiveMessageRequest:
+    request = s.ReceiveMessageRequest(
+        group=d.Resource(name="g"),
+        message_queue=d.MessageQueue(
+            topic=d.Resource(name="orders"), broker=d.Broker(name="broker-a"), id=-1
+        ),
+        filter_expression=d.FilterExpression(type=d.FilterType.TAG, expression="*"),
+        auto_renew=True,
+    )
+    request.long_polling_timeout.seconds = POLL_S
+    return request
+
+
+async def polled(parts: Parts) -> Any:
+    call = FakeCall()
+    await Servicer(parts).receive_message(poll(), call)
+    return call.written[0].status.code
+
+
+async def test_a_poll_lasts_as_long_as_it_was_to_whether_its_broker_is_there_or_not() -> None:
+    cluster = Cluster()
+    parts = cluster.parts()
+    cluster.transport.answers["Pop"] = PopResponse(broker_name="broker-a")
+    assert await polled(parts) == d.Code.MESSAGE_NOT_FOUND
+    cluster.transport.answers["Pop"] = None
+    began = now_s()
+    assert await polled(parts) == d.Code.PROXY_TIMEOUT
+    assert POLL_S / 2 < now_s() - began <= POLL_S
+    durations = [request.poll_duration_ms for request in cluster.transport.requests(POP)]
+    assert max(durations) == POLL_S * 1_000
+
+
+async def test_a_poll_goes_on_once_its_broker_is_back() -> None:
+    cluster = Cluster()
+    parts = cluster.parts()
+    there = PopResponse(broker_name="broker-a")
+    cluster.transport.answers["Pop"] = there
+    await polled(parts)
+    cluster.transport.answers["Pop"] = MqError(Code.BROKER_UNREACHABLE, "starting again")
+    polling = asyncio.create_task(polled(parts))
+    await asyncio.sleep(POLL_S / 2)
+    cluster.transport.answers["Pop"] = there
+    assert await polling == d.Code.MESSAGE_NOT_FOUND
+    assert now_s() < POLL_S
+
+
+# ---- sends ----
+
+
+class SomeBrokers:
+    """`away`: addresses of brokers that do not answer. `stored`: body → address of its broker."""
+
+    def __init__(self, *names: str) -> None:
+        self.cluster = Cluster()
+        self.away: set[str] = set()
+        self.stored: dict[str, str] = {}
+        brokers = [BrokerData(broker_name=name, addresses={0: f"{name}:10911"}) for name in names]
+        queues = [
+            QueueData(
+                broker_name=name,
+                read_queue_count=4,
+                write_queue_count=4,
+                permission=6,
+                attributes={"message.type": "MIXED"},
+            )
+            for name in names
+        ]
+        self.cluster.routes["orders"] = GetTopicRouteResponse(
+            route=TopicRoute(queues=queues, brokers=brokers)
+        )
+        self.cluster.transport.answers |= {
+            "GetClusterInfo": GetClusterInfoResponse(brokers=brokers),
+            "Send": self._send,
+            "GetGroup": self._get_group,
+        }
+        self.parts = self.cluster.parts()
+
+    def _send(self, address: str, request: Any) -> SendResponse:
+        self._reach(address)
+        self.stored |= {message.body.decode(): address for message in request.messages}
+        return SendResponse(results=[SendResult() for _ in request.messages])
+
+    def _get_group(self, address: str, request: Any) -> None:
+        self._reach(address)
+        raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "no such group")
+
+    def _reach(self, address: str) -> None:
+        if address in self.away:
+            raise MqError(Code.BROKER_UNREACHABLE, "starting again")
+
+    async def send(self, body: str, group: str = "") -> bool:
+        message = d.Message(
+            topic=d.Resource(name="orders"),
+            body=body.encode(),
+            system_properties=d.SystemProperties(message_id=body, message_group=group),
+        )
+        request = s.SendMessageRequest(messages=[message])
+        answer = await Servicer(self.parts).send_message(request, FakeCall())
+        return bool(answer.status.code == d.Code.OK)
+
+
+async def test_sends_go_to_the_brokers_that_are_there() -> None:
+    two = SomeBrokers("a", "b")
+    assert all([await two.send(f"before {n}") for n in range(8)])
+    two.away = {"a:10911"}
+    outcomes = [await two.send(f"without {n}") for n in range(20)]
+    assert outcomes.count(False) <= 1  # the one that found out
+    assert {two.stored.get(f"without {n}", "b:10911") for n in range(20)} == {"b:10911"}
+    two.away = set()
+    await asyncio.sleep(AVOID_S)
+    assert all([await two.send(f"after {n}") for n in range(8)])
+    assert {two.stored[f"after {n}"] for n in range(8)} == {"a:10911", "b:10911"}
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "b")])
+async def test_a_send_that_no_other_broker_can_take_waits(names: tuple[str, ...]) -> None:
+    """With two brokers it is the message group that binds it to one."""
+    some = SomeBrokers(*names)
+    groups = [f"g{n}" for n in range(20)]
+    for group in groups:
+        await some.send(group, group)
+    group = next(group for group in groups if some.stored[group] == "a:10911")
+    some.away = {"a:10911"}
+    assert not await some.send("found out", group)
+    began = now_s()
+    waiting = asyncio.create_task(some.send("waits", group))
+    await asyncio.sleep(PATIENCE_S / 2)
+    assert not waiting.done()
+    some.away = set()
+    assert await waiting and some.stored["waits"] == "a:10911"
+    assert now_s() - began <= PATIENCE_S
+    assert len(some.cluster.transport.requests(SEND)) == len(groups) + 2
+
+
+async def test_a_send_does_not_wait_for_ever() -> None:
+    one = SomeBrokers("a")
+    await one.send("before")
+    one.away = {"a:10911"}
+    await one.send("found out")
+    began = now_s()
+    assert not await one.send("in vain")
+    assert PATIENCE_S / 2 < now_s() - began <= PATIENCE_S

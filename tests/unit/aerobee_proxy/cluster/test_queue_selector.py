@@ -1,0 +1,63 @@
+"""Which queue a message goes to."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee_proxy.cluster.queue_selector import Turns, jump_hash, queue_of_group
+
+keys = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(keys, st.integers(1, 1_000))
+def test_hash_lies_within_the_buckets(key: int, buckets: int) -> None:
+    assert 0 <= jump_hash(key, buckets) < buckets
+
+
+@given(keys, st.integers(1, 200))
+def test_one_more_bucket_moves_a_key_only_into_it(key: int, buckets: int) -> None:
+    before, after = jump_hash(key, buckets), jump_hash(key, buckets + 1)
+    assert after in (before, buckets)
+
+
+def test_keys_are_spread_evenly() -> None:
+    counts = Counter(jump_hash(key, 8) for key in range(8_000))
+    assert set(counts) == set(range(8))
+    assert all(850 < count < 1_150 for count in counts.values())
+
+
+@pytest.mark.parametrize(
+    ("key", "buckets", "bucket"),
+    [(0, 1, 0), (0, 100, 0), (1, 100, 55), (-1, 100, 92), (2**63 - 1, 1_000, 972)],
+)
+def test_hash_is_stable(key: int, buckets: int, bucket: int) -> None:
+    """Another hash would move every message group at an upgrade, and break its order once."""
+    assert jump_hash(key, buckets) == bucket
+
+
+def test_group_stays_on_its_queue() -> None:
+    queues = [("broker-a", n) for n in range(4)] + [("broker-b", n) for n in range(4)]
+    first = {group: queue_of_group(group, queues) for group in map(str, range(50))}
+    assert first == {group: queue_of_group(group, queues) for group in map(str, range(50))}
+    assert len(set(first.values())) > 4
+
+
+def test_turns_go_round_each_topic_by_itself() -> None:
+    turns, queues = Turns(), ["q0", "q1", "q2"]
+    taken = [turns.take("a", queues) for _ in range(6)]
+    assert sorted(taken[:3]) == queues and taken[3:] == taken[:3]
+    turns.take("b", queues)
+    assert turns.take("a", queues) == taken[0]
+
+
+def test_turns_survive_a_topic_that_shrinks() -> None:
+    turns = Turns()
+    for _ in range(5):
+        turns.take("a", ["q0", "q1", "q2"])
+    assert turns.take("a", ["q0"]) == "q0"
+    turns.forget("a")
+    assert turns.take("a", ["q0"]) == "q0"

@@ -1,0 +1,297 @@
+"""Requests that nobody would send, to every RPC, over a real broker: each has an answer of the
+StatusCode table, none is unforeseen, and none leaves anything behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from apache.rocketmq.v2.definition_pb2 import Code
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from aerobee_proxy.cluster.leases import key_of
+from aerobee_proxy.v2.errors import Refused
+from aerobee_wire.receipt_handle import decode, encode
+from aerobee_wire.status import MqError
+from support.clock.virtual_loop import VirtualLoop
+from support.proxy.fuzz import bytes_or_text, mutated
+from support.proxy.public_requests import VALID, receive
+from support.proxy.whole_cluster import SERVICE, WholeCluster
+
+C = Code
+ANY = {C.OK, C.UNAUTHORIZED, C.CLIENT_ID_REQUIRED, C.TOO_MANY_REQUESTS, C.NOT_IMPLEMENTED}
+NAMES = {C.ILLEGAL_TOPIC, C.ILLEGAL_CONSUMER_GROUP, C.TOPIC_NOT_FOUND, C.CONSUMER_GROUP_NOT_FOUND}
+# BAD_REQUEST: no such broker, or a number out of range.
+ALLOWED: dict[str, set[Any]] = {
+    "QueryRoute": {C.ILLEGAL_TOPIC, C.TOPIC_NOT_FOUND, C.ILLEGAL_ACCESS_POINT},
+    "Heartbeat": {C.ILLEGAL_CONSUMER_GROUP, C.ILLEGAL_TOPIC, C.UNRECOGNIZED_CLIENT_TYPE},
+    "SendMessage": {
+        C.MULTIPLE_RESULTS,
+        C.ILLEGAL_TOPIC,
+        C.ILLEGAL_MESSAGE_TAG,
+        C.ILLEGAL_MESSAGE_KEY,
+        C.ILLEGAL_MESSAGE_GROUP,
+        C.ILLEGAL_MESSAGE_PROPERTY_KEY,
+        C.ILLEGAL_MESSAGE_ID,
+        C.ILLEGAL_DELIVERY_TIME,
+        C.ILLEGAL_LITE_TOPIC,
+        C.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+        C.MESSAGE_CORRUPTED,
+        C.FORBIDDEN,
+        C.TOPIC_NOT_FOUND,
+        C.MESSAGE_BODY_TOO_LARGE,
+        C.MESSAGE_BODY_EMPTY,
+        C.MESSAGE_PROPERTIES_TOO_LARGE,
+        C.BAD_REQUEST,
+    },
+    "QueryAssignment": {*NAMES, C.ILLEGAL_ACCESS_POINT, C.FORBIDDEN},
+    "ReceiveMessage": {
+        *NAMES,
+        C.ILLEGAL_FILTER_EXPRESSION,
+        C.ILLEGAL_INVISIBLE_TIME,
+        C.ILLEGAL_POLLING_TIME,
+        C.FORBIDDEN,
+        C.MESSAGE_NOT_FOUND,
+        C.BAD_REQUEST,
+    },
+    "AckMessage": {*NAMES, C.MULTIPLE_RESULTS, C.INVALID_RECEIPT_HANDLE},
+    "ForwardMessageToDeadLetterQueue": {*NAMES, C.INVALID_RECEIPT_HANDLE, C.MESSAGE_NOT_FOUND},
+    "ChangeInvisibleDuration": {*NAMES, C.INVALID_RECEIPT_HANDLE, C.ILLEGAL_INVISIBLE_TIME},
+    "PullMessage": {
+        *NAMES,
+        C.ILLEGAL_FILTER_EXPRESSION,
+        C.ILLEGAL_OFFSET,
+        C.ILLEGAL_POLLING_TIME,
+        C.FORBIDDEN,
+        C.MESSAGE_NOT_FOUND,
+        C.BAD_REQUEST,
+    },
+    "UpdateOffset": {*NAMES, C.ILLEGAL_OFFSET, C.BAD_REQUEST},
+    "GetOffset": {*NAMES, C.OFFSET_NOT_FOUND, C.BAD_REQUEST},
+    "QueryOffset": {*NAMES, C.OFFSET_NOT_FOUND, C.BAD_REQUEST},
+    "EndTransaction": {*NAMES, C.INVALID_TRANSACTION_ID, C.BAD_REQUEST},
+    "Telemetry": {*NAMES, C.BAD_REQUEST, C.INVALID_CLIENT_PROPERTIES},
+    "NotifyClientTermination": {C.ILLEGAL_CONSUMER_GROUP},
+    "RecallMessage": {*NAMES, C.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, C.BAD_REQUEST},
+    "SyncLiteSubscription": NAMES,
+}
+# What RocketMQ answers without an entry.
+UNKNOWN: dict[str, set[Any]] = {
+    "AckMessage": {C.INTERNAL_SERVER_ERROR},
+}
+HANDLE = "HANDLE"  # stands for a good receipt handle
+
+
+class World:
+    """A cluster of its own loop, and what is in its tables."""
+
+    def __init__(self, path: Path) -> None:
+        self.runner = asyncio.Runner(loop_factory=VirtualLoop)
+        self.cluster = self.runner.run(self._begin(path))
+        self.runner.run(self._warm_up())  # what is known after the first message stays known
+        self.before = self.sizes()
+
+    async def _begin(self, path: Path) -> WholeCluster:
+        # Small limits, so that small requests reach them.
+        cluster = await WholeCluster.begin(
+            path,
+            broker_options={"flushDiskType": "ASYNC_FLUSH", "autoCreateTopicEnable": False},
+            max_message_size=64,
+            max_user_property_size=256,
+            user_property_max_num=4,
+        )
+        cluster.topic("orders", "NORMAL")
+        cluster.topic("fifo", "FIFO")
+        await cluster.broker.group("billing")
+        await cluster.broker.group("orderly", consume_message_orderly=True)
+        return cluster
+
+    async def _warm_up(self) -> None:
+        await self.a_handle()
+        await self.settled()
+
+    def sizes(self) -> dict[str, int]:
+        """Of everything that a request could make grow."""
+        proxy, broker = self.cluster.proxy, self.cluster.broker
+        brokers: Any = proxy.brokers
+        topology: Any = proxy.topology
+        background: Any = proxy.background
+        return {
+            "sessions": len(proxy.sessions),
+            "renewals": len(proxy.renewals),
+            "lines": len(
+                {*brokers._sends, *brokers._acks, *brokers._changes, *brokers._ends} - {"broker-a"}
+            ),
+            "asking": len(topology._asking),
+            "addresses": len(topology._addresses),
+            "background": len(background._tasks),
+            "tasks": len(asyncio.all_tasks(self.runner.get_loop())),
+            "polls": broker.broker._pop_polls.count + broker.broker.polls.count,
+            "clients": len(list(broker.broker.clients.all())),
+            "topics": len([t for t in broker.tables.topics.all() if t.topic in ("orders", "fifo")]),
+        }
+
+    async def settled(self) -> None:
+        """Time passes: clients that are silent are forgotten, leases end."""
+        cluster = self.cluster
+        await asyncio.sleep(130)
+        cluster.proxy.sessions.expire(cluster.clock.monotonic_ms())
+        await cluster.proxy.renewals.scan()
+        cluster.broker.broker.clients.scan()
+
+    async def a_handle(self) -> str:
+        cluster = self.cluster
+        await cluster.ask("SendMessage", VALID["SendMessage"](""))
+        answers = await cluster.ask("ReceiveMessage", receive(batch_size=1))
+        assert answers[0].status.code == Code.OK, answers
+        return str(answers[1].message.system_properties.receipt_handle)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    world = World(tmp_path_factory.mktemp("fuzz"))
+    with world.runner:
+        yield world
+        world.runner.run(world.cluster.end())
+
+
+def statuses(rpc: str, answers: list[Any]) -> list[int]:
+    if rpc == "ReceiveMessage":
+        kinds = [answer.WhichOneof("content") for answer in answers]
+        assert kinds == ["status", *["message"] * (len(kinds) - 2), "delivery_timestamp"]
+    found = [answer.status for answer in answers if answer.HasField("status")]
+    entries = [e.status for answer in answers for e in getattr(answer, "entries", ())]
+    assert found or rpc == "Telemetry"
+    return [status.code for status in (*found, *entries)]
+
+
+@pytest.mark.parametrize("rpc", [method.name for method in SERVICE.methods])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_whatever_is_asked_has_an_answer_and_leaves_nothing(
+    world: World, rpc: str, data: st.DataObject
+) -> None:
+    request = data.draw(mutated(VALID[rpc](HANDLE), HANDLE))
+    remaining_s = data.draw(st.sampled_from([None, 0.0, -1.0, 0.3, 1e9]))
+
+    async def run() -> list[Any]:
+        handle = await world.a_handle()
+        good = type(request).FromString(request.SerializeToString())
+        put_handle(good, handle)
+        try:
+            return await world.cluster.ask(rpc, good, time_remaining_s=remaining_s)
+        finally:
+            await world.settled()
+
+    with structlog.testing.capture_logs() as logs:
+        try:
+            codes = statuses(rpc, world.runner.run(run()))
+        except Refused as refused:  # how a telemetry stream ends
+            assert rpc == "Telemetry"
+            codes = [refused.code]
+    defects = [line for line in logs if line["log_level"] in ("error", "critical")]
+    assert not defects and not world.cluster.transport.defects
+    allowed = ANY | ALLOWED[rpc] | UNKNOWN.get(rpc, set())
+    assert set(codes) <= allowed, [Code.Name(code) for code in codes]
+    assert world.sizes() == world.before
+
+
+def put_handle(request: Any, handle: str) -> None:
+    """Where the request says HANDLE."""
+    if getattr(request, "receipt_handle", "") == HANDLE:
+        request.receipt_handle = handle
+    for entry in getattr(request, "entries", ()):
+        put_handle(entry, handle)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=bytes_or_text())
+@example("")
+@example("====")
+def test_a_text_that_is_no_handle_is_told(text: str) -> None:
+    with pytest.raises(MqError, match="receipt handle"):
+        decode(text)
+
+
+FORGED = {
+    "broker_name": st.sampled_from(["", "broker-a", "broker-b", "x" * 255]),
+    "topic": st.sampled_from(["orders", "fifo", "nobody", "%DLQ%billing", "rmq_sys_x"]),
+    "consumer_group": st.sampled_from(["billing", "orderly", "nobody", "CID_RMQ_SYS_x"]),
+    "queue_id": st.sampled_from([0, 1, -1, 2**31 - 1, -(2**31)]),
+    "queue_offset": st.sampled_from([0, 1, -1, 10**6, 2**63 - 1, -(2**63)]),
+    "lease_id": st.sampled_from([0, 1, -1, 2**63 - 1, -(2**63)]),
+    "pop_time_ms": st.sampled_from([0, 1, -1, 2**63 - 1, -(2**63)]),
+    "invisible_duration_ms": st.sampled_from([0, 1, -1, 2**31 - 1, -(2**31)]),
+    "delivery_attempt": st.sampled_from([0, 1, 2**16 - 1]),
+    "of_retry_topic": st.booleans(),
+    "fifo": st.booleans(),
+}
+
+
+@pytest.mark.parametrize(
+    "rpc", ["AckMessage", "ForwardMessageToDeadLetterQueue", "ChangeInvisibleDuration"]
+)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_a_handle_that_was_made_up_settles_nothing(
+    world: World, rpc: str, data: st.DataObject
+) -> None:
+    names = data.draw(st.lists(st.sampled_from(list(FORGED)), min_size=1, unique=True))
+    change: dict[str, Any] = {name: data.draw(FORGED[name]) for name in names}
+
+    async def run() -> tuple[bool, list[Any], int]:
+        handle = await world.a_handle()
+        forged = decode(handle)._replace(**change)
+        request: Any = VALID[rpc](encode(forged))
+        request.topic.name, request.group.name = forged.topic, forged.consumer_group
+        answers = await world.cluster.ask(rpc, request)
+        (genuine,) = await world.cluster.ask("AckMessage", VALID["AckMessage"](handle))
+        await world.settled()
+        return key_of(forged) == key_of(decode(handle)), answers, genuine.entries[0].status.code
+
+    with structlog.testing.capture_logs() as logs:
+        same, answers, genuine = world.runner.run(run())
+    assert not [line for line in logs if line["log_level"] in ("error", "critical")]
+    assert not world.cluster.transport.defects
+    if not same:
+        # OK: of a message that was acknowledged before, within the time that the handle tells.
+        repeated = {C.OK} if rpc == "AckMessage" else set()
+        assert set(statuses(rpc, answers)) <= {*ALLOWED[rpc], C.BAD_REQUEST, *repeated}
+        assert genuine == Code.OK, "the lease of the genuine handle is as it was"
+    assert world.sizes() == world.before
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(place=st.integers(0, 200), letter=st.sampled_from("AZaz09-_=+/ é"))
+def test_a_handle_with_one_letter_changed_settles_nothing(
+    world: World, place: int, letter: str
+) -> None:
+    async def run() -> tuple[str, str, int]:
+        handle = await world.a_handle()
+        at = place % len(handle)
+        bad = handle[:at] + letter + handle[at + 1 :]
+        (answer,) = await world.cluster.ask("AckMessage", VALID["AckMessage"](bad))
+        await world.settled()
+        return handle, bad, answer.entries[0].status.code
+
+    handle, bad, code = world.runner.run(run())
+    assert code == (Code.OK if bad == handle else Code.INVALID_RECEIPT_HANDLE)
+
+
+def test_a_lone_message_is_what_the_fuzz_starts_from(world: World) -> None:
+    """That the requests that are spoilt are good before."""
+
+    async def run(rpc: str) -> int:
+        handle = await world.a_handle()
+        answers = await world.cluster.ask(rpc, VALID[rpc](handle))
+        await world.settled()
+        return int(answers[0].status.code)
+
+    # These need what only a transaction, or a delayed message, gives.
+    for rpc in VALID.keys() - {"EndTransaction", "RecallMessage", "SyncLiteSubscription"}:
+        assert world.runner.run(run(rpc)) == Code.OK, rpc

@@ -1,0 +1,310 @@
+"""Who may call: the file of users, the signature, and that every RPC asks for it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from apache.rocketmq.v2 import service_pb2 as s
+from apache.rocketmq.v2.definition_pb2 import Code
+
+from aerobee_chassis.config import load
+from aerobee_chassis.errors import ConfigError
+from aerobee_proxy.access.users import Users
+from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.counts import Counts
+from aerobee_proxy.v2.authentication import LOG_EVERY_MS, Authentication, parse, signature
+from aerobee_proxy.v2.context import Parts
+from aerobee_proxy.v2.errors import Refused
+from aerobee_proxy.v2.rpc.servicer import Servicer
+from support.clock.manual_clock import ManualClock
+from support.proxy.harness import CLIENT_ID, Cluster, FakeCall, Requests
+
+DATE = "20261121T141500Z"
+SECRET = "s3cret, with = and /"
+PEER = "192.0.2.1:5123"
+METHODS = s.DESCRIPTOR.services_by_name["MessagingService"].methods
+
+
+def write(path: Path, *users: dict[str, str]) -> Path:
+    path.write_text(json.dumps({"users": users}))
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write(
+        tmp_path / "users.json",
+        {"username": "billing", "password": SECRET},
+        {"username": "gone", "password": SECRET, "userStatus": "disable"},
+    )
+
+
+def signed(
+    name: str = "billing", secret: str = SECRET, date: str = DATE, **change: str
+) -> dict[str, str]:
+    """The metadata of the Python SDK."""
+    header = (
+        f"MQv2-HMAC-SHA1 Credential={name}, SignedHeaders=x-mq-date-time, "
+        f"Signature={signature(secret.encode(), date)}"
+    )
+    given = {"x-mq-client-id": CLIENT_ID, "x-mq-date-time": date, "authorization": header}
+    return {**given, **change}
+
+
+def authentication(file: Path) -> Authentication:
+    return Authentication(Users(file), Counts(), ManualClock())
+
+
+# ---- signatures ----
+
+
+def test_the_signature_is_that_of_the_facts() -> None:
+    # HMAC-SHA1 of RFC 2202, case 2.
+    assert signature(b"Jefe", "what do ya want for nothing?") == (
+        "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79"
+    )
+
+
+@pytest.mark.parametrize(
+    "credential", ["billing", "billing//Rocketmq", "billing/cn-hangzhou/RocketMQ"]
+)
+@pytest.mark.parametrize("upper", [False, True])
+def test_every_sdk_s_way_to_write_the_header_is_read(
+    file: Path, credential: str, upper: bool
+) -> None:
+    given = signature(SECRET.encode(), DATE)
+    header = (
+        f"MQv2-HMAC-SHA1 Credential={credential}, SignedHeaders=x-mq-date-time, "
+        f"Signature={given.upper() if upper else given}"
+    )
+    assert authentication(file).check(signed(authorization=header), PEER).name == "billing"
+
+
+@pytest.mark.parametrize(
+    "date", ["2026-11-21T14:15:00.123456789+08:00", "20261121T141500Z", "no date at all"]
+)
+def test_the_time_is_signed_and_not_read(file: Path, date: str) -> None:
+    assert authentication(file).check(signed(date=date), PEER).name == "billing"
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"authorization": ""},
+        signed(authorization=""),
+        signed(authorization="Basic YmlsbGluZzp4"),
+        # What the Python SDK sends when it was given no credentials.
+        signed(authorization="MQv2-HMAC-SHA1 Credential=, SignedHeaders=x, Signature="),
+        signed(authorization="MQv2-HMAC-SHA1"),
+        signed(authorization="MQv2-HMAC-SHA1 Credential=billing"),
+        signed(authorization="MQv2-HMAC-SHA1 Credential=billing, Signature=ß\udce9"),
+        signed(name="nobody"),
+        signed(name="gone"),
+        signed(secret="wrong"),
+        signed(secret=""),
+        signed(**{"x-mq-date-time": "another time"}),
+        signed(**{"x-mq-date-time": ""}),
+    ],
+)
+def test_whoever_cannot_be_told_is_refused(file: Path, metadata: dict[str, str]) -> None:
+    with pytest.raises(Refused) as caught:
+        authentication(file).check(metadata, PEER)
+    assert caught.value.code == Code.UNAUTHORIZED
+    assert SECRET not in caught.value.message
+
+
+def test_an_unknown_name_and_a_wrong_secret_are_answered_alike(file: Path) -> None:
+    answers = []
+    for metadata in (signed(name="a"), signed(name="gone"), signed(secret="wrong")):
+        with pytest.raises(Refused) as caught:
+            authentication(file).check(metadata, PEER)
+        answers.append(caught.value.message.split("'", 2)[2])
+    assert len(set(answers)) == 1
+
+
+def test_a_header_is_cut_into_its_fields() -> None:
+    assert parse("MQv2-HMAC-SHA1 Credential=a , SignedHeaders=x=y,Signature=1") == {
+        "credential": "a",
+        "signedheaders": "x=y",
+        "signature": "1",
+    }
+    assert parse("MQv2-HMAC-SHA1 " + "x" * 100_000).keys() == {"x" * 1_009}
+
+
+def test_refusals_are_counted_each_and_logged_now_and_then(file: Path) -> None:
+    clock, counts = ManualClock(), Counts()
+    guard = Authentication(Users(file), counts, clock)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(100):
+            with pytest.raises(Refused):
+                guard.check(signed(secret="wrong"), PEER)
+        clock.advance(LOG_EVERY_MS)
+        with pytest.raises(Refused):
+            guard.check(signed(secret="wrong"), PEER)
+    assert counts.unauthorized == 101
+    assert [(line["event"], line["refused"], line["peer"]) for line in logs] == [
+        ("call refused", 1, PEER),
+        ("call refused", 101, PEER),
+    ]
+
+
+# ---- the file ----
+
+
+def test_users_that_changed_are_read_again(file: Path) -> None:
+    guard = authentication(file)
+    write(file, {"username": "billing", "password": "another"})
+    guard.users.refresh()
+    with pytest.raises(Refused):
+        guard.check(signed(), PEER)
+    assert guard.check(signed(secret="another"), PEER).name == "billing"
+
+
+def test_a_file_that_broke_leaves_the_users_of_before_until_it_is_right(file: Path) -> None:
+    guard = authentication(file)
+    file.write_text('{"users": [')
+    with structlog.testing.capture_logs() as logs:
+        guard.users.refresh()
+        guard.users.refresh()
+        file.unlink()
+        guard.users.refresh()
+    assert [line["event"] for line in logs] == ["users not read again: those of before stay"]
+    assert guard.check(signed(), PEER).name == "billing"
+    write(file, {"username": "new", "password": SECRET})
+    guard.users.refresh()
+    assert guard.check(signed(name="new"), PEER).name == "new"
+
+
+def test_a_file_without_users_lets_nobody_in(file: Path) -> None:
+    guard = authentication(write(file))
+    with pytest.raises(Refused):
+        guard.check(signed(), PEER)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_a_file_that_others_can_open_is_worth_a_warning(file: Path, mode: int) -> None:
+    with structlog.testing.capture_logs() as logs:
+        Users(file)
+    assert not logs
+    file.chmod(mode)
+    with structlog.testing.capture_logs() as logs:
+        Users(file)
+    assert [line["log_level"] for line in logs] == ["warning"] and "chmod 600" in logs[0]["event"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "is not valid JSON, line 1"),
+        ("[]", "must be like"),
+        ('{"users": {}}', "must be like"),
+        ('{"users": [1]}', "entry 1 of .* is no object"),
+        ('{"users": [{"username": "a", "password": "p@ss", "x": 1}]}', "unknown key 'x'"),
+        ('{"users": [{"password": "p@ss"}]}', "needs a username"),
+        ('{"users": [{"username": "a/b", "password": "p@ss"}]}', "needs a username"),
+        ('{"users": [{"username": "a", "password": ""}]}', "needs a password for 'a'"),
+        ('{"users": [{"username": "a"}]}', "needs a password for 'a'"),
+        (
+            '{"users": [{"username": "a", "password": "p@ss", "userStatus": "off"}]}',
+            "neither enable nor disable",
+        ),
+        (
+            '{"users": [{"username": "a", "password": "p@ss", "userType": "ROOT"}]}',
+            "neither NORMAL nor SUPER",
+        ),
+        (
+            '{"users": [{"username": "a", "password": "p@ss"}, '
+            '{"username": "a", "password": "p@ss"}]}',
+            "entry 2 of .* is taken",
+        ),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_and_no_secret_shown(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    file = tmp_path / "users.json"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=told) as caught:
+        Users(file)
+    assert "p@ss" not in str(caught.value) and str(file) in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read the file of users"):
+        Users(tmp_path / "users.json")
+
+
+def test_authentication_without_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="authenticationUsersFile"):
+        load(ProxyOptions, sets=["authenticationEnabled=true"])
+
+
+def test_no_secret_is_in_what_a_user_looks_like(file: Path) -> None:
+    assert "s3cret" not in repr(Users(file).get("billing"))
+
+
+# ---- every RPC ----
+
+
+def guarded(file: Path) -> Parts:
+    return Cluster().parts(authentication_enabled=True, authentication_users_file=str(file))
+
+
+async def first_status(parts: Parts, method: Any, metadata: dict[str, str]) -> Any:
+    """Of an empty request."""
+    name = "".join(f"_{c.lower()}" if c.isupper() else c for c in method.name).lstrip("_")
+    handler = getattr(Servicer(parts), name)
+    call = FakeCall(metadata=metadata)
+    if method.client_streaming:
+        requests = Requests()
+        requests.end()
+        await handler(aiter(requests), call)
+    elif method.server_streaming:
+        await handler(s.ReceiveMessageRequest(), call)
+    else:
+        return (await handler(getattr(s, method.input_type.name)(), call)).status
+    return call.written[0].status if call.written else None
+
+
+@pytest.mark.parametrize("method", list(METHODS), ids=lambda method: method.name)
+async def test_every_rpc_asks_who_calls(file: Path, method: Any) -> None:
+    parts = guarded(file)
+    for metadata in (signed(secret="wrong"), {"x-mq-client-id": CLIENT_ID}, {}):
+        found = await first_status(parts, method, metadata)
+        assert found.code == Code.UNAUTHORIZED
+    assert not len(parts.sessions), "strangers leave nothing behind"
+    found = await first_status(parts, method, signed())
+    assert found is None or found.code != Code.UNAUTHORIZED
+
+
+async def test_a_stream_ends_when_its_user_is_taken_off(file: Path) -> None:
+    parts = guarded(file)
+    requests, call = Requests(), FakeCall(metadata=signed())
+    write(file, {"username": "other", "password": SECRET})
+    assert parts.authentication is not None
+    parts.authentication.users.refresh()
+    requests.put(s.TelemetryCommand())
+    await Servicer(parts).telemetry(aiter(requests), call)
+    assert call.written[-1].status.code == Code.UNAUTHORIZED
+
+
+def test_the_file_is_not_read_while_everybody_may_call(tmp_path: Path) -> None:
+    assert Cluster().parts(authentication_users_file=str(tmp_path / "no")).authentication is None
+
+
+def test_reading_does_not_follow_the_working_directory_of_later(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    guard = authentication(Path(file.name))
+    monkeypatch.chdir(os.sep)
+    write(file, {"username": "new", "password": SECRET})
+    guard.users.refresh()
+    assert guard.check(signed(name="new"), PEER).name == "new"

@@ -1,0 +1,340 @@
+"""What a user may do: which policy decides, what each RPC needs, and mistakes in the file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apache.rocketmq.v2 import definition_pb2 as d
+from apache.rocketmq.v2 import service_pb2 as s
+from apache.rocketmq.v2.definition_pb2 import ClientType, Code
+
+from aerobee_chassis.config import load
+from aerobee_chassis.errors import ConfigError
+from aerobee_proxy.access.policies import Need, Policy, allowed, policies_of
+from aerobee_proxy.access.users import User, Users
+from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.v2.authentication import signature
+from aerobee_proxy.v2.authorization import NEEDS, check
+from aerobee_proxy.v2.context import Parts
+from aerobee_proxy.v2.errors import Refused
+from aerobee_proxy.v2.rpc.servicer import Servicer
+from support.clock.polling import until
+from support.proxy.harness import CLIENT_ID, Cluster, FakeCall, Requests
+
+DATE = "20261121T141500Z"
+TOPIC, GROUP = d.Resource(name="orders"), d.Resource(name="billing")
+QUEUE = d.MessageQueue(topic=TOPIC, broker=d.Broker(name="broker-a"))
+METHODS = s.DESCRIPTOR.services_by_name["MessagingService"].methods
+
+
+def policy(
+    resource: str, *actions: str, decision: str = "ALLOW", kind: str = "CUSTOM"
+) -> list[Policy]:
+    entry = {"resource": resource, "actions": [*actions] or ["All"]}
+    return policies_of({**entry, "decision": decision, "policyType": kind})
+
+
+@pytest.mark.parametrize(
+    ("policies", "answer"),
+    [
+        ([], False),
+        (policy("*"), True),
+        (policy("Topic:*"), True),
+        (policy("Topic:orders"), True),
+        (policy("Topic:ord*"), True),
+        (policy("Topic:orders*"), True),
+        (policy("Topic:orders", "Any"), True),
+        (policy("Topic:order"), False),
+        (policy("Topic:orders2*"), False),
+        (policy("Group:orders"), False),
+        (policy("Topic:orders", "Sub"), False),
+        (policy("Topic:orders", "Sub", "Pub"), True),
+        # The closest name decides, whatever stands first.
+        (policy("*") + policy("Topic:orders", decision="DENY"), False),
+        (policy("Topic:orders") + policy("*", decision="DENY"), True),
+        (policy("Topic:ord*", decision="DENY") + policy("Topic:orders"), True),
+        (policy("Topic:o*") + policy("Topic:orde*", decision="DENY"), False),
+        (policy("Topic:orders*", decision="DENY") + policy("Topic:orders"), True),
+        (policy("Topic:*", decision="DENY") + policy("*"), False),
+        # Among equals a denial.
+        (policy("Topic:orders", decision="DENY") + policy("Topic:orders"), False),
+        (policy("Topic:orders") + policy("Topic:orders", decision="DENY"), False),
+        # Of another action it says nothing.
+        (policy("Topic:orders", "Sub", decision="DENY") + policy("*"), True),
+        # DEFAULT only where no CUSTOM fits.
+        (policy("*", decision="DENY") + policy("Topic:orders", kind="DEFAULT"), False),
+        (policy("Topic:other", decision="DENY") + policy("*", kind="DEFAULT"), True),
+    ],
+)
+def test_which_policy_decides(policies: list[Policy], answer: bool) -> None:
+    assert allowed(policies, Need("Topic", "orders", ("Pub",))) is answer
+
+
+def test_either_of_two_actions_is_enough() -> None:
+    need = Need("Topic", "orders", ("Pub", "Sub"))
+    assert allowed(policy("Topic:orders", "Sub"), need)
+    assert str(need) == "Pub or Sub on Topic:orders"
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        (1, "no object"),
+        ({"resource": "*", "actions": "All", "sourceIps": []}, "unknown key 'sourceIps'"),
+        ({"actions": ["All"]}, "needs resource"),
+        ({"resource": [], "actions": ["All"]}, "needs resource"),
+        ({"resource": "*"}, "needs actions"),
+        ({"resource": "*", "actions": ["pub"]}, "action 'pub'"),
+        ({"resource": "orders", "actions": "Pub"}, "resource 'orders'"),
+        ({"resource": "Topic:", "actions": "Pub"}, "resource 'Topic:'"),
+        ({"resource": "Topic:a*b", "actions": "Pub"}, "resource 'Topic:a"),
+        ({"resource": "Cluster:*", "actions": "Pub"}, "resource 'Cluster:"),
+        ({"resource": "*", "actions": "All", "decision": "MAYBE"}, "ALLOW or DENY"),
+        ({"resource": "*", "actions": "All", "decision": ["ALLOW"]}, "ALLOW or DENY"),
+        ({"resource": "*", "actions": "All", "policyType": "MINE"}, "CUSTOM or DEFAULT"),
+    ],
+)
+def test_a_mistake_in_a_policy_stops_the_start(tmp_path: Path, entry: Any, told: str) -> None:
+    user = {"username": "app", "password": "p@ss", "policies": [entry]}
+    file = tmp_path / "users.json"
+    file.write_text(json.dumps({"users": [user]}))
+    with pytest.raises(ConfigError, match="entry 1 of") as caught:
+        Users(file)
+    assert "has a policy " in str(caught.value)
+    assert told in str(caught.value) and "p@ss" not in str(caught.value)
+
+
+def test_authorization_needs_authentication() -> None:
+    with pytest.raises(ConfigError, match="authenticationEnabled"):
+        load(ProxyOptions, sets=["authorizationEnabled=true"])
+
+
+def test_what_every_rpc_needs_is_known() -> None:
+    unary = {method.input_type.name for method in METHODS if not method.client_streaming}
+    assert {request.__name__ for request in NEEDS} == {*unary, "Settings"}
+
+
+# ---- each RPC ----
+
+PUBLISHER = [{"resource": "Topic:orders", "actions": "Pub"}]
+TOPIC_READER = [{"resource": "Topic:orders", "actions": "Sub"}]
+GROUP_MEMBER = [{"resource": "Group:billing", "actions": "Sub"}]
+CONSUMER = TOPIC_READER + GROUP_MEMBER
+SUBSCRIPTION = d.Subscription(group=GROUP, subscriptions=[d.SubscriptionEntry(topic=TOPIC)])
+CONSUMER_SETTINGS = d.Settings(client_type=ClientType.PUSH_CONSUMER, subscription=SUBSCRIPTION)
+PRODUCER_SETTINGS = d.Settings(
+    client_type=ClientType.PRODUCER, publishing=d.Publishing(topics=[TOPIC])
+)
+
+
+def parts_for(tmp_path: Path, policies: list[Any], kind: str = "NORMAL") -> Parts:
+    user = {"username": "app", "password": "p", "userType": kind, "policies": policies}
+    file = tmp_path / "users.json"
+    file.write_text(json.dumps({"users": [user]}))
+    return Cluster().parts(
+        authentication_enabled=True,
+        authorization_enabled=True,
+        authentication_users_file=str(file),
+    )
+
+
+def call(user: str = "app", secret: bytes = b"p") -> FakeCall:
+    header = f"MQv2-HMAC-SHA1 Credential={user}, Signature={signature(secret, DATE)}"
+    return FakeCall({"x-mq-client-id": CLIENT_ID, "x-mq-date-time": DATE, "authorization": header})
+
+
+async def status_of(parts: Parts, rpc: str, request: Any) -> d.Status:
+    made = call()
+    handler = getattr(Servicer(parts), rpc)
+    if rpc == "telemetry":
+        requests = Requests()
+        requests.put(s.TelemetryCommand(settings=request))
+        requests.end()
+        await handler(aiter(requests), made)
+    elif rpc in ("receive_message", "pull_message"):
+        await handler(request, made)
+    else:
+        status = (await handler(request, made)).status
+        assert isinstance(status, d.Status)
+        return status
+    # Settings that are accepted are answered by a task that ends with this stream.
+    return made.written[0].status if made.written else d.Status(code=Code.OK)
+
+
+CASES: list[tuple[str, Any, list[Any], list[list[Any]]]] = [
+    ("query_route", s.QueryRouteRequest(topic=TOPIC), PUBLISHER, [GROUP_MEMBER]),
+    ("query_route", s.QueryRouteRequest(topic=TOPIC), TOPIC_READER, [GROUP_MEMBER]),
+    ("heartbeat", s.HeartbeatRequest(group=GROUP), GROUP_MEMBER, [PUBLISHER, TOPIC_READER]),
+    ("heartbeat", s.HeartbeatRequest(), [], []),
+    (
+        "send_message",
+        s.SendMessageRequest(messages=[d.Message(topic=TOPIC)]),
+        PUBLISHER,
+        [CONSUMER],
+    ),
+    (
+        "query_assignment",
+        s.QueryAssignmentRequest(topic=TOPIC, group=GROUP),
+        CONSUMER,
+        [PUBLISHER, TOPIC_READER, GROUP_MEMBER],
+    ),
+    (
+        "receive_message",
+        s.ReceiveMessageRequest(message_queue=QUEUE, group=GROUP),
+        CONSUMER,
+        [PUBLISHER, TOPIC_READER, GROUP_MEMBER],
+    ),
+    (
+        "pull_message",
+        s.PullMessageRequest(message_queue=QUEUE, group=GROUP),
+        CONSUMER,
+        [PUBLISHER, TOPIC_READER, GROUP_MEMBER],
+    ),
+    (
+        "ack_message",
+        s.AckMessageRequest(topic=TOPIC, group=GROUP),
+        CONSUMER,
+        [TOPIC_READER, GROUP_MEMBER],
+    ),
+    (
+        "forward_message_to_dead_letter_queue",
+        s.ForwardMessageToDeadLetterQueueRequest(topic=TOPIC, group=GROUP),
+        CONSUMER,
+        [TOPIC_READER, GROUP_MEMBER],
+    ),
+    (
+        "change_invisible_duration",
+        s.ChangeInvisibleDurationRequest(topic=TOPIC, group=GROUP),
+        GROUP_MEMBER,
+        [TOPIC_READER],
+    ),
+    (
+        "update_offset",
+        s.UpdateOffsetRequest(message_queue=QUEUE, group=GROUP),
+        CONSUMER,
+        [TOPIC_READER, GROUP_MEMBER],
+    ),
+    (
+        "get_offset",
+        s.GetOffsetRequest(message_queue=QUEUE, group=GROUP),
+        CONSUMER,
+        [TOPIC_READER, GROUP_MEMBER],
+    ),
+    ("query_offset", s.QueryOffsetRequest(message_queue=QUEUE), TOPIC_READER, [GROUP_MEMBER]),
+    ("end_transaction", s.EndTransactionRequest(topic=TOPIC), PUBLISHER, [CONSUMER]),
+    ("recall_message", s.RecallMessageRequest(topic=TOPIC), PUBLISHER, [CONSUMER]),
+    (
+        "notify_client_termination",
+        s.NotifyClientTerminationRequest(group=GROUP),
+        GROUP_MEMBER,
+        [TOPIC_READER],
+    ),
+    (
+        "sync_lite_subscription",
+        s.SyncLiteSubscriptionRequest(topic=TOPIC, group=GROUP),
+        CONSUMER,
+        [TOPIC_READER, GROUP_MEMBER],
+    ),
+    ("telemetry", CONSUMER_SETTINGS, CONSUMER, [PUBLISHER, TOPIC_READER, GROUP_MEMBER]),
+    ("telemetry", PRODUCER_SETTINGS, PUBLISHER, [CONSUMER]),
+]
+
+
+@pytest.mark.parametrize(
+    ("rpc", "request_", "enough", "too_little"), CASES, ids=lambda value: str(value)[:24]
+)
+async def test_a_user_needs_what_the_rpc_needs(
+    tmp_path: Path, rpc: str, request_: Any, enough: list[Any], too_little: list[list[Any]]
+) -> None:
+    found = await status_of(parts_for(tmp_path, enough), rpc, request_)
+    assert found.code != Code.UNAUTHORIZED, found
+    for policies in [*too_little, [{"resource": "Topic:another", "actions": "All"}]]:
+        found = await status_of(parts_for(tmp_path, policies), rpc, request_)
+        assert (found.code == Code.UNAUTHORIZED) is bool(enough), found
+    found = await status_of(parts_for(tmp_path, [], "SUPER"), rpc, request_)
+    assert found.code != Code.UNAUTHORIZED, found
+
+
+RETRY = d.Resource(name="%RETRY%other")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        s.QueryRouteRequest(topic=RETRY),
+        s.SendMessageRequest(messages=[d.Message(topic=RETRY)]),
+        s.ReceiveMessageRequest(group=GROUP, message_queue=d.MessageQueue(topic=RETRY)),
+        s.QueryOffsetRequest(message_queue=d.MessageQueue(topic=RETRY)),
+        d.Settings(publishing=d.Publishing(topics=[RETRY])),
+    ],
+    ids=lambda request: type(request).__name__,
+)
+def test_a_retry_topic_is_its_group_s(request_: Any) -> None:
+    """Whoever may use every topic is not let into the retries of another group by that."""
+    mine = tuple(policy("Topic:*") + policy("Group:billing", "Sub"))
+    with pytest.raises(Refused, match="lacks Sub on Group:other"):
+        check(User("app", b"p", policies=mine), request_)
+    check(User("app", b"p", policies=(*mine, *policy("Group:other", "Sub"))), request_)
+
+
+def test_every_rpc_is_among_the_cases() -> None:
+    assert len({rpc for rpc, *_ in CASES}) == len(METHODS) == 17
+
+
+async def test_a_name_in_a_namespace_is_another_name(tmp_path: Path) -> None:
+    parts = parts_for(tmp_path, PUBLISHER)
+    topic = d.Resource(resource_namespace="ns", name="orders")
+    request = s.SendMessageRequest(messages=[d.Message(topic=TOPIC), d.Message(topic=topic)])
+    found = await status_of(parts, "send_message", request)
+    assert (found.code, found.message) == (
+        Code.UNAUTHORIZED,
+        "user 'app' lacks Pub on Topic:ns%orders",
+    )
+    assert parts.counts.unauthorized == 1
+
+
+async def test_who_borrows_the_id_of_a_client_hears_and_ends_nothing_of_it(tmp_path: Path) -> None:
+    parts = parts_for(tmp_path, PUBLISHER)
+    users = tmp_path / "users.json"
+    known = json.loads(users.read_text())["users"]
+    users.write_text(json.dumps({"users": [*known, {"username": "other", "password": "q"}]}))
+    assert parts.authentication is not None
+    parts.authentication.users.refresh()
+    own, requests = Servicer(parts), Requests()
+    requests.put(s.TelemetryCommand(settings=PRODUCER_SETTINGS))
+    theirs = asyncio.create_task(own.telemetry(aiter(requests), call()))
+    borrowed = Requests()
+    other = asyncio.create_task(own.telemetry(aiter(borrowed), call("other", b"q")))
+    await until(lambda: len(parts.sessions) == 2, "both streams")
+    await until(lambda: parts.sessions.producers_of("orders"), "the settings")
+    (session,) = parts.sessions.producers_of("orders")
+    assert session.user == "app" and len(session.streams) == 1
+    await own.notify_client_termination(s.NotifyClientTerminationRequest(), call("other", b"q"))
+    assert parts.check_back.producers_of("orders") == [session]
+    borrowed.end()
+    requests.end()
+    await asyncio.gather(theirs, other)
+
+
+@pytest.mark.parametrize(
+    "change", [{"policies": TOPIC_READER}, {"userStatus": "disable"}, {"username": "renamed"}]
+)
+async def test_who_may_publish_no_more_is_shown_no_half_message(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    parts, requests = parts_for(tmp_path, PUBLISHER), Requests()
+    requests.put(s.TelemetryCommand(settings=PRODUCER_SETTINGS))
+    stream = asyncio.create_task(Servicer(parts).telemetry(aiter(requests), call()))
+    await until(lambda: parts.check_back.producers_of("orders"), "the settings")
+    users = tmp_path / "users.json"
+    (user,) = json.loads(users.read_text())["users"]
+    users.write_text(json.dumps({"users": [{**user, **change}], "changed": True}))
+    assert parts.authentication is not None
+    parts.authentication.users.refresh()
+    assert not parts.check_back.producers_of("orders")
+    requests.end()
+    await stream

@@ -1,0 +1,162 @@
+"""Sessions: known by client id, any number of streams, nothing that a restart may not lose."""
+
+from __future__ import annotations
+
+from apache.rocketmq.v2.definition_pb2 import (
+    ClientType,
+    FilterExpression,
+    FilterType,
+    Publishing,
+    Resource,
+    Settings,
+    Subscription,
+    SubscriptionEntry,
+)
+from apache.rocketmq.v2.service_pb2 import TelemetryCommand
+from google.protobuf.duration_pb2 import Duration
+
+from aerobee_proxy.v2.sessions import EXPIRY_MS, Session, Sessions, conflicts
+
+
+class Stream:
+    def __init__(self) -> None:
+        self.offered: list[TelemetryCommand] = []
+
+    def offer(self, command: TelemetryCommand) -> None:
+        self.offered.append(command)
+
+
+def member(client_id: str, group: str = "billing", **topics: str) -> Session:
+    entries = [
+        SubscriptionEntry(
+            topic=Resource(name=topic),
+            expression=FilterExpression(
+                type=FilterType.SQL if ">" in text else FilterType.TAG, expression=text
+            ),
+        )
+        for topic, text in topics.items()
+    ]
+    subscription = Subscription(group=Resource(name=group), subscriptions=entries)
+    settings = Settings(client_type=ClientType.PUSH_CONSUMER, subscription=subscription)
+    return Session(client_id, 0, settings)
+
+
+def settings_of(session: Session) -> Settings:
+    assert session.settings is not None
+    return session.settings
+
+
+def test_client_that_was_never_heard_of_gets_a_session() -> None:
+    sessions = Sessions()
+    assert sessions.get("c1") is None
+    session = sessions.touch("c1", 5)
+    assert session is sessions.touch("c1", 9) is sessions.get("c1")
+    assert session.last_seen_ms == 9 and len(sessions) == 1
+
+
+def test_session_without_settings_asks_for_nothing() -> None:
+    session = Sessions().touch("c1", 0)
+    assert session.consumer_group == ""
+    assert session.published() == {}
+    assert session.subscriptions == {}
+    assert session.request_timeout_ms == 3_000
+
+
+def test_names_are_those_of_the_store() -> None:
+    resource = Resource(resource_namespace="eu", name="orders")
+    session = Session("c1", 0, Settings(publishing=Publishing(topics=[resource])))
+    assert session.published() == {"eu%orders": resource}
+    assert session.namespace_of("eu%orders") == "eu"
+    session.settings = Settings(
+        subscription=Subscription(group=Resource(resource_namespace="eu", name="billing"))
+    )
+    assert session.consumer_group == "eu%billing"
+
+
+def test_a_client_publishes_to_what_it_said_and_to_where_it_sent_half_messages() -> None:
+    session = Session("c1", 0)
+    session.sent_half("a", Resource(name="a"))
+    assert session.published().keys() == {"a"}
+    for name in ("b", "c"):
+        session.settings = Settings(publishing=Publishing(topics=[Resource(name=name)]))
+        assert session.published().keys() == {"a", name}
+    session.sent_half("d", Resource(name="d"))
+    assert session.published().keys() == {"a", "c", "d"}
+
+
+def test_request_timeout_is_what_the_client_says() -> None:
+    settings = Settings(request_timeout=Duration(seconds=7), publishing=Publishing())
+    assert Session("c1", 0, settings).request_timeout_ms == 7_000
+
+
+def test_silent_client_is_forgotten_unless_it_holds_a_stream() -> None:
+    sessions = Sessions()
+    silent, holding = sessions.touch("silent", 0), sessions.touch("holding", 0)
+    holding.streams.add(Stream())
+    assert sessions.expire(EXPIRY_MS) == []
+    assert sessions.expire(EXPIRY_MS + 1) == [silent]
+    assert list(sessions) == [holding]
+
+
+def test_client_that_says_goodbye_is_forgotten() -> None:
+    sessions = Sessions()
+    session = sessions.touch("c1", 0)
+    assert sessions.remove("c1") is session
+    assert sessions.remove("c1") is None
+
+
+def test_producers_of_a_topic_are_those_with_a_stream() -> None:
+    sessions = Sessions()
+    settings = Settings(publishing=Publishing(topics=[Resource(name="orders")]))
+    for client_id in ("deaf", "listening", "other"):
+        sessions.touch(client_id, 0).settings = settings
+    sessions.touch("other", 0).settings = Settings(publishing=Publishing())
+    for client_id in ("listening", "other"):
+        sessions.touch(client_id, 0).streams.add(Stream())
+    assert [s.client_id for s in sessions.producers_of("orders")] == ["listening"]
+
+
+def test_members_of_a_group_are_found() -> None:
+    sessions = Sessions()
+    a, b = sessions.touch("a", 0), sessions.touch("b", 0)
+    for session, group in ((a, "billing"), (b, "other"), (b, "another"), (a, "billing")):
+        sessions.declare(session, settings_of(member("x", group)))
+    assert [s.client_id for s in sessions.members("billing")] == ["a"]
+    assert sessions.members("other") == []
+    sessions.declare(a, Settings(publishing=Publishing()))
+    assert sessions.members("billing") == []
+
+
+def test_who_is_forgotten_is_no_member_any_more_whatever_it_says() -> None:
+    sessions = Sessions()
+    settings = settings_of(member("x"))
+    gone, silent = sessions.touch("gone", 0), sessions.touch("silent", 0)
+    for session in (gone, silent):
+        sessions.declare(session, settings)
+    sessions.remove("gone")
+    assert sessions.members("billing") == [silent]
+    sessions.expire(EXPIRY_MS + 1)
+    sessions.declare(gone, settings)
+    sessions.touch("gone", 0)
+    sessions.declare(gone, settings)
+    assert sessions.members("billing") == [] and not sessions._by_group
+
+
+def test_members_that_subscribe_alike_do_not_conflict() -> None:
+    alike = [member("a", orders="x || y", all="*"), member("b", orders="y||x", all="")]
+    assert conflicts(alike) == {}
+    assert conflicts([]) == {}
+
+
+def test_members_that_want_different_tags_conflict() -> None:
+    assert conflicts([member("a", orders="x"), member("b", orders="*")]) == {"orders": ["*", "x"]}
+
+
+def test_members_that_subscribe_to_different_topics_conflict() -> None:
+    found = conflicts([member("a", orders="*", returns="*"), member("b", orders="*")])
+    assert found == {"returns": ["", "*"]}
+
+
+def test_conditions_are_compared_as_text() -> None:
+    found = conflicts([member("a", orders="p > 1"), member("b", orders=" p > 1 ")])
+    assert found == {}

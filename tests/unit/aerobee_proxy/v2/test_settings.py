@@ -1,0 +1,191 @@
+"""Settings negotiation: what every official SDK needs to find in the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from apache.rocketmq.v2.definition_pb2 import (
+    UA,
+    Address,
+    AddressScheme,
+    ClientType,
+    Code,
+    Endpoints,
+    FilterExpression,
+    FilterType,
+    Language,
+    Publishing,
+    Resource,
+    Settings,
+    Subscription,
+    SubscriptionEntry,
+)
+from google.protobuf.duration_pb2 import Duration
+
+from aerobee_proxy.cluster.group_configs import GroupPolicy
+from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.v2.errors import Refused
+from aerobee_proxy.v2.settings import check_settings, negotiate
+
+OPTIONS = ProxyOptions()
+COMMON: dict[str, Any] = {
+    "access_point": Endpoints(
+        scheme=AddressScheme.DOMAIN_NAME, addresses=[Address(host="mq.example", port=18081)]
+    ),
+    "request_timeout": Duration(seconds=3),
+    "user_agent": UA(language=Language.PYTHON, version="5.1.2", hostname="h"),
+}
+
+
+def producer(*topics: str) -> Settings:
+    resources = [Resource(resource_namespace="eu", name=topic) for topic in topics]
+    return Settings(
+        client_type=ClientType.PRODUCER, publishing=Publishing(topics=resources), **COMMON
+    )
+
+
+def consumer(client_type: ClientType = ClientType.PUSH_CONSUMER) -> Settings:
+    entry = SubscriptionEntry(
+        topic=Resource(resource_namespace="eu", name="orders"),
+        expression=FilterExpression(type=FilterType.TAG, expression="a || b"),
+    )
+    return Settings(
+        client_type=client_type,
+        subscription=Subscription(
+            group=Resource(resource_namespace="eu", name="billing"), subscriptions=[entry]
+        ),
+        **COMMON,
+    )
+
+
+def test_producer_gets_an_exponential_backoff_a_body_size_and_type_checks() -> None:
+    """Rule 3. The Node SDK ends its process on any other backoff."""
+    answer = negotiate(producer("orders"), OPTIONS, GroupPolicy())
+    policy = answer.backoff_policy
+    assert policy.max_attempts == 3
+    assert policy.WhichOneof("strategy") == "exponential_backoff"
+    assert policy.exponential_backoff.initial.ToMilliseconds() == 10
+    assert policy.exponential_backoff.max.ToMilliseconds() == 1_000
+    assert policy.exponential_backoff.multiplier == 2
+    assert answer.publishing.max_body_size == 4_194_304
+    assert answer.publishing.validate_message_type
+
+
+def test_body_size_without_limit_is_not_told_as_zero() -> None:
+    """Rule 3. The Python SDK refuses every message when it reads 0."""
+    answer = negotiate(producer(), ProxyOptions(max_message_size=0), GroupPolicy())
+    assert answer.publishing.max_body_size == 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    "client_type",
+    [ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER, ClientType.LITE_PUSH_CONSUMER],
+)
+def test_consumer_gets_backoff_batch_size_and_polling_timeout(client_type: ClientType) -> None:
+    """Rule 4. Java polls with 0 and Rust never polls when they are missing."""
+    answer = negotiate(consumer(client_type), OPTIONS, GroupPolicy())
+    assert answer.backoff_policy.max_attempts == 17
+    delays = [delay.ToMilliseconds() for delay in answer.backoff_policy.customized_backoff.next]
+    assert len(delays) == 18
+    assert delays[:5] == [1_000, 5_000, 10_000, 30_000, 60_000]
+    assert delays[-4:] == [1_200_000, 1_800_000, 3_600_000, 7_200_000]
+    assert answer.subscription.receive_batch_size == 32
+    assert answer.subscription.long_polling_timeout.ToMilliseconds() == 20_000
+    assert not answer.subscription.fifo and answer.subscription.HasField("fifo")
+
+
+def test_consumer_gets_the_policy_of_its_group() -> None:
+    policy = GroupPolicy(fifo=True, retry_max_times=2, retry_delays_ms=(100, 2_500))
+    answer = negotiate(consumer(), OPTIONS, policy)
+    assert answer.subscription.fifo
+    assert answer.backoff_policy.max_attempts == 3
+    delays = [delay.ToMilliseconds() for delay in answer.backoff_policy.customized_backoff.next]
+    assert delays == [100, 2_500]
+
+
+def test_a_consumer_of_the_node_sdk_gets_the_only_backoff_that_it_knows() -> None:
+    """It takes another for one attempt, and dead-letters an ordered message at once."""
+    settings = consumer()
+    settings.user_agent.language = Language.NODE_JS
+    policy = GroupPolicy(fifo=True, retry_max_times=2, retry_delays_ms=(1_000, 5_000, 30_000))
+    backoff = negotiate(settings, OPTIONS, policy).backoff_policy
+    assert backoff.max_attempts == 3
+    assert backoff.exponential_backoff.initial.ToMilliseconds() == 1_000
+    assert backoff.exponential_backoff.max.ToMilliseconds() == 30_000
+    assert backoff.exponential_backoff.multiplier == 2
+
+
+@pytest.mark.parametrize(("attempt", "delay_ms"), [(0, 1_000), (1, 1_000), (2, 5_000), (9, 5_000)])
+def test_a_group_waits_longer_from_attempt_to_attempt(attempt: int, delay_ms: int) -> None:
+    assert GroupPolicy(retry_delays_ms=(1_000, 5_000)).retry_delay_ms(attempt) == delay_ms
+
+
+def test_a_group_without_delays_of_its_own_waits_by_the_delay_levels() -> None:
+    assert GroupPolicy(retry_delays_ms=()).retry_delay_ms(3) == 10_000
+
+
+@pytest.mark.parametrize("settings", [producer("orders"), consumer()], ids=["producer", "consumer"])
+def test_everything_else_goes_back_as_it_came(settings: Settings) -> None:
+    """Rule 5. The C++ SDK adopts the namespace that it finds in the answer."""
+    answer = negotiate(settings, OPTIONS, GroupPolicy())
+    for name in ("client_type", "access_point", "request_timeout", "user_agent"):
+        assert getattr(answer, name) == getattr(settings, name)
+    assert answer.publishing.topics == settings.publishing.topics
+    assert answer.subscription.group == settings.subscription.group
+    assert answer.subscription.subscriptions == settings.subscription.subscriptions
+
+
+def test_metrics_are_off_and_say_so() -> None:
+    answer = negotiate(producer(), OPTIONS, GroupPolicy())
+    assert answer.HasField("metric") and not answer.metric.on
+
+
+def test_the_clients_own_object_is_left_alone() -> None:
+    settings = producer()
+    negotiate(settings, OPTIONS, GroupPolicy())
+    assert not settings.HasField("backoff_policy")
+
+
+@pytest.mark.parametrize("settings", [producer(), producer("orders"), consumer()])
+def test_settings_of_official_clients_are_taken(settings: Settings) -> None:
+    check_settings(settings)
+
+
+def broken(**fields: Any) -> Settings:
+    settings = consumer()
+    for name, value in fields.items():
+        if value is None:
+            settings.ClearField(name)
+        else:
+            settings.MergeFrom(Settings(**{name: value}))
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        (Settings(), Code.BAD_REQUEST),
+        (broken(subscription=None), Code.BAD_REQUEST),
+        (broken(client_type=ClientType.PRODUCER), Code.BAD_REQUEST),
+        (
+            Settings(client_type=ClientType.SIMPLE_CONSUMER, publishing=Publishing()),
+            Code.BAD_REQUEST,
+        ),
+        (Settings(subscription=Subscription()), Code.ILLEGAL_CONSUMER_GROUP),
+        (broken(client_properties={"1": "x"}), Code.INVALID_CLIENT_PROPERTIES),
+        (producer("no topic"), Code.ILLEGAL_TOPIC),
+        (
+            broken(
+                subscription=Subscription(
+                    subscriptions=[SubscriptionEntry(topic=Resource(name="no topic"))]
+                )
+            ),
+            Code.ILLEGAL_TOPIC,
+        ),
+    ],
+)
+def test_settings_that_fit_no_client_are_refused(settings: Settings, code: Code) -> None:
+    with pytest.raises(Refused) as caught:
+        check_settings(settings)
+    assert caught.value.code == code

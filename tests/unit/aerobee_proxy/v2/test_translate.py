@@ -1,0 +1,381 @@
+"""Messages of the public protocol into ours and back."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from typing import Any
+
+import pytest
+from apache.rocketmq.v2.definition_pb2 import (
+    DigestType,
+    Encoding,
+    Message,
+    MessageType,
+    Resource,
+    SystemProperties,
+)
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee_proxy.v2.translate import Rendering, from_record, md5_of, to_broker
+from aerobee_wire import message_id, properties, record
+from aerobee_wire.record import COMPRESSED, Record
+
+PEER = "10.1.2.3:50000"
+BORN_MS, STORED_MS = 1_700_000_000_123, 1_700_000_000_456
+LAST_TIME = "9999-12-31T23:59:59.999Z"
+MESSAGE_ID = "01" + "A" * 32
+
+
+def sent(body: bytes = b"hello", user: dict[str, str] | None = None, **system: Any) -> Message:
+    fields = {
+        "message_id": MESSAGE_ID,
+        "born_timestamp": Timestamp(seconds=BORN_MS // 1000, nanos=123_000_000),
+        "born_host": "laptop",
+        "body_encoding": Encoding.IDENTITY,
+        **system,
+    }
+    return Message(
+        topic=Resource(resource_namespace="eu", name="orders"),
+        user_properties=user or {},
+        system_properties=SystemProperties(**fields),
+        body=body,
+    )
+
+
+def stored(message: Message, topic: str = "eu%orders", **fields: Any) -> Record:
+    """The record that a broker makes of it."""
+    ours = to_broker(message, topic, 3, PEER)
+    defaults: dict[str, Any] = {
+        "topic": topic,
+        "queue_id": 3,
+        "queue_offset": 7,
+        "physical_offset": 4_096,
+        "body": ours.body,
+        "properties": ours.encoded_properties,
+        "flag": 0,
+        "sys_flag": ours.sys_flag,
+        "born_timestamp_ms": ours.born_timestamp_ms,
+        "born_host": message_id.pack_host(ours.born_host),
+        "store_timestamp_ms": STORED_MS,
+        "store_host": message_id.pack_host("10.0.0.1:10911"),
+    }
+    return record.decode(record.encode(**{**defaults, **fields}))
+
+
+def delivered(source: Record, *given: Any) -> Message:
+    message = Message()
+    Rendering(message, namespace="eu", max_body_size=4_194_304).put(source, *given)
+    return message
+
+
+# ---- to the broker ----
+
+
+def test_system_properties_become_stored_ones() -> None:
+    message = sent(
+        tag="paid",
+        keys=["k1", "", "k2"],
+        message_group="g",
+        trace_context="00-ab",
+        delivery_timestamp=Timestamp(seconds=1_800_000_000),
+        user={"price": "10"},
+    )
+    ours = to_broker(message, "eu%orders", 3, PEER)
+    assert properties.decode(ours.encoded_properties) == {
+        "price": "10",
+        "UNIQ_KEY": MESSAGE_ID,
+        "TAGS": "paid",
+        "KEYS": "k1 k2",
+        "__SHARDINGKEY": "g",
+        "TRACE_CONTEXT": "00-ab",
+        "TIMER_DELIVER_MS": "1800000000000",
+        "__BORNHOST": "laptop",
+    }
+    assert (ours.topic, ours.queue_id, ours.body) == ("eu%orders", 3, b"hello")
+    assert (ours.born_timestamp_ms, ours.born_host) == (BORN_MS, PEER)
+    assert ours.sys_flag == 0
+
+
+def test_half_message_says_so_and_names_its_producers() -> None:
+    message = sent(
+        message_type=MessageType.TRANSACTION,
+        orphaned_transaction_recovery_duration=Duration(seconds=30),
+    )
+    ours = to_broker(message, "eu%orders", 3, PEER)
+    stored_properties = properties.decode(ours.encoded_properties)
+    assert stored_properties["TRAN_MSG"] == "true"
+    assert stored_properties["PGROUP"] == "eu%orders"
+    assert stored_properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] == "30"
+
+
+def test_delivery_attempt_and_queue_of_the_client_are_not_heeded() -> None:
+    """Rule 18: the C++ SDK puts part of a timestamp into the delivery attempt."""
+    ours = to_broker(sent(delivery_attempt=999, queue_id=77), "eu%orders", 3, PEER)
+    assert ours.queue_id == 3
+    assert ours.reconsume_times == 0
+    assert b"RECONSUME_TIME" not in ours.encoded_properties
+
+
+def test_compressed_body_is_marked_and_left_alone() -> None:
+    packed = gzip.compress(b"hello")
+    ours = to_broker(sent(body=packed, body_encoding=Encoding.GZIP), "eu%orders", 3, PEER)
+    assert ours.body == packed
+    assert ours.sys_flag == COMPRESSED
+
+
+def test_peer_without_a_port_and_time_before_the_epoch_are_left_to_the_broker() -> None:
+    ours = to_broker(sent(born_timestamp=Timestamp(seconds=-5)), "t", 0, "unix")
+    assert ours.born_host == "" and ours.born_timestamp_ms == 0
+
+
+# ---- to the client ----
+
+
+def test_every_field_that_the_sdks_dereference_is_there() -> None:
+    """Rule 11."""
+    system = delivered(stored(sent()), "handle").system_properties
+    assert system.body_encoding == Encoding.IDENTITY
+    assert system.body_digest.type == DigestType.MD5
+    assert system.body_digest.checksum == hashlib.md5(b"hello").hexdigest().upper()
+    assert system.born_timestamp.ToMilliseconds() == BORN_MS
+    assert system.message_id == MESSAGE_ID
+    assert system.receipt_handle == "handle"
+    assert system.delivery_attempt == 1
+    assert system.message_type == MessageType.NORMAL
+
+
+def test_message_comes_back_as_it_was_sent() -> None:
+    message = sent(
+        body="grüße 🙂".encode(),
+        user={"price": "10", "ü": "€"},
+        tag="paid",
+        keys=["k1", "k2"],
+        message_group="g",
+        trace_context="00-ab",
+        delivery_timestamp=Timestamp(seconds=1_800_000_000),
+        priority=3,
+    )
+    back = delivered(stored(message))
+    assert back.topic == message.topic
+    assert back.body == message.body
+    assert back.user_properties == message.user_properties
+    ours, theirs = back.system_properties, message.system_properties
+    for name in ("tag", "keys", "message_id", "message_group", "trace_context", "priority"):
+        assert getattr(ours, name) == getattr(theirs, name)
+    assert ours.born_host == "laptop"
+    assert ours.delivery_timestamp == theirs.delivery_timestamp
+
+
+def test_store_adds_where_and_when() -> None:
+    system = delivered(stored(sent())).system_properties
+    assert (system.queue_id, system.queue_offset) == (3, 7)
+    assert system.store_timestamp.ToMilliseconds() == STORED_MS
+    assert system.store_host == "10.0.0.1:10911"
+
+
+def test_what_is_not_set_is_absent() -> None:
+    system = delivered(stored(sent())).system_properties
+    for name in (
+        "tag",
+        "message_group",
+        "trace_context",
+        "delivery_timestamp",
+        "receipt_handle",
+        "invisible_duration",
+        "dead_letter_queue",
+        "lite_topic",
+        "priority",
+    ):
+        assert not system.HasField(name), name
+
+
+def test_delivery_attempt_is_one_more_than_the_reconsume_times() -> None:
+    source = stored(sent(), reconsume_times=2)
+    assert delivered(source).system_properties.delivery_attempt == 3
+    assert delivered(source, "", 5).system_properties.delivery_attempt == 5
+
+
+@pytest.mark.parametrize(
+    ("system", "expected"),
+    [
+        ({}, MessageType.NORMAL),
+        ({"message_group": "g"}, MessageType.FIFO),
+        ({"delivery_timestamp": Timestamp(seconds=9)}, MessageType.DELAY),
+        ({"message_type": MessageType.TRANSACTION, "message_group": "g"}, MessageType.TRANSACTION),
+        ({"lite_topic": "a"}, MessageType.LITE),
+        ({"priority": 0}, MessageType.PRIORITY),
+    ],
+)
+def test_type_comes_back(system: dict[str, Any], expected: MessageType) -> None:
+    assert delivered(stored(sent(**system))).system_properties.message_type == expected
+
+
+def test_delay_level_of_a_retry_does_not_make_a_delayed_message() -> None:
+    retried = stored(sent(), properties=properties.encode({"DELAY": "3", "RETRY_TOPIC": "orders"}))
+    assert delivered(retried).system_properties.message_type == MessageType.NORMAL
+    delayed = stored(sent(), properties=properties.encode({"DELAY": "3"}))
+    assert delivered(delayed).system_properties.message_type == MessageType.DELAY
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
+def test_compressed_body_is_inflated_whichever_way_it_was_packed(pack: Any) -> None:
+    """The C++ SDK labels zlib as GZIP; Rust inflates nothing."""
+    source = stored(sent(body=pack(b"hello" * 99), body_encoding=Encoding.GZIP))
+    back = delivered(source)
+    assert back.body == b"hello" * 99
+    assert back.system_properties.body_encoding == Encoding.IDENTITY
+    assert back.system_properties.body_digest.checksum == md5_of(b"hello" * 99)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        gzip.compress(bytes(2_000)),  # a bomb: larger than the limit once inflated
+        gzip.compress(bytes(1_001)),
+        gzip.compress(b"hello")[:-4],  # cut off
+        gzip.compress(b"hello")[:4] + b"broken",
+        b"\x04\x22\x4d\x18 something else",
+        b"x",
+    ],
+    ids=["a bomb", "one byte too long", "cut off", "broken", "another format", "no format"],
+)
+def test_what_cannot_be_inflated_within_the_limit_goes_out_as_it_is(body: bytes) -> None:
+    source = stored(sent(body=body, body_encoding=Encoding.GZIP))
+    back = from_record(source, namespace="eu", max_body_size=1_000)
+    assert back.body == body
+    assert back.system_properties.body_encoding == Encoding.GZIP
+    assert back.system_properties.body_digest.checksum == md5_of(body)
+
+
+@pytest.mark.parametrize("no_limit", [0, -1, -2])
+def test_body_is_inflated_where_no_limit_is_set(no_limit: int) -> None:
+    source = stored(sent(zlib.compress(bytes(9_000)), body_encoding=Encoding.GZIP))
+    back = from_record(source, namespace="", max_body_size=no_limit)
+    assert (back.body, back.system_properties.body_encoding) == (bytes(9_000), Encoding.IDENTITY)
+
+
+@pytest.mark.parametrize("number", ["99999999999", "-1", "9" * 30, "9" * 5_000, "x"])
+@pytest.mark.parametrize("name", ["_SYS_MSG_PRIORITY_", "TIMER_DELIVER_MS"])
+def test_a_number_that_no_field_takes_keeps_no_message_back(name: str, number: str) -> None:
+    raw = properties.encode({"UNIQ_KEY": "U", name: number})
+    back = delivered(stored(sent(), properties=raw, reconsume_times=2**31 - 1))
+    assert back.system_properties.message_id == "U"
+    assert not back.system_properties.HasField("priority")
+    assert back.system_properties.delivery_attempt == 2**31 - 1
+
+
+@pytest.mark.parametrize("born_ms", [-(2**63), -1, 2**63 - 1])
+def test_a_time_that_is_none_becomes_the_nearest_one(born_ms: int) -> None:
+    """A classic producer writes what it likes, and SDKs refuse what protobuf calls invalid."""
+    raw = properties.encode({"UNIQ_KEY": "U", "TIMER_DELIVER_MS": "9" * 18})
+    system = delivered(stored(sent(), born_timestamp_ms=born_ms, properties=raw)).system_properties
+    assert system.born_timestamp.ToJsonString() in ("1970-01-01T00:00:00Z", LAST_TIME)
+    assert system.delivery_timestamp.ToJsonString() == LAST_TIME
+
+
+def test_body_of_just_the_limit_is_inflated() -> None:
+    source = stored(sent(body=gzip.compress(bytes(1_000)), body_encoding=Encoding.GZIP))
+    assert from_record(source, namespace="", max_body_size=1_000).body == bytes(1_000)
+
+
+_IDS = ["UNIQ_KEY\x01a\x02", "UNIQ_KEY\x01b\x02", "UNIQ_KEY\x01\x02", "UNIQ_KEY\x01b"]
+_OTHERS = ["TAGS\x01a\x02", "KEYS\x01a b\x02", "mine\x01\ud800\x02", "\x01\x02", "TAGS", *_IDS]
+_BEFORE = ["", "MY_", "mine\x01", "TAGS\x01b\x02"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"topic": "%RETRY%eu%billing"},
+        {"topic": "%DLQ%eu%billing"},
+        {"born_host": b"\x0a\0\0\x08\0\0*\x9f"},
+        {"store_host": b"\x0a\0\0\x08\0\0*\x9f"},
+        {"born_timestamp_ms": 5, "store_timestamp_ms": 6},
+        {"queue_id": 5, "queue_offset": 6, "physical_offset": 7, "reconsume_times": 8},
+        {"body": b"another"},
+        {"body": gzip.compress(b"another"), "sys_flag": COMPRESSED},
+        {"body": b"\x1f\x8b broken", "sys_flag": COMPRESSED},
+    ],
+    ids="-".join,
+)
+def test_each_message_of_a_batch_has_what_is_its_own(fields: dict[str, Any]) -> None:
+    _assert_as_alone([stored(sent()), stored(sent(), **fields), stored(sent())])
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(_BEFORE), st.sampled_from(_IDS), st.sampled_from(_OTHERS)),
+        min_size=2,
+        max_size=6,
+    )
+)
+def test_each_message_of_a_batch_has_its_own_properties(batch: list[tuple[str, str, str]]) -> None:
+    raw = ["".join(parts).encode("utf-8", "surrogatepass") for parts in batch]
+    _assert_as_alone([stored(sent(), properties=one) for one in raw])
+
+
+def test_each_message_of_a_batch_has_its_own_id() -> None:
+    sources = [sent(message_id=name, tag="a") for name in ("01A", "01B", "01A")]
+    _assert_as_alone([stored(one) for one in sources])
+    named = [f"MY_UNIQ_KEY\x01{name}\x02".encode() for name in "ab"]
+    _assert_as_alone([stored(sent(), properties=one) for one in named])
+
+
+def _assert_as_alone(batch: list[Record]) -> None:
+    message = Message()
+    rendering = Rendering(message, namespace="eu", max_body_size=1_000)
+    for source in batch:
+        rendering.put(source, "handle", 7)
+        alone = from_record(source, namespace="eu", max_body_size=1_000)
+        alone.system_properties.receipt_handle = "handle"
+        alone.system_properties.delivery_attempt = 7
+        assert message == alone
+
+
+def test_retry_shows_the_topic_it_was_sent_to() -> None:
+    kept = properties.encode({"RETRY_TOPIC": "eu%orders", "UNIQ_KEY": MESSAGE_ID})
+    back = delivered(stored(sent(), topic="%RETRY%eu%billing", properties=kept))
+    assert back.topic == Resource(resource_namespace="eu", name="orders")
+
+
+def test_dead_letter_tells_where_it_came_from() -> None:
+    kept = properties.encode(
+        {"DLQ_ORIGIN_TOPIC": "orders", "DLQ_ORIGIN_MESSAGE_ID": "0A", "UNIQ_KEY": MESSAGE_ID}
+    )
+    back = delivered(stored(sent(), topic="%DLQ%eu%billing", properties=kept))
+    assert back.topic == Resource(resource_namespace="eu", name="%DLQ%billing")
+    origin = back.system_properties.dead_letter_queue
+    assert (origin.topic, origin.message_id) == ("orders", "0A")
+
+
+def test_dead_letter_of_the_classic_kind_tells_it_too() -> None:
+    kept = properties.encode({"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "0B"})
+    origin = delivered(
+        stored(sent(), topic="%DLQ%billing", properties=kept)
+    ).system_properties.dead_letter_queue
+    assert (origin.topic, origin.message_id) == ("orders", "0B")
+
+
+def test_message_of_a_classic_producer_gets_the_brokers_id_and_host() -> None:
+    source = stored(sent(), properties=b"")
+    system = delivered(source).system_properties
+    assert system.message_id == source.offset_message_id
+    assert system.born_host == PEER
+
+
+@given(
+    st.binary(max_size=64),
+    st.dictionaries(
+        st.from_regex(r"[a-z]{1,8}", fullmatch=True), st.text(min_size=1, max_size=8), max_size=4
+    ),
+)
+def test_bodies_and_properties_of_any_kind_come_back(body: bytes, user: dict[str, str]) -> None:
+    kept = {name: value for name, value in user.items() if not {"\x01", "\x02"} & set(value)}
+    back = delivered(stored(sent(body=body, user=kept)))
+    assert back.body == body
+    assert dict(back.user_properties) == kept

@@ -1,0 +1,230 @@
+"""Column-wise decoding is held against the decoder of one record, row by row."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from aerobee_spark.reading import columns
+from aerobee_wire import message_id, properties, record, topics
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+V4 = message_id.pack_host("10.1.2.3:10911")
+V6 = message_id.pack_host("[fe80::1]:10911")
+WIDE_TOPIC = topics.dead_letter_topic("g" * 125)  # over 127 bytes: magic code V2
+
+
+def encoded(**fields: Any) -> bytes:
+    """A record with sensible fields where none are given."""
+    defaults: dict[str, Any] = {
+        "topic": "flights",
+        "queue_id": 3,
+        "queue_offset": 7,
+        "physical_offset": 4096,
+        "body": b"body",
+        "properties": properties.encode({"TAGS": "UA", "KEYS": "UA-1", "UNIQ_KEY": "7F00"}),
+        "flag": 5,
+        "sys_flag": 0,
+        "born_timestamp_ms": 1_700_000_000_123,
+        "born_host": V4,
+        "store_timestamp_ms": 1_700_000_001_456,
+        "store_host": V4,
+        "reconsume_times": 2,
+    }
+    return record.encode(**(defaults | fields))
+
+
+def time_of(ms: int) -> datetime | None:
+    try:
+        return EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return None
+
+
+def expected(one: record.Record) -> dict[str, Any]:
+    tags = one.properties.get("TAGS")
+    return {
+        "topic": one.topic,
+        "brokerName": "broker-a",
+        "queueId": one.queue_id,
+        "queueOffset": one.queue_offset,
+        "msgId": one.unique_message_id or one.offset_message_id,
+        "offsetMsgId": one.offset_message_id,
+        "tags": tags,
+        "keys": one.properties.get("KEYS"),
+        "body": one.body,
+        "bodySize": len(one.body),
+        "flag": one.flag,
+        "sysFlag": one.sys_flag,
+        "bornTimestamp": time_of(one.born_timestamp_ms),
+        "storeTimestamp": time_of(one.store_timestamp_ms),
+        "bornHost": one.born_host,
+        "storeHost": one.store_host,
+        "reconsumeTimes": one.reconsume_times,
+        "properties": list(one.properties.items()),
+    }
+
+
+def assert_equal_to_reference(buffer: bytes) -> None:
+    batch = columns.decode(buffer, "broker-a")
+    batch.validate(full=True)
+    assert batch.to_pylist() == [expected(one) for one in record.iter_records(buffer)]
+
+
+def test_crc_of_a_record_is_no_property() -> None:
+    rows = [encoded(whole_crc=with_crc, queue_offset=n) for n, with_crc in enumerate((1, 0, 1))]
+    assert_equal_to_reference(b"".join(rows))
+
+
+def test_what_only_looks_like_the_crc_of_a_record_is_read_as_what_it_is() -> None:
+    """The 20 bytes before the end reach into the topic and the body when properties are short."""
+    tail = record.crc_tail(7)
+    for cut in range(20):
+        assert_equal_to_reference(encoded(body=b"x" * 30 + tail[:cut], topic="t", properties=b""))
+    assert_equal_to_reference(encoded(properties=tail[:19]))
+
+
+@pytest.mark.parametrize("place", [0, 8, 19])
+def test_a_damaged_crc_is_refused_as_one_by_one(place: int) -> None:
+    whole = bytearray(encoded(whole_crc=True))
+    whole[len(whole) - 20 + place] ^= 4
+    for decode in (lambda: record.decode(bytes(whole)), lambda: columns.decode(bytes(whole), "b")):
+        with pytest.raises(record.CorruptRecord, match="CRC is damaged"):
+            decode()
+
+
+def test_plain_records_decode_as_one_by_one() -> None:
+    rows = [encoded(queue_offset=i, body=b"x" * i, physical_offset=i << 33) for i in range(50)]
+    assert_equal_to_reference(b"".join(rows))
+
+
+def test_no_records_give_no_rows() -> None:
+    assert columns.decode(b"", "broker-a").num_rows == 0
+
+
+@pytest.mark.parametrize("born", [V4, V6])
+@pytest.mark.parametrize("store", [V4, V6])
+def test_hosts_of_both_families_may_stand_side_by_side(born: bytes, store: bytes) -> None:
+    rows = [encoded(), encoded(born_host=born, store_host=store), encoded(born_host=V6)]
+    assert_equal_to_reference(b"".join(rows))
+
+
+def test_topics_over_127_bytes_have_a_length_of_two_bytes() -> None:
+    assert_equal_to_reference(encoded(topic=WIDE_TOPIC) + encoded())
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"TAGS\x01UA",  # the last separator is missing, as some clients leave it
+        b"TAGS\x01UA\x02\x02",
+        b"TAGS\x01\x02KEYS\x01k\x02",  # an empty value
+        b"\x01v\x02KEYS\x01k\x02",  # an empty name
+        b"TAGS\x02KEYS\x01k\x02",
+        b"KEYS\x01a\x01b\x02",
+        b"KEYS\x01a\x02KEYS\x01b\x02",  # twice: the last one holds
+        b"KEYS\x01\xff\xfe\x02",  # not UTF-8
+        b"KEYS\x01\xc3\x02",  # cut inside a character
+        "KEYS\x01Zürich 東京\x02".encode(),
+        b"KEYS\x01\x00\x02",
+        b"\x02\x01\x02\x01",
+    ],
+)
+def test_unusual_properties_follow_the_rules_of_the_wire(raw: bytes) -> None:
+    rows = [encoded(), encoded(properties=raw), encoded(properties=b""), encoded()]
+    assert_equal_to_reference(b"".join(rows))
+    assert_equal_to_reference(encoded(properties=raw))
+
+
+@pytest.mark.parametrize("ms", [0, -1, -62_135_596_800_000, 253_402_300_799_999])
+def test_timestamps_of_the_years_1_to_9999_are_kept(ms: int) -> None:
+    assert_equal_to_reference(encoded(born_timestamp_ms=ms) + encoded())
+
+
+@pytest.mark.parametrize("ms", [-62_135_596_800_001, 253_402_300_800_000, 2**63 - 1, -(2**63)])
+def test_a_timestamp_that_no_calendar_has_is_null(ms: int) -> None:
+    assert_equal_to_reference(encoded(born_timestamp_ms=ms) + encoded())
+
+
+RECORDS = st.builds(
+    encoded,
+    topic=st.sampled_from(["flights", WIDE_TOPIC]),
+    queue_id=st.integers(0, 2**31 - 1),
+    queue_offset=st.integers(0, 2**63 - 1),
+    physical_offset=st.integers(0, 2**63 - 1),
+    body=st.binary(max_size=40),
+    properties=st.one_of(
+        st.binary(max_size=30),
+        st.text("ab\x01\x02ü", max_size=30).map(str.encode),
+        st.dictionaries(
+            st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "user"]),
+            st.text("ABCü ", min_size=1),
+        ).map(properties.encode),
+    ),
+    flag=st.integers(-(2**31), 2**31 - 1),
+    sys_flag=st.sampled_from([0, 1, 2, 8]),
+    born_timestamp_ms=st.integers(-(2**63), 2**63 - 1),
+    born_host=st.sampled_from([V4, V6]),
+    store_timestamp_ms=st.integers(0, 2**42),
+    store_host=st.sampled_from([V4, V6]),
+    reconsume_times=st.integers(0, 2**31 - 1),
+    whole_crc=st.booleans(),
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(RECORDS, max_size=8))
+def test_any_records_decode_as_one_by_one(rows: list[bytes]) -> None:
+    assert_equal_to_reference(b"".join(rows))
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(RECORDS, min_size=1, max_size=4), st.randoms(use_true_random=False))
+def test_damaged_records_are_refused_or_decode_as_one_by_one(
+    rows: list[bytes], dice: random.Random
+) -> None:
+    buffer = bytearray(b"".join(rows))
+    buffer[dice.randrange(len(buffer))] ^= 1 << dice.randrange(8)
+    try:
+        reference = list(record.iter_records(bytes(buffer), check_crc=False))
+    except record.CorruptRecord:
+        with pytest.raises(record.CorruptRecord):
+            columns.decode(bytes(buffer), "broker-a")
+    else:
+        assume(all(one.physical_offset >= 0 for one in reference))  # else it has no message id
+        rows_found = columns.decode(bytes(buffer), "broker-a").to_pylist()
+        assert rows_found == [expected(one) for one in reference]
+
+
+@pytest.mark.parametrize("cut", [1, 50, 90, 91, 100])
+def test_a_torn_record_is_refused(cut: int) -> None:
+    whole = encoded(body=b"x" * 50)
+    with pytest.raises(record.CorruptRecord):
+        columns.decode(whole + whole[:cut], "broker-a")
+
+
+def test_columns_that_are_left_out_are_null_and_the_size_stays() -> None:
+    batch = columns.decode(
+        encoded(body=b"x" * 9), "broker-a", include_body=False, include_properties=False
+    )
+    row = batch.to_pylist()[0]
+    assert (row["body"], row["properties"], row["bodySize"]) == (None, None, 9)
+    assert (row["tags"], row["keys"], row["msgId"]) == ("UA", "UA-1", "7F00")
+
+
+def test_bodies_are_cut_and_the_size_stays() -> None:
+    buffer = encoded(body=b"abcdef") + encoded(body=b"ab")
+    rows = columns.decode(buffer, "broker-a", max_body_bytes=4).to_pylist()
+    assert [(row["body"], row["bodySize"]) for row in rows] == [(b"abcd", 6), (b"ab", 2)]
+
+
+def test_rows_are_kept_by_their_tags() -> None:
+    rows = [encoded(properties=properties.encode({"TAGS": tag})) for tag in ("UA", "AA", "UA")]
+    batch = columns.decode(b"".join([*rows, encoded(properties=b"")]), "broker-a")
+    assert columns.with_tags(batch, {"UA", "B6"}).column("tags").to_pylist() == ["UA", "UA"]

@@ -1,0 +1,113 @@
+"""Where a read starts and ends, what counts as data loss, and how it is cut into tasks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aerobee_spark.errors import DataLossError, OptionError
+from aerobee_spark.reading.offsets import (
+    EARLIEST,
+    LATEST,
+    Bounds,
+    OffsetRange,
+    Position,
+    Queue,
+    check_known,
+    range_of,
+    split,
+)
+
+QUEUE = Queue("flights", "broker-a", 1)
+OTHER = Queue("flights", "broker-b", 0)
+
+
+def bounds_of(start: int, end: int, *, strict: bool = True) -> tuple[int, int]:
+    found = range_of(QUEUE, Bounds(10, 20), start, end, fail_on_data_loss=strict)
+    return found.start, found.end
+
+
+def test_earliest_and_latest_are_the_bounds_of_the_queue() -> None:
+    assert bounds_of(EARLIEST, LATEST) == (10, 20)
+    assert bounds_of(LATEST, LATEST) == (20, 20)
+    assert bounds_of(EARLIEST, EARLIEST) == (10, 10)
+
+
+def test_given_offsets_inside_the_bounds_are_taken_as_they_are() -> None:
+    assert bounds_of(12, 17) == (12, 17)
+    assert bounds_of(10, 20) == (10, 20)
+
+
+def test_an_end_before_the_start_reads_nothing() -> None:
+    assert bounds_of(17, 12) == (17, 17)
+
+
+def test_a_start_below_the_minimum_is_data_loss_that_names_queue_and_offsets() -> None:
+    with pytest.raises(DataLossError) as raised:
+        bounds_of(4, LATEST)
+    for part in ("queue 1 of flights on broker-a", "wanted queue offset 4", "min offset is 10"):
+        assert part in raised.value.message
+
+
+@pytest.mark.parametrize(("start", "end"), [(21, LATEST), (EARLIEST, 21)])
+def test_an_offset_above_the_maximum_is_data_loss(start: int, end: int) -> None:
+    with pytest.raises(DataLossError, match="max offset is 20"):
+        bounds_of(start, end)
+
+
+def test_without_fail_on_data_loss_the_range_is_cut_to_what_is_there() -> None:
+    assert bounds_of(4, 30, strict=False) == (10, 20)
+    assert bounds_of(25, 30, strict=False) == (20, 20)
+    assert bounds_of(1, 3, strict=False) == (10, 10)
+
+
+def test_a_position_has_exceptions_for_some_queues() -> None:
+    position = Position(EARLIEST, {QUEUE: 5})
+    assert (position.of(QUEUE), position.of(OTHER)) == (5, EARLIEST)
+
+
+def test_offsets_of_a_queue_that_is_not_read_are_refused() -> None:
+    check_known(Position(EARLIEST, {QUEUE: 5}), [QUEUE, OTHER], "startingOffsets")
+    with pytest.raises(OptionError, match="startingOffsets names queue 1 of flights"):
+        check_known(Position(EARLIEST, {QUEUE: 5}), [OTHER], "startingOffsets")
+
+
+def test_a_long_range_is_cut_into_nearly_equal_parts() -> None:
+    parts = split([OffsetRange(QUEUE, 0, 250)], max_records=100)
+    assert [(part.start, part.end) for part in parts] == [(0, 83), (83, 166), (166, 250)]
+
+
+def test_one_queue_can_fill_several_tasks() -> None:
+    assert len(split([OffsetRange(QUEUE, 5, 105)], max_records=1000, min_partitions=4)) >= 4
+
+
+def test_empty_ranges_make_no_task() -> None:
+    assert split([OffsetRange(QUEUE, 5, 5)], max_records=10, min_partitions=4) == []
+    assert split([], max_records=10) == []
+
+
+RANGES = st.lists(
+    st.builds(
+        lambda queue, start, length: OffsetRange(queue, start, start + length),
+        st.sampled_from([QUEUE, OTHER]),
+        st.integers(0, 2**40),
+        st.integers(0, 60),
+    ),
+    max_size=4,
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(RANGES, st.integers(1, 40), st.integers(1, 20))
+def test_a_split_covers_every_offset_once_and_keeps_to_its_limits(
+    ranges: list[OffsetRange], max_records: int, min_partitions: int
+) -> None:
+    parts = split(ranges, max_records=max_records, min_partitions=min_partitions)
+    total = sum(map(len, ranges))
+    assert all(0 < len(part) <= max_records for part in parts)
+    assert len(parts) >= min(min_partitions, total)
+    wanted = [(whole.queue, offset) for whole in ranges for offset in range(whole.start, whole.end)]
+    assert wanted == [
+        (part.queue, offset) for part in parts for offset in range(part.start, part.end)
+    ]

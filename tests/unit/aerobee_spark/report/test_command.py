@@ -1,0 +1,255 @@
+"""The command line: arguments, exit codes, and the Java that it looks for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee_spark import __main__ as command
+from aerobee_spark.errors import ReportError
+from aerobee_spark.jvm import java
+from aerobee_spark.report import job, publishing
+from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
+
+WRITTEN = {
+    "group": "g",
+    "complete": True,
+    "problems": [],
+    "rows": 5,
+    "rows_expected": 5,
+    "queues": [{}],
+    "dead_letters": 5,
+    "new_dead_letters": 2,
+    "new_since": "2026-01-01T00:00:00.000Z",
+    "dead_lettered_again": 0,
+    "dead_letters_by_tag": {"": 5},
+    "dead_letters_by_reason": {},
+    "oldest_dead_letter": None,
+    "retries": None,
+}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[ReportRequest]:
+    """The requests that reach the job, which answers with WRITTEN."""
+    requests: list[ReportRequest] = []
+
+    def run(request: ReportRequest, tell: Any) -> dict[str, Any]:
+        requests.append(request)
+        tell("at work")
+        return dict(WRITTEN)
+
+    monkeypatch.setattr(job, "run", run)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("aerobee_spark.jvm.no_pandas.keep_out_pandas", lambda: None)
+    monkeypatch.setenv("NAMESRV_ADDR", "h:9876")
+    return requests
+
+
+def call(*arguments: str) -> int:
+    return command.main(["report", "--group", "g", "--out", "r", *arguments])
+
+
+def test_a_complete_report_exits_with_zero(
+    asked: list[ReportRequest], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call() == 0
+    said = capsys.readouterr()
+    assert "g: complete, 5 of 5 messages read" in said.out and "(none)" in said.out
+    assert "at work" in said.err
+    assert asked == [ReportRequest("h:9876", "g", Path("r"), kinds=(DLQ, RETRY))]
+
+
+def test_arguments_reach_the_job(asked: list[ReportRequest], tmp_path: Path) -> None:
+    extra = tmp_path / "extra.json"
+    extra.write_text('{"sent": 1}')
+    call(
+        *("--namesrv", "a:1", "--kind", "dlq", "--no-bodies", "--top", "3", "--bucket", "5m"),
+        *("--since", "2026-01-01", "--until", "1767225600001", "--extra-json", str(extra)),
+    )
+    assert asked == [
+        ReportRequest(
+            "a:1",
+            "g",
+            Path("r"),
+            kinds=(DLQ,),
+            include_bodies=False,
+            top=3,
+            since_ms=1_767_225_600_000,
+            until_ms=1_767_225_600_001,
+            bucket_ms=300_000,
+            extra={"sent": 1},
+        )
+    ]
+
+
+def test_json_is_the_summary_and_quiet_is_silent(
+    asked: list[ReportRequest], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("--json", "--quiet") == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out) == WRITTEN
+    assert said.err == ""
+
+
+def test_an_incomplete_report_exits_with_three(
+    asked: list[ReportRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(WRITTEN, "complete", False)
+    monkeypatch.setitem(WRITTEN, "problems", ["broker-b is down"])
+    assert call("--fail-if-new", "1") == 3
+
+
+@pytest.mark.parametrize(("limit", "code"), [("1", 4), ("2", 4), ("3", 0)])
+def test_so_many_new_dead_letters_exit_with_four(
+    asked: list[ReportRequest], limit: str, code: int
+) -> None:
+    assert call("--fail-if-new", limit) == code
+
+
+def test_a_failure_is_one_line_and_exits_with_one(
+    asked: list[ReportRequest], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(request: ReportRequest, tell: Any) -> None:
+        raise ReportError("Spark failed: it rained")
+
+    monkeypatch.setattr(job, "run", fail)
+    assert call() == 1
+    assert capsys.readouterr().err == "error: Spark failed: it rained\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--top", "0"), "write a number above 0"),
+        (("--bucket", "soon"), "write 30s, 5m, 1h or 1d"),
+        (("--since", "yesterday"), "milliseconds since the epoch"),
+        (("--kind", "dead"), "invalid choice"),
+        (("--group", "a b"), "is illegal"),
+        (("--extra-json", "nowhere.json"), "cannot be read"),
+    ],
+)
+def test_wrong_arguments_exit_with_two_and_say_what_to_write(
+    asked: list[ReportRequest],
+    arguments: tuple[str, ...],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        call(*arguments)
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+    assert asked == []
+
+
+def test_a_missing_name_server_or_an_extra_that_is_no_object_exits_with_two(
+    asked: list[ReportRequest], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "extra.json").write_text("[1]")
+    with pytest.raises(SystemExit) as ended:
+        call("--extra-json", str(tmp_path / "extra.json"))
+    assert ended.value.code == 2
+    monkeypatch.delenv("NAMESRV_ADDR")
+    with pytest.raises(SystemExit) as ended:
+        call()
+    assert ended.value.code == 2
+
+
+# ---- Java ----
+
+
+def java_that_says(folder: Path, text: str, code: int = 0) -> dict[str, str]:
+    (folder / "bin").mkdir(parents=True)
+    program = folder / "bin" / "java"
+    program.write_text(f"#!/bin/sh\necho '{text}' >&2\nexit {code}\n")
+    program.chmod(0o755)
+    return {"JAVA_HOME": str(folder)}
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [('openjdk version "17.0.15" 2025-04-15', 17), ('java version "25" 2025-09-16', 25)],
+)
+def test_java_17_and_newer_will_do(text: str, version: int, tmp_path: Path) -> None:
+    assert java.require_java(java_that_says(tmp_path, text)) == version
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('openjdk version "11.0.2" 2019-01-15', "is Java 11"),
+        ('java version "1.8.0_402"', "is Java 8"),
+        ("what?", "does not run as Java"),
+    ],
+)
+def test_an_older_or_broken_java_is_refused_with_what_to_install(
+    text: str, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ReportError, match=f"{words}.*install Java 17 or newer"):
+        java.require_java(java_that_says(tmp_path, text))
+
+
+def test_no_java_at_all_is_refused_with_what_to_install(tmp_path: Path) -> None:
+    for environ in ({"PATH": str(tmp_path)}, {"JAVA_HOME": str(tmp_path)}):
+        with pytest.raises(ReportError, match="install Java 17 or newer"):
+            java.require_java(environ)
+
+
+# ---- putting it in place ----
+
+
+def finished(folder: Path, word: str) -> Path:
+    """A report whose every file says `word`."""
+    for name in publishing.PARTS:
+        if "." in name:
+            (folder / name).write_text(word)
+        else:
+            (folder / name).mkdir()
+            (folder / name / f"{word}.{'csv' if name == 'csv' else 'parquet'}").write_text(word)
+    return folder
+
+
+def test_a_new_report_replaces_the_earlier_one_whole(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for word in ("first", "second"):
+        publishing.check_target(out)
+        with publishing.workshop(out) as folder:
+            publishing.publish(finished(folder, word), out)
+    assert sorted(path.name for path in out.iterdir()) == sorted(publishing.PARTS)
+    assert [path.name for path in (out / "facts").iterdir()] == ["second.parquet"]
+    assert (out / "summary.json").read_text() == "second"
+
+
+def test_a_report_that_fails_leaves_the_earlier_one(tmp_path: Path) -> None:
+    with publishing.workshop(tmp_path) as folder:
+        publishing.publish(finished(folder, "first"), tmp_path)
+
+    def fail() -> None:
+        with publishing.workshop(tmp_path) as folder:
+            finished(folder, "second")
+            raise RuntimeError("out of luck")
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(publishing.PARTS)
+    assert (tmp_path / "summary.json").read_text() == "first"
+
+
+@pytest.mark.parametrize("name", ["facts", "csv"])
+def test_folders_of_somebody_else_are_not_touched(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "photo.jpg").write_text("")
+    with pytest.raises(ReportError, match=r"photo.jpg, which no report wrote"):
+        publishing.check_target(tmp_path)
+
+
+def test_a_target_that_cannot_be_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ReportError, match="give another --out"):
+        publishing.check_target(tmp_path / "file")
+    (tmp_path / "facts").write_text("")
+    with pytest.raises(ReportError, match="facts is a file"):
+        publishing.check_target(tmp_path)
