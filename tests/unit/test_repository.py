@@ -114,6 +114,13 @@ def test_a_distribution_is_typed_and_has_the_version_of_the_changelog(
     assert distribution.metadata["version"] == newest.group(1)
 
 
+@pytest.mark.parametrize("distribution", distributions(), ids=lambda d: d.name)
+def test_a_distribution_carries_the_licence(distribution: Distribution) -> None:
+    assert distribution.metadata["license"] == "Apache-2.0"
+    assert distribution.metadata["license-files"] == ["LICENSE"]
+    assert (distribution.folder / "LICENSE").resolve() == ROOT / "LICENSE"
+
+
 def test_the_makefile_installs_every_distribution_and_checks_its_types() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
     folders = {relative(distribution.folder) for distribution in distributions()}
