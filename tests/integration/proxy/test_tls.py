@@ -55,7 +55,7 @@ def scratch() -> Iterator[Path]:
 
 def runs(pid: int) -> bool:
     try:
-        return "shared_port" in Path(f"/proc/{pid}/cmdline").read_text()
+        return "tls_port" in Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
         return False
 
