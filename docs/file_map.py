@@ -1,4 +1,4 @@
-"""Writes the file map of docs/architecture.md: each module and the first sentence of its docstring.
+"""Writes docs/file_map.md: each module and the first sentence of its docstring.
 
 Run it after adding, removing or renaming a module; `make check` fails when the page is stale.
 
@@ -12,13 +12,19 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "architecture.md"
-BEGIN, END = "<!-- file map: begin -->", "<!-- file map: end -->"
+PAGE = ROOT / "docs" / "file_map.md"
+HEAD = """\
+# File map
+
+Each module and what it is. [file_map.py](file_map.py) writes this page from the first sentence of
+each module's docstring; how the parts hang together is in [architecture.md](architecture.md).
+
+"""
 MAPPED = ("proto/src", "services", "clients", "jobs")
 
 
@@ -46,31 +52,23 @@ def package(path: Path) -> Path:
     return Path(*path.parts[: path.parts.index("src") + 2])
 
 
-def rows() -> Iterator[str]:
-    for folder, members in groupby(modules(), key=package):
-        yield f"**`{folder}`**\n\n| file | what it is |\n|---|---|\n"
-        for path in members:
-            yield f"| `{path.relative_to(folder)}` | {sentence(path)} |\n"
-        yield "\n"
+def table(folder: Path, paths: Iterable[Path]) -> str:
+    """The modules of one package, as a section of the page."""
+    rows = "".join(f"| `{path.relative_to(folder)}` | {sentence(path)} |\n" for path in paths)
+    return f"**`{folder}`**\n\n| file | what it is |\n|---|---|\n{rows}"
 
 
-def rewritten(page: str) -> str:
-    """The page with a fresh map. Raises SystemExit when it has no place for one."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{PAGE.relative_to(ROOT)} lacks the lines {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{''.join(rows())}{END}{after}"
+def page() -> str:
+    return HEAD + "\n".join(table(*group) for group in groupby(modules(), key=package))
 
 
 def main() -> int:
-    page = PAGE.read_text(encoding="utf-8")
-    fresh = rewritten(page)
+    written = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     if sys.argv[1:] == ["--check"]:
-        if fresh != page:
+        if page() != written:
             print("the file map is stale: run .venv/bin/python docs/file_map.py")
-        return int(fresh != page)
-    PAGE.write_text(fresh, encoding="utf-8")
+        return int(page() != written)
+    PAGE.write_text(page(), encoding="utf-8")
     return 0
 
 
