@@ -4,7 +4,7 @@ Each scenario names its row of the acceptance catalogue (docs/compatibility.md l
 what each asks for). What comes after a while is waited for; that something does not come is shown
 by what comes after it, or by the one wait that the row itself prescribes. Because they mostly wait,
 the scenarios run side by side, each with topics, groups and clients of its own; a test then says
-how its scenario ended. Row F26, restarts, is in tests/fault/test_sdk_restarts.py.
+how its scenario ended. Row F26, restarts, is in tests/fault/crash/test_sdk_restarts.py.
 """
 
 from __future__ import annotations

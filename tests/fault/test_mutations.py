@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fault.conftest import Campaign
+from fault.damage.test_bit_flips import flip_many, recorded
+from fault.disk.test_slow_disk import BODY, ONE_MORE, stand_still
 from fault.history import power_cuts
 from fault.mutations import (
     MUTATIONS,
@@ -15,8 +17,6 @@ from fault.mutations import (
     turn_nobody_away,
 )
 from fault.slow_disk import LIMIT, slow_history
-from fault.test_bit_flips import flip_many, recorded
-from fault.test_slow_disk import BODY, ONE_MORE, stand_still
 
 IN_HISTORIES = [mutation for mutation in MUTATIONS if mutation is not skip_the_crc]
 ENOUGH = 200  # seeds; half of them with a disk that fails
