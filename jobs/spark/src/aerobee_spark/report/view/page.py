@@ -51,7 +51,9 @@ def render(summary: Summary, extra: Mapping[str, Any]) -> str:
         verdict=verdict(summary),
         style=Markup(style),  # ours, and no text of a sender in it
         rankings=[
-            (title, charts.bars(summary[key])) for key, title in RANKINGS.items() if summary[key]
+            (heading, charts.bars(summary[key]))
+            for key, heading in RANKINGS.items()
+            if summary[key]
         ],
         timeline=charts.timeline(summary["timeline"]["buckets"], summary["timeline"]["bucket_ms"]),
         sample_groups=[
