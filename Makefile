@@ -5,36 +5,50 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
+# Where the environment is made. One for each Python: make test PYTHON=python3.13 VENV=.venv-3.13
+VENV ?= .venv
 # Appended to the command of demo, up, test, bench and fault, e.g. make demo ARGS=--all
 ARGS ?=
 
-BIN := .venv/bin
+BIN := $(VENV)/bin
 # Dependencies first. Each has a pyproject.toml; none is published, so pip must not look for one.
 DISTRIBUTIONS := proto services/chassis services/namesrv services/broker services/proxy clients/python clients/cli jobs/spark
 SOURCES := proto/src services/chassis/src services/namesrv/src services/broker/src services/proxy/src \
 	clients/python/src clients/cli/src jobs/spark/src proto/generate.py docs/file_map.py docs/figures.py
-STAMP := .venv/.installed
+STAMP := $(VENV)/.installed
 OFFICIAL_PYTHON := build/sdk/python/.installed
 # Where there is no npm, the tests of that SDK are skipped and say so.
 OFFICIAL_NODE := $(if $(shell command -v npm),build/sdk/node/.installed)
 NPM_QUIETLY := --loglevel=error --ignore-scripts --no-audit --no-fund --no-update-notifier
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo up test bench check fault lock clean java
+.PHONY: help install demo up test bench check fault lock clean java same-python
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## make .venv with everything in it; instant when nothing changed
 
-.venv/bin/python:
+# An environment that another Python made is never used in silence for the one that was named.
+ifneq ($(origin PYTHON),file)
+ifneq ($(wildcard $(BIN)/python),)
+$(STAMP): | same-python
+same-python:
+	@version='import sys; print(*sys.version_info[:2], sep=".")'; \
+	named=$$($(PYTHON) -c "$$version"); made=$$($(BIN)/python -c "$$version"); \
+	[[ $$named == $$made ]] || { \
+	  echo "error: Python $$made made $(VENV), not $$named: add VENV=.venv-$$named" >&2; exit 1; }
+endif
+endif
+
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "error: Python 3.11 or newer is needed, and '$(PYTHON)' is not: install one, or name it: make $(firstword $(MAKECMDGOALS)) PYTHON=python3.12" >&2; exit 1; }
-	@$(PYTHON) -m venv .venv || { rm -rf .venv; \
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "error: '$(PYTHON) -m venv' failed, see above; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 
-$(STAMP): .venv/bin/python requirements.lock deploy/requirements-build.lock $(DISTRIBUTIONS:%=%/pyproject.toml)
-	@echo "installing the locked packages into .venv; the first time this downloads about 600 MB, most of it Spark"
+$(STAMP): $(BIN)/python requirements.lock deploy/requirements-build.lock $(DISTRIBUTIONS:%=%/pyproject.toml)
+	@echo "installing the locked packages into $(VENV); the first time this downloads about 600 MB, most of it Spark"
 	@$(PIP) install --quiet --require-hashes -r deploy/requirements-build.lock
 	@$(PIP) install --quiet --require-hashes --no-build-isolation -r requirements.lock
 	@$(PIP) install --quiet --no-deps --no-build-isolation $(DISTRIBUTIONS:%=-e %)
@@ -93,7 +107,7 @@ lock: ## resolve requirements.in anew into requirements.lock and deploy/*.lock
 	npm update $(NPM_QUIETLY) --package-lock-only --omit-lockfile-registry-resolved
 
 clean: ## remove .venv, caches and what the other verbs wrote; never data/
-	rm -rf .venv build report .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
+	rm -rf .venv .venv-* build report .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 java:
