@@ -1,0 +1,93 @@
+"""Scenarios of push consumers: retries, dead letters, message groups in order."""
+
+from __future__ import annotations
+
+from conformance.runner import scenario
+from support.clock.polling import until_sync
+from support.proxy.sdk_cluster import (
+    ALL,
+    RETRY_DELAY_S,
+    SOON_S,
+    Cluster,
+    Commands,
+    bodies_of,
+    dead_letters,
+    delivered,
+    send,
+)
+
+CLOCK_S = 0.2  # by which the SDK may see a delivery later than the broker made it
+
+
+@scenario()
+def f9_a_listener_gets_every_message_once(cluster: Cluster, sdk: Commands) -> None:
+    topic = cluster.topic()
+    sdk.do("push", id="c", group=cluster.group(), subscriptions={topic: ALL})
+    sent = send(sdk, topic, 10)
+    assert sorted(bodies_of(delivered(sdk, "c", 10))) == sorted(sent)
+
+
+@scenario()
+def f10_a_failed_message_is_redelivered(cluster: Cluster, sdk: Commands) -> None:
+    topic = cluster.topic()
+    sdk.do("push", id="c", group=cluster.group(), subscriptions={topic: ALL}, succeed_from=2)
+    send(sdk, topic, 1)
+    first, again = delivered(sdk, "c", 2)
+    assert (first["attempt"], again["attempt"]) == (1, 2)
+    # Not before its group's retry delay, which Node.js' SDK does not ask for.
+    assert again["at"] - first["at"] >= RETRY_DELAY_S - CLOCK_S
+
+
+@scenario()
+def f11_a_message_that_always_fails_is_dead_lettered(cluster: Cluster, sdk: Commands) -> None:
+    topic, group = cluster.topic(), cluster.group(retry_max_times=2)
+    sdk.do("push", id="f", group=group, subscriptions={topic: ALL}, succeed_from=99)
+    (body,) = send(sdk, topic, 1)
+    delivered(sdk, "f", 3)
+    assert dead_letters(cluster, sdk, group) == [body]
+    assert [event["attempt"] for event in sdk.events("delivered", "f")] == [1, 2, 3]
+
+
+@scenario({"groups": 1}, {"groups": 3})
+def f12_messages_of_a_message_group_come_in_order(
+    cluster: Cluster, sdk: Commands, groups: int
+) -> None:
+    topic, group = cluster.topic("FIFO"), cluster.group(consume_message_orderly=True)
+    sdk.do("push", id="c", group=group, subscriptions={topic: ALL})
+    sdk.do("producer", id="p", topics=[topic])
+    for number in range(20):
+        sdk.do("send", id="p", topic=topic, body=str(number), group=f"g{number % groups}")
+    delivered(sdk, "c", 20)
+    for name in range(groups):
+        own = [
+            int(event["body"])
+            for event in sdk.events("delivered", "c")
+            if event["group"] == f"g{name}"
+        ]
+        assert own == list(range(name, 20, groups))
+
+
+@scenario()
+def f12_a_failed_message_is_retried_in_order(cluster: Cluster, sdk: Commands) -> None:
+    topic, group = cluster.topic("FIFO"), cluster.group(consume_message_orderly=True)
+    only = ["1", "3"]
+    sdk.do("push", id="c", group=group, subscriptions={topic: ALL}, succeed_from=2, only=only)
+    sdk.do("producer", id="p", topics=[topic])
+    for number in range(5):
+        sdk.do("send", id="p", topic=topic, body=str(number), group="g")
+    assert bodies_of(delivered(sdk, "c", 7)) == ["0", "1", "1", "2", "3", "3", "4"]
+
+
+@scenario()
+def f13_after_a_dead_letter_the_next_message_comes(cluster: Cluster, sdk: Commands) -> None:
+    topic, group = cluster.topic("FIFO"), cluster.group(consume_message_orderly=True)
+    subscriptions = {topic: ALL}
+    sdk.do("push", id="f", group=group, subscriptions=subscriptions, succeed_from=99, only=["bad"])
+    sdk.do("producer", id="p", topics=[topic])
+    for body in ("bad", "next"):
+        sdk.do("send", id="p", topic=topic, body=body, group="g")
+    until_sync(
+        lambda: "next" in bodies_of(sdk.events("delivered", "f")), "the next", timeout_s=SOON_S
+    )
+    assert bodies_of(sdk.events("delivered", "f"))[:3] == ["bad"] * 3  # all its attempts
+    assert dead_letters(cluster, sdk, group) == ["bad"]
