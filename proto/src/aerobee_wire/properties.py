@@ -13,8 +13,8 @@ from aerobee_wire.status import Code, MqError
 
 NAME_END = "\x01"
 VALUE_END = "\x02"
-_NAME_END = b"\x01"
-_VALUE_END = b"\x02"
+NAME_END_BYTES, VALUE_END_BYTES = NAME_END.encode(), VALUE_END.encode()
+NAME_END_CODE, VALUE_END_CODE = ord(NAME_END), ord(VALUE_END)  # as an item of bytes
 MAX_BYTES = 32_767
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 KEY_SEPARATOR = " "
@@ -173,12 +173,12 @@ def get(encoded: bytes, name: bytes) -> bytes | None:
     """
     start = encoded.find(name)
     # The name must begin an entry: it could also end another name, or stand inside a value.
-    while start > 0 and encoded[start - 1] != 2:
+    while start > 0 and encoded[start - 1] != VALUE_END_CODE:
         start = encoded.find(name, start + 1)
     if start < 0:
         return None
     start += len(name)
-    end = encoded.find(_VALUE_END, start)
+    end = encoded.find(VALUE_END_BYTES, start)
     return encoded[start : end if end >= 0 else None] or None
 
 

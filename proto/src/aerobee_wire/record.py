@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from aerobee_wire import message_id
 from aerobee_wire import properties as props
+from aerobee_wire.layout import Layout
 
 MAGIC_V1 = 0xDAA320A7 - (1 << 32)  # topic length in one byte
 MAGIC_V2 = 0xDAA320AB - (1 << 32)  # topic length in two bytes, for topics over 127 bytes
@@ -26,24 +27,33 @@ TRANSACTION_COMMIT = 0x8
 TRANSACTION_ROLLBACK = 0xC
 BORN_HOST_V6 = 0x10
 STORE_HOST_V6 = 0x20
+HOST_BITS = BORN_HOST_V6 | STORE_HOST_V6
 
-HEADER = struct.Struct(
-    ">i"  # total size, this field included
-    "i"  # magic code
-    "i"  # body CRC: crc32 & 0x7FFFFFFF, 0 for an empty body
-    "i"  # queue id
-    "i"  # flag, the user's own
-    "q"  # queue offset
-    "q"  # physical offset, equal to the record's own place
-    "i"  # sys flag
-    "q8s"  # born timestamp (ms), born host (IPv4, port)
-    "q8s"  # store timestamp (ms), store host (IPv4, port)
-    "i"  # reconsume times
-    "q"  # prepared transaction offset
-    "i"  # body length
+HOST_V4_BYTES = 8  # address (4), port (4)
+HOST_V6_BYTES = 20  # address (16), port (4)
+
+# What every record begins with; then body, topic length (1 or 2 bytes), topic, properties length
+# (2), properties.
+HEADER_LAYOUT = Layout(
+    ("total_size", "i"),  # of the record in bytes, this field included
+    ("magic_code", "i"),  # MAGIC_V1 or MAGIC_V2
+    ("body_crc", "i"),  # crc32 & 0x7FFFFFFF, 0 for an empty body
+    ("queue_id", "i"),
+    ("flag", "i"),  # the user's own, opaque
+    ("queue_offset", "q"),
+    ("physical_offset", "q"),  # of this record; checked on every read
+    ("sys_flag", "i"),
+    ("born_timestamp_ms", "q"),
+    ("born_host", f"{HOST_V4_BYTES}s"),  # HOST_V6_BYTES with BORN_HOST_V6
+    ("store_timestamp_ms", "q"),
+    ("store_host", f"{HOST_V4_BYTES}s"),  # HOST_V6_BYTES with STORE_HOST_V6
+    ("reconsume_times", "i"),
+    ("prepared_transaction_offset", "q"),
+    ("body_length", "i"),
 )
+HEADER = HEADER_LAYOUT.struct
 assert HEADER.size == 88
-FIXED_V1 = 91  # header, topic length (1), properties length (2)
+FIXED_V1 = HEADER.size + 1 + 2  # the smallest record: lengths of topic and properties
 V1_TOPIC_BYTES = 127
 CRC_MASK = 0x7FFFFFFF
 
@@ -55,12 +65,18 @@ CRC_TAIL_BYTES = 20
 _CRC_TAIL_BACKWARDS = CRC_END + b"%010d" + CRC_NAME[::-1]
 CRC_ALIKE = 8  # of its 10 fixed bytes: what is left of a tail after some damage
 
-_HEADERS = {
-    (born, store): struct.Struct(f">iiiiiqqiq{born}sq{store}siqi")
-    for born in (8, 20)
-    for store in (8, 20)
+_HOST_SIZES = (HOST_V4_BYTES, HOST_V6_BYTES)
+_BORN_HOST_BITS = dict(zip(_HOST_SIZES, (0, BORN_HOST_V6), strict=True))
+_STORE_HOST_BITS = dict(zip(_HOST_SIZES, (0, STORE_HOST_V6), strict=True))
+# By the host bits of the sys flag.
+HEADER_LAYOUTS = {
+    _BORN_HOST_BITS[born] | _STORE_HOST_BITS[store]: HEADER_LAYOUT.with_codes(
+        born_host=f"{born}s", store_host=f"{store}s"
+    )
+    for born in _HOST_SIZES
+    for store in _HOST_SIZES
 }
-_SIZE_AND_QUEUE_OFFSET = struct.Struct(">i16xq")
+_SIZE_AND_QUEUE_OFFSET = HEADER_LAYOUT.view("total_size", "queue_offset")
 
 
 class CorruptRecord(Exception):
@@ -136,9 +152,11 @@ class Record:
         return self.properties.get(props.UNIQUE_KEY, "")
 
 
-def header_of(born_host_size: int, store_host_size: int) -> struct.Struct:
-    """The header with hosts of 8 or 20 bytes each."""
-    return _HEADERS[born_host_size, store_host_size]
+def host_bits(born_host: bytes, store_host: bytes) -> int:
+    """The bits of the sys flag that tell the sizes of these packed hosts. Raises KeyError for
+    other sizes than HOST_V4_BYTES and HOST_V6_BYTES.
+    """
+    return _BORN_HOST_BITS[len(born_host)] | _STORE_HOST_BITS[len(store_host)]
 
 
 def crc_tail(crc: int) -> bytes:
@@ -181,9 +199,8 @@ def decode(  # noqa: PLR0912  # called once a record: calls would cost
         raise CorruptRecord(f"magic code 0x{magic & 0xFFFFFFFF:08X} is not that of a message")
     if not FIXED_V1 <= size <= available:
         raise CorruptRecord(f"size {size} does not fit into the {available} bytes there")
-    if sys_flag & (BORN_HOST_V6 | STORE_HOST_V6):
-        born = 20 if sys_flag & BORN_HOST_V6 else 8
-        header = _HEADERS[born, 20 if sys_flag & STORE_HOST_V6 else 8]
+    if sys_flag & HOST_BITS:
+        header = HEADER_LAYOUTS[sys_flag & HOST_BITS].struct
         if header.size > size:
             raise CorruptRecord(f"size {size} is too small for its header of {header.size} bytes")
         fields = header.unpack_from(buffer, position)
@@ -281,12 +298,8 @@ def encode(
     name = topic.encode()
     tail_bytes = CRC_TAIL_BYTES if whole_crc else 0
     wide = len(name) > V1_TOPIC_BYTES
-    sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
-    if len(born_host) == 20:
-        sys_flag |= BORN_HOST_V6
-    if len(store_host) == 20:
-        sys_flag |= STORE_HOST_V6
-    header = _HEADERS[len(born_host), len(store_host)]
+    hosts = host_bits(born_host, store_host)
+    header = HEADER_LAYOUTS[hosts].struct
     properties_bytes = len(properties) + tail_bytes
     size = header.size + len(body) + (2 if wide else 1) + len(name) + 2 + properties_bytes
     encoded = b"".join(
@@ -299,7 +312,7 @@ def encode(
                 flag,
                 queue_offset,
                 physical_offset,
-                sys_flag,
+                sys_flag & ~HOST_BITS | hosts,
                 born_timestamp_ms,
                 born_host,
                 store_timestamp_ms,

@@ -9,7 +9,6 @@ RocketMQ's form) is decoded by `aerobee_wire.properties`, whose rules so hold ev
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -56,7 +55,9 @@ _LAST_MS = 253_402_300_799_999
 # What of a CRC tail is always the same: its name at the begin, and its last byte.
 _CRC_BYTES = np.frombuffer(record.CRC_NAME + record.CRC_END, np.uint8)
 _CRC_FIXED = [*range(len(record.CRC_NAME)), record.CRC_TAIL_BYTES - 1]
-_SIZE = struct.Struct(">i")
+_TOTAL_SIZE = record.HEADER_LAYOUT.view("total_size")
+_HEADER_AT = record.HEADER_LAYOUT.offset_of  # with IPv4 hosts
+_V6_EXTRA = record.HOST_V6_BYTES - record.HOST_V4_BYTES
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 
 
@@ -131,40 +132,42 @@ class _Rows:
         self.bytes: Bytes = np.frombuffer(records, np.uint8)
         starts = np.array(_starts(records), np.int64)
         self.count = len(starts)
-        sizes = self.int32(starts)
-        magic = self.int32(starts + 4)
-        self.queue_id = self.int32(starts + 12)
-        self.flag = self.int32(starts + 16)
-        self.queue_offset = self.int64(starts + 20)
-        self.physical_offset = self.int64(starts + 28)
-        self.sys_flag = self.int32(starts + 36)
-        self.born_timestamp_ms = self.int64(starts + 40)
-        born_size = np.where(self.sys_flag & record.BORN_HOST_V6, 20, 8)
-        store_size = np.where(self.sys_flag & record.STORE_HOST_V6, 20, 8)
-        body_at = starts + record.HEADER.size - 16 + born_size + store_size
+        sizes = self.int32(starts + _HEADER_AT("total_size"))
+        magic = self.int32(starts + _HEADER_AT("magic_code"))
+        self.queue_id = self.int32(starts + _HEADER_AT("queue_id"))
+        self.flag = self.int32(starts + _HEADER_AT("flag"))
+        self.queue_offset = self.int64(starts + _HEADER_AT("queue_offset"))
+        self.physical_offset = self.int64(starts + _HEADER_AT("physical_offset"))
+        self.sys_flag = self.int32(starts + _HEADER_AT("sys_flag"))
+        self.born_timestamp_ms = self.int64(starts + _HEADER_AT("born_timestamp_ms"))
+        # An IPv6 host moves all fields behind it.
+        after_born = starts + np.where(self.sys_flag & record.BORN_HOST_V6, _V6_EXTRA, 0)
+        after_hosts = after_born + np.where(self.sys_flag & record.STORE_HOST_V6, _V6_EXTRA, 0)
+        body_at = after_hosts + record.HEADER.size
         self._check(body_at <= starts + sizes, starts)
-        born_end = starts + 48 + born_size
-        self.born_host = _Spans(starts + 48, born_end)
-        self.store_timestamp_ms = self.int64(born_end)
-        store_end = born_end + 8 + store_size
-        self.store_host = _Spans(born_end + 8, store_end)
-        self.reconsume_times = self.int32(store_end)
-        self._find_tail(starts, starts + sizes, magic, body_at)
+        store_timestamp_at = after_born + _HEADER_AT("store_timestamp_ms")
+        reconsume_times_at = after_hosts + _HEADER_AT("reconsume_times")
+        self.born_host = _Spans(starts + _HEADER_AT("born_host"), store_timestamp_at)
+        self.store_timestamp_ms = self.int64(store_timestamp_at)
+        self.store_host = _Spans(after_born + _HEADER_AT("store_host"), reconsume_times_at)
+        self.reconsume_times = self.int32(reconsume_times_at)
+        body_length = self.int32(after_hosts + _HEADER_AT("body_length"))
+        self._find_tail(starts, starts + sizes, magic, _Spans(body_at, body_at + body_length))
 
-    def _find_tail(self, starts: Ints, ends: Ints, magic: Ints, body_at: Ints) -> None:
+    def _find_tail(self, starts: Ints, ends: Ints, magic: Ints, body: _Spans) -> None:
         """Body, topic and properties. Raises CorruptRecord when a length leads out of its record:
         each is checked before it is followed."""
-        body_end = body_at + self.int32(body_at - 4)
         wide = magic == record.MAGIC_V2
-        topic_at = body_end + np.where(wide, 2, 1)
-        good = ((magic == record.MAGIC_V1) | wide) & (body_end >= body_at) & (topic_at + 2 <= ends)
+        topic_at = body.ends + np.where(wide, 2, 1)
+        good = (magic == record.MAGIC_V1) | wide
+        good &= (body.ends >= body.starts) & (topic_at + 2 <= ends)
         self._check(good, starts)
         topic_size = np.where(wide, self._int16(topic_at - 2), self.bytes[topic_at - 1])
         topic_end = topic_at + topic_size
         self._check(topic_end + 2 <= ends, starts)
         properties_at = topic_end + 2
         self._check(properties_at + self._int16(topic_end) == ends, starts)
-        self.body = _Spans(body_at, body_end)
+        self.body = body
         self.topic = _Spans(topic_at, topic_end)
         with_crc = self._with_crc(starts, properties_at, ends)
         self.properties = _Spans(properties_at, ends - with_crc * record.CRC_TAIL_BYTES)
@@ -211,9 +214,9 @@ class _Rows:
 def _starts(records: bytes) -> list[int]:
     """Where each record starts. Raises CorruptRecord when a size leads nowhere."""
     starts, at, end = [], 0, len(records)
-    read = _SIZE.unpack_from
+    read = _TOTAL_SIZE.unpack_from
     while at < end:
-        size = read(records, at)[0] if at + 4 <= end else 0
+        size = read(records, at)[0] if at + _TOTAL_SIZE.size <= end else 0
         if size < record.FIXED_V1 or at + size > end:
             record.decode(records, at, check_crc=False)
             raise record.CorruptRecord(f"size {size} does not fit into the {end - at} bytes there")

@@ -11,14 +11,21 @@ import numpy.typing as npt
 from aerobee_broker.inspection.stopped_store import Problem, StoppedStore, size_of
 from aerobee_broker.store.commit_log import file_name
 from aerobee_broker.store.consume_queue import UNIT_SIZE, ConsumeQueue, ConsumeQueues
-from aerobee_broker.store.index import ENTRY, HEADER, NAME_DIGITS, SLOT_SIZE, Index, IndexFile
+from aerobee_broker.store.index import (
+    ENTRY,
+    ENTRY_LAYOUT,
+    HEADER,
+    NAME_DIGITS,
+    SLOT_SIZE,
+    Index,
+    IndexFile,
+)
 from aerobee_broker.store.messages import UNIT
 from aerobee_broker.store.options import StoreOptions
 
 _UNITS = 65_536  # compared in one go: 1.3 MB
 _TOLD_A_QUEUE = 3  # wrong units of one queue that are told one by one
-_ENTRY = np.dtype([("hash", ">i4"), ("place", ">i8"), ("seconds", ">i4"), ("before", ">i4")])
-assert _ENTRY.itemsize == ENTRY.size
+_ENTRY = np.dtype(ENTRY_LAYOUT.array_fields())
 
 
 # ---- consume queues ----
@@ -144,7 +151,7 @@ def compare_index(store: StoppedStore, options: StoreOptions, expected: Index) -
 
 
 def _lowest(entries: npt.NDArray[Any]) -> int:
-    return int(entries["place"].min()) if len(entries) else 0
+    return int(entries["physical_offset"].min()) if len(entries) else 0
 
 
 def _entries(
@@ -164,11 +171,11 @@ def _all_entries(store: StoppedStore, options: StoreOptions, index: Index) -> np
 
 
 def _pairs(entries: npt.NDArray[Any], low: int, end: int) -> npt.NDArray[Any]:
-    """(place, hash) of the entries of records in [low, end), sorted."""
-    places = entries["place"]
+    """(physical offset, hash) of the entries of records in [low, end), sorted."""
+    places = entries["physical_offset"]
     chosen = entries[(places >= low) & (places < end)]
-    pairs = np.empty(len(chosen), dtype=[("place", np.int64), ("hash", np.int64)])
-    pairs["place"], pairs["hash"] = chosen["place"], chosen["hash"]
+    pairs = np.empty(len(chosen), dtype=[("physical_offset", np.int64), ("hash", np.int64)])
+    pairs["physical_offset"], pairs["hash"] = chosen["physical_offset"], chosen["hash"]
     return np.sort(pairs)
 
 
@@ -182,7 +189,7 @@ def _check_chains(
     same = slots[order][1:] == slots[order][:-1]
     before = np.zeros(len(entries), dtype=np.int64)
     before[order[1:]] = np.where(same, numbers[:-1], 0)
-    if (wrong := np.flatnonzero(before != entries["before"])).size:
+    if (wrong := np.flatnonzero(before != entries["previous"])).size:
         _tell(store, path, f"{wrong.size} entries are chained wrongly, the first is {wrong[0] + 1}")
     newest = np.zeros(options.index_slot_count, dtype=np.int64)
     newest[slots] = np.arange(1, len(entries) + 1)

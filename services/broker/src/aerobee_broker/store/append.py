@@ -29,10 +29,11 @@ from aerobee_broker.store.messages import (
 from aerobee_broker.store.options import MAX_PROPERTIES, MAX_TOPIC
 from aerobee_wire import record
 from aerobee_wire.message_id import pack_host
+from aerobee_wire.properties import VALUE_END_BYTES, VALUE_END_CODE
 from aerobee_wire.properties import get as get_property
 from aerobee_wire.record import crc_tail
 
-_HOST_BITS = record.BORN_HOST_V6 | record.STORE_HOST_V6
+_HOST_BITS = record.HOST_BITS
 _TRANSACTION = record.TRANSACTION_MASK
 _PREPARED = record.TRANSACTION_PREPARED
 _ROLLBACK = record.TRANSACTION_ROLLBACK
@@ -40,9 +41,7 @@ _LENGTH = struct.Struct(">H")
 _CACHED = 10_000  # hosts that are remembered; then they are forgotten, all at once
 MAX_PLAIN_TOPIC = 127  # of a topic that is not derived from a group
 _DERIVED = "%"
-_PACKED_HOST_SIZES = (8, 20)
-_VALUE_END = 2
-_ENDING = bytes([_VALUE_END])
+_PACKED_HOST_SIZES = (record.HOST_V4_BYTES, record.HOST_V6_BYTES)
 
 
 class Appender:
@@ -118,17 +117,15 @@ class Appender:
             if message.born_host != born_host:
                 born_host = message.born_host
                 packed = self._packed(born_host)
-                header = record.header_of(len(packed), len(store_host))
-                fixed = header.size + 2
-                host_bits = (record.BORN_HOST_V6 if len(packed) == 20 else 0) | (
-                    record.STORE_HOST_V6 if len(store_host) == 20 else 0
-                )
+                host_bits = record.host_bits(packed, store_host)
+                header = record.HEADER_LAYOUTS[host_bits].struct
+                fixed = header.size + _LENGTH.size
             body_length = len(body)
             properties_length = len(properties) + tail_bytes
             size = fixed + body_length + len(topic.field) + properties_length
             if not 0 < body_length <= max_body or len(properties) > max_properties:
                 self._refuse(message)
-            if properties and properties[-1] != _VALUE_END:
+            if properties and properties[-1] != VALUE_END_CODE:
                 self._refuse(message)
             if place + size > room:
                 if size > max_record:
@@ -242,7 +239,7 @@ class Appender:
             and max(bodies) <= self._max_body
             and max(properties) <= self._max_properties
             and max(encoder.sizes) <= self._max_record
-            and all(map(bytes.endswith, columns.properties, repeat(_ENDING)))
+            and all(map(bytes.endswith, columns.properties, repeat(VALUE_END_BYTES)))
         ):
             return
         for number, size in enumerate(encoder.sizes):
@@ -250,7 +247,7 @@ class Appender:
             if (
                 not 0 < len(message.body) <= self._max_body
                 or len(message.properties) > self._max_properties
-                or (message.properties and message.properties[-1] != _VALUE_END)
+                or (message.properties and message.properties[-1] != VALUE_END_CODE)
                 or size > self._max_record
             ):
                 self._refuse(message)
@@ -297,7 +294,7 @@ class Appender:
                 f"the properties have {len(message.properties)} bytes: "
                 f"at most {self._max_properties} are allowed"
             )
-        elif message.properties and message.properties[-1] != _VALUE_END:
+        elif message.properties and message.properties[-1] != VALUE_END_CODE:
             reason = "the properties string does not end with 0x02, as each value does"
         else:
             reason = f"the message does not fit into a commit log file of {self._log.file_size}"

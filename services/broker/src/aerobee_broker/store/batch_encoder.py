@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from itertools import chain, repeat
 
 from isal.isal_zlib import crc32
@@ -17,21 +16,27 @@ from isal.isal_zlib import crc32
 from aerobee_broker.store.consume_queue import TAGS, ConsumeQueue, TagsCodes
 from aerobee_broker.store.messages import UNIT, NewColumns
 from aerobee_wire import record
+from aerobee_wire.properties import VALUE_END_BYTES
 from aerobee_wire.properties import get as get_property
 from aerobee_wire.record import CRC_MASK, crc_tails
 
-_VALUE_END = b"\x02"
-_TAGS_INSIDE = _VALUE_END + TAGS
-_QUEUE_AND_FLAG = struct.Struct(">ii")
+_TAGS_INSIDE = VALUE_END_BYTES + TAGS
 _LENGTH = struct.Struct(">H")
-_MAGIC = struct.Struct(">i")
-_COMMON_BYTES = 32  # of the fields from sys flag to prepared transaction offset, but for the hosts
-
-
-@lru_cache(maxsize=4)
-def _header(hosts: int) -> struct.Struct:
-    """The header of a record with the fields that all share as one; `hosts` are their bytes."""
-    return struct.Struct(f">i4si8sqq{_COMMON_BYTES + hosts}si")
+_MAGIC = record.HEADER_LAYOUT.part("magic_code", "magic_code")
+_QUEUE_AND_FLAG = record.HEADER_LAYOUT.part("queue_id", "flag")
+# By the host bits of the sys flag: what the records of a batch share, packed once, and the header
+# that takes it as one field.
+_COMMON = {
+    bits: layout.part("sys_flag", "prepared_transaction_offset")
+    for bits, layout in record.HEADER_LAYOUTS.items()
+}
+_HEADER = {
+    bits: layout.merged("magic_code", "magic_code")
+    .merged("queue_id", "flag")
+    .merged("sys_flag", "prepared_transaction_offset")
+    .struct
+    for bits, layout in record.HEADER_LAYOUTS.items()
+}
 
 
 class ColumnsEncoder:
@@ -54,7 +59,8 @@ class ColumnsEncoder:
         self._tail_bytes = tail_bytes
         self.body_lengths = list(map(len, columns.bodies))
         self.properties_lengths = list(map(len, columns.properties))
-        self.header = _header(len(born_host) + len(store_host))
+        self._host_bits = record.host_bits(born_host, store_host)
+        self.header = _HEADER[self._host_bits]
         fixed = self.header.size + len(queue.topic.field) + _LENGTH.size + tail_bytes
         self.sizes = [
             fixed + body + properties
@@ -105,16 +111,10 @@ class ColumnsEncoder:
         return [_QUEUE_AND_FLAG.pack(queue_id, flag) for flag in self._columns.flags]
 
     def _common(self) -> bytes:
-        born_host, store_host = self._hosts
-        sys_flag = self._columns.sys_flag & ~(record.BORN_HOST_V6 | record.STORE_HOST_V6)
-        if len(born_host) == 20:
-            sys_flag |= record.BORN_HOST_V6
-        if len(store_host) == 20:
-            sys_flag |= record.STORE_HOST_V6
-        born_ms = self._columns.born_timestamp_ms
-        return struct.pack(
-            f">iq{len(born_host)}sq{len(store_host)}siq",
-            *(sys_flag, born_ms, born_host, self._now_ms, store_host, 0, 0),
+        sys_flag = self._columns.sys_flag & ~record.HOST_BITS | self._host_bits
+        born_ms, (born_host, store_host) = self._columns.born_timestamp_ms, self._hosts
+        return _COMMON[self._host_bits].pack(
+            *(sys_flag, born_ms, born_host, self._now_ms, store_host, 0, 0)
         )
 
     def units(self, places: Sequence[int], tags_codes: TagsCodes) -> bytes:
@@ -133,5 +133,7 @@ class ColumnsEncoder:
         # Not the first property: then it follows the end of another value.
         found = [string.partition(_TAGS_INSIDE)[2] for string in strings]
         # Few differ in a batch: each is looked at once.
-        codes = {tags: tags_codes[tags.partition(_VALUE_END)[0] or None] for tags in set(found)}
+        codes = {
+            tags: tags_codes[tags.partition(VALUE_END_BYTES)[0] or None] for tags in set(found)
+        }
         return list(map(codes.__getitem__, found))

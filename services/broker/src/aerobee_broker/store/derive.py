@@ -18,7 +18,7 @@ from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues, Tags
 from aerobee_broker.store.dispatch import Dispatch
 from aerobee_broker.store.index import Index
 from aerobee_broker.store.keys import Keys, Properties
-from aerobee_broker.store.messages import UNIT
+from aerobee_broker.store.messages import UNIT, UNIT_LAYOUT
 from aerobee_broker.store.scan import ByQueue, Records
 from aerobee_wire import record
 
@@ -26,7 +26,7 @@ Damage = Callable[[Path, int, str], None]  # file, physical offset, reason
 Mask = npt.NDArray[np.bool_]
 Units = npt.NDArray[Any]
 
-UNIT_TYPE = np.dtype([("place", ">i8"), ("size", ">i4"), ("code", ">i8")])
+UNIT_TYPE = np.dtype(UNIT_LAYOUT.array_fields())
 assert UNIT_TYPE.itemsize == UNIT.size
 _OPAQUE = np.dtype(f"V{UNIT.size}")  # a unit as bytes: gathered ten times as fast as its fields
 _TRANSACTION = record.TRANSACTION_MASK
@@ -128,8 +128,8 @@ class Deriver:
             order = order[chosen]
             bounds = np.concatenate(([0], np.cumsum(chosen)))[bounds]
         units = np.empty(len(records), dtype=UNIT_TYPE)
-        units["place"], units["size"] = records.places, records.sizes
-        units["code"] = properties.tags_codes(len(records))
+        units["physical_offset"], units["size"] = records.places, records.sizes
+        units["tags_code"] = properties.tags_codes(len(records))
         for queue, start, end in zip(queues, bounds.tolist(), bounds[1:].tolist(), strict=False):
             if queue.topic.tags_code is not None:
                 self._custom_codes(queue.topic.tags_code, records, order[start:end], units)
@@ -164,7 +164,7 @@ class Deriver:
     def _custom_codes(self, code: TagsCode, records: Records, members: Ints, units: Units) -> None:
         properties = records.properties()
         for at in members.tolist():
-            units["code"][at] = code(properties[at], int(records.stored_ms[at]))
+            units["tags_code"][at] = code(properties[at], int(records.stored_ms[at]))
 
     def _add_units(
         self, queue: ConsumeQueue, records: Records, members: Ints, units: Units

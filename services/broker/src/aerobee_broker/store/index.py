@@ -20,6 +20,7 @@ from aerobee_broker.disk import Disk, DiskFile
 from aerobee_broker.errors import StoreReadError, is_unreadable
 from aerobee_broker.store.checkpoint import IndexState
 from aerobee_broker.store.open_files import OpenFiles
+from aerobee_wire.layout import Layout
 from aerobee_wire.tags import java_hash
 
 if TYPE_CHECKING:
@@ -36,12 +37,13 @@ HEADER = struct.Struct(
     "i"  # index count: the number that the next entry gets; the first is 1
 )
 assert HEADER.size == 40
-ENTRY = struct.Struct(
-    ">i"  # hash of topic#key, without its sign
-    "q"  # physical offset
-    "i"  # seconds between the first record of the file and this one
-    "i"  # number of the entry before it in the same slot; 0: none
+ENTRY_LAYOUT = Layout(
+    ("hash", "i"),  # of topic#key, without its sign
+    ("physical_offset", "q"),
+    ("seconds", "i"),  # between the first record of the file and this one
+    ("previous", "i"),  # number of the entry before it in the same slot; 0: none
 )
+ENTRY = ENTRY_LAYOUT.struct
 assert ENTRY.size == 20
 SLOT_SIZE = 4
 NAME_DIGITS = 17  # yyyyMMddHHmmssSSS of the first record, UTC
@@ -206,10 +208,10 @@ class Index:
         before[1:] = sorted_numbers[:-1]
         before[first] = slots.values[sorted_places[first]]
         entries = np.empty(count, dtype=_entry_type())
-        entries["hash"], entries["place"] = keys.hashes[:count], keys.places[:count]
+        entries["hash"], entries["physical_offset"] = keys.hashes[:count], keys.places[:count]
         seconds = (keys.stored_ms[:count] - file.begin_ms) // 1000
         entries["seconds"] = np.clip(seconds, 0, _MAX_INT)
-        entries["before"][order] = before
+        entries["previous"][order] = before
         self._open_files.get(file.path).pwrite(
             entries.tobytes(), self._entries_at + file.count * ENTRY.size
         )
@@ -360,8 +362,8 @@ class Index:
             entries = np.frombuffer(data, dtype=_entry_type())
             # Of several assignments to one slot the last one stays: the newest entry.
             slots.values[entries["hash"] % self._slot_count] = np.arange(start, start + count)
-            file.used_slots += int(np.count_nonzero(entries["before"] == 0))
-            file.end_offset = int(entries["place"][-1])
+            file.used_slots += int(np.count_nonzero(entries["previous"] == 0))
+            file.end_offset = int(entries["physical_offset"][-1])
         return slots
 
     def forget_below(self, physical_offset: int) -> None:
@@ -391,4 +393,4 @@ class Index:
 def _entry_type() -> Any:
     import numpy as np
 
-    return np.dtype([("hash", ">i4"), ("place", ">i8"), ("seconds", ">i4"), ("before", ">i4")])
+    return np.dtype(ENTRY_LAYOUT.array_fields())

@@ -16,13 +16,23 @@ import numpy.typing as npt
 from aerobee_broker.store.arrays import Ints, rows
 from aerobee_broker.store.consume_queue import TAGS as TAGS_NAME
 from aerobee_broker.store.consume_queue import TopicEncoding
-from aerobee_wire.properties import KEYS, TAGS, UNIQUE_KEY
+from aerobee_wire.properties import (
+    KEY_SEPARATOR,
+    KEYS,
+    NAME_END_BYTES,
+    NAME_END_CODE,
+    TAGS,
+    UNIQUE_KEY,
+    VALUE_END_BYTES,
+    VALUE_END_CODE,
+)
 from aerobee_wire.properties import get as get_property
 from aerobee_wire.tags import java_hash, tags_code
 
 Hashes = npt.NDArray[np.uint32]
 
-_NAME_END, _VALUE_END, _SPACE = 1, 2, 32
+_SPACE = ord(KEY_SEPARATOR)
+_SEPARATORS = NAME_END_BYTES + VALUE_END_BYTES
 _MASK = 0xFFFF_FFFF
 _MAX_INT = 0x7FFF_FFFF
 _TOKENS = 1 << 16  # more than a properties string of 32 KB can hold
@@ -30,9 +40,9 @@ _TOKENS = 1 << 16  # more than a properties string of 32 KB can hold
 
 def is_regular(properties: bytes) -> bool:
     """Whether names and values alternate to the end."""
-    marks = bytes(byte for byte in properties if byte in (_NAME_END, _VALUE_END))
-    whole = not properties or properties[-1] == _VALUE_END
-    return whole and marks == b"\x01\x02" * (len(marks) // 2)
+    marks = bytes(byte for byte in properties if byte in _SEPARATORS)
+    whole = not properties or properties[-1] == VALUE_END_CODE
+    return whole and marks == _SEPARATORS * (len(marks) // 2)
 
 
 @lru_cache(maxsize=256)
@@ -49,8 +59,8 @@ class Properties:
         self.irregular: list[tuple[int, bytes]] = []
         self.joined = joined
         self.bytes = np.frombuffer(joined, dtype=np.uint8)
-        self._name_ends: Ints = np.flatnonzero(self.bytes == _NAME_END)
-        self._value_ends: Ints = np.flatnonzero(self.bytes == _VALUE_END)
+        self._name_ends: Ints = np.flatnonzero(self.bytes == NAME_END_CODE)
+        self._value_ends: Ints = np.flatnonzero(self.bytes == VALUE_END_CODE)
         self.regular = self._is_regular(ends)
         if self.regular:
             self._starts = np.empty_like(self._value_ends)
@@ -78,7 +88,7 @@ class Properties:
             return False
         alternate = bool((names < values).all() and (values[:-1] < names[1:]).all())
         filled = ends[ends > 0]
-        return alternate and bool((self.bytes[filled - 1] == _VALUE_END).all())
+        return alternate and bool((self.bytes[filled - 1] == VALUE_END_CODE).all())
 
     def values(self, name: str) -> tuple[Ints, Ints, Ints]:
         """(record, start, end) of the property in each record that has it: its first occurrence,

@@ -54,10 +54,11 @@ from aerobee_broker.store.messages import (
     NewColumns,
     NewMessage,
     ReadResult,
+    Unit,
 )
 from aerobee_broker.store.open_files import OpenFiles
 from aerobee_broker.store.options import MAX_BODY, RECORD_OVERHEAD, StoreOptions
-from aerobee_broker.store.reader import Reader, Unit
+from aerobee_broker.store.reader import Reader
 from aerobee_broker.store.recovery import Recovery
 from aerobee_broker.store.retention import Retention
 from aerobee_wire.message_id import pack_host

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -10,15 +9,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aerobee_wire import properties as props
+from aerobee_wire.layout import Layout
 from aerobee_wire.record import Record
 
 # A unit of a consume queue.
-UNIT = struct.Struct(
-    ">q"  # physical offset
-    "i"  # size of the record
-    "q"  # tags code: Java's hash of TAGS, or the deliver time of a delayed message
+UNIT_LAYOUT = Layout(
+    ("physical_offset", "q"),
+    ("size", "i"),  # of the record in bytes
+    ("tags_code", "q"),  # Java's hash of TAGS, or the deliver time (ms) of a delayed message
 )
+UNIT = UNIT_LAYOUT.struct
 assert UNIT.size == 20
+Unit = tuple[int, int, int]  # physical offset, size, tags code
 # A unit whose record is lost has this size (RocketMQ fills the front of a queue with such units).
 LOST_SIZE = 0x7FFF_FFFF
 

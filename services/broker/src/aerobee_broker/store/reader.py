@@ -7,7 +7,6 @@ is visible (durable) is read.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,14 +23,13 @@ from aerobee_broker.store.commit_log import CommitLog
 from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues
 from aerobee_broker.store.dispatch import Dispatch
 from aerobee_broker.store.index import Index
-from aerobee_broker.store.messages import LOST_SIZE, UNIT, ReadResult, ReadStatus
+from aerobee_broker.store.messages import LOST_SIZE, UNIT, ReadResult, ReadStatus, Unit
 from aerobee_wire import properties as props
 from aerobee_wire import record
 from aerobee_wire.record import CorruptRecord, Record
 from aerobee_wire.status import MqError
 
 Damage = Callable[[Path, int, str], None]
-Unit = tuple[int, int, int]  # physical offset, size, tags code
 Run = list[tuple[int, Unit]]  # queue offset and unit of records that are read in one go
 
 MAX_SCANNED_UNITS = 800  # of one filtered read; RocketMQ's max filter message size / 20
@@ -39,35 +37,35 @@ _GAP = 4_096  # records this close to one another are read in one go: a call cos
 _RUN = 1 << 20  # but no more than this at a time
 _MEND_BYTES = 64 << 20  # of log are searched for the record of a damaged unit, 0.1 s
 
-_FRONT = struct.Struct(
-    ">i"  # total size
-    "i"  # magic
-    "i"  # body CRC
-    "i"  # queue id
-    "4x"
-    "q"  # queue offset
-    "q"  # physical offset
-    "i"  # sys flag
+# What is compared with a unit; these fields stand before the hosts.
+_FRONT = record.HEADER_LAYOUT.view(
+    "total_size",
+    "magic_code",
+    "body_crc",
+    "queue_id",
+    "queue_offset",
+    "physical_offset",
+    "sys_flag",
 )
-_FRONT_V4 = (
-    struct.Struct(  # the same without the body CRC, and the body length: of hosts of 8 bytes
-        ">ii4xi4xqqi44xi"
-    )
+# The same without the body CRC, and with the body length: of a record with two IPv4 hosts.
+_FRONT_V4 = record.HEADER_LAYOUT.view(
+    "total_size",
+    "magic_code",
+    "queue_id",
+    "queue_offset",
+    "physical_offset",
+    "sys_flag",
+    "body_length",
 )
-_BODY_AT = {
-    bits: record.header_of(born, store).size
-    for bits, born, store in (
-        (0, 8, 8),
-        (record.BORN_HOST_V6, 20, 8),
-        (record.STORE_HOST_V6, 8, 20),
-        (record.BORN_HOST_V6 | record.STORE_HOST_V6, 20, 20),
-    )
+# By the host bits of the sys flag.
+_BODY_AT = {bits: layout.size for bits, layout in record.HEADER_LAYOUTS.items()}
+_BODY_LENGTH = {bits: layout.view("body_length") for bits, layout in record.HEADER_LAYOUTS.items()}
+_STORE_TIMESTAMP = {
+    bits: layout.view("store_timestamp_ms") for bits, layout in record.HEADER_LAYOUTS.items()
 }
-_VALUE_END = 2
 _WITHOUT_UNIT = (record.TRANSACTION_PREPARED, record.TRANSACTION_ROLLBACK)
 _BAD_BODY = "the body does not match its CRC"
-_HOST_BITS = record.BORN_HOST_V6 | record.STORE_HOST_V6
-_INT = struct.Struct(">i")
+_HOST_BITS = record.HOST_BITS
 # A disk that fails now and then damages no record: at one place it must fail so often, and so long.
 _FAILURES = 3
 _PATIENCE_MS = 60_000
@@ -86,14 +84,15 @@ def check(  # noqa: PLR0911  # one return for each thing that can be wrong
         return "there is no such record at its place"
     if own_offset != queue_offset or queue_id != queue.queue_id:
         return "it belongs to another queue or queue offset"
-    body_at = at + _BODY_AT[sys_flag & _HOST_BITS]
-    topic_at = body_at + _INT.unpack_from(data, body_at - 4)[0]
+    hosts = sys_flag & _HOST_BITS
+    body_at = at + _BODY_AT[hosts]
+    topic_at = body_at + _BODY_LENGTH[hosts].unpack_from(data, at)[0]
     topic_end = topic_at + len(queue.topic.field)
     if not body_at < topic_at <= at + size or data[topic_at:topic_end] != queue.topic.field:
         return "its topic is another, or its lengths do not add up"
     if topic_end + 2 + int.from_bytes(data[topic_end : topic_end + 2], "big") != at + size:
         return "its lengths do not add up to its size"
-    if at + size > topic_end + 2 and data[at + size - 1] != _VALUE_END:
+    if at + size > topic_end + 2 and data[at + size - 1] != props.VALUE_END_CODE:
         return "its properties are cut off"
     tail_at = at + size - record.CRC_TAIL_BYTES
     tail = data[tail_at : at + size]
@@ -398,9 +397,8 @@ class Reader:
             place, size, _ = self._queues.unit(queue, offset)
             front = self._read(place, record.HEADER.size) if size != LOST_SIZE else b""
             if len(front) == record.HEADER.size and _FRONT.unpack_from(front)[5] == place:
-                v6 = _FRONT.unpack_from(front)[6] & record.BORN_HOST_V6
-                at = 68 if v6 else 56
-                return int.from_bytes(front[at : at + 8], "big", signed=True)
+                hosts = _FRONT.unpack_from(front)[6] & _HOST_BITS
+                return int(_STORE_TIMESTAMP[hosts].unpack_from(front)[0])
             offset += 1
         return 0
 

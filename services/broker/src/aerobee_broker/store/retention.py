@@ -15,7 +15,7 @@ from aerobee_broker.store.commit_log import CommitLog
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import record
 
-_SIZE_BYTES = 4  # of the size that a record begins with
+_SIZE_BYTES = record.HEADER_LAYOUT.view("total_size").size
 
 
 class Retention:

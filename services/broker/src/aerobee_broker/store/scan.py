@@ -7,7 +7,6 @@ five.
 
 from __future__ import annotations
 
-import struct
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -19,46 +18,30 @@ from aerobee_broker.store.arrays import Ints, items, joined, rows, slices, strid
 from aerobee_broker.store.commit_log import BLANK_RESERVE, CommitLog
 from aerobee_broker.store.keys import Properties
 from aerobee_wire import record
+from aerobee_wire.properties import VALUE_END_CODE
 from aerobee_wire.record import CorruptRecord
 
 CHUNK = 3 << 20  # less: numpy's calls weigh more; more: the bytes leave the cache before their CRC
 
-_PREFIX = struct.Struct(">ii")
-_PLACE = struct.Struct(">q")
-_PLACE_AT = 28
-_MAGIC_AT = 4
-_V6_EXTRA = 12  # bytes that an IPv6 host takes more
-_STORED_AT = 56  # of the store timestamp, with IPv4 hosts
-_BODY_LENGTH_AT = record.HEADER.size - 4
-_HOST_BITS = record.BORN_HOST_V6 | record.STORE_HOST_V6
-# With IPv4 hosts; the fields up to `born_ms` are where they are with any.
-_HEAD = np.dtype(
-    [
-        ("size", ">i4"),
-        ("magic", ">i4"),
-        ("crc", ">u4"),
-        ("queue_id", ">i4"),
-        ("flag", ">i4"),
-        ("queue_offset", ">i8"),
-        ("place", ">i8"),
-        ("sys_flag", ">i4"),
-        ("born_ms", ">i8"),
-        ("born_host", "V8"),
-        ("stored_ms", ">i8"),
-        ("store_host", "V8"),
-        ("reconsume_times", ">i4"),
-        ("prepared_offset", ">i8"),
-        ("body_length", ">i4"),
-    ]
+_PREFIX = record.HEADER_LAYOUT.view("total_size", "magic_code")
+_PHYSICAL_OFFSET = record.HEADER_LAYOUT.view("physical_offset")
+_MAGIC_AT = record.HEADER_LAYOUT.offset_of("magic_code")
+_V6_EXTRA = record.HOST_V6_BYTES - record.HOST_V4_BYTES
+_STORED_AT = record.HEADER_LAYOUT.offset_of("store_timestamp_ms")  # with IPv4 hosts
+_BODY_LENGTH_AT = record.HEADER_LAYOUT.offset_of("body_length")  # with IPv4 hosts
+_HOST_BITS = record.HOST_BITS
+# With IPv4 hosts; the fields up to the born host are where they are with any.
+_HEADER = np.dtype(record.HEADER_LAYOUT.array_fields())
+assert _HEADER.itemsize == record.HEADER.size
+_CRC_DIGITS = record.CRC_TAIL_BYTES - len(record.CRC_NAME) - len(record.CRC_END)
+_TAIL = np.dtype(
+    [("name", "u1", (len(record.CRC_NAME),)), ("digits", "u1", (_CRC_DIGITS,)), ("end", "u1")]
 )
-assert _HEAD.itemsize == record.HEADER.size
-_TAIL = np.dtype([("name", "u1", (9,)), ("digits", "u1", (10,)), ("end", "u1")])
 assert _TAIL.itemsize == record.CRC_TAIL_BYTES
 _CRC_NAME = np.frombuffer(record.CRC_NAME, dtype=np.uint8)
 _CRC_END = record.CRC_END[0]
-_POWERS_OF_10 = 10 ** np.arange(10, dtype=np.int64)
+_POWERS_OF_10 = 10 ** np.arange(_CRC_DIGITS, dtype=np.int64)
 _ZEROS = ord("0") * int(_POWERS_OF_10.sum())  # what ten digits 0 amount to
-_VALUE_END = 2
 _NOWHERE = 1 << 62
 _LONG, _INT = np.dtype(">i8"), np.dtype(">i4")
 _MAGICS = (record.MAGIC_V1, record.MAGIC_V2)
@@ -114,8 +97,8 @@ class Records:
 
     def __init__(self, data: bytes, columns: _Columns, count: int) -> None:
         self.data = data
-        self.places: Ints = columns.head["place"][:count].astype(np.int64)
-        self.sizes: Ints = columns.head["size"][:count].astype(np.int64)
+        self.places: Ints = columns.head["physical_offset"][:count].astype(np.int64)
+        self.sizes: Ints = columns.head["total_size"][:count].astype(np.int64)
         self.queue_ids: Ints = columns.head["queue_id"][:count].astype(np.int64)
         self.queue_offsets: Ints = columns.head["queue_offset"][:count].astype(np.int64)
         self.sys_flags: Ints = columns.head["sys_flag"][:count].astype(np.int64)
@@ -195,12 +178,12 @@ class _Columns:
 
     def __init__(self, data: bytes, starts: Ints, base: int, crc_from: int = _NOWHERE) -> None:
         view = np.frombuffer(data, dtype=np.uint8)
-        head = items(data, starts, _HEAD)
+        head = items(data, starts, _HEADER)
         self.head: npt.NDArray[Any] = head
-        self.ends: Ints = starts + head["size"]
+        self.ends: Ints = starts + head["total_size"]
         last = len(data) - 1
         sys_flag = head["sys_flag"]
-        self.stored_ms = head["stored_ms"]
+        self.stored_ms = head["store_timestamp_ms"]
         body_length = head["body_length"]
         self.body_at: Ints = starts + record.HEADER.size
         if (sys_flag & _HOST_BITS).any():
@@ -211,7 +194,7 @@ class _Columns:
             self.body_at += hosts
         body_length = body_length.astype(np.int64)
         self.body_end: Ints = self.body_at + body_length
-        wide = head["magic"] == record.MAGIC_V2
+        wide = head["magic_code"] == record.MAGIC_V2
         self.topic_at: Ints = self.body_end + np.where(wide, 2, 1)
         fits = (body_length >= 0) & (self.topic_at <= self.ends)
         at = np.clip(self.topic_at, 2, last)
@@ -229,7 +212,7 @@ class _Columns:
         # What has most of a tail had one, and is damaged.
         damaged = (alike >= record.CRC_ALIKE) & ~self._with_tail
         self.properties_end: Ints = self.ends - self._with_tail * record.CRC_TAIL_BYTES
-        unended = (properties_length > 0) & (self._tails["end"] != _VALUE_END)
+        unended = (properties_length > 0) & (self._tails["end"] != VALUE_END_CODE)
         place = starts + base
         # Behind what was durable a record may be torn anywhere: there it must have its CRC.
         self.good = (
@@ -237,7 +220,7 @@ class _Columns:
             & adds_up
             & ~damaged
             & ~unended
-            & (head["place"] == place)
+            & (head["physical_offset"] == place)
             & (self._with_tail | (place < crc_from))
         )
 
@@ -248,7 +231,7 @@ class _Columns:
         ends = np.where(whole, self.properties_end[:count], self.body_end[:count])
         digits = self._tails["digits"][:count].astype(np.int64)
         told = np.einsum("ij,j->i", digits, _POWERS_OF_10) - _ZEROS
-        wanted = np.where(whole, told, self.head["crc"][:count])
+        wanted = np.where(whole, told, self.head["body_crc"][:count])
         return np.asarray(_crcs(data, starts, ends) & record.CRC_MASK == wanted)
 
 
@@ -291,7 +274,7 @@ def _bad_crc(data: bytes, at: int, base: int) -> End:
     one = data[at : at + size]
     columns = _Columns(one, np.zeros(1, dtype=np.int64), base + at)
     body = one[int(columns.body_at[0]) : int(columns.body_end[0])]
-    if crc32(body) & record.CRC_MASK == columns.head["crc"][0]:
+    if crc32(body) & record.CRC_MASK == columns.head["body_crc"][0]:
         # Then the damage is elsewhere, perhaps in its queue offset: no telling where it belongs.
         return End(at, Stop.BAD_CRC, "it does not match its CRC")
     damaged = Records(one, columns, 1)
@@ -403,7 +386,7 @@ def _candidates(data: bytes, base: int) -> list[int]:
         while at >= 0:
             start = at - _MAGIC_AT
             whole = start >= 0 and start + record.HEADER.size <= len(data)
-            if whole and _PLACE.unpack_from(data, start + _PLACE_AT)[0] == base + start:
+            if whole and _PHYSICAL_OFFSET.unpack_from(data, start)[0] == base + start:
                 result.add(start)
             at = data.find(magic, at + 1)
     return sorted(result)

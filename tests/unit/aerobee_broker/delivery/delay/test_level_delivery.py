@@ -13,7 +13,7 @@ import pytest
 from aerobee_broker.delivery.retry.send_back import Entry
 from aerobee_broker.disk import RealDisk, RealFile
 from aerobee_broker.errors import StoreReadError
-from aerobee_broker.store.reader import Unit
+from aerobee_broker.store.messages import Unit
 from aerobee_wire import topics as names
 from support.broker.delayed import SMALL_FILES, clean, delayed, fill, lose
 from support.broker.harness import Parts, message

@@ -12,11 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from aerobee_broker.delivery.delay.timer_table import (
     BLOCK_OFFSETS,
     TimerTable,
-    Unit,
     due_of,
     key_of,
     offset_of,
 )
+from aerobee_broker.store.messages import Unit
 
 
 def units(*codes: int) -> list[Unit]:

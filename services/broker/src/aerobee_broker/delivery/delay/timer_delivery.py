@@ -26,7 +26,6 @@ from aerobee_broker.delivery.delay.timer_format import (
 from aerobee_broker.delivery.delay.timer_table import (
     BLOCK_OFFSETS,
     TimerTable,
-    Unit,
     due_of,
     key_of,
     offset_of,
@@ -35,7 +34,7 @@ from aerobee_broker.errors import FlushTimeout, NotRecalled
 from aerobee_broker.metrics import Meters
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
-from aerobee_broker.store.messages import NewMessage
+from aerobee_broker.store.messages import NewMessage, Unit
 from aerobee_chassis.clock import Clock
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names

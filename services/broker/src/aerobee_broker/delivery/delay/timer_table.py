@@ -16,14 +16,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from aerobee_broker.delivery.delay.timer_format import recalled_offset
+from aerobee_broker.store.messages import Unit
 
 _OFFSET_BITS = 40
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 _BLOCK_BITS = 12
 BLOCK_OFFSETS = 1 << _BLOCK_BITS  # waiting messages are counted by blocks of so many queue offsets
 MAX_MARKS = 64
-
-Unit = tuple[int, int, int]  # physical offset, size, tags code
 
 
 def key_of(due_ms: int, queue_offset: int) -> int:

@@ -1,0 +1,74 @@
+"""A binary layout of named fields of fixed size, big-endian, declared once.
+
+What encodes, decodes, measures or reads it over arrays takes its `struct.Struct`, its offsets or
+its array type from the one declaration. Knows no format of ours.
+"""
+
+from __future__ import annotations
+
+import struct
+
+_KINDS = {"b": "i", "h": "i", "i": "i", "q": "i", "B": "u", "H": "u", "I": "u", "Q": "u"}
+
+
+class Layout:
+    """Fields, each a name and its code in `struct`'s notation; they follow one another unpadded."""
+
+    def __init__(self, *fields: tuple[str, str]) -> None:
+        self._codes = dict(fields)
+        assert len(self._codes) == len(fields), "a field is declared twice"
+        self.struct = struct.Struct(">" + "".join(self._codes.values()))
+        self.size = self.struct.size
+        self._sizes = {name: struct.calcsize(f">{code}") for name, code in fields}
+        self._offsets: dict[str, int] = {}
+        offset = 0
+        for name, size in self._sizes.items():
+            self._offsets[name] = offset
+            offset += size
+
+    def offset_of(self, name: str) -> int:
+        """Of the field's first byte."""
+        return self._offsets[name]
+
+    def with_codes(self, **codes: str) -> Layout:
+        """The same fields, some of them with other codes."""
+        return Layout(*(self._codes | codes).items())
+
+    def merged(self, first: str, last: str) -> Layout:
+        """The same bytes: the fields from `first` to `last` are one of bytes, called `first`."""
+        chosen = self._between(first, last)
+        merged = f"{sum(self._sizes[name] for name in chosen)}s"
+        kept = [(name, code) for name, code in self._codes.items() if name not in chosen[1:]]
+        return Layout(*kept).with_codes(**{first: merged})
+
+    def view(self, *names: str) -> struct.Struct:
+        """Reads these fields alone, in the order declared, at the position of the first byte."""
+        format_, end = ">", 0
+        for name in self._in_order(names):
+            gap = self._offsets[name] - end
+            format_ += (f"{gap}x" if gap else "") + self._codes[name]
+            end = self._offsets[name] + self._sizes[name]
+        return struct.Struct(format_)
+
+    def part(self, first: str, last: str) -> struct.Struct:
+        """Packs the fields from `first` to `last`, and nothing before them."""
+        return struct.Struct(
+            ">" + "".join(map(self._codes.__getitem__, self._between(first, last)))
+        )
+
+    def array_fields(self) -> list[tuple[str, str]]:
+        """What `numpy.dtype` takes; a field of bytes is opaque ("V8")."""
+        return [(name, self._array_code(name)) for name in self._codes]
+
+    def _between(self, first: str, last: str) -> list[str]:
+        names = list(self._codes)
+        return names[names.index(first) : names.index(last) + 1]
+
+    def _in_order(self, names: tuple[str, ...]) -> list[str]:
+        ordered = sorted(names, key=self._offsets.__getitem__)
+        assert ordered == list(names), "the fields are not in the order of the layout"
+        return ordered
+
+    def _array_code(self, name: str) -> str:
+        kind, size = _KINDS.get(self._codes[name]), self._sizes[name]
+        return f">{kind}{size}" if kind else f"V{size}"
