@@ -23,7 +23,7 @@ ENOUGH = 200  # seeds; half of them with a disk that fails
 
 
 @pytest.mark.parametrize("mutation", IN_HISTORIES, ids=name_of)
-def test_a_store_that_is_broken_on_purpose_is_caught(
+def test_a_mutated_store_is_caught(
     mutation: Mutation, monkeypatch: pytest.MonkeyPatch, campaign: Campaign
 ) -> None:
     mutation(monkeypatch)
@@ -47,7 +47,7 @@ def test_a_store_that_skips_the_crc_is_caught(
 
 
 @pytest.mark.parametrize("mutation", WHILE_THE_DISK_IS_SLOW, ids=name_of)
-def test_a_broker_that_is_careless_while_the_disk_is_slow_is_caught(
+def test_a_broken_group_commit_is_caught(
     mutation: Mutation, monkeypatch: pytest.MonkeyPatch, campaign: Campaign
 ) -> None:
     mutation(monkeypatch)
@@ -60,7 +60,7 @@ def test_a_broker_that_is_careless_while_the_disk_is_slow_is_caught(
     pytest.fail(f"{name_of(mutation)}: {ENOUGH} histories did not notice")
 
 
-def test_a_broker_that_turns_nobody_away_is_caught(
+def test_a_broker_without_back_pressure_is_caught(
     monkeypatch: pytest.MonkeyPatch, campaign: Campaign
 ) -> None:
     turn_nobody_away(monkeypatch)

@@ -94,19 +94,19 @@ def lives(campaign: Campaign, *, busy: bool, power: bool) -> Lost:
     return total
 
 
-def test_a_power_cut_takes_back_the_last_interval_of_a_busy_broker(campaign: Campaign) -> None:
+def test_a_power_cut_loses_at_most_the_last_interval_under_load(campaign: Campaign) -> None:
     """An interval, the sync that it begins, and the message that came while one was under way."""
     lost = lives(campaign, busy=True, power=True)
     assert lost.oldest_s <= INTERVAL_S + 2 * MOST_LATENCY_S + 0.1
     assert lost.messages or campaign.seed is not None, "no cut came before a flush"
 
 
-def test_a_power_cut_takes_back_the_last_ten_seconds_of_an_idle_broker(campaign: Campaign) -> None:
+def test_a_power_cut_loses_at_most_ten_seconds_when_idle(campaign: Campaign) -> None:
     lost = lives(campaign, busy=False, power=True)
     assert lost.oldest_s <= THOROUGH_S + INTERVAL_S + 2 * MOST_LATENCY_S
 
 
-def test_the_death_of_the_process_takes_back_nothing(campaign: Campaign) -> None:
+def test_a_killed_process_loses_nothing(campaign: Campaign) -> None:
     """What was written is the system's, flushed or not."""
     assert lives(campaign, busy=True, power=False).messages == 0
     assert lives(campaign, busy=False, power=False).messages == 0

@@ -36,7 +36,7 @@ def test_what_is_appended_during_a_flush_waits_for_the_next_one() -> None:
     assert visible(store) == {("orders", 0): {0: b"first", 1: b"second"}}
 
 
-def test_nothing_that_was_shown_is_gone_after_a_power_cut() -> None:
+def test_visible_messages_survive_a_power_cut() -> None:
     """The file rolls while a flush is under way: both files and the new name must be durable."""
     for seed in range(200):
         disk = SimulatedDisk(seed)
@@ -52,9 +52,7 @@ def test_nothing_that_was_shown_is_gone_after_a_power_cut() -> None:
             assert messages.items() <= after[queue].items()
 
 
-def test_a_store_that_another_process_left_in_the_page_cache_is_flushed_before_it_is_served() -> (
-    None
-):
+def test_recovered_records_are_flushed_before_they_are_served() -> None:
     """The process dies between write and sync; the next one finds the bytes, shows them, and the
     power goes.
     """

@@ -121,7 +121,7 @@ def test_no_flipped_bit_is_served_by_an_open_store(campaign: Campaign) -> None:
     assert flips.lost_beside == 0
 
 
-def test_no_flipped_bit_is_served_after_the_log_was_read_anew(campaign: Campaign) -> None:
+def test_no_flipped_bit_is_served_after_a_restart(campaign: Campaign) -> None:
     """Without a checkpoint: everything derived is made from the damaged log. Only the very last
     record may go without a report: nothing tells it from a torn tail.
     """

@@ -40,7 +40,7 @@ def save_all(disk: SimulatedDisk) -> int:
     return saved
 
 
-def test_a_table_is_whole_whatever_moment_the_power_goes(campaign: Campaign) -> None:
+def test_a_table_survives_a_power_cut_in_any_call(campaign: Campaign) -> None:
     """The newest that was saved, or the one that was being saved."""
     steps = SimulatedDisk()
     assert save_all(steps) == SAVES
@@ -83,7 +83,7 @@ def outcome(disk: SimulatedDisk) -> str:
     return "something else"
 
 
-def test_a_file_that_is_cut_at_any_byte_gives_way_to_its_backup() -> None:
+def test_a_truncated_file_is_replaced_by_its_backup() -> None:
     whole = saved_twice().files()[PATH]
     object_end = whole.index(b"\n")
     for size in range(len(whole)):
@@ -97,7 +97,7 @@ def test_a_file_that_is_cut_at_any_byte_gives_way_to_its_backup() -> None:
         assert outcome(disk) == "refused", f"both cut at {size}"
 
 
-def test_zeros_anywhere_in_a_file_make_it_give_way_to_its_backup() -> None:
+def test_a_zeroed_file_is_replaced_by_its_backup() -> None:
     whole = saved_twice().files()[PATH]
     for at in range(len(whole)):
         disk = saved_twice()
@@ -106,7 +106,7 @@ def test_zeros_anywhere_in_a_file_make_it_give_way_to_its_backup() -> None:
         assert outcome(disk) == "the backup, told", f"zeros at {at}"
 
 
-def test_a_removed_file_gives_way_to_its_backup() -> None:
+def test_a_removed_file_is_replaced_by_its_backup() -> None:
     disk = saved_twice()
     disk.remove(PATH)
     assert outcome(disk) == "the backup, untold", "as after a crash between two renames"
@@ -114,7 +114,7 @@ def test_a_removed_file_gives_way_to_its_backup() -> None:
     assert JsonFile(disk, PATH).load() is None
 
 
-def test_every_flipped_bit_makes_a_file_give_way_to_its_backup(campaign: Campaign) -> None:
+def test_a_file_with_a_flipped_bit_is_replaced_by_its_backup(campaign: Campaign) -> None:
     disk = saved_twice()
     bits = len(disk.files()[PATH]) * 8
     for bit in range(bits):
@@ -126,7 +126,7 @@ def test_every_flipped_bit_makes_a_file_give_way_to_its_backup(campaign: Campaig
 
 
 @pytest.mark.parametrize("name", [PATH.name, BACKUP.name])
-def test_a_file_that_cannot_be_read_is_told(name: str) -> None:
+def test_an_unreadable_file_is_reported(name: str) -> None:
     disk = saved_twice()
     disk.fail_reads = lambda path: path.name == name
     assert outcome(disk) == ("the backup, told" if name == PATH.name else "the same")

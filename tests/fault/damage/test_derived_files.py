@@ -58,7 +58,7 @@ def lose(disk: SimulatedDisk, what: str) -> None:
 
 @pytest.mark.parametrize("crashed", [False, True], ids=["closed", "crashed"])
 @pytest.mark.parametrize("lost", [*DERIVED, "everything"])
-def test_lost_derived_files_come_back_with_the_same_content(lost: str, crashed: bool) -> None:
+def test_lost_derived_files_are_rebuilt_identically(lost: str, crashed: bool) -> None:
     disk, before = recorded()
     for what in DERIVED if lost == "everything" else (lost,):
         lose(disk, what)
@@ -67,7 +67,7 @@ def test_lost_derived_files_come_back_with_the_same_content(lost: str, crashed: 
     assert start_and_stop(disk) == before
 
 
-def test_any_one_lost_file_comes_back_with_the_same_content() -> None:
+def test_any_lost_file_is_rebuilt_identically() -> None:
     disk, before = recorded()
     for path in before:
         hurt = disk.copy()
@@ -75,7 +75,7 @@ def test_any_one_lost_file_comes_back_with_the_same_content() -> None:
         assert start_and_stop(hurt) == before, path
 
 
-def test_any_one_cut_file_comes_back_with_the_same_content() -> None:
+def test_any_truncated_file_is_rebuilt_identically() -> None:
     disk, before = recorded()
     for path, data in before.items():
         hurt = disk.copy()

@@ -210,7 +210,7 @@ class History:
                 claim(len(store.query(queue[0], key)) == 1, "the newest key is not found")
 
 
-def test_what_has_not_expired_outlives_rebuilds_deletions_and_crashes(campaign: Campaign) -> None:
+def test_unexpired_messages_survive_rebuilds_deletions_and_crashes(campaign: Campaign) -> None:
     lost = rebuilt = steps = 0
     for seed in campaign.seeds(15, 1_000):
         history = History(seed)

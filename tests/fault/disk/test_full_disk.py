@@ -23,7 +23,7 @@ def filled(room: int) -> History:
     return history
 
 
-def test_messages_are_refused_while_the_disk_is_full_and_taken_afterwards(
+def test_sends_are_refused_while_the_disk_is_full_only(
     campaign: Campaign,
 ) -> None:
     refused = 0

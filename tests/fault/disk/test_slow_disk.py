@@ -146,7 +146,7 @@ def stand_still(count: int) -> tuple[int, int, int]:
 
 
 @pytest.mark.usefixtures("little_may_wait")
-def test_senders_are_turned_away_while_too_much_waits_for_the_disk(campaign: Campaign) -> None:
+def test_sends_are_refused_while_too_much_is_unflushed(campaign: Campaign) -> None:
     fits = LIMIT // BODY
     busy, unflushed, _ = stand_still(4 * fits)
     assert busy >= 3 * fits - 2
@@ -165,7 +165,7 @@ def test_memory_is_bounded_while_the_disk_stands_still(campaign: Campaign) -> No
 
 
 @pytest.mark.usefixtures("little_may_wait")
-def test_senders_that_wait_as_told_get_all_their_messages_stored_once(campaign: Campaign) -> None:
+def test_senders_that_obey_retry_after_are_stored_once(campaign: Campaign) -> None:
     async def run(seed: int) -> int:
         parts, flusher = await stuck(seed)
         rng = random.Random(seed)
@@ -195,7 +195,7 @@ def test_senders_that_wait_as_told_get_all_their_messages_stored_once(campaign: 
 
 
 @pytest.mark.usefixtures("little_may_wait")
-def test_senders_that_do_not_wait_for_the_disk_are_turned_away_too() -> None:
+def test_sends_without_a_flush_are_refused_too() -> None:
     """With ASYNC_FLUSH an answer does not wait for the disk, and nothing but the limit stops
     senders from filling the memory; consumers see nothing early.
     """
@@ -255,7 +255,7 @@ class StuckDisk(SimulatedDisk):
 
 
 @pytest.mark.parametrize("ends_well", [True, False], ids=["comes back", "fails"])
-async def test_the_loop_goes_on_while_a_sync_does_not_return(ends_well: bool) -> None:
+async def test_the_loop_runs_while_a_sync_hangs(ends_well: bool) -> None:
     """Everything that needs no new byte on the disk is served: reads, long polls, offsets, upkeep
     of the store; and sends are taken, to be answered later.
     """

@@ -87,7 +87,7 @@ async def test_a_failed_flush_makes_the_broker_read_only_and_it_says_so(tmp_path
     await app.stop()
 
 
-async def test_after_a_failed_start_everything_is_let_go(
+async def test_a_failed_start_releases_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = BrokerApp(options(tmp_path / "first"))
@@ -112,7 +112,7 @@ async def test_after_a_failed_start_everything_is_let_go(
     await first.stop()
 
 
-async def test_a_thousand_pulls_wait_and_each_gets_its_message(tmp_path: Path) -> None:
+async def test_a_thousand_long_polls_each_get_their_message(tmp_path: Path) -> None:
     queues = 1_000
     app = BrokerApp(options(tmp_path))
     await app.start()
@@ -138,7 +138,7 @@ async def test_a_thousand_pulls_wait_and_each_gets_its_message(tmp_path: Path) -
     await app.stop()
 
 
-async def test_a_caller_that_hangs_up_leaves_no_pull_behind(tmp_path: Path) -> None:
+async def test_a_cancelled_pull_leaves_no_long_poll(tmp_path: Path) -> None:
     app = BrokerApp(options(tmp_path))
     await app.start()
     async with BrokerCaller(app.address) as broker:

@@ -65,7 +65,7 @@ async def ack(caller: BrokerCaller, several: list[Leased]) -> list[int]:
     return [one.code for one in (await caller.call(caller.pops.Ack, request)).results]
 
 
-async def test_no_acknowledgement_is_forgotten_through_kill_9(tmp_path: Path) -> None:
+async def test_acks_survive_kill_9(tmp_path: Path) -> None:
     """Consumers pop and acknowledge while the broker is killed, three times."""
     settled: set[bytes] = set()
     unsure: set[bytes] = set()  # the answer to their acknowledgement was lost
@@ -119,7 +119,7 @@ def _reached(settled: set[bytes], count: int) -> bool:
     return len(settled) >= count
 
 
-async def test_a_lease_outlives_the_broker_that_gave_it(tmp_path: Path) -> None:
+async def test_a_lease_survives_a_restart(tmp_path: Path) -> None:
     with process(tmp_path) as broker:
         async with BrokerCaller(broker.address) as caller:
             await caller.put_topic("t")
@@ -132,7 +132,7 @@ async def test_a_lease_outlives_the_broker_that_gave_it(tmp_path: Path) -> None:
             assert await ack(caller, got) == [Code.SUCCESS, Code.SUCCESS]
 
 
-async def test_a_waiting_pop_gets_what_arrives_and_what_becomes_visible(tmp_path: Path) -> None:
+async def test_a_waiting_pop_gets_arrivals_and_redeliveries(tmp_path: Path) -> None:
     with process(tmp_path) as broker:
         async with BrokerCaller(broker.address) as caller:
             await caller.put_topic("t")
@@ -212,7 +212,7 @@ async def test_after_the_last_attempt_the_message_is_in_the_dead_letter_topic(
             assert await pop(caller) == []
 
 
-async def test_what_cannot_be_popped_is_refused_by_name(tmp_path: Path) -> None:
+async def test_an_illegal_pop_is_refused(tmp_path: Path) -> None:
     with process(tmp_path) as broker:
         async with BrokerCaller(broker.address) as caller:
             await caller.put_topic("t")
@@ -229,7 +229,7 @@ async def test_what_cannot_be_popped_is_refused_by_name(tmp_path: Path) -> None:
                 assert raised.value.code is code, fields
 
 
-async def test_sigterm_sends_waiting_pops_home(tmp_path: Path) -> None:
+async def test_sigterm_ends_waiting_pops(tmp_path: Path) -> None:
     with process(tmp_path) as broker:
         async with BrokerCaller(broker.address) as caller:
             await caller.put_topic("t")

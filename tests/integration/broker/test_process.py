@@ -162,7 +162,7 @@ async def holds(caller: BrokerCaller, count: int) -> bool:
     return len({one.body for one in await caller.read("t")}) >= count
 
 
-async def test_a_corrupt_record_is_logged_with_its_place_counted_and_not_served(
+async def test_a_corrupt_record_is_logged_counted_and_not_served(
     tmp_path: Path,
 ) -> None:
     with process(tmp_path) as broker:
@@ -213,7 +213,9 @@ async def test_a_broker_serves_without_name_servers_and_finds_them_later(tmp_pat
             await until(known, "the broker has registered", retry_on=(grpc.aio.AioRpcError,))
 
 
-async def test_every_name_server_is_told_and_told_again_after_its_restart(tmp_path: Path) -> None:
+async def test_every_name_server_is_registered_with_and_again_after_its_restart(
+    tmp_path: Path,
+) -> None:
     namesrvs = [
         ServiceProcess("aerobee_namesrv", "--port", "0", "--data", str(tmp_path / name))
         for name in ("n1", "n2")
@@ -269,7 +271,7 @@ def test_a_second_broker_on_the_same_data_is_refused(tmp_path: Path) -> None:
     assert str(tmp_path / "broker" / "store") in err and "another broker" in err
 
 
-def test_a_port_in_use_is_refused_and_the_data_let_go(tmp_path: Path) -> None:
+def test_a_port_in_use_is_refused_and_the_data_unlocked(tmp_path: Path) -> None:
     with process(tmp_path / "first") as first:
         port = str(first.port)
         code, err = refused("--port", port, "--data", str(tmp_path / "second"), *SMALL_LOG)

@@ -54,7 +54,7 @@ async def route(address: str, topic: str) -> Any:
 # ---- in and out ----
 
 
-async def test_messages_come_out_as_they_went_in(broker: BrokerCaller) -> None:
+async def test_messages_are_pulled_as_they_were_sent(broker: BrokerCaller) -> None:
     sent = await broker.send("plain", b"a", b"b", properties={"TAGS": "x", "KEYS": "k"}, flag=3)
     stored = await broker.read("plain")
     assert [one.body for one in stored] == [b"a", b"b"]
@@ -71,7 +71,7 @@ async def test_a_batch_is_stored_in_order(broker: BrokerCaller) -> None:
     assert [one.physical_offset for one in stored] == list(result.physical_offsets)
 
 
-async def test_a_large_message_passes(broker: BrokerCaller) -> None:
+async def test_a_message_of_4_mib_is_sent_and_pulled(broker: BrokerCaller) -> None:
     body = bytes(range(256)) * 16_384  # 4 MiB
     await broker.send("large", body)
     assert (await broker.read("large"))[0].body == body
@@ -104,7 +104,7 @@ async def test_a_new_topic_is_in_the_route_before_the_send_is_answered(
 # ---- failure, retry, dead letter ----
 
 
-async def test_a_poison_message_is_retried_and_then_dead_with_its_last_reason(
+async def test_a_poison_message_is_retried_then_dead_lettered_with_its_last_reason(
     broker: BrokerCaller,
 ) -> None:
     await broker.put_group("arrival", attempts=3, delays_ms=[50, 100])
@@ -135,7 +135,7 @@ async def test_a_poison_message_is_retried_and_then_dead_with_its_last_reason(
 # ---- clients ----
 
 
-async def test_members_of_a_group_are_told_of_one_another(
+async def test_members_of_a_group_are_notified_of_each_other(
     broker: BrokerCaller, cluster: tuple[str, str]
 ) -> None:
     def heartbeat(client_id: str) -> client_pb2.HeartbeatRequest:
@@ -186,7 +186,7 @@ async def _nobody(members: Callable[[], Awaitable[list[str]]]) -> bool:
         ({"queue_id": 8}, "OUT_OF_RANGE", Code.QUEUE_NOT_EXIST, "queues 0 to"),
     ],
 )
-async def test_bad_input_is_answered_with_a_typed_error_that_any_language_can_read(
+async def test_bad_input_is_answered_with_a_typed_error(
     broker: BrokerCaller, fields: dict[str, Any], status: str, code: Code, says: str
 ) -> None:
     message = message_pb2.Message(**{"topic": "typed", "body": b"x", "queue_id": 0, **fields})
@@ -209,7 +209,7 @@ async def test_an_unknown_topic_is_refused_where_auto_creation_is_off(tmp_path: 
             assert caught.value.code is Code.TOPIC_NOT_EXIST
 
 
-async def test_random_bytes_for_a_request_harm_nobody(
+async def test_random_bytes_as_a_request_do_no_harm(
     broker: BrokerCaller, cluster: tuple[str, str]
 ) -> None:
     async with grpc.aio.insecure_channel(cluster[1]) as channel:

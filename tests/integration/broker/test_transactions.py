@@ -49,7 +49,7 @@ async def seen(caller: BrokerCaller) -> list[bytes]:
     return sorted([one.body for one in await caller.read("t")])
 
 
-async def test_a_half_message_survives_kill_9_and_its_producer_is_asked(tmp_path: Path) -> None:
+async def test_a_half_message_survives_kill_9_and_is_checked_back(tmp_path: Path) -> None:
     with process(tmp_path) as broker:
         async with BrokerCaller(broker.address) as caller:
             halves = {
@@ -85,7 +85,7 @@ async def is_seen(caller: BrokerCaller, body: bytes) -> bool:
     return body in await seen(caller)
 
 
-async def test_every_acknowledged_end_survives_kill_9(tmp_path: Path) -> None:
+async def test_acknowledged_ends_survive_kill_9(tmp_path: Path) -> None:
     """Producers send and commit, or roll back, while the broker is killed."""
     committed: set[bytes] = set()
     rolled_back: set[bytes] = set()
