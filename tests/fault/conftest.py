@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import settings
 
-from aerobee_broker.commit import commit
+from aerobee_broker.commit import durable_log
 from fault.slow_disk import LIMIT
 
 
@@ -42,7 +42,7 @@ class Campaign:
 @pytest.fixture
 def little_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Senders are turned away while more than this waits for the disk."""
-    monkeypatch.setattr(commit, "MAX_UNFLUSHED_BYTES", LIMIT)
+    monkeypatch.setattr(durable_log, "MAX_UNFLUSHED_BYTES", LIMIT)
 
 
 @pytest.fixture

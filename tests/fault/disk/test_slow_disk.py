@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import pytest
 
-from aerobee_broker.commit.worker_thread import Thread
+from aerobee_broker.commit.worker_thread import WorkerThread
 from aerobee_broker.delivery.pull.pull import Pull
 from aerobee_broker.store.messages import ReadStatus
 from aerobee_wire.status import Code, MqError
@@ -230,7 +230,7 @@ class OnThread(Inline):
 
     def __init__(self) -> None:
         super().__init__()
-        self.thread = Thread("flusher")
+        self.thread = WorkerThread("flusher")
 
     async def _run(self, function: Callable[[], T]) -> T:
         self.calls += 1

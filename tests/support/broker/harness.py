@@ -41,7 +41,7 @@ SMALL: dict[str, Any] = {
 
 
 class Inline:
-    """An OffLoop that runs on the spot. While `held`, it waits to be let go, or fails."""
+    """A Worker that runs on the spot. While `held`, it waits to be let go, or fails."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()

@@ -20,7 +20,7 @@ from aerobee_broker.cluster.addresses import advertised_host, free_port, store_i
 from aerobee_broker.cluster.grpc_clients import GrpcBrokerClient, GrpcNamesrvClient
 from aerobee_broker.cluster.peers import Peers
 from aerobee_broker.cluster.registration import Link, Registration, Timing
-from aerobee_broker.commit.worker_thread import OffLoop, Thread
+from aerobee_broker.commit.worker_thread import Worker, WorkerThread
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.delay.levels import DelayQueues
 from aerobee_broker.disk import Disk, RealDisk
@@ -154,7 +154,7 @@ class BrokerApp:
         }
 
     def _surroundings(self) -> Surroundings:
-        flusher, writer = Thread("flusher"), Thread("config writer")
+        flusher, writer = WorkerThread("flusher"), WorkerThread("config writer")
         self._cleanup.callback(flusher.close)
         self._cleanup.callback(writer.close)
         return Surroundings(
@@ -221,8 +221,8 @@ class BrokerApp:
                 await server.set_serving(serving)
 
         async def save_leases() -> None:
-            # What the snapshot has must not be undone later.
-            await broker.commit.durable(broker.store.end_offset)
+            # What the snapshot has must not be rolled back later.
+            await broker.log.durable()
             await tables.saved_leases.try_save()
 
         async def ask_about_transactions() -> None:
@@ -269,7 +269,7 @@ class BrokerApp:
         )
 
     @staticmethod
-    async def _close_store(store: MessageStore, flusher: OffLoop) -> None:
+    async def _close_store(store: MessageStore, flusher: Worker) -> None:
         try:
             await flusher(store.close)  # where upkeep may still be under way
         except MqError as error:

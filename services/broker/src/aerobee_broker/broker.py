@@ -19,9 +19,10 @@ from aerobee.broker.v1 import (
 )
 
 from aerobee_broker.commit.commit import Commit, OnArrivals
+from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.commit.group_commit import GroupCommit
-from aerobee_broker.commit.interval_commit import TimedCommit
-from aerobee_broker.commit.worker_thread import OffLoop
+from aerobee_broker.commit.interval_commit import IntervalCommit
+from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.admin import Administration
 from aerobee_broker.delivery.delay.level_delivery import Schedule
@@ -109,8 +110,8 @@ class Surroundings:
     clock: Clock
     disk: Disk
     path: Path  # of the store
-    flusher: OffLoop
-    writer: OffLoop
+    flusher: Worker
+    writer: Worker
     rng: random.Random
 
 
@@ -226,6 +227,7 @@ class Broker:
         self.polls = LongPolls()
         self._delays = delays
         self.commit = self._make_commit(self._arrived)
+        self.log = DurableLog(store, self.commit)
         self.topics = TopicRegistry(
             tables.topics, tables.saved_topics, options, announce=announce, spread=spread
         )
@@ -237,8 +239,7 @@ class Broker:
             on_conflict=lambda group, found: _tell_of_conflict(meters, group, found),
         )
         self.schedule = Schedule(
-            store=store,
-            commit=self.commit,
+            log=self.log,
             queues=delays,
             offsets=tables.delay_offsets,
             topics=self.topics,
@@ -251,8 +252,7 @@ class Broker:
             max_messages=options.timer_max_messages,
         )
         self.timers = Timers(
-            store=store,
-            commit=self.commit,
+            log=self.log,
             queue=timer_queue,
             topics=self.topics,
             meters=meters,
@@ -271,8 +271,7 @@ class Broker:
         )
         self._wire_transactions(tables, meters)
         self.intake = Intake(
-            store=store,
-            commit=self.commit,
+            log=self.log,
             topics=self.topics,
             groups=self.groups,
             delays=delays,
@@ -288,8 +287,7 @@ class Broker:
             rng=around.rng,
         )
         self.send_back = SendBack(
-            store=store,
-            commit=self.commit,
+            log=self.log,
             topics=self.topics,
             groups=self.groups,
             delays=delays,
@@ -331,8 +329,7 @@ class Broker:
     def _wire_transactions(self, tables: Tables, meters: Meters) -> None:
         options, clock = self._around.options, self._around.clock
         self.transactions = Transactions(
-            store=self.store,
-            commit=self.commit,
+            log=self.log,
             topics=self.topics,
             offsets=tables.offsets,
             meters=meters,
@@ -353,14 +350,13 @@ class Broker:
         table = tables.leases
         polls = self._pop_polls = PopPolls()
         journal = LeaseJournal(
-            store=self.store,
-            commit=self.commit,
+            log=self.log,
             table=table,
             clock=clock,
             topic=names.pop_journal_topic(options.broker_cluster_name),
         )
         table.position = lambda: journal.position
-        tables.saved_leases.logged = lambda: self.commit.flushed(self.store.end_offset)
+        tables.saved_leases.logged = self.log.flushed
         chooser = Chooser(
             store=self.store, table=table, offsets=tables.offsets, journal=journal, clock=clock
         )
@@ -425,18 +421,13 @@ class Broker:
     def _make_commit(self, on_arrivals: OnArrivals) -> Commit:
         options, flusher = self._around.options, self._around.flusher
         if options.flush_disk_type == "SYNC_FLUSH":
-            return GroupCommit(
-                self.store,
-                flusher,
-                on_arrivals=on_arrivals,
-                timeout_ms=options.sync_flush_timeout,
-            )
-        return TimedCommit(
+            return GroupCommit(self.store, flusher, on_arrivals, options.sync_flush_timeout)
+        return IntervalCommit(
             self.store,
             flusher,
-            on_arrivals=on_arrivals,
-            wanted=self._somebody_waits,
-            timeout_ms=options.sync_flush_timeout,
+            on_arrivals,
+            options.sync_flush_timeout,
+            is_awaited=self._somebody_waits,
             interval_ms=options.flush_interval_commit_log,
             least_pages=options.flush_commit_log_least_pages,
             thorough_interval_ms=options.flush_commit_log_thorough_interval,

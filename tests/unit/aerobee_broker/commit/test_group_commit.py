@@ -204,7 +204,7 @@ async def test_nobody_appends_before_a_failure_is_undone(
         await between[0]
     await asyncio.sleep(0)
     assert (await parts.send("t", b"d"))[0].queue_offset == 1
-    await parts.broker.commit.flushed(parts.store.end_offset)
+    await parts.broker.log.flushed()
     assert await parts.bodies("t") == [b"a", b"d"]
     await parts.end()
 
@@ -240,7 +240,7 @@ async def test_the_loop_writes_nothing_itself(parts: Parts) -> None:
 async def test_too_much_that_waits_for_the_disk_turns_senders_away(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aerobee_broker.commit.commit.MAX_UNFLUSHED_BYTES", 1_000)
+    monkeypatch.setattr("aerobee_broker.commit.durable_log.MAX_UNFLUSHED_BYTES", 1_000)
     parts.flusher.hold()
     waiting = asyncio.create_task(parts.send("t", b"x" * 2_000))
     await started()
@@ -259,7 +259,7 @@ async def test_too_much_that_waits_for_the_disk_stops_leases_but_no_acknowledgem
     [stored] = await parts.send("t", b"a")
     consumer = PopConsumer(parts, "billing", "t")
     [got] = await consumer.pop(1, start="earliest")
-    monkeypatch.setattr("aerobee_broker.commit.commit.MAX_UNFLUSHED_BYTES", 1_000)
+    monkeypatch.setattr("aerobee_broker.commit.durable_log.MAX_UNFLUSHED_BYTES", 1_000)
     parts.flusher.hold()
     waiting = asyncio.create_task(parts.send("t", b"x" * 2_000))
     await started()

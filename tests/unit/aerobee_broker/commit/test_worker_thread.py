@@ -13,23 +13,23 @@ from typing import TypeVar
 
 import pytest
 
-from aerobee_broker.commit.worker_thread import Thread
+from aerobee_broker.commit.worker_thread import WorkerThread
 
 T = TypeVar("T")
 
 
 @pytest.fixture
-def thread() -> Iterator[Thread]:
-    thread = Thread("worker")
+def thread() -> Iterator[WorkerThread]:
+    thread = WorkerThread("worker")
     yield thread
     thread.close()
 
 
-async def done(thread: Thread, job: Callable[[], T]) -> T:
+async def done(thread: WorkerThread, job: Callable[[], T]) -> T:
     return await thread(job)
 
 
-def test_jobs_run_on_the_thread_one_after_the_other(thread: Thread) -> None:
+def test_jobs_run_on_the_thread_one_after_the_other(thread: WorkerThread) -> None:
     ran: list[tuple[int, str]] = []
 
     def note(number: int) -> None:
@@ -42,7 +42,7 @@ def test_jobs_run_on_the_thread_one_after_the_other(thread: Thread) -> None:
     assert ran == [(number, "worker") for number in range(20)]
 
 
-def test_results_and_errors_come_back(thread: Thread) -> None:
+def test_results_and_errors_come_back(thread: WorkerThread) -> None:
     def fails() -> None:
         raise OSError(5, "broken")
 
@@ -52,7 +52,7 @@ def test_results_and_errors_come_back(thread: Thread) -> None:
     assert asyncio.run(done(thread, lambda: 8)) == 8, "a failure does not end the thread"
 
 
-def test_who_gives_up_does_not_stop_the_job(thread: Thread) -> None:
+def test_who_gives_up_does_not_stop_the_job(thread: WorkerThread) -> None:
     go, ran = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -71,7 +71,7 @@ def test_who_gives_up_does_not_stop_the_job(thread: Thread) -> None:
 
 
 def test_close_waits_for_what_was_given_and_takes_no_more() -> None:
-    thread = Thread("worker")
+    thread = WorkerThread("worker")
     ran: list[int] = []
 
     async def close() -> None:
@@ -85,7 +85,7 @@ def test_close_waits_for_what_was_given_and_takes_no_more() -> None:
     asyncio.run(close())
 
 
-def test_a_loop_that_ended_meanwhile_does_no_harm(thread: Thread) -> None:
+def test_a_loop_that_ended_meanwhile_does_no_harm(thread: WorkerThread) -> None:
     go = threading.Event()
 
     async def leave_it() -> None:

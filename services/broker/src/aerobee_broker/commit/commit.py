@@ -1,36 +1,49 @@
-"""When an append counts: the waiting that synchronous and asynchronous flush have in common.
+"""When an append counts: what synchronous and asynchronous flush have in common.
 
-Both keep for themselves up to where everything is durable and visible. The store's `flushed_offset`
-would not do: the flusher's thread sets it before the loop confirms, and who asked between the two
-would look for a message that is not shown yet. Its `confirmed_offset` ends with the last record, so
-it says nothing of a blank behind that.
+A commit keeps its own offset up to which everything is durable *and* visible. The store's
+`flushed_offset` would not do: the flusher's thread sets it before the loop confirms, and a reader
+that asked between the two would not find the message yet. Its `confirmed_offset` ends with the last
+record, so it leaves out a blank behind that.
 """
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
-from aerobee_broker.errors import FlushTimeout, TooMuchUnflushed
+from aerobee_broker.commit.worker_thread import Worker
+from aerobee_broker.errors import FlushTimeout
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Arrival
 from aerobee_wire.status import MqError
 
 OnArrivals = Callable[[list[Arrival]], None]
-# Senders wait for the disk, each with its messages in memory: beyond this they are turned away, and
-# so are pops and send-backs. Acknowledgements are not: they are small, and each is stored once.
-MAX_UNFLUSHED_BYTES = 256 * 1024 * 1024
 
 
-class Commit(Protocol):
-    """Makes appends durable, and visible. Two exist: GroupCommit and TimedCommit."""
+class Commit(ABC):
+    """Makes appends durable, then visible. Two exist: GroupCommit and IntervalCommit.
 
+    `on_arrivals` is called with what has become visible. `timeout_ms`: of each wait (FlushTimeout).
+    """
+
+    def __init__(
+        self, store: MessageStore, flusher: Worker, on_arrivals: OnArrivals, timeout_ms: int
+    ) -> None:
+        self._store = store
+        self._flusher = flusher
+        self._on_arrivals = on_arrivals
+        self._flush_waiters = CommitWaiters(timeout_ms)
+        self._visible = store.flushed_offset  # opening the store confirmed everything below
+        self._task: asyncio.Task[None] | None = None  # while something is to be flushed
+
+    @abstractmethod
     async def durable(self, end_offset: int) -> None:
         """Returns when everything below this physical offset may be acknowledged.
 
-        Raises MqError: StoreWriteError, StoreFlushError, StoreReadOnly, FlushTimeout.
+        Raises MqError: StoreWriteError, StoreFlushError, DiskFull, StoreReadOnly: it was rolled
+        back; FlushTimeout: it stands in the log, and may become durable later.
         """
 
     async def flushed(self, end_offset: int) -> None:
@@ -38,38 +51,49 @@ class Commit(Protocol):
 
         Raises like `durable`.
         """
+        if end_offset > self._visible:
+            await self.flushing(end_offset)
 
     def flushing(self, end_offset: int) -> asyncio.Future[None]:
-        """`flushed` as a future, which waits from now on: who begins to wait only after an append
-        failed waits for somebody else's."""
+        """`flushed` as a future, whose wait begins with this call. A coroutine may begin to wait
+        only after the append was rolled back; it would then wait for another append that has taken
+        the same offsets."""
+        if end_offset <= self._visible:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            done.set_result(None)
+            return done
+        future = self._flush_waiters.add(end_offset)
+        self.schedule()
+        return future
 
-    def begin(self) -> None:
-        """Sees to it that what was appended gets on its way, though nobody waits for it."""
+    @abstractmethod
+    def schedule(self) -> None:
+        """Schedules the write of what was appended, and its flush."""
 
     async def drain(self) -> None:
         """Flushes everything, to stop. What cannot be flushed is logged."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
 
+    def _confirm(self, flushed: int) -> None:
+        arrivals = self._store.confirm(flushed)
+        self._visible = flushed
+        self._flush_waiters.release_up_to(flushed)
+        if arrivals:
+            self._on_arrivals(arrivals)
 
-def check_room(store: MessageStore) -> None:
-    """Before anything that clients may ask for without end. Raises TooMuchUnflushed."""
-    unflushed = store.end_offset - store.flushed_offset
-    if unflushed > MAX_UNFLUSHED_BYTES:
-        raise TooMuchUnflushed(unflushed)
-
-
-def fail_all(store: MessageStore, error: MqError, *waiters: CommitWaiters, above: int = -1) -> None:
-    """Nobody's wait for more than `above` will end well. Until those who waited have taken back
-    what they did in memory, in the next turn of the loop, nobody appends: an entry that builds on
-    it would stay in the log.
-    """
-    for one in waiters:
-        one.fail(error, above)
-    store.refuse(error)
-    asyncio.get_running_loop().call_soon(store.accept)
+    def _fail(self, error: MqError, above: int = -1) -> None:
+        """Fails every waiter above this offset, and refuses appends for one turn of the loop, so
+        that they can first roll back what they did in memory: an entry that builds on it would stay
+        in the log.
+        """
+        self._flush_waiters.fail(error, above)
+        self._store.block_appends(error)
+        asyncio.get_running_loop().call_soon(self._store.unblock_appends)
 
 
 class CommitWaiters:
-    """Who waits for which physical offset. Offsets only grow, so it is a queue.
+    """The futures that wait for a physical offset. Offsets only grow, so they are a queue.
 
     One timer watches the oldest waiter: a timer for each would cost more than the wait.
     """
@@ -91,8 +115,8 @@ class CommitWaiters:
             self._timer = loop.call_at(deadline, self._expire)
         return future
 
-    def settle(self, offset: int) -> None:
-        """Lets everybody go who waits for `offset` or less."""
+    def release_up_to(self, offset: int) -> None:
+        """Ends the waits for `offset` or less."""
         queue = self._queue
         while queue and queue[0][0] <= offset:
             future = queue.popleft()[2]
@@ -100,9 +124,9 @@ class CommitWaiters:
                 future.set_result(None)
 
     def fail(self, error: Exception, above: int = -1) -> None:
-        """The waits for more than the offset `above` will not end well."""
+        """Ends the waits for more than the offset `above` with the error."""
         queue = self._queue
-        self._queue = deque(one for one in queue if one[0] <= above)
+        self._queue = deque(waiter for waiter in queue if waiter[0] <= above)
         for end_offset, _, future in queue:
             if end_offset > above and not future.done():
                 future.set_exception(error)

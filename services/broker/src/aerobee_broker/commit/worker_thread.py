@@ -1,4 +1,4 @@
-"""Where blocking work goes: a thread of its own, awaited on the loop. Not for computing."""
+"""A thread for blocking calls, awaited on the loop. Not for computing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ T = TypeVar("T")
 Job = tuple[Callable[[], Any], asyncio.Future[Any]]
 
 
-class OffLoop(Protocol):
-    """Runs a blocking function elsewhere. Tests run it on the spot."""
+class Worker(Protocol):
+    """Runs a blocking function off the loop. Tests run it on the spot."""
 
     def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
 
 
-class Thread:
-    """One thread: what is given to it runs in that order, one at a time.
+class WorkerThread:
+    """Runs functions one at a time, in the order in which they are given.
 
     Every flush passes here. `run_in_executor` takes twice the processor time, 60 µs: it has a
     future on either side of the thread, and locks around both.
@@ -33,15 +33,15 @@ class Thread:
         self._thread.start()
 
     def __call__(self, function: Callable[[], T], /) -> Awaitable[T]:
-        """Raises RuntimeError when it is closed."""
+        """Raises RuntimeError after `close`."""
         if self._closed:
-            raise RuntimeError(f"the thread {self._thread.name} is closed: nothing runs on it")
+            raise RuntimeError(f"the thread {self._thread.name} is closed")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._jobs.put((function, future))
         return future
 
     def close(self) -> None:
-        """Waits for what was given to it."""
+        """Waits until everything that was given to it has run."""
         self._closed = True
         self._jobs.put(None)
         self._thread.join()
@@ -49,19 +49,19 @@ class Thread:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             function, future = job
-            settle: tuple[Any, ...]
+            outcome: tuple[Any, ...]
             try:
-                settle = _set_result, future, function()
+                outcome = _set_result, future, function()
             except BaseException as error:
-                settle = _set_exception, future, error
-            # The loop may be closed: then nobody waits for the result.
+                outcome = _set_exception, future, error
+            # The loop may be closed: then nothing awaits the result.
             with contextlib.suppress(RuntimeError):
-                future.get_loop().call_soon_threadsafe(*settle)
-            del job, function, future, settle  # not kept while the thread has nothing to do
+                future.get_loop().call_soon_threadsafe(*outcome)
+            del job, function, future, outcome  # not kept while the thread has nothing to do
 
 
 def _set_result(future: asyncio.Future[T], result: T) -> None:
-    if not future.done():  # whoever waited may have been cancelled
+    if not future.done():  # the awaiting task may have been cancelled
         future.set_result(result)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from aerobee_broker.commit.worker_thread import OffLoop
+from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.errors import ConfigFileDamaged
 from aerobee_broker.metadata.json_file import JsonFile
 from aerobee_broker.metadata.table import Table
@@ -22,7 +22,7 @@ class SavedTable:
     table is not written before: a file must not know of a settlement that a power cut took back.
     """
 
-    def __init__(self, table: Table, file: JsonFile, writer: OffLoop) -> None:
+    def __init__(self, table: Table, file: JsonFile, writer: Worker) -> None:
         self._table = table
         self._file = file
         self._writer = writer

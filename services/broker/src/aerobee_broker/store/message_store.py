@@ -96,8 +96,8 @@ class MessageStore:
         """Use `open`."""
         self.path = path
         self.read_only_reason = ""
-        self.undone = 0  # how many times appends were taken back
-        self._undoing: MqError | None = None
+        self.rollback_count = 0  # of appends that could not be written
+        self._append_block: MqError | None = None
         self._damage = DamageRegister(on_event)
         self._clock = clock
         self._disk = disk
@@ -341,8 +341,8 @@ class MessageStore:
         """Raises DiskFull, StoreReadOnly, as `append` would now."""
         if self.read_only_reason:
             raise StoreReadOnly(self.read_only_reason)
-        if self._undoing is not None:
-            raise self._undoing
+        if self._append_block is not None:
+            raise self._append_block
         refused = self._retention.stop if reserve else self.disk_full_reason
         if refused:
             raise DiskFull(refused)
@@ -394,7 +394,7 @@ class MessageStore:
 
     def forget_unwritten(self) -> None:
         """On the loop, while nothing is being written: what was not written was not appended."""
-        self.undone += 1
+        self.rollback_count += 1
         self._log.forget_pending()
         self._dispatch.undo(self._log.written)
         try:
@@ -402,12 +402,12 @@ class MessageStore:
         except OSError as error:
             self._become_read_only(f"writing {self._deleted_topics.path} failed: {error}")
 
-    def refuse(self, error: MqError) -> None:
-        """Until `accept`, appends fail with this error."""
-        self._undoing = error
+    def block_appends(self, error: MqError) -> None:
+        """Until `unblock_appends`, appends fail with this error."""
+        self._append_block = error
 
-    def accept(self) -> None:
-        self._undoing = None
+    def unblock_appends(self) -> None:
+        self._append_block = None
 
     def sync(self) -> int:
         """On the flusher's thread. Makes everything durable that was written when it began.

@@ -354,10 +354,10 @@ async def test_what_is_lost_when_the_log_takes_nothing_keeps_no_other_message(
         return raw(chooser, topic, queue_id, offset) if offset else b""
 
     monkeypatch.setattr(Chooser, "raw", without_the_first)
-    parts.store.refuse(StoreWriteError("no space"))
+    parts.store.block_appends(StoreWriteError("no space"))
     with pytest.raises(StoreWriteError):
         await consumer.pop(1)
-    parts.store.accept()
+    parts.store.unblock_appends()
     assert [(one.body, one.attempt) for one in await consumer.pop(1)] == [(b"2", 1)]
     parts = await crash(parts, tmp_path / "b")
     assert bodies(await PopConsumer(parts).pop()) == [b"3"]

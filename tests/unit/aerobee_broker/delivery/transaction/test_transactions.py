@@ -489,7 +489,7 @@ async def test_a_start_mends_a_commit_whose_op_record_is_missing(
     assert one is not None
     torn, decoded = half_messages.committed(parts.broker.transactions.record(one), one.name)
     parts.store.append([parts.broker.transactions.filed(torn, decoded)])
-    await parts.broker.commit.durable(parts.store.end_offset)
+    await parts.broker.log.durable()
     for _ in range(2):  # mended, and mended for good
         parts = await again(parts, tmp_path)
         assert await end(parts, stored) is Code.INVALID_TRANSACTION_ID

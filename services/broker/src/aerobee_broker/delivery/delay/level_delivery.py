@@ -15,17 +15,16 @@ from contextlib import suppress
 
 import structlog
 
-from aerobee_broker.commit.commit import Commit
+from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.delay.levels import (
     FIRST_OWN_QUEUE,
     DelayQueues,
     delay_in,
 )
-from aerobee_broker.delivery.delay.redelivery import due_copy, store_due, waiting_record
+from aerobee_broker.delivery.delay.redelivery import due_copy, waiting_record
 from aerobee_broker.metadata.delay_offsets import DelayOffsets
 from aerobee_broker.metrics import Meters
 from aerobee_broker.registry.topics import TopicRegistry
-from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Arrival, NewMessage
 from aerobee_chassis.clock import Clock
 from aerobee_wire import topics as names
@@ -43,16 +42,15 @@ class Schedule:
     def __init__(
         self,
         *,
-        store: MessageStore,
-        commit: Commit,
+        log: DurableLog,
         queues: DelayQueues,
         offsets: DelayOffsets,
         topics: TopicRegistry,
         meters: Meters,
         clock: Clock,
     ) -> None:
-        self._store = store
-        self._commit = commit
+        self._log = log
+        self._store = log.store
         self._queues = queues
         self._offsets = offsets
         self._topics = topics
@@ -247,9 +245,7 @@ class Schedule:
         told = NewMessage(
             names.SCHEDULE_PROGRESS_TOPIC, PROGRESS_QUEUE, body, born_timestamp_ms=now
         )
-        await store_due(
-            self._store, self._commit, [*messages, told], stopping=lambda: self._stopping
-        )
+        await self._log.put_accepted([*messages, told])
 
     def _due(self, units: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
         """The head, and what follows it in time and within the size of a batch."""

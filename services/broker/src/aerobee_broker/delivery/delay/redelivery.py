@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import structlog
 
-from aerobee_broker.commit.commit import Commit
 from aerobee_broker.delivery.delay.levels import destination
-from aerobee_broker.errors import FlushTimeout, StoreShort
+from aerobee_broker.errors import StoreShort
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
@@ -52,23 +49,3 @@ def whole(record: Record, topic: str, queue_id: int, properties: dict[str, str])
     message = NewMessage.copy_of(record, topic, queue_id, properties)
     message.prepared_transaction_offset = record.prepared_transaction_offset
     return message
-
-
-async def store_due(
-    store: MessageStore,
-    commit: Commit,
-    messages: Sequence[NewMessage],
-    stopping: Callable[[], bool],
-) -> None:
-    """Returns when they are on the disk. Raises MqError: what the store raises; FlushTimeout only
-    when `stopping`, or when they are not stored after all."""
-    store.append(messages, reserve=True)
-    end_offset = store.end_offset
-    while True:
-        try:
-            return await commit.flushed(end_offset)
-        except FlushTimeout as error:
-            # They are stored: to store them again would deliver them twice.
-            structlog.get_logger().warning("delayed_messages_wait", reason=error.message)
-            if stopping() or store.end_offset < end_offset:  # or it was undone meanwhile
-                raise

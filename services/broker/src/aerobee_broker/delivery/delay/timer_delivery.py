@@ -15,8 +15,8 @@ from contextlib import suppress
 
 import structlog
 
-from aerobee_broker.commit.commit import Commit
-from aerobee_broker.delivery.delay.redelivery import due_copy, store_due, waiting_record, whole
+from aerobee_broker.commit.durable_log import DurableLog
+from aerobee_broker.delivery.delay.redelivery import due_copy, waiting_record, whole
 from aerobee_broker.delivery.delay.timer_format import (
     QUEUE_ID,
     TimerQueue,
@@ -30,10 +30,9 @@ from aerobee_broker.delivery.delay.timer_table import (
     key_of,
     offset_of,
 )
-from aerobee_broker.errors import FlushTimeout, NotRecalled
+from aerobee_broker.errors import NotRecalled
 from aerobee_broker.metrics import Meters
 from aerobee_broker.registry.topics import TopicRegistry
-from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage, Unit
 from aerobee_chassis.clock import Clock
 from aerobee_wire import properties as props
@@ -55,15 +54,14 @@ class Timers:
     def __init__(
         self,
         *,
-        store: MessageStore,
-        commit: Commit,
+        log: DurableLog,
         queue: TimerQueue,
         topics: TopicRegistry,
         meters: Meters,
         clock: Clock,
     ) -> None:
-        self._store = store
-        self._commit = commit
+        self._log = log
+        self._store = log.store
         self._queue = queue
         self._topics = topics
         self._meters = meters
@@ -168,9 +166,7 @@ class Timers:
             told = NewMessage(
                 names.TIMER_PROGRESS_TOPIC, PROGRESS_QUEUE, body, born_timestamp_ms=now_ms
             )
-            await store_due(
-                self._store, self._commit, [*copies, told], stopping=lambda: self._stopping
-            )
+            await self._log.put_accepted([*copies, told])
         except MqError:
             table.put_back(keys, marks)
             raise
@@ -266,7 +262,7 @@ class Timers:
         known whether it will hold."""
         while True:
             # What was acknowledged, or moved, is visible then, whatever the flush type.
-            await self._commit.flushed(self._store.end_offset)
+            await self._log.flushed()
             keys = self._named(topic, deliver_ms, unique_key)
             # More than one when a producer has sent again what it took for lost.
             taken = [key for key in keys if self._table.recall(key)]
@@ -300,25 +296,12 @@ class Timers:
         except BaseException:
             self._end_recalls(keys, taken_back=False)
             raise
-        end_offset = self._store.end_offset
-        self._settle_by(end_offset, keys)
-        await self._commit.flushed(end_offset)
-
-    def _settle_by(self, end_offset: int, keys: Sequence[int]) -> None:
-        """The messages are taken back once that is on the disk, and wait as before if it is not in
-        the log after all; whether somebody waits for it or not."""
-        flushing = self._commit.flushing(end_offset)
-        flushing.add_done_callback(lambda future: self._settle(future, end_offset, keys))
-
-    def _settle(self, flushing: asyncio.Future[None], end_offset: int, keys: Sequence[int]) -> None:
-        error = None if flushing.cancelled() else flushing.exception()
-        if isinstance(error, FlushTimeout) and self._store.end_offset >= end_offset:
-            if not self._stopping:
-                self._settle_by(end_offset, keys)
-        else:
-            self._end_recalls(keys, taken_back=error is None)
+        self._log.when_flushed(lambda error: self._end_recalls(keys, taken_back=error is None))
+        await self._log.flushed()
 
     def _end_recalls(self, keys: Sequence[int], *, taken_back: bool) -> None:
+        """The messages are taken back when the markers are on the disk; when those were rolled
+        back the messages wait as before."""
         for key in keys:
             self._table.end_recall(key, taken_back=taken_back)
         self._news.set()

@@ -8,11 +8,10 @@ from typing import Any
 
 import structlog
 
-from aerobee_broker.commit.commit import Commit, check_room
+from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.pop import journal_format
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_broker.errors import FlushTimeout
-from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_chassis.clock import Clock
 from aerobee_wire.record import iter_records
@@ -24,11 +23,9 @@ APPEND_AGAIN_S = 1.0
 
 
 class LeaseJournal:
-    def __init__(
-        self, *, store: MessageStore, commit: Commit, table: LeaseTable, clock: Clock, topic: str
-    ) -> None:
-        self._store = store
-        self._commit = commit
+    def __init__(self, *, log: DurableLog, table: LeaseTable, clock: Clock, topic: str) -> None:
+        self._log = log
+        self._store = log.store
         self._table = table
         self._clock = clock
         self._topic = topic
@@ -37,7 +34,7 @@ class LeaseJournal:
 
     def check_room(self) -> None:
         """Before a lease is made. Raises TooMuchUnflushed."""
-        check_room(self._store)
+        self._log.check_room()
 
     async def write(
         self,
@@ -54,11 +51,7 @@ class LeaseJournal:
         """
         try:
             self._append(kind, content, along)
-        except MqError:
-            undo()
-            raise
-        try:
-            await self._commit.durable(self._store.end_offset)
+            await self._log.durable()
         except FlushTimeout:
             raise
         except MqError:
@@ -68,7 +61,7 @@ class LeaseJournal:
     def note(self, kind: str, content: Mapping[str, Any]) -> None:
         """Appends without waiting: in the log before whatever is appended from now on."""
         self._append(kind, content)
-        self._commit.begin()
+        self._log.schedule_flush()
 
     def check_open(self) -> None:
         """Before something is done that is to be stated. Raises DiskFull, StoreReadOnly."""
@@ -95,20 +88,13 @@ class LeaseJournal:
         owed = self._owed
         self._store.append([*owed, *behind], reserve=True)
         self._owed = []
-        return self._watch(owed, self._store.end_offset)
 
-    def _watch(self, stated: list[NewMessage], end_offset: int) -> asyncio.Future[None]:
-        def ended(done: asyncio.Future[None]) -> None:
-            error = None if done.cancelled() else done.exception()
-            if isinstance(error, FlushTimeout):  # it stands in the log, and may be lost yet
-                self._watch(stated, end_offset)
-            elif isinstance(error, MqError):
-                self._owed = stated + self._owed
+        def ended(error: BaseException | None) -> None:
+            if error is not None:
+                self._owed = owed + self._owed
                 self._append_owed_later()
 
-        future = self._commit.flushing(end_offset)
-        future.add_done_callback(ended)
-        return future
+        return self._log.when_flushed(ended)
 
     def _append_owed_later(self) -> None:
         def again() -> None:
@@ -122,7 +108,7 @@ class LeaseJournal:
 
     async def settled(self) -> None:
         """Returns when everything that was appended until now is durable."""
-        await self._commit.durable(self._store.end_offset)
+        await self._log.durable()
 
     def _append(
         self, kind: str, content: Mapping[str, Any], along: Sequence[NewMessage] = ()

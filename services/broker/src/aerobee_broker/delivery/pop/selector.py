@@ -100,7 +100,7 @@ class Chooser:
         self._offsets = offsets
         self._journal = journal
         self._clock = clock
-        self._undone = store.undone
+        self._rollback_count = store.rollback_count
 
     def choose(self, wish: Wish, queue_count: int, highest_first: bool) -> Choice:
         """Raises MqError when the log does not take where a new group begins, or a queue cannot be
@@ -140,8 +140,8 @@ class Chooser:
     def _distrust_log(self) -> None:
         """After records were taken out of the log again, perhaps some of leases that nobody undid:
         who waited had given up. What is open is then told anew."""
-        if self._undone != self._store.undone:
-            self._undone = self._store.undone
+        if self._rollback_count != self._store.rollback_count:
+            self._rollback_count = self._store.rollback_count
             for place in self._table:
                 for queue in place.queues.values():
                     queue.logged, queue.passed = queue.committed, sorted(queue.open)

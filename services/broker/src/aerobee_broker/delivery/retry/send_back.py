@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from aerobee_broker.commit.commit import Commit, check_room
+from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.delay.levels import DelayQueues
 from aerobee_broker.delivery.retry import policy
 from aerobee_broker.delivery.retry.policy import Failure
@@ -22,7 +22,6 @@ from aerobee_broker.metadata.topics import WRITE
 from aerobee_broker.metrics import Meters
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
-from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import topics as names
 from aerobee_wire.record import Record
@@ -52,8 +51,7 @@ class SendBack:
     def __init__(
         self,
         *,
-        store: MessageStore,
-        commit: Commit,
+        log: DurableLog,
         topics: TopicRegistry,
         groups: GroupRegistry,
         delays: DelayQueues,
@@ -61,8 +59,8 @@ class SendBack:
         broker_permission: int,
         rng: random.Random,
     ) -> None:
-        self._store = store
-        self._commit = commit
+        self._log = log
+        self._store = log.store
         self._topics = topics
         self._groups = groups
         self._delays = delays
@@ -78,7 +76,7 @@ class SendBack:
             raise NoPermission("this broker takes no messages (brokerPermission): ask another one")
         if group.retry_queue_count <= 0:  # the group wants no retries: done with
             return [Outcome() for _ in entries]
-        check_room(self._store)
+        self._log.check_room()
         await self._make_topics(group)
         outcomes: list[Outcome] = []
         messages: list[NewMessage] = []
@@ -92,7 +90,7 @@ class SendBack:
                 outcomes.append(Outcome(dead_lettered=dead))
         if messages:
             self._store.append(messages, reserve=True)
-            await self._commit.durable(self._store.end_offset)
+            await self._log.durable()
             self._count(group, outcomes)
         return outcomes
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, repeat
 
-from aerobee_broker.commit.commit import Commit, check_room
+from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.delay.levels import DelayQueues
 from aerobee_broker.delivery.delay.timer_format import ASKING, TimerQueue
 from aerobee_broker.delivery.retry import policy
@@ -32,7 +32,6 @@ from aerobee_broker.metadata.topics import WRITE, TopicConfig
 from aerobee_broker.metrics import Meters
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
-from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Appended, NewColumns, NewMessage
 from aerobee_chassis.clock import Clock
 from aerobee_wire import properties as props
@@ -115,8 +114,7 @@ class Intake:
     def __init__(
         self,
         *,
-        store: MessageStore,
-        commit: Commit,
+        log: DurableLog,
         topics: TopicRegistry,
         groups: GroupRegistry,
         delays: DelayQueues,
@@ -131,8 +129,7 @@ class Intake:
         reject_transactions: bool,
         rng: random.Random,
     ) -> None:
-        self._store = store
-        self._commit = commit
+        self._log = log
         self._topics = topics
         self._groups = groups
         self._delays = delays
@@ -170,7 +167,7 @@ class Intake:
         if any(message.topic == names.HALF_TOPIC for message in messages):
             places = await self._append_halves(messages, completed)
         else:
-            places = await self._append(messages, wait=not all(map(_does_not_wait, incoming)))
+            places = await self._log.put(messages, wait=not all(map(_does_not_wait, incoming)))
         for one, message in zip(incoming, messages, strict=True):
             self._meters.stored(one.topic, 1, len(one.body), _KINDS.get(message.topic, "NORMAL"))
         return [
@@ -226,7 +223,7 @@ class Intake:
             message.born_timestamp_ms = message.born_timestamp_ms or now
             total[0] += 1
             total[1] += size
-        places = await self._append(messages)
+        places = await self._log.put(messages)
         for topic, (count, size) in totals.items():
             self._meters.stored(topic, count, size)
         return places
@@ -236,16 +233,15 @@ class Intake:
     ) -> list[Appended]:
         """Half messages are known to `transactions` from the moment that they have a place."""
         now = self._clock.now_ms()
-        check_room(self._store)
-        places = self._store.append(messages)
+        self._log.check_room()
+        places = self._log.store.append(messages)
         opened = []
         for message, properties, place in zip(messages, completed, places, strict=True):
             if message.topic == names.HALF_TOPIC:
                 half = half_messages.begun(properties, place.queue_offset, now)
                 opened.append(self._transactions.opened(half, place))
-        end_offset = self._store.end_offset
-        self._transactions.open_if_stored(opened, end_offset)
-        await self._commit.durable(end_offset)
+        self._transactions.open_if_stored(opened)
+        await self._log.durable()
         return places
 
     def _completed(self, properties: dict[str, str]) -> dict[str, str]:
@@ -351,12 +347,10 @@ class Intake:
         if any(name in columns.properties for name in _SPECIAL_NAMES):
             count = len(one_topic.bodies)
             messages = [self._special(one_topic.message(number)) for number in range(count)]
-            places = await self._append(messages)
+            places = await self._log.put(messages)
             first, physical = places[0].queue_offset, [place.physical_offset for place in places]
         else:
-            check_room(self._store)
-            first, physical = self._store.append_columns(one_topic)
-            await self._commit.durable(self._store.end_offset)
+            first, physical = await self._log.put_columns(one_topic)
         self._meters.stored(columns.topic, len(physical), len(columns.bodies))
         return StoredBatch(queue_id, first, physical)
 
@@ -422,15 +416,6 @@ class Intake:
         if queue_id >= config.queue_count:
             raise QueueNotExist(config.topic, queue_id, config.queue_count)
         return queue_id
-
-    async def _append(self, messages: Sequence[NewMessage], wait: bool = True) -> list[Appended]:
-        check_room(self._store)
-        places = self._store.append(messages)
-        if wait:
-            await self._commit.durable(self._store.end_offset)
-        else:
-            self._commit.begin()
-        return places
 
 
 def _slices(sizes: Sequence[int], blob: bytes) -> list[bytes]:

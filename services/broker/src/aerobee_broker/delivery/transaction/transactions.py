@@ -15,7 +15,7 @@ from enum import Enum
 
 import structlog
 
-from aerobee_broker.commit.commit import Commit
+from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.transaction import half_messages
 from aerobee_broker.delivery.transaction.half_messages import GROUP, QUEUE_ID, Half
 from aerobee_broker.delivery.transaction.open_transactions import Open, OpenTransactions
@@ -24,11 +24,10 @@ from aerobee_broker.delivery.transaction.recovery import (
     find_open,
     find_torn_commits,
 )
-from aerobee_broker.errors import FlushTimeout, StoreShort, TopicNotExist, TransactionNotOpen
+from aerobee_broker.errors import StoreShort, TopicNotExist, TransactionNotOpen
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metrics import Meters
 from aerobee_broker.registry.topics import TopicRegistry
-from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Appended, NewMessage
 from aerobee_chassis.clock import Clock
 from aerobee_wire import topics as names
@@ -82,15 +81,14 @@ class Transactions:
     def __init__(
         self,
         *,
-        store: MessageStore,
-        commit: Commit,
+        log: DurableLog,
         topics: TopicRegistry,
         offsets: ConsumerOffsets,
         meters: Meters,
         clock: Clock,
     ) -> None:
-        self._store = store
-        self._commit = commit
+        self._log = log
+        self._store = log.store
         self._topics = topics
         self._offsets = offsets
         self._meters = meters
@@ -98,10 +96,9 @@ class Transactions:
         self._open = OpenTransactions()
         self._asked: dict[int, int] = {}  # name → times, not written down yet
         self._torn: list[Open] = []  # committed, and their op record is still missing
-        self._stopping = False
         self.filed: Filed = lambda message, _: message
         self.on_open: Callable[[Open], None] = lambda _: None
-        store.cleaning.keep_from.append(self._keep_from)
+        self._store.cleaning.keep_from.append(self._keep_from)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -121,23 +118,17 @@ class Transactions:
         """A half message was appended. Known at once: its end may come before it is visible."""
         return self._add(half, place, self._store.max_offset(names.OP_HALF_TOPIC, QUEUE_ID))
 
-    def open_if_stored(self, opened: Sequence[Open], end_offset: int) -> None:
-        """Their append ends at `end_offset`: when it fails after all they are open no more, whether
-        their sender waits for it or not. The name of one that was not stored is given again: its
-        end in the log would be that of another."""
-        flushing = self._commit.flushing(end_offset)
-        flushing.add_done_callback(lambda future: self._stored(future, opened, end_offset))
+    def open_if_stored(self, opened: Sequence[Open]) -> None:
+        """Right after their append: when it is rolled back they are open no more, whether their
+        sender waits for it or not. The name of one that was not stored is given again: its end in
+        the log would be that of another."""
 
-    def _stored(
-        self, flushing: asyncio.Future[None], opened: Sequence[Open], end_offset: int
-    ) -> None:
-        error = None if flushing.cancelled() else flushing.exception()
-        if isinstance(error, FlushTimeout) and self._store.end_offset >= end_offset:
-            if not self._stopping:
-                self.open_if_stored(opened, end_offset)
-        elif error is not None:
-            for one in opened:  # another one may have its place and its name: that one stays
-                self._open.remove(one)
+        def ended(error: BaseException | None) -> None:
+            if error is not None:
+                for one in opened:  # another one may have its place and its name: that one stays
+                    self._open.remove(one)
+
+        self._log.when_flushed(ended)
 
     def _add(self, half: Half, place: Appended, op_floor: int) -> Open:
         one = self._open.add(half, place, op_floor)
@@ -162,7 +153,7 @@ class Transactions:
                 batch = _Batch()
         appended |= self._append(batch, outcomes)
         if appended:
-            await self._commit.durable(self._store.end_offset)
+            await self._log.durable()
         return outcomes
 
     def _take(self, index: int, end: End, batch: _Batch) -> None:
@@ -205,21 +196,13 @@ class Transactions:
                 one.ending = False
                 outcomes[index] = error
             return False
-        self._settle_by(self._store.end_offset, batch)
+        self._log.when_flushed(lambda error: self._settle(error, batch))
         return True
 
-    def _settle_by(self, end_offset: int, batch: _Batch) -> None:
-        """The open ones are forgotten once their end is on the disk, and open again if it is not
-        in the log after all; whether their callers wait for it or not."""
-        flushing = self._commit.flushing(end_offset)
-        flushing.add_done_callback(lambda future: self._settle(future, end_offset, batch))
-
-    def _settle(self, flushing: asyncio.Future[None], end_offset: int, batch: _Batch) -> None:
-        error = None if flushing.cancelled() else flushing.exception()
-        if isinstance(error, FlushTimeout) and self._store.end_offset >= end_offset:
-            if not self._stopping:
-                self._settle_by(end_offset, batch)
-        elif error is not None and batch.torn:
+    def _settle(self, error: BaseException | None, batch: _Batch) -> None:
+        """The open ones are forgotten once their end is on the disk, and open again when it was
+        rolled back; whether their callers wait for it or not."""
+        if error is not None and batch.torn:
             self._torn = batch.ended
         elif error is not None:  # told to the caller too
             for one in batch.ended:
@@ -252,8 +235,7 @@ class Transactions:
             one.ending = True
         op = half_messages.ended((one.name for one in halves), self._clock.now_ms())
         try:
-            self._store.append([*messages, op], reserve=True)
-            await self._flushed(self._store.end_offset)
+            await self._log.put_accepted([*messages, op])
         except MqError:
             for one in halves:
                 one.ending = False
@@ -266,22 +248,11 @@ class Transactions:
         for one in halves:
             structlog.get_logger().warning("half_message_given_up", **_told(one))
 
-    async def _flushed(self, end_offset: int) -> None:
-        """Waits until everything below is on the disk, however long. Raises what the store raises
-        when it never will be."""
-        while True:
-            try:
-                return await self._commit.flushed(end_offset)
-            except FlushTimeout as error:
-                structlog.get_logger().warning("transactions_wait", reason=error.message)
-                if self._stopping or self._store.end_offset < end_offset:  # or it was undone
-                    raise
-
     async def _readable(self, halves: Iterable[Open]) -> None:
         """A half message may be acknowledged before it is on the disk (asynchronous flush)."""
         end_offset = max((one.end_offset for one in halves), default=0)
         if end_offset > self._store.confirmed_offset:
-            await self._commit.flushed(end_offset)
+            await self._log.flushed(end_offset)
 
     def record(self, one: Open) -> Record:
         """Raises MessageNotFound, MessageCorrupted; StoreShort: for now it cannot be read."""
@@ -311,7 +282,7 @@ class Transactions:
                 parts = (dict(asked[start : start + ASKED_A_RECORD]) for start in starts)
                 self._store.append([half_messages.asked(part, now) for part in parts], reserve=True)
                 self._asked = {}
-                self._commit.begin()
+                self._log.schedule_flush()
             while behind := self._behind():
                 await self._move(behind)
         except MqError as error:
@@ -346,8 +317,7 @@ class Transactions:
         if lost:
             await self.give_up(lost)
         op_floor = self._store.max_offset(names.OP_HALF_TOPIC, QUEUE_ID)
-        places = self._store.append(copies, reserve=True)
-        await self._flushed(self._store.end_offset)
+        places = await self._log.put_accepted(copies)
         for one, place in zip(moving, places, strict=True):
             self._open.moved(one, place, op_floor)
 
@@ -361,7 +331,6 @@ class Transactions:
 
     async def stop(self) -> None:
         """After everything has been flushed: says from where on the next start must read."""
-        self._stopping = True
         await asyncio.sleep(0)  # what was flushed last is settled in the next turn
         self._note_progress()
 
@@ -391,7 +360,7 @@ class Transactions:
         outcomes: list[MqError | None] = [None] * len(committed)
         self._torn = []
         if self._append(batch, outcomes):
-            self._commit.begin()
+            self._log.schedule_flush()
             for one in committed:
                 structlog.get_logger().warning("torn_commit_mended", **_told(one))
         for error in filter(None, outcomes[:1]):

@@ -1,0 +1,127 @@
+"""The commit log as policy sees it: append, then wait until that is flushed.
+
+A flush timeout is no failure: the append stands in the log, and storing the messages again would
+deliver them twice. So a wait that must know the outcome is begun again, unless the append was
+rolled back between the timeout and now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import structlog
+
+from aerobee_broker.commit.commit import Commit
+from aerobee_broker.errors import FlushTimeout, TooMuchUnflushed
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import Appended, AppendedColumns, NewColumns, NewMessage
+
+# Senders wait for the disk, each with its messages in memory: above this they are refused, and so
+# are pops and send-backs. Acknowledgements are not: they are small, and each is stored once.
+MAX_UNFLUSHED_BYTES = 256 * 1024 * 1024
+
+Flushed = Callable[[BaseException | None], None]
+
+
+class DurableLog:
+    """The store and its commit as one noun. Who has something to do between an append and its wait
+    appends to the `store`, and waits here: `durable`, `flushed` and `when_flushed` mean everything
+    that was appended until they are called.
+    """
+
+    def __init__(self, store: MessageStore, commit: Commit) -> None:
+        self.store = store
+        self._commit = commit
+
+    # ---- append and wait ----
+
+    async def put(self, messages: Sequence[NewMessage], *, wait: bool = True) -> list[Appended]:
+        """Appends messages of a client; they may be acknowledged when it returns. Without `wait`
+        it returns at once, and they are flushed as soon as others would be.
+
+        Raises TooMuchUnflushed; what MessageStore.append and Commit.durable raise.
+        """
+        self.check_room()
+        places = self.store.append(messages)
+        if wait:
+            await self._commit.durable(self.store.end_offset)
+        else:
+            self._commit.schedule()
+        return places
+
+    async def put_columns(self, columns: NewColumns) -> AppendedColumns:
+        """`put` for messages of one topic and queue."""
+        self.check_room()
+        appended = self.store.append_columns(columns)
+        await self._commit.durable(self.store.end_offset)
+        return appended
+
+    async def put_accepted(self, messages: Sequence[NewMessage]) -> list[Appended]:
+        """Appends messages that were accepted before, to another topic. Returns when they are on
+        the disk and visible, however long that takes.
+
+        Raises MqError: they are not in the log.
+        """
+        places = self.store.append(messages, reserve=True)
+        end_offset = self.store.end_offset
+        while True:
+            try:
+                await self._commit.flushed(end_offset)
+            except FlushTimeout as error:
+                structlog.get_logger().warning(
+                    "flush_slow", end_offset=end_offset, reason=error.message
+                )
+                if self._is_rolled_back(end_offset):
+                    raise
+            else:
+                return places
+
+    def check_room(self) -> None:
+        """Before clients add to the log. Raises TooMuchUnflushed."""
+        unflushed = self.store.end_offset - self.store.flushed_offset
+        if unflushed > MAX_UNFLUSHED_BYTES:
+            raise TooMuchUnflushed(unflushed)
+
+    # ---- wait for what was appended ----
+
+    # Every pop and acknowledgement waits here: no coroutine around that of the commit.
+
+    def durable(self) -> Coroutine[Any, Any, None]:
+        """Returns when it may be acknowledged. Raises like Commit.durable."""
+        return self._commit.durable(self.store.end_offset)
+
+    def flushed(self, end_offset: int | None = None) -> Coroutine[Any, Any, None]:
+        """Returns when it is on the disk and visible, whatever the flush type; with `end_offset`
+        only what is below. Raises like Commit.flushed."""
+        return self._commit.flushed(self.store.end_offset if end_offset is None else end_offset)
+
+    def when_flushed(self, then: Flushed) -> asyncio.Future[None]:
+        """Calls `then(None)` when it is on the disk, or `then(error)` when it was rolled back;
+        in that case before anything is appended again.
+
+        Returns the first wait, which may end with FlushTimeout. Await it with `asyncio.shield`:
+        cancelling it would end this one too.
+        """
+        return self._watch(self.store.end_offset, then)
+
+    def _watch(self, end_offset: int, then: Flushed) -> asyncio.Future[None]:
+        def ended(flushing: asyncio.Future[None]) -> None:
+            error = flushing.exception()
+            if isinstance(error, FlushTimeout) and not self._is_rolled_back(end_offset):
+                self._watch(end_offset, then)
+            else:
+                then(error)
+
+        flushing = self._commit.flushing(end_offset)
+        flushing.add_done_callback(ended)
+        return flushing
+
+    def _is_rolled_back(self, end_offset: int) -> bool:
+        """Right after a wait ended; nothing is appended between a rollback and that."""
+        return self.store.end_offset < end_offset
+
+    def schedule_flush(self) -> None:
+        """For an append for which nothing waits."""
+        self._commit.schedule()
