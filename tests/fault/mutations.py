@@ -14,11 +14,12 @@ import pytest
 
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.commit.group_commit import GroupCommit
-from aerobee_broker.store import reader, recovery, scan
-from aerobee_broker.store.commit_log import CommitLog
-from aerobee_broker.store.derived_flush import DerivedFlush
-from aerobee_broker.store.dispatch import Batch, Dispatch
+from aerobee_broker.store.derived.derived_flush import DerivedFlush
+from aerobee_broker.store.derived.dispatch import Batch, Dispatch
+from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.reading import reader
+from aerobee_broker.store.recovery import recovery, scan
 from aerobee_wire import record
 
 Mutation = Callable[[pytest.MonkeyPatch], None]

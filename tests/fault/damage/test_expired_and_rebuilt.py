@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from aerobee_broker.store.checkpoint import decode
+from aerobee_broker.store.derived.checkpoint import decode
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_broker.store.options import StoreOptions

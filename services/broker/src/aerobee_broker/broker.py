@@ -62,7 +62,7 @@ from aerobee_broker.rpc.messages import MessageRpcs
 from aerobee_broker.rpc.offsets import OffsetRpcs
 from aerobee_broker.rpc.pop import PopRpcs
 from aerobee_broker.rpc.transactions import TransactionRpcs
-from aerobee_broker.store.consume_queue import TagsCode
+from aerobee_broker.store.derived.consume_queue import TagsCode
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Arrival
 from aerobee_broker.store.options import HOUR_MS, StoreOptions

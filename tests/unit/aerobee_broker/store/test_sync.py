@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aerobee_broker.errors import StoreFlushError, StoreReadOnly, StoreWriteError
-from aerobee_broker.store.checkpoint import decode
+from aerobee_broker.store.derived.checkpoint import decode
 from aerobee_broker.store.messages import NewMessage
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk, SimulatedFile

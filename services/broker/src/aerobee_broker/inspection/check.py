@@ -17,12 +17,12 @@ from aerobee_broker.disk import Disk, read_file
 from aerobee_broker.inspection import derived
 from aerobee_broker.inspection.stopped_store import Problem, StoppedStore
 from aerobee_broker.inspection.walk import Walk
-from aerobee_broker.store.consume_queue import ConsumeQueues, TagsCode
-from aerobee_broker.store.derive import Deriver
-from aerobee_broker.store.dispatch import Dispatch
-from aerobee_broker.store.index import Index
-from aerobee_broker.store.open_files import OpenFiles
+from aerobee_broker.store.derived.consume_queue import ConsumeQueues, TagsCode
+from aerobee_broker.store.derived.dispatch import Dispatch
+from aerobee_broker.store.derived.index import Index
+from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_broker.store.options import StoreOptions
+from aerobee_broker.store.recovery.derive import Deriver
 from aerobee_wire.checked_json import decode
 
 Progress = Callable[[int, int], None]  # bytes read, bytes there are at most

@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aerobee_broker.inspection.stopped_store import Problem, StoppedStore, size_of
-from aerobee_broker.store.commit_log import file_name
-from aerobee_broker.store.consume_queue import UNIT_SIZE, ConsumeQueue, ConsumeQueues
-from aerobee_broker.store.index import (
+from aerobee_broker.store.derived.consume_queue import UNIT_SIZE, ConsumeQueue, ConsumeQueues
+from aerobee_broker.store.derived.index import (
     ENTRY,
     ENTRY_LAYOUT,
     HEADER,
@@ -20,6 +19,7 @@ from aerobee_broker.store.index import (
     Index,
     IndexFile,
 )
+from aerobee_broker.store.log.commit_log import file_name
 from aerobee_broker.store.messages import UNIT
 from aerobee_broker.store.options import StoreOptions
 

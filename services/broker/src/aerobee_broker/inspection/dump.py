@@ -7,7 +7,7 @@ from typing import Any
 
 from aerobee_broker.inspection.stopped_store import StoppedStore
 from aerobee_broker.inspection.walk import Walk
-from aerobee_broker.store.scan import find_record
+from aerobee_broker.store.recovery.scan import find_record
 from aerobee_wire import properties as props
 from aerobee_wire.record import Record, decode
 

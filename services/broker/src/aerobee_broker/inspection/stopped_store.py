@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aerobee_broker.disk import Disk, Held, read_file
-from aerobee_broker.store.checkpoint import Checkpoint, CheckpointFile
-from aerobee_broker.store.commit_log import CommitLog, start_of
-from aerobee_broker.store.open_files import OpenFiles
+from aerobee_broker.store.derived.checkpoint import Checkpoint, CheckpointFile
+from aerobee_broker.store.log.commit_log import CommitLog, start_of
+from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_chassis.errors import StartError
 from aerobee_wire.checked_json import decode
 

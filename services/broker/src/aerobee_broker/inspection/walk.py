@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aerobee_broker.inspection.stopped_store import Problem, StoppedStore
-from aerobee_broker.store.commit_log import BLANK_RESERVE
-from aerobee_broker.store.scan import End, Records, Stop, find_record, scan_log
+from aerobee_broker.store.log.commit_log import BLANK_RESERVE
+from aerobee_broker.store.recovery.scan import End, Records, Stop, find_record, scan_log
 
 
 class Walk:

@@ -16,9 +16,9 @@ from isal.isal_zlib import crc32
 
 from aerobee_broker.errors import MessageIllegal
 from aerobee_broker.store.batch_encoder import ColumnsEncoder
-from aerobee_broker.store.commit_log import BLANK_RESERVE, CommitLog
-from aerobee_broker.store.consume_queue import TAGS, ConsumeQueue, ConsumeQueues
-from aerobee_broker.store.dispatch import Batch, Dispatch, Indexed
+from aerobee_broker.store.derived.consume_queue import TAGS, ConsumeQueue, ConsumeQueues
+from aerobee_broker.store.derived.dispatch import Batch, Dispatch, Indexed
+from aerobee_broker.store.log.commit_log import BLANK_RESERVE, CommitLog
 from aerobee_broker.store.messages import (
     UNIT,
     Appended,

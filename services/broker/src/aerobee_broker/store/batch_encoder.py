@@ -13,7 +13,7 @@ from itertools import chain, repeat
 
 from isal.isal_zlib import crc32
 
-from aerobee_broker.store.consume_queue import TAGS, ConsumeQueue, TagsCodes
+from aerobee_broker.store.derived.consume_queue import TAGS, ConsumeQueue, TagsCodes
 from aerobee_broker.store.messages import UNIT, NewColumns
 from aerobee_wire import record
 from aerobee_wire.properties import VALUE_END_BYTES

@@ -37,15 +37,14 @@ from aerobee_broker.errors import (
     StoreWriteError,
 )
 from aerobee_broker.store.append import Appender
-from aerobee_broker.store.checkpoint import CheckpointFile
-from aerobee_broker.store.cleaning import Cleaning
-from aerobee_broker.store.commit_log import CommitLog
-from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues, TagsCode
 from aerobee_broker.store.damage import DamageRegister, Event
-from aerobee_broker.store.deleted_topics import DeletedTopics
-from aerobee_broker.store.derived_flush import DerivedFlush
-from aerobee_broker.store.dispatch import Dispatch
-from aerobee_broker.store.index import Index
+from aerobee_broker.store.derived.checkpoint import CheckpointFile
+from aerobee_broker.store.derived.consume_queue import ConsumeQueue, ConsumeQueues, TagsCode
+from aerobee_broker.store.derived.derived_flush import DerivedFlush
+from aerobee_broker.store.derived.dispatch import Dispatch
+from aerobee_broker.store.derived.index import Index
+from aerobee_broker.store.log.commit_log import CommitLog
+from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_broker.store.messages import (
     Appended,
     AppendedColumns,
@@ -56,11 +55,12 @@ from aerobee_broker.store.messages import (
     ReadResult,
     Unit,
 )
-from aerobee_broker.store.open_files import OpenFiles
 from aerobee_broker.store.options import MAX_BODY, RECORD_OVERHEAD, StoreOptions
-from aerobee_broker.store.reader import Reader
-from aerobee_broker.store.recovery import Recovery
-from aerobee_broker.store.retention import Retention
+from aerobee_broker.store.reading.reader import Reader
+from aerobee_broker.store.recovery.recovery import Recovery
+from aerobee_broker.store.retention.cleaning import Cleaning
+from aerobee_broker.store.retention.deleted_topics import DeletedTopics
+from aerobee_broker.store.retention.retention import Retention
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.record import Record
 from aerobee_wire.status import MqError

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from aerobee_broker.disk import Disk
 from aerobee_broker.errors import StoreReadError
-from aerobee_broker.store.commit_log import CommitLog
-from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues
 from aerobee_broker.store.damage import Event
-from aerobee_broker.store.derived_flush import DerivedFlush
-from aerobee_broker.store.index import Index
-from aerobee_broker.store.retention import Retention
+from aerobee_broker.store.derived.consume_queue import ConsumeQueue, ConsumeQueues
+from aerobee_broker.store.derived.derived_flush import DerivedFlush
+from aerobee_broker.store.derived.index import Index
+from aerobee_broker.store.log.commit_log import CommitLog
+from aerobee_broker.store.retention.retention import Retention
 
 _SETTLED_A_STEP = 256  # queues, after log files were deleted: 30 µs each
 

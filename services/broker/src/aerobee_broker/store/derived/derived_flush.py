@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from aerobee_broker.disk import Disk
-from aerobee_broker.store.checkpoint import Checkpoint, CheckpointFile
-from aerobee_broker.store.commit_log import CommitLog
-from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues
-from aerobee_broker.store.dispatch import Dispatch
-from aerobee_broker.store.index import Index
+from aerobee_broker.store.derived.checkpoint import Checkpoint, CheckpointFile
+from aerobee_broker.store.derived.consume_queue import ConsumeQueue, ConsumeQueues
+from aerobee_broker.store.derived.dispatch import Dispatch
+from aerobee_broker.store.derived.index import Index
+from aerobee_broker.store.log.commit_log import CommitLog
 
 _QUEUES_A_STEP = 128  # 10 µs each: 1.3 ms of the loop
 _FILES_A_SLICE = 8  # a flush of the log waits for at most this many syncs of other files

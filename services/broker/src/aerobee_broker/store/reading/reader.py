@@ -19,10 +19,10 @@ from aerobee_broker.errors import (
     StoreReadError,
     StoreShort,
 )
-from aerobee_broker.store.commit_log import CommitLog
-from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues
-from aerobee_broker.store.dispatch import Dispatch
-from aerobee_broker.store.index import Index
+from aerobee_broker.store.derived.consume_queue import ConsumeQueue, ConsumeQueues
+from aerobee_broker.store.derived.dispatch import Dispatch
+from aerobee_broker.store.derived.index import Index
+from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.messages import LOST_SIZE, UNIT, ReadResult, ReadStatus, Unit
 from aerobee_wire import properties as props
 from aerobee_wire import record
@@ -347,7 +347,9 @@ class Reader:
 
     def _look_for(self, queue: ConsumeQueue, offset: int) -> Record | None:
         """The record with this queue offset, searched from the record before it on."""
-        from aerobee_broker.store.scan import find_record  # numpy: only when something is wrong
+        from aerobee_broker.store.recovery.scan import (
+            find_record,  # numpy: only when something is wrong
+        )
 
         place = self._log.min_offset
         if offset > queue.min_offset:

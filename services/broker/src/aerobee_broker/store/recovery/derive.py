@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aerobee_broker.store.arrays import Ints
-from aerobee_broker.store.commit_log import CommitLog
-from aerobee_broker.store.consume_queue import ConsumeQueue, ConsumeQueues, TagsCode
-from aerobee_broker.store.dispatch import Dispatch
-from aerobee_broker.store.index import Index
-from aerobee_broker.store.keys import Keys, Properties
+from aerobee_broker.store.derived.arrays import Ints
+from aerobee_broker.store.derived.consume_queue import ConsumeQueue, ConsumeQueues, TagsCode
+from aerobee_broker.store.derived.dispatch import Dispatch
+from aerobee_broker.store.derived.index import Index
+from aerobee_broker.store.derived.keys import Keys, Properties
+from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.messages import UNIT, UNIT_LAYOUT
-from aerobee_broker.store.scan import ByQueue, Records
+from aerobee_broker.store.recovery.scan import ByQueue, Records
 from aerobee_wire import record
 
 Damage = Callable[[Path, int, str], None]  # file, physical offset, reason

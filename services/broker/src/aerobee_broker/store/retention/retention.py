@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from aerobee_broker.disk import Disk, Usage
-from aerobee_broker.store.commit_log import CommitLog
+from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import record
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from aerobee_broker.disk import Disk
 from aerobee_broker.errors import StoreReadError, is_unreadable
-from aerobee_broker.store.commit_log import file_name, start_of
+from aerobee_broker.store.log.commit_log import file_name, start_of
+from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_broker.store.messages import LOST_SIZE, UNIT
-from aerobee_broker.store.open_files import OpenFiles
 from aerobee_wire import record
 from aerobee_wire.properties import get as get_property
 from aerobee_wire.tags import java_hash, tags_code

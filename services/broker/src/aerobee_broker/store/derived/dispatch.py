@@ -12,17 +12,17 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from aerobee_broker.errors import NO_SPACE
-from aerobee_broker.store.consume_queue import (
+from aerobee_broker.store.derived.consume_queue import (
     UNIT_SIZE,
     ConsumeQueue,
     ConsumeQueues,
     TopicEncoding,
 )
-from aerobee_broker.store.index import Index
+from aerobee_broker.store.derived.index import Index
 from aerobee_broker.store.messages import Arrival
 
 if TYPE_CHECKING:
-    from aerobee_broker.store.keys import Keys
+    from aerobee_broker.store.derived.keys import Keys
 
 # Of a message whose keys are to be indexed: topic, properties, physical offset, timestamp (ms).
 Indexed = tuple[TopicEncoding, bytes, int, int]
@@ -130,14 +130,16 @@ class Dispatch:
         the loop need not.
         """
         if self._index is not None and self._indexed:
-            importlib.import_module("aerobee_broker.store.keys")
+            importlib.import_module("aerobee_broker.store.derived.keys")
 
     def put_index(self) -> None:
         """Brings every visible message into the index. Raises OSError."""
         if self._index is None:
             return
         if self._indexed:
-            from aerobee_broker.store.keys import Keys  # numpy: 80 ms, not before the first key
+            from aerobee_broker.store.derived.keys import (
+                Keys,  # numpy: 80 ms, not before the first key
+            )
 
             keys = Keys.of(self._indexed)
             self._indexed = []

@@ -11,11 +11,11 @@ import pytest
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.errors import MessageCorrupted, MessageNotFound, StoreReadError, StoreShort
-from aerobee_broker.store import reader
-from aerobee_broker.store.consume_queue import ConsumeQueue, TopicEncoding
+from aerobee_broker.store.derived.consume_queue import ConsumeQueue, TopicEncoding
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import LOST_SIZE, UNIT, NewMessage, ReadStatus
 from aerobee_broker.store.options import MAX_BODY, StoreOptions
+from aerobee_broker.store.reading import reader
 from aerobee_chassis.errors import ConfigError
 from aerobee_wire import record
 from aerobee_wire.tags import tags_code

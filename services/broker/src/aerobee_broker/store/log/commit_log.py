@@ -14,7 +14,7 @@ from pathlib import Path
 
 from aerobee_broker.disk import Disk, DiskFile
 from aerobee_broker.errors import CommitLogBroken
-from aerobee_broker.store.open_files import OpenFiles
+from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_wire.record import BLANK, MAGIC_BLANK
 
 NAME_DIGITS = 20

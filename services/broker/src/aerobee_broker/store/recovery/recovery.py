@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 
 from aerobee_broker.disk import Disk
 from aerobee_broker.errors import CommitLogBroken, StoreReadError, is_unreadable
-from aerobee_broker.store.checkpoint import Checkpoint, CheckpointFile, IndexState
-from aerobee_broker.store.commit_log import BLANK_RESERVE, CommitLog
-from aerobee_broker.store.consume_queue import ConsumeQueues
-from aerobee_broker.store.dispatch import Dispatch
-from aerobee_broker.store.index import Index
+from aerobee_broker.store.derived.checkpoint import Checkpoint, CheckpointFile, IndexState
+from aerobee_broker.store.derived.consume_queue import ConsumeQueues
+from aerobee_broker.store.derived.dispatch import Dispatch
+from aerobee_broker.store.derived.index import Index
+from aerobee_broker.store.log.commit_log import BLANK_RESERVE, CommitLog
 
 if TYPE_CHECKING:
-    from aerobee_broker.store.derive import Damage, Deriver
-    from aerobee_broker.store.scan import End
+    from aerobee_broker.store.recovery.derive import Damage, Deriver
+    from aerobee_broker.store.recovery.scan import End
 
 Event = Callable[[str, Mapping[str, object]], None]
 
@@ -212,8 +212,8 @@ class Recovery:
         if self._nothing_at(place):
             return place
         # numpy takes 80 ms to import: not for a store that was closed and has nothing to read.
-        from aerobee_broker.store.derive import Deriver
-        from aerobee_broker.store.scan import Stop, scan_log
+        from aerobee_broker.store.recovery.derive import Deriver
+        from aerobee_broker.store.recovery.scan import Stop, scan_log
 
         log = self._log
         deriver = Deriver(
@@ -257,7 +257,7 @@ class Recovery:
 
     def _judge(self, deriver: Deriver, place: int, end: End) -> int | None:
         """Where reading goes on behind a bad record; None when the log ends at it."""
-        from aerobee_broker.store.scan import find_record
+        from aerobee_broker.store.recovery.scan import find_record
 
         durable = self._durable
         if durable is not None and place >= durable:

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from isal.isal_zlib import crc32
 
-from aerobee_broker.store.arrays import Ints, items, joined, rows, slices, stride_of
-from aerobee_broker.store.commit_log import BLANK_RESERVE, CommitLog
-from aerobee_broker.store.keys import Properties
+from aerobee_broker.store.derived.arrays import Ints, items, joined, rows, slices, stride_of
+from aerobee_broker.store.derived.keys import Properties
+from aerobee_broker.store.log.commit_log import BLANK_RESERVE, CommitLog
 from aerobee_wire import record
 from aerobee_wire.properties import VALUE_END_CODE
 from aerobee_wire.record import CorruptRecord

@@ -10,7 +10,15 @@ import pytest
 
 from aerobee_broker.disk import DiskFile
 from aerobee_broker.errors import MessageCorrupted
-from aerobee_broker.store.index import ENTRY, HEADER, Index, Slots, key_hash, name_after, name_of
+from aerobee_broker.store.derived.index import (
+    ENTRY,
+    HEADER,
+    Index,
+    Slots,
+    key_hash,
+    name_after,
+    name_of,
+)
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties, record

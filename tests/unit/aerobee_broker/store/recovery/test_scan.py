@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee_broker.store import scan as scan_module
-from aerobee_broker.store.scan import Records, Stop, scan
+from aerobee_broker.store.recovery import scan as scan_module
+from aerobee_broker.store.recovery.scan import Records, Stop, scan
 from aerobee_wire import record
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.topics import retry_topic

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from aerobee_broker.store.checkpoint import (
+from aerobee_broker.store.derived.checkpoint import (
     Checkpoint,
     CheckpointFile,
     IndexState,

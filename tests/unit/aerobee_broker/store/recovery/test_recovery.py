@@ -229,7 +229,7 @@ def test_record_with_an_impossible_queue_offset_is_damage() -> None:
 
 
 def test_long_recovery_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aerobee_broker.store.recovery._PROGRESS_BYTES", SIZE)
+    monkeypatch.setattr("aerobee_broker.store.recovery.recovery._PROGRESS_BYTES", SIZE)
     disk = SimulatedDisk()
     store = open_store(disk)
     for n in range(0, 200, 10):

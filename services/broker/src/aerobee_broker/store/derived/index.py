@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from aerobee_broker.disk import Disk, DiskFile
 from aerobee_broker.errors import StoreReadError, is_unreadable
-from aerobee_broker.store.checkpoint import IndexState
-from aerobee_broker.store.open_files import OpenFiles
+from aerobee_broker.store.derived.checkpoint import IndexState
+from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_wire.layout import Layout
 from aerobee_wire.tags import java_hash
 
 if TYPE_CHECKING:
     import numpy
 
-    from aerobee_broker.store.keys import Keys
+    from aerobee_broker.store.derived.keys import Keys
 
 HEADER = struct.Struct(
     ">q"  # store timestamp (ms) of the first record

@@ -1,0 +1,1 @@
+"""Reading: records out of the log, each checked."""

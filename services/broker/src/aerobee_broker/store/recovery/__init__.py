@@ -1,0 +1,1 @@
+"""What a store does between finding its files and serving them."""

@@ -1,0 +1,1 @@
+"""What goes: expired log files, and the records of deleted topics."""
