@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aerobee_broker.delivery.pull.pull import Pull
+from aerobee_broker.delivery.pull.pull import PullRequest
 from aerobee_broker.delivery.send.send import Stored
 from aerobee_broker.store.messages import ReadStatus
 from aerobee_wire import record
@@ -247,8 +247,8 @@ class SlowHistory:
             suspend_ms = self.rng.choice([0, 0, 30_000])
             if not suspend_ms:
                 await asyncio.sleep(self.rng.expovariate(20))
-            pull = Pull("", TOPIC, queue, at, browse=True, suspend_timeout_ms=suspend_ms)
-            result, _ = await self.parts.broker.reader.pull(pull)
+            pull = PullRequest("", TOPIC, queue, at, browse=True, suspend_timeout_ms=suspend_ms)
+            result, _ = await self.parts.broker.pull.pull(pull)
             for one in iter_records(result.records):
                 claim(one.queue_offset == at, f"queue offset {one.queue_offset} instead of {at}")
                 self._claim_durable(one.physical_offset, one.body, "shown")
@@ -259,13 +259,13 @@ class SlowHistory:
     async def _browse(self) -> None:
         """Old messages are served at once, and a long poll ends in its time."""
         loop = asyncio.get_running_loop()
-        pull = Pull("", ARCHIVE, 0, ARCHIVED, browse=True, suspend_timeout_ms=40)
+        pull = PullRequest("", ARCHIVE, 0, ARCHIVED, browse=True, suspend_timeout_ms=40)
         while True:
             begun = loop.time()
             found = await self.parts.bodies(ARCHIVE)
             claim(len(found) == ARCHIVED and loop.time() == begun, "old messages had to wait")
             self.figures.archive_reads += 1
-            result, _ = await self.parts.broker.reader.pull(pull)
+            result, _ = await self.parts.broker.pull.pull(pull)
             claim(result.status is ReadStatus.NO_NEW, "a message that nobody sent")
             claim(abs(loop.time() - begun - 0.04) < 1e-6, "a long poll ended late")
 

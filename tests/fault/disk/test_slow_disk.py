@@ -18,7 +18,7 @@ from typing import TypeVar
 import pytest
 
 from aerobee_broker.commit.worker_thread import WorkerThread
-from aerobee_broker.delivery.pull.pull import Pull
+from aerobee_broker.delivery.pull.pull import PullRequest
 from aerobee_broker.store.messages import ReadStatus
 from aerobee_wire.status import Code, MqError
 from fault.conftest import Campaign
@@ -270,13 +270,13 @@ async def test_the_loop_runs_while_a_sync_hangs(ends_well: bool) -> None:
     others = [asyncio.create_task(parts.send("orders", b"%d" % n)) for n in range(20)]
     upkeep = asyncio.ensure_future(maintain(parts))
     polls = [
-        Pull("g", "old", 0, 2, suspend_timeout_ms=20, browse=True),
-        Pull("g", "orders", 0, 1, suspend_timeout_ms=20, browse=True),
+        PullRequest("g", "old", 0, 2, suspend_timeout_ms=20, browse=True),
+        PullRequest("g", "orders", 0, 1, suspend_timeout_ms=20, browse=True),
     ]
     for _ in range(3):
         assert await parts.bodies("old") == [b"a", b"b"]
         for poll in polls:
-            result, _ = await parts.broker.reader.pull(poll)
+            result, _ = await parts.broker.pull.pull(poll)
             assert result.status is ReadStatus.NO_NEW
     assert parts.store.query("old", "nothing") == []
     assert not first.done() and not any(task.done() for task in others)

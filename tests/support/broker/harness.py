@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from aerobee_broker.broker import Broker, Surroundings, Tables, open_store
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.delay.levels import DelayQueues
-from aerobee_broker.delivery.pull.pull import Pull
+from aerobee_broker.delivery.pull.pull import PullRequest
 from aerobee_broker.delivery.send.send import Incoming, Stored
 from aerobee_broker.disk import Disk, RealDisk
 from aerobee_broker.identity import Identity
@@ -168,8 +168,10 @@ class Parts:
         self, topic: str, queue_id: int = 0, queue_offset: int = 0, **fields: Any
     ) -> list[Record]:
         """Messages of a queue, without a group."""
-        pull = Pull("", topic, queue_id, queue_offset, browse=True, max_messages=1_000, **fields)
-        result, _ = await self.broker.reader.pull(pull)
+        pull = PullRequest(
+            "", topic, queue_id, queue_offset, browse=True, max_messages=1_000, **fields
+        )
+        result, _ = await self.broker.pull.pull(pull)
         return list(iter_records(result.records))
 
     async def bodies(self, topic: str, queue_ids: Sequence[int] = (0,)) -> list[bytes]:

@@ -194,7 +194,6 @@ class BrokerApp:
         self._cleanup.push_async_callback(server.stop, STOP_GRACE_S)
         # Long polls and streams would use up the grace.
         self._cleanup.callback(broker.polls.close)
-        self._cleanup.callback(broker.pop.send_home)
         self._cleanup.callback(broker.clients.close)
         return server
 

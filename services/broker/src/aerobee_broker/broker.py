@@ -32,13 +32,12 @@ from aerobee_broker.delivery.delay.timer_format import TimerQueue, unit_code
 from aerobee_broker.delivery.pop.acks import Settling
 from aerobee_broker.delivery.pop.journal import LeaseJournal
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
-from aerobee_broker.delivery.pop.long_polls import PopPolls
 from aerobee_broker.delivery.pop.pop import Pop
 from aerobee_broker.delivery.pop.selector import Chooser
+from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.long_polls import LongPolls
-from aerobee_broker.delivery.pull.offsets import Positions
-from aerobee_broker.delivery.pull.pull import MessageReader
-from aerobee_broker.delivery.pull.query import Archive
+from aerobee_broker.delivery.pull.offsets import OffsetQueries
+from aerobee_broker.delivery.pull.pull import Pull
 from aerobee_broker.delivery.retry.send_back import SendBack
 from aerobee_broker.delivery.send.send import Intake
 from aerobee_broker.delivery.transaction.checks import TransactionChecks
@@ -260,15 +259,6 @@ class Broker:
         )
         timer_queue.waiting = lambda: self.timers.waiting
         store.cleaning.keep_from += [self.schedule.needed_from, self.timers.needed_from]
-        self.positions = Positions(
-            store=store,
-            topics=self.topics,
-            groups=self.groups,
-            offsets=tables.offsets,
-            saved_offsets=tables.saved_offsets,
-            clients=self.clients,
-            polls=self.polls,
-        )
         self._wire_transactions(tables, meters)
         self.intake = Intake(
             log=self.log,
@@ -295,18 +285,7 @@ class Broker:
             broker_permission=options.broker_permission,
             rng=around.rng,
         )
-        self.reader = MessageReader(
-            store=store,
-            topics=self.topics,
-            groups=self.groups,
-            offsets=tables.offsets,
-            clients=self.clients,
-            polls=self.polls,
-            meters=meters,
-            options=options,
-        )
-        self._wire_pop(tables, meters, delays)
-        self.positions.on_reset = self.pop.reset
+        self._wire_reading(tables, meters)
         self.administration = Administration(
             store=store,
             topics=self.topics,
@@ -315,7 +294,7 @@ class Broker:
             saved_offsets=tables.saved_offsets,
             clients=self.clients,
             polls=self.polls,
-            positions=self.positions,
+            offset_queries=self.offset_queries,
             schedule=self.schedule,
             transactions=self.transactions,
             timers=self.timers,
@@ -345,10 +324,32 @@ class Broker:
             reserved_ms=options.file_reserved_time * HOUR_MS,
         )
 
-    def _wire_pop(self, tables: Tables, meters: Meters, delays: DelayQueues) -> None:
+    def _wire_reading(self, tables: Tables, meters: Meters) -> None:
+        access = ReadAccess(self.topics, self.groups, self._around.options)
+        self.pull = Pull(
+            store=self.store,
+            access=access,
+            offsets=tables.offsets,
+            clients=self.clients,
+            polls=self.polls,
+            meters=meters,
+            options=self._around.options,
+        )
+        self._wire_pop(tables, meters, access)
+        self.offset_queries = OffsetQueries(
+            store=self.store,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=tables.offsets,
+            saved_offsets=tables.saved_offsets,
+            clients=self.clients,
+            polls=self.polls,
+            on_reset=self.pop.reset,
+        )
+
+    def _wire_pop(self, tables: Tables, meters: Meters, access: ReadAccess) -> None:
         options, clock = self._around.options, self._around.clock
         table = tables.leases
-        polls = self._pop_polls = PopPolls()
         journal = LeaseJournal(
             log=self.log,
             table=table,
@@ -364,22 +365,21 @@ class Broker:
             table=table,
             journal=journal,
             chooser=chooser,
-            polls=polls,
+            polls=self.polls,
             topics=self.topics,
             groups=self.groups,
             offsets=tables.offsets,
             meters=meters,
             clock=clock,
-            levels_ms=delays.levels_ms,
+            levels_ms=self._delays.levels_ms,
         )
         self.pop = Pop(
             table=table,
             journal=journal,
             chooser=chooser,
             settling=self.settling,
-            polls=polls,
-            topics=self.topics,
-            groups=self.groups,
+            polls=self.polls,
+            access=access,
             offsets=tables.offsets,
             meters=meters,
             clock=clock,
@@ -390,9 +390,9 @@ class Broker:
         """The gRPC services over these parts."""
         messages = MessageRpcs(
             self.intake,
-            self.reader,
+            self.pull,
             self.send_back,
-            Archive(self.store),
+            self.store,
             self.timers,
             broker_name=self._identity.broker_name,
             store_host=self._store_host,
@@ -401,7 +401,8 @@ class Broker:
         return [
             bind(message_pb2.DESCRIPTOR.services_by_name["MessageService"], messages),
             bind(
-                offset_pb2.DESCRIPTOR.services_by_name["OffsetService"], OffsetRpcs(self.positions)
+                offset_pb2.DESCRIPTOR.services_by_name["OffsetService"],
+                OffsetRpcs(self.offset_queries),
             ),
             bind(
                 client_pb2.DESCRIPTOR.services_by_name["ClientService"],
@@ -436,11 +437,10 @@ class Broker:
     def _somebody_waits(self) -> bool:
         """For messages to become visible: a consumer, or the delivery of delayed messages."""
         unseen = self._delays.unseen or self._timer_queue.unseen
-        return self.polls.count > 0 or self._pop_polls.count > 0 or unseen
+        return self.polls.count > 0 or unseen
 
     def _arrived(self, arrivals: list[Arrival]) -> None:
         self.polls.arrived(arrivals)
-        self.pop.arrived(arrivals)
         for arrival in arrivals:
             if arrival.topic == names.SCHEDULE_TOPIC:
                 self.schedule.arrived(arrival)

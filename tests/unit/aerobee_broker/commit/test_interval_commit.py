@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aerobee_broker.delivery.pull.pull import Pull
+from aerobee_broker.delivery.pull.pull import PullRequest
 from aerobee_broker.store.messages import ReadStatus
 from support.broker.harness import Inline, Parts, T
 
@@ -62,8 +62,8 @@ async def test_a_waiting_consumer_makes_the_next_interval_flush(parts: Parts) ->
     await parts.send("t", b"a")
     await asyncio.sleep(0.6)
     await parts.send("t", b"b")
-    pull = Pull("g", "t", 0, 1, suspend_timeout_ms=5_000, browse=True)
-    result, _ = await parts.broker.reader.pull(pull)
+    pull = PullRequest("g", "t", 0, 1, suspend_timeout_ms=5_000, browse=True)
+    result, _ = await parts.broker.pull.pull(pull)
     assert (result.status, result.message_count) == (ReadStatus.FOUND, 1)
 
 

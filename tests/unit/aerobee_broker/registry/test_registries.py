@@ -299,7 +299,7 @@ async def test_a_group_that_could_not_be_saved_is_saved_by_its_next_use(tmp_path
     await parts.broker.groups.for_client("new")
     stored = parts.tables.saved_groups._file.load() or {}
     assert "new" in stored["subscriptionGroupTable"]
-    assert parts.broker.groups.settled("new") is not None
+    assert parts.broker.groups.ready("new") is not None
     await parts.end()
 
 

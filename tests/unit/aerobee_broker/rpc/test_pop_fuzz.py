@@ -128,8 +128,8 @@ class World:
         broker: Any = self.parts.broker
         queues = [queue for place in self.parts.tables.leases for queue in place.queues.values()]
         return {
-            "polls": broker._pop_polls.count,
-            "polled topics": len(broker._pop_polls._topics),
+            "polls": broker.polls.parked_pops,
+            "polled topics": len(broker.polls._pops.topics),
             "leased": sum(queue.leased for queue in queues),
             "watched": len(broker.settling.expiry._heap),
             "tasks": len(asyncio.all_tasks(self.runner.get_loop())),

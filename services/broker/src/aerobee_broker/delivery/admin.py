@@ -12,7 +12,7 @@ from aerobee_broker.delivery.delay.level_delivery import Schedule
 from aerobee_broker.delivery.delay.timer_delivery import Timers
 from aerobee_broker.delivery.pop.pop import Pop
 from aerobee_broker.delivery.pull.long_polls import LongPolls
-from aerobee_broker.delivery.pull.offsets import Positions
+from aerobee_broker.delivery.pull.offsets import OffsetQueries
 from aerobee_broker.delivery.transaction.transactions import Transactions
 from aerobee_broker.disk import Disk
 from aerobee_broker.identity import Identity
@@ -64,7 +64,7 @@ class Administration:
         saved_offsets: SavedTable,
         clients: Clients,
         polls: LongPolls,
-        positions: Positions,
+        offset_queries: OffsetQueries,
         schedule: Schedule,
         transactions: Transactions,
         timers: Timers,
@@ -81,7 +81,7 @@ class Administration:
         self._saved_offsets = saved_offsets
         self._clients = clients
         self._polls = polls
-        self._positions = positions
+        self._offset_queries = offset_queries
         self._schedule = schedule
         self._transactions = transactions
         self._timers = timers
@@ -107,7 +107,7 @@ class Administration:
             self._offsets.remove_topic(topic)
             logged = self._pop.forget(topic=topic)
             for queue_id in queue_ids:
-                self._polls.wake(topic, queue_id)
+                self._polls.wake_pulls(topic, queue_id)
 
         queue_ids = self._store.queues(topic)
         removed = await self._topics.remove(topic, forget)
@@ -164,8 +164,8 @@ class Administration:
             store_path=str(self._store_path),
             disk_free_bytes=usage.free,
             disk_total_bytes=usage.used + usage.free,
-            parked_pulls=self._polls.count,
-            parked_pops=self._pop.parked,
+            parked_pulls=self._polls.parked_pulls,
+            parked_pops=self._polls.parked_pops,
             delayed_messages=self._delayed(),
             resident_memory_bytes=resident_memory(),
         )
@@ -187,7 +187,7 @@ class Administration:
             ("consumer_connections", sum(bool(one.consumers) for one in clients)),
             ("storage_size", store.end_offset - store.min_physical_offset),
             ("storage_flush_behind_bytes", store.end_offset - store.flushed_offset),
-            ("parked_pulls", self._polls.count),
+            ("parked_pulls", self._polls.parked_pulls),
             ("timing_messages", self._timers.waiting),
             ("store_read_only", bool(store.read_only_reason)),
         ):
@@ -196,7 +196,7 @@ class Administration:
             if is_system_group(group.consumer_group):
                 continue  # its offsets are the broker's own marks: nobody falls behind
             for topic in self._offsets.topics_of(group.consumer_group):
-                lag = self._positions.lag(group.consumer_group, topic)
+                lag = self._offset_queries.lag(group.consumer_group, topic)
                 self._meters.lag(topic, group.consumer_group, lag)
 
 

@@ -47,14 +47,14 @@ class GroupRegistry:
             raise GroupNotExist(consumer_group)
         return group
 
-    def settled(self, consumer_group: str) -> SubscriptionGroup | None:
+    def ready(self, consumer_group: str) -> SubscriptionGroup | None:
         """The group when there is nothing to wait for."""
         return None if consumer_group in self._unsaved else self.table.get(consumer_group)
 
     async def for_client(self, consumer_group: str) -> SubscriptionGroup:
         """The group, durable, created when it is new and may be. Raises GroupNotExist,
         InvalidParameter, MqError SYSTEM_ERROR when it cannot be saved."""
-        group = self.settled(consumer_group)
+        group = self.ready(consumer_group)
         if group is not None:
             return group
         if self.table.get(consumer_group) is None:

@@ -62,7 +62,7 @@ class TopicRegistry:
 
     # ---- for messages ----
 
-    def settled(self, topic: str) -> TopicConfig | None:
+    def ready(self, topic: str) -> TopicConfig | None:
         """The topic when there is nothing to wait for."""
         return None if topic in self._settling else self.table.get(topic)
 

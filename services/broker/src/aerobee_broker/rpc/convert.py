@@ -7,7 +7,7 @@ from functools import lru_cache
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, transaction_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
-from aerobee_broker.delivery.pull.pull import Pull
+from aerobee_broker.delivery.pull.pull import PullRequest
 from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.delivery.retry.send_back import Entry
 from aerobee_broker.delivery.send.send import Columns, Incoming
@@ -122,8 +122,8 @@ def entry(one: message_pb2.SendBackEntry) -> Entry:
 # ---- messages out ----
 
 
-def pull(request: message_pb2.PullRequest) -> Pull:
-    return Pull(
+def pull(request: message_pb2.PullRequest) -> PullRequest:
+    return PullRequest(
         consumer_group=request.consumer_group,
         topic=request.topic,
         queue_id=request.queue_id,
@@ -132,7 +132,7 @@ def pull(request: message_pb2.PullRequest) -> Pull:
         max_bytes=request.max_bytes,
         commit_offset=request.commit_offset if request.HasField("commit_offset") else None,
         suspend_timeout_ms=request.suspend_timeout_ms,
-        wanted=(filter_of(request.subscription) if request.HasField("subscription") else None),
+        filter=(filter_of(request.subscription) if request.HasField("subscription") else None),
         browse=request.browse,
         client_id=request.client_id,
     )

@@ -10,20 +10,24 @@ from __future__ import annotations
 from aerobee.broker.v1 import message_pb2 as pb
 
 from aerobee_broker.delivery.delay.timer_delivery import Timers
-from aerobee_broker.delivery.pull.pull import MessageReader
-from aerobee_broker.delivery.pull.query import Archive
+from aerobee_broker.delivery.pull.pull import Pull
 from aerobee_broker.delivery.retry.send_back import Outcome, SendBack
 from aerobee_broker.delivery.send.send import Intake, Stored
 from aerobee_broker.delivery.transaction.half_messages import is_transactional
-from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.errors import InvalidParameter, MessageCorrupted
 from aerobee_broker.rpc import convert
+from aerobee_broker.store.message_store import MessageStore
 from aerobee_chassis.rpc.call import Call
 from aerobee_wire import properties as props
 from aerobee_wire import recall_handle
-from aerobee_wire.message_id import offset_message_id, pack_host
+from aerobee_wire.message_id import offset_message_id, pack_host, parse_offset_message_id
 from aerobee_wire.recall_handle import RecallHandle
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code
+
+DEFAULT_QUERIED = 32  # messages that QueryMessages answers
+MAX_QUERIED = 64
+_FOREVER_MS = (1 << 63) - 1
 
 
 class MessageRpcs:
@@ -32,18 +36,18 @@ class MessageRpcs:
     def __init__(
         self,
         intake: Intake,
-        reader: MessageReader,
+        pull: Pull,
         send_back: SendBack,
-        archive: Archive,
+        store: MessageStore,
         timers: Timers,
         *,
         broker_name: str,
         store_host: str,
     ) -> None:
         self._intake = intake
-        self._reader = reader
+        self._pull = pull
         self._send_back = send_back
-        self._archive = archive
+        self._store = store
         self._timers = timers
         self._broker_name = broker_name
         self._store_host = store_host
@@ -113,7 +117,7 @@ class MessageRpcs:
         return pb.RecallMessageResponse(unique_message_id=handle.unique_key)
 
     async def pull(self, request: pb.PullRequest, call: Call) -> pb.PullResponse:
-        result, suggested = await self._reader.pull(convert.pull(request))
+        result, suggested = await self._pull.pull(convert.pull(request))
         response = convert.pull_response(result, suggested)
         if request.plain:
             # The store has checked them.
@@ -130,9 +134,11 @@ class MessageRpcs:
     async def get_message(self, request: pb.GetMessageRequest, call: Call) -> pb.GetMessageResponse:
         match request.WhichOneof("id"):
             case "physical_offset":
-                record = self._archive.at(request.physical_offset)
+                record = self._store.get(request.physical_offset)
             case "offset_message_id":
-                record = self._archive.by_offset_message_id(request.offset_message_id)
+                # The host in the id is not compared: the broker may have moved.
+                _, physical_offset = parse_offset_message_id(request.offset_message_id)
+                record = self._store.get(physical_offset)
             case _:
                 raise InvalidParameter("give a physical_offset or an offset_message_id")
         return pb.GetMessageResponse(message=convert.stored_message(record))
@@ -140,13 +146,19 @@ class MessageRpcs:
     async def query_messages(
         self, request: pb.QueryMessagesRequest, call: Call
     ) -> pb.QueryMessagesResponse:
-        records, damaged = self._archive.query(
+        if not request.topic or not request.key:
+            raise InvalidParameter("give a topic and a key")
+        if request.max_messages < 0:
+            raise InvalidParameter(f"max_messages {request.max_messages} is below 0")
+        damaged: list[MessageCorrupted] = []
+        records = self._store.query(
             request.topic,
             request.key,
-            max_messages=request.max_messages,
+            max_messages=min(request.max_messages or DEFAULT_QUERIED, MAX_QUERIED),
             begin_ms=request.begin_timestamp_ms,
-            end_ms=request.end_timestamp_ms,
+            end_ms=request.end_timestamp_ms or _FOREVER_MS,
             unique=request.unique,
+            damaged=damaged,
         )
         return pb.QueryMessagesResponse(
             messages=map(convert.stored_message, records),

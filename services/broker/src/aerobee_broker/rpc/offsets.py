@@ -9,27 +9,27 @@ from __future__ import annotations
 
 from aerobee.broker.v1 import offset_pb2 as pb
 
-from aerobee_broker.delivery.pull.offsets import Position, Positions
+from aerobee_broker.delivery.pull.offsets import OffsetQueries, QueueOffset
 from aerobee_broker.errors import InvalidParameter
 from aerobee_chassis.rpc.call import Call
 
 
 class OffsetRpcs:
-    def __init__(self, positions: Positions) -> None:
-        self._positions = positions
+    def __init__(self, queries: OffsetQueries) -> None:
+        self._queries = queries
 
     async def query_consumer_offsets(
         self, request: pb.QueryConsumerOffsetsRequest, call: Call
     ) -> pb.QueryConsumerOffsetsResponse:
-        stored = self._positions.stored(request.consumer_group, request.topic)
+        stored = self._queries.stored(request.consumer_group, request.topic)
         return pb.QueryConsumerOffsetsResponse(offsets=map(_queue_offset, stored))
 
     async def update_consumer_offsets(
         self, request: pb.UpdateConsumerOffsetsRequest, call: Call
     ) -> pb.UpdateConsumerOffsetsResponse:
-        self._positions.update(
+        self._queries.update(
             request.consumer_group,
-            [Position(one.topic, one.queue_id, one.queue_offset) for one in request.offsets],
+            [QueueOffset(one.topic, one.queue_id, one.queue_offset) for one in request.offsets],
         )
         return pb.UpdateConsumerOffsetsResponse()
 
@@ -45,14 +45,14 @@ class OffsetRpcs:
                     earliest_timestamp_ms=one.earliest_timestamp_ms,
                     latest_timestamp_ms=one.latest_timestamp_ms,
                 )
-                for one in self._positions.bounds(request.topic, list(request.queue_ids))
+                for one in self._queries.bounds(request.topic, list(request.queue_ids))
             ]
         )
 
     async def search_offset(
         self, request: pb.SearchOffsetRequest, call: Call
     ) -> pb.SearchOffsetResponse:
-        offset = self._positions.search(
+        offset = self._queries.search(
             request.topic,
             request.queue_id,
             request.timestamp_ms,
@@ -66,7 +66,7 @@ class OffsetRpcs:
         to = request.WhichOneof("to")
         if to is None:
             raise InvalidParameter("say where to: timestamp_ms (below 0: the end) or queue_offset")
-        positions = await self._positions.reset(
+        positions = await self._queries.reset(
             request.consumer_group,
             request.topic,
             list(request.queue_ids),
@@ -78,7 +78,7 @@ class OffsetRpcs:
     async def get_consume_stats(
         self, request: pb.GetConsumeStatsRequest, call: Call
     ) -> pb.GetConsumeStatsResponse:
-        progress = self._positions.progress(request.consumer_group, request.topic)
+        progress = self._queries.progress(request.consumer_group, request.topic)
         return pb.GetConsumeStatsResponse(
             queues=[
                 pb.QueueConsumeStats(
@@ -95,7 +95,7 @@ class OffsetRpcs:
         )
 
 
-def _queue_offset(position: Position) -> pb.QueueOffset:
+def _queue_offset(position: QueueOffset) -> pb.QueueOffset:
     return pb.QueueOffset(
         topic=position.topic, queue_id=position.queue_id, queue_offset=position.queue_offset
     )

@@ -16,7 +16,7 @@ from aerobee_broker.errors import InvalidParameter, StoreReadError
 from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code
 from support.broker.harness import Parts
 from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, bodies, lease_set
 
@@ -438,7 +438,7 @@ async def test_a_reset_voids_what_was_on_lease(parts: Parts, consumer: PopConsum
     await parts.send(TOPIC, b"1", b"2")
     got = await consumer.pop()
     await consumer.ack(got[0])
-    await parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=0)
+    await parts.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=0)
     assert [one.attempt for one in await consumer.pop()] == [1, 1]
     assert await consumer.ack(got[1]) == [Code.INVALID_RECEIPT_HANDLE]
 
@@ -501,17 +501,6 @@ async def test_an_answer_keeps_to_the_bytes_asked_for(parts: Parts, consumer: Po
     await parts.send(TOPIC, b"a" * 5_000, b"b" * 5_000, b"c" * 5_000)
     assert len(await consumer.pop(max_bytes=100)) == 1
     assert len(await consumer.pop(max_bytes=11_000)) == 2
-
-
-async def test_too_many_that_wait_are_turned_away(parts: Parts, consumer: PopConsumer) -> None:
-    parts.broker.pop._polls._limit = 1
-    first = asyncio.create_task(consumer.pop(poll_ms=1_000))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    with pytest.raises(MqError) as raised:
-        await consumer.pop(poll_ms=1_000)
-    assert raised.value.code is Code.POLLING_FULL
-    assert await first == []
 
 
 async def test_a_waiting_pop_makes_asynchronous_flush_flush(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ async def test_a_reset_survives(tmp_path: Path) -> None:
     await parts.send(TOPIC, b"1", b"2")
     consumer = PopConsumer(parts)
     await consumer.ack(*await consumer.pop())
-    await parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=1)
+    await parts.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=1)
     await parts.send(TOPIC, b"3")
     parts = await crash(parts, tmp_path / "b")
     assert bodies(await PopConsumer(parts).pop()) == [b"2", b"3"]
@@ -456,7 +456,7 @@ async def test_a_settlement_that_the_disk_does_not_take_after_a_reset_brings_not
     parts.flusher.hold()
     settling = asyncio.create_task(consumer.ack_sets(lease_set(*got)))
     await asyncio.sleep(0.001)
-    reset = parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=3)
+    reset = parts.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=3)
     moving = asyncio.create_task(reset)
     await asyncio.sleep(0.001)
     parts.flusher.let_go()
@@ -509,7 +509,9 @@ async def test_a_reset_is_answered_when_it_is_durable(tmp_path: Path) -> None:
     await parts.send(TOPIC, b"1", b"2", b"3")
     await PopConsumer(parts).pop()
     parts.flusher.hold()
-    reset = asyncio.create_task(parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=1))
+    reset = asyncio.create_task(
+        parts.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=1)
+    )
     await asyncio.sleep(0.1)
     assert not reset.done()
     parts.flusher.let_go()
@@ -522,7 +524,7 @@ async def test_a_reset_is_answered_when_it_is_durable(tmp_path: Path) -> None:
 async def test_a_classic_group_s_reset_survives_a_kill(tmp_path: Path) -> None:
     parts = await begin(tmp_path / "a")
     await parts.send(TOPIC, b"1", b"2", b"3")
-    await parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=2)
+    await parts.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=2)
     parts = await crash(parts, tmp_path / "b")
     assert parts.tables.offsets.get(GROUP, TOPIC, 0) == 2
     await parts.end()
@@ -549,7 +551,7 @@ async def test_a_reset_that_the_log_lost_is_told_again_before_what_builds_on_it(
     consumer = PopConsumer(parts)
     await consumer.ack(*await consumer.pop())
     with no_room(parts), pytest.raises(DiskFull):
-        await parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=0)
+        await parts.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=0)
     assert bodies(await consumer.pop(1)) == [b"1"]
     parts = await crash(parts, tmp_path / "b")
     assert bodies(await PopConsumer(parts).pop()) == [b"2", b"3"]
@@ -565,7 +567,7 @@ async def test_a_reset_that_the_log_lost_is_told_again_though_nothing_else_happe
     await consumer.ack(*await consumer.pop())
     with no_room(parts):
         with pytest.raises(DiskFull):
-            await parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=0)
+            await parts.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=0)
         await asyncio.sleep(5)
     await asyncio.sleep(2)
     parts = await crash(parts, tmp_path / "b")
@@ -584,7 +586,7 @@ async def test_what_the_log_does_not_take_is_refused_before_anything_is_done(
     await consumer.ack(got[0])
     administration = parts.broker.administration
     ways: dict[str, Callable[[], Awaitable[object]]] = {
-        "reset": lambda: parts.broker.positions.reset(GROUP, TOPIC, [0], queue_offset=3),
+        "reset": lambda: parts.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=3),
         "topic": lambda: administration.delete_topic(TOPIC),
         "group": lambda: administration.delete_group(GROUP, remove_offsets=True),
     }

@@ -1,11 +1,18 @@
-"""Long polls: woken by what they wait for, by nothing else, and never for ever."""
+"""Long polls: woken by an arrival that serves the call, by nothing else, and always ended."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
 
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.store.messages import UNIT, Arrival
+from aerobee_wire.status import Code, MqError
+
+Codes = frozenset[int] | None
+Park = Callable[..., Awaitable[asyncio.Task[bool]]]
 
 
 def arrival(first: int, *codes: int, topic: str = "t", queue_id: int = 0) -> Arrival:
@@ -13,51 +20,59 @@ def arrival(first: int, *codes: int, topic: str = "t", queue_id: int = 0) -> Arr
     return Arrival(topic, queue_id, first, first + len(codes), units)
 
 
-async def parked(polls: LongPolls, **fields: object) -> asyncio.Task[bool]:
-    wish: dict[str, object] = {
-        "topic": "t",
-        "queue_id": 0,
-        "queue_offset": 5,
-        "tags_codes": None,
-        "timeout_ms": 10_000,
-    }
-    task = asyncio.create_task(polls.wait(**{**wish, **fields}))  # type: ignore[arg-type]
+async def pull(
+    polls: LongPolls, queue_offset: int = 5, codes: Codes = None, timeout_s: float = 10
+) -> asyncio.Task[bool]:
+    """Parked at an offset of queue 0 of topic t."""
+    task = asyncio.create_task(polls.park_pull("t", 0, queue_offset, codes, timeout_s))
     await asyncio.sleep(0)
     return task
 
 
-async def test_a_message_at_the_offset_wakes() -> None:
+async def pop(
+    polls: LongPolls, group: str = "g", queue_id: int | None = None, codes: Codes = None
+) -> asyncio.Task[bool]:
+    task = asyncio.create_task(polls.park_pop(group, "t", queue_id, codes, 10))
+    await asyncio.sleep(0)
+    return task
+
+
+async def done(*tasks: asyncio.Task[bool]) -> list[bool]:
+    await asyncio.sleep(0.1)
+    return [task.done() for task in tasks]
+
+
+async def test_a_message_at_the_offset_wakes_a_pull() -> None:
     polls = LongPolls()
-    task = await parked(polls)
+    task = await pull(polls)
+    assert polls.parked_pulls == 1
     polls.arrived([arrival(5, 1)])
     assert await task
     assert polls.count == 0
 
 
-async def test_messages_elsewhere_do_not_wake() -> None:
+async def test_messages_elsewhere_do_not_wake_a_pull() -> None:
     polls = LongPolls()
-    task = await parked(polls)
-    polls.arrived(
-        [arrival(5, 1, topic="u"), arrival(5, 1, queue_id=1), arrival(3, 1, 1)]  # 3 and 4
-    )
-    await asyncio.sleep(1)
-    assert not task.done() and polls.count == 1
+    task = await pull(polls)
+    below = arrival(3, 1, 1)  # offsets 3 and 4
+    polls.arrived([arrival(5, 1, topic="u"), arrival(5, 1, queue_id=1), below])
+    assert await done(task) == [False]
     task.cancel()
 
 
-async def test_only_a_wanted_tag_wakes() -> None:
+@pytest.mark.parametrize("park", [pull, pop])
+async def test_only_a_tag_of_the_filter_wakes(park: Park) -> None:
     polls = LongPolls()
-    task = await parked(polls, tags_codes=frozenset({7, 9}))
+    task = await park(polls, codes=frozenset({7, 9}))
     polls.arrived([arrival(5, 1, 2, 3)])
-    await asyncio.sleep(1)
-    assert not task.done()
+    assert await done(task) == [False]
     polls.arrived([arrival(8, 4, 9)])
     assert await task
 
 
-async def test_the_time_is_over_for_each_by_itself() -> None:
+async def test_each_pull_has_its_own_timeout() -> None:
     polls = LongPolls()
-    short, long = await parked(polls, timeout_ms=1_000), await parked(polls, timeout_ms=3_000)
+    short, long = await pull(polls, timeout_s=1), await pull(polls, timeout_s=3)
     await asyncio.sleep(2)
     assert short.done() and not await short
     assert not long.done()
@@ -65,27 +80,73 @@ async def test_the_time_is_over_for_each_by_itself() -> None:
     assert asyncio.get_running_loop().time() == 3
 
 
-async def test_one_arrival_wakes_everybody_whom_it_serves() -> None:
+async def test_an_arrival_wakes_every_pull_it_serves() -> None:
     polls = LongPolls()
-    tasks = [await parked(polls, queue_offset=offset) for offset in (4, 5, 6)]
+    tasks = [await pull(polls, offset) for offset in (4, 5, 6)]
     polls.arrived([arrival(5, 1)])
-    await asyncio.sleep(0.1)
-    assert [task.done() for task in tasks] == [True, True, False]
+    assert await done(*tasks) == [True, True, False]
     tasks[2].cancel()
 
 
-async def test_who_goes_away_is_forgotten() -> None:
+async def test_an_arrival_wakes_a_pop_of_each_group_per_message() -> None:
     polls = LongPolls()
-    task = await parked(polls)
+    tasks = [await pop(polls, group) for group in ("g", "g", "g", "h")]
+    polls.arrived([arrival(0, 1, 1)])
+    assert await done(*tasks) == [True, True, False, True]
+    polls.wake_pop("g", "t")
+    assert await tasks[2]
+
+
+async def test_a_pop_of_one_queue_is_not_woken_by_another() -> None:
+    polls = LongPolls()
+    one, both = await pop(polls, queue_id=1), await pop(polls)
+    polls.arrived([arrival(0, 1)])
+    polls.wake_pop("g", "t", 0)
+    assert await done(one, both) == [False, True]
+    polls.wake_pop("g", "t", 1)
+    assert await one
+
+
+async def test_a_pop_cancelled_after_its_wake_wakes_the_next() -> None:
+    polls = LongPolls()
+    first, second = await pop(polls), await pop(polls)
+    polls.arrived([arrival(0, 1)])
+    first.cancel()
+    assert await second
+
+
+async def test_a_deleted_or_reset_topic_wakes_its_pops_and_pulls() -> None:
+    polls = LongPolls()
+    tasks = [await pull(polls), await pop(polls), await pop(polls, "h")]
+    polls.wake_pulls("t", 0)
+    assert await done(*tasks) == [True, False, False]
+    polls.wake_pops("t")
+    assert await done(*tasks) == [True, True, True]
+
+
+async def test_too_many_parked_pops_are_refused() -> None:
+    polls = LongPolls(max_parked_pops=1)
+    task = await pop(polls)
+    with pytest.raises(MqError) as refused:
+        await polls.park_pop("g", "t", None, None, 10)
+    assert refused.value.code is Code.POLLING_FULL
+    task.cancel()
+
+
+@pytest.mark.parametrize("park", [pull, pop])
+async def test_a_cancelled_call_is_forgotten(park: Park) -> None:
+    polls = LongPolls()
+    task = await park(polls)
     task.cancel()
     await asyncio.wait([task])
-    assert polls.count == 0
+    assert polls.count == 0 and not polls._pulls.topics and not polls._pops.topics
     polls.arrived([arrival(5, 1)])
 
 
-async def test_closing_sends_everybody_home_and_takes_nobody_in() -> None:
+async def test_closing_ends_every_wait_now_and_later() -> None:
     polls = LongPolls()
-    task = await parked(polls)
+    tasks = [await pull(polls), await pop(polls)]
     polls.close()
-    assert not await task
-    assert not await polls.wait("t", 0, 5, None, 10_000)
+    assert [await task for task in tasks] == [False, False]
+    assert not await polls.park_pull("t", 0, 5, None, 10)
+    assert not await polls.park_pop("g", "t", None, None, 10)

@@ -1,4 +1,4 @@
-"""Where queues and groups are: bounds, offsets by time, commits, resets, progress, status."""
+"""Queue offsets: bounds, search by time, commits, resets, progress and lag of groups; status."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_broker.delivery.pull.offsets import Position
-from aerobee_broker.delivery.pull.pull import Pull
+from aerobee_broker.delivery.pull.offsets import QueueOffset
+from aerobee_broker.delivery.pull.pull import PullRequest
+from aerobee_broker.errors import GroupNotExist, InvalidParameter, NoPermission, TopicNotExist
 from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.registry.clients import Client, Consumer, Subscription
-from aerobee_wire.status import Code, MqError
 from support.broker.harness import Parts
 from support.clock.virtual_loop import START_MS
 
@@ -32,11 +32,11 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
 
 
 async def test_bounds_have_offsets_and_times(parts: Parts) -> None:
-    full, empty = parts.broker.positions.bounds("t", [])
+    full, empty = parts.broker.offset_queries.bounds("t", [])
     assert (full.min_offset, full.max_offset) == (0, 3)
     assert (full.earliest_timestamp_ms, full.latest_timestamp_ms) == (START_MS, START_MS + 20_000)
     assert (empty.queue_id, empty.max_offset, empty.latest_timestamp_ms) == (1, 0, 0)
-    assert len(parts.broker.positions.bounds("t", [1])) == 1
+    assert len(parts.broker.offset_queries.bounds("t", [1])) == 1
 
 
 @pytest.mark.parametrize(
@@ -45,26 +45,24 @@ async def test_bounds_have_offsets_and_times(parts: Parts) -> None:
 )
 async def test_an_offset_is_found_by_time(parts: Parts, at_s: int, lower: int, upper: int) -> None:
     at_ms = START_MS + at_s * 1_000
-    search = parts.broker.positions.search
+    search = parts.broker.offset_queries.search
     assert search("t", 0, at_ms, upper=False) == lower
     assert search("t", 0, at_ms, upper=True) == upper
 
 
 async def test_updates_are_all_or_none(parts: Parts) -> None:
-    positions = parts.broker.positions
-    with pytest.raises(MqError, match="below 0"):
-        positions.update("g", [Position("t", 0, 2), Position("t", 1, -1)])
-    with pytest.raises(MqError, match="queues 0 to 1"):
-        positions.update("g", [Position("t", 0, 2), Position("t", 2, 1)])
-    with pytest.raises(MqError) as caught:
-        positions.update("g", [Position("t", 0, 2), Position("unknown", 0, 1)])
-    assert caught.value.code is Code.TOPIC_NOT_EXIST
-    with pytest.raises(MqError) as caught:
-        positions.update("nobody", [Position("t", 0, 2)])
-    assert caught.value.code is Code.SUBSCRIPTION_GROUP_NOT_EXIST
-    assert positions.stored("g", "") == []
-    positions.update("g", [Position("t", 0, 2), Position("t", 1, 0)])
-    assert positions.stored("g", "t") == [Position("t", 0, 2), Position("t", 1, 0)]
+    queries = parts.broker.offset_queries
+    with pytest.raises(InvalidParameter):
+        queries.update("g", [QueueOffset("t", 0, 2), QueueOffset("t", 1, -1)])
+    with pytest.raises(InvalidParameter):
+        queries.update("g", [QueueOffset("t", 0, 2), QueueOffset("t", 2, 1)])
+    with pytest.raises(TopicNotExist):
+        queries.update("g", [QueueOffset("t", 0, 2), QueueOffset("unknown", 0, 1)])
+    with pytest.raises(GroupNotExist):
+        queries.update("nobody", [QueueOffset("t", 0, 2)])
+    assert queries.stored("g", "") == []
+    queries.update("g", [QueueOffset("t", 0, 2), QueueOffset("t", 1, 0)])
+    assert queries.stored("g", "t") == [QueueOffset("t", 0, 2), QueueOffset("t", 1, 0)]
 
 
 @pytest.mark.parametrize(
@@ -77,12 +75,12 @@ async def test_updates_are_all_or_none(parts: Parts) -> None:
         ({"queue_offset": -5}, [0, 0]),
     ],
 )
-async def test_a_group_is_moved_within_the_bounds(
+async def test_a_reset_stays_within_the_bounds(
     parts: Parts, to: dict[str, int], offsets: list[int]
 ) -> None:
-    moved = await parts.broker.positions.reset("g", "t", [], **to)
-    assert [one.queue_offset for one in moved] == offsets
-    assert parts.broker.positions.stored("g", "t") == moved
+    reset = await parts.broker.offset_queries.reset("g", "t", [], **to)
+    assert [one.queue_offset for one in reset] == offsets
+    assert parts.broker.offset_queries.stored("g", "t") == reset
 
 
 async def test_progress_covers_offsets_subscriptions_and_the_retry_topic(parts: Parts) -> None:
@@ -90,9 +88,9 @@ async def test_progress_covers_offsets_subscriptions_and_the_retry_topic(parts: 
     subscription = Subscription("u", compile_filter("TAG", "*"))
     consumer = Consumer(subscriptions={"u": subscription})
     parts.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
-    parts.broker.positions.update("g", [Position("t", 0, 2)])
-    await parts.broker.reader.pull(Pull("g", "u", 0, 0, client_id="c"))
-    progress = parts.broker.positions.progress("g")
+    parts.broker.offset_queries.update("g", [QueueOffset("t", 0, 2)])
+    await parts.broker.pull.pull(PullRequest("g", "u", 0, 0, client_id="c"))
+    progress = parts.broker.offset_queries.progress("g")
     assert {one.topic for one in progress} == {"t", "u", "%RETRY%g"}
     assert {(one.topic, one.queue_id) for one in progress if one.client_id == "c"} == {("u", 0)}
     read = next(one for one in progress if (one.topic, one.queue_id) == ("t", 0))
@@ -100,11 +98,11 @@ async def test_progress_covers_offsets_subscriptions_and_the_retry_topic(parts: 
     assert read.last_timestamp_ms == START_MS + 10_000
     unread = next(one for one in progress if (one.topic, one.queue_id) == ("u", 0))
     assert (unread.consumer_offset, unread.last_timestamp_ms) == (None, 0)
-    assert parts.broker.positions.lag("g", "t") == 1
+    assert parts.broker.offset_queries.lag("g", "t") == 1
 
 
-async def test_a_queue_that_was_never_read_counts_from_its_start(parts: Parts) -> None:
-    assert parts.broker.positions.lag("g", "t") == 3
+async def test_the_lag_of_an_unread_queue_is_all_of_it(parts: Parts) -> None:
+    assert parts.broker.offset_queries.lag("g", "t") == 3
 
 
 async def test_the_status_has_the_numbers_of_the_broker(parts: Parts) -> None:
@@ -116,13 +114,13 @@ async def test_the_status_has_the_numbers_of_the_broker(parts: Parts) -> None:
     assert status.read_only_reason == ""
 
 
-async def test_gauges_follow_what_they_measure(parts: Parts) -> None:
+async def test_the_gauges_have_the_numbers_of_the_broker(parts: Parts) -> None:
     parts.broker.administration.measure(6)
     registry = parts.meters.registry
     node = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
     assert registry.get_sample_value("rocketmq_broker_permission", node) == 6
     assert registry.get_sample_value("rocketmq_topic_number", node) == len(parts.tables.topics)
-    parts.broker.positions.update("g", [Position("t", 0, 2)])
+    parts.broker.offset_queries.update("g", [QueueOffset("t", 0, 2)])
     parts.tables.offsets.commit("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
     parts.broker.administration.measure(6)
     lag = {**node, "topic": "t", "consumer_group": "g", "is_retry": "false"}
@@ -133,27 +131,26 @@ async def test_gauges_follow_what_they_measure(parts: Parts) -> None:
     assert registry.get_sample_value("rocketmq_messages_in_total", sent) == 3
 
 
-async def test_the_offsets_of_system_groups_are_the_broker_s_own(parts: Parts) -> None:
-    """A start would not find open half messages that a reset had passed over."""
-    positions, topic = parts.broker.positions, "RMQ_SYS_TRANS_HALF_TOPIC"
-    with pytest.raises(MqError) as caught:
-        await positions.reset("CID_RMQ_SYS_TRANS", topic, [0])
-    assert caught.value.code is Code.NO_PERMISSION
-    with pytest.raises(MqError, match="system group"):
-        positions.update("CID_RMQ_SYS_TRANS", [Position(topic, 0, 7)])
+async def test_offsets_of_system_groups_cannot_be_changed(parts: Parts) -> None:
+    """A start reads half messages from these offsets on: a reset would hide some."""
+    queries, topic = parts.broker.offset_queries, "RMQ_SYS_TRANS_HALF_TOPIC"
+    with pytest.raises(NoPermission):
+        await queries.reset("CID_RMQ_SYS_TRANS", topic, [0])
+    with pytest.raises(NoPermission):
+        queries.update("CID_RMQ_SYS_TRANS", [QueueOffset(topic, 0, 7)])
 
 
-async def test_a_group_that_nobody_is_a_member_of_commits_after_a_reset(parts: Parts) -> None:
-    positions = parts.broker.positions
-    await positions.reset("g", "t", [0], queue_offset=1)
-    positions.update("g", [Position("t", 0, 3)])
-    assert positions.stored("g", "t") == [Position("t", 0, 3)]
+async def test_a_group_without_members_commits_after_a_reset(parts: Parts) -> None:
+    queries = parts.broker.offset_queries
+    await queries.reset("g", "t", [0], queue_offset=1)
+    queries.update("g", [QueueOffset("t", 0, 3)])
+    assert queries.stored("g", "t") == [QueueOffset("t", 0, 3)]
 
 
 async def test_a_commit_of_a_live_member_does_not_undo_a_reset(parts: Parts) -> None:
     consumer = Consumer(subscriptions={"t": Subscription("t", compile_filter("TAG", "*"))})
     parts.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
-    positions = parts.broker.positions
-    await positions.reset("g", "t", [0], queue_offset=1)
-    positions.update("g", [Position("t", 0, 3)])
-    assert positions.stored("g", "t") == [Position("t", 0, 1)]
+    queries = parts.broker.offset_queries
+    await queries.reset("g", "t", [0], queue_offset=1)
+    queries.update("g", [QueueOffset("t", 0, 3)])
+    assert queries.stored("g", "t") == [QueueOffset("t", 0, 1)]

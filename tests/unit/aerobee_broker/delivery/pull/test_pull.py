@@ -1,4 +1,4 @@
-"""Pull: the checks in their order, the answers, the group's offset, long polling."""
+"""Pull: checks, answers, the group's offset, long polls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from aerobee_broker.delivery.pull.pull import Pull
+from aerobee_broker.delivery.pull.pull import PullRequest
+from aerobee_broker.delivery.retry.send_back import Entry
+from aerobee_broker.errors import NoPermission, SubscriptionNotExist
 from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.registry.clients import Client, Consumer, MessageModel, Subscription
@@ -31,8 +33,8 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
 
 
 async def pull(parts: Parts, **fields: Any) -> ReadResult:
-    request = {"consumer_group": "g", "topic": "t", "queue_id": 0, "queue_offset": 0, "wanted": ALL}
-    result, _ = await parts.broker.reader.pull(Pull(**{**request, **fields}))
+    request = {"consumer_group": "g", "topic": "t", "queue_id": 0, "queue_offset": 0, "filter": ALL}
+    result, _ = await parts.broker.pull.pull(PullRequest(**{**request, **fields}))
     return result
 
 
@@ -40,7 +42,7 @@ def bodies(result: ReadResult) -> list[bytes]:
     return [record.body for record in iter_records(result.records)]
 
 
-async def test_messages_come_in_order_with_where_to_go_on(parts: Parts) -> None:
+async def test_messages_come_in_order_with_the_next_offset(parts: Parts) -> None:
     await parts.send("t", b"a", b"b", b"c")
     result = await pull(parts, max_messages=2)
     assert (result.status, bodies(result)) == (ReadStatus.FOUND, [b"a", b"b"])
@@ -48,15 +50,13 @@ async def test_messages_come_in_order_with_where_to_go_on(parts: Parts) -> None:
     assert bodies(await pull(parts, queue_offset=2)) == [b"c"]
 
 
-async def test_without_limits_32_messages_come_and_never_more_than_the_broker_allows(
-    parts: Parts,
-) -> None:
+async def test_a_pull_without_limit_gets_32_messages(parts: Parts) -> None:
     await parts.send("t", *[b"x"] * 60)
     assert (await pull(parts)).message_count == 32
     assert (await pull(parts, max_messages=1_000)).message_count == 50
 
 
-async def test_the_first_message_comes_even_if_it_is_larger_than_asked(parts: Parts) -> None:
+async def test_the_first_message_may_exceed_max_bytes(parts: Parts) -> None:
     await parts.send("t", b"x" * 5_000, b"y")
     assert (await pull(parts, max_bytes=100)).message_count == 1
 
@@ -69,7 +69,7 @@ async def test_the_first_message_comes_even_if_it_is_larger_than_asked(parts: Pa
         (99, ReadStatus.OFFSET_TOO_LARGE, 3),
     ],
 )
-async def test_beyond_the_end_the_answer_says_where_the_queue_is(
+async def test_beyond_the_end_the_answer_has_the_next_offset(
     parts: Parts, offset: int, status: ReadStatus, following: int
 ) -> None:
     await parts.send("t", b"a", b"b", b"c")
@@ -77,46 +77,42 @@ async def test_beyond_the_end_the_answer_says_where_the_queue_is(
     assert (result.status, result.next_begin_offset) == (status, following)
 
 
-async def test_only_wanted_tags_come_and_the_others_are_passed_over(parts: Parts) -> None:
+async def test_messages_of_other_tags_are_skipped(parts: Parts) -> None:
     for tag in "abcab":
         await parts.send("t", tag.encode(), properties={"TAGS": tag})
-    result = await pull(parts, wanted=compile_filter("TAG", "a || c"))
+    result = await pull(parts, filter=compile_filter("TAG", "a || c"))
     assert (bodies(result), result.next_begin_offset) == ([b"a", b"c", b"a"], 5)
-    result = await pull(parts, wanted=compile_filter("TAG", "z"))
+    result = await pull(parts, filter=compile_filter("TAG", "z"))
     assert (result.status, result.next_begin_offset) == (ReadStatus.NO_MATCHED, 5)
 
 
 @pytest.mark.parametrize(
-    ("fields", "code", "says"),
+    ("fields", "code"),
     [
-        ({"topic": "unknown"}, Code.TOPIC_NOT_EXIST, "topic create unknown"),
-        ({"queue_id": 2}, Code.INVALID_PARAMETER, "queues 0 to 1"),
-        ({"queue_id": -1}, Code.INVALID_PARAMETER, "queues 0 to 1"),
-        ({"queue_offset": -1}, Code.INVALID_PARAMETER, "not negative"),
-        ({"wanted": None}, Code.SUBSCRIPTION_NOT_EXIST, "no live consumer"),
-        ({"consumer_group": "a b"}, Code.INVALID_PARAMETER, "illegal"),
+        ({"topic": "unknown"}, Code.TOPIC_NOT_EXIST),
+        ({"queue_id": 2}, Code.INVALID_PARAMETER),
+        ({"queue_id": -1}, Code.INVALID_PARAMETER),
+        ({"queue_offset": -1}, Code.INVALID_PARAMETER),
+        ({"filter": None}, Code.SUBSCRIPTION_NOT_EXIST),
+        ({"consumer_group": "a b"}, Code.INVALID_PARAMETER),
     ],
 )
-async def test_a_bad_pull_is_refused_with_what_to_do(
-    parts: Parts, fields: dict[str, Any], code: Code, says: str
-) -> None:
-    with pytest.raises(MqError, match=says) as caught:
+async def test_an_invalid_pull_is_refused(parts: Parts, fields: dict[str, Any], code: Code) -> None:
+    with pytest.raises(MqError) as caught:
         await pull(parts, **fields)
     assert caught.value.code is code
 
 
-async def test_an_unreadable_topic_broker_or_group_is_refused(parts: Parts, tmp_path: Path) -> None:
+async def test_an_unreadable_topic_group_or_broker_is_refused(parts: Parts, tmp_path: Path) -> None:
     await parts.broker.topics.put(TopicConfig("t", 2, 2, permission=2))
-    with pytest.raises(MqError, match="permission 2") as caught:
+    with pytest.raises(NoPermission):
         await pull(parts)
-    assert caught.value.code is Code.NO_PERMISSION
     await parts.broker.topics.put(TopicConfig("t", 2, 2))
     await parts.group("g", consume_enable=False)
-    with pytest.raises(MqError, match="consumeEnable") as caught:
+    with pytest.raises(NoPermission):
         await pull(parts)
-    assert caught.value.code is Code.NO_PERMISSION
     closed = await Parts.begin(tmp_path / "closed", brokerPermission=2)
-    with pytest.raises(MqError, match="brokerPermission"):
+    with pytest.raises(NoPermission):
         await pull(closed, topic="TBW102")
     await closed.end()
 
@@ -131,28 +127,27 @@ async def test_an_unknown_group_is_created_or_refused(parts: Parts, tmp_path: Pa
     await strict.end()
 
 
-async def test_without_a_subscription_that_of_the_heartbeat_counts(parts: Parts) -> None:
+async def test_a_pull_without_filter_uses_the_subscription(parts: Parts) -> None:
     for tag in "ab":
         await parts.send("t", tag.encode(), properties={"TAGS": tag})
     subscription = Subscription("t", compile_filter("TAG", "b"))
     consumer = Consumer(subscriptions={"t": subscription})
     parts.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
-    assert bodies(await pull(parts, wanted=None)) == [b"b"]
+    assert bodies(await pull(parts, filter=None)) == [b"b"]
     await parts.send("other", b"x")
-    with pytest.raises(MqError, match="not subscribed to other") as caught:
-        await pull(parts, topic="other", wanted=None)
-    assert caught.value.code is Code.SUBSCRIPTION_NOT_EXIST
+    with pytest.raises(SubscriptionNotExist):
+        await pull(parts, topic="other", filter=None)
 
 
-async def test_broadcasting_where_it_is_off_is_refused(parts: Parts) -> None:
+async def test_broadcasting_in_a_group_without_it_is_refused(parts: Parts) -> None:
     await parts.group("g", consume_broadcast_enable=False)
     consumer = Consumer(message_model=MessageModel.BROADCASTING)
     parts.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
-    with pytest.raises(MqError, match="consumeBroadcastEnable"):
+    with pytest.raises(NoPermission):
         await pull(parts)
 
 
-async def test_an_offset_that_comes_along_is_committed(parts: Parts) -> None:
+async def test_the_offset_of_a_pull_is_committed(parts: Parts) -> None:
     await parts.send("t", b"a")
     await pull(parts, commit_offset=0)
     assert parts.tables.offsets.get("g", "t", 0) == 0
@@ -162,10 +157,10 @@ async def test_an_offset_that_comes_along_is_committed(parts: Parts) -> None:
     assert parts.tables.offsets.get("g", "t", 0) == 1
 
 
-async def test_browsing_needs_no_group_and_leaves_no_trace(parts: Parts) -> None:
+async def test_browsing_needs_no_group_and_commits_nothing(parts: Parts) -> None:
     await parts.send("t", b"a")
     result = await pull(
-        parts, consumer_group="", browse=True, wanted=None, commit_offset=1, queue_offset=0
+        parts, consumer_group="", browse=True, filter=None, commit_offset=1, queue_offset=0
     )
     assert bodies(result) == [b"a"]
     assert parts.tables.offsets.to_json()["offsetTable"] == {}
@@ -173,20 +168,22 @@ async def test_browsing_needs_no_group_and_leaves_no_trace(parts: Parts) -> None
     assert parts.meters.messages_out == 0
 
 
-async def test_a_reset_group_is_told_once_by_its_next_pull(parts: Parts) -> None:
+async def test_the_next_pull_after_a_reset_gets_the_new_offset(parts: Parts) -> None:
     await parts.send("t", b"a", b"b", b"c")
-    await parts.broker.positions.reset("g", "t", [0], queue_offset=1)
+    await parts.broker.offset_queries.reset("g", "t", [0], queue_offset=1)
     result = await pull(parts, queue_offset=3, commit_offset=3)
     assert (result.status, result.next_begin_offset) == (ReadStatus.OFFSET_TOO_LARGE, 1)
-    assert parts.tables.offsets.get("g", "t", 0) == 1, "the commit under way did not undo it"
+    assert parts.tables.offsets.get("g", "t", 0) == 1, (
+        "the pull's own commit does not undo the reset"
+    )
     assert bodies(await pull(parts, queue_offset=1)) == [b"b", b"c"]
 
 
-async def test_a_reset_reaches_a_consumer_that_waits(parts: Parts) -> None:
+async def test_a_reset_wakes_a_parked_pull(parts: Parts) -> None:
     await parts.send("t", b"a")
     waiting = asyncio.create_task(pull(parts, queue_offset=1, suspend_timeout_ms=20_000))
     await asyncio.sleep(1)
-    await parts.broker.positions.reset("g", "t", [], queue_offset=0)
+    await parts.broker.offset_queries.reset("g", "t", [], queue_offset=0)
     result = await waiting
     assert (result.status, result.next_begin_offset) == (ReadStatus.OFFSET_TOO_LARGE, 0)
 
@@ -194,7 +191,7 @@ async def test_a_reset_reaches_a_consumer_that_waits(parts: Parts) -> None:
 # ---- long polling ----
 
 
-async def test_a_pull_waits_for_a_message(parts: Parts) -> None:
+async def test_a_parked_pull_gets_the_next_message(parts: Parts) -> None:
     waiting = asyncio.create_task(pull(parts, suspend_timeout_ms=15_000))
     await asyncio.sleep(5)
     assert not waiting.done() and parts.broker.polls.count == 1
@@ -203,20 +200,20 @@ async def test_a_pull_waits_for_a_message(parts: Parts) -> None:
     assert asyncio.get_running_loop().time() == 5
 
 
-async def test_a_pull_that_waits_in_vain_says_so_at_its_time(parts: Parts) -> None:
+async def test_a_parked_pull_times_out_with_no_new(parts: Parts) -> None:
     result = await pull(parts, suspend_timeout_ms=15_000)
     assert (result.status, result.next_begin_offset) == (ReadStatus.NO_NEW, 0)
     assert asyncio.get_running_loop().time() == 15
 
 
-async def test_nobody_waits_longer_than_30_s(parts: Parts) -> None:
+async def test_a_pull_is_parked_for_30_s_at_most(parts: Parts) -> None:
     await pull(parts, suspend_timeout_ms=3_600_000)
     assert asyncio.get_running_loop().time() == 30
 
 
-async def test_a_message_with_another_tag_does_not_end_the_wait(parts: Parts) -> None:
+async def test_a_message_of_another_tag_wakes_no_pull(parts: Parts) -> None:
     wanted = compile_filter("TAG", "b")
-    waiting = asyncio.create_task(pull(parts, wanted=wanted, suspend_timeout_ms=15_000))
+    waiting = asyncio.create_task(pull(parts, filter=wanted, suspend_timeout_ms=15_000))
     await asyncio.sleep(1)
     await parts.send("t", b"x", properties={"TAGS": "a"})
     await asyncio.sleep(1)
@@ -226,25 +223,23 @@ async def test_a_message_with_another_tag_does_not_end_the_wait(parts: Parts) ->
     assert (bodies(result), result.next_begin_offset) == ([b"y"], 2)
 
 
-async def test_unwanted_messages_during_the_wait_are_not_looked_at_again(parts: Parts) -> None:
+async def test_a_timeout_skips_messages_of_other_tags(parts: Parts) -> None:
     wanted = compile_filter("TAG", "b")
-    waiting = asyncio.create_task(pull(parts, wanted=wanted, suspend_timeout_ms=2_000))
+    waiting = asyncio.create_task(pull(parts, filter=wanted, suspend_timeout_ms=2_000))
     await asyncio.sleep(1)
     await parts.send("t", b"x", properties={"TAGS": "a"})
     result = await waiting
     assert (result.status, result.next_begin_offset) == (ReadStatus.NO_MATCHED, 1)
 
 
-async def test_without_long_polling_nobody_waits(tmp_path: Path) -> None:
+async def test_no_pull_is_parked_when_long_polling_is_off(tmp_path: Path) -> None:
     parts = await Parts.begin(tmp_path / "short", longPollingEnable=False)
     await pull(parts, topic="TBW102", suspend_timeout_ms=15_000)
     assert asyncio.get_running_loop().time() == 0
     await parts.end()
 
 
-async def test_a_retry_wakes_the_consumer_of_the_retry_topic(parts: Parts) -> None:
-    from aerobee_broker.delivery.retry.send_back import Entry
-
+async def test_a_retry_wakes_a_pull_of_the_retry_topic(parts: Parts) -> None:
     await parts.group("g", retry_delays_ms=(700,))
     stored = await parts.send("t", b"a")
     waiting = asyncio.create_task(pull(parts, topic="%RETRY%g", suspend_timeout_ms=15_000))

@@ -131,7 +131,7 @@ class World:
             "addresses": len(topology._addresses),
             "background": len(background._tasks),
             "tasks": len(asyncio.all_tasks(self.runner.get_loop())),
-            "polls": broker.broker._pop_polls.count + broker.broker.polls.count,
+            "polls": broker.broker.polls.count,
             "clients": len(list(broker.broker.clients.all())),
             "topics": len([t for t in broker.tables.topics.all() if t.topic in ("orders", "fifo")]),
         }

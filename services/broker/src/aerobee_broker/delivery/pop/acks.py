@@ -16,8 +16,8 @@ from aerobee_broker.delivery.pop.in_flight import Held, QueueLeases
 from aerobee_broker.delivery.pop.journal import LeaseJournal
 from aerobee_broker.delivery.pop.journal_format import settled as settle_entry
 from aerobee_broker.delivery.pop.lease_table import GroupLeases, LeaseTable
-from aerobee_broker.delivery.pop.long_polls import PopPolls
 from aerobee_broker.delivery.pop.selector import Chooser
+from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.delivery.retry import policy
 from aerobee_broker.errors import InvalidParameter, MessageNotFound
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
@@ -129,7 +129,7 @@ class Settling:
         table: LeaseTable,
         journal: LeaseJournal,
         chooser: Chooser,
-        polls: PopPolls,
+        polls: LongPolls,
         topics: TopicRegistry,
         groups: GroupRegistry,
         offsets: ConsumerOffsets,
@@ -322,7 +322,7 @@ class Settling:
                 continue
             queue.expire(held)
             self._table.touch()
-            self._polls.wake(place.consumer_group, place.topic, queue.queue_id)
+            self._polls.wake_pop(place.consumer_group, place.topic, queue.queue_id)
         if doomed:
             for name in {due[0].consumer_group for due, _ in doomed}:
                 await self._topics.for_group(names.dead_letter_topic(name))
@@ -364,7 +364,7 @@ class Settling:
                     continue
                 self._commit(one.place, queue)
                 if queue.fifo:
-                    self._polls.wake(one.place.consumer_group, one.place.topic, queue.queue_id)
+                    self._polls.wake_pop(one.place.consumer_group, one.place.topic, queue.queue_id)
 
     def _commit(self, place: GroupLeases, queue: QueueLeases) -> None:
         self._offsets.commit(place.consumer_group, place.topic, queue.queue_id, queue.committed)

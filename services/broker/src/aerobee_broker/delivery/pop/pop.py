@@ -8,7 +8,7 @@ settled, not what was handed out. Dead letters are made here, not by the proxy.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -18,17 +18,14 @@ from aerobee_broker.delivery.pop.acks import MAX_INVISIBLE_MS, Settling
 from aerobee_broker.delivery.pop.journal import LeaseJournal
 from aerobee_broker.delivery.pop.journal_format import settled as settle_entry
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
-from aerobee_broker.delivery.pop.long_polls import PopPolls
 from aerobee_broker.delivery.pop.selector import Choice, Chooser, Wish
-from aerobee_broker.errors import InvalidParameter, NoPermission
+from aerobee_broker.delivery.pull.access import ReadAccess
+from aerobee_broker.delivery.pull.long_polls import LongPolls
+from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
-from aerobee_broker.metadata.topics import READ
 from aerobee_broker.metrics import Meters
-from aerobee_broker.registry.groups import GroupRegistry
-from aerobee_broker.registry.topics import TopicRegistry
-from aerobee_broker.store.messages import Arrival
 from aerobee_chassis.clock import Clock
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import MqError
 
 MAX_MESSAGES = 32  # RocketMQ's
 DEFAULT_BYTES = 4 * 1024 * 1024
@@ -55,9 +52,8 @@ class Pop:
         journal: LeaseJournal,
         chooser: Chooser,
         settling: Settling,
-        polls: PopPolls,
-        topics: TopicRegistry,
-        groups: GroupRegistry,
+        polls: LongPolls,
+        access: ReadAccess,
         offsets: ConsumerOffsets,
         meters: Meters,
         clock: Clock,
@@ -68,14 +64,11 @@ class Pop:
         self._chooser = chooser
         self._settling = settling
         self._polls = polls
-        self._topics = topics
-        self._groups = groups
+        self._access = access
         self._offsets = offsets
         self._meters = meters
         self._clock = clock
-        self._readable = bool(options.broker_permission & READ)
         self._long_polling = options.long_polling_enable
-        self._sql_filters = options.enable_property_filter
 
     # ---- for consumers ----
 
@@ -106,7 +99,7 @@ class Pop:
             if left <= 0:
                 return None
             codes = wish.wanted.tags_codes
-            await self._polls.wait(wish.consumer_group, wish.topic, wish.queue_id, codes, left)
+            await self._polls.park_pop(wish.consumer_group, wish.topic, wish.queue_id, codes, left)
             if self._polls.closed:
                 return None
 
@@ -119,7 +112,7 @@ class Pop:
             except asyncio.CancelledError:
                 given_back = [(place, queue, held) for queue, held in choice.messages()]
                 self._settling.give_back(given_back)
-                self._polls.wake(wish.consumer_group, wish.topic)
+                self._polls.wake_pop(wish.consumer_group, wish.topic)
                 raise
             finally:
                 for queue, several in choice.leased:
@@ -127,7 +120,7 @@ class Pop:
                     deadline_ms = choice.lease.deadline_ms
                     self._settling.expiry.watch_all(place, queue, offsets, deadline_ms)
         if len(choice.attempts) >= wish.max_messages:  # there may be more for others
-            self._polls.wake(wish.consumer_group, wish.topic)
+            self._polls.wake_pop(wish.consumer_group, wish.topic)
         self._meters.delivered(wish.topic, wish.consumer_group, len(choice.attempts), choice.size)
         records = choice.records[0] if len(choice.records) == 1 else b"".join(choice.records)
         lease_id, at_ms, expires_ms, _ = choice.lease
@@ -157,11 +150,8 @@ class Pop:
         self._journal.note("settle", settle_entry((key, done, []) for key, done in queues.items()))
 
     async def _check(self, wish: Wish) -> None:
-        if not self._readable:
-            raise NoPermission("this broker gives no messages (brokerPermission): ask a replica")
-        group = await self._groups.for_client(wish.consumer_group)
-        if not group.consume_enable:
-            raise NoPermission(f"group {group.consumer_group} may not consume (consumeEnable off)")
+        self._access.check_broker()
+        await self._access.group(wish.consumer_group)
         if not 1 <= wish.invisible_ms <= MAX_INVISIBLE_MS:
             raise InvalidParameter(
                 f"invisible duration {wish.invisible_ms} ms is out of range: "
@@ -169,32 +159,14 @@ class Pop:
             )
         if not 1 <= wish.max_messages <= MAX_MESSAGES:
             raise InvalidParameter(f"max_messages is 1 to {MAX_MESSAGES}, not {wish.max_messages}")
-        if wish.wanted.condition is not None and not self._sql_filters:
-            raise MqError(
-                Code.SUBSCRIPTION_PARSE_FAILED,
-                "this broker does not filter by SQL92 (enablePropertyFilter is off): use tags",
-            )
+        self._access.check_filter(wish.wanted)
 
     def _queues(self, wish: Wish) -> tuple[int, bool]:
         """How many the topic has, and whether the highest go first."""
-        config = self._topics.get(wish.topic)
-        if not config.readable:
-            raise NoPermission(
-                f"topic {wish.topic} gives no messages (permission {config.permission}): "
-                "give it read permission"
-            )
-        count = config.read_queue_count
-        if wish.queue_id is not None and not 0 <= wish.queue_id < count:
-            raise InvalidParameter(
-                f"queue {wish.queue_id} of {wish.topic} is out of range: it has queues 0 to "
-                f"{count - 1} to read here"
-            )
-        return count, config.by_priority
+        config = self._access.topic(wish.topic, wish.queue_id)
+        return config.read_queue_count, config.by_priority
 
     # ---- for the broker ----
-
-    def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        self._polls.arrived(arrivals)
 
     def reset(
         self, consumer_group: str, topic: str, offsets: Mapping[int, int]
@@ -215,7 +187,7 @@ class Pop:
             of = {"group": consumer_group, "topic": topic}
             entries = [{**of, "queue": queue.queue_id, "offset": offset} for queue, offset in found]
             stated = self._journal.state("move", entries)
-        self._polls.wake_topic(topic)
+        self._polls.wake_pops(topic)
         return stated
 
     def check_forget(self, *, consumer_group: str = "", topic: str = "") -> None:
@@ -231,7 +203,7 @@ class Pop:
             entry = {"group": consumer_group, "topic": topic}
             stated = self._journal.state("forget", [entry])
         if topic:
-            self._polls.wake_topic(topic)
+            self._polls.wake_pops(topic)
         return stated
 
     def restore(self) -> None:
@@ -273,15 +245,6 @@ class Pop:
     def start(self) -> None:
         self._settling.expiry.start()
 
-    @property
-    def parked(self) -> int:
-        """Calls that wait for messages."""
-        return self._polls.count
-
-    def send_home(self) -> None:
-        """Ends the waiting of all, now and from now on."""
-        self._polls.close()
-
     async def stop(self) -> None:
         self._polls.close()
         await self._settling.expiry.stop()
@@ -299,6 +262,6 @@ class Pop:
             ("pop_leased_messages", leased),
             ("pop_waiting_messages", waiting),
             ("pop_blocked_message_groups", blocked),
-            ("parked_pops", self._polls.count),
+            ("parked_pops", self._polls.parked_pops),
         ):
             self._meters.set(name, value)

@@ -1,7 +1,11 @@
-"""Long polls: pulls that wait for a message. Knows neither groups nor what a message holds.
+"""Long polls: pulls and pops that wait for a message. Knows tags codes, not what a message holds.
 
-Registered without giving way to the loop between the read that found nothing and the wait, so no
-arrival can fall between the two.
+A pull waits at a queue offset, and an arrival wakes every pull that it serves. A pop waits for its
+consumer group: an arrival of n messages wakes n pops of each group, the longest wait first. A pop
+that finds nothing once it is woken, because another was faster, is parked again.
+
+A call is parked in the same loop turn as the read that found nothing, so no arrival is missed
+between the two.
 """
 
 from __future__ import annotations
@@ -11,86 +15,206 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from aerobee_broker.store.messages import Arrival
+from aerobee_wire.status import Code, MqError
 
-QueueKey = tuple[str, int]
+MAX_PARKED_POPS = 100_000  # RocketMQ's maxPopPollingSize
 
 
-class _Wish(NamedTuple):
+class _ParkedCall(NamedTuple):
+    """What a call waits for: a message of this queue, from this offset on, of these codes."""
+
+    queue_id: int | None  # None: any queue of the topic
     queue_offset: int
-    tags_codes: frozenset[int] | None  # None: any
+    tags_codes: frozenset[int] | None  # None: any message
+    timer: asyncio.TimerHandle
+
+
+_Line = int | str
+_Calls = dict[asyncio.Future[bool], _ParkedCall]
+
+
+class _Lines:
+    """topic → line → the calls parked there, the longest wait first. Empty lines are dropped."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, dict[_Line, _Calls]] = {}
+        self.count = 0
+
+    def calls(self, topic: str, line: _Line) -> _Calls:
+        return self.topics.get(topic, {}).get(line, {})
+
+    def park(
+        self,
+        topic: str,
+        line: _Line,
+        timeout_s: float,
+        *,
+        queue_id: int | None,
+        queue_offset: int,
+        tags_codes: frozenset[int] | None,
+    ) -> asyncio.Future[bool]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+        timer = loop.call_later(timeout_s, _end, future, False)
+        call = _ParkedCall(queue_id, queue_offset, tags_codes, timer)
+        self.topics.setdefault(topic, {}).setdefault(line, {})[future] = call
+        self.count += 1
+        return future
+
+    def leave(self, topic: str, line: _Line, future: asyncio.Future[bool]) -> None:
+        self.count -= 1
+        lines = self.topics[topic]
+        calls = lines[line]
+        calls.pop(future).timer.cancel()
+        if not calls:
+            del lines[line]
+        if not lines:
+            del self.topics[topic]
+
+    def end_all(self) -> None:
+        for lines in self.topics.values():
+            for calls in lines.values():
+                for future in calls:
+                    _end(future, False)
 
 
 class LongPolls:
-    def __init__(self) -> None:
-        self._parked: dict[QueueKey, dict[asyncio.Future[bool], _Wish]] = {}
-        self._closed = False
+    def __init__(self, max_parked_pops: int = MAX_PARKED_POPS) -> None:
+        self._max_parked_pops = max_parked_pops
+        self._pulls = _Lines()  # a line for each queue id
+        self._pops = _Lines()  # a line for each consumer group
+        self.closed = False
+
+    @property
+    def parked_pulls(self) -> int:
+        return self._pulls.count
+
+    @property
+    def parked_pops(self) -> int:
+        return self._pops.count
 
     @property
     def count(self) -> int:
-        return sum(map(len, self._parked.values()))
+        return self._pulls.count + self._pops.count
 
-    async def wait(
+    async def park_pull(
         self,
         topic: str,
         queue_id: int,
         queue_offset: int,
         tags_codes: frozenset[int] | None,
-        timeout_ms: int,
+        timeout_s: float,
     ) -> bool:
-        """Returns True once a message at or after `queue_offset` with one of the codes is there.
+        """True: a message at or after `queue_offset` with one of the codes is there.
 
-        False: the time is over, or everybody is sent home.
+        False: the time is over, or the broker stops.
         """
-        if self._closed:
+        if self.closed:
             return False
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[bool] = loop.create_future()
-        key = (topic, queue_id)
-        self._parked.setdefault(key, {})[future] = _Wish(queue_offset, tags_codes)
-        timer = loop.call_later(timeout_ms / 1000, _end, future, False)
+        future = self._pulls.park(
+            topic,
+            queue_id,
+            timeout_s,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            tags_codes=tags_codes,
+        )
         try:
             return await future
         finally:
-            timer.cancel()
-            self._leave(key, future)
+            self._pulls.leave(topic, queue_id, future)
+
+    async def park_pop(
+        self,
+        consumer_group: str,
+        topic: str,
+        queue_id: int | None,
+        tags_codes: frozenset[int] | None,
+        timeout_s: float,
+    ) -> bool:
+        """True: read again. False: the time is over, or the broker stops.
+
+        A pop that is cancelled between its wake and its read wakes the next one. Raises MqError
+        POLLING_FULL.
+        """
+        if self.closed:
+            return False
+        if self._pops.count >= self._max_parked_pops:
+            raise MqError(
+                Code.POLLING_FULL,
+                f"{self._pops.count} calls wait for messages here: try again later, "
+                "or without waiting",
+            )
+        future = self._pops.park(
+            topic,
+            consumer_group,
+            timeout_s,
+            queue_id=queue_id,
+            queue_offset=0,
+            tags_codes=tags_codes,
+        )
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self.wake_pop(consumer_group, topic, queue_id)
+            raise
+        finally:
+            self._pops.leave(topic, consumer_group, future)
+
+    # ---- waking ----
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Wakes whom one of these serves."""
+        pulls, pops = self._pulls.topics, self._pops.topics
         for arrival in arrivals:
-            parked = self._parked.get((arrival.topic, arrival.queue_id))
-            if parked:
-                self._wake(parked, arrival)
+            if (queues := pulls.get(arrival.topic)) and (calls := queues.get(arrival.queue_id)):
+                _wake(calls, arrival, len(calls))
+            if groups := pops.get(arrival.topic):
+                for calls in groups.values():
+                    _wake(calls, arrival, arrival.max_offset - arrival.first_offset)
 
-    def wake(self, topic: str, queue_id: int) -> None:
-        """Wakes all of one queue, to look again: its offsets were reset, or it is gone."""
-        for future in self._parked.get((topic, queue_id), {}):
+    def wake_pulls(self, topic: str, queue_id: int) -> None:
+        """All of one queue: its offsets were reset, or it is deleted."""
+        for future in self._pulls.calls(topic, queue_id):
             _end(future, True)
+
+    def wake_pops(self, topic: str) -> None:
+        """All of one topic: offsets in it were reset, or it is deleted."""
+        for calls in self._pops.topics.get(topic, {}).values():
+            for future in calls:
+                _end(future, True)
+
+    def wake_pop(self, consumer_group: str, topic: str, queue_id: int | None = None) -> None:
+        """The longest wait: a message of this queue (None: of any) became visible again."""
+        for future, call in self._pops.calls(topic, consumer_group).items():
+            if not future.done() and (queue_id is None or call.queue_id in {None, queue_id}):
+                _end(future, True)
+                return
 
     def close(self) -> None:
-        """Sends everybody home, now and from now on."""
-        self._closed = True
-        for parked in self._parked.values():
-            for future in parked:
-                _end(future, False)
+        """Ends every wait, now and from now on: the broker stops."""
+        self.closed = True
+        self._pulls.end_all()
+        self._pops.end_all()
 
-    @staticmethod
-    def _wake(parked: dict[asyncio.Future[bool], _Wish], arrival: Arrival) -> None:
-        codes: frozenset[int] | None = None
-        for future, wish in parked.items():
-            if arrival.max_offset <= wish.queue_offset:
+
+def _wake(calls: _Calls, arrival: Arrival, most: int) -> None:
+    """The first `most` calls that the arrival serves."""
+    codes: frozenset[int] | None = None
+    for future, call in calls.items():
+        if most <= 0:
+            return
+        if future.done() or call.queue_id not in {None, arrival.queue_id}:
+            continue
+        if arrival.max_offset <= call.queue_offset:
+            continue
+        if call.tags_codes is not None:
+            if codes is None:
+                codes = arrival.tags_codes
+            if codes.isdisjoint(call.tags_codes):
                 continue
-            if wish.tags_codes is not None:
-                if codes is None:
-                    codes = arrival.tags_codes
-                if codes.isdisjoint(wish.tags_codes):
-                    continue
-            _end(future, True)
-
-    def _leave(self, key: QueueKey, future: asyncio.Future[bool]) -> None:
-        parked = self._parked[key]
-        del parked[future]
-        if not parked:
-            del self._parked[key]
+        _end(future, True)
+        most -= 1
 
 
 def _end(future: asyncio.Future[bool], found: bool) -> None:

@@ -1,4 +1,4 @@
-"""Where messages and groups are: bounds of queues, offsets by time, resets, how far behind."""
+"""Queue offsets: bounds of queues, search by store time; offsets, resets and lag of groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aerobee_wire import topics as names
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class QueueBounds:
     """`max_offset` is the one that the next message gets. Timestamps are 0 in an empty queue."""
 
     queue_id: int
@@ -43,16 +43,18 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class QueueOffset:
     topic: str
     queue_id: int
     queue_offset: int
 
 
+# (group, topic, queue id → queue offset): a group is about to be reset there. May refuse it by
+# raising; returns what is awaited before the reset counts as durable.
 OnReset = Callable[[str, str, Mapping[int, int]], asyncio.Future[None] | None]
 
 
-class Positions:
+class OffsetQueries:
     def __init__(
         self,
         *,
@@ -63,6 +65,7 @@ class Positions:
         saved_offsets: SavedTable,
         clients: Clients,
         polls: LongPolls,
+        on_reset: OnReset,
     ) -> None:
         self._store = store
         self._topics = topics
@@ -71,16 +74,14 @@ class Positions:
         self._saved_offsets = saved_offsets
         self._clients = clients
         self._polls = polls
-        # Told where a group is moved to: group, topic, queue id → queue offset. May refuse; returns
-        # what has to be waited for.
-        self.on_reset: OnReset = lambda *_: None
+        self._on_reset = on_reset
 
     # ---- queues ----
 
-    def bounds(self, topic: str, queue_ids: Sequence[int]) -> list[Bounds]:
+    def bounds(self, topic: str, queue_ids: Sequence[int]) -> list[QueueBounds]:
         """Of these queues, or of all when none is named."""
         return [
-            Bounds(
+            QueueBounds(
                 queue_id,
                 self._store.min_offset(topic, queue_id),
                 self._store.max_offset(topic, queue_id),
@@ -101,16 +102,16 @@ class Positions:
 
     # ---- groups ----
 
-    def stored(self, consumer_group: str, topic: str) -> list[Position]:
+    def stored(self, consumer_group: str, topic: str) -> list[QueueOffset]:
         """The offsets of a group in one topic, or in all when none is named."""
         topics = [topic] if topic else self._offsets.topics_of(consumer_group)
         return [
-            Position(name, queue_id, offset)
+            QueueOffset(name, queue_id, offset)
             for name in topics
             for queue_id, offset in sorted(self._offsets.of(consumer_group, name).items())
         ]
 
-    def update(self, consumer_group: str, positions: Iterable[Position]) -> None:
+    def update(self, consumer_group: str, positions: Iterable[QueueOffset]) -> None:
         """Overwrites, also backwards; all or none. Of a group that was reset and has live members,
         those commits are not taken that may have been under way when it was."""
         self._groups.get(consumer_group)
@@ -134,7 +135,7 @@ class Positions:
         *,
         timestamp_ms: int | None = None,
         queue_offset: int | None = None,
-    ) -> list[Position]:
+    ) -> list[QueueOffset]:
         """Moves a group to a store time (below 0: the end) or to an offset, within the bounds. It
         is durable then. Raises what the store raises: when its log takes nothing, nothing is done.
         """
@@ -145,14 +146,14 @@ class Positions:
             queue_id: self._target(topic, queue_id, timestamp_ms, queue_offset)
             for queue_id in queues
         }
-        logged = self.on_reset(consumer_group, topic, offsets)
+        logged = self._on_reset(consumer_group, topic, offsets)
         for queue_id, offset in offsets.items():
             self._offsets.reset(consumer_group, topic, queue_id, offset)
-            self._polls.wake(topic, queue_id)
+            self._polls.wake_pulls(topic, queue_id)
         if logged is not None:
             await asyncio.shield(logged)
         await self._saved_offsets.save()
-        return [Position(topic, queue_id, offset) for queue_id, offset in offsets.items()]
+        return [QueueOffset(topic, queue_id, offset) for queue_id, offset in offsets.items()]
 
     def _target(
         self, topic: str, queue_id: int, timestamp_ms: int | None, queue_offset: int | None

@@ -1,7 +1,7 @@
 """Pull: reads a message queue for a consumer group, or for anybody who only looks (browse).
 
 Order of the checks and meaning of the answers: facts of PULL_MESSAGE. An answer holds the records
-as they lie in the commit log; who asked decodes them.
+byte for byte as they are in the commit log; the caller decodes them.
 """
 
 from __future__ import annotations
@@ -9,20 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from aerobee_broker.config import BrokerOptions
+from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.errors import InvalidParameter, NoPermission, SubscriptionNotExist
 from aerobee_broker.filter.filter import Filter, matching_records
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
-from aerobee_broker.metadata.topics import READ
 from aerobee_broker.metrics import Meters
 from aerobee_broker.registry.clients import Clients, MessageModel
-from aerobee_broker.registry.groups import GroupRegistry
-from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import ReadResult, ReadStatus
 from aerobee_wire import topics as names
-from aerobee_wire.status import Code, MqError
 
 DEFAULT_MESSAGES = 32
 DEFAULT_BYTES = 262_144
@@ -32,8 +29,8 @@ MASTER_ID = 0
 
 
 @dataclass(slots=True)
-class Pull:
-    """What to read. `wanted` None: what the group registered by heartbeat. `commit_offset` None:
+class PullRequest:
+    """What to read. `filter` None: what the group registered by heartbeat. `commit_offset` None:
     nothing to commit."""
 
     consumer_group: str
@@ -44,18 +41,17 @@ class Pull:
     max_bytes: int = 0
     commit_offset: int | None = None
     suspend_timeout_ms: int = 0
-    wanted: Filter | None = None
+    filter: Filter | None = None
     browse: bool = False
     client_id: str = ""
 
 
-class MessageReader:
+class Pull:
     def __init__(
         self,
         *,
         store: MessageStore,
-        topics: TopicRegistry,
-        groups: GroupRegistry,
+        access: ReadAccess,
         offsets: ConsumerOffsets,
         clients: Clients,
         polls: LongPolls,
@@ -63,106 +59,90 @@ class MessageReader:
         options: BrokerOptions,
     ) -> None:
         self._store = store
-        self._topics = topics
-        self._groups = groups
+        self._access = access
         self._offsets = offsets
         self._clients = clients
         self._polls = polls
         self._meters = meters
-        self._readable = bool(options.broker_permission & READ)
-        self._most = options.pull_batch_max_message_count
+        self._max_messages = options.pull_batch_max_message_count
         self._long_polling = options.long_polling_enable
-        self._sql_filters = options.enable_property_filter
 
-    async def pull(self, pull: Pull) -> tuple[ReadResult, int]:
-        """What was read, and the broker id to ask next time."""
-        if not self._readable:
-            raise NoPermission("this broker gives no messages (brokerPermission): ask a replica")
-        group = None if pull.browse else await self._group(pull.consumer_group)
-        self._check_queue(pull)
-        wanted = pull.wanted or (Filter("TAG", "*") if group is None else self._registered(pull))
-        self._check_filter(wanted)
+    async def pull(self, request: PullRequest) -> tuple[ReadResult, int]:
+        """What was read, and the id of the broker to pull from next time.
+
+        Raises NoPermission, InvalidParameter, TopicNotExist, GroupNotExist, SubscriptionNotExist,
+        MqError SUBSCRIPTION_PARSE_FAILED, and what the store raises.
+        """
+        self._access.check_broker()
+        group = None if request.browse else await self._access.group(request.consumer_group)
+        self._check_queue(request)
+        wanted = request.filter or (
+            Filter("TAG", "*") if group is None else self._registered_filter(request)
+        )
+        self._access.check_filter(wanted)
         if group is not None:
             self._check_broadcast(group)
-            self._clients.pulls(pull.client_id, pull.consumer_group, pull.topic, pull.queue_id)
-            moved = self._settle_offset(pull)
-            if moved is not None:
-                return moved, group.broker_id
-        result = await self._read(pull, wanted)
+            self._clients.pulls(
+                request.client_id, request.consumer_group, request.topic, request.queue_id
+            )
+            reset = self._commit_offset(request)
+            if reset is not None:
+                return reset, group.broker_id
+        result = await self._read(request, wanted)
         if result.message_count and group is not None:
             self._meters.delivered(
-                pull.topic, pull.consumer_group, result.message_count, len(result.records)
+                request.topic, request.consumer_group, result.message_count, len(result.records)
             )
         return result, MASTER_ID if group is None else group.broker_id
 
-    async def _read(self, pull: Pull, wanted: Filter) -> ReadResult:
-        codes = wanted.tags_codes
-        result = self._read_once(pull, wanted)
-        suspend_ms = min(pull.suspend_timeout_ms, MAX_SUSPEND_MS)
+    async def _read(self, request: PullRequest, wanted: Filter) -> ReadResult:
+        result = self._read_once(request, wanted)
+        suspend_ms = min(request.suspend_timeout_ms, MAX_SUSPEND_MS)
         if result.status is ReadStatus.NO_NEW and suspend_ms > 0 and self._long_polling:
-            await self._polls.wait(pull.topic, pull.queue_id, pull.queue_offset, codes, suspend_ms)
-            # Also when the time is over: messages that match no tag may have moved the end.
-            moved = None if pull.browse else self._moved(pull)
-            return moved or self._read_once(pull, wanted)
+            await self._polls.park_pull(
+                request.topic,
+                request.queue_id,
+                request.queue_offset,
+                wanted.tags_codes,
+                suspend_ms / 1000,
+            )
+            # Also after a timeout: messages of other tags may have moved the end of the queue.
+            reset = None if request.browse else self._reset_answer(request)
+            return reset or self._read_once(request, wanted)
         return result
 
-    def _read_once(self, pull: Pull, wanted: Filter) -> ReadResult:
+    def _read_once(self, request: PullRequest, wanted: Filter) -> ReadResult:
         result = self._store.read(
-            pull.topic,
-            pull.queue_id,
-            pull.queue_offset,
-            max_messages=min(pull.max_messages or DEFAULT_MESSAGES, self._most),
-            max_bytes=min(pull.max_bytes or DEFAULT_BYTES, MAX_BYTES),
+            request.topic,
+            request.queue_id,
+            request.queue_offset,
+            max_messages=min(request.max_messages or DEFAULT_MESSAGES, self._max_messages),
+            max_bytes=min(request.max_bytes or DEFAULT_BYTES, MAX_BYTES),
             tags=wanted.tags_codes,
         )
-        if wanted.condition is None or names.is_retry(pull.topic):
+        if wanted.condition is None or names.is_retry(request.topic):
             return result
-        # A retry was let through the first time, and its properties may be others now.
+        # A retry matched at its first delivery, and its properties may be others now.
         return _matching(wanted, result)
 
     # ---- checks ----
 
-    def _check_filter(self, wanted: Filter) -> None:
-        if wanted.condition is not None and not self._sql_filters:
-            raise MqError(
-                Code.SUBSCRIPTION_PARSE_FAILED,
-                "this broker does not filter by SQL92 (enablePropertyFilter is off): use tags",
-            )
-
-    async def _group(self, consumer_group: str) -> SubscriptionGroup:
-        group = self._groups.settled(consumer_group)
-        if group is None:
-            group = await self._groups.for_client(consumer_group)
-        if not group.consume_enable:
-            raise NoPermission(f"group {consumer_group} may not consume (consumeEnable is off)")
-        return group
-
-    def _check_queue(self, pull: Pull) -> None:
-        config = self._topics.get(pull.topic)
-        if not config.readable:
-            raise NoPermission(
-                f"topic {pull.topic} gives no messages (permission {config.permission}): "
-                "give it read permission"
-            )
-        if not 0 <= pull.queue_id < config.read_queue_count:
-            raise InvalidParameter(
-                f"queue {pull.queue_id} of {pull.topic} is out of range: it has queues 0 to "
-                f"{config.read_queue_count - 1} to read here"
-            )
-        if pull.queue_offset < 0 or pull.max_messages < 0 or pull.max_bytes < 0:
+    def _check_queue(self, request: PullRequest) -> None:
+        self._access.topic(request.topic, request.queue_id)
+        if request.queue_offset < 0 or request.max_messages < 0 or request.max_bytes < 0:
             raise InvalidParameter("queue_offset, max_messages and max_bytes are not negative")
 
-    def _registered(self, pull: Pull) -> Filter:
-        subscriptions = self._clients.subscriptions(pull.consumer_group)
+    def _registered_filter(self, request: PullRequest) -> Filter:
+        subscriptions = self._clients.subscriptions(request.consumer_group)
         if subscriptions is None:
             raise SubscriptionNotExist(
-                f"group {pull.consumer_group} has no live consumer here: "
+                f"group {request.consumer_group} has no live consumer here: "
                 "send a heartbeat first, or give a subscription"
             )
-        subscription = subscriptions.get(pull.topic)
+        subscription = subscriptions.get(request.topic)
         if subscription is None:
             raise SubscriptionNotExist(
-                f"group {pull.consumer_group} has not subscribed to {pull.topic}: "
+                f"group {request.consumer_group} has not subscribed to {request.topic}: "
                 "subscribe by heartbeat, or give a subscription"
             )
         return subscription.filter
@@ -171,30 +151,33 @@ class MessageReader:
         if group.consume_broadcast_enable:
             return
         consumers = self._clients.consumers(group.consumer_group)
-        if any(one.message_model is MessageModel.BROADCASTING for one in consumers):
+        if any(consumer.message_model is MessageModel.BROADCASTING for consumer in consumers):
             raise NoPermission(
                 f"group {group.consumer_group} may not broadcast (consumeBroadcastEnable is off)"
             )
 
     # ---- the group's offset ----
 
-    def _settle_offset(self, pull: Pull) -> ReadResult | None:
-        """Commits what comes with the pull, unless the group was moved: then the answer says to
-        where."""
-        moved = self._moved(pull)
-        if moved is None and pull.commit_offset is not None and pull.commit_offset >= 0:
-            self._offsets.commit(pull.consumer_group, pull.topic, pull.queue_id, pull.commit_offset)
-        return moved
+    def _commit_offset(self, request: PullRequest) -> ReadResult | None:
+        """Commits the offset that comes with the pull, unless the group was reset: then returns the
+        answer that tells the consumer so."""
+        reset = self._reset_answer(request)
+        if reset is None and request.commit_offset is not None and request.commit_offset >= 0:
+            self._offsets.commit(
+                request.consumer_group, request.topic, request.queue_id, request.commit_offset
+            )
+        return reset
 
-    def _moved(self, pull: Pull) -> ReadResult | None:
-        offset = self._offsets.take_reset(pull.consumer_group, pull.topic, pull.queue_id)
+    def _reset_answer(self, request: PullRequest) -> ReadResult | None:
+        """OFFSET_TOO_LARGE, with the offset of a reset that the consumer was not told of yet."""
+        offset = self._offsets.take_reset(request.consumer_group, request.topic, request.queue_id)
         if offset is None:
             return None
         return ReadResult(
             ReadStatus.OFFSET_TOO_LARGE,
             offset,
-            self._store.min_offset(pull.topic, pull.queue_id),
-            self._store.max_offset(pull.topic, pull.queue_id),
+            self._store.min_offset(request.topic, request.queue_id),
+            self._store.max_offset(request.topic, request.queue_id),
         )
 
 

@@ -395,7 +395,7 @@ class Intake:
     # ---- both ----
 
     async def _topic(self, topic: str, queue_count: int) -> TopicConfig:
-        config = self._topics.settled(topic)
+        config = self._topics.ready(topic)
         if config is None:
             _refuse_system(topic)
             config = await self._topics.for_send(topic, queue_count)

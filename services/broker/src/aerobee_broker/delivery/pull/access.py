@@ -1,0 +1,62 @@
+"""Whether a consumer may read: the checks of broker, group, queue and filter for pull and pop."""
+
+from __future__ import annotations
+
+from aerobee_broker.config import BrokerOptions
+from aerobee_broker.errors import InvalidParameter, NoPermission
+from aerobee_broker.filter.filter import Filter
+from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
+from aerobee_broker.metadata.topics import READ, TopicConfig
+from aerobee_broker.registry.groups import GroupRegistry
+from aerobee_broker.registry.topics import TopicRegistry
+from aerobee_wire.status import Code, MqError
+
+
+class ReadAccess:
+    def __init__(
+        self, topics: TopicRegistry, groups: GroupRegistry, options: BrokerOptions
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._readable = bool(options.broker_permission & READ)
+        self._sql_filters = options.enable_property_filter
+
+    def check_broker(self) -> None:
+        """Raises NoPermission."""
+        if not self._readable:
+            raise NoPermission("this broker gives no messages (brokerPermission): ask a replica")
+
+    async def group(self, consumer_group: str) -> SubscriptionGroup:
+        """The group, created when it is new and may be. Raises NoPermission when it may not
+        consume, and what GroupRegistry.for_client raises."""
+        group = self._groups.ready(consumer_group)
+        if group is None:
+            group = await self._groups.for_client(consumer_group)
+        if not group.consume_enable:
+            raise NoPermission(f"group {consumer_group} may not consume (consumeEnable is off)")
+        return group
+
+    def topic(self, topic: str, queue_id: int | None) -> TopicConfig:
+        """The topic. `queue_id` None: of any queue. Raises TopicNotExist, NoPermission,
+        InvalidParameter when it has no such queue to read."""
+        config = self._topics.get(topic)
+        if not config.readable:
+            raise NoPermission(
+                f"topic {topic} gives no messages (permission {config.permission}): "
+                "give it read permission"
+            )
+        count = config.read_queue_count
+        if queue_id is not None and not 0 <= queue_id < count:
+            raise InvalidParameter(
+                f"queue {queue_id} of {topic} is out of range: it has queues 0 to "
+                f"{count - 1} to read here"
+            )
+        return config
+
+    def check_filter(self, wanted: Filter) -> None:
+        """Raises MqError SUBSCRIPTION_PARSE_FAILED for SQL92 where that is off."""
+        if wanted.condition is not None and not self._sql_filters:
+            raise MqError(
+                Code.SUBSCRIPTION_PARSE_FAILED,
+                "this broker does not filter by SQL92 (enablePropertyFilter is off): use tags",
+            )
