@@ -1,18 +1,29 @@
-"""The synchronous classes and the loop thread under them; what importing the package costs."""
+"""The plain classes and the loop thread under them; what importing the package costs."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import subprocess
 import sys
 import threading
 from concurrent.futures import CancelledError
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 
 import aerobee_client
-from aerobee_client import AdminClient, Message, Producer, PushConsumer
+from aerobee_client import (
+    AdminClient,
+    AsyncAdminClient,
+    AsyncProducer,
+    AsyncPushConsumer,
+    Message,
+    MessageQueue,
+    Producer,
+    PushConsumer,
+    SendResult,
+)
 from aerobee_client.loop_thread import LoopThread
 from aerobee_wire.status import Code, MqError
 
@@ -22,6 +33,36 @@ def test_every_public_name_is_there() -> None:
         assert getattr(aerobee_client, name).__name__ == name
     with pytest.raises(AttributeError):
         _ = aerobee_client.Nonsense
+
+
+# What the plain classes do in a way of their own: a future in place of a task, threads.
+OWN_METHODS = {"start", "close", "send_async", "consumes_on"}
+
+
+@pytest.mark.parametrize(
+    ("plain", "asynchronous"),
+    [
+        (Producer, AsyncProducer),
+        (PushConsumer, AsyncPushConsumer),
+        (AdminClient, AsyncAdminClient),
+    ],
+)
+def test_plain_classes_have_the_methods_of_the_asyncio_ones(
+    plain: type, asynchronous: type
+) -> None:
+    for name, method in inspect.getmembers(asynchronous, inspect.isfunction):
+        if not name.startswith("_") and name not in OWN_METHODS:
+            twin = getattr(plain, name)
+            assert inspect.signature(twin) == inspect.signature(method), name
+            assert inspect.getdoc(twin) == inspect.getdoc(method), name
+            assert not inspect.iscoroutinefunction(twin), name
+
+
+def _plain_methods_have_types(producer: Producer) -> None:
+    """Never called: mypy checks it."""
+    assert_type(producer.send(Message("t", b"x")), SendResult)
+    assert_type(producer.queues("t"), list[MessageQueue])
+    producer.send("no message")  # type: ignore[arg-type]
 
 
 def test_importing_the_package_loads_neither_grpc_nor_protobuf() -> None:

@@ -15,10 +15,10 @@ import pytest
 from aerobee.broker.v1 import message_pb2
 
 from aerobee_client.consume_result import ConsumeResult, DeadLetter, ReconsumeLater
-from aerobee_client.consumer_options import ConsumeFromWhere
 from aerobee_client.consuming import concurrent_consumption, membership, offset_store, puller
 from aerobee_client.errors import ClientClosed, NamesrvUnreachable
 from aerobee_client.message import ReceivedMessage
+from aerobee_client.options import ConsumeFromWhere
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire import properties, record
 from aerobee_wire.status import Code, MqError
@@ -374,7 +374,7 @@ async def test_consumer_survives_name_servers_that_are_silent(
 async def test_topic_that_appears_later_is_found(
     broker: MemoryBroker, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(membership, "REBALANCE_AGAIN_S", 0.05)
+    monkeypatch.setattr(membership, "REBALANCE_RETRY_S", 0.05)
     seen: list[bytes] = []
     consumer = AsyncPushConsumer(
         GROUP,
@@ -544,7 +544,7 @@ def test_bad_subscription_is_refused(topic: str, expression: str, code: Code) ->
 async def test_member_that_a_broker_forgot_announces_itself_again(
     broker: MemoryBroker, join: Consumers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(membership, "REBALANCE_AGAIN_S", 0.05)
+    monkeypatch.setattr(membership, "REBALANCE_RETRY_S", 0.05)
     monkeypatch.setattr(membership, "REBALANCE_INTERVAL_S", 0.05)
     consumer = await join(print)
     broker.clients.clear()
@@ -631,7 +631,7 @@ async def test_listener_that_closes_its_own_consumer_is_told_so(
 async def test_topic_that_is_made_again_is_consumed_from_its_first_message(
     broker: MemoryBroker, join: Consumers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(membership, "REBALANCE_AGAIN_S", 0.05)
+    monkeypatch.setattr(membership, "REBALANCE_RETRY_S", 0.05)
     fill(broker, 40)
     seen: list[bytes] = []
     consumer = await join(lambda message: seen.append(message.body))
@@ -658,7 +658,7 @@ async def test_offset_of_a_deleted_topic_is_not_committed_in_the_one_that_is_mad
     broker: MemoryBroker, join: Consumers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its listener is busy, so nothing is pulled while the topic is away."""
-    monkeypatch.setattr(membership, "REBALANCE_AGAIN_S", 0.05)
+    monkeypatch.setattr(membership, "REBALANCE_RETRY_S", 0.05)
     monkeypatch.setattr(membership, "COMMIT_INTERVAL_S", 0.05)
     fill(broker, 4_000)
     hold = asyncio.Event()
@@ -711,7 +711,7 @@ async def test_reset_reaches_a_member_that_has_no_room_to_pull(
     broker: MemoryBroker, join: Consumers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker remembers a reset for a minute only."""
-    monkeypatch.setattr(puller, "LOOK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(puller, "RESET_CHECK_INTERVAL_S", 0.05)
     broker.create("one", 1)
     fill(broker, 50, topic="one")
     hold = asyncio.Event()

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from aerobee_client.admin.client import AsyncAdminClient
     from aerobee_client.admin.sync import AdminClient
     from aerobee_client.consume_result import ConsumeResult, DeadLetter, ReconsumeLater
-    from aerobee_client.consumer_options import ConsumeFromWhere
     from aerobee_client.errors import (
         BrokerUnreachable,
         ClientClosed,
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     )
     from aerobee_client.message import Message, ReceivedMessage
     from aerobee_client.message_queue import MessageQueue
+    from aerobee_client.options import ConsumeFromWhere
     from aerobee_client.producer import AsyncProducer, Producer
     from aerobee_client.push_consumer import AsyncPushConsumer, PushConsumer
     from aerobee_client.send_result import SendResult
@@ -59,7 +59,7 @@ _MODULES = {
     "admin.sync": ("AdminClient",),
     "admin.client": ("AsyncAdminClient",),
     "consume_result": ("ConsumeResult", "DeadLetter", "ReconsumeLater"),
-    "consumer_options": ("ConsumeFromWhere",),
+    "options": ("ConsumeFromWhere",),
     "errors": (
         "BrokerUnreachable",
         "ClientClosed",

@@ -1,9 +1,9 @@
 """Sending messages: the public classes.
 
-A send is settled within `send_timeout`, retries included. While no broker of the topic can be
-reached, it keeps trying until then, with pauses; so a producer with a generous timeout rides
-through a broker's restart. A retry can make a duplicate: a connection that breaks does not tell
-whether the broker had stored the message. Both copies then have the same message id.
+A send succeeds or fails within `send_timeout`, retries included. While no broker of the topic can
+be reached, it retries until then, with pauses; so a producer with a long timeout outlasts a
+broker's restart. A retry can store a duplicate: a connection that breaks does not tell whether the
+broker had stored the message. Both copies then have the same message id.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from aerobee.broker.v1 import client_pb2
 
@@ -23,22 +23,17 @@ from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.latency_fault import LatencyFault
 from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import ClientClosed
-from aerobee_client.loop_thread import LoopThread
+from aerobee_client.facade import StartedFacade, blocking
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.options import ProducerOptions, ProducerSettings
 from aerobee_client.send_result import SendResult
-from aerobee_client.sending.sender import Sender, SendOptions
-from aerobee_wire.status import Code, MqError
+from aerobee_client.sending.sender import Sender
 from aerobee_wire.topics import check_group
 
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
-DEFAULT_TIMEOUT = timedelta(seconds=3)
-DEFAULT_RETRIES = 2
-MAX_MESSAGE_SIZE = 4 * 1024 * 1024
-# One-way sends under way at once; further ones wait.
+# One-way sends in flight at once; a further one waits.
 ONEWAY_WINDOW = 256
-MAX_TIMEOUT_S = 86_400
-MAX_INT32 = (1 << 31) - 1
 
 Callback = Callable[[SendResult | None, BaseException | None], None]
 
@@ -46,9 +41,8 @@ Callback = Callable[[SendResult | None, BaseException | None], None]
 class AsyncProducer:
     """Sends messages; for asyncio. `async with AsyncProducer(...) as producer:` starts and closes.
 
-    `send_timeout` bounds a whole send (a day at most). `retries`: further attempts after an answer
-    that another broker may not give. `latency_fault`: leave slow brokers alone for a while.
-    `transport` and `clock` are for tests. Raises INVALID_PARAMETER, which names the bounds.
+    `send_timeout`, `retries`, `max_message_size`, `default_queue_count` and `latency_fault`: see
+    ProducerOptions. `transport` and `clock` are for tests. Raises INVALID_PARAMETER.
     """
 
     def __init__(
@@ -56,42 +50,22 @@ class AsyncProducer:
         producer_group: str = DEFAULT_GROUP,
         *,
         namesrv: str | Sequence[str] | None = None,
-        send_timeout: timedelta = DEFAULT_TIMEOUT,
-        retries: int = DEFAULT_RETRIES,
-        max_message_size: int = MAX_MESSAGE_SIZE,
-        default_queue_count: int = 4,
-        latency_fault: bool = False,
         transport: Transport | None = None,
         clock: Clock | None = None,
+        **settings: Unpack[ProducerSettings],
     ) -> None:
         check_group(producer_group)
-        for name, number, lowest, limit in (
-            ("send_timeout", send_timeout.total_seconds(), 0.001, MAX_TIMEOUT_S),
-            ("retries", retries, 0, MAX_INT32),
-            ("max_message_size", max_message_size, 1, MAX_INT32),
-            ("default_queue_count", default_queue_count, 1, MAX_INT32),
-        ):
-            if not lowest <= number <= limit:
-                raise MqError(
-                    Code.INVALID_PARAMETER, f"{name} is {number}: give {lowest} to {limit}"
-                )
+        self._options = ProducerOptions(**settings)
         self.producer_group = producer_group
         self._namesrv = namesrv
         self._transport = transport
         self._clock = clock
-        self._options = SendOptions(
-            producer_group,
-            send_timeout.total_seconds(),
-            retries,
-            max_message_size,
-            default_queue_count,
-        )
-        self._fault = LatencyFault() if latency_fault else None
+        self._fault = LatencyFault() if self._options.latency_fault else None
         self._instance: ClientInstance | None = None
         self._sender: Sender | None = None
         self._sends = 0
         self._oneways: set[asyncio.Task[None]] = set()
-        self._meet_loop()
+        self._new_primitives()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -109,7 +83,7 @@ class AsyncProducer:
         """Raises INVALID_PARAMETER when no name server is given. Connects at the first send."""
         if self._instance is not None:
             return
-        self._meet_loop()
+        self._new_primitives()
         self._instance = ClientInstance(
             self._namesrv,
             default_queue_count=self._options.default_queue_count,
@@ -117,18 +91,18 @@ class AsyncProducer:
             clock=self._clock,
         )
         self._instance.start(self._heartbeat)
-        self._sender = Sender(self._instance, self._options, self._fault)
+        self._sender = Sender(self._instance, self.producer_group, self._options, self._fault)
 
     async def close(self) -> None:
-        """Waits for the sends under way, those that were only just started too; unregisters and
-        disconnects, at once when it is cancelled. May be called twice."""
+        """Waits for the sends in flight, unregisters and disconnects. When it is cancelled it does
+        not wait for the sends. May be called twice."""
         instance, self._instance, self._sender = self._instance, None, None
         if instance is None:
             return
-        async with AsyncExitStack() as last:
-            last.push_async_callback(instance.close)
+        async with AsyncExitStack() as finally_:
+            finally_.push_async_callback(instance.close)
             if self._sends:
-                await self._idle.wait()  # each send ends by its own timeout
+                await self._idle.wait()  # each send has its own timeout
             await asyncio.gather(*self._oneways)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -143,9 +117,9 @@ class AsyncProducer:
         queue: MessageQueue | None = None,
         timeout: timedelta | None = None,
     ) -> SendResult:
-        """Stores one message; to `queue` when given, and then to no other.
+        """Stores one message; in `queue` when given, and then in no other.
 
-        Raises MqError: what is refused (MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST, …),
+        Raises MqError: a refusal (MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST, …),
         NamesrvUnreachable, BrokerUnreachable, RequestTimeout (it may have been stored).
         """
         with self._sending() as sender:
@@ -160,9 +134,10 @@ class AsyncProducer:
     ) -> list[SendResult]:
         """Stores any number of messages of any topics; results in their order.
 
-        Split into requests of at most 512 messages or 1 MiB, each for one queue and stored whole or
-        not at all; `timeout` is for each request. With `queue`, one request after the other, in
-        order. Raises like `send`; PartialSend when some were stored and others not.
+        They are split into requests of at most 512 messages or 1 MiB, each of one topic, to one
+        queue, and stored whole or not at all; `timeout` bounds each request. With `queue`, one
+        request follows the other, in order. Raises like `send`; PartialSend when some messages were
+        stored and others not.
         """
         with self._sending() as sender:
             for message in messages:
@@ -179,9 +154,9 @@ class AsyncProducer:
     ) -> asyncio.Task[SendResult]:
         """Starts a send; `callback(result, error)` is called on the loop when it ends."""
         sender = self._sender
-        if sender is None:  # the task says so
+        if sender is None:  # the task raises ClientClosed
             task = asyncio.ensure_future(self.send(message, queue=queue, timeout=timeout))
-        else:  # from now on it is under way, although its task has not begun
+        else:  # in flight from now on, although its task has not begun
             self._begin()
             task = asyncio.ensure_future(self._send(sender, message, queue, timeout))
             task.add_done_callback(self._end)
@@ -190,9 +165,9 @@ class AsyncProducer:
         return task
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
-        """Sends once and does not wait for the answer: the message may be lost without a word.
+        """Sends once and does not wait for the answer: the message may be lost, unreported.
 
-        Waits only while 256 one-way sends are under way.
+        Waits only while 256 one-way sends are in flight.
         """
         with self._sending() as sender:
             sender.check(message, queue)
@@ -205,20 +180,18 @@ class AsyncProducer:
     async def recall(
         self, topic: str, recall_handle: str, *, timeout: timedelta | None = None
     ) -> str:
-        """Takes back a message that waits for its `deliver_at`; it will not be delivered. Returns
-        its message id. `recall_handle`: of its SendResult.
+        """Recalls a message that waits for its `deliver_at`: it is not delivered. `recall_handle`:
+        of its SendResult. Returns its message id.
 
-        Raises MqError: ILLEGAL_OPERATION (it was delivered, or recalled before), INVALID_PARAMETER
-        (no handle, or one of another topic), and what `send` raises.
+        Raises MqError: ILLEGAL_OPERATION (it was delivered or recalled already), INVALID_PARAMETER
+        (no recall handle, or one of another topic), and what `send` raises.
         """
         with self._sending() as sender:
             return await sender.recall(topic, recall_handle, self._seconds(timeout))
 
-    # ---- inside ----
-
-    def _meet_loop(self) -> None:
-        """These belong to the loop that they are first waited for in; a second start may be in
-        another one."""
+    def _new_primitives(self) -> None:
+        """asyncio's primitives belong to the loop in which they are first awaited; a second `start`
+        may be in another loop."""
         self._idle = asyncio.Event()
         self._oneway_room = asyncio.Semaphore(ONEWAY_WINDOW)
 
@@ -257,10 +230,10 @@ class AsyncProducer:
         self._oneway_room.release()
 
     def _seconds(self, timeout: timedelta | None) -> float:
-        return self._options.timeout_s if timeout is None else timeout.total_seconds()
+        return (self._options.send_timeout if timeout is None else timeout).total_seconds()
 
     def _heartbeat(self) -> client_pb2.HeartbeatRequest:
-        assert self._instance is not None, "a link lives as long as the instance"
+        assert self._instance is not None, "heartbeats end with the instance"
         request = self._instance.new_heartbeat()
         request.producer_groups.append(self.producer_group)
         return request
@@ -274,7 +247,7 @@ def _report(done: asyncio.Task[SendResult] | Future[SendResult], callback: Callb
     callback(done.result() if error is None else None, error)
 
 
-class Producer:
+class Producer(StartedFacade[AsyncProducer]):
     """Sends messages; for programs without asyncio. Any thread may use it.
 
     `with Producer(...) as producer:` starts and closes. Arguments, results and errors are those of
@@ -286,74 +259,20 @@ class Producer:
         producer_group: str = DEFAULT_GROUP,
         *,
         namesrv: str | Sequence[str] | None = None,
-        send_timeout: timedelta = DEFAULT_TIMEOUT,
-        retries: int = DEFAULT_RETRIES,
-        max_message_size: int = MAX_MESSAGE_SIZE,
-        default_queue_count: int = 4,
-        latency_fault: bool = False,
+        **settings: Unpack[ProducerSettings],
     ) -> None:
-        self._producer = AsyncProducer(
-            producer_group,
-            namesrv=namesrv,
-            send_timeout=send_timeout,
-            retries=retries,
-            max_message_size=max_message_size,
-            default_queue_count=default_queue_count,
-            latency_fault=latency_fault,
-        )
-        self._loop = LoopThread("aerobee producer")
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+        client = AsyncProducer(producer_group, namesrv=namesrv, **settings)
+        super().__init__(client, "aerobee producer")
 
     @property
     def producer_group(self) -> str:
-        return self._producer.producer_group
+        return self._client.producer_group
 
-    def start(self) -> None:
-        self._loop.start()
-        try:
-            self._loop.run(self._producer.start())
-        except BaseException:
-            self._loop.stop()
-            raise
-
-    def close(self) -> None:
-        if self._loop.is_running():
-            try:
-                self._loop.run(self._producer.close())
-            finally:
-                self._loop.stop()
-
-    def queues(self, topic: str) -> list[MessageQueue]:
-        return self._loop.run(self._producer.queues(topic))
-
-    def send(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        timeout: timedelta | None = None,
-    ) -> SendResult:
-        return self._loop.run(self._producer.send(message, queue=queue, timeout=timeout))
-
-    def send_batch(
-        self,
-        messages: Sequence[Message],
-        *,
-        queue: MessageQueue | None = None,
-        timeout: timedelta | None = None,
-    ) -> list[SendResult]:
-        return self._loop.run(self._producer.send_batch(messages, queue=queue, timeout=timeout))
+    queues = blocking(AsyncProducer.queues)
+    send = blocking(AsyncProducer.send)
+    send_batch = blocking(AsyncProducer.send_batch)
+    send_oneway = blocking(AsyncProducer.send_oneway)
+    recall = blocking(AsyncProducer.recall)
 
     def send_async(
         self,
@@ -364,13 +283,7 @@ class Producer:
         timeout: timedelta | None = None,
     ) -> Future[SendResult]:
         """Starts a send; `callback(result, error)` is called in the producer's thread."""
-        future = self._loop.submit(self._producer.send(message, queue=queue, timeout=timeout))
+        future = self._loop.submit(self._client.send(message, queue=queue, timeout=timeout))
         if callback is not None:
             future.add_done_callback(lambda done: _report(done, callback))
         return future
-
-    def recall(self, topic: str, recall_handle: str, *, timeout: timedelta | None = None) -> str:
-        return self._loop.run(self._producer.recall(topic, recall_handle, timeout=timeout))
-
-    def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
-        self._loop.run(self._producer.send_oneway(message, queue=queue))

@@ -197,9 +197,13 @@ async def test_route_is_kept_while_name_servers_are_silent_or_empty() -> None:
 
 async def test_change_of_a_route_is_told_and_an_equal_one_is_not() -> None:
     broker = MemoryBroker("a", "10.0.0.9:10911", topics={"t": 2})
-    routes = cache_of(MemoryCluster(broker))
     changes: list[int] = []
-    routes.on_change = lambda: changes.append(1)
+    cluster = MemoryCluster(broker)
+    routes = RouteCache(
+        NamesrvClient(cluster, cluster.namesrvs),
+        ManualClock(),
+        on_change=lambda: changes.append(1),
+    )
     await routes.refresh("t")
     info = await routes.publish_info("t")
     await routes.refresh("t")

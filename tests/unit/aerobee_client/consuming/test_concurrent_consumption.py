@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from aerobee_client.consumer_options import FlowLimits
 from aerobee_client.consuming.concurrent_consumption import ConcurrentConsumption
 from aerobee_client.consuming.listener import Consume
 from aerobee_client.consuming.offset_store import OffsetStore
@@ -15,6 +14,7 @@ from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.send_back import Rejection, SendBack
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.options import FlowLimits
 from support.clock.manual_clock import ManualClock
 
 QUEUE = MessageQueue("t", "broker-a", 0)

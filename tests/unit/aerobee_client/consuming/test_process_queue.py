@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee_client.consumer_options import FlowLimits
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.options import FlowLimits
 
 QUEUE = MessageQueue("t", "a", 0)
 

@@ -1,8 +1,8 @@
-"""The presence of a client at one broker: heartbeats, and the stream of notices that tells the
-broker that the client lives.
+"""The registration of a client with one broker: heartbeats, and a stream of notices whose end tells
+the broker that the client is gone.
 
-A link that breaks is made anew until it is closed; the broker has then forgotten the client, so a
-heartbeat always comes first.
+A broken link is opened again until it is closed. By then the broker has unregistered the client, so
+every link starts with a heartbeat.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)
 
-HEARTBEAT_INTERVAL_S = 30.0  # the broker forgets a client after 120 s of silence
+HEARTBEAT_INTERVAL_S = 30.0  # the broker unregisters a client after 120 s without one
 CALL_TIMEOUT_S = 3.0
 
 
 class BrokerLink:
-    """`heartbeat` makes the current heartbeat; `on_notice`: None for a client that needs no notices
-    (then no stream is held open)."""
+    """`heartbeat` makes the current heartbeat. `on_notice`: None for a client that takes no
+    notices; then no stream is held open. `refusal`: why the last heartbeat failed."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class BrokerLink:
         self._tried = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"link to {address}")
 
-    async def tried(self) -> None:
-        """Returns after the first heartbeat, whatever became of it (see `refusal`), or when it is
+    async def until_tried(self) -> None:
+        """Returns after the first heartbeat, failed (see `refusal`) or not, or when the link is
         closed."""
         await self._tried.wait()
 
@@ -57,7 +57,7 @@ class BrokerLink:
         )
 
     async def close(self, unregister: client_pb2.UnregisterClientRequest | None) -> None:
-        """Ends the link; with `unregister`, tells the broker, if it can be reached."""
+        """Closes the link; sends `unregister`, when given, to the broker if that can be reached."""
         self._task.cancel()
         self._tried.set()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -78,7 +78,7 @@ class BrokerLink:
                 self.refusal = None
                 self._tried.set()
                 backoff.reset()
-                await self._live()
+                await self._hold_open()
             except MqError as error:
                 if self.refusal is None or self.refusal.message != error.message:
                     log.warning("link to broker %s is down: %s", self.address, error)
@@ -89,9 +89,9 @@ class BrokerLink:
                 self._tried.set()
             await asyncio.sleep(backoff.next_s())
 
-    async def _live(self) -> None:
-        """Until the link breaks: raises MqError."""
-        parts = [asyncio.create_task(self._beat_on())]
+    async def _hold_open(self) -> None:
+        """Runs until the link breaks, then raises MqError."""
+        parts = [asyncio.create_task(self._beat_forever())]
         if self._on_notice is not None:
             parts.append(asyncio.create_task(self._watch(self._on_notice)))
         try:
@@ -103,7 +103,7 @@ class BrokerLink:
                 part.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
 
-    async def _beat_on(self) -> None:
+    async def _beat_forever(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_INTERVAL_S)
             await self.beat()

@@ -1,5 +1,5 @@
-"""What producers, consumers and admin clients share: transport, name servers, routes, and links to
-the brokers of these routes.
+"""What producers, consumers and admin clients have in common: transport, name servers, routes, and
+a link to each broker of these routes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LANGUAGE = "python"
 
 
 def local_ip() -> str:
-    """The address that this machine would use towards others; "127.0.0.1" without a network."""
+    """The address from which this machine reaches others; "127.0.0.1" without a network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # a documentation address; nothing is sent
@@ -43,7 +43,7 @@ def new_client_id() -> str:
 
 
 class ClientInstance:
-    """Made, started, used and closed on one event loop."""
+    """To be started, used and closed on one event loop."""
 
     def __init__(
         self,
@@ -58,7 +58,12 @@ class ClientInstance:
         self.clock = clock or SystemClock()
         self.transport = transport or GrpcTransport()
         self.namesrv = NamesrvClient(self.transport, addresses)
-        self.routes = RouteCache(self.namesrv, self.clock, default_queue_count=default_queue_count)
+        self.routes = RouteCache(
+            self.namesrv,
+            self.clock,
+            default_queue_count=default_queue_count,
+            on_change=self._match_links,
+        )
         self._heartbeat: Callable[[], client_pb2.HeartbeatRequest] | None = None
         self._on_notice: Callable[[client_pb2.ClientNotice], None] | None = None
         self._links: dict[str, BrokerLink] = {}
@@ -75,19 +80,19 @@ class ClientInstance:
         heartbeat: Callable[[], client_pb2.HeartbeatRequest],
         on_notice: Callable[[client_pb2.ClientNotice], None] | None = None,
     ) -> None:
-        """From now on every broker of a cached route knows this client."""
+        """Registers this client, from now on, with the master of every cached route: `heartbeat`
+        makes each heartbeat; without `on_notice` the client takes no notices."""
         self._heartbeat = heartbeat
         self._on_notice = on_notice
-        self.routes.on_change = self._match_links
-        self._refresher = asyncio.create_task(self._refresh_on(), name="route refresh")
+        self._refresher = asyncio.create_task(self._refresh_forever(), name="route refresh")
 
     async def announce(self) -> None:
-        """Heartbeats now at every broker of the routes; a broker that does not answer is tried on
-        in the background. Raises MqError when every broker refuses the client."""
+        """Sends a heartbeat to every broker of the routes now. A broker that does not answer is
+        tried again in the background. Raises MqError when every broker refuses the client."""
         known = set(self._links)
         self._match_links()
         links = list(self._links.values())
-        await asyncio.gather(*(link.tried() for link in links))
+        await asyncio.gather(*(link.until_tried() for link in links))
         await asyncio.gather(
             *(link.beat() for link in links if link.address in known and not link.refusal),
             return_exceptions=True,
@@ -97,9 +102,9 @@ class ClientInstance:
             raise refusals[0]
 
     async def close(self) -> None:
-        """Unregisters everywhere and closes the connections. To the end, also when it is cancelled:
-        each step has a timeout of its own, and a client whose links live on goes on holding its
-        queues. May be called twice."""
+        """Unregisters from every broker and closes the connections. Runs to its end also when it is
+        cancelled: every step has its own timeout, and a client that is still registered keeps its
+        queues from other members. May be called twice."""
         leaving = asyncio.ensure_future(self._leave())
         cancelled: asyncio.CancelledError | None = None
         while not leaving.done():
@@ -111,7 +116,7 @@ class ClientInstance:
             raise cancelled
 
     async def _leave(self) -> None:
-        self.routes.on_change = None
+        self._heartbeat = None  # a route that is fetched from now on opens no link
         if self._refresher is not None:
             self._refresher.cancel()
             await asyncio.gather(self._refresher, return_exceptions=True)
@@ -122,6 +127,7 @@ class ClientInstance:
         await self.transport.close()
 
     def _match_links(self) -> None:
+        """Opens a link to each master of the cached routes, and closes the other links."""
         if self._heartbeat is None:
             return
         wanted = self.routes.master_addresses()
@@ -134,7 +140,7 @@ class ClientInstance:
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    async def _refresh_on(self) -> None:
+    async def _refresh_forever(self) -> None:
         while True:
             await asyncio.sleep(ROUTE_REFRESH_INTERVAL_S)
             try:

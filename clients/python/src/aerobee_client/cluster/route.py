@@ -1,5 +1,5 @@
-"""Routes: which queues a topic has on which broker, and where the brokers are. Cached; refreshed
-every 30 s and on demand.
+"""Routes: which queues a topic has on which broker, and the addresses of the brokers. Cached;
+refreshed every 30 s and on demand.
 
 Rules, as in RocketMQ's TopicPublishInfo: a producer writes to the queues of brokers that are
 writable and have a master; a consumer reads every readable queue. A producer whose topic is unknown
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 READ = 4
 WRITE = 2
 MASTER_ID = 0
-# A topic that is missing, or a broker that does not answer, is asked for again at most this often.
+# The route of one topic is fetched at most this often, except by `refresh` and `refresh_now`.
 MIN_REFRESH_INTERVAL_MS = 500
 
 TopicRoute = namesrv_pb2.TopicRoute
@@ -59,7 +59,7 @@ def readable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
 
 
 def _ordered_topic_queues(topic: str, order_topic_config: str) -> list[MessageQueue]:
-    """Of "broker-a:4;broker-b:4"."""
+    """The queues of an order topic config like "broker-a:4;broker-b:4"."""
     pairs = (part.partition(":") for part in order_topic_config.split(";") if part)
     return [
         MessageQueue(topic, name, queue_id)
@@ -79,7 +79,7 @@ def default_route(route: TopicRoute, queue_count: int) -> TopicRoute:
 
 
 class PublishInfo:
-    """The queues that a producer may write to, taken in turn from a random start."""
+    """The queues that a producer may write to, chosen round robin from a random start."""
 
     def __init__(self, queues: list[MessageQueue], *, is_default: bool = False) -> None:
         self.queues = queues
@@ -110,14 +110,19 @@ class _Entry:
 class RouteCache:
     """Routes by topic and addresses by broker name.
 
-    `default_queue_count`: how many queues a topic gets that a producer's send creates.
-    `on_change` is called whenever a route is new or differs.
+    `default_queue_count`: how many queues a topic gets that is created by the first send to it.
+    `on_change` is called when a route is new or has changed.
     """
 
     def __init__(
-        self, namesrv: NamesrvClient, clock: Clock, *, default_queue_count: int = 4
+        self,
+        namesrv: NamesrvClient,
+        clock: Clock,
+        *,
+        default_queue_count: int = 4,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self.on_change: Callable[[], None] | None = None
+        self._on_change = on_change
         self._namesrv = namesrv
         self._clock = clock
         self._default_queue_count = default_queue_count
@@ -130,7 +135,7 @@ class RouteCache:
         return list(self._entries)
 
     def is_known(self, topic: str) -> bool:
-        """Whether `publish_info` answers without asking."""
+        """Whether `publish_info` answers without asking a name server."""
         entry = self._entries.get(topic)
         return entry is not None and not entry.is_default
 
@@ -138,7 +143,7 @@ class RouteCache:
         self._entries.pop(topic, None)
 
     def address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Where a broker is. Raises MqError BROKER_NOT_EXIST when no route names it."""
+        """The "host:port" of a broker. Raises BROKER_NOT_EXIST when no route names it."""
         address = self._addresses.get(broker_name, {}).get(broker_id)
         if address is None:
             raise MqError(
@@ -150,7 +155,7 @@ class RouteCache:
         return address
 
     def master_addresses(self) -> set[str]:
-        """Of the brokers of all cached routes."""
+        """The addresses of the masters of all cached routes."""
         names = {
             data.broker_name for entry in self._entries.values() for data in entry.route.brokers
         }
@@ -165,35 +170,34 @@ class RouteCache:
         return await self.refresh(topic)
 
     async def refresh(self, topic: str) -> TopicRoute:
-        """Asks a name server now; callers at the same time share one question."""
+        """Asks a name server now. Single flight: concurrent callers share one request."""
         task = self._pending.get(topic)
         if task is None:
             task = asyncio.ensure_future(self._fetch(topic))
             self._pending[topic] = task
-            task.add_done_callback(lambda done: self._settled(topic, done))
+            task.add_done_callback(lambda done: self._fetched(topic, done))
         return await asyncio.shield(task)
 
-    def _settled(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
+    def _fetched(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
         self._pending.pop(topic, None)
         if not task.cancelled():
-            task.exception()  # seen, also when every caller was cancelled meanwhile
+            task.exception()  # retrieved here, in case every caller was cancelled
 
     async def close(self) -> None:
-        """Ends the questions that are under way: nobody waits for them any more."""
-        asking = list(self._pending.values())
-        for task in asking:
+        """Cancels the requests in flight."""
+        pending = list(self._pending.values())
+        for task in pending:
             task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
+        await asyncio.gather(*pending, return_exceptions=True)
 
     async def refresh_soon(self, topic: str) -> None:
-        """Asks unless that was done just now; what is cached stays when there is no answer."""
-        now = self._clock.monotonic_ms()
-        if now - self._asked_ms.get(topic, -MIN_REFRESH_INTERVAL_MS) < MIN_REFRESH_INTERVAL_MS:
-            return
-        await self.refresh_now(topic)
+        """Asks a name server, unless it was asked within MIN_REFRESH_INTERVAL_MS. Without an answer
+        the cached route stays."""
+        if self._may_ask(topic):
+            await self.refresh_now(topic)
 
     async def refresh_now(self, topic: str) -> None:
-        """Asks, also when that was done just now; what is cached stays when there is no answer."""
+        """Asks a name server now. Without an answer the cached route stays."""
         try:
             await self.refresh(topic)
         except MqError as error:
@@ -204,8 +208,8 @@ class RouteCache:
             await self.refresh_soon(topic)
 
     async def publish_info(self, topic: str) -> PublishInfo:
-        """Where `topic` can be written. Raises TOPIC_NOT_EXIST, NO_PERMISSION (no writable queue),
-        NamesrvUnreachable."""
+        """The queues that `topic` can be written to. Raises TOPIC_NOT_EXIST, NO_PERMISSION (no
+        writable queue), NamesrvUnreachable."""
         entry = self._entries.get(topic)
         if entry is None or (entry.is_default and self._may_ask(topic)):
             entry = await self._publish_entry(topic)
@@ -233,7 +237,7 @@ class RouteCache:
         try:
             await self.refresh(topic)
         except MqError as error:
-            if topic in self._entries:  # go on with what was good a moment ago
+            if topic in self._entries:  # the cached route is used on
                 log.debug("route of %s not refreshed: %s", topic, error)
             elif error.code is Code.TOPIC_NOT_EXIST and group_of(topic) is None:
                 await self._use_default_route(topic)
@@ -265,6 +269,5 @@ class RouteCache:
         entry = self._entries.get(topic)
         if entry is None or entry.is_default or entry.route != route:
             self._entries[topic] = _Entry(route)
-            if self.on_change is not None:
-                self.on_change()
+            self._on_change()
         return route

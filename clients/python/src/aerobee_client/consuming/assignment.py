@@ -1,7 +1,7 @@
-"""The queues that this member of a group owns: dividing them, winning them and letting them go.
+"""The message queues that this member of a consumer group owns: rebalancing, acquiring, releasing.
 
 Every member asks for the same two lists, the queues of a topic and the members of the group, and
-takes its share by the same strategy. While the lists cannot be had, everything stays as it is.
+takes its share by the same strategy. While a list cannot be fetched, the member keeps its queues.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from aerobee.broker.v1 import client_pb2, offset_pb2
 
 from aerobee_client.cluster import rpcs
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.consumer_options import ConsumeFromWhere, FlowLimits
 from aerobee_client.consuming.offset_store import OffsetStore
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.options import ConsumeFromWhere, FlowLimits
 from aerobee_client.rebalance import Strategy
 from aerobee_wire.status import MqError
 from aerobee_wire.topics import is_retry
@@ -30,6 +30,9 @@ CALL_TIMEOUT_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class StartRule:
+    """Where a group starts in a queue in which it has committed no offset. `timestamp_ms`: since
+    the epoch, of ConsumeFromWhere.TIMESTAMP."""
+
     where: ConsumeFromWhere
     timestamp_ms: int
 
@@ -41,8 +44,8 @@ class _Owned:
 
 
 class Assignment:
-    """`pull(process_queue, queue_offset)` fills a process queue until it is dropped. `on_lost` is
-    called when a queue is gone before anybody divided anew."""
+    """`pull(process_queue, queue_offset)` fills a process queue until it is dropped.
+    `request_rebalance` is called when a queue was lost between two rebalances."""
 
     def __init__(
         self,
@@ -54,7 +57,7 @@ class Assignment:
         limits: FlowLimits,
         start_rule: StartRule,
         pull: Callable[[ProcessQueue, int], Coroutine[None, None, None]],
-        on_lost: Callable[[], None],
+        request_rebalance: Callable[[], None],
     ) -> None:
         self._instance = instance
         self._offsets = offsets
@@ -63,24 +66,25 @@ class Assignment:
         self._limits = limits
         self._start_rule = start_rule
         self._pull = pull
-        self._on_lost = on_lost
-        offsets.on_gone = self.lose
-        # Whether a broker, when last asked, did not name this client among the members.
-        self.forgotten = False
+        self._request_rebalance = request_rebalance
+        # Whether a broker, when last asked, did not list this client among the members.
+        self.unregistered = False
         self._owned: dict[MessageQueue, _Owned] = {}
-        self._halted: set[str] = set()  # topics
+        self._resubscribed: set[str] = set()  # topics whose subscription has changed
 
     def queues(self) -> frozenset[MessageQueue]:
         return frozenset(self._owned)
 
     async def rebalance(self, topics: Collection[str]) -> bool:
-        """Takes this member's share of `topics` and lets go of the rest. False: something could not
-        be had, so it should be done again soon."""
-        halted, self._halted = self._halted, set()
+        """Acquires this member's share of `topics` and releases the other queues. False: a route, a
+        list of members or an offset could not be fetched, so rebalance again soon."""
+        resubscribed, self._resubscribed = self._resubscribed, set()
         await self._release(
-            queue for queue in self.queues() if queue.topic not in topics or queue.topic in halted
+            queue
+            for queue in self.queues()
+            if queue.topic not in topics or queue.topic in resubscribed
         )
-        self.forgotten = False
+        self.unregistered = False
         complete = True
         members: dict[str, list[str]] = {}
         for topic in topics:
@@ -91,46 +95,46 @@ class Assignment:
                     continue
                 owned = {queue for queue in self._owned if queue.topic == topic}
                 await self._release(owned.difference(share))
-                await self._win([queue for queue in share if queue not in owned])
+                await self._acquire([queue for queue in share if queue not in owned])
             except MqError as error:
                 log.info("topic %s not rebalanced: %s", topic, error)
                 complete = False
                 await self._instance.routes.refresh_soon(topic)
         return complete
 
-    def move(self, process_queue: ProcessQueue, queue_offset: int) -> None:
-        """The broker wants the queue to go on at `queue_offset`: its messages are gone, or the
-        group was reset."""
+    def on_offset_moved(self, process_queue: ProcessQueue, queue_offset: int) -> None:
+        """The broker answered a pull with OFFSET_MOVED (the messages asked for are deleted, or the
+        group's offset was reset): drops what is pulled and pulls from `queue_offset` on."""
         queue = process_queue.queue
         if process_queue.dropped:
             return
-        log.warning("%s goes on at offset %d, as its broker wants", queue, queue_offset)
+        log.warning("the broker moves %s to offset %d", queue, queue_offset)
         process_queue.drop()
         self._offsets.set(queue, queue_offset)
-        self._begin(queue, queue_offset)
+        self._start_pulling(queue, queue_offset)
 
-    def lose(self, queue: MessageQueue) -> None:
-        """Its topic was deleted there, and the group's offset with it. Should it be made again, the
-        queue is won like any other, and is read from its own first message on."""
+    def on_topic_deleted(self, queue: MessageQueue) -> None:
+        """The broker of `queue` no longer has its topic, nor the group's offset in it. If the topic
+        is created again, a rebalance acquires the queue anew and reads it from its start."""
         owned = self._owned.pop(queue, None)
         if owned is None:
             return
-        log.warning("%s is gone: its topic was deleted there", queue)
+        log.warning("%s is lost: its topic was deleted from the broker", queue)
         owned.process_queue.drop()
         owned.pulling.cancel()
         self._offsets.forget(queue)
-        self._on_lost()
+        self._request_rebalance()
 
-    def halt(self, topic: str) -> None:
-        """Pulls no more of a topic at once. The next rebalance lets go of its queues and wins them
-        again, so that they go on from what is committed."""
-        self._halted.add(topic)
+    def on_subscription_changed(self, topic: str) -> None:
+        """Stops pulling `topic` at once. The next rebalance releases its queues and acquires them
+        again, so that pulling resumes from the committed offsets with the new subscription."""
+        self._resubscribed.add(topic)
         for queue, owned in self._owned.items():
             if queue.topic == topic:
                 owned.pulling.cancel()
 
     async def stop_pulling(self) -> None:
-        """The queues stay owned: what was pulled may still be consumed."""
+        """The queues stay owned: messages that are pulled may still be consumed."""
         tasks = [owned.pulling for owned in self._owned.values()]
         for task in tasks:
             task.cancel()
@@ -138,25 +142,27 @@ class Assignment:
 
     async def release_all(self) -> None:
         await self._release(self.queues())
-        await self._offsets.commit()  # of what a rebalance that was cancelled had let go
+        await self._offsets.commit()  # also of queues that a cancelled rebalance had released
 
     async def _share(
         self, topic: str, members_by_address: dict[str, list[str]]
     ) -> list[MessageQueue] | None:
-        """None: this client is not among the members yet, or the topic has no readable queue."""
+        """This member's queues. None: it is not among the members yet, or the topic has no readable
+        queue."""
         queues = await self._instance.routes.subscribe_queues(topic)
         if not queues:
             return None
         members = await self._members(queues, members_by_address)
         if self._instance.client_id not in members:
-            self.forgotten = True
+            self.unregistered = True
             return None
         return self._strategy(self._instance.client_id, queues, members)
 
     async def _members(
         self, queues: list[MessageQueue], members_by_address: dict[str, list[str]]
     ) -> list[str]:
-        """Of the first broker of these queues that answers: all members look at the same one."""
+        """The client ids of the group, sorted, as listed by the first broker of `queues` that
+        answers: every member asks the same one. Raises MqError when none answers."""
         failure: MqError | None = None
         for broker_name in dict.fromkeys(queue.broker_name for queue in queues):
             try:
@@ -177,51 +183,52 @@ class Assignment:
         return sorted(response.client_ids)
 
     async def _release(self, queues: Iterable[MessageQueue]) -> None:
-        lost = [queue for queue in queues if queue in self._owned]
-        if not lost:
+        released = [queue for queue in queues if queue in self._owned]
+        if not released:
             return
-        log.info("%s lets go of %s", self._consumer_group, ", ".join(map(str, lost)))
-        for queue in lost:
+        log.info("%s releases %s", self._consumer_group, ", ".join(map(str, released)))
+        for queue in released:
             owned = self._owned.pop(queue)
             owned.process_queue.drop()
             owned.pulling.cancel()
-        await self._offsets.commit(lost)
-        for queue in lost:
+        await self._offsets.commit(released)
+        for queue in released:
             self._offsets.forget(queue)
 
-    async def _win(self, queues: list[MessageQueue]) -> None:
-        """Raises MqError when a broker could not be asked, after the queues of the others were won:
-        one that hangs must not keep them from being consumed."""
+    async def _acquire(self, queues: list[MessageQueue]) -> None:
+        """Starts pulling `queues`. Raises MqError when a broker does not answer, but only once the
+        queues of the other brokers are acquired: a hanging broker must not hold them up."""
         stored: dict[str, dict[int, int]] = {}
         failed: dict[str, MqError] = {}
         for queue in queues:
             if queue.broker_name in failed:
                 continue
             try:
-                queue_offset = await self._offset_of(queue, stored)
+                queue_offset = await self._start_offset(queue, stored)
             except MqError as error:
                 failed[queue.broker_name] = error
                 continue
             log.info("%s owns %s from offset %d", self._consumer_group, queue, queue_offset)
-            self._begin(queue, queue_offset)
+            self._start_pulling(queue, queue_offset)
             self._offsets.set(queue, queue_offset)
         for failure in failed.values():
             raise failure
 
-    async def _offset_of(self, queue: MessageQueue, stored: dict[str, dict[int, int]]) -> int:
-        """Where the group goes on; `stored` keeps what was asked. Raises MqError."""
+    async def _start_offset(self, queue: MessageQueue, stored: dict[str, dict[int, int]]) -> int:
+        """The group's committed offset, else where its start rule says. `stored` caches the
+        committed offsets by broker name. Raises MqError."""
         if queue.broker_name not in stored:
             stored[queue.broker_name] = await self._offsets.load(queue.topic, queue.broker_name)
         queue_offset = stored[queue.broker_name].get(queue.queue_id)
-        return await self._first_offset(queue) if queue_offset is None else queue_offset
+        return await self._initial_offset(queue) if queue_offset is None else queue_offset
 
-    def _begin(self, queue: MessageQueue, queue_offset: int) -> None:
+    def _start_pulling(self, queue: MessageQueue, queue_offset: int) -> None:
         process_queue = ProcessQueue(queue, self._limits)
         pulling = asyncio.create_task(self._pull(process_queue, queue_offset), name=f"pull {queue}")
         self._owned[queue] = _Owned(process_queue, pulling)
 
-    async def _first_offset(self, queue: MessageQueue) -> int:
-        """Where a group without an offset begins. Raises MqError."""
+    async def _initial_offset(self, queue: MessageQueue) -> int:
+        """Where a group without a committed offset starts. Raises MqError."""
         if self._start_rule.where is ConsumeFromWhere.TIMESTAMP and not is_retry(queue.topic):
             return await self._offset_at(queue, self._start_rule.timestamp_ms)
         request = offset_pb2.GetQueueOffsetsRequest(topic=queue.topic, queue_ids=[queue.queue_id])

@@ -1,5 +1,5 @@
-"""One stay of a member in its group, from start to close: puts the parts of a push consumer
-together and keeps them going (rebalance, commit). The inside of `push_consumer.py`.
+"""The membership of one client in a consumer group, from start to close: wires the parts of a push
+consumer together, rebalances and commits periodically. The inside of `push_consumer.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack, suppress
 from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.consumer_options import ConsumerOptions
 from aerobee_client.consuming.assignment import Assignment, StartRule
 from aerobee_client.consuming.concurrent_consumption import ConcurrentConsumption
 from aerobee_client.consuming.listener import Consume
@@ -20,20 +19,22 @@ from aerobee_client.consuming.offset_store import OffsetStore
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.puller import Puller, TopicSubscription
 from aerobee_client.consuming.send_back import SendBack
+from aerobee_client.options import ConsumerOptions
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import retry_topic
 
 log = logging.getLogger(__name__)
 
 REBALANCE_INTERVAL_S = 20.0
-REBALANCE_AGAIN_S = 1.0  # when a route or the list of members could not be had
-REBALANCE_PAUSE_S = 0.1  # several notices at once make one rebalance
+REBALANCE_RETRY_S = 1.0  # after a route or the list of members could not be fetched
+REBALANCE_PAUSE_S = 0.1  # notices within this time cause one rebalance
 COMMIT_INTERVAL_S = 5.0
 DEFAULT_TIMESTAMP_AGE_MS = 30 * 60 * 1000
 
 
 class Membership:
-    """`subscriptions` by topic, the group's retry topic among them; they may change meanwhile."""
+    """`subscriptions`: by topic, the retry topic of the group included; the caller may change them
+    while the membership lasts."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class Membership:
             limits=options.flow_limits(),
             start_rule=self._start_rule(),
             pull=self._pull,
-            on_lost=self._rebalance_now.set,
+            request_rebalance=self._rebalance_now.set,
         )
         self._puller = Puller(
             instance,
@@ -74,29 +75,31 @@ class Membership:
             consumer_group,
             batch_size=options.pull_batch_size,
             on_messages=self.consumption.submit,
-            on_moved=self.assignment.move,
-            on_gone=self.assignment.lose,
+            on_offset_moved=self.assignment.on_offset_moved,
+            on_topic_deleted=self.assignment.on_topic_deleted,
         )
         self._announce = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Joins the group and owns its share. Raises MqError; then close it."""
-        self._instance.start(self._heartbeat, self._noticed)
+        """Joins the group and acquires its share. Raises MqError; `close` is still to be called."""
+        self._instance.start(self._heartbeat, self._on_notice)
         await self._find_routes()
         await self._instance.announce()
         self.consumption.start()
         await self.assignment.rebalance(list(self._subscriptions))
         self._tasks = [
-            asyncio.create_task(self._rebalance_on(), name="rebalance"),
-            asyncio.create_task(self._commit_on(), name="commit offsets"),
+            asyncio.create_task(self._rebalance_forever(), name="rebalance"),
+            asyncio.create_task(self._commit_forever(), name="commit offsets"),
         ]
         self._rebalance_now.set()
 
     async def close(self, timeout_s: float) -> None:
-        """Waits for running listeners, commits, leaves; the last two also when it is cancelled: the
-        queues of a member that still beats are consumed by nobody."""
-        async with AsyncExitStack() as steps:  # from the last to the first
+        """Waits for running listeners, commits the offsets, unregisters. The last two also when
+        this call is cancelled: as long as heartbeats go on, nobody else is given this member's
+        queues.
+        """
+        async with AsyncExitStack() as steps:  # run in reverse order
             steps.push_async_callback(self._instance.close)
             steps.push_async_callback(self.assignment.release_all)
             steps.push_async_callback(self.consumption.close, timeout_s)
@@ -106,9 +109,9 @@ class Membership:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def subscriptions_changed(self, topic: str) -> None:
-        """Tells the brokers and divides the queues anew, soon. What is pulled by the old
-        subscription of `topic` is not taken any more: it would pass over what the new one wants."""
-        self.assignment.halt(topic)
+        """Stops pulling `topic`, whose old subscription may filter out messages that the new one
+        selects; announces the subscriptions to the brokers and rebalances soon."""
+        self.assignment.on_subscription_changed(topic)
         self._announce = True
         self._rebalance_now.set()
 
@@ -119,15 +122,15 @@ class Membership:
         return StartRule(self._options.consume_from_where, timestamp_ms)
 
     async def _find_routes(self) -> None:
-        """Of the subscribed topics. One that does not exist yet is looked for again at every
-        rebalance."""
+        """Fetches the routes of the subscribed topics. A topic that does not exist yet is looked up
+        again at every rebalance."""
         for topic in list(self._subscriptions):
             try:
                 await self._instance.routes.route(topic)
             except MqError as error:
                 if error.code is not Code.TOPIC_NOT_EXIST:
                     raise
-                if topic != retry_topic(self._consumer_group):  # made by the first heartbeat
+                if topic != retry_topic(self._consumer_group):  # created by the first heartbeat
                     log.warning("%s waits for topic %s: %s", self._consumer_group, topic, error)
 
     def _pull(self, process_queue: ProcessQueue, queue_offset: int) -> Coroutine[None, None, None]:
@@ -141,17 +144,18 @@ class Membership:
             consume_type=client_pb2.PUSH,
             message_model=client_pb2.CLUSTERING,
             consume_from_where=self._options.consume_from_where.value,
-            subscriptions=[one.to_proto() for one in self._subscriptions.values()],
+            subscriptions=[topic.to_proto() for topic in self._subscriptions.values()],
         )
         return request
 
-    def _noticed(self, notice: client_pb2.ClientNotice) -> None:
-        """The group changed, or a broker was reached again and has a new list of its members."""
+    def _on_notice(self, notice: client_pb2.ClientNotice) -> None:
+        """The members of the group changed, or a stream to a broker was opened again (a notice that
+        names no group)."""
         changed = notice.HasField("group_members_changed")
         if not changed or notice.group_members_changed.consumer_group == self._consumer_group:
             self._rebalance_now.set()
 
-    async def _rebalance_on(self) -> None:
+    async def _rebalance_forever(self) -> None:
         while True:
             await asyncio.sleep(REBALANCE_PAUSE_S)
             self._rebalance_now.clear()
@@ -160,7 +164,7 @@ class Membership:
                 complete = await self._rebalance()
             except Exception:
                 log.exception("rebalance of %s failed", self._consumer_group)
-            wait_s = REBALANCE_INTERVAL_S if complete else REBALANCE_AGAIN_S
+            wait_s = REBALANCE_INTERVAL_S if complete else REBALANCE_RETRY_S
             # Not wait_for: in Python 3.11 it may swallow a cancellation.
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -177,14 +181,15 @@ class Membership:
                 self._announce = True
                 return False
         complete = await self.assignment.rebalance(list(self._subscriptions))
-        if self.assignment.forgotten:  # or a subscription has changed meanwhile
+        if self.assignment.unregistered:  # `_announce` may also be set by a subscription meanwhile
             self._announce = True
         return complete
 
-    async def _commit_on(self) -> None:
+    async def _commit_forever(self) -> None:
         while True:
             await asyncio.sleep(COMMIT_INTERVAL_S)
             try:
-                await self._offsets.commit()
+                for queue in await self._offsets.commit():
+                    self.assignment.on_topic_deleted(queue)
             except Exception:
                 log.exception("offsets of %s not committed", self._consumer_group)

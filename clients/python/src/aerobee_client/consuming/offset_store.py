@@ -1,13 +1,13 @@
-"""How far a group has consumed: kept in memory, committed to the brokers in the background.
+"""The consumer offsets of a group: kept in memory, committed to the brokers in the background.
 
-An offset names the next message to consume. In memory it only grows, unless it is set on purpose.
+An offset is that of the next message to consume. In memory it only grows, except by `set`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from aerobee.broker.v1 import offset_pb2
 
@@ -19,8 +19,8 @@ from aerobee_wire.status import Code, MqError
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S = 5.0
-# A topic that was deleted, a queue that the topic no longer has.
-_OF_ONE_QUEUE = frozenset({Code.TOPIC_NOT_EXIST, Code.INVALID_PARAMETER})
+# Refusals that concern one queue: its topic was deleted, or has fewer queues now.
+_QUEUE_CODES = frozenset({Code.TOPIC_NOT_EXIST, Code.INVALID_PARAMETER})
 
 
 class OffsetStore:
@@ -30,20 +30,18 @@ class OffsetStore:
         self._offsets: dict[MessageQueue, int] = {}
         self._committed: dict[MessageQueue, int] = {}
         self._locks: dict[str, asyncio.Lock] = {}  # by broker name
-        # Told of a queue whose topic does not exist there (any more).
-        self.on_gone: Callable[[MessageQueue], None] = lambda _: None
 
     def get(self, queue: MessageQueue) -> int | None:
-        """In memory; None when there is none."""
+        """The offset in memory; None when there is none."""
         return self._offsets.get(queue)
 
     def advance(self, queue: MessageQueue, queue_offset: int) -> None:
-        """To `queue_offset`, never back."""
+        """Moves the offset forward to `queue_offset`; never back."""
         if queue_offset > self._offsets.get(queue, -1):
             self._offsets[queue] = queue_offset
 
     def set(self, queue: MessageQueue, queue_offset: int) -> None:
-        """To `queue_offset`, also back."""
+        """Moves the offset to `queue_offset`, forward or back."""
         self._offsets[queue] = queue_offset
         self._committed.pop(queue, None)
 
@@ -52,7 +50,7 @@ class OffsetStore:
         self._committed.pop(queue, None)
 
     async def load(self, topic: str, broker_name: str) -> dict[int, int]:
-        """What the broker has stored: queue id → offset. Raises MqError."""
+        """The offsets committed at a broker: queue id → offset. Raises MqError."""
         request = offset_pb2.QueryConsumerOffsetsRequest(
             consumer_group=self._consumer_group, topic=topic
         )
@@ -64,41 +62,46 @@ class OffsetStore:
         )
         return {stored.queue_id: stored.queue_offset for stored in response.offsets}
 
-    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Tells the brokers what has changed; of `queues` only, when given. What a broker does not
-        take is committed again the next time."""
+    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> list[MessageQueue]:
+        """Sends the brokers the offsets that changed since the last commit; only those of `queues`,
+        when given. An offset that a broker does not take is sent again by the next commit.
+
+        Returns the queues whose topic was deleted from their broker.
+        """
         chosen = self._offsets if queues is None else queues
+        deleted: list[MessageQueue] = []
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in chosen:
-            if self._is_new(queue):
+            if self._is_changed(queue):
                 by_broker.setdefault(queue.broker_name, []).append(queue)
-        for broker_name, several in by_broker.items():
-            # One at a time: an older offset must not come after a newer one.
+        for broker_name, changed in by_broker.items():
+            # One commit at a time: an older offset must not overtake a newer one.
             async with self._locks.setdefault(broker_name, asyncio.Lock()):
-                await self._commit_at(broker_name, several)
+                deleted += await self._commit_at(broker_name, changed)
+        return deleted
 
-    def _is_new(self, queue: MessageQueue) -> bool:
+    def _is_changed(self, queue: MessageQueue) -> bool:
         offset = self._offsets.get(queue)
         return offset is not None and self._committed.get(queue) != offset
 
-    async def _commit_at(self, broker_name: str, queues: list[MessageQueue]) -> None:
-        # As it is now: what was let go while others were committed belongs to another member.
-        offsets = {queue: self._offsets[queue] for queue in queues if self._is_new(queue)}
+    async def _commit_at(self, broker_name: str, queues: list[MessageQueue]) -> list[MessageQueue]:
+        """Returns those of `queues` whose topic was deleted from the broker."""
+        # Checked again: a queue that was released in the meantime belongs to another member.
+        offsets = {queue: self._offsets[queue] for queue in queues if self._is_changed(queue)}
         if not offsets:
-            return
+            return []
         try:
-            await self._tell(broker_name, offsets)
+            await self._send(broker_name, offsets)
         except MqError as error:
-            if error.code in _OF_ONE_QUEUE and len(offsets) > 1:  # the broker took none of them
-                for queue in offsets:
-                    await self._commit_at(broker_name, [queue])
-                return
+            if error.code in _QUEUE_CODES and len(offsets) > 1:  # the broker took none of them
+                alone = [await self._commit_at(broker_name, [queue]) for queue in offsets]
+                return [queue for deleted in alone for queue in deleted]
             log.warning("offsets not committed at broker %s: %s", broker_name, error)
             if error.code is Code.TOPIC_NOT_EXIST:
-                for queue in offsets:
-                    self.on_gone(queue)
+                return list(offsets)
+        return []
 
-    async def _tell(self, broker_name: str, offsets: dict[MessageQueue, int]) -> None:
+    async def _send(self, broker_name: str, offsets: dict[MessageQueue, int]) -> None:
         request = offset_pb2.UpdateConsumerOffsetsRequest(consumer_group=self._consumer_group)
         for queue, queue_offset in offsets.items():
             request.offsets.add(

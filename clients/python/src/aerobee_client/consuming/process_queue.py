@@ -1,5 +1,5 @@
-"""The messages of one message queue that are pulled and not settled yet, and what follows from
-them: the offset that may be committed, and whether to pull more. Pure; knows no network.
+"""The messages of one message queue that are pulled and not yet consumed: which offset may be
+committed, and whether there is room to pull more. Pure; knows no network.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
-from aerobee_client.consumer_options import FlowLimits
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.options import FlowLimits
 
 
 class ProcessQueue:
-    """Belongs to one assignment of a queue to this client: a queue that is lost and won again gets
-    a new one, and `dropped` tells the parts that still hold the old one to let go."""
+    """One process queue belongs to one acquisition of a message queue. A queue that is released and
+    acquired again gets a new one; `dropped` marks the old one, whose messages are ignored."""
 
     def __init__(self, queue: MessageQueue, limits: FlowLimits) -> None:
         self.queue = queue
@@ -37,18 +37,20 @@ class ProcessQueue:
 
     @property
     def size_bytes(self) -> int:
+        """Stored sizes of the messages, summed."""
         return self._size_bytes
 
     @property
     def span(self) -> int:
+        """Last queue offset minus first."""
         if not self._waiting:
             return 0
         return self._last_put - next(iter(self._waiting))
 
     def put(self, messages: Sequence[ReceivedMessage], pulled_to: int) -> None:
-        """`messages` in the order of their queue offsets, above all that were put before.
+        """Adds `messages`, which are in order of their queue offsets and above all earlier ones.
 
-        `pulled_to`: the offset to pull next; whatever lies below it and is not put is not for us.
+        `pulled_to`: the offset to pull next. What is below it and is not put was filtered out.
         """
         for message in messages:
             self._waiting[message.queue_offset] = message
@@ -59,8 +61,9 @@ class ProcessQueue:
         self._update_room()
 
     def remove(self, messages: Iterable[ReceivedMessage]) -> int:
-        """Settles `messages`. Returns the offset that may be committed: the smallest that still
-        waits, or that to pull next when none does; -1 before the first pull."""
+        """Removes `messages`, which are consumed. Returns the offset that may be committed: that of
+        the first message left, or the one to pull next when none is left; -1 before the first pull.
+        """
         for message in messages:
             if self._waiting.pop(message.queue_offset, None) is not None:
                 self._size_bytes -= message.store_size

@@ -1,6 +1,6 @@
-"""Pulling one message queue: a loop of long polls that fills the queue's process queue.
+"""Pulling one message queue: a loop of long polls that fills its process queue.
 
-Pauses while too much is waiting, and after failures; ends when the queue is dropped.
+Pauses while the process queue is full, and after failures; ends when it is dropped.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ log = logging.getLogger(__name__)
 SUSPEND_TIMEOUT_MS = 15_000  # how long the broker may hold a pull
 CALL_TIMEOUT_S = 30.0
 MAX_BYTES = 256 * 1024
-BUSY_PAUSE_S = 0.02
+BUSY_PAUSE_S = 0.02  # unless the broker says how long
 FAILURE_PAUSE_S = 3.0
-# A queue without room asks whether its group was moved, which a broker remembers for a minute.
-LOOK_INTERVAL_S = 20.0
+# While a process queue is full, the broker is asked this often whether the group's offset was
+# reset: it remembers a reset for a minute.
+RESET_CHECK_INTERVAL_S = 20.0
 
 _ABSENT_CODES = frozenset(
     {
@@ -46,7 +47,8 @@ _BUSY_CODES = frozenset({Code.SYSTEM_BUSY, Code.FLOW_CONTROL})
 
 @dataclass(frozen=True, slots=True)
 class TopicSubscription:
-    """`tags`: empty for every message. `version`: when it was made, ms since the epoch."""
+    """`tags`: in UTF-8; empty for every message. `version`: when the subscription was made, in ms
+    since the epoch."""
 
     topic: str
     expression: str
@@ -60,14 +62,14 @@ class TopicSubscription:
 
 
 OnMessages = Callable[[ProcessQueue, list[ReceivedMessage]], None]
-OnMoved = Callable[[ProcessQueue, int], None]
-OnGone = Callable[[MessageQueue], None]
+OnOffsetMoved = Callable[[ProcessQueue, int], None]
+OnTopicDeleted = Callable[[MessageQueue], None]
 
 
 class Puller:
-    """`on_messages` gets what was put into the process queue; `on_moved` the offset at which the
-    broker wants the queue to go on instead, `on_gone` the queue when its topic does not exist there
-    any more; after both this loop has ended."""
+    """`on_messages` is called with the messages that were put into a process queue. The loop ends
+    after `on_offset_moved`, called with the offset that the broker moves the queue to, and after
+    `on_topic_deleted`, called when the broker no longer has the topic."""
 
     def __init__(
         self,
@@ -77,23 +79,23 @@ class Puller:
         *,
         batch_size: int,
         on_messages: OnMessages,
-        on_moved: OnMoved,
-        on_gone: OnGone,
+        on_offset_moved: OnOffsetMoved,
+        on_topic_deleted: OnTopicDeleted,
     ) -> None:
         self._instance = instance
         self._offsets = offsets
         self._consumer_group = consumer_group
         self._batch_size = batch_size
         self._on_messages = on_messages
-        self._on_moved = on_moved
-        self._on_gone = on_gone
+        self._on_offset_moved = on_offset_moved
+        self._on_topic_deleted = on_topic_deleted
 
     async def run(
         self, process_queue: ProcessQueue, subscription: TopicSubscription, queue_offset: int
     ) -> None:
-        """Pulls from `queue_offset` on. Whatever goes wrong is tried again."""
+        """Pulls from `queue_offset` on; after a failure again, from the same offset."""
         backoff = Backoff(0.1, 1.0)
-        complaint = ""
+        logged = ""  # the last failure, so that a lasting one is logged once
         while True:
             room = await _has_room(process_queue)
             if process_queue.dropped:
@@ -101,27 +103,27 @@ class Puller:
             try:
                 response = await self._pull(process_queue, subscription, queue_offset, room)
                 moved = response.status == message_pb2.OFFSET_MOVED
-                # Also to where it is: what still waits is not to be consumed then.
+                # A reset to the same offset still discards the messages that wait here.
                 if moved and (response.next_begin_offset != queue_offset or len(process_queue)):
-                    self._on_moved(process_queue, response.next_begin_offset)
+                    self._on_offset_moved(process_queue, response.next_begin_offset)
                     return
                 if room:
                     queue_offset = self._take(process_queue, subscription, response, queue_offset)
             except MqError as error:
                 if error.code is Code.TOPIC_NOT_EXIST:
-                    self._on_gone(process_queue.queue)
+                    self._on_topic_deleted(process_queue.queue)
                     return
-                if error.message != complaint:
+                if error.message != logged:
                     log.warning("pulling %s fails: %s", process_queue.queue, error)
-                    complaint = error.message
+                    logged = error.message
                 await asyncio.sleep(_pause_s(error, backoff))
                 await self._instance.routes.refresh_soon(process_queue.queue.topic)
             except Exception:
                 log.exception("pulling %s failed", process_queue.queue)
                 await asyncio.sleep(FAILURE_PAUSE_S)
             else:
-                complaint = ""
-                if moved:  # to where it is: the group was reset to here, or the queue is in trouble
+                logged = ""
+                if moved:  # to the same offset: a reset to here, or a queue that cannot be read
                     await asyncio.sleep(backoff.next_s())
                 else:
                     backoff.reset()
@@ -133,7 +135,7 @@ class Puller:
         queue_offset: int,
         room: bool,
     ) -> message_pb2.PullResponse:
-        """Without room: only to see whether the broker wants the queue to go on elsewhere."""
+        """Without `room`, one message at most and no long poll: only to learn of OFFSET_MOVED."""
         queue = process_queue.queue
         request = message_pb2.PullRequest(
             consumer_group=self._consumer_group,
@@ -159,13 +161,13 @@ class Puller:
         response: message_pb2.PullResponse,
         queue_offset: int,
     ) -> int:
-        """Puts the messages in; returns the offset to pull next."""
+        """Puts the messages into the process queue; returns the offset to pull next."""
         if process_queue.dropped:
             return queue_offset
         queue = process_queue.queue
         if response.corrupted_count:
             log.error(
-                "%d corrupted messages of %s between offsets %d and %d are left out by the broker",
+                "the broker leaves out %d corrupted messages of %s between offsets %d and %d",
                 response.corrupted_count,
                 queue,
                 queue_offset,
@@ -178,17 +180,18 @@ class Puller:
         if messages:
             self._on_messages(process_queue, messages)
         elif not len(process_queue):
-            # Nothing of it is for us and nothing waits: all up to here is settled.
+            # Every message was filtered out and none waits: the offset may move past them.
             self._offsets.advance(queue, response.next_begin_offset)
         return response.next_begin_offset
 
 
 async def _has_room(process_queue: ProcessQueue) -> bool:
-    """Once there is room, or the queue is dropped. False: there is none for a long time."""
+    """True as soon as there is room, or the process queue is dropped; False after
+    RESET_CHECK_INTERVAL_S without room."""
     if process_queue.has_room():
         return True
     with suppress(TimeoutError):
-        async with asyncio.timeout(LOOK_INTERVAL_S):
+        async with asyncio.timeout(RESET_CHECK_INTERVAL_S):
             await process_queue.wait_for_room()
             return True
     return False

@@ -1,5 +1,5 @@
-"""Getting messages to a broker: checks them, picks a queue, sends, and tries another broker when
-that fails. The inside of a producer; its rules are told in `producer.py`.
+"""Sending messages: checks them, chooses a queue, sends, and retries on another broker. The inside
+of a producer, whose rules `producer.py` states.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ import logging
 import os
 import random
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from aerobee.broker.v1 import message_pb2
 
-from aerobee_client.backoff import Backoff
 from aerobee_client.cluster import rpcs
 from aerobee_client.cluster.client_instance import ClientInstance, local_ip
 from aerobee_client.cluster.encoded_send import EncodedSend
@@ -23,8 +21,10 @@ from aerobee_client.cluster.route import PublishInfo
 from aerobee_client.errors import NamesrvUnreachable, PartialSend, RequestTimeout
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.options import ProducerOptions
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending import send_request
+from aerobee_client.sending.attempts import Attempts
 from aerobee_wire import recall_handle
 from aerobee_wire.message_id import UniqueIds
 from aerobee_wire.status import Code, MqError
@@ -34,44 +34,25 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-# Requests of one batch that are under way at once, when it may use several queues.
+# Requests of one batch that are in flight at once, unless all go to one queue.
 BATCH_WINDOW = 4
-
-# Answers after which another broker is tried, as in RocketMQ's producer.
-_RETRIED_CODES = frozenset(
-    {
-        Code.SYSTEM_ERROR,
-        Code.SYSTEM_BUSY,
-        Code.SERVICE_NOT_AVAILABLE,
-        Code.NO_PERMISSION,
-        Code.TOPIC_NOT_EXIST,
-        Code.QUEUE_NOT_EXIST,
-    }
-)
-# The broker is away or not ready: waiting may help.
-_ABSENT_CODES = frozenset(
-    {Code.BROKER_UNREACHABLE, Code.BROKER_NOT_EXIST, Code.SERVICE_NOT_AVAILABLE}
-)
-
-
-@dataclass(frozen=True, slots=True)
-class SendOptions:
-    producer_group: str
-    timeout_s: float
-    retries: int
-    max_message_size: int
-    default_queue_count: int
 
 
 class Sender:
-    """Sends through one client instance. `fault`: None when slow brokers are not avoided."""
+    """Sends through one client instance. `fault`: remembers failed and slow brokers, which are
+    avoided; None: none are."""
 
     def __init__(
-        self, instance: ClientInstance, options: SendOptions, fault: LatencyFault | None
+        self,
+        instance: ClientInstance,
+        producer_group: str,
+        options: ProducerOptions,
+        fault: LatencyFault | None,
     ) -> None:
         self._instance = instance
         self._clock = instance.clock
         self._routes = instance.routes
+        self._producer_group = producer_group
         self._options = options
         self._fault = fault
         self._unique_ids = UniqueIds(local_ip(), os.getpid(), random.getrandbits(32))
@@ -108,10 +89,11 @@ class Sender:
     async def send_runs(
         self, messages: Sequence[Message], queue: MessageQueue | None, timeout_s: float
     ) -> list[SendResult]:
-        """Any messages, in as many requests as they take."""
+        """Stores any number of messages, in as many requests as that takes. Results in their order.
+        Raises PartialSend when some were stored and others not."""
         results: list[SendResult | None] = [None] * len(messages)
         failures: list[MqError] = []
-        # One after the other when they share a queue: there the order counts.
+        # To one queue one request after the other: that keeps their order.
         window = asyncio.Semaphore(BATCH_WINDOW if queue is None else 1)
 
         async def send(run: list[int]) -> None:
@@ -140,69 +122,56 @@ class Sender:
         queue: MessageQueue | None,
         timeout_s: float,
     ) -> list[SendResult]:
-        """One request: messages of one topic, all delayed or none."""
+        """Stores, in one request, messages of one topic, all of them delayed or none."""
         request, message_ids = self._request(messages)
         sent_to, response = await self._deliver(request, messages[0].topic, queue, timeout_s)
         return send_request.results(response, message_ids, sent_to)
 
     def _request(self, messages: Sequence[Message]) -> tuple[EncodedSend, list[str]]:
-        """With the message ids that it gives them."""
+        """The request for `messages`, and the message ids that it gives them."""
         now_ms = self._clock.now_ms()
         message_ids = [self._unique_ids.make(now_ms) for _ in messages]
         request = send_request.request(
             messages,
             message_ids,
-            producer_group=self._options.producer_group,
+            producer_group=self._producer_group,
             born_timestamp_ms=now_ms,
             default_queue_count=self._options.default_queue_count,
         )
         return request, message_ids
 
     async def _deliver(
-        self,
-        request: EncodedSend,
-        topic: str,
-        queue: MessageQueue | None,
-        timeout_s: float,
+        self, request: EncodedSend, topic: str, queue: MessageQueue | None, timeout_s: float
     ) -> tuple[MessageQueue, message_pb2.SendResponse]:
-        """Tries brokers until one has stored the request or the time is over."""
+        """Tries one broker after the other until one has stored the request. Raises what the last
+        one answered."""
         clock = self._clock
         deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
-        backoff = Backoff(0.05, 0.5)
-        refusals = 0
-        avoid: str | None = None
-        tried: set[str] = set()
+        attempts = Attempts(queue, self._options.retries, deadline_ms)
         while True:
             info = await self._publish_info(topic, deadline_ms)
-            target = queue or info.choose(avoid, self._fault, clock.monotonic_ms())
+            target = queue or info.choose(attempts.avoid, self._fault, clock.monotonic_ms())
             try:
                 remaining_s = (deadline_ms - clock.monotonic_ms()) / 1000
-                response = await self._attempt(request, target, remaining_s, timeout_s)
+                return target, await self._send_to(target, request, remaining_s, timeout_s)
             except MqError as error:
-                refusals += error.code not in _ABSENT_CODES
-                if not (error.retryable or error.code in _RETRIED_CODES):
+                now_ms = clock.monotonic_ms()
+                pause_s = attempts.pause_after(error, target, info.queues, now_ms)
+                if pause_s is None:
                     raise
-                if error.code is Code.QUEUE_NOT_EXIST and queue is not None:
-                    raise  # the caller chose it
-                # Another broker at once; the same one after a pause, if waiting helps.
-                again = target.broker_name in tried or not _has_other(info.queues, target, queue)
-                pause_s = _pause_s(error, backoff) if again else 0.0
-                out_of_time = clock.monotonic_ms() + pause_s * 1000 >= deadline_ms
-                if refusals > self._options.retries or out_of_time:
-                    raise
-                log.debug("send to %s failed, trying on: %s", target, error)
-                avoid = target.broker_name
-                tried.add(avoid)
+                log.debug("send to %s failed, trying again: %s", target, error)
                 await asyncio.sleep(pause_s)
-                # A topic that was made again with fewer queues: the route is known to be old.
-                old = error.code is Code.QUEUE_NOT_EXIST
-                refresh = self._routes.refresh_now if old else self._routes.refresh_soon
-                try:
-                    await self._in_time(refresh(topic), deadline_ms)
-                except NamesrvUnreachable:
-                    raise error from None  # the time is over
-            else:
-                return target, response
+                await self._refresh_after(error, topic, deadline_ms)
+
+    async def _refresh_after(self, error: MqError, topic: str, deadline_ms: int) -> None:
+        """Refreshes the route of `topic`. Raises `error` when the deadline passes before that."""
+        # The topic was created again with fewer queues: the cached route is known to be stale.
+        stale = error.code is Code.QUEUE_NOT_EXIST
+        refresh = self._routes.refresh_now if stale else self._routes.refresh_soon
+        try:
+            await self._in_time(refresh(topic), deadline_ms)
+        except NamesrvUnreachable:
+            raise error from None
 
     async def _publish_info(self, topic: str, deadline_ms: int) -> PublishInfo:
         asking = self._routes.publish_info(topic)
@@ -211,24 +180,21 @@ class Sender:
         return await self._in_time(asking, deadline_ms)
 
     async def _in_time(self, asking: Coroutine[Any, Any, T], deadline_ms: int) -> T:
-        """What name servers answer until then. Raises NamesrvUnreachable when they are silent: each
-        is given more time than a send may have."""
+        """Awaits an answer of the name servers until the deadline. Raises NamesrvUnreachable then:
+        the timeout of one name server alone may be longer than that of the send."""
         remaining_s = (deadline_ms - self._clock.monotonic_ms()) / 1000
         try:
             async with asyncio.timeout(max(remaining_s, 0)):
                 return await asking
         except TimeoutError:
             raise NamesrvUnreachable(
-                self._instance.namesrv.addresses, "no answer in the time that the call had"
+                self._instance.namesrv.addresses, "no answer within the timeout of the call"
             ) from None
 
-    async def _attempt(
-        self,
-        request: EncodedSend,
-        target: MessageQueue,
-        remaining_s: float,
-        timeout_s: float,
+    async def _send_to(
+        self, target: MessageQueue, request: EncodedSend, remaining_s: float, timeout_s: float
     ) -> message_pb2.SendResponse:
+        """One attempt, within `remaining_s`. `timeout_s`: of the whole send, for the error."""
         started_ms = self._clock.monotonic_ms()
         failed = False
         try:
@@ -248,7 +214,7 @@ class Sender:
                 self._fault.record(target.broker_name, now_ms - started_ms, now_ms, failed=failed)
 
     async def recall(self, topic: str, handle: str, timeout_s: float) -> str:
-        """Takes back a message that waits at the broker of the handle; returns its message id."""
+        """Recalls a delayed message at the broker that its handle names; returns its message id."""
         broker_name = recall_handle.decode(handle).broker_name
         await self._publish_info(topic, self._clock.monotonic_ms() + int(timeout_s * 1000))
         response = await self._instance.transport.call(
@@ -260,24 +226,10 @@ class Sender:
         return response.unique_message_id
 
     async def post(self, message: Message, target: MessageQueue) -> None:
-        """A one-way send: what goes wrong is only logged."""
+        """A one-way send: one attempt; a failure is only logged."""
         try:
             request, _ = self._request([message])
-            timeout_s = self._options.timeout_s
-            await self._attempt(request, target, timeout_s, timeout_s)
+            timeout_s = self._options.send_timeout.total_seconds()
+            await self._send_to(target, request, timeout_s, timeout_s)
         except MqError as error:
             log.debug("one-way send to %s failed: %s", target, error)
-
-
-def _pause_s(error: MqError, backoff: Backoff) -> float:
-    """Before the same broker is asked again."""
-    if error.retry_after_ms is not None:
-        return error.retry_after_ms / 1000
-    return backoff.next_s() if error.code in _ABSENT_CODES else 0.0
-
-
-def _has_other(
-    queues: Sequence[MessageQueue], target: MessageQueue, queue: MessageQueue | None
-) -> bool:
-    """Whether the send may go to another broker than `target`'s."""
-    return queue is None and any(other.broker_name != target.broker_name for other in queues)

@@ -1,0 +1,159 @@
+"""What may be set of producers and push consumers: names, defaults, bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from typing import TypedDict
+
+from aerobee.broker.v1 import client_pb2
+
+from aerobee_client import rebalance
+from aerobee_wire.status import Code, MqError
+
+MIB = 1024 * 1024
+MAX_INT32 = (1 << 31) - 1
+MAX_INT64 = (1 << 63) - 1
+
+# Option → its smallest and largest value.
+Bounds = Mapping[str, tuple[float, float]]
+
+
+def _check_bounds(options: object, bounds: Bounds) -> None:
+    """Raises INVALID_PARAMETER that names the option and its bounds. None, "not set", passes."""
+    for name, (lowest, highest) in bounds.items():
+        value = getattr(options, name)
+        number = value.total_seconds() if isinstance(value, timedelta) else value
+        if number is not None and not lowest <= number <= highest:
+            raise MqError(Code.INVALID_PARAMETER, f"{name} is {number}: give {lowest} to {highest}")
+
+
+class ProducerSettings(TypedDict, total=False):
+    """The keyword arguments of a producer; meaning and defaults: ProducerOptions."""
+
+    send_timeout: timedelta
+    retries: int
+    max_message_size: int
+    default_queue_count: int
+    latency_fault: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """RocketMQ's defaults. Raises INVALID_PARAMETER that names the bounds."""
+
+    # Bounds a whole send, retries included; a day at most.
+    send_timeout: timedelta = timedelta(seconds=3)
+    # Further attempts after a refusal that another broker may not share.
+    retries: int = 2
+    # Of a body, in bytes; the broker's maxMessageSize is the same by default.
+    max_message_size: int = 4 * MIB
+    # Queues on each broker of a topic that is created by the first send to it.
+    default_queue_count: int = 4
+    # Whether to avoid brokers for a while that failed or answered slowly.
+    latency_fault: bool = False
+
+    def __post_init__(self) -> None:
+        _check_bounds(self, _PRODUCER_BOUNDS)
+
+
+_PRODUCER_BOUNDS: Bounds = {
+    "send_timeout": (0.001, 86_400),  # seconds
+    "retries": (0, MAX_INT32),
+    "max_message_size": (1, MAX_INT32),
+    "default_queue_count": (1, MAX_INT32),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLimits:
+    """Pulling a message queue pauses while more than this waits in its process queue."""
+
+    messages: int = 1_000
+    size_bytes: int = 100 * MIB
+    # Largest minus smallest queue offset: the committed offset cannot pass one slow message, and
+    # what is consumed above it is delivered again after a crash.
+    span: int = 2_000
+
+
+class ConsumeFromWhere(Enum):
+    """Where a group starts in a queue in which it has committed no offset. In its retry topic it
+    always starts at the first message."""
+
+    # Behind the newest message; as in RocketMQ at the first one as long as retention has deleted
+    # none, so that a group misses nothing in a topic as new as itself.
+    LAST_OFFSET = client_pb2.CONSUME_FROM_LAST_OFFSET
+    FIRST_OFFSET = client_pb2.CONSUME_FROM_FIRST_OFFSET
+    # At the first message that was stored at or after consume_timestamp_ms.
+    TIMESTAMP = client_pb2.CONSUME_FROM_TIMESTAMP
+
+
+class ConsumerSettings(TypedDict, total=False):
+    """The keyword arguments of a push consumer; meaning and defaults: ConsumerOptions."""
+
+    concurrency: int
+    consume_message_batch_max_size: int
+    pull_batch_size: int
+    consume_from_where: ConsumeFromWhere
+    consume_timestamp_ms: int
+    max_reconsume_times: int
+    consume_timeout: timedelta
+    strategy: rebalance.Strategy
+    pull_threshold_for_queue: int
+    pull_threshold_size_for_queue: int
+    consume_concurrently_max_span: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """RocketMQ's names and defaults, but for `pull_batch_size` (32 there)."""
+
+    # Calls of the listener at a time.
+    concurrency: int = 20
+    # Messages of one call of a batch listener, at most.
+    consume_message_batch_max_size: int = 1
+    # Messages of one pull, at most. A pull costs the same for 32 as for 128.
+    pull_batch_size: int = 128
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
+    # None: half an hour before the start.
+    consume_timestamp_ms: int | None = None
+    # Overrides the group's own. Attempts = this + 1.
+    max_reconsume_times: int | None = None
+    # A message whose listener takes longer is sent back.
+    consume_timeout: timedelta = timedelta(minutes=15)
+    strategy: rebalance.Strategy = rebalance.average
+    # FlowLimits of each message queue: messages, bytes, span of offsets.
+    pull_threshold_for_queue: int = 1_000
+    pull_threshold_size_for_queue: int = 100 * MIB
+    consume_concurrently_max_span: int = 2_000
+
+    def __post_init__(self) -> None:
+        """Raises INVALID_PARAMETER that names the bounds."""
+        _check_bounds(self, _CONSUMER_BOUNDS)
+        if self.consume_timeout <= timedelta(0):
+            raise MqError(
+                Code.INVALID_PARAMETER,
+                f"consume_timeout is {self.consume_timeout}: give more than 0 s",
+            )
+
+    def flow_limits(self) -> FlowLimits:
+        return FlowLimits(
+            self.pull_threshold_for_queue,
+            self.pull_threshold_size_for_queue,
+            self.consume_concurrently_max_span,
+        )
+
+
+# As in RocketMQ's client; the last two are what the contract has room for.
+_CONSUMER_BOUNDS: Bounds = {
+    "concurrency": (1, 1_000),
+    "consume_message_batch_max_size": (1, 1_024),
+    "pull_batch_size": (1, 1_024),
+    "pull_threshold_for_queue": (1, 65_535),
+    "pull_threshold_size_for_queue": (1, 1_024 * MIB),
+    "consume_concurrently_max_span": (1, 65_535),
+    "max_reconsume_times": (0, MAX_INT32),
+    "consume_timestamp_ms": (0, MAX_INT64),
+}

@@ -1,0 +1,91 @@
+"""What one send has tried so far, and whether it is tried again: where, and after which pause.
+Pure.
+
+Another broker is tried at once. One that was tried before is tried again after a pause, and only
+while the send has time left: an absent broker may come back, a refusal uses up a retry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aerobee_client.backoff import Backoff
+from aerobee_client.message_queue import MessageQueue
+from aerobee_wire.status import Code, MqError
+
+# Refusals after which another broker is tried, as in RocketMQ's producer.
+RETRIED_CODES = frozenset(
+    {
+        Code.SYSTEM_ERROR,
+        Code.SYSTEM_BUSY,
+        Code.SERVICE_NOT_AVAILABLE,
+        Code.NO_PERMISSION,
+        Code.TOPIC_NOT_EXIST,
+        Code.QUEUE_NOT_EXIST,
+    }
+)
+# The broker is down or not ready yet: no refusal of the message.
+ABSENT_CODES = frozenset(
+    {Code.BROKER_UNREACHABLE, Code.BROKER_NOT_EXIST, Code.SERVICE_NOT_AVAILABLE}
+)
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 0.5
+
+
+class Attempts:
+    """The attempts of one send. `queue`: the one that the caller chose, if any. `deadline_ms`: of a
+    monotonic clock. `avoid`: the broker of the last attempt."""
+
+    __slots__ = ("_backoff", "_queue", "_retries_left", "_tried", "avoid", "deadline_ms")
+
+    def __init__(self, queue: MessageQueue | None, retries: int, deadline_ms: int) -> None:
+        self.deadline_ms = deadline_ms
+        self.avoid: str | None = None
+        self._queue = queue
+        self._retries_left = retries
+        self._tried: set[str] | None = None
+        self._backoff: Backoff | None = None
+
+    def pause_after(
+        self, error: MqError, target: MessageQueue, queues: Sequence[MessageQueue], now_ms: int
+    ) -> float | None:
+        """Seconds to wait after `target`, one of the topic's `queues`, failed; None: give up."""
+        if not (error.retryable or error.code in RETRIED_CODES):
+            return None
+        if error.code is Code.QUEUE_NOT_EXIST and self._queue is not None:
+            return None
+        if error.code not in ABSENT_CODES:
+            if not self._retries_left:
+                return None
+            self._retries_left -= 1
+        pause_s = 0.0
+        if self._is_tried(target.broker_name) or not self._has_other(queues, target):
+            pause_s = self._pause_s(error)
+        if now_ms + pause_s * 1000 >= self.deadline_ms:
+            return None
+        self.avoid = target.broker_name
+        return pause_s
+
+    def _is_tried(self, broker_name: str) -> bool:
+        """Whether this broker failed before; from now on it has."""
+        if self._tried is None:
+            self._tried = set()
+        tried = broker_name in self._tried
+        self._tried.add(broker_name)
+        return tried
+
+    def _has_other(self, queues: Sequence[MessageQueue], target: MessageQueue) -> bool:
+        """Whether the send may go to another broker than that of `target`."""
+        return self._queue is None and any(
+            queue.broker_name != target.broker_name for queue in queues
+        )
+
+    def _pause_s(self, error: MqError) -> float:
+        """Before the same broker is tried again."""
+        if error.retry_after_ms is not None:
+            return error.retry_after_ms / 1000
+        if error.code not in ABSENT_CODES:
+            return 0.0
+        if self._backoff is None:
+            self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        return self._backoff.next_s()
