@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry
 
 from aerobee_broker.broker import Broker, Surroundings, Tables, open_store
 from aerobee_broker.config import BrokerOptions
-from aerobee_broker.delivery.delay.levels import DelayQueues
 from aerobee_broker.delivery.pull.pull import PullRequest
 from aerobee_broker.delivery.send.send import Incoming, Stored
 from aerobee_broker.disk import Disk, RealDisk
@@ -87,8 +86,7 @@ class Parts:
             rng=random.Random(1),
         )
         self.meters = Meters(CollectorRegistry(), cluster="DefaultCluster", node_id="broker-a")
-        self.delays = DelayQueues(self.options.delay_levels_ms)
-        self.store = open_store(around, self.delays, self.meters, STORE_HOST)
+        self.store = open_store(around, self.meters, STORE_HOST)
         self.tables = Tables(around)
         self.tables.load()
         identity = Identity(
@@ -103,7 +101,6 @@ class Parts:
             around,
             self.store,
             self.tables,
-            self.delays,
             self.meters,
             identity=identity,
             store_host=STORE_HOST,

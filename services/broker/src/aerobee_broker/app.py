@@ -22,7 +22,6 @@ from aerobee_broker.cluster.peers import Peers
 from aerobee_broker.cluster.registration import Link, Registration, Timing
 from aerobee_broker.commit.worker_thread import Worker, WorkerThread
 from aerobee_broker.config import BrokerOptions
-from aerobee_broker.delivery.delay.levels import DelayQueues
 from aerobee_broker.disk import Disk, RealDisk
 from aerobee_broker.identity import Identity
 from aerobee_broker.metrics import Meters
@@ -102,8 +101,7 @@ class BrokerApp:
             advertised_host, options.broker_ip1, options.bind_address, options.namesrvs
         )
         store_host = join_address(await asyncio.to_thread(store_ip, host), port)
-        delays = DelayQueues(options.delay_levels_ms)
-        store = await asyncio.to_thread(open_store, around, delays, self._meters, store_host)
+        store = await asyncio.to_thread(open_store, around, self._meters, store_host)
         self._cleanup.push_async_callback(self._close_store, store, around.flusher)
 
         tables = Tables(around)
@@ -123,7 +121,6 @@ class BrokerApp:
             around,
             store,
             tables,
-            delays,
             self._meters,
             identity=identity,
             store_host=store_host,

@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -26,9 +27,12 @@ from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.admin import Administration
 from aerobee_broker.delivery.delay.level_delivery import Schedule
-from aerobee_broker.delivery.delay.levels import DelayQueues
+from aerobee_broker.delivery.delay.level_progress import LevelProgress
+from aerobee_broker.delivery.delay.levels import DelayQueues, deliver_time
+from aerobee_broker.delivery.delay.router import DelayRouter
 from aerobee_broker.delivery.delay.timer_delivery import Timers
 from aerobee_broker.delivery.delay.timer_format import TimerQueue, unit_code
+from aerobee_broker.delivery.delay.timer_table import TimerTable
 from aerobee_broker.delivery.pop.acks import Settling
 from aerobee_broker.delivery.pop.journal import LeaseJournal
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
@@ -40,6 +44,7 @@ from aerobee_broker.delivery.pull.offsets import OffsetQueries
 from aerobee_broker.delivery.pull.pull import Pull
 from aerobee_broker.delivery.retry.send_back import SendBack
 from aerobee_broker.delivery.send.send import Intake
+from aerobee_broker.delivery.transaction.check_schedule import CheckSchedule
 from aerobee_broker.delivery.transaction.checks import TransactionChecks
 from aerobee_broker.delivery.transaction.transactions import Transactions
 from aerobee_broker.disk import Disk
@@ -114,9 +119,7 @@ class Surroundings:
     rng: random.Random
 
 
-def open_store(
-    around: Surroundings, delays: DelayQueues, meters: Meters, store_host: str
-) -> MessageStore:
+def open_store(around: Surroundings, meters: Meters, store_host: str) -> MessageStore:
     """Blocks, long after a crash. Raises StoreOpenError."""
 
     def heard(event: str, fields: Mapping[str, object]) -> None:
@@ -132,14 +135,17 @@ def open_store(
         clock=around.clock,
         disk=around.disk,
         store_host=store_host,
-        tags_code_of=tags_codes(delays),
+        tags_code_of=tags_codes(around.options),
         on_event=heard,
     )
 
 
-def tags_codes(delays: DelayQueues) -> dict[str, TagsCode]:
+def tags_codes(options: BrokerOptions) -> dict[str, TagsCode]:
     """Topics whose consume-queue units carry something else than the hash of the tags."""
-    return {names.SCHEDULE_TOPIC: delays.deliver_time, names.TIMER_TOPIC: unit_code}
+    return {
+        names.SCHEDULE_TOPIC: partial(deliver_time, options.delay_levels_ms),
+        names.TIMER_TOPIC: unit_code,
+    }
 
 
 def unique_ids(store_host: str, rng: random.Random) -> UniqueIds:
@@ -210,7 +216,6 @@ class Broker:
         around: Surroundings,
         store: MessageStore,
         tables: Tables,
-        delays: DelayQueues,
         meters: Meters,
         *,
         identity: Identity,
@@ -224,7 +229,6 @@ class Broker:
         self._identity = identity
         self.store = store
         self.polls = LongPolls()
-        self._delays = delays
         self.commit = self._make_commit(self._arrived)
         self.log = DurableLog(store, self.commit)
         self.topics = TopicRegistry(
@@ -237,36 +241,14 @@ class Broker:
             notifies=self._notifies,
             on_conflict=lambda group, found: _tell_of_conflict(meters, group, found),
         )
-        self.schedule = Schedule(
-            log=self.log,
-            queues=delays,
-            offsets=tables.delay_offsets,
-            topics=self.topics,
-            meters=meters,
-            clock=clock,
-        )
-        delays.is_empty = self.schedule.is_empty
-        timer_queue = self._timer_queue = TimerQueue(
-            max_delay_ms=options.timer_max_delay_sec * 1_000,
-            max_messages=options.timer_max_messages,
-        )
-        self.timers = Timers(
-            log=self.log,
-            queue=timer_queue,
-            topics=self.topics,
-            meters=meters,
-            clock=clock,
-        )
-        timer_queue.waiting = lambda: self.timers.waiting
-        store.cleaning.keep_from += [self.schedule.needed_from, self.timers.needed_from]
+        self._wire_delays(tables, meters)
         self._wire_transactions(tables, meters)
         self.intake = Intake(
             log=self.log,
             topics=self.topics,
             groups=self.groups,
-            delays=delays,
+            router=self.router,
             transactions=self.transactions,
-            timers=timer_queue,
             meters=meters,
             clock=clock,
             unique_ids=unique_ids(store_host, around.rng),
@@ -280,7 +262,7 @@ class Broker:
             log=self.log,
             topics=self.topics,
             groups=self.groups,
-            delays=delays,
+            delays=self.delays,
             meters=meters,
             broker_permission=options.broker_permission,
             rng=around.rng,
@@ -305,22 +287,56 @@ class Broker:
             pop=self.pop,
         )
 
+    def _wire_delays(self, tables: Tables, meters: Meters) -> None:
+        options, store, clock = self._around.options, self.store, self._around.clock
+        progress = LevelProgress(store, tables.delay_offsets)
+        self.delays = DelayQueues(options.delay_levels_ms, progress.is_empty)
+        self.schedule = Schedule(
+            log=self.log,
+            queues=self.delays,
+            progress=progress,
+            topics=self.topics,
+            meters=meters,
+            clock=clock,
+        )
+        waiting = TimerTable()
+        timer_queue = TimerQueue(
+            waiting,
+            max_delay_ms=options.timer_max_delay_sec * 1_000,
+            max_messages=options.timer_max_messages,
+        )
+        self.timers = Timers(
+            log=self.log,
+            queue=timer_queue,
+            table=waiting,
+            topics=self.topics,
+            meters=meters,
+            clock=clock,
+        )
+        store.protect(progress.needed_from)
+        store.protect(self.timers.needed_from)
+        self.router = DelayRouter(self.delays, timer_queue, clock)
+
     def _wire_transactions(self, tables: Tables, meters: Meters) -> None:
         options, clock = self._around.options, self._around.clock
+        schedule = CheckSchedule(clock, timeout_ms=options.transaction_time_out)
         self.transactions = Transactions(
             log=self.log,
             topics=self.topics,
             offsets=tables.offsets,
+            router=self.router,
+            schedule=schedule,
             meters=meters,
             clock=clock,
         )
+        self.store.protect(self.transactions.needed_from)
         self.checks = TransactionChecks(
             self.transactions,
+            schedule,
             self.clients,
             clock,
-            timeout_ms=options.transaction_time_out,
             interval_ms=options.transaction_check_interval,
-            most=options.transaction_check_max,
+            max_checks=options.transaction_check_max,
             reserved_ms=options.file_reserved_time * HOUR_MS,
         )
 
@@ -371,7 +387,7 @@ class Broker:
             offsets=tables.offsets,
             meters=meters,
             clock=clock,
-            levels_ms=self._delays.levels_ms,
+            levels_ms=options.delay_levels_ms,
         )
         self.pop = Pop(
             table=table,
@@ -436,8 +452,7 @@ class Broker:
 
     def _somebody_waits(self) -> bool:
         """For messages to become visible: a consumer, or the delivery of delayed messages."""
-        unseen = self._delays.unseen or self._timer_queue.unseen
-        return self.polls.count > 0 or unseen
+        return self.polls.count > 0 or self.router.unconfirmed
 
     def _arrived(self, arrivals: list[Arrival]) -> None:
         self.polls.arrived(arrivals)

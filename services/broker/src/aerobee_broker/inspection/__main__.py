@@ -14,7 +14,6 @@ from pathlib import Path
 
 from aerobee_broker.broker import store_options, tags_codes
 from aerobee_broker.config import BrokerOptions
-from aerobee_broker.delivery.delay.levels import DelayQueues
 from aerobee_broker.disk import RealDisk
 from aerobee_broker.inspection import check, dump
 from aerobee_broker.inspection.stopped_store import Problem, open_stopped
@@ -48,13 +47,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _check(given: argparse.Namespace, options: BrokerOptions) -> int:
-    delays = DelayQueues(options.delay_levels_ms)
     store = open_stopped(given.directory, RealDisk())
     try:
         report = check.check(
             store,
             store_options(options),
-            codes_of_topics=tags_codes(delays),
+            codes_of_topics=tags_codes(options),
             progress=_tell_progress,
         )
     finally:

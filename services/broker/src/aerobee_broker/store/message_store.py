@@ -58,7 +58,7 @@ from aerobee_broker.store.messages import (
 from aerobee_broker.store.options import MAX_BODY, RECORD_OVERHEAD, StoreOptions
 from aerobee_broker.store.reading.reader import Reader
 from aerobee_broker.store.recovery.recovery import Recovery
-from aerobee_broker.store.retention.cleaning import Cleaning
+from aerobee_broker.store.retention.cleaning import Cleaning, NeededFrom
 from aerobee_broker.store.retention.deleted_topics import DeletedTopics
 from aerobee_broker.store.retention.retention import Retention
 from aerobee_wire.message_id import pack_host
@@ -569,6 +569,13 @@ class MessageStore:
         """The physical offset of the topic's last deletion; 0 when there was none. What was meant
         for the topic before is not meant for the one that has its name now."""
         return self._deleted_topics.place(topic)
+
+    # ---- retention ----
+
+    def protect(self, needed_from: NeededFrom) -> None:
+        """Retention asks `needed_from` before it deletes log files, and leaves those from that
+        physical offset on. Before the first `maintain`."""
+        self.cleaning.protect(needed_from)
 
     # ---- upkeep ----
 

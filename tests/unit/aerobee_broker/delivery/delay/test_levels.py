@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pytest
 
 from aerobee_broker.delivery.delay.levels import (
     FIRST_OWN_QUEUE,
     MAX_OWN_QUEUES,
     DelayQueues,
+    deliver_time,
     destination,
 )
 from aerobee_broker.store.messages import NewMessage
@@ -16,13 +19,19 @@ from aerobee_wire import properties as props
 LEVELS = (1_000, 5_000, 10_000)
 
 
+def delay_queues(
+    levels_ms: Sequence[int] = LEVELS, is_empty: Callable[[int], bool] = lambda _: False
+) -> DelayQueues:
+    return DelayQueues(levels_ms, is_empty)
+
+
 def by_delay(queues: DelayQueues, delay_ms: int) -> tuple[int, dict[str, str]]:
     message = queues.by_delay(NewMessage("%RETRY%g", 0, b"x"), {}, delay_ms)
     return message.queue_id, props.decode(message.properties)
 
 
 def test_each_delay_has_a_queue_of_its_own() -> None:
-    queues = DelayQueues(LEVELS)
+    queues = delay_queues()
     assert [by_delay(queues, delay)[0] for delay in (300, 700, 300, 5_000)] == [18, 19, 18, 1]
     assert (queues.delay_of(18), queues.delay_of(19), queues.delay_of(1)) == (300, 700, 5_000)
     assert queues.queue_ids == [0, 1, 2, 18, 19]
@@ -30,7 +39,7 @@ def test_each_delay_has_a_queue_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "deliver_time"),
+    ("properties", "due"),
     [
         ({"DELAY": "2"}, 6_000),
         ({"RETRY_DELAY_MS": "1500"}, 2_500),
@@ -40,24 +49,25 @@ def test_each_delay_has_a_queue_of_its_own() -> None:
     ],
 )
 def test_the_deliver_time_can_be_found_from_the_record_alone(
-    properties: dict[str, str], deliver_time: int
+    properties: dict[str, str], due: int
 ) -> None:
-    assert DelayQueues(LEVELS).deliver_time(props.encode(properties), 1_000) == deliver_time
+    assert deliver_time(LEVELS, props.encode(properties), 1_000) == due
 
 
 def test_a_queue_keeps_its_delay_over_a_restart() -> None:
-    queues = DelayQueues(LEVELS)
+    queues = delay_queues()
     queues.restore(20, 300)
     assert by_delay(queues, 300)[0] == 20
     assert by_delay(queues, 400)[0] == 18
 
 
 def test_when_all_are_taken_a_delivered_queue_changes_its_delay() -> None:
-    queues = DelayQueues(LEVELS)
+    empty: set[int] = set()
+    queues = delay_queues(is_empty=empty.__contains__)
     for number in range(MAX_OWN_QUEUES):
         by_delay(queues, 100 + number)
     queues.arrived(FIRST_OWN_QUEUE + 5)
-    queues.is_empty = lambda queue_id: queue_id == FIRST_OWN_QUEUE + 5
+    empty.add(FIRST_OWN_QUEUE + 5)
     assert by_delay(queues, 50)[0] == FIRST_OWN_QUEUE + 5
     assert by_delay(queues, 50)[0] == FIRST_OWN_QUEUE + 5
     assert queues.delay_of(FIRST_OWN_QUEUE + 5) == 50
@@ -65,18 +75,17 @@ def test_when_all_are_taken_a_delivered_queue_changes_its_delay() -> None:
 
 def test_two_delays_of_one_append_do_not_take_the_same_delivered_queue() -> None:
     """The shorter delay would hold for both, and the other message come early."""
-    queues = DelayQueues(LEVELS)
+    queues = delay_queues(is_empty=lambda _: True)
     for number in range(MAX_OWN_QUEUES):
         by_delay(queues, 100 + number)
         queues.arrived(FIRST_OWN_QUEUE + number)
-    queues.is_empty = lambda _: True
     used = by_delay(queues, 100)[0], by_delay(queues, 3_600_000)[0], by_delay(queues, 50)[0]
     assert used == (FIRST_OWN_QUEUE, FIRST_OWN_QUEUE + 1, FIRST_OWN_QUEUE + 2)
     assert [queues.delay_of(queue_id) for queue_id in used] == [100, 3_600_000, 50]
 
 
 def test_when_none_is_free_a_message_waits_longer_and_never_shorter() -> None:
-    queues = DelayQueues(LEVELS)
+    queues = delay_queues()
     for number in range(MAX_OWN_QUEUES):
         by_delay(queues, 100 + 2 * number)
     queue_id, properties = by_delay(queues, 101)
@@ -84,7 +93,7 @@ def test_when_none_is_free_a_message_waits_longer_and_never_shorter() -> None:
 
 
 def test_when_only_shorter_queues_are_taken_a_delay_level_takes_it() -> None:
-    queues = DelayQueues([1_000, 60_000, 30_000])
+    queues = delay_queues([1_000, 60_000, 30_000])
     for number in range(MAX_OWN_QUEUES):
         by_delay(queues, 100 + number)
     queue_id, properties = by_delay(queues, 5_000)
@@ -92,7 +101,7 @@ def test_when_only_shorter_queues_are_taken_a_delay_level_takes_it() -> None:
 
 
 def test_a_copy_says_where_it_goes_and_loses_the_marks_of_waiting() -> None:
-    queues = DelayQueues(LEVELS)
+    queues = delay_queues()
     waiting = queues.by_level(NewMessage("t", 7, b"x"), {"TAGS": "a"}, 2)
     properties = props.decode(waiting.properties)
     assert destination(properties) == ("t", 7)

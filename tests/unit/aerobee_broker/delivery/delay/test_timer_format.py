@@ -18,12 +18,12 @@ NOW = 1_700_000_000_000
 HOUR = 3_600_000
 
 
-def queue(**fields: int) -> TimerQueue:
-    return TimerQueue(**{"max_delay_ms": 72 * HOUR, "max_messages": 10, **fields})
+def queue(waiting: int = 0) -> TimerQueue:
+    return TimerQueue(range(waiting), max_delay_ms=72 * HOUR, max_messages=2)
 
 
-def filed(asked: dict[str, str], **fields: int) -> NewMessage | None:
-    return queue(**fields).filed(NewMessage("t", 3, b"x"), dict(asked), NOW)
+def routed(asked: dict[str, str]) -> NewMessage | None:
+    return queue().by_time(NewMessage("t", 3, b"x"), dict(asked), NOW)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def filed(asked: dict[str, str], **fields: int) -> NewMessage | None:
     ],
 )
 def test_it_waits_in_the_timer_topic_for_exactly_that_time(asked: dict[str, str], due: int) -> None:
-    message = filed({"TAGS": "a", **asked})
+    message = routed({"TAGS": "a", **asked})
     assert message is not None
     assert (message.topic, message.queue_id, message.body) == ("rmq_sys_wheel_timer", 0, b"x")
     properties = props.decode(message.properties)
@@ -62,7 +62,7 @@ def test_it_waits_in_the_timer_topic_for_exactly_that_time(asked: dict[str, str]
     ],
 )
 def test_it_does_not_wait(asked: dict[str, str]) -> None:
-    assert filed(asked) is None
+    assert routed(asked) is None
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,13 @@ def test_it_does_not_wait(asked: dict[str, str]) -> None:
 )
 def test_what_cannot_be_kept_is_refused(asked: dict[str, str], says: str) -> None:
     with pytest.raises(MessageIllegal, match=says):
-        filed(asked)
+        routed(asked)
 
 
 def test_no_more_messages_wait_than_there_may() -> None:
-    timers = queue(max_messages=2)
-    timers.waiting = lambda: 2
+    timers = queue(waiting=2)
     with pytest.raises(TooManyTimers, match=r"2 messages wait .*timerMaxMessages") as caught:
-        timers.filed(NewMessage("t", 0, b"x"), {"TIMER_DELAY_MS": "1"}, NOW)
+        timers.by_time(NewMessage("t", 0, b"x"), {"TIMER_DELAY_MS": "1"}, NOW)
     assert caught.value.retryable
 
 
@@ -96,7 +95,7 @@ def test_the_unit_of_a_recall_says_which_message_it_takes_back(offset: int) -> N
 
 
 def test_no_sender_can_make_a_message_a_recall() -> None:
-    message = filed({"TIMER_DELAY_MS": "9", "TIMER_DEL_QUEUE_OFFSET": "0"})
+    message = routed({"TIMER_DELAY_MS": "9", "TIMER_DEL_QUEUE_OFFSET": "0"})
     assert message is not None
     assert unit_code(message.properties, NOW) == NOW + 9
 

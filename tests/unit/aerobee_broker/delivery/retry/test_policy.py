@@ -53,7 +53,7 @@ def retried(
     message = policy.retried(
         one,
         group or SubscriptionGroup("g"),
-        DelayQueues(LEVELS),
+        DelayQueues(LEVELS, lambda _: False),
         queue_id=0,
         delay_level=delay_level,
         failure=failure,

@@ -342,7 +342,7 @@ async def test_a_damaged_half_message_can_be_rolled_back_and_is_given_up_aloud(
 async def test_what_ended_before_its_time_leaves_the_memory(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aerobee_broker.delivery.transaction.checks.SLACK", 4)
+    monkeypatch.setattr("aerobee_broker.delivery.transaction.check_schedule.SLACK", 4)
     parts = await begin()
     checks = parts.broker.checks
     for number in range(40):
@@ -357,6 +357,8 @@ async def test_what_ended_before_its_time_leaves_the_memory(
             one = End(stored.transaction_id, stored.queue_offset, COMMIT)
             assert await parts.broker.transactions.end([one]) == [None]
     await checks.round()
-    held = (len(checks._due), len(checks._times), sum(map(len, checks._waiting.values())))
+    schedule = checks._schedule
+    without = schedule._without_producer
+    held = (len(schedule._due), len(schedule._times), sum(map(len, without.values())))
     assert max(held) <= 2 * 2 + 4
-    assert "nobody-38" in checks._waiting, "which is open"
+    assert "nobody-38" in without, "which is open"

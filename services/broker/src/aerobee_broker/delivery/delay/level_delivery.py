@@ -9,32 +9,29 @@ never early. `delayOffset.json` is RocketMQ's form of the same, written by time.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 
 import structlog
 
 from aerobee_broker.commit.durable_log import DurableLog
+from aerobee_broker.delivery.delay.level_progress import LevelProgress
 from aerobee_broker.delivery.delay.levels import (
     FIRST_OWN_QUEUE,
     DelayQueues,
-    delay_in,
+    own_delay,
 )
+from aerobee_broker.delivery.delay.progress import newest_record
 from aerobee_broker.delivery.delay.redelivery import due_copy, waiting_record
-from aerobee_broker.metadata.delay_offsets import DelayOffsets
 from aerobee_broker.metrics import Meters
 from aerobee_broker.registry.topics import TopicRegistry
-from aerobee_broker.store.messages import Arrival, NewMessage
+from aerobee_broker.store.messages import Arrival
 from aerobee_chassis.clock import Clock
 from aerobee_wire import topics as names
-from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 
 BATCH_MESSAGES = 256
 BATCH_BYTES = 4 * 1024 * 1024
-PROGRESS_QUEUE = 0
-READ_BACK_RECORDS = 16  # are looked at when the newest ones are damaged
 RETRY_AFTER_FAILURE_S = 10.0  # a full or broken disk is not mended by asking often
 
 
@@ -44,7 +41,7 @@ class Schedule:
         *,
         log: DurableLog,
         queues: DelayQueues,
-        offsets: DelayOffsets,
+        progress: LevelProgress,
         topics: TopicRegistry,
         meters: Meters,
         clock: Clock,
@@ -52,20 +49,19 @@ class Schedule:
         self._log = log
         self._store = log.store
         self._queues = queues
-        self._offsets = offsets
+        self._progress = progress
         self._topics = topics
         self._meters = meters
         self._clock = clock
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._news: dict[int, asyncio.Event] = {}
-        self._appended: dict[int, int] = {}  # progress as the log has it, durable or not
         self._stopping = False
 
     def restore(self) -> None:
         """What a start finds in the log: the delays of the groups' own queues, each in its newest
         message, and how far delivery was."""
         self._restore_delays()
-        self._restore_progress()
+        self._progress.restore()
 
     def _restore_delays(self) -> None:
         for queue_id in self._store.queues(names.SCHEDULE_TOPIC):
@@ -76,56 +72,20 @@ class Schedule:
     def _stored_delay(self, queue_id: int) -> int | None:
         """The own delay of a queue; None for a level's. When its newest records are damaged, as
         long as the last of its messages has to wait: no other may take the queue until then."""
+        record = newest_record(self._store, names.SCHEDULE_TOPIC, queue_id)
+        if record is not None:
+            return own_delay(record.properties)
         high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
-        for offset in range(high - 1, max(0, high - READ_BACK_RECORDS) - 1, -1):
-            record = self._record(names.SCHEDULE_TOPIC, queue_id, offset)
-            if record is not None:
-                return delay_in(record.properties)
         units = self._store.units(names.SCHEDULE_TOPIC, queue_id, high - 1, 1)
         left = units[0][2] - self._clock.now_ms() if units else 0
         return left if left > 0 and queue_id >= FIRST_OWN_QUEUE else None
 
-    def _restore_progress(self) -> None:
-        high = self._store.max_offset(names.SCHEDULE_PROGRESS_TOPIC, PROGRESS_QUEUE)
-        for queue_offset in range(high - 1, max(0, high - READ_BACK_RECORDS) - 1, -1):
-            record = self._record(names.SCHEDULE_PROGRESS_TOPIC, PROGRESS_QUEUE, queue_offset)
-            if record is not None:
-                for queue_id, offset in _progress_in(record).items():
-                    # The file may know better: its offset was written later.
-                    if offset > self._offsets.get(queue_id):
-                        self._offsets.put(queue_id, offset)
-                break
-        for queue_id, offset in list(self._offsets.offsets.items()):
-            # Of a log that went further than this one: what comes below was not delivered.
-            high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
-            self._offsets.put(queue_id, min(offset, high))
-        self._appended = dict(self._offsets.offsets)
-
-    def is_empty(self, queue_id: int) -> bool:
-        """Whether everything that was ever put into a queue has been delivered. While appends are
-        under way it is not known, which counts as no."""
-        under_way = self._store.end_offset > self._store.confirmed_offset
-        high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
-        return not under_way and self._offsets.get(queue_id) >= high
-
     def undelivered(self) -> dict[str, int]:
         """Name of a queue → messages that wait in it."""
-        counts = {
-            queue_id: self._store.max_offset(names.SCHEDULE_TOPIC, queue_id) - self._start(queue_id)
-            for queue_id in self._store.queues(names.SCHEDULE_TOPIC)
+        return {
+            self._queues.name_of(queue_id): count
+            for queue_id, count in self._progress.undelivered().items()
         }
-        return {self._queues.name_of(queue): count for queue, count in counts.items() if count > 0}
-
-    def needed_from(self) -> int | None:
-        """The physical offset from which on the log holds messages that wait, or whose copies are
-        not known to be durable; None: none do. They stay in their queues, so their files stay: for
-        the longest delay at most.
-        """
-        places = []
-        for queue_id in self._store.queues(names.SCHEDULE_TOPIC):
-            units = self._store.units(names.SCHEDULE_TOPIC, queue_id, self._start(queue_id), 1)
-            places += [place for place, _, _ in units]
-        return min(places, default=None)
 
     def start(self) -> None:
         for queue_id in self._store.queues(names.SCHEDULE_TOPIC):
@@ -156,7 +116,7 @@ class Schedule:
 
     async def _run(self, queue_id: int) -> None:
         news = self._news[queue_id]
-        offset = self._start(queue_id)
+        offset = self._progress.next_offset(queue_id)
         while not self._stopping:
             try:
                 # Retention may have taken what stood at the offset.
@@ -170,12 +130,6 @@ class Schedule:
                 await news.wait()
             elif await self._until_due(queue_id, units[0][2]):
                 offset = await self._deliver(queue_id, offset, units)
-
-    def _start(self, queue_id: int) -> int:
-        """Where delivery goes on: the saved offset, inside what the queue holds."""
-        low = self._store.min_offset(names.SCHEDULE_TOPIC, queue_id)
-        high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
-        return min(max(self._offsets.get(queue_id), low), high)
 
     async def _until_due(self, queue_id: int, deliver_time_ms: int) -> bool:
         """Sleeps until the head of the queue is due; False when told to stop.
@@ -217,15 +171,16 @@ class Schedule:
         )
         try:
             messages = [copy for copy in copies if copy is not None]
-            await self._append(messages, {queue_id: following})
+            progress = self._progress.record(queue_id, following, self._clock.now_ms())
+            await self._log.put_accepted([*messages, progress])
         except MqError as error:
-            self._appended[queue_id] = offset
+            self._progress.roll_back(queue_id, offset)
             await self._failed(queue_id, error)
             return offset
         now = self._clock.now_ms()
         for unit in due:
             self._meters.delay_latency.observe(max(0, now - unit[2]) / 1000)
-        self._offsets.put(queue_id, following)
+        self._progress.advance(queue_id, following)
         return following
 
     async def _failed(self, queue_id: int, error: MqError) -> None:
@@ -235,17 +190,6 @@ class Schedule:
             reason=error.message,
         )
         await self._sleep(queue_id, RETRY_AFTER_FAILURE_S)
-
-    async def _append(self, messages: Sequence[NewMessage], progress: dict[int, int]) -> None:
-        """Returns when the copies are on the disk, and what they bring about with them."""
-        # In the log the progress of other queues stands before this, so it may be told with it.
-        self._appended |= progress
-        body = json.dumps(self._appended, separators=(",", ":")).encode()
-        now = self._clock.now_ms()
-        told = NewMessage(
-            names.SCHEDULE_PROGRESS_TOPIC, PROGRESS_QUEUE, body, born_timestamp_ms=now
-        )
-        await self._log.put_accepted([*messages, told])
 
     def _due(self, units: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
         """The head, and what follows it in time and within the size of a batch."""
@@ -258,16 +202,3 @@ class Schedule:
                 break
             due.append(unit)
         return due
-
-    def _record(self, topic: str, queue_id: int, queue_offset: int) -> Record | None:
-        units = self._store.units(topic, queue_id, max(0, queue_offset), 1)
-        try:
-            return self._store.get(units[0][0], units[0][1]) if units else None
-        except MqError as error:
-            structlog.get_logger().error("delay_queue_not_restored", reason=error.message)
-            return None
-
-
-def _progress_in(record: Record) -> dict[int, int]:
-    """Queue id → queue offset. The store has checked the record: the body is as it was written."""
-    return {int(queue_id): int(offset) for queue_id, offset in json.loads(record.body).items()}

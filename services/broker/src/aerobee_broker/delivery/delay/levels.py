@@ -1,8 +1,9 @@
-"""Which queue of SCHEDULE_TOPIC_XXXX a delayed message waits in, and until when. No clock, no loop.
+"""The queues of SCHEDULE_TOPIC_XXXX: which of them a delayed message waits in, and until when. No
+clock, no loop.
 
-One queue per delay, so that each is in the order of its deliver times: queue n is delay level
-n + 1; from 18 on, queues of the groups' own retry delays. The delay of such a message stands in its
-property RETRY_DELAY_MS: with the log alone the queues and deliver times can be found again.
+Each queue has one delay, so its messages are in the order of their deliver times. Queue n is delay
+level n + 1; the queues from 18 on have the groups' own retry delays. Such a delay stands in the
+property RETRY_DELAY_MS of each message, so the log alone tells the delay of each queue.
 """
 
 from __future__ import annotations
@@ -22,22 +23,23 @@ _DELAY_NAME = b"DELAY\x01"
 FIRST_OWN_QUEUE = MAX_DELAY_LEVELS
 MAX_OWN_QUEUES = 64
 UNKNOWN_LEVEL_DELAY_MS = 1_000  # RocketMQ's, for a level that the table no longer has
-# Of a delayed message; a delivered copy has none of them but DELAY.
+# Properties that only a waiting message has; the copy that is delivered has none of them.
 _WAITING = (props.REAL_TOPIC, props.REAL_QUEUE_ID, RETRY_DELAY_MS)
 
 
 class DelayQueues:
-    """`is_empty`: whether everything in a queue has been delivered, so that it may change its
-    delay. Set once the store is open, which needs `deliver_time` to open."""
+    """`is_empty`: whether every message of a queue has been delivered, so that the queue may be
+    given another delay."""
 
-    def __init__(self, levels_ms: Sequence[int]) -> None:
+    def __init__(self, levels_ms: Sequence[int], is_empty: Callable[[int], bool]) -> None:
         self.levels_ms = tuple(levels_ms)
-        self.is_empty: Callable[[int], bool] = lambda _: False
-        # Whether a message was filed here that delivery does not see yet.
-        self.unseen = False
-        self._own: dict[int, int] = {}  # delay → queue id that takes new messages of it
+        # Whether a message was routed here since the last arrival was confirmed.
+        self.unconfirmed = False
+        self._is_empty = is_empty
+        self._own: dict[int, int] = {}  # delay → queue id that takes new messages of that delay
         self._delays = dict(enumerate(self.levels_ms))  # queue id → delay
-        self._filed: set[int] = set()  # own queues that a message is on its way to
+        # Own queues with a message that `is_empty` does not count yet.
+        self._unconfirmed_queues: set[int] = set()
 
     @property
     def queue_ids(self) -> list[int]:
@@ -48,22 +50,21 @@ class DelayQueues:
         return self._delays.get(queue_id, UNKNOWN_LEVEL_DELAY_MS)
 
     def name_of(self, queue_id: int) -> str:
-        """For people: "level 3 (10 s)"."""
+        """For logs and listings: "level 3 (10 s)", or "90 s"."""
         seconds = f"{self.delay_of(queue_id) / 1000:g} s"
         return f"level {queue_id + 1} ({seconds})" if queue_id < FIRST_OWN_QUEUE else seconds
 
     def restore(self, queue_id: int, delay_ms: int) -> None:
-        """A queue as before a restart. Of two with one delay the first takes new messages."""
+        """Gives a queue the delay that it had before a restart. Of two queues with the same delay
+        the first takes new messages."""
         self._delays[queue_id] = delay_ms
         if queue_id >= FIRST_OWN_QUEUE:
             self._own.setdefault(delay_ms, queue_id)
 
     def arrived(self, queue_id: int) -> None:
-        """What was filed in a queue can be seen: `is_empty` knows of it."""
-        self.unseen = False
-        self._filed.discard(queue_id)
-
-    # ---- into the queue ----
+        """The messages that were routed to a queue are confirmed: `is_empty` counts them."""
+        self.unconfirmed = False
+        self._unconfirmed_queues.discard(queue_id)
 
     def by_level(self, message: NewMessage, properties: dict[str, str], level: int) -> NewMessage:
         """`message` as it waits for a delay level; `properties` are its decoded properties."""
@@ -80,21 +81,24 @@ class DelayQueues:
             return self.by_level(message, properties, self.levels_ms.index(delay_ms) + 1)
         properties.pop(props.DELAY, None)
         delay_ms, queue_id = self._queue_for(delay_ms)
-        # Another of the same append must not give the queue another delay.
-        self._filed.add(queue_id)
+        # The next message of the same append must not give the queue another delay.
+        self._unconfirmed_queues.add(queue_id)
         properties[RETRY_DELAY_MS] = str(delay_ms)
         return self._waiting(message, properties, queue_id)
 
     def _queue_for(self, delay_ms: int) -> tuple[int, int]:
-        """(delay, queue id): a queue of that delay. When all are taken, the next longer delay."""
+        """(delay, queue id): the queue of that delay, else an unused one, else an empty one. When
+        none is free, the queue of the next longer delay."""
         known = self._own.get(delay_ms)
         if known is not None:
             return delay_ms, known
         own_queues = range(FIRST_OWN_QUEUE, FIRST_OWN_QUEUE + MAX_OWN_QUEUES)
         unused = (queue_id for queue_id in own_queues if queue_id not in self._delays)
-        idle = (queue_id for queue_id in own_queues if queue_id not in self._filed)
-        delivered = (queue_id for queue_id in idle if self.is_empty(queue_id))
-        queue_id = next(unused, None) or next(delivered, None)
+        confirmed = (
+            queue_id for queue_id in own_queues if queue_id not in self._unconfirmed_queues
+        )
+        empty = (queue_id for queue_id in confirmed if self._is_empty(queue_id))
+        queue_id = next(unused, None) or next(empty, None)
         if queue_id is None:
             return self._next_longer(delay_ms)
         self._own.pop(self._delays.get(queue_id, 0), None)
@@ -103,9 +107,9 @@ class DelayQueues:
         return delay_ms, queue_id
 
     def _next_longer(self, delay_ms: int) -> tuple[int, int]:
-        """(delay, queue id) of the queue whose delay is the least above; late, but never early. The
-        longest of all when there is none above."""
-        queues = self._own | {level: at for at, level in enumerate(self.levels_ms)}
+        """(delay, queue id) of the queue with the next longer delay: the message comes late, never
+        early. The longest of all when none is longer."""
+        queues = self._own | {delay: index for index, delay in enumerate(self.levels_ms)}
         longer = [delay for delay in queues if delay > delay_ms]
         nearest = min(longer) if longer else max(queues)
         return nearest, queues[nearest]
@@ -113,7 +117,7 @@ class DelayQueues:
     def _waiting(
         self, message: NewMessage, properties: dict[str, str], queue_id: int
     ) -> NewMessage:
-        self.unseen = True
+        self.unconfirmed = True
         properties[props.REAL_TOPIC] = message.topic
         properties[props.REAL_QUEUE_ID] = str(message.queue_id)
         return replace(
@@ -123,31 +127,30 @@ class DelayQueues:
             properties=props.encode(properties),
         )
 
-    # ---- out of the queue ----
 
-    def deliver_time(self, properties: bytes, store_timestamp_ms: int) -> int:
-        """What stands in the consume queue in the place of the hash of the tags."""
-        own = props.get(properties, _RETRY_DELAY_NAME)
-        delay_ms = None if own is None else props.whole_number(own)
-        if delay_ms is not None and delay_ms >= 0:
-            return store_timestamp_ms + delay_ms
-        level = props.whole_number(props.get(properties, _DELAY_NAME) or b"")
-        index = -1 if level is None else level - 1
-        known = 0 <= index < len(self.levels_ms)
-        return store_timestamp_ms + (self.levels_ms[index] if known else UNKNOWN_LEVEL_DELAY_MS)
+def deliver_time(levels_ms: Sequence[int], properties: bytes, store_timestamp_ms: int) -> int:
+    """The tags code of a consume-queue unit of SCHEDULE_TOPIC_XXXX: when the message is due, in
+    milliseconds since the epoch."""
+    own = props.get(properties, _RETRY_DELAY_NAME)
+    delay_ms = None if own is None else props.whole_number(own)
+    if delay_ms is not None and delay_ms >= 0:
+        return store_timestamp_ms + delay_ms
+    level = props.whole_number(props.get(properties, _DELAY_NAME) or b"")
+    index = -1 if level is None else level - 1
+    known = 0 <= index < len(levels_ms)
+    return store_timestamp_ms + (levels_ms[index] if known else UNKNOWN_LEVEL_DELAY_MS)
 
 
-def delay_in(properties: dict[str, str]) -> int | None:
-    """The own delay that a stored message waits for, in milliseconds."""
+def own_delay(properties: dict[str, str]) -> int | None:
+    """The group's own retry delay that a stored message waits for, in milliseconds; None: it waits
+    for a delay level."""
     delay_ms = props.whole_number(properties.get(RETRY_DELAY_MS, ""))
     return None if delay_ms is None or delay_ms < 0 else delay_ms
 
 
 def destination(properties: dict[str, str]) -> tuple[str, int] | None:
-    """(topic, queue id) that a waiting message is meant for; takes the marks of waiting away.
-
-    None when the message says none.
-    """
+    """(topic, queue id) that a waiting message is delivered to; None when it names none. Removes
+    the properties that only a waiting message has."""
     topic, queue_id, _ = (properties.pop(name, "") for name in _WAITING)
     if names.is_retry(topic):
         properties.pop(props.DELAY, None)

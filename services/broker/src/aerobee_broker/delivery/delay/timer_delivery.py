@@ -9,13 +9,13 @@ falls into the write of its batch (of BATCH_MESSAGES at most), never not at all,
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import structlog
 
 from aerobee_broker.commit.durable_log import DurableLog
+from aerobee_broker.delivery.delay.progress import newest_progress, progress_record
 from aerobee_broker.delivery.delay.redelivery import due_copy, waiting_record, whole
 from aerobee_broker.delivery.delay.timer_format import (
     QUEUE_ID,
@@ -42,8 +42,6 @@ from aerobee_wire.status import MqError
 
 BATCH_MESSAGES = 256
 BATCH_BYTES = 4 * 1024 * 1024
-PROGRESS_QUEUE = 0
-PROGRESS_RECORDS = 16  # are looked at when the newest ones are damaged
 RETRY_AFTER_FAILURE_S = 10.0  # a full or broken disk is not mended by asking often
 LONGEST_SLEEP_S = 10.0  # then the time of day is looked at again: somebody may have set it
 TAKEN_UNITS = 16_384  # at a time
@@ -56,6 +54,7 @@ class Timers:
         *,
         log: DurableLog,
         queue: TimerQueue,
+        table: TimerTable,
         topics: TopicRegistry,
         meters: Meters,
         clock: Clock,
@@ -66,7 +65,7 @@ class Timers:
         self._topics = topics
         self._meters = meters
         self._clock = clock
-        self._table = TimerTable()
+        self._table = table
         self._delivering = False
         self._needed: int | None = None
         self._news = asyncio.Event()
@@ -98,15 +97,11 @@ class Timers:
         """How far delivery was, and what waits. Blocks: a second for two million messages."""
         low = self._store.min_offset(names.TIMER_TOPIC, QUEUE_ID)
         self._table.end = low
-        high = self._store.max_offset(names.TIMER_PROGRESS_TOPIC, PROGRESS_QUEUE)
-        for queue_offset in range(high - 1, max(0, high - PROGRESS_RECORDS) - 1, -1):
-            record = self._record(queue_offset)
-            if record is not None:
-                progress = json.loads(record.body)
-                # Else the queue was lost, and what it held had expired: it counts from 0 again.
-                if progress["floor"] <= self._store.max_offset(names.TIMER_TOPIC, QUEUE_ID):
-                    self._table.restore(progress, low)
-                break
+        progress = newest_progress(self._store, names.TIMER_PROGRESS_TOPIC)
+        high = self._store.max_offset(names.TIMER_TOPIC, QUEUE_ID)
+        # Else the queue was lost, and what it held had expired: it counts from 0 again.
+        if progress is not None and progress["floor"] <= high:
+            self._table.restore(progress, low)
         self._table.take_stored(self._chunks())
 
     def start(self) -> None:
@@ -114,7 +109,7 @@ class Timers:
 
     def arrived(self) -> None:
         """The queue has new messages."""
-        self._queue.unseen = False
+        self._queue.arrived()
         self._news.set()
 
     async def stop(self) -> None:
@@ -162,11 +157,8 @@ class Timers:
         self._delivering = True
         try:
             copies = self._take_due(keys, now_ms)
-            body = json.dumps(table.progress(), separators=(",", ":")).encode()
-            told = NewMessage(
-                names.TIMER_PROGRESS_TOPIC, PROGRESS_QUEUE, body, born_timestamp_ms=now_ms
-            )
-            await self._log.put_accepted([*copies, told])
+            progress = progress_record(names.TIMER_PROGRESS_TOPIC, table.progress(), now_ms)
+            await self._log.put_accepted([*copies, progress])
         except MqError:
             table.put_back(keys, marks)
             raise
@@ -315,11 +307,3 @@ class Timers:
             low = store.min_offset(names.TIMER_TOPIC, QUEUE_ID)
             self._table.end = max(self._table.end, low)
             yield store.units(names.TIMER_TOPIC, QUEUE_ID, self._table.end, TAKEN_UNITS)
-
-    def _record(self, queue_offset: int) -> Record | None:
-        units = self._store.units(names.TIMER_PROGRESS_TOPIC, PROGRESS_QUEUE, queue_offset, 1)
-        try:
-            return self._store.get(units[0][0], units[0][1]) if units else None
-        except MqError as error:
-            structlog.get_logger().error("timer_progress_unreadable", reason=error.message)
-            return None

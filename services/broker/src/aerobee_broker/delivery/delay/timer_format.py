@@ -1,16 +1,17 @@
-"""How a message waits for a time of its own: in queue 0 of rmq_sys_wheel_timer. No clock, no loop.
+"""The timer queue, queue 0 of rmq_sys_wheel_timer, where messages wait for a time of their own. No
+clock, no loop.
 
-The due time stands in the waiting message (TIMER_OUT_MS) and, for speed, in its consume-queue unit
-in the place of the hash of the tags. A recall is a record in the same queue: the tags code of its
-unit is -1 minus the queue offset of the message that is taken back. So the units alone say what
-waits, and until when.
+The due time stands in the waiting message (TIMER_OUT_MS) and, for speed, in the tags code of its
+consume-queue unit. A recall is a record of the same queue: the tags code of its unit is -1 minus
+the queue offset of the message that is recalled. So the units alone tell which messages wait, and
+until when.
 
 Differs from RocketMQ: times are exact to the millisecond, never rounded to an earlier second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import replace
 
 from aerobee_broker.errors import MessageIllegal, TooManyTimers
@@ -26,23 +27,27 @@ _RECALLED_OFFSET_NAME = b"TIMER_DEL_QUEUE_OFFSET\x01"
 _OUT_NAME = b"TIMER_OUT_MS\x01"
 _RECALL_BODY = b"0"
 
-# By which a message asks for a time; the first that is there counts.
-RELATIVE = ((props.TIMER_DELAY_SEC, 1_000), (props.TIMER_DELAY_MS, 1))
-ASKING = (props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS, props.TIMER_DELIVER_MS)
+# The properties that ask for a time, in the order of their precedence.
+TIME_PROPERTIES = (props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS, props.TIMER_DELIVER_MS)
+_MILLISECONDS = {props.TIMER_DELAY_SEC: 1_000, props.TIMER_DELAY_MS: 1}  # of those from now on
 
 
 class TimerQueue:
-    """`waiting`: how many messages wait; set once the store is open, which needs `unit_code` to
-    open."""
+    """Admits messages to the timer queue. `waiting`: those that wait already, for the limit
+    `max_messages`."""
 
-    def __init__(self, *, max_delay_ms: int, max_messages: int) -> None:
-        self.waiting: Callable[[], int] = lambda: 0
-        # Whether a message was filed here that delivery does not see yet.
-        self.unseen = False
+    def __init__(self, waiting: Sized, *, max_delay_ms: int, max_messages: int) -> None:
+        # Whether a message was routed here since the last arrival was confirmed.
+        self.unconfirmed = False
+        self._waiting = waiting
         self._max_delay_ms = max_delay_ms
         self._max_messages = max_messages
 
-    def filed(
+    def arrived(self) -> None:
+        """The messages that were routed here are confirmed."""
+        self.unconfirmed = False
+
+    def by_time(
         self, message: NewMessage, properties: dict[str, str], now_ms: int
     ) -> NewMessage | None:
         """`message` as it waits for the time that its decoded `properties` ask for; None when they
@@ -50,9 +55,9 @@ class TimerQueue:
         due_ms = self.due_ms(properties, now_ms)
         if due_ms is None:
             return None
-        if self.waiting() >= self._max_messages:
+        if len(self._waiting) >= self._max_messages:
             raise TooManyTimers(self._max_messages)
-        self.unseen = True
+        self.unconfirmed = True
         properties[props.TIMER_OUT_MS] = str(due_ms)
         properties[props.REAL_TOPIC] = message.topic
         properties[props.REAL_QUEUE_ID] = str(message.queue_id)
@@ -64,8 +69,9 @@ class TimerQueue:
         )
 
     def due_ms(self, properties: Mapping[str, str], now_ms: int) -> int | None:
-        """The time that a message asks for, ahead of now; None: none. Raises MessageIllegal."""
-        due_ms = _asked(properties, now_ms)
+        """The time that a message asks for, in milliseconds since the epoch; None when it asks for
+        none, or for one that is past. Raises MessageIllegal."""
+        due_ms = _requested_time(properties, now_ms)
         if due_ms is None or due_ms <= now_ms or props.TIMER_OUT_MS in properties:
             return None
         if due_ms - now_ms > self._max_delay_ms:
@@ -76,38 +82,38 @@ class TimerQueue:
         return due_ms
 
 
-def _asked(properties: Mapping[str, str], now_ms: int) -> int | None:
-    """The due time in milliseconds since the epoch. RocketMQ's precedence."""
-    for name in ASKING:
+def _requested_time(properties: Mapping[str, str], now_ms: int) -> int | None:
+    for name in TIME_PROPERTIES:
         value = properties.get(name)
         if value is None:
             continue
         number = props.whole_number(value)
         if number is None:
             raise MessageIllegal(f"property {name} is a whole number, not {value[:32]!r}")
-        factor = dict(RELATIVE).get(name)
+        factor = _MILLISECONDS.get(name)
         return number if factor is None else now_ms + number * factor
     return None
 
 
 def unit_code(properties: bytes, store_timestamp_ms: int) -> int:
-    """What stands in the consume queue in the place of the hash of the tags: the due time, or which
-    message a recall takes back."""
+    """The tags code of a consume-queue unit of rmq_sys_wheel_timer: the due time, or for a recall
+    -1 minus the queue offset of the message that it recalls. A record that names no time is due
+    when it is stored."""
     due = props.whole_number(props.get(properties, _OUT_NAME) or b"")
     if due is not None and due > 0:
         return due
-    # Only now: a sender may have given a waiting message a property of this name.
+    # Looked at second: a sender may have given a waiting message a property of this name.
     offset = props.whole_number(props.get(properties, _RECALLED_OFFSET_NAME) or b"")
     return store_timestamp_ms if offset is None or offset < 0 else -1 - offset
 
 
 def recalled_offset(code: int) -> int:
-    """The queue offset that a code below 0 stands for."""
+    """The queue offset that a tags code below 0 stands for."""
     return -1 - code
 
 
 def recall_marker(topic: str, unique_key: str, queue_offset: int, now_ms: int) -> NewMessage:
-    """The record that takes back the message at a queue offset."""
+    """The record that recalls the message at a queue offset."""
     properties = {
         props.TAGS: RECALL_TAG,
         props.TIMER_DELETE_UNIQUE_KEY: f"{topic}+{unique_key}",

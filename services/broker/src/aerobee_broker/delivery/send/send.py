@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, repeat
 
 from aerobee_broker.commit.durable_log import DurableLog
-from aerobee_broker.delivery.delay.levels import DelayQueues
-from aerobee_broker.delivery.delay.timer_format import ASKING, TimerQueue
+from aerobee_broker.delivery.delay.router import DelayRouter
 from aerobee_broker.delivery.retry import policy
 from aerobee_broker.delivery.transaction import half_messages
 from aerobee_broker.delivery.transaction.transactions import Transactions
@@ -117,9 +116,8 @@ class Intake:
         log: DurableLog,
         topics: TopicRegistry,
         groups: GroupRegistry,
-        delays: DelayQueues,
+        router: DelayRouter,
         transactions: Transactions,
-        timers: TimerQueue,
         meters: Meters,
         clock: Clock,
         unique_ids: UniqueIds,
@@ -132,9 +130,8 @@ class Intake:
         self._log = log
         self._topics = topics
         self._groups = groups
-        self._delays = delays
+        self._router = router
         self._transactions = transactions
-        self._timers = timers
         self._meters = meters
         self._clock = clock
         self._unique_ids = unique_ids
@@ -146,7 +143,6 @@ class Intake:
         self._writable = bool(broker_permission & WRITE)
         self._reject_transactions = reject_transactions
         self._rng = rng
-        transactions.filed = self._settled
 
     # ---- plain ----
 
@@ -281,31 +277,13 @@ class Intake:
         elif await self._given_up(message, incoming, properties):
             encoded = props.encode(properties)
         if transactional:
-            self._examine_delay(properties)
+            self._router.check(properties)
             return half_messages.as_half(message, properties)
-        waiting = self._delayed(message, properties)
+        waiting = self._router.route(message, properties)
         if waiting is not None:
             return waiting
         message.properties = encoded
         return message
-
-    def _settled(self, message: NewMessage, properties: dict[str, str]) -> NewMessage:
-        """A committed message where it is to stay, or to wait for its time."""
-        return self._delayed(message, properties) or message
-
-    def _delayed(self, message: NewMessage, properties: dict[str, str]) -> NewMessage | None:
-        """The message as it waits for its delay level or its time; None when it asks for none."""
-        level = _delay_level(properties)
-        if level <= 0:
-            return self._timers.filed(message, properties, self._clock.now_ms())
-        for name in ASKING:
-            properties.pop(name, None)
-        return self._delays.by_level(message, properties, level)
-
-    def _examine_delay(self, properties: Mapping[str, str]) -> None:
-        """That a message will not be refused for its delay when it is committed."""
-        if _delay_level(properties) <= 0:
-            self._timers.due_ms(properties, self._clock.now_ms())
 
     def _refuse_transactions(self) -> None:
         if self._reject_transactions:
@@ -386,7 +364,7 @@ class Intake:
         if half_messages.is_transactional(properties):
             raise NoPermission("a batch takes no transactional messages: send them in plain form")
         properties.pop(props.POP_CHECK_POINT, None)
-        waiting = self._delayed(message, properties)
+        waiting = self._router.route(message, properties)
         if waiting is not None:
             return waiting
         message.properties = props.encode(properties)
@@ -432,15 +410,6 @@ def _has_unique_key(properties: bytes) -> bool:
 
 def _does_not_wait(incoming: Incoming) -> bool:
     return incoming.properties.get(props.WAIT) == "false"
-
-
-def _delay_level(properties: Mapping[str, str]) -> int:
-    """0: none. RocketMQ reads the property as a number; what is none is refused here."""
-    value = properties.get(props.DELAY, "0")
-    level = props.whole_number(value)
-    if level is None:
-        raise MessageIllegal(f"property DELAY is a delay level from 1 to 18, not {value[:32]!r}")
-    return level
 
 
 def _refuse_system(topic: str) -> None:

@@ -48,6 +48,10 @@ class OpenTransactions:
     def get(self, name: int) -> Open | None:
         return self._by_name.get(name)
 
+    def names(self) -> list[int]:
+        """Of those whose end is not in the log."""
+        return [one.name for one in self._by_name.values() if not one.ending]
+
     def by_topic(self) -> dict[str, int]:
         """Topic → half messages that are meant for it."""
         return {topic: count for topic, count in self._by_topic.items() if count}

@@ -9,14 +9,16 @@ the op record that is missing: what was committed is neither lost nor committed 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import structlog
 
 from aerobee_broker.commit.durable_log import DurableLog
+from aerobee_broker.delivery.delay.router import DelayRouter
 from aerobee_broker.delivery.transaction import half_messages
+from aerobee_broker.delivery.transaction.check_schedule import CheckSchedule
 from aerobee_broker.delivery.transaction.half_messages import GROUP, QUEUE_ID, Half
 from aerobee_broker.delivery.transaction.open_transactions import Open, OpenTransactions
 from aerobee_broker.delivery.transaction.recovery import (
@@ -41,9 +43,6 @@ MOVE_BEHIND_BYTES = 256 * 1024 * 1024
 MOVE_BEHIND_TIMES = 4  # … and so many times the bytes of all open ones, so that it comes to an end
 ASKED_A_RECORD = 10_000  # after a broken disk there may be more than one record holds
 _TOPICS = (names.HALF_TOPIC, names.OP_HALF_TOPIC)
-
-# A message in the topic where it stays, or where it waits if it is delayed too.
-Filed = Callable[[NewMessage, dict[str, str]], NewMessage]
 
 
 class Resolution(Enum):
@@ -75,15 +74,14 @@ class _Batch:
 
 
 class Transactions:
-    """`filed` is set by the intake, which knows about delays. `on_open` hears of each half message
-    that its producer may have to be asked about."""
-
     def __init__(
         self,
         *,
         log: DurableLog,
         topics: TopicRegistry,
         offsets: ConsumerOffsets,
+        router: DelayRouter,
+        schedule: CheckSchedule,
         meters: Meters,
         clock: Clock,
     ) -> None:
@@ -91,14 +89,13 @@ class Transactions:
         self._store = log.store
         self._topics = topics
         self._offsets = offsets
+        self._router = router
+        self._schedule = schedule
         self._meters = meters
         self._clock = clock
         self._open = OpenTransactions()
         self._asked: dict[int, int] = {}  # name → times, not written down yet
         self._torn: list[Open] = []  # committed, and their op record is still missing
-        self.filed: Filed = lambda message, _: message
-        self.on_open: Callable[[Open], None] = lambda _: None
-        self._store.cleaning.keep_from.append(self._keep_from)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -107,6 +104,10 @@ class Transactions:
         """The half message of this name, while its transaction can be ended."""
         one = self._open.get(name)
         return None if one is None or one.ending else one
+
+    def names(self) -> list[int]:
+        """Of those that can be ended."""
+        return self._open.names()
 
     def by_topic(self) -> dict[str, int]:
         """Topic → half messages that are meant for it."""
@@ -132,7 +133,7 @@ class Transactions:
 
     def _add(self, half: Half, place: Appended, op_floor: int) -> Open:
         one = self._open.add(half, place, op_floor)
-        self.on_open(one)
+        self._schedule.opened(one.half)
         return one
 
     # ---- they end ----
@@ -172,7 +173,7 @@ class Transactions:
             message, properties = half_messages.committed(self.record(one), one.name)
             if message.topic not in self._topics.table or self._is_of_deleted(one):
                 raise TopicNotExist(message.topic)
-            batch.messages.append(self.filed(message, properties))
+            batch.messages.append(self._router.route(message, properties) or message)
             batch.size += one.size
         one.ending = True
         batch.ended.append(one)
@@ -207,7 +208,7 @@ class Transactions:
         elif error is not None:  # told to the caller too
             for one in batch.ended:
                 one.ending = False
-                self.on_open(one)
+                self._schedule.opened(one.half)
         else:
             for one, resolution in zip(batch.ended, batch.resolutions, strict=True):
                 self._open.remove(one)
@@ -289,8 +290,9 @@ class Transactions:
             structlog.get_logger().error("transactions_not_kept", reason=error.message)
         self._note_progress()
 
-    def _keep_from(self) -> int | None:
-        """The physical offset from which on the log is still needed; None: no half message is."""
+    def needed_from(self) -> int | None:
+        """The physical offset of the first half message whose transaction is open; None when there
+        is none."""
         first = self._open.first()
         return first.physical_offset if first else None
 

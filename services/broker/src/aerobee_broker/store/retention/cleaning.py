@@ -22,6 +22,10 @@ from aerobee_broker.store.retention.retention import Retention
 
 _SETTLED_A_STEP = 256  # queues, after log files were deleted: 30 µs each
 
+# The physical offset from which on the log is needed; None: not at all. Raises StoreReadError when
+# that cannot be read now: no file is deleted then.
+NeededFrom = Callable[[], int | None]
+
 
 class Cleaning:
     def __init__(
@@ -36,12 +40,11 @@ class Cleaning:
         interval_ms: int,
         on_event: Event,
     ) -> None:
-        # Who needs the log: each tells the physical offset from which on, or None, or raises
-        # StoreReadError. Where files are to go that are still needed, they stay, and
-        # `wanted_below` says below which offset they are.
-        self.keep_from: list[Callable[[], int | None]] = []
+        # Retention wants the files below this physical offset, and they are protected: whoever
+        # protects them may move what it needs to the end of the log.
         self.wanted_below = 0
         self.gone_below = 0  # physical offset: not even a power cut brings back what lay there
+        self._protections: list[NeededFrom] = []
         self._disk = disk
         self._log = log
         self._queues = queues
@@ -55,6 +58,10 @@ class Cleaning:
         self._removals: deque[Path] = deque()  # files that the flusher removes
 
     # ---- the loop's thread ----
+
+    def protect(self, needed_from: NeededFrom) -> None:
+        """See `MessageStore.protect`."""
+        self._protections.append(needed_from)
 
     def look(self, now_ms: int, monotonic_ms: int) -> None:
         """Every `interval_ms`: takes out what may go."""
@@ -85,10 +92,10 @@ class Cleaning:
         if count <= 0:
             return 0
         try:
-            places = [place for tell in self.keep_from if (place := tell()) is not None]
-        except StoreReadError:  # whoever cannot tell may need everything
+            offsets = [offset for ask in self._protections if (offset := ask()) is not None]
+        except StoreReadError:  # what is needed is not known: all of it, perhaps
             return 0
-        needed = min(places, default=starts[count])
+        needed = min(offsets, default=starts[count])
         if starts[count] <= needed:
             return count
         if self.wanted_below < starts[count]:

@@ -1,0 +1,53 @@
+"""Which topic a message is stored in when it asks for a delay: that of the delay levels, or that of
+the timers. RocketMQ's rules. Used when a message is sent, and when a half message is committed.
+
+A delay level above 0 wins: the properties that ask for a time are then removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aerobee_broker.delivery.delay.levels import DelayQueues
+from aerobee_broker.delivery.delay.timer_format import TIME_PROPERTIES, TimerQueue
+from aerobee_broker.errors import MessageIllegal
+from aerobee_broker.store.messages import NewMessage
+from aerobee_chassis.clock import Clock
+from aerobee_wire import properties as props
+
+
+class DelayRouter:
+    def __init__(self, queues: DelayQueues, timers: TimerQueue, clock: Clock) -> None:
+        self._queues = queues
+        self._timers = timers
+        self._clock = clock
+
+    def route(self, message: NewMessage, properties: dict[str, str]) -> NewMessage | None:
+        """`message` as it waits for the delay that its decoded `properties` ask for; None when they
+        ask for none. Raises MessageIllegal, TooManyTimers."""
+        level = _delay_level(properties)
+        if level <= 0:
+            return self._timers.by_time(message, properties, self._clock.now_ms())
+        for name in TIME_PROPERTIES:
+            properties.pop(name, None)
+        return self._queues.by_level(message, properties, level)
+
+    def check(self, properties: Mapping[str, str]) -> None:
+        """Raises MessageIllegal as `route` would: a half message is refused when it is sent, not
+        when it is committed."""
+        if _delay_level(properties) <= 0:
+            self._timers.due_ms(properties, self._clock.now_ms())
+
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether a message was routed whose arrival at its queue has not been confirmed yet."""
+        return self._queues.unconfirmed or self._timers.unconfirmed
+
+
+def _delay_level(properties: Mapping[str, str]) -> int:
+    """0: none. Raises MessageIllegal for a property DELAY that is not a whole number."""
+    value = properties.get(props.DELAY, "0")
+    level = props.whole_number(value)
+    if level is None:
+        raise MessageIllegal(f"property DELAY is a delay level from 1 to 18, not {value[:32]!r}")
+    return level
