@@ -1,7 +1,10 @@
-"""What a failed message becomes: level or own delay, retry or dead letter, and what it carries."""
+"""The retry policy: when a message is dead-lettered, how long a retry waits, what it carries."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +14,15 @@ from hypothesis import strategies as st
 from aerobee_broker.delivery.delay.levels import DelayQueues
 from aerobee_broker.delivery.retry import policy
 from aerobee_broker.delivery.retry.policy import Failure
+from aerobee_broker.delivery.retry.send_back import Entry
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties as props
 from aerobee_wire import record
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.record import Record
+from support.broker.harness import Parts
+from support.broker.pop_consumer import PopConsumer
 
 HOST = pack_host("10.0.0.1:10911")
 LEVELS = (1_000, 5_000, 10_000, 30_000, 60_000)
@@ -44,14 +50,14 @@ def stored(properties: dict[str, str] | None = None, **fields: Any) -> Record:
 
 
 def retried(
-    one: Record,
+    stored_record: Record,
     group: SubscriptionGroup | None = None,
     *,
     delay_level: int = 0,
     failure: Failure = Failure(),  # noqa: B008  # frozen
 ) -> tuple[NewMessage, dict[str, str]]:
     message = policy.retried(
-        one,
+        stored_record,
         group or SubscriptionGroup("g"),
         DelayQueues(LEVELS, lambda _: False),
         queue_id=0,
@@ -61,29 +67,79 @@ def retried(
     return message, props.decode(message.properties)
 
 
+# ---- when a message is dead-lettered (P5) ----
+
+# Reports that an attempt to consume has failed; with the limit that the message or the request has.
+Fail = Callable[[Parts, int, int | None], Awaitable[None]]
+
+
+async def fail_by_send_back(parts: Parts, attempt: int, max_times: int | None) -> None:
+    stays = {"MAX_RECONSUME_TIMES": "99"}
+    times = attempt - 1
+    [sent] = await parts.send("%RETRY%g", b"poison", reconsume_times=times, properties=stays)
+    entry = Entry(sent.physical_offset, max_reconsume_times=max_times)
+    await parts.broker.send_back.send_back("g", [entry])
+
+
+async def fail_by_own_retry(parts: Parts, attempt: int, max_times: int | None) -> None:
+    """A RocketMQ consumer that could not send back sends to its retry topic."""
+    own = {} if max_times is None else {"MAX_RECONSUME_TIMES": str(max_times)}
+    await parts.send("%RETRY%g", b"poison", reconsume_times=attempt, properties=own)
+
+
+async def fail_by_expired_lease(parts: Parts, attempt: int, max_times: int | None) -> None:
+    assert max_times is None, "a lease has no limit of its own"
+    await parts.send("t", b"poison")
+    consumer = PopConsumer(parts, "g", "t")
+    for number in range(1, attempt + 1):
+        [got] = await consumer.pop(start="earliest", invisible_ms=1_000)
+        assert got.attempt == number
+        await asyncio.sleep(1.1)
+
+
 @pytest.mark.parametrize(
-    ("times", "max_times", "override", "level", "last"),
+    ("fail", "retry_max_times", "own_max_times", "attempts"),
     [
-        (15, 16, None, 0, False),
-        (16, 16, None, 0, True),
-        (0, 0, None, 0, True),
-        (2, 16, 2, 0, True),
-        (16, 16, 20, 0, False),
-        (0, 16, None, -1, True),
-        (0, 16, None, 18, False),
+        (fail_by_send_back, 0, None, 1),
+        (fail_by_send_back, 2, None, 3),
+        (fail_by_send_back, 16, 2, 3),
+        (fail_by_send_back, 0, 2, 3),
+        (fail_by_own_retry, 0, None, 1),
+        (fail_by_own_retry, 2, None, 3),
+        (fail_by_own_retry, 16, 2, 3),
+        (fail_by_own_retry, 16, 0, 1),
+        (fail_by_own_retry, 2, -1, 3),  # as if it were not there
+        (fail_by_expired_lease, 0, None, 1),
+        (fail_by_expired_lease, 2, None, 3),
     ],
 )
-def test_a_message_is_dead_when_its_retries_are_used_up_or_it_is_asked_for(
-    times: int, max_times: int, override: int | None, level: int, last: bool
+async def test_the_last_failed_attempt_makes_a_dead_letter(
+    tmp_path: Path,
+    fail: Fail,
+    retry_max_times: int,
+    own_max_times: int | None,
+    attempts: int,
 ) -> None:
-    group = SubscriptionGroup("g", retry_max_times=max_times)
-    assert policy.is_last(times, group, delay_level=level, max_times=override) is last
+    """P5, at either side of the limit, for each way in which a failure is reported."""
+    for attempt in (attempts - 1, attempts):
+        if attempt == 0:
+            continue
+        parts = await Parts.begin(tmp_path / str(attempt))
+        await parts.group("g", retry_max_times=retry_max_times, retry_delays_ms=(3_600_000,))
+        await parts.broker.groups.retry_topic(parts.broker.groups.get("g"))
+        await fail(parts, attempt, own_max_times)
+        is_dead = "%DLQ%g" in parts.broker.topics.table and await parts.bodies("%DLQ%g") != []
+        assert is_dead == (attempt == attempts)
+        await parts.end()
+
+
+# ---- what a retry and a dead letter say ----
 
 
 @pytest.mark.parametrize(
     ("times", "asked", "level"), [(0, 0, 3), (1, 0, 4), (2, 0, 5), (9, 0, 5), (0, 1, 1), (0, 99, 5)]
 )
-def test_without_own_delays_the_levels_count_from_3_on(times: int, asked: int, level: int) -> None:
+def test_without_own_delays_levels_count_from_3(times: int, asked: int, level: int) -> None:
     message, properties = retried(stored(reconsume_times=times), delay_level=asked)
     assert (message.topic, message.queue_id) == ("SCHEDULE_TOPIC_XXXX", level - 1)
     assert properties["DELAY"] == str(level)
@@ -99,17 +155,17 @@ def test_a_groups_own_delays_count_from_the_first_retry(times: int, delay: int) 
     assert "DELAY" not in properties
 
 
-def test_an_own_delay_of_0_comes_again_at_once() -> None:
+def test_an_own_delay_of_0_is_retried_at_once() -> None:
     message, _ = retried(stored(), SubscriptionGroup("g", retry_delays_ms=(0,)))
     assert message.topic == "%RETRY%g"
 
 
-def test_an_own_delay_that_is_a_level_uses_its_queue() -> None:
+def test_an_own_delay_equal_to_a_level_uses_its_queue() -> None:
     message, properties = retried(stored(), SubscriptionGroup("g", retry_delays_ms=(10_000,)))
     assert (message.queue_id, properties["DELAY"]) == (2, "3")
 
 
-def test_a_retry_keeps_the_message_and_counts_one_more() -> None:
+def test_a_retry_keeps_the_message_and_raises_reconsume_times() -> None:
     message, properties = retried(stored({"TAGS": "a", "KEYS": "k"}, reconsume_times=4))
     assert (message.body, message.flag, message.sys_flag & 1) == (b"body", 5, 1)
     assert (message.born_timestamp_ms, message.born_host) == (77, HOST)
@@ -156,13 +212,13 @@ def test_separators_in_a_reason_do_not_make_properties() -> None:
     assert properties["DLQ_REASON_DESCRIPTION"] == "a TAGS evil "
 
 
-def test_reasons_are_cut_at_their_bytes_between_characters() -> None:
+def test_reasons_are_cut_between_characters() -> None:
     _, properties = retried(stored(), failure=Failure("é" * 200, "€" * 500))
     assert properties["DLQ_REASON"] == "é" * 128  # 256 bytes
     assert properties["DLQ_REASON_DESCRIPTION"] == "€" * 341  # 1,023 of 1,024 bytes
 
 
-def test_the_longest_properties_that_a_send_takes_can_be_retried_and_dead_lettered() -> None:
+def test_the_longest_properties_still_fit_as_retry_and_dead_letter() -> None:
     room = props.MAX_BYTES - policy.RESERVED_PROPERTY_BYTES
     longest = {"UNIQ_KEY": "U" * 32, "k": "v" * (room - len("UNIQ_KEY..") - 32 - len("k.."))}
     assert len(props.encode(longest)) == room
@@ -178,7 +234,7 @@ def test_the_longest_properties_that_a_send_takes_can_be_retried_and_dead_letter
 
 
 @given(st.text(), st.integers(min_value=0, max_value=40))
-def test_a_cut_text_fits_and_is_a_beginning(text: str, limit: int) -> None:
+def test_a_cut_text_fits_and_is_a_prefix(text: str, limit: int) -> None:
     cut = policy.cut(text, limit)
     assert len(cut.encode()) <= limit
     assert text.encode("utf-8", "replace").decode().startswith(cut)

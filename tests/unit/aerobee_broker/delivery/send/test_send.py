@@ -302,30 +302,15 @@ async def test_without_auto_creation_an_unknown_topic_is_refused(tmp_path: Path)
 # ---- what a consumer sends to its retry topic itself ----
 
 
-@pytest.mark.parametrize(
-    ("times", "properties", "topic"),
-    [
-        (2, {}, "%RETRY%g"),
-        (3, {}, "%DLQ%g"),
-        (5, {"MAX_RECONSUME_TIMES": "5"}, "%RETRY%g"),
-        (6, {"MAX_RECONSUME_TIMES": "5"}, "%DLQ%g"),
-        (1, {"MAX_RECONSUME_TIMES": "0"}, "%DLQ%g"),
-    ],
-)
-async def test_a_retry_message_is_dead_once_it_was_consumed_more_often_than_allowed(
-    parts: Parts, times: int, properties: dict[str, str], topic: str
-) -> None:
-    """Strictly more, unlike send-back: here the count was raised before."""
+async def test_an_own_retry_past_its_limit_is_a_dead_letter_with_its_origin(parts: Parts) -> None:
+    """When exactly: test_policy."""
     await parts.group("g", retry_max_times=2)
-    marks = {"RETRY_TOPIC": "t", "ORIGIN_MESSAGE_ID": "AA", "UNIQ_KEY": "ID", **properties}
-    await parts.broker.intake.send(
-        [message("%RETRY%g", b"x", properties=marks, reconsume_times=times)]
-    )
-    record = (await parts.read(topic))[0]
-    assert record.reconsume_times == times
-    if topic == "%DLQ%g":
-        assert record.properties["DLQ_ORIGIN_TOPIC"] == "t"
-        assert record.properties["DLQ_ORIGIN_MESSAGE_ID"] == "ID"
+    origin = {"RETRY_TOPIC": "t", "ORIGIN_MESSAGE_ID": "AA", "UNIQ_KEY": "ID"}
+    await parts.send("%RETRY%g", b"x", properties=origin, reconsume_times=3)
+    [record] = await parts.read("%DLQ%g")
+    assert record.reconsume_times == 3
+    assert record.properties["DLQ_ORIGIN_TOPIC"] == "t"
+    assert record.properties["DLQ_ORIGIN_MESSAGE_ID"] == "ID"
 
 
 async def test_a_retry_message_may_be_delayed(parts: Parts) -> None:

@@ -316,7 +316,7 @@ class Settling:
         for due in ended:
             place, queue, held = due
             group = self._groups.table.get(place.consumer_group)
-            last = group is not None and held.attempt > group.retry_max_times
+            last = group is not None and policy.is_last_attempt(held.attempt, group)
             if last and not held.uncounted:
                 doomed.append((due, policy.Failure()))
                 continue

@@ -1,5 +1,5 @@
-"""What becomes of a message that was not consumed: a retry after a delay, or a dead letter. Rules
-only.
+"""The retry policy: whether a message that was not consumed is retried or dead-lettered, after
+which delay, and with which properties. Pure functions; stores nothing.
 
 Source: facts of CONSUMER_SEND_MSG_BACK. Ours: a group may have its own list of delays, and the
 reason of the last failure travels with the message. Dead letters name their origin.
@@ -19,10 +19,11 @@ from aerobee_wire.record import Record
 FIRST_RETRY_LEVEL = 3  # 10 s
 MAX_REASON_BYTES = 256
 MAX_DESCRIPTION_BYTES = 1_024
-# What a send must leave free in the properties of a message, so that the longest marks of a retry
-# and of a dead letter (topic 127, group 120, ids 56 and their names: about 800 bytes) always fit.
+# A send must leave this free in the properties of a message, so that the longest properties that a
+# retry and a dead letter add (topic 127, group 120, ids 56 and their names: about 800 bytes) fit.
 RESERVED_PROPERTY_BYTES = 1_024
-_ADDED_LATER_BYTES = 256  # origin of a dead letter, or where a delayed message is meant for
+# Of these, for the origin of a dead letter, or the destination of a delayed message.
+_ADDED_LATER_BYTES = 256
 _MAX_ID_BYTES = 128
 
 _SEPARATORS = str.maketrans({props.NAME_END: " ", props.VALUE_END: " "})
@@ -36,12 +37,20 @@ class Failure:
     description: str = ""
 
 
-def is_last(
-    reconsume_times: int, group: SubscriptionGroup, *, delay_level: int, max_times: int | None
-) -> bool:
-    """Whether a failure after so many earlier ones makes a dead letter."""
-    limit = group.retry_max_times if max_times is None else max_times
-    return delay_level < 0 or reconsume_times >= limit
+def is_last_attempt(attempt: int, group: SubscriptionGroup, max_times: int | None = None) -> bool:
+    """Whether a message is dead-lettered when this attempt to consume it has failed. `max_times`
+    overrides the group's `retry_max_times`.
+
+    Nothing else decides this (docs/reliability.md, P5). *Attempts* are deliveries, counted from 1.
+    *Reconsume times* are the failed attempts that a stored message knows of, so its next attempt is
+    one more. A group gets the first delivery and `retry_max_times` retries. Who asks, and how it
+    knows the attempt that failed:
+
+        send-back                               reconsume times of the record + 1
+        a message sent to %RETRY%group          its reconsume times: the consumer has raised them
+        a lease whose invisible duration ended  its delivery attempt
+    """
+    return attempt > (group.retry_max_times if max_times is None else max_times)
 
 
 def retried(
@@ -53,10 +62,11 @@ def retried(
     delay_level: int,
     failure: Failure,
 ) -> NewMessage:
-    """The message that comes to the group again, delayed as the level or the group says."""
-    properties = _marked(record, failure)
+    """The message for the group's retry topic, delayed by `delay_level` if that is above 0, else as
+    the group says."""
+    properties = _failed_properties(record, failure)
     topic = names.retry_topic(group.consumer_group)
-    message = _failed_once_more(record, topic, queue_id, properties)
+    message = _failed_copy(record, topic, queue_id, properties)
     if delay_level > 0:
         return delays.by_level(message, properties, delay_level)
     if not group.retry_delays_ms:
@@ -68,14 +78,14 @@ def retried(
 
 
 def dead_lettered(record: Record, group: SubscriptionGroup, *, failure: Failure) -> NewMessage:
-    """The message as it lies in the group's dead-letter topic."""
-    properties = _marked(record, failure)
+    """The message for the group's dead-letter topic."""
+    properties = _failed_properties(record, failure)
     topic = names.dead_letter_topic(group.consumer_group)
-    return _failed_once_more(record, topic, 0, as_dead_letter(properties))
+    return _failed_copy(record, topic, 0, with_dead_letter_origin(properties))
 
 
-def as_dead_letter(properties: dict[str, str]) -> dict[str, str]:
-    """Adds the origin, in the names that RocketMQ has for it."""
+def with_dead_letter_origin(properties: dict[str, str]) -> dict[str, str]:
+    """Adds topic and id of the message that was sent first, under RocketMQ's names."""
     origin = properties.get(props.RETRY_TOPIC)
     message_id = properties.get(props.UNIQUE_KEY) or properties.get(props.ORIGIN_MESSAGE_ID)
     if origin:
@@ -85,8 +95,8 @@ def as_dead_letter(properties: dict[str, str]) -> dict[str, str]:
     return properties
 
 
-def _marked(record: Record, failure: Failure) -> dict[str, str]:
-    """The properties of a record with where it came from and why it failed last."""
+def _failed_properties(record: Record, failure: Failure) -> dict[str, str]:
+    """The properties of a record, with its origin and its last failure."""
     properties = dict(record.properties)
     destination(properties)
     for name in (props.DELAY, props.DLQ_REASON, props.DLQ_REASON_DESCRIPTION):
@@ -115,7 +125,7 @@ def cut(text: str, limit: int) -> str:
     return encoded[: max(0, limit)].decode("utf-8", "ignore")
 
 
-def _failed_once_more(
+def _failed_copy(
     record: Record, topic: str, queue_id: int, properties: dict[str, str]
 ) -> NewMessage:
     message = NewMessage.copy_of(record, topic, queue_id, properties)

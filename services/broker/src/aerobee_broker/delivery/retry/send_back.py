@@ -1,7 +1,7 @@
-"""Send-back: messages that a consumer could not consume, stored again as `retry.py` decides.
+"""Send-back: messages that a consumer failed to consume, stored again as the retry policy says.
 
-Each entry stands for itself: one that cannot be read does not keep the others from being stored.
-What is stored is durable before the answer, so the consumer may forget it.
+Entries are independent: one that cannot be read does not keep the others from being stored. What is
+stored is durable before the answer, so the consumer may forget it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import topics as names
-from aerobee_wire.record import Record
 from aerobee_wire.status import Code, MqError
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One message to give back."""
+    """A message to send back. `origin_topic`: where the consumer got it; for error texts."""
 
     physical_offset: int
     origin_topic: str = ""
-    # 0: by the group's policy; above: this delay level; below: a dead letter now.
+    # 0: by the retry policy; above: this delay level; below: dead-letter it now.
     delay_level: int = 0
     # Overrides the group's retryMaxTimes.
     max_reconsume_times: int | None = None
@@ -69,12 +68,12 @@ class SendBack:
         self._rng = rng
 
     async def send_back(self, consumer_group: str, entries: Sequence[Entry]) -> list[Outcome]:
-        """An outcome for each entry. Raises GroupNotExist, NoPermission,
-        TooMuchUnflushed; what the store raises."""
+        """An outcome for each entry, in their order. Raises GroupNotExist, NoPermission,
+        TooMuchUnflushed, and what MessageStore.append and Commit.durable raise."""
         group = self._groups.get(consumer_group)
         if not self._writable:
             raise NoPermission("this broker takes no messages (brokerPermission): ask another one")
-        if group.retry_queue_count <= 0:  # the group wants no retries: done with
+        if group.retry_queue_count <= 0:  # the group wants no retries: the message is dropped
             return [Outcome() for _ in entries]
         self._log.check_room()
         await self._make_topics(group)
@@ -82,16 +81,16 @@ class SendBack:
         messages: list[NewMessage] = []
         for entry in entries:
             try:
-                message, dead = self._next(group, entry)
+                message, is_dead = self._next(group, entry)
             except MqError as error:
-                outcomes.append(Outcome(_of_entry(entry, error)))
+                outcomes.append(Outcome(_read_error(entry, error)))
             else:
                 messages.append(message)
-                outcomes.append(Outcome(dead_lettered=dead))
+                outcomes.append(Outcome(dead_lettered=is_dead))
         if messages:
             self._store.append(messages, reserve=True)
             await self._log.durable()
-            self._count(group, outcomes)
+            self._count_dead_letters(group, outcomes)
         return outcomes
 
     async def _make_topics(self, group: SubscriptionGroup) -> None:
@@ -99,12 +98,11 @@ class SendBack:
         await self._topics.for_group(names.dead_letter_topic(group.consumer_group))
 
     def _next(self, group: SubscriptionGroup, entry: Entry) -> tuple[NewMessage, bool]:
-        record: Record = self._store.get(entry.physical_offset)
-        if policy.is_last(
-            record.reconsume_times,
-            group,
-            delay_level=entry.delay_level,
-            max_times=entry.max_reconsume_times,
+        """What to store, and whether it is a dead letter. Raises what MessageStore.get raises."""
+        record = self._store.get(entry.physical_offset)
+        attempt = record.reconsume_times + 1
+        if entry.delay_level < 0 or policy.is_last_attempt(
+            attempt, group, entry.max_reconsume_times
         ):
             return policy.dead_lettered(record, group, failure=entry.failure), True
         message = policy.retried(
@@ -117,16 +115,16 @@ class SendBack:
         )
         return message, False
 
-    def _count(self, group: SubscriptionGroup, outcomes: Sequence[Outcome]) -> None:
-        dead = sum(one.dead_lettered for one in outcomes)
+    def _count_dead_letters(self, group: SubscriptionGroup, outcomes: Sequence[Outcome]) -> None:
+        dead = sum(outcome.dead_lettered for outcome in outcomes)
         if dead:
             self._meters.dead_lettered(group.consumer_group, dead)
             structlog.get_logger().info("dead_lettered", group=group.consumer_group, messages=dead)
 
 
-def _of_entry(entry: Entry, error: MqError) -> MqError:
+def _read_error(entry: Entry, error: MqError) -> MqError:
     """RocketMQ answers a missing record with SYSTEM_ERROR; a damaged one keeps its own code."""
     if error.code is not Code.QUERY_NOT_FOUND:
         return error
     origin = f" (read from {entry.origin_topic})" if entry.origin_topic else ""
-    return MqError(Code.SYSTEM_ERROR, f"cannot give back{origin}: {error.message}")
+    return MqError(Code.SYSTEM_ERROR, f"cannot send back{origin}: {error.message}")

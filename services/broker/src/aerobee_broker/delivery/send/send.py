@@ -302,15 +302,16 @@ class Intake:
         if incoming.reconsume_times < 0:
             raise InvalidParameter(f"reconsume_times {incoming.reconsume_times} is below 0")
         message.reconsume_times = incoming.reconsume_times
-        limit = props.whole_number(properties.get(props.MAX_RECONSUME_TIMES, ""))
-        most = limit if limit is not None and limit >= 0 else group.retry_max_times
-        if incoming.reconsume_times <= most:
+        own = props.whole_number(properties.get(props.MAX_RECONSUME_TIMES, ""))
+        if own is not None and own < 0:
+            own = None
+        if not policy.is_last_attempt(incoming.reconsume_times, group, own):
             return False
         topic = names.dead_letter_topic(group.consumer_group)
         await self._topics.for_group(topic)
         message.topic, message.queue_id = topic, 0
         properties.pop(props.DELAY, None)
-        policy.as_dead_letter(properties)
+        policy.with_dead_letter_origin(properties)
         self._meters.dead_lettered(group.consumer_group, 1)
         return True
 
