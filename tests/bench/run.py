@@ -3,6 +3,7 @@
 make bench
 make bench ARGS='--only ingest_batch_1k,pull_batch_1k'
 make bench ARGS=--json                     # the file's content on stdout too
+make bench ARGS='--against ../before'      # in turns with another checkout
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.against import compare
 from bench.measure import Result
 
 HERE = Path(__file__).parent
@@ -48,14 +50,19 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--only", default="", help="names, separated by commas")
     parser.add_argument("--json", action="store_true", help="print the results as JSON too")
+    parser.add_argument("--against", type=Path, help="another checkout, measured in turns")
+    parser.add_argument("--rounds", type=int, default=3, help="of --against")
     return parser.parse_args()
+
+
+def selected(wanted: set[str]) -> dict[str, tuple[str, ...]]:
+    """The suites that measure any of these names; all of them when none is wanted."""
+    return {module: names for module, names in SUITES.items() if not wanted or wanted & set(names)}
 
 
 def measure(wanted: set[str]) -> list[Result]:
     results: list[Result] = []
-    for module, names in SUITES.items():
-        if wanted and not wanted & set(names):
-            continue
+    for module, names in selected(wanted).items():
         print(f"measuring {', '.join(names)} …", file=sys.stderr, flush=True)
         results += asyncio.run(importlib.import_module(f"bench.{module}").results())
     return [result for result in results if not wanted or result.name in wanted]
@@ -72,7 +79,11 @@ def show(results: list[Result]) -> None:
 
 def main() -> int:
     options = parse()
-    results = measure({name for name in options.only.split(",") if name})
+    wanted = {name for name in options.only.split(",") if name}
+    if options.against is not None:
+        compare(options.against.resolve(), selected(wanted), options.rounds)
+        return 0
+    results = measure(wanted)
     show(results)
     machine = {
         "python": platform.python_version(),
