@@ -127,16 +127,22 @@ def handlers() -> Handlers:
 
 
 @pytest.fixture
-async def served(handlers: Handlers) -> AsyncIterator[tuple[Server, int]]:
-    server = Server([bind(_DESCRIPTOR, handlers)], host="127.0.0.1", port=0, failure_of=failure_of)
-    port = await server.start()
-    yield server, port
-    await server.stop(grace_s=0)
+def grace_s() -> float:
+    return 0.0
 
 
 @pytest.fixture
-async def channel(served: tuple[Server, int]) -> AsyncIterator[Channel]:
-    channel = open_channel(f"127.0.0.1:{served[1]}", ())
+async def served(handlers: Handlers, grace_s: float) -> AsyncIterator[Server]:
+    service = bind(_DESCRIPTOR, handlers)
+    server = Server([service], host="127.0.0.1", port=0, failure_of=failure_of, grace_s=grace_s)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def channel(served: Server) -> AsyncIterator[Channel]:
+    channel = open_channel(served.address, ())
     yield channel
     await channel.close()
 
@@ -198,10 +204,8 @@ async def test_a_stream_that_is_left_is_cancelled(channel: Channel, handlers: Ha
     assert await say(channel, "still there") == "STILL THERE"
 
 
-async def test_closing_a_channel_ends_its_streams(
-    served: tuple[Server, int], handlers: Handlers
-) -> None:
-    channel = open_channel(f"127.0.0.1:{served[1]}", ())
+async def test_closing_a_channel_ends_its_streams(served: Server, handlers: Handlers) -> None:
+    channel = open_channel(served.address, ())
     letters = spell(channel, "wait")
     assert [await anext(letters) for _ in range(4)] == list("wait")
     waiting = asyncio.ensure_future(anext(letters))
@@ -244,9 +248,9 @@ async def test_a_message_over_the_limit_is_refused(channel: Channel) -> None:
     assert caught.value.status == "RESOURCE_EXHAUSTED"
 
 
-async def test_a_large_message_comes_whole(served: tuple[Server, int]) -> None:
+async def test_a_large_message_comes_whole(served: Server) -> None:
     limit = (("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),)
-    channel = open_channel(f"127.0.0.1:{served[1]}", limit)
+    channel = open_channel(served.address, limit)
     text = "x" * 8_000_000
     assert await say(channel, text) == text.upper()
     await channel.close()
@@ -301,10 +305,8 @@ async def test_nobody_at_the_address_is_unavailable() -> None:
     await channel.close()
 
 
-async def test_closing_a_channel_ends_its_calls(
-    served: tuple[Server, int], handlers: Handlers
-) -> None:
-    channel = open_channel(f"127.0.0.1:{served[1]}", ())
+async def test_closing_a_channel_ends_its_calls(served: Server, handlers: Handlers) -> None:
+    channel = open_channel(served.address, ())
     waiting = [asyncio.create_task(say(channel, "wait")) for _ in range(3)]
     await asyncio.wait_for(handlers.arrived.wait(), 10)
     await channel.close()
@@ -312,10 +314,8 @@ async def test_closing_a_channel_ends_its_calls(
     assert all(isinstance(one, CallFailed | asyncio.CancelledError) for one in outcomes)
 
 
-async def test_no_call_begins_on_a_channel_that_closes(
-    served: tuple[Server, int], handlers: Handlers
-) -> None:
-    channel = open_channel(f"127.0.0.1:{served[1]}", ())
+async def test_no_call_begins_on_a_channel_that_closes(served: Server, handlers: Handlers) -> None:
+    channel = open_channel(served.address, ())
     waiting = asyncio.create_task(say(channel, "wait"))
     await asyncio.wait_for(handlers.arrived.wait(), 10)
     closing = asyncio.create_task(channel.close())
@@ -332,14 +332,15 @@ async def test_no_call_begins_on_a_channel_that_closes(
     await channel.close()  # once more: as it was
 
 
+@pytest.mark.parametrize("grace_s", [30])
 async def test_a_stop_waits_for_calls_in_progress_and_refuses_new_ones(
-    served: tuple[Server, int], channel: Channel, handlers: Handlers
+    served: Server, channel: Channel, handlers: Handlers
 ) -> None:
     task = asyncio.create_task(say(channel, "wait"))
     await asyncio.wait_for(handlers.arrived.wait(), 10)
-    stopping = asyncio.create_task(served[0].stop(grace_s=30))
+    stopping = asyncio.create_task(served.stop())
     await asyncio.sleep(0)
-    late = open_channel(f"127.0.0.1:{served[1]}", ())
+    late = open_channel(served.address, ())
     with pytest.raises(CallFailed) as caught:
         await say(late, "hello")
     assert caught.value.status in ("UNAVAILABLE", "CANCELLED")
@@ -349,21 +350,23 @@ async def test_a_stop_waits_for_calls_in_progress_and_refuses_new_ones(
     await asyncio.wait_for(stopping, 10)
 
 
+@pytest.mark.parametrize("grace_s", [0.05])
 async def test_a_stop_cancels_what_lasts_longer_than_the_grace(
-    served: tuple[Server, int], channel: Channel, handlers: Handlers
+    served: Server, channel: Channel, handlers: Handlers
 ) -> None:
     task = asyncio.create_task(say(channel, "wait"))
     await asyncio.wait_for(handlers.arrived.wait(), 10)
-    await asyncio.wait_for(served[0].stop(grace_s=0.05), 10)
+    await asyncio.wait_for(served.stop(), 10)
     with pytest.raises(CallFailed):
         await task
     assert handlers.cancelled.is_set()
 
 
+@pytest.mark.parametrize("grace_s", [30])
 async def test_a_stop_is_told_to_clients_without_calls_as_no_error(
-    served: tuple[Server, int],
+    served: Server,
 ) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", served[1])
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(PREFACE)
     stopping: asyncio.Task[None] | None = None
     partings: list[tuple[int, int]] = []  # last stream, error code
@@ -373,7 +376,7 @@ async def test_a_stop_is_told_to_clients_without_calls_as_no_error(
             body = await reader.readexactly(int.from_bytes(head[:3], "big"))
             kind, flags = head[3], head[4]
             if kind == SETTINGS and stopping is None:  # the server knows this connection
-                stopping = asyncio.create_task(served[0].stop(grace_s=30))
+                stopping = asyncio.create_task(served.stop())
             elif kind == PING and not flags:
                 writer.write(head[:4] + b"\x01" + head[5:] + body)
             elif kind == GOAWAY:
@@ -385,8 +388,9 @@ async def test_a_stop_is_told_to_clients_without_calls_as_no_error(
     assert partings == [(0x7FFF_FFFF, 0), (0, 0)]
 
 
+@pytest.mark.parametrize("grace_s", [600])
 async def test_nothing_is_left_of_calls_that_were_cancelled_at_any_time(
-    served: tuple[Server, int], channel: Channel, handlers: Handlers
+    served: Server, channel: Channel, handlers: Handlers
 ) -> None:
     async def read(text: str) -> list[str]:
         return [letter async for letter in spell(channel, text)]
@@ -401,7 +405,7 @@ async def test_nothing_is_left_of_calls_that_were_cancelled_at_any_time(
             task.cancel()
         await asyncio.gather(*several, *reading, return_exceptions=True)
     # Whatever it still held as in progress, it would wait for.
-    await asyncio.wait_for(served[0].stop(grace_s=600), 30)
+    await asyncio.wait_for(served.stop(), 30)
 
 
 async def test_two_thousand_calls_wait_at_once(channel: Channel, handlers: Handlers) -> None:
@@ -433,10 +437,11 @@ async def test_a_peer_that_fell_silent_is_given_up(monkeypatch: pytest.MonkeyPat
     options = tuple((name, quick.get(name, value)) for name, value in GRPC_OPTIONS)
     for module in (aio_listener, completion_queue_listener):
         monkeypatch.setattr(module, "GRPC_OPTIONS", options)
-    server = Server([], host="127.0.0.1", port=0, failure_of=failure_of)
-    reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
+    server = Server([], host="127.0.0.1", port=0, failure_of=failure_of, grace_s=0)
+    await server.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(PREFACE)
     async with asyncio.timeout(30):
         await reader.read()  # until it closes
     writer.close()
-    await server.stop(grace_s=0)
+    await server.stop()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
@@ -18,19 +20,19 @@ from aerobee_chassis.metrics import MetricsEndpoint
 PROGRAM = """
 import sys
 from aerobee_chassis.errors import StartError
+from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.logs import configure
 from aerobee_chassis.process import run
 
-class App:
-    ready_fields = {"address": "127.0.0.1:1"}
-    async def start(self):
+class Sample(App):
+    async def _start_components(self):
+        await self.lifecycle.start(Step(stop=lambda: print("cleaned up", file=sys.stderr)))
         if "fail" in sys.argv:
             raise StartError("the disk is on fire; buy a new one")
-    async def stop(self):
-        print("cleaned up", file=sys.stderr)
+        return {"address": "127.0.0.1:1"}
 
 configure("sample")
-sys.exit(run(App))
+sys.exit(run(Sample))
 """
 
 
@@ -81,18 +83,38 @@ def get(port: int, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_metrics_and_health_are_served(registry: CollectorRegistry) -> None:
+@dataclass
+class Options:
+    metrics_exporter_type: str = "PROM"
+    metrics_prom_exporter_host: str = "127.0.0.1"
+    metrics_prom_exporter_port: int = 0
+
+
+async def test_metrics_and_health_are_served(registry: CollectorRegistry) -> None:
     ready = False
-    endpoint = MetricsEndpoint(registry, "127.0.0.1", 0, lambda: ready)
-    port = endpoint.start()
+    endpoint = MetricsEndpoint(Options(), registry, lambda: ready)
+    await endpoint.start()
+    port = int(str(endpoint.ready_fields["metrics"]).rpartition(":")[2])
+
+    async def ask(path: str) -> tuple[int, str]:
+        return await asyncio.to_thread(get, port, path)
+
     try:
-        assert "sample_total 3.0" in get(port, "/metrics?x=1")[1]
-        assert get(port, "/healthz") == (200, "alive\n")
-        assert get(port, "/readyz") == (503, "not ready\n")
+        assert "sample_total 3.0" in (await ask("/metrics?x=1"))[1]
+        assert await ask("/healthz") == (200, "alive\n")
+        assert await ask("/readyz") == (503, "not ready\n")
         ready = True
-        assert get(port, "/readyz") == (200, "ready\n")
-        assert get(port, "/")[0] == 404
+        assert await ask("/readyz") == (200, "ready\n")
+        assert (await ask("/"))[0] == 404
+        taken = Options(metrics_prom_exporter_port=port)
         with pytest.raises(PortInUse, match=str(port)):
-            MetricsEndpoint(registry, "127.0.0.1", port, lambda: True).start()
+            await MetricsEndpoint(taken, registry, lambda: True).start()
     finally:
-        endpoint.stop()
+        await endpoint.stop()
+
+
+async def test_metrics_that_are_off_open_no_port(registry: CollectorRegistry) -> None:
+    endpoint = MetricsEndpoint(Options("DISABLE"), registry, lambda: True)
+    await endpoint.start()
+    assert endpoint.ready_fields == {}
+    await endpoint.stop()

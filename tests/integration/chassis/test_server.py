@@ -73,10 +73,10 @@ def handlers() -> Handlers:
 async def target(handlers: Handlers) -> AsyncIterator[str]:
     service = bind(DESCRIPTOR, handlers)
     renamed = type(service)("test.Echo", service.methods)
-    server = Server([renamed], host="127.0.0.1", port=0, failure_of=failure_of)
-    port = await server.start()
-    yield f"127.0.0.1:{port}"
-    await server.stop(grace_s=0)
+    server = Server([renamed], host="127.0.0.1", port=0, failure_of=failure_of, grace_s=0)
+    await server.start()
+    yield server.address
+    await server.stop()
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ async def test_defect_is_told_without_its_details(channel: grpc.aio.Channel) -> 
         await unary(channel)(Request(service="defect"))
     assert caught.value.code() is grpc.StatusCode.INTERNAL
     assert "secret" not in (caught.value.details() or "")
-    assert [line["rpc"] for line in logs if line["event"] == "handler failed"] == [
+    assert [line["rpc"] for line in logs if line["event"] == "handler_failed"] == [
         "test.Echo/Check"
     ]
 
@@ -177,3 +177,8 @@ async def test_second_server_on_the_port_is_refused(target: str) -> None:
 def test_missing_handler_is_refused_at_start() -> None:
     with pytest.raises(TypeError, match=r"no coroutine check for grpc\.health\.v1\.Health\.Check"):
         bind(DESCRIPTOR, object())
+
+
+def test_rpc_with_two_handlers_is_refused_at_start(handlers: Handlers) -> None:
+    with pytest.raises(TypeError, match="more than one coroutine"):
+        bind(DESCRIPTOR, handlers, handlers)

@@ -83,11 +83,11 @@ def handlers() -> Handlers:
 @pytest.fixture
 async def channel(handlers: Handlers) -> AsyncIterator[grpc.aio.Channel]:
     service = bind(_DESCRIPTOR, handlers)
-    server = Server([service], host="127.0.0.1", port=0, failure_of=failure_of)
-    port = await server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    server = Server([service], host="127.0.0.1", port=0, failure_of=failure_of, grace_s=0)
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         yield channel
-    await server.stop(grace_s=0)
+    await server.stop()
 
 
 _DESCRIPTOR = _descriptor()

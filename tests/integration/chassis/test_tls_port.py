@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import grpc
 import pytest
@@ -32,9 +32,9 @@ from aerobee_chassis.rpc.services import bind
 from aerobee_chassis.tls_port import supervisor
 from aerobee_chassis.tls_port.certificates import Certificates
 from aerobee_chassis.tls_port.poller import Poller
-from aerobee_chassis.tls_port.server import SharedServer
+from aerobee_chassis.tls_port.server import TlsServer
 from aerobee_chassis.tls_port.settings import TlsSettings
-from aerobee_chassis.tls_port.supervisor import SharedPort
+from aerobee_chassis.tls_port.supervisor import TlsPort
 from support.clock.polling import until
 from support.processes import certificates
 from support.processes.command import children
@@ -75,14 +75,20 @@ class Handlers:
 class Running:
     """A gRPC server behind a shared port."""
 
-    def __init__(self, tls: TlsSettings, host: str = "127.0.0.1") -> None:
+    def __init__(self, tls: TlsSettings, host: str = "127.0.0.1", grace_s: float = 0.0) -> None:
         self.handlers = Handlers()
-        self.port = 0
-        self.server = SharedServer(self._make, host=host, port=0, tls=tls)
+        self.server = TlsServer(self._make, host=host, port=0, tls=tls)
+        self._grace_s = grace_s
+
+    @property
+    def port(self) -> int:
+        return self.server.port
 
     def _make(self, host: str, port: int) -> Server:
         services = [dataclasses.replace(bind(DESCRIPTOR, self.handlers), name=SERVICE)]
-        return Server(services, host=host, port=port, failure_of=lambda _: None)
+        return Server(
+            services, host=host, port=port, failure_of=lambda _: None, grace_s=self._grace_s
+        )
 
     def plaintext(self) -> grpc.aio.Channel:
         return grpc.aio.insecure_channel(f"127.0.0.1:{self.port}", options=alone())
@@ -119,13 +125,13 @@ async def watch(channel: grpc.aio.Channel) -> grpc.aio.UnaryStreamCall[Request, 
 
 
 @contextlib.asynccontextmanager
-async def running(**tls: object) -> AsyncIterator[Running]:
-    made = Running(TlsSettings(**tls))  # type: ignore[arg-type]  # its fields by name
+async def running(grace_s: float = 0.0, **tls: Any) -> AsyncIterator[Running]:
+    made = Running(TlsSettings(**tls), grace_s=grace_s)
     try:
-        made.port = await made.server.start()
+        await made.server.start()
         yield made
     finally:
-        await made.server.stop(0)
+        await made.server.stop()
 
 
 @contextlib.asynccontextmanager
@@ -133,10 +139,10 @@ async def relaying(
     serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
     files: tuple[Path, Path],
     hello_timeout_ms: int = 10_000,
-) -> AsyncIterator[tuple[SharedPort, int]]:
+) -> AsyncIterator[tuple[TlsPort, int]]:
     """A shared port before any server of bytes."""
     settings = TlsSettings(cert_path=str(files[0]), key_path=str(files[1]))
-    shared = SharedPort("127.0.0.1", 0, settings, hello_timeout_ms=hello_timeout_ms)
+    shared = TlsPort("127.0.0.1", 0, settings, hello_timeout_ms=hello_timeout_ms)
     shared.open()
     server = await asyncio.start_unix_server(serve, shared.backend.removeprefix("unix:"))
     try:
@@ -212,7 +218,11 @@ async def test_given_certificate_is_shown_and_replaced_while_clients_are_connect
     tmp_path: Path,
 ) -> None:
     certificate, key = certificates.write(tmp_path)
-    given = {"cert_path": str(certificate), "key_path": str(key), "watch_interval_ms": 50}
+    given: dict[str, Any] = {
+        "cert_path": str(certificate),
+        "key_path": str(key),
+        "watch_interval_ms": 50,
+    }
     async with running(**given) as server, trusting(certificate.read_text(), server.port) as first:
         await check(first)
         watching = await watch(first)
@@ -249,7 +259,7 @@ async def test_bad_certificate_is_an_error_at_the_start_and_leaves_nothing(tmp_p
 async def test_port_in_use_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        shared = SharedPort("127.0.0.1", port, TlsSettings())
+        shared = TlsPort("127.0.0.1", port, TlsSettings())
         with pytest.raises(PortInUse, match=f"cannot listen on 127.0.0.1:{port}"):
             shared.open()
         await shared.stop()
@@ -283,13 +293,14 @@ async def test_ipv6_is_listened_on_and_its_clients_are_known(host: str, dialled:
         pytest.skip("this machine has no IPv6")
     server = Running(TlsSettings(), host)
     try:
-        address = join_address(dialled, await server.server.start())
+        await server.server.start()
+        address = join_address(dialled, server.port)
         async with grpc.aio.insecure_channel(address, options=alone()) as channel:
             await check(channel)
         [peer] = server.handlers.peers
         assert peer.startswith(join_address(dialled, 0).removesuffix("0"))
     finally:
-        await server.server.stop(0)
+        await server.server.stop()
 
 
 async def test_a_name_is_listened_on_at_all_its_addresses() -> None:
@@ -319,9 +330,9 @@ async def test_plaintext_is_refused_where_tls_is_enforced() -> None:
 
 
 async def test_calls_in_progress_end_before_the_port_does() -> None:
-    async with running() as server, server.plaintext() as channel:
+    async with running(grace_s=0.1) as server, server.plaintext() as channel:
         watching = await watch(channel)
-        await server.server.stop(0.1)
+        await server.server.stop()
         with pytest.raises(grpc.aio.AioRpcError):
             await watching.read()
         with pytest.raises(OSError):

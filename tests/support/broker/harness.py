@@ -23,6 +23,7 @@ from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.metrics import Meters
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.lifecycle import Lifecycle
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.record import Record, iter_records
 from support.clock.virtual_loop import LoopClock
@@ -88,7 +89,6 @@ class Parts:
         self.meters = Meters(CollectorRegistry(), cluster="DefaultCluster", node_id="broker-a")
         self.store = open_store(around, self.meters, STORE_HOST)
         self.tables = Tables(around)
-        self.tables.load()
         identity = Identity(
             cluster="DefaultCluster",
             broker_name="broker-a",
@@ -107,8 +107,7 @@ class Parts:
             announce=self._announce,
             spread=self._spread,
         )
-        self.broker.topics.create_system_topics()
-        self.broker.groups.create_predefined()
+        self.lifecycle = Lifecycle()
 
     @classmethod
     async def begin(
@@ -122,26 +121,13 @@ class Parts:
     ) -> Parts:
         clock, disk, flusher = clock or LoopClock(), disk or RealDisk(), flusher or Inline()
         parts = cls(path / "store", clock, disk, options, flusher)
-        parts.broker.schedule.restore()
-        parts.broker.schedule.start()
-        parts.broker.timers.restore()
-        parts.broker.timers.start()
-        parts.broker.pop.restore()
-        parts.broker.transactions.restore()
-        parts.store.restored()
-        parts.broker.pop.start()
+        await parts.lifecycle.start(*parts.broker.components())
         return parts
 
     async def end(self) -> None:
         """A clean stop, in the product's order."""
-        self.broker.polls.close()
-        self.broker.clients.close()
-        await self.broker.pop.stop()
-        await self.broker.timers.stop()
-        await self.broker.schedule.stop()
-        await self.broker.commit.drain()
-        await self.broker.transactions.stop()
-        await self.tables.save()
+        self.broker.end_long_calls()
+        await self.lifecycle.stop()
         self.store.close()
 
     async def _announce(self) -> list[str]:

@@ -55,7 +55,7 @@ class Cluster:
 
     def parts(self, **options: Any) -> Parts:
         given = ProxyOptions(namesrv_addr="10.0.0.9:9876", **options)
-        return assemble(given, self.transport, self.clock, listen_port=8081)
+        return assemble(given, self.transport, self.clock, listen_port=lambda: 8081)
 
     def _route(self, address: str, request: Any) -> GetTopicRouteResponse:
         found = self.routes.get(request.topic)

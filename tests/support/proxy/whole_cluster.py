@@ -148,7 +148,7 @@ class WholeCluster:
         self.transport = InProcess(broker)
         self.clock = LoopClock()
         given = ProxyOptions(namesrv_addr="10.0.0.9:9876", **options)
-        self.proxy: Parts = assemble(given, self.transport, self.clock, listen_port=8081)
+        self.proxy: Parts = assemble(given, self.transport, self.clock, listen_port=lambda: 8081)
         self.methods: dict[str, Method] = {
             method.name: method for method in bind(SERVICE, Servicer(self.proxy)).methods
         }

@@ -71,6 +71,7 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Arrival
 from aerobee_broker.store.options import HOUR_MS, StoreOptions
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.lifecycle import Component, Step
 from aerobee_chassis.rpc.services import Service, bind
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
@@ -170,7 +171,7 @@ def _tell_of_conflict(meters: Meters, group: str, found: Differences) -> None:
         )
 
 
-class Tables:
+class Tables(Component):
     """The tables and their files under `config/`."""
 
     def __init__(self, around: Surroundings) -> None:
@@ -193,10 +194,18 @@ class Tables:
             self.saved_leases,
         )
 
-    def load(self) -> None:
+    def restore(self) -> None:
         """Raises ConfigFileDamaged."""
         for saved in self.all_saved:
             saved.load()
+
+    async def start(self) -> None:
+        """Saves what the other components restored. A full disk does not stop the start: retention
+        may make room."""
+        await self.save()
+
+    async def stop(self) -> None:
+        await self.save()
 
     async def save(self) -> None:
         for saved in self.all_saved:
@@ -227,6 +236,7 @@ class Broker:
         self._around = around
         self._store_host = store_host
         self._identity = identity
+        self._tables = tables
         self.store = store
         self.polls = LongPolls()
         self.commit = self._make_commit(self._arrived)
@@ -401,6 +411,36 @@ class Broker:
             clock=clock,
             options=options,
         )
+
+    def components(self) -> tuple[Component, ...]:
+        """In the order of their start. Stopped in reverse: delivery ends, then everything is
+        flushed, then the tables are saved."""
+        return (
+            Step(start=self.store.restored),
+            self._tables,
+            Step(restore=self._restore_registries),
+            self.transactions,
+            Step(stop=self.commit.drain),
+            self.schedule,
+            self.timers,
+            self.pop,
+        )
+
+    def end_long_calls(self) -> None:
+        """Long polls and streams, which would use up the grace of a stop."""
+        self.clients.close()
+        self.polls.close()
+
+    def _restore_registries(self) -> None:
+        """What the tables must hold besides their files."""
+        self.topics.create_system_topics()
+        self.groups.create_predefined()
+        stored = [(topic, self.store.queues(topic)) for topic in self.store.topics()]
+        adopted = self.topics.adopt(stored)
+        if adopted:
+            structlog.get_logger().warning(
+                "topics_adopted", topics=adopted, reason="in the commit log and not in topics.json"
+            )
 
     def services(self) -> list[Service]:
         """The gRPC services over these parts."""

@@ -1,34 +1,67 @@
-"""The HTTP endpoint of a service: /metrics for Prometheus, /healthz (alive), /readyz (serving)."""
+"""The HTTP endpoint of a service: /metrics for Prometheus, /healthz (alive), /readyz (serving).
+
+Off by default. Where it is on, prometheus_client is loaded: 4 MB with what it imports.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.errors import PortInUse
+from aerobee_chassis.lifecycle import Component
+
+if TYPE_CHECKING:
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    from prometheus_client.registry import Collector
 
 
-class MetricsEndpoint:
-    """Serves `registry` on its own thread, which sleeps between scrapes.
+class MetricsOptions(Protocol):
+    """The options of a service that say where its metrics are served: RocketMQ's keys."""
 
-    `ready` is asked at every /readyz; it must be safe to call from another thread.
+    @property
+    def metrics_exporter_type(self) -> str:
+        """ "PROM", or "DISABLE"."""
+
+    @property
+    def metrics_prom_exporter_host(self) -> str: ...
+
+    @property
+    def metrics_prom_exporter_port(self) -> int: ...
+
+
+class MetricsEndpoint(Component):
+    """Serves what `collector` collects, on a thread that sleeps between scrapes.
+
+    `collector` and `ready` (asked at every /readyz) are called on threads of their own.
     """
 
     def __init__(
-        self, registry: CollectorRegistry, host: str, port: int, ready: Callable[[], bool]
+        self, options: MetricsOptions, collector: Collector, ready: Callable[[], bool]
     ) -> None:
-        self._registry = registry
-        self._host = host
-        self._port = port
+        self._enabled = options.metrics_exporter_type == "PROM"
+        self._host = options.metrics_prom_exporter_host
+        self._port = options.metrics_prom_exporter_port
+        self._collector = collector
         self._ready = ready
         self._server: ThreadingHTTPServer | None = None
 
-    def start(self) -> int:
-        """Binds and serves; returns the port. Raises PortInUse."""
+    @property
+    def ready_fields(self) -> Mapping[str, object]:
+        """`metrics`: "host:port", once started; nothing where metrics are off."""
+        if self._server is None:
+            return {}
+        return {"metrics": join_address(self._host, int(self._server.server_address[1]))}
+
+    async def start(self) -> None:
+        """Raises PortInUse."""
+        if not self._enabled:
+            return
+        from http.server import ThreadingHTTPServer
+
         try:
             self._server = ThreadingHTTPServer((self._host, self._port), self._handler())
         except OSError as error:
@@ -38,29 +71,32 @@ class MetricsEndpoint:
             ) from None
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
-        return int(self._server.server_address[1])
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
             self._server = None
 
-    def _answer(self, path: str) -> tuple[int, str, bytes]:
-        if path == "/metrics":
-            return 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)
-        if path == "/healthz":
-            return 200, "text/plain", b"alive\n"
-        if path == "/readyz":
-            return (
-                (200, "text/plain", b"ready\n")
-                if self._ready()
-                else (503, "text/plain", b"not ready\n")
-            )
-        return 404, "text/plain", b"try /metrics, /healthz or /readyz\n"
-
     def _handler(self) -> type[BaseHTTPRequestHandler]:
-        answer = self._answer
+        from http.server import BaseHTTPRequestHandler
+
+        from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+        ready = self._ready
+        registry = CollectorRegistry()
+        registry.register(self._collector)
+
+        def answer(path: str) -> tuple[int, str, bytes]:
+            if path == "/metrics":
+                return 200, CONTENT_TYPE_LATEST, generate_latest(registry)
+            if path == "/healthz":
+                return 200, "text/plain", b"alive\n"
+            if path == "/readyz":
+                if ready():
+                    return 200, "text/plain", b"ready\n"
+                return 503, "text/plain", b"not ready\n"
+            return 404, "text/plain", b"try /metrics, /healthz or /readyz\n"
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:

@@ -10,11 +10,11 @@ import gc
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import structlog
 
 from aerobee_chassis.errors import StartError
+from aerobee_chassis.lifecycle import App
 from aerobee_chassis.rpc.loops import Transport, make_loop
 
 # The interpreter's 5 ms would let one busy thread hold up every RPC; 0.5 ms costs nothing
@@ -23,21 +23,6 @@ SWITCH_INTERVAL_S = 0.0005
 # Calls under way are new objects in their hundreds: by default (700) they are looked through again
 # and again, for 4 % of a proxy's work. Not far more, since what failed may hold a large request.
 YOUNG_OBJECTS = 3_000
-
-
-class App(Protocol):
-    """A service.
-
-    `start` returns when it serves; `stop` may be called once, also after a failed start.
-    """
-
-    @property
-    def ready_fields(self) -> Mapping[str, object]:
-        """What the ready line tells beside the event: at least `address` ("host:port")."""
-
-    async def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
 
 
 def run(

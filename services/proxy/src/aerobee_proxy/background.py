@@ -32,4 +32,4 @@ class Background:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            structlog.get_logger().error("background work failed", exc_info=error)
+            structlog.get_logger().error("background_work_failed", exc_info=error)

@@ -17,6 +17,7 @@ from aerobee.namesrv.v1 import namesrv_pb2
 from aerobee_broker.cluster.grpc_clients import NamesrvClient
 from aerobee_broker.identity import Identity
 from aerobee_broker.metadata.topics import TopicConfig, Topics
+from aerobee_chassis.lifecycle import Component
 from aerobee_wire.status import Code, MqError
 
 FIRST_BACK_OFF_S = 0.2
@@ -233,7 +234,7 @@ class Link:
             )
 
 
-class Registration:
+class Registration(Component):
     """All name servers. `make_link` is called once the broker knows its address."""
 
     def __init__(self, addresses: Sequence[str], make_link: Callable[[str], Link]) -> None:

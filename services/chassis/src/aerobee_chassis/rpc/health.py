@@ -28,13 +28,15 @@ class Health:
         self._changed = asyncio.Event()
 
     def set(self, serving: bool) -> None:
-        self._serving = serving
-        self._wake()
+        if serving != self._serving and not self._closed:
+            self._serving = serving
+            self._wake()
 
     def close(self) -> None:
         """Not serving for good; who watches is told, and let go."""
         self._closed = True
-        self.set(False)
+        self._serving = False
+        self._wake()
 
     async def check(self, request: pb.HealthCheckRequest, call: Call) -> pb.HealthCheckResponse:
         """Raises NothingServed."""

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.errors import PortInUse
+from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.rpc import health, reflection
 from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.loops import make_listener
@@ -22,16 +23,25 @@ from aerobee_chassis.rpc.transport import Listener, UnreadableRequest, parsed
 
 FailureOf = Callable[[Exception], Failure | None]
 
+DEFAULT_GRACE_S = 5.0
 
-class Server:
-    """Serves `services` on one port once `start` is called.
+
+class Server(Component):
+    """Serves `services` on one port: `port`, or with 0 a free one.
 
     `failure_of` turns an exception of the domain into what the caller is told; for anything that it
-    returns None for, the caller gets INTERNAL without details and the log a traceback.
+    returns None for, the caller gets INTERNAL without details and the log a traceback. `grace_s`:
+    how long `stop` waits for calls in progress.
     """
 
     def __init__(
-        self, services: Sequence[Service], *, host: str, port: int, failure_of: FailureOf
+        self,
+        services: Sequence[Service],
+        *,
+        host: str,
+        port: int,
+        failure_of: FailureOf,
+        grace_s: float = DEFAULT_GRACE_S,
     ) -> None:
         names = [service.name for service in services]
         self._health = health.Health(names)
@@ -44,14 +54,25 @@ class Server:
         self._host = host
         self._port = port
         self._failure_of = failure_of
+        self._grace_s = grace_s
         self._listener: Listener | None = None
 
-    async def start(self) -> int:
-        """Binds and serves; returns the port. Raises PortInUse."""
+    @property
+    def port(self) -> int:
+        """That it listens on, once started."""
+        return self._port
+
+    @property
+    def address(self) -> str:
+        """The "host:port" that it listens on, once started."""
+        return join_address(self._host, self._port)
+
+    async def start(self) -> None:
+        """Raises PortInUse."""
         listener = make_listener(self._services, self._run)
         target = join_address(self._host, self._port)
         try:
-            port = listener.bind(target)
+            self._port = listener.bind(target)
         except OSError:
             raise PortInUse(
                 f"cannot listen on {target}: the port is in use or not ours; choose another"
@@ -59,17 +80,16 @@ class Server:
         await listener.start()
         self._listener = listener
         self._health.set(True)
-        return port
 
-    async def set_serving(self, serving: bool) -> None:
+    def set_serving(self, serving: bool) -> None:
         """What grpc.health.v1 answers, for the whole process and for each service."""
         self._health.set(serving)
 
-    async def stop(self, grace_s: float) -> None:
-        """Refuses new calls, waits up to `grace_s` for those in progress, then cancels them."""
+    async def stop(self) -> None:
+        """Refuses new calls, waits `grace_s` at most for those in progress, then cancels them."""
         if self._listener is not None:
             self._health.close()
-            await self._listener.stop(grace_s)
+            await self._listener.stop(self._grace_s)
             self._listener = None
 
     async def _run(
@@ -89,6 +109,6 @@ class Server:
             return Failure("NOT_FOUND", str(error))
         failure = self._failure_of(error)
         if failure is None:
-            structlog.get_logger().error("handler failed", rpc=path, exc_info=error)
+            structlog.get_logger().error("handler_failed", rpc=path, exc_info=error)
             return Failure("INTERNAL", "internal error: see the log of the server")
         return failure

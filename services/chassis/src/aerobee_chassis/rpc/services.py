@@ -30,20 +30,22 @@ class Service:
     methods: tuple[Method, ...]
 
 
-def bind(descriptor: ServiceDescriptor, handlers: object) -> Service:
-    """The service of `descriptor` with one handler per RPC: the coroutine of its name in
-    snake_case.
+def bind(descriptor: ServiceDescriptor, *handlers: object) -> Service:
+    """The service of `descriptor` with one handler for each RPC: the coroutine of its name in
+    snake_case, of whichever of `handlers` has it.
 
-    Raises TypeError when a handler is missing.
+    Raises TypeError when a coroutine is missing, or two have it.
     """
     methods = []
     for method in descriptor.methods:
         name = re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower()
-        handler = getattr(handlers, name, None)
-        if not inspect.iscoroutinefunction(handler):
-            owner = type(handlers).__name__
-            raise TypeError(f"{owner} has no coroutine {name} for {method.full_name}")
-        methods.append(_method(method, cast(Handler, handler)))
+        found = [getattr(owner, name, None) for owner in handlers]
+        coroutines = [handler for handler in found if inspect.iscoroutinefunction(handler)]
+        if len(coroutines) != 1:
+            owners = ", ".join(type(owner).__name__ for owner in handlers)
+            count = "no" if not coroutines else "more than one"
+            raise TypeError(f"{owners}: {count} coroutine {name} for {method.full_name}")
+        methods.append(_method(method, cast(Handler, coroutines[0])))
     return Service(descriptor.full_name, tuple(methods))
 
 

@@ -1,54 +1,64 @@
-"""A server behind a shared port: starts and stops both in the order that loses no call."""
+"""A server behind a port that takes TLS and plaintext: both start and stop in the order that loses
+no call.
+"""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
+from aerobee_chassis.addresses import join_address
+from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.tls_port.settings import TlsSettings
-from aerobee_chassis.tls_port.supervisor import Counts, SharedPort
+from aerobee_chassis.tls_port.supervisor import Counts, TlsPort
 
 
-class Serving(Protocol):
-    """`aerobee_chassis.rpc.server.Server`, or another on the same handlers."""
+class TlsServer(Component):
+    """Serves TLS and plaintext on one port.
 
-    async def start(self) -> int: ...
-
-    async def stop(self, grace_s: float) -> None: ...
-
-
-class SharedServer:
-    """Serves TLS and plaintext on one port. `make(host, port)` makes the server that both reach.
-    `listeners`: of the port, if it is bound already."""
+    `make_server(host, port)` makes the server behind it, an `aerobee_chassis.rpc.server.Server`.
+    `listeners`: sockets of the port, if it is bound already.
+    """
 
     def __init__(
         self,
-        make: Callable[[str, int], Serving],
+        make_server: Callable[[str, int], Component],
         *,
         host: str,
         port: int,
         tls: TlsSettings,
         listeners: Sequence[socket.socket] = (),
     ) -> None:
-        self._make = make
-        self._shared = SharedPort(host, port, tls, listeners=listeners)
-        self._server: Serving | None = None
+        self._make_server = make_server
+        self._host = host
+        self._port = port
+        self._tls_port = TlsPort(host, port, tls, listeners=listeners)
+        self._server: Component | None = None
 
     @property
     def counts(self) -> Counts:
-        return self._shared.counts
+        return self._tls_port.counts
 
-    async def start(self) -> int:
-        """Returns the port. Raises PortInUse, CertificateError, StartError."""
-        self._shared.open()
-        self._server = self._make(self._shared.backend, 0)
+    @property
+    def port(self) -> int:
+        """That clients dial, once started."""
+        return self._port
+
+    @property
+    def address(self) -> str:
+        """The "host:port" that clients dial, once started."""
+        return join_address(self._host, self._port)
+
+    async def start(self) -> None:
+        """Raises PortInUse, CertificateError, StartError."""
+        self._tls_port.open()
+        self._server = self._make_server(self._tls_port.backend, 0)
         await self._server.start()
-        return await self._shared.start()
+        self._port = await self._tls_port.start()
 
-    async def stop(self, grace_s: float) -> None:
-        """Refuses new connections and calls, waits up to `grace_s` for calls in progress."""
-        self._shared.drain()
+    async def stop(self) -> None:
+        """Refuses new connections first, then stops the server, then ends every connection."""
+        self._tls_port.drain()
         if self._server is not None:
-            await self._server.stop(grace_s)
-        await self._shared.stop()
+            await self._server.stop()
+        await self._tls_port.stop()

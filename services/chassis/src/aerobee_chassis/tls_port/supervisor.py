@@ -55,7 +55,7 @@ class Counts:
     failed_reloads: int = 0
 
 
-class SharedPort:
+class TlsPort:
     """`host` and `port` are what clients dial; `listeners` are bound to it already, where several
     processes share it. The server listens at `backend`, from between `open`
     and `start` until between `drain` and `stop`.

@@ -39,16 +39,15 @@ class Parts:
     renewals: Renewals
     counts: Counts
     sessions: Sessions
+    listen_port: Callable[[], int]  # that clients reach this proxy on; known once it is bound
     authentication: Authentication | None = None  # None: everybody may call
     turns: Turns = field(default_factory=Turns)
     send_routes: SendRoutes = field(default_factory=SendRoutes)
     background: Background = field(default_factory=Background)
-    # The port that clients reach this proxy on; known once it is bound.
-    listen_port: int = 0
 
 
 def assemble(
-    options: ProxyOptions, transport: Transport, clock: Clock, *, listen_port: int = 0
+    options: ProxyOptions, transport: Transport, clock: Clock, *, listen_port: Callable[[], int]
 ) -> Parts:
     """The parts over one transport. Raises ConfigError for a file of users that is not usable."""
     topology = Topology(transport, options.namesrvs, clock)
@@ -83,8 +82,8 @@ def assemble(
         ),
         counts=counts,
         sessions=sessions,
-        authentication=authentication,
         listen_port=listen_port,
+        authentication=authentication,
     )
 
 

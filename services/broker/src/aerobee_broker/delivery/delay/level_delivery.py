@@ -27,6 +27,7 @@ from aerobee_broker.metrics import Meters
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.messages import Arrival
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.lifecycle import Component
 from aerobee_wire import topics as names
 from aerobee_wire.status import MqError
 
@@ -35,7 +36,7 @@ BATCH_BYTES = 4 * 1024 * 1024
 RETRY_AFTER_FAILURE_S = 10.0  # a full or broken disk is not mended by asking often
 
 
-class Schedule:
+class Schedule(Component):
     def __init__(
         self,
         *,
@@ -87,7 +88,7 @@ class Schedule:
             for queue_id, count in self._progress.undelivered().items()
         }
 
-    def start(self) -> None:
+    async def start(self) -> None:
         for queue_id in self._store.queues(names.SCHEDULE_TOPIC):
             self._attend(queue_id)
 

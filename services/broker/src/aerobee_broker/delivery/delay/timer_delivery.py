@@ -35,6 +35,7 @@ from aerobee_broker.metrics import Meters
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.messages import NewMessage, Unit
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.lifecycle import Component
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
 from aerobee_wire.record import Record
@@ -48,7 +49,7 @@ TAKEN_UNITS = 16_384  # at a time
 SAME_KEY = 64  # messages of one unique key that a recall looks at
 
 
-class Timers:
+class Timers(Component):
     def __init__(
         self,
         *,
@@ -104,7 +105,7 @@ class Timers:
             self._table.restore(progress, low)
         self._table.take_stored(self._chunks())
 
-    def start(self) -> None:
+    async def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="timers")
 
     def arrived(self) -> None:

@@ -25,6 +25,7 @@ from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metrics import Meters
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.lifecycle import Component
 from aerobee_wire.status import MqError
 
 MAX_MESSAGES = 32  # RocketMQ's
@@ -44,7 +45,7 @@ class Popped:
     for_ms: int
 
 
-class Pop:
+class Pop(Component):
     def __init__(
         self,
         *,
@@ -242,7 +243,7 @@ class Pop:
                 self._offsets.remove_topic(topic)
                 self.forget(topic=topic)
 
-    def start(self) -> None:
+    async def start(self) -> None:
         self._settling.expiry.start()
 
     async def stop(self) -> None:

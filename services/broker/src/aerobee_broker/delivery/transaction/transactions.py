@@ -32,6 +32,7 @@ from aerobee_broker.metrics import Meters
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.messages import Appended, NewMessage
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.lifecycle import Component
 from aerobee_wire import topics as names
 from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
@@ -73,7 +74,7 @@ class _Batch:
     torn: bool = False  # the messages are there already
 
 
-class Transactions:
+class Transactions(Component):
     def __init__(
         self,
         *,
@@ -338,8 +339,8 @@ class Transactions:
 
     # ---- at start ----
 
-    def restore(self) -> int:
-        """The open ones as the log has them; returns their number. Blocks."""
+    def restore(self) -> None:
+        """The open ones as the log has them. Blocks."""
         destinations = set()
         for found in find_open(self._store, self._offsets):
             self._add(found.half, found.place, found.op_floor)
@@ -352,7 +353,6 @@ class Transactions:
                 one.ending = True
                 committed.append(one)
             self._mend(committed)
-        return len(self._open)
 
     def _mend(self, committed: list[Open]) -> None:
         """Writes the op record of committed messages whose append was torn by a crash; `keep` tries

@@ -19,7 +19,7 @@ async def query_assignment(
     parts: Parts, request: QueryAssignmentRequest, caller: Caller
 ) -> QueryAssignmentResponse:
     topic, group = topic_name(request.topic), group_name(request.group)
-    endpoints = endpoints_for(request.endpoints, parts.options, parts.listen_port)
+    endpoints = endpoints_for(request.endpoints, parts.options, parts.listen_port())
     route = await parts.topology.route(topic)
     policy = await parts.groups.policy(group)
     found = assignments(route, request.topic, endpoints, fifo=policy.fifo)

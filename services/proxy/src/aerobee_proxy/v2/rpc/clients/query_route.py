@@ -19,7 +19,7 @@ async def query_route(
     parts: Parts, request: QueryRouteRequest, caller: Caller
 ) -> QueryRouteResponse:
     topic = topic_name(request.topic)
-    endpoints = endpoints_for(request.endpoints, parts.options, parts.listen_port)
+    endpoints = endpoints_for(request.endpoints, parts.options, parts.listen_port())
     route = await parts.creation.route(topic)
     queues = message_queues(route, request.topic, endpoints)
     return QueryRouteResponse(status=status(), message_queues=queues)

@@ -1,0 +1,62 @@
+"""What a broker does by time, beside the delivery of delayed messages and the end of leases."""
+
+from __future__ import annotations
+
+import structlog
+
+from aerobee_broker.broker import Broker, Surroundings, Tables
+from aerobee_chassis.background import PeriodicTask
+from aerobee_chassis.rpc.server import Server
+
+STORE_UPKEEP_MS = 1_000
+HEALTH_MS = 1_000
+CLIENT_SCAN_MS = 10_000
+LEASE_SNAPSHOT_MS = 30_000  # as much of the log is read at a start, a second or two
+TRANSACTION_ROUND_MS = 1_000
+MEASURE_MS = 10_000
+
+
+def periodic_work(
+    broker: Broker, tables: Tables, around: Surroundings, server: Server
+) -> list[PeriodicTask]:
+    options, store = around.options, broker.store
+
+    async def scan_clients() -> None:
+        silent = broker.clients.scan()
+        if silent:
+            structlog.get_logger().info("clients_expired", clients=silent)
+
+    async def keep_store() -> None:
+        store.maintain(around.clock.now_ms())
+        while await around.flusher(store.upkeep):
+            pass
+
+    async def report_health() -> None:
+        server.set_serving(not store.read_only_reason)
+
+    async def save_leases() -> None:
+        # What the snapshot has must not be rolled back later.
+        await broker.log.durable()
+        await tables.saved_leases.try_save()
+
+    async def check_transactions() -> None:
+        if not store.read_only_reason:
+            await broker.checks.round()
+            await broker.transactions.keep()
+
+    async def measure() -> None:
+        broker.administration.measure(options.broker_permission)
+
+    return [
+        PeriodicTask(name, interval_ms / 1_000, work)
+        for name, interval_ms, work in (
+            ("offsets", options.flush_consumer_offset_interval, tables.saved_offsets.try_save),
+            ("delays", options.flush_delay_offset_interval, tables.saved_delay_offsets.try_save),
+            ("leases", LEASE_SNAPSHOT_MS, save_leases),
+            ("store", STORE_UPKEEP_MS, keep_store),
+            ("health", HEALTH_MS, report_health),
+            ("clients", CLIENT_SCAN_MS, scan_clients),
+            ("transactions", TRANSACTION_ROUND_MS, check_transactions),
+            ("measures", MEASURE_MS, measure),
+        )
+    ]

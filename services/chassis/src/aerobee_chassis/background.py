@@ -1,0 +1,60 @@
+"""Work that no call waits for, as components: one task each, cancelled when the service stops.
+
+A failure is a defect: it is logged, and ends neither the task nor the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from aerobee_chassis.lifecycle import Component
+
+RESTART_S = 1.0  # between a failure of work that should not end and its next run
+
+Work = Callable[[], Awaitable[None]]
+
+
+class BackgroundTask(Component):
+    """Runs `work`, which does not end by itself, and runs it again should it fail."""
+
+    def __init__(self, name: str, work: Work) -> None:
+        self._name = name
+        self._work = work
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=self._name)
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while True:
+            if not await self._succeeds():
+                await asyncio.sleep(RESTART_S)
+
+    async def _succeeds(self) -> bool:
+        try:
+            await self._work()
+        except Exception:
+            structlog.get_logger().exception("background_work_failed", work=self._name)
+            return False
+        return True
+
+
+class PeriodicTask(BackgroundTask):
+    """Runs `work` every `interval_s`, the first time after as long. A round that fails is over."""
+
+    def __init__(self, name: str, interval_s: float, work: Work) -> None:
+        super().__init__(name, work)
+        self._interval_s = interval_s
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_s)
+            await self._succeeds()
