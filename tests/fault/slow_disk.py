@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from aerobee_broker.delivery.pull.pull import PullRequest
-from aerobee_broker.delivery.send.send import Stored
+from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.store.messages import ReadStatus
 from aerobee_wire import record
 from aerobee_wire.record import iter_records
@@ -193,7 +193,7 @@ class SlowHistory:
         loop = asyncio.get_running_loop()
         begun, covering = loop.time(), len(self.flusher.began)
         try:
-            places = await self.parts.broker.intake.send(batch)
+            places = await self.parts.broker.sender.send(batch)
         except MqError as error:
             self._not_acknowledged(error, loop.time() - begun)
             await asyncio.sleep(0.5)
@@ -201,7 +201,7 @@ class SlowHistory:
         self._acknowledged(bodies, places, begun, covering)
 
     def _acknowledged(
-        self, bodies: list[bytes], places: list[Stored], begun: float, covering: int
+        self, bodies: list[bytes], places: list[SendResult], begun: float, covering: int
     ) -> None:
         """`covering`: the number of the first sync that began after the append."""
         for body, place in zip(bodies, places, strict=True):

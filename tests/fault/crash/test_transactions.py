@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from aerobee_broker.delivery.send.send import Stored
+from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.delivery.transaction.transactions import End, Resolution
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.status import Code, MqError
@@ -33,7 +33,7 @@ class History:
     """What a producer did and what it was told."""
 
     def __init__(self) -> None:
-        self.sent: dict[bytes, Stored] = {}  # acknowledged half messages
+        self.sent: dict[bytes, SendResult] = {}  # acknowledged half messages
         self.tried: dict[bytes, Resolution] = {}
         self.ended: dict[bytes, Resolution] = {}  # acknowledged
 
@@ -52,7 +52,7 @@ class History:
         # Of some hundred bytes each, so that a write covers several sectors.
         padded = [one.ljust(300, b".") for one in bodies]
         halves = [message("t", one, 0, properties=dict(given)) for one in padded]
-        stored = await parts.broker.intake.send(halves)
+        stored = await parts.broker.sender.send(halves)
         self.sent.update(zip(bodies, stored, strict=True))
 
     async def end(self, parts: Parts, ends: dict[bytes, Resolution]) -> None:
@@ -62,7 +62,7 @@ class History:
         self.ended |= ends
 
 
-def named(stored: Stored, how: Resolution) -> End:
+def named(stored: SendResult, how: Resolution) -> End:
     return End(stored.transaction_id, stored.queue_offset, how)
 
 

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from aerobee_broker.delivery.send.send import Stored
+from aerobee_broker.delivery.send.send import SendResult
 from support.broker.harness import Parts, message
 
 # Log files so small that a few messages fill one, and a retention that keeps the last one only.
@@ -19,15 +19,15 @@ SMALL_FILES: dict[str, Any] = {
 }
 
 
-async def delayed(parts: Parts, body: bytes, level: int, topic: str = "t") -> Stored:
+async def delayed(parts: Parts, body: bytes, level: int, topic: str = "t") -> SendResult:
     one = message(topic, body, properties={"DELAY": str(level)})
-    return (await parts.broker.intake.send([one]))[0]
+    return (await parts.broker.sender.send([one]))[0]
 
 
-async def timed(parts: Parts, body: bytes, delay_ms: int, topic: str = "t") -> Stored:
+async def timed(parts: Parts, body: bytes, delay_ms: int, topic: str = "t") -> SendResult:
     due = str(parts.clock.now_ms() + delay_ms)
     one = message(topic, body, properties={"TIMER_DELIVER_MS": due})
-    return (await parts.broker.intake.send([one]))[0]
+    return (await parts.broker.sender.send([one]))[0]
 
 
 async def fill(parts: Parts) -> None:

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from aerobee_broker.broker import Broker, Surroundings, Tables, open_store
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.pull.pull import PullRequest
-from aerobee_broker.delivery.send.send import Incoming, Stored
+from aerobee_broker.delivery.send.send import SendMessage, SendResult
 from aerobee_broker.disk import Disk, RealDisk
 from aerobee_broker.identity import Identity
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
@@ -144,8 +144,8 @@ class Parts:
         await self.broker.groups.put(group)
         return group
 
-    async def send(self, topic: str, *bodies: bytes, **fields: Any) -> list[Stored]:
-        return await self.broker.intake.send([message(topic, body, **fields) for body in bodies])
+    async def send(self, topic: str, *bodies: bytes, **fields: Any) -> list[SendResult]:
+        return await self.broker.sender.send([message(topic, body, **fields) for body in bodies])
 
     async def read(
         self, topic: str, queue_id: int = 0, queue_offset: int = 0, **fields: Any
@@ -161,6 +161,6 @@ class Parts:
         return [one.body for queue in queue_ids for one in await self.read(topic, queue)]
 
 
-def message(topic: str, body: bytes, queue_id: int | None = 0, **fields: Any) -> Incoming:
+def message(topic: str, body: bytes, queue_id: int | None = 0, **fields: Any) -> SendMessage:
     properties = dict(fields.pop("properties", {}))
-    return Incoming(topic, body, properties, queue_id, born_host=BORN_HOST, **fields)
+    return SendMessage(topic, body, properties, queue_id, born_host=BORN_HOST, **fields)

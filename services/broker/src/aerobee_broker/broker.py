@@ -42,8 +42,12 @@ from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.delivery.pull.offsets import OffsetQueries
 from aerobee_broker.delivery.pull.pull import Pull
+from aerobee_broker.delivery.retry.router import RetryRouter
 from aerobee_broker.delivery.retry.send_back import SendBack
-from aerobee_broker.delivery.send.send import Intake
+from aerobee_broker.delivery.send.batch import BatchSender
+from aerobee_broker.delivery.send.broker_properties import BrokerProperties
+from aerobee_broker.delivery.send.checks import Admission
+from aerobee_broker.delivery.send.send import Sender
 from aerobee_broker.delivery.transaction.check_schedule import CheckSchedule
 from aerobee_broker.delivery.transaction.checks import TransactionChecks
 from aerobee_broker.delivery.transaction.transactions import Transactions
@@ -155,7 +159,7 @@ def unique_ids(store_host: str, rng: random.Random) -> UniqueIds:
 
 
 def added_properties(options: BrokerOptions) -> dict[str, str]:
-    """What every message in the plain form gets."""
+    """What every message gets, but for those of a batch."""
     return {
         props.MESSAGE_REGION: options.region_id,
         props.TRACE_ON: "true" if options.trace_on else "false",
@@ -253,21 +257,7 @@ class Broker:
         )
         self._wire_delays(tables, meters)
         self._wire_transactions(tables, meters)
-        self.intake = Intake(
-            log=self.log,
-            topics=self.topics,
-            groups=self.groups,
-            router=self.router,
-            transactions=self.transactions,
-            meters=meters,
-            clock=clock,
-            unique_ids=unique_ids(store_host, around.rng),
-            limit=options.max_message_size,
-            added=added_properties(options),
-            broker_permission=options.broker_permission,
-            reject_transactions=options.reject_transaction_message,
-            rng=around.rng,
-        )
+        self._wire_sending(meters)
         self.send_back = SendBack(
             log=self.log,
             topics=self.topics,
@@ -412,6 +402,30 @@ class Broker:
             options=options,
         )
 
+    def _wire_sending(self, meters: Meters) -> None:
+        options, clock, rng = self._around.options, self._around.clock, self._around.rng
+        admission = Admission(self.topics, options, rng)
+        ids = unique_ids(self._store_host, rng)
+        properties = BrokerProperties(added_properties(options), ids, clock)
+        self.sender = Sender(
+            log=self.log,
+            admission=admission,
+            properties=properties,
+            delays=self.router,
+            retries=RetryRouter(self.topics, self.groups, meters),
+            transactions=self.transactions,
+            meters=meters,
+            clock=clock,
+        )
+        self.batch_sender = BatchSender(
+            log=self.log,
+            admission=admission,
+            properties=properties,
+            delays=self.router,
+            meters=meters,
+            clock=clock,
+        )
+
     def components(self) -> tuple[Component, ...]:
         """In the order of their start. Stopped in reverse: delivery ends, then everything is
         flushed, then the tables are saved."""
@@ -445,11 +459,12 @@ class Broker:
     def services(self) -> list[Service]:
         """The gRPC services over these parts."""
         messages = MessageRpcs(
-            self.intake,
-            self.pull,
-            self.send_back,
-            self.store,
-            self.timers,
+            sender=self.sender,
+            batch_sender=self.batch_sender,
+            pull=self.pull,
+            send_back=self.send_back,
+            store=self.store,
+            timers=self.timers,
             broker_name=self._identity.broker_name,
             store_host=self._store_host,
         )

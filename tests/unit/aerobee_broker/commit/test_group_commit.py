@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aerobee_broker.delivery.retry.send_back import Entry
-from aerobee_broker.delivery.send.send import Stored
+from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.disk import RealDisk, RealFile
 from aerobee_broker.errors import (
     DiskFull,
@@ -189,7 +189,7 @@ async def test_nobody_appends_before_a_failure_is_undone(
     parts = await Parts.begin(tmp_path, disk=disk, flushDiskType=flush)
     await parts.send("t", b"a")
     forget = parts.store.forget_unwritten
-    between: list[asyncio.Task[list[Stored]]] = []
+    between: list[asyncio.Task[list[SendResult]]] = []
 
     def forget_and_go_on() -> None:
         forget()

@@ -174,7 +174,7 @@ async def test_a_send_whose_topic_is_deleted_while_it_is_made_stores_nothing(
 
 async def test_a_topic_that_only_the_log_knows_is_taken_up(tmp_path: Path) -> None:
     first = await Parts.begin(tmp_path)
-    await first.broker.intake.send([message("t", b"a", 3)])
+    await first.broker.sender.send([message("t", b"a", 3)])
     await first.end()
     for path in (tmp_path / "store" / "config").glob("topics.json*"):
         path.unlink()

@@ -10,8 +10,10 @@ from aerobee.namesrv.v1 import namesrv_pb2
 from aerobee_broker.delivery.pull.pull import PullRequest
 from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.delivery.retry.send_back import Entry
-from aerobee_broker.delivery.send.send import Columns, Incoming
+from aerobee_broker.delivery.send.batch import SendBatch
+from aerobee_broker.delivery.send.send import SendMessage
 from aerobee_broker.delivery.transaction.checks import Check
+from aerobee_broker.delivery.transaction.half_messages import is_transactional
 from aerobee_broker.delivery.transaction.transactions import End, Resolution
 from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.filter.filter import Filter, compile_filter
@@ -54,13 +56,16 @@ def born_host(given: str, peer: str) -> bytes:
         raise InvalidParameter(f"born_host {given[:64]!r} is no address: write ip:port") from None
 
 
-def incoming(message: message_pb2.Message, peer: str) -> Incoming:
+def send_message(message: message_pb2.Message, producer_group: str, peer: str) -> SendMessage:
     encoded = encoded_properties(message)
     props.check_encoding(encoded)
-    return Incoming(
+    properties = props.decode(encoded) if encoded else dict(message.properties)
+    if producer_group and is_transactional(properties):
+        properties.setdefault(props.PRODUCER_GROUP, producer_group)
+    return SendMessage(
         topic=message.topic,
         body=message.body,
-        properties=props.decode(encoded) if encoded else dict(message.properties),
+        properties=properties,
         queue_id=message.queue_id if message.HasField("queue_id") else None,
         flag=message.flag,
         sys_flag=message.sys_flag,
@@ -78,7 +83,7 @@ def encoded_properties(message: message_pb2.Message) -> bytes:
 
 
 def new_message(message: message_pb2.Message, peer: str) -> NewMessage:
-    """With its properties as they came. `queue_id` -1: the broker picks one."""
+    """For the fast path: with encoded properties. `queue_id` -1: the broker picks one."""
     return NewMessage(
         message.topic,
         message.queue_id if message.HasField("queue_id") else -1,
@@ -91,8 +96,8 @@ def new_message(message: message_pb2.Message, peer: str) -> NewMessage:
     )
 
 
-def columns(batch: message_pb2.MessageBatch, peer: str) -> Columns:
-    return Columns(
+def send_batch(batch: message_pb2.MessageBatch, peer: str) -> SendBatch:
+    return SendBatch(
         topic=batch.topic,
         # Slices are lists: quicker to go through, which is done several times.
         body_sizes=batch.body_sizes[:],

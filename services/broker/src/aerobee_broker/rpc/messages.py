@@ -12,13 +12,12 @@ from aerobee.broker.v1 import message_pb2 as pb
 from aerobee_broker.delivery.delay.timer_delivery import Timers
 from aerobee_broker.delivery.pull.pull import Pull
 from aerobee_broker.delivery.retry.send_back import Outcome, SendBack
-from aerobee_broker.delivery.send.send import Intake, Stored
-from aerobee_broker.delivery.transaction.half_messages import is_transactional
+from aerobee_broker.delivery.send.batch import BatchSender
+from aerobee_broker.delivery.send.send import Sender, SendResult
 from aerobee_broker.errors import InvalidParameter, MessageCorrupted
 from aerobee_broker.rpc import convert
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_chassis.rpc.call import Call
-from aerobee_wire import properties as props
 from aerobee_wire import recall_handle
 from aerobee_wire.message_id import offset_message_id, pack_host, parse_offset_message_id
 from aerobee_wire.recall_handle import RecallHandle
@@ -35,16 +34,18 @@ class MessageRpcs:
 
     def __init__(
         self,
-        intake: Intake,
+        *,
+        sender: Sender,
+        batch_sender: BatchSender,
         pull: Pull,
         send_back: SendBack,
         store: MessageStore,
         timers: Timers,
-        *,
         broker_name: str,
         store_host: str,
     ) -> None:
-        self._intake = intake
+        self._sender = sender
+        self._batch_sender = batch_sender
         self._pull = pull
         self._send_back = send_back
         self._store = store
@@ -58,46 +59,41 @@ class MessageRpcs:
             raise InvalidParameter("give either messages or batch, and at least one message")
         response = pb.SendResponse(broker_name=self._broker_name, store_host=self._store_host)
         peer, queue_count = call.peer, request.default_queue_count
+        if request.HasField("batch"):
+            batch = convert.send_batch(request.batch, peer)
+            stored = await self._batch_sender.send(batch, queue_count)
+            response.batch_result.queue_id = stored.queue_id
+            response.batch_result.first_queue_offset = stored.first_queue_offset
+            response.batch_result.physical_offsets.extend(stored.physical_offsets)
+            return response
         if request.brief:
-            ready = [convert.new_message(message, peer) for message in request.messages]
-            if ready and self._intake.is_ordinary(ready):
-                places = await self._intake.send_ordinary(ready, queue_count)
+            encoded = [convert.new_message(message, peer) for message in request.messages]
+            places = await self._sender.send_fast(encoded, queue_count)
+            if places is not None:
                 response.queue_offsets.extend([place.queue_offset for place in places])
                 return response
-        if request.messages:
-            messages = [convert.incoming(message, peer) for message in request.messages]
-            if request.producer_group:
-                for message in messages:
-                    if is_transactional(message.properties):
-                        message.properties.setdefault(props.PRODUCER_GROUP, request.producer_group)
-            results = await self._intake.send(messages, queue_count)
-            for message, stored in zip(messages, results, strict=True):
-                response.results.add(
-                    queue_id=stored.queue_id,
-                    queue_offset=stored.queue_offset,
-                    physical_offset=stored.physical_offset,
-                    offset_message_id=offset_message_id(
-                        self._packed_store_host, stored.physical_offset
-                    ),
-                    unique_message_id=stored.unique_message_id,
-                    transaction_id=stored.transaction_id,
-                    recall_handle=self._recall_handle(message.topic, stored),
-                )
-        else:
-            batch = await self._intake.send_columns(
-                convert.columns(request.batch, peer), queue_count
+        group = request.producer_group
+        messages = [convert.send_message(message, group, peer) for message in request.messages]
+        results = await self._sender.send(messages, queue_count)
+        for message, result in zip(messages, results, strict=True):
+            response.results.add(
+                queue_id=result.queue_id,
+                queue_offset=result.queue_offset,
+                physical_offset=result.physical_offset,
+                offset_message_id=offset_message_id(
+                    self._packed_store_host, result.physical_offset
+                ),
+                unique_message_id=result.unique_message_id,
+                transaction_id=result.transaction_id,
+                recall_handle=self._recall_handle(message.topic, result),
             )
-            result = response.batch_result
-            result.queue_id = batch.queue_id
-            result.first_queue_offset = batch.first_queue_offset
-            result.physical_offsets.extend(batch.physical_offsets)
         return response
 
-    def _recall_handle(self, topic: str, stored: Stored) -> str:
-        if not stored.deliver_ms:
+    def _recall_handle(self, topic: str, result: SendResult) -> str:
+        if not result.deliver_ms:
             return ""
         return recall_handle.encode(
-            RecallHandle(topic, self._broker_name, stored.deliver_ms, stored.unique_message_id)
+            RecallHandle(topic, self._broker_name, result.deliver_ms, result.unique_message_id)
         )
 
     async def recall_message(

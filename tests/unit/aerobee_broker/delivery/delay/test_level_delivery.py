@@ -55,13 +55,13 @@ async def test_a_level_beyond_the_last_is_the_last(parts: Parts) -> None:
 
 async def test_messages_of_a_level_come_in_their_order(parts: Parts) -> None:
     bodies = [b"%d" % number for number in range(600)]
-    await parts.broker.intake.send([message("t", one, properties={"DELAY": "1"}) for one in bodies])
+    await parts.broker.sender.send([message("t", one, properties={"DELAY": "1"}) for one in bodies])
     await asyncio.sleep(1.1)
     assert await parts.bodies("t") == bodies
 
 
 async def test_the_copy_is_the_message(parts: Parts) -> None:
-    await parts.broker.intake.send(
+    await parts.broker.sender.send(
         [
             message(
                 "t",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aerobee_broker.delivery.delay import timer_table
-from aerobee_broker.delivery.send.send import Stored
+from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.disk import Disk
 from aerobee_broker.errors import DiskFull, NotRecalled
 from aerobee_broker.store.messages import UNIT
@@ -33,11 +33,11 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
     await parts.end()
 
 
-async def recall(parts: Parts, stored: Stored, topic: str = "t") -> None:
+async def recall(parts: Parts, stored: SendResult, topic: str = "t") -> None:
     await parts.broker.timers.recall(topic, stored.deliver_ms, stored.unique_message_id)
 
 
-async def refused(parts: Parts, stored: Stored) -> str:
+async def refused(parts: Parts, stored: SendResult) -> str:
     with pytest.raises(MqError) as caught:
         await recall(parts, stored)
     assert caught.value.code is Code.ILLEGAL_OPERATION
@@ -93,7 +93,7 @@ async def test_messages_come_in_the_order_of_their_times(parts: Parts) -> None:
 async def test_many_messages_of_one_time_come_in_their_order(parts: Parts) -> None:
     due = str(parts.clock.now_ms() + 1_000)
     bodies = [b"%d" % number for number in range(1_000)]
-    await parts.broker.intake.send(
+    await parts.broker.sender.send(
         [message("t", one, properties={"TIMER_DELIVER_MS": due}) for one in bodies]
     )
     before = parts.flusher.calls
@@ -106,7 +106,7 @@ async def test_the_copy_is_the_message(parts: Parts) -> None:
     due = str(parts.clock.now_ms() + 1_000)
     properties = {"TIMER_DELIVER_MS": due, "TAGS": "a", "KEYS": "k", "UNIQ_KEY": "U"}
     one = message("t", b"x", 3, properties=properties, flag=9, sys_flag=1, born_timestamp_ms=55)
-    await parts.broker.intake.send([one])
+    await parts.broker.sender.send([one])
     await asyncio.sleep(2)
     record = (await parts.read("t", 3))[0]
     assert (record.queue_id, record.flag, record.sys_flag & 1) == (3, 9, 1)
@@ -118,7 +118,7 @@ async def test_the_copy_is_the_message(parts: Parts) -> None:
 
 async def test_a_level_wins_over_a_time(parts: Parts) -> None:
     properties = {"DELAY": "1", "TIMER_DELAY_SEC": "60"}
-    await parts.broker.intake.send([message("t", b"a", properties=properties)])
+    await parts.broker.sender.send([message("t", b"a", properties=properties)])
     await asyncio.sleep(1.1)
     assert "TIMER_DELAY_SEC" not in (await parts.read("t"))[0].properties
 
@@ -249,7 +249,7 @@ async def test_a_damaged_unit_makes_no_message_come_early(tmp_path: Path) -> Non
     await second.end()
 
 
-async def filled(path: Path, clock: LoopClock, *bodies: bytes) -> tuple[Parts, list[Stored]]:
+async def filled(path: Path, clock: LoopClock, *bodies: bytes) -> tuple[Parts, list[SendResult]]:
     """Messages that wait in a log file that retention wants to delete."""
     parts = await Parts.begin(path, clock=clock, **SMALL_FILES)
     waiting = [await timed(parts, body, HOUR_MS) for body in bodies]
@@ -452,7 +452,7 @@ async def test_both_copies_of_a_message_that_was_sent_twice_are_recalled(parts: 
     due = str(parts.clock.now_ms() + 1_000)
     same = {"TIMER_DELIVER_MS": due, "UNIQ_KEY": "U"}
     for _ in range(2):
-        stored = await parts.broker.intake.send([message("t", b"a", properties=dict(same))])
+        stored = await parts.broker.sender.send([message("t", b"a", properties=dict(same))])
     await recall(parts, stored[0])
     await asyncio.sleep(2)
     assert await parts.bodies("t") == []
@@ -489,7 +489,7 @@ async def test_a_recall_that_is_not_durable_yet_holds_up_the_delivery(parts: Par
     assert await parts.bodies("t") == []
 
 
-async def refused_later(parts: Parts, stored: Stored) -> str:
+async def refused_later(parts: Parts, stored: SendResult) -> str:
     """A recall that must wait for the disk only when it would be one."""
     second = asyncio.create_task(recall(parts, stored))
     await asyncio.sleep(0.1)
@@ -539,7 +539,7 @@ class Campaign:
         self.path = path
         self.clock = LoopClock()
         self.disk = SimulatedDisk(seed)
-        self.sent: dict[bytes, Stored] = {}
+        self.sent: dict[bytes, SendResult] = {}
         self.recalled: set[bytes] = set()
         self.attempted: set[bytes] = set()
         self.cuts = 0

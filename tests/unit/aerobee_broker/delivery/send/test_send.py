@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from aerobee_broker.delivery.send.send import MAX_PROPERTY_BYTES, Columns
+from aerobee_broker.delivery.send.batch import SendBatch
+from aerobee_broker.delivery.send.checks import MAX_PROPERTY_BYTES
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code, MqError
@@ -24,7 +25,7 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
     await parts.end()
 
 
-def columns(*bodies: bytes, topic: str = "t", **fields: Any) -> Columns:
+def columns(*bodies: bytes, topic: str = "t", **fields: Any) -> SendBatch:
     batch: dict[str, Any] = {
         "topic": topic,
         "queue_id": 0,
@@ -32,10 +33,10 @@ def columns(*bodies: bytes, topic: str = "t", **fields: Any) -> Columns:
         "bodies": b"".join(bodies),
         "born_host": BORN_HOST,
     }
-    return Columns(**{**batch, **fields})
+    return SendBatch(**{**batch, **fields})
 
 
-def with_properties(*each: dict[str, str], **fields: Any) -> Columns:
+def with_properties(*each: dict[str, str], **fields: Any) -> SendBatch:
     encoded = [props.encode(one) for one in each]
     return columns(
         *[b"body"] * len(each),
@@ -94,7 +95,7 @@ async def test_a_bad_message_is_refused_with_what_to_do(
         await parts.broker.topics.for_group("%RETRY%nobody")
     before = parts.store.end_offset
     with pytest.raises(MqError, match=says) as caught:
-        await parts.broker.intake.send([message(**{"topic": "t", "body": b"x", **fields})])
+        await parts.broker.sender.send([message(**{"topic": "t", "body": b"x", **fields})])
     assert (caught.value.code, caught.value.retryable) == (code, False)
     assert parts.store.end_offset == before
 
@@ -132,7 +133,7 @@ async def test_properties_may_be_as_long_as_promised(parts: Parts) -> None:
 
 
 async def test_results_are_in_the_order_of_the_messages(parts: Parts) -> None:
-    stored = await parts.broker.intake.send(
+    stored = await parts.broker.sender.send(
         [message("t", b"a", 1), message("t", b"b", 2), message("t", b"c", 1)]
     )
     assert [(one.queue_id, one.queue_offset) for one in stored] == [(1, 0), (2, 0), (1, 1)]
@@ -192,7 +193,7 @@ async def test_messages_that_need_no_wait_are_answered_before_the_flush(parts: P
 
 
 async def test_a_batch_is_stored_in_order_with_its_columns(parts: Parts) -> None:
-    stored = await parts.broker.intake.send_columns(columns(b"a", b"bb", b"ccc", flags=[1, -2, 3]))
+    stored = await parts.broker.batch_sender.send(columns(b"a", b"bb", b"ccc", flags=[1, -2, 3]))
     records = await parts.read("t")
     assert [(one.body, one.flag) for one in records] == [(b"a", 1), (b"bb", -2), (b"ccc", 3)]
     assert stored.physical_offsets == [one.physical_offset for one in records]
@@ -201,7 +202,7 @@ async def test_a_batch_is_stored_in_order_with_its_columns(parts: Parts) -> None
 
 async def test_properties_of_a_batch_are_stored_as_they_came(parts: Parts) -> None:
     given = {"UNIQ_KEY": "1", "TAGS": "a", "x": "y"}
-    await parts.broker.intake.send_columns(with_properties(given, {"TAGS": "b", "UNIQ_KEY": "2"}))
+    await parts.broker.batch_sender.send(with_properties(given, {"TAGS": "b", "UNIQ_KEY": "2"}))
     records = await parts.read("t")
     assert records[0].raw_properties == props.encode(given)
     assert records[1].unique_message_id == "2"
@@ -210,7 +211,7 @@ async def test_properties_of_a_batch_are_stored_as_they_came(parts: Parts) -> No
 async def test_a_batch_gets_unique_ids_where_they_are_missing(parts: Parts) -> None:
     # "NOT_UNIQ_KEY" ends like the name, and a value holds it.
     given = [{"TAGS": "a"}, {"NOT_UNIQ_KEY": "x"}, {}, {"a": "UNIQ_KEY"}]
-    await parts.broker.intake.send_columns(with_properties(*given))
+    await parts.broker.batch_sender.send(with_properties(*given))
     records = await parts.read("t")
     assert len({one.unique_message_id for one in records}) == 4
     assert all(len(one.unique_message_id) == 32 for one in records)
@@ -250,23 +251,23 @@ async def test_a_batch_gets_unique_ids_where_they_are_missing(parts: Parts) -> N
     ],
 )
 async def test_a_bad_batch_is_refused_as_a_whole(
-    parts: Parts, batch: Columns, code: Code, says: str
+    parts: Parts, batch: SendBatch, code: Code, says: str
 ) -> None:
     with pytest.raises(MqError, match=says) as caught:
-        await parts.broker.intake.send_columns(batch)
+        await parts.broker.batch_sender.send(batch)
     assert caught.value.code is code
     assert await parts.bodies("t") == []
 
 
 async def test_a_delayed_message_of_a_batch_waits_and_the_others_do_not(parts: Parts) -> None:
-    await parts.broker.intake.send_columns(with_properties({"a": "1"}, {"DELAY": "1"}, {"a": "2"}))
+    await parts.broker.batch_sender.send(with_properties({"a": "1"}, {"DELAY": "1"}, {"a": "2"}))
     assert len(await parts.bodies("t")) == 2
     assert parts.broker.schedule.undelivered() == {"level 1 (1 s)": 1}
 
 
 async def test_a_message_of_a_batch_waits_for_a_time_of_its_own(parts: Parts) -> None:
     batch = with_properties({"a": "1"}, {"TIMER_DELAY_MS": "1500", "a": "2"})
-    await parts.broker.intake.send_columns(batch)
+    await parts.broker.batch_sender.send(batch)
     assert len(await parts.bodies("t")) == 1
     await asyncio.sleep(1.501)
     assert [one.properties["a"] for one in await parts.read("t")] == ["1", "2"]
@@ -276,7 +277,7 @@ async def test_a_message_of_a_batch_waits_for_a_time_of_its_own(parts: Parts) ->
 
 
 async def test_an_unknown_topic_inherits_from_tbw102(parts: Parts) -> None:
-    await parts.broker.intake.send([message("new", b"x")], 6)
+    await parts.broker.sender.send([message("new", b"x")], 6)
     assert parts.broker.topics.get("new") == TopicConfig("new", 6, 6, permission=6)
     assert "new" in parts.announced[-1], "the name servers know before the send is answered"
     assert parts.spread == [TopicConfig("new", 6, 6)], "and so do the other brokers"
@@ -287,7 +288,7 @@ async def test_an_unknown_topic_inherits_from_tbw102(parts: Parts) -> None:
 async def test_a_new_topic_has_as_many_queues_as_the_sender_and_tbw102_allow(
     parts: Parts, asked: int, made: int
 ) -> None:
-    await parts.broker.intake.send([message("new", b"x", None)], asked)
+    await parts.broker.sender.send([message("new", b"x", None)], asked)
     assert parts.broker.topics.get("new").write_queue_count == made
 
 
@@ -315,6 +316,6 @@ async def test_an_own_retry_past_its_limit_is_a_dead_letter_with_its_origin(part
 
 async def test_a_retry_message_may_be_delayed(parts: Parts) -> None:
     await parts.group("g")
-    await parts.broker.intake.send([message("%RETRY%g", b"x", properties={"DELAY": "3"})])
+    await parts.broker.sender.send([message("%RETRY%g", b"x", properties={"DELAY": "3"})])
     assert await parts.bodies("%RETRY%g") == []
     assert parts.broker.schedule.undelivered() == {"level 3 (10 s)": 1}

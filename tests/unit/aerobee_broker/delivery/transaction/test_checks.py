@@ -12,7 +12,7 @@ from aerobee.broker.v1 import client_pb2
 from aerobee.broker.v1.client_pb2 import TransactionCheck
 from structlog.testing import capture_logs
 
-from aerobee_broker.delivery.send.send import Stored
+from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.delivery.transaction.transactions import End, Resolution
 from aerobee_broker.registry.clients import MAX_CHECKS, Client
 from aerobee_broker.rpc.clients import ClientRpcs
@@ -112,9 +112,9 @@ async def begin(tmp_path: Path) -> AsyncIterator[Begin]:
 
 async def half(
     parts: Parts, body: bytes = b"a", group: str = "producers", **properties: str
-) -> Stored:
+) -> SendResult:
     given = {"TRAN_MSG": "true", "PGROUP": group, **properties}
-    return (await parts.broker.intake.send([message("t", body, 1, properties=given)]))[0]
+    return (await parts.broker.sender.send([message("t", body, 1, properties=given)]))[0]
 
 
 async def test_the_first_check_comes_after_the_timeout_and_the_answer_counts(begin: Begin) -> None:
@@ -273,7 +273,7 @@ async def test_a_producer_that_does_not_read_is_not_heaped_upon(begin: Begin) ->
     given = {"TRAN_MSG": "true", "PGROUP": "producers"}
     for _ in range(11):
         halves = [message("t", b"x", 1, properties=dict(given)) for _ in range(100)]
-        await parts.broker.intake.send(halves)
+        await parts.broker.sender.send(halves)
     await asyncio.sleep(10)
     assert len(await watch.next()) == MAX_CHECKS
     await asyncio.sleep(2)
@@ -322,7 +322,7 @@ async def test_a_damaged_half_message_can_be_rolled_back_and_is_given_up_aloud(
             file.seek(at)
             file.write(b"D")
 
-    async def told(stored: Stored, resolution: Resolution) -> Code | None:
+    async def told(stored: SendResult, resolution: Resolution) -> Code | None:
         end = End(stored.transaction_id, stored.queue_offset, resolution)
         error = (await parts.broker.transactions.end([end]))[0]
         return error.code if error else None
@@ -351,7 +351,7 @@ async def test_what_ended_before_its_time_leaves_the_memory(
             "PGROUP": f"nobody-{number}",
             "CHECK_IMMUNITY_TIME_IN_SECONDS": "86400" if number % 2 else "0",
         }
-        stored = (await parts.broker.intake.send([message("t", b"a", properties=properties)]))[0]
+        stored = (await parts.broker.sender.send([message("t", b"a", properties=properties)]))[0]
         await checks.round()
         if number < 38:
             one = End(stored.transaction_id, stored.queue_offset, COMMIT)

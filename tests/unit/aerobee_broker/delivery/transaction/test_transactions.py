@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aerobee_broker.delivery.send.send import Stored
+from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.delivery.transaction import half_messages
 from aerobee_broker.delivery.transaction.half_messages import GROUP, QUEUE_ID
 from aerobee_broker.delivery.transaction.transactions import End, Resolution
@@ -33,13 +33,13 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
     await parts.end()
 
 
-async def half(parts: Parts, body: bytes, topic: str = "t", **properties: str) -> Stored:
+async def half(parts: Parts, body: bytes, topic: str = "t", **properties: str) -> SendResult:
     given = {"TRAN_MSG": "true", "PGROUP": "producers", **properties}
-    return (await parts.broker.intake.send([message(topic, body, 1, properties=given)]))[0]
+    return (await parts.broker.sender.send([message(topic, body, 1, properties=given)]))[0]
 
 
 async def end(
-    parts: Parts, stored: Stored, resolution: Resolution = COMMIT, group: str = ""
+    parts: Parts, stored: SendResult, resolution: Resolution = COMMIT, group: str = ""
 ) -> Code:
     one = End(stored.transaction_id, stored.queue_offset, resolution, group)
     outcome = (await parts.broker.transactions.end([one]))[0]
@@ -79,7 +79,7 @@ async def test_what_is_committed_is_the_message(parts: Parts) -> None:
         sys_flag=1 | 4,
         born_timestamp_ms=55,
     )
-    stored = (await parts.broker.intake.send([sent]))[0]
+    stored = (await parts.broker.sender.send([sent]))[0]
     await end(parts, stored)
     record = (await parts.read("t", 1))[0]
     assert (record.queue_id, record.flag, record.sys_flag & 1) == (1, 9, 1)
@@ -121,7 +121,7 @@ async def test_of_two_ends_at_once_one_counts(parts: Parts) -> None:
 
 async def test_an_end_must_name_the_transaction(parts: Parts) -> None:
     stored = await half(parts, b"a")
-    made_up = Stored(0, 7, 0, "", "x"), Stored(0, stored.queue_offset, 0, "", "x")
+    made_up = SendResult(0, 7, 0, "", "x"), SendResult(0, stored.queue_offset, 0, "", "x")
     for other in made_up:
         assert await end(parts, other) is Code.INVALID_TRANSACTION_ID
     assert await end(parts, stored, group="others") is Code.INVALID_TRANSACTION_ID
@@ -361,7 +361,7 @@ async def test_a_transactional_message_given_back_by_its_consumer_is_a_normal_on
 ) -> None:
     await parts.group("g")
     properties = {"TRAN_MSG": "true", "PGROUP": "p"}
-    await parts.broker.intake.send([message("%RETRY%g", b"a", properties=properties)])
+    await parts.broker.sender.send([message("%RETRY%g", b"a", properties=properties)])
     assert len(parts.broker.transactions) == 0
     assert await parts.bodies("%RETRY%g") == [b"a"]
 
@@ -470,7 +470,7 @@ async def test_the_order_of_many_is_kept_small(parts: Parts) -> None:
             message("t", b"x", 1, properties={"TRAN_MSG": "true", "PGROUP": "p"})
             for _ in range(100)
         ]
-        stored = await parts.broker.intake.send(halves)
+        stored = await parts.broker.sender.send(halves)
         ends = [End(one.transaction_id, one.queue_offset, COMMIT) for one in stored]
         assert await parts.broker.transactions.end(ends) == [None] * 100
     await asyncio.sleep(0.01)

@@ -9,7 +9,7 @@ the op record that is missing: what was committed is neither lost nor committed 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -116,21 +116,34 @@ class Transactions(Component):
 
     # ---- they begin ----
 
-    def opened(self, half: Half, place: Appended) -> Open:
-        """A half message was appended. Known at once: its end may come before it is visible."""
-        return self._add(half, place, self._store.max_offset(names.OP_HALF_TOPIC, QUEUE_ID))
+    async def begin(
+        self, messages: Sequence[NewMessage], properties: Sequence[Mapping[str, str]]
+    ) -> list[Appended]:
+        """Stores half messages, and other messages sent with them; durable when it returns.
+        `properties` are the decoded ones of each. Raises like DurableLog.put.
 
-    def open_if_stored(self, opened: Sequence[Open]) -> None:
-        """Right after their append: when it is rolled back they are open no more, whether their
-        sender waits for it or not. The name of one that was not stored is given again: its end in
-        the log would be that of another."""
+        A half message is open from the moment it has an offset, since its transaction may end
+        before it is visible, and open no more when its append is rolled back, whether its sender
+        still waits or not: the next half message gets its name (queue offset).
+        """
+        now_ms = self._clock.now_ms()
+        self._log.check_room()
+        places = self._store.append(messages)
+        op_floor = self._store.max_offset(names.OP_HALF_TOPIC, QUEUE_ID)
+        opened = [
+            self._add(half_messages.begun(decoded, place.queue_offset, now_ms), place, op_floor)
+            for message, decoded, place in zip(messages, properties, places, strict=True)
+            if message.topic == names.HALF_TOPIC
+        ]
 
         def ended(error: BaseException | None) -> None:
             if error is not None:
-                for one in opened:  # another one may have its place and its name: that one stays
+                for one in opened:  # a newer entry of the same name is kept
                     self._open.remove(one)
 
         self._log.when_flushed(ended)
+        await self._log.durable()
+        return places
 
     def _add(self, half: Half, place: Appended, op_floor: int) -> Open:
         one = self._open.add(half, place, op_floor)

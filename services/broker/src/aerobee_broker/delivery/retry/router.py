@@ -1,0 +1,45 @@
+"""Which topic a message is stored in that a consumer sends to its retry topic itself: that one, or
+the dead-letter topic. RocketMQ's consumers do so when they cannot send back."""
+
+from __future__ import annotations
+
+from aerobee_broker.delivery.retry import policy
+from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.metrics import Meters
+from aerobee_broker.registry.groups import GroupRegistry
+from aerobee_broker.registry.topics import TopicRegistry
+from aerobee_broker.store.messages import NewMessage
+from aerobee_wire import properties as props
+from aerobee_wire import topics as names
+
+
+class RetryRouter:
+    def __init__(self, topics: TopicRegistry, groups: GroupRegistry, meters: Meters) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._meters = meters
+
+    async def route(
+        self, message: NewMessage, properties: dict[str, str], reconsume_times: int
+    ) -> bool:
+        """Makes a message to a retry topic a dead letter if its last attempt has failed, and
+        returns whether. Its decoded `properties` are changed then, and are to be encoded again.
+
+        Raises GroupNotExist, InvalidParameter.
+        """
+        group = self._groups.get(names.group_of(message.topic) or "")
+        if reconsume_times < 0:
+            raise InvalidParameter(f"reconsume_times {reconsume_times} is below 0")
+        message.reconsume_times = reconsume_times
+        max_times = props.whole_number(properties.get(props.MAX_RECONSUME_TIMES, ""))
+        if max_times is not None and max_times < 0:
+            max_times = None
+        if not policy.is_last_attempt(reconsume_times, group, max_times):
+            return False
+        topic = names.dead_letter_topic(group.consumer_group)
+        await self._topics.for_group(topic)
+        message.topic, message.queue_id = topic, 0
+        properties.pop(props.DELAY, None)
+        policy.with_dead_letter_origin(properties)
+        self._meters.dead_lettered(group.consumer_group, 1)
+        return True

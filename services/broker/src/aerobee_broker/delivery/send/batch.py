@@ -1,0 +1,154 @@
+"""A batch: many messages of one topic and queue, sent and stored in columns.
+
+Their properties are stored as they came; a missing UNIQ_KEY is added, MSG_REGION, TRACE_ON and
+CLUSTER are not. Rules are applied message by message only if any message asks for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from aerobee_broker.commit.durable_log import DurableLog
+from aerobee_broker.delivery.delay.router import DelayRouter
+from aerobee_broker.delivery.send.broker_properties import BrokerProperties, asks_for_rules
+from aerobee_broker.delivery.send.checks import (
+    Admission,
+    check_body,
+    check_properties,
+    check_sys_flag,
+)
+from aerobee_broker.delivery.transaction import half_messages
+from aerobee_broker.errors import InvalidParameter, MessageIllegal, NoPermission
+from aerobee_broker.metrics import Meters
+from aerobee_broker.store.messages import NewColumns, NewMessage
+from aerobee_chassis.clock import Clock
+from aerobee_wire import properties as props
+from aerobee_wire import topics as names
+from aerobee_wire.record import TRANSACTION_MASK
+
+MAX_BATCH_MESSAGES = 65_536
+
+
+@dataclass(slots=True)
+class SendBatch:
+    """`bodies` and `properties` are concatenated; no `properties_sizes`: none has properties; no
+    `flags`: all are 0. `queue_id` None: the broker picks one for all."""
+
+    topic: str
+    body_sizes: Sequence[int]
+    bodies: bytes
+    properties_sizes: Sequence[int] = ()
+    properties: bytes = b""
+    flags: Sequence[int] = ()
+    sys_flag: int = 0
+    queue_id: int | None = None
+    born_timestamp_ms: int = 0
+    born_host: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSendResult:
+    queue_id: int
+    first_queue_offset: int
+    physical_offsets: list[int] = field(default_factory=list)
+
+
+class BatchSender:
+    def __init__(
+        self,
+        *,
+        log: DurableLog,
+        admission: Admission,
+        properties: BrokerProperties,
+        delays: DelayRouter,
+        meters: Meters,
+        clock: Clock,
+    ) -> None:
+        self._log = log
+        self._admission = admission
+        self._properties = properties
+        self._delays = delays
+        self._meters = meters
+        self._clock = clock
+
+    async def send(self, batch: SendBatch, queue_count: int = 0) -> BatchSendResult:
+        """Stores all or none, in their order. `queue_count`: of a topic that this creates."""
+        _check(batch, self._admission.max_body_size)
+        config = await self._admission.topic(batch.topic, queue_count)
+        queue_id = self._admission.queue(config, batch.queue_id)
+        columns = self._columns(batch, queue_id)
+        if asks_for_rules(batch.properties):
+            count = len(columns.bodies)
+            messages = [self._with_rules(columns.message(number)) for number in range(count)]
+            places = await self._log.put(messages)
+            first, physical = places[0].queue_offset, [place.physical_offset for place in places]
+        else:
+            first, physical = await self._log.put_columns(columns)
+        self._meters.stored(batch.topic, len(physical), len(batch.bodies))
+        return BatchSendResult(queue_id, first, physical)
+
+    def _columns(self, batch: SendBatch, queue_id: int) -> NewColumns:
+        sizes = batch.properties_sizes or [0] * len(batch.body_sizes)
+        return NewColumns(
+            batch.topic,
+            queue_id,
+            _slices(batch.body_sizes, batch.bodies),
+            self._properties.with_unique_keys(_slices(sizes, batch.properties)),
+            batch.flags,
+            batch.sys_flag,
+            batch.born_timestamp_ms or self._clock.now_ms(),
+            batch.born_host,
+        )
+
+    def _with_rules(self, message: NewMessage) -> NewMessage:
+        """The message where it waits if it is delayed, without properties that are not a sender's.
+        Raises NoPermission for a transactional one."""
+        if not asks_for_rules(message.properties):
+            return message
+        properties = props.decode(message.properties)
+        if half_messages.is_transactional(properties):
+            raise _no_transactions()
+        properties.pop(props.POP_CHECK_POINT, None)
+        delayed = self._delays.route(message, properties)
+        if delayed is not None:
+            return delayed
+        message.properties = props.encode(properties)
+        return message
+
+
+def _slices(sizes: Sequence[int], blob: bytes) -> list[bytes]:
+    ends = list(accumulate(sizes))
+    return [blob[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+
+
+def _check(batch: SendBatch, max_body_size: int) -> None:
+    count = len(batch.body_sizes)
+    if not 1 <= count <= MAX_BATCH_MESSAGES:
+        raise InvalidParameter(f"a batch has 1 to {MAX_BATCH_MESSAGES} messages, not {count}")
+    if names.is_retry(batch.topic):
+        raise MessageIllegal("a batch cannot go to a retry topic: send the messages one by one")
+    for name, sizes, blob in (
+        ("body_sizes", batch.body_sizes, batch.bodies),
+        ("properties_sizes", batch.properties_sizes, batch.properties),
+    ):
+        if sum(sizes) != len(blob):
+            raise InvalidParameter(f"{name} add up to {sum(sizes)}, but {len(blob)} bytes came")
+    for name, column in (
+        ("properties_sizes", batch.properties_sizes),
+        ("flags", batch.flags),
+    ):
+        if len(column) not in (0, count):
+            raise InvalidParameter(f"{name} has {len(column)} entries for {count} messages")
+    if batch.sys_flag & TRANSACTION_MASK:
+        raise _no_transactions()
+    check_sys_flag(batch.sys_flag, {})
+    check_body(min(batch.body_sizes), max_body_size)
+    check_body(max(batch.body_sizes), max_body_size)
+    check_properties(max(batch.properties_sizes, default=0))
+    props.check_encoding(batch.properties)
+
+
+def _no_transactions() -> NoPermission:
+    return NoPermission("a batch takes no transactional messages: send them one by one")

@@ -1,0 +1,104 @@
+"""What a send is refused for. Each refusal says what to do instead.
+
+Differs from RocketMQ: a topic without write permission is refused here too, not only hidden from
+routes; a send may use 31,743 of the 32,767 bytes of properties, so that a retry always fits.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from aerobee_broker.config import BrokerOptions
+from aerobee_broker.delivery.retry import policy
+from aerobee_broker.delivery.transaction import half_messages
+from aerobee_broker.errors import InvalidParameter, MessageIllegal, NoPermission, QueueNotExist
+from aerobee_broker.metadata.topics import WRITE, TopicConfig
+from aerobee_broker.registry.topics import TopicRegistry
+from aerobee_wire import properties as props
+from aerobee_wire import topics as names
+from aerobee_wire.record import TRANSACTION_MASK, TRANSACTION_PREPARED
+
+MAX_PROPERTY_BYTES = props.MAX_BYTES - policy.RESERVED_PROPERTY_BYTES
+# Compressed, multi tags, hosts (set anew), compression type. The other bits are the broker's own.
+SENDER_SYS_FLAGS = 0x1 | 0x2 | 0x30 | 0x700
+
+
+class Admission:
+    """Which topics and queues this broker takes messages for, and of which size (bytes)."""
+
+    def __init__(self, topics: TopicRegistry, options: BrokerOptions, rng: random.Random) -> None:
+        self._topics = topics
+        self._writable = bool(options.broker_permission & WRITE)
+        self._takes_transactions = not options.reject_transaction_message
+        self._rng = rng
+        self.max_body_size = options.max_message_size
+
+    async def topic(self, topic: str, queue_count: int) -> TopicConfig:
+        """The topic, created with so many queues when it is new and may be.
+
+        Raises NoPermission, TopicNotExist, InvalidParameter.
+        """
+        config = self._topics.ready(topic)
+        if config is None:
+            _check_not_system(topic)
+            config = await self._topics.for_send(topic, queue_count)
+        elif topic in names.SEND_REFUSED_TOPICS:
+            _check_not_system(topic)
+        if not self._writable:
+            raise NoPermission("this broker takes no messages (brokerPermission): send to another")
+        if not config.writable:
+            raise NoPermission(
+                f"topic {topic} takes no messages (permission {config.permission}): "
+                "give it write permission, or send to another"
+            )
+        return config
+
+    def queue(self, config: TopicConfig, queue_id: int | None) -> int:
+        """The queue; a random one that is writable for None, or below 0. Raises QueueNotExist."""
+        if queue_id is None or queue_id < 0:
+            return self._rng.randrange(max(1, config.write_queue_count))
+        if queue_id >= config.queue_count:
+            raise QueueNotExist(config.topic, queue_id, config.queue_count)
+        return queue_id
+
+    def check_transactions(self) -> None:
+        if not self._takes_transactions:
+            raise NoPermission(
+                "this broker takes no transactional messages (rejectTransactionMessage): send to "
+                "another"
+            )
+
+
+def _check_not_system(topic: str) -> None:
+    if topic in names.SEND_REFUSED_TOPICS:
+        raise NoPermission(f"{topic} is a system topic: send to a topic of your own")
+
+
+def check_body(size: int, limit: int) -> None:
+    if size == 0:
+        raise MessageIllegal("the body is empty: give it at least one byte")
+    if size > limit:
+        raise MessageIllegal(
+            f"the body has {size} bytes: at most {limit} (maxMessageSize); split or compress it"
+        )
+
+
+def check_sys_flag(sys_flag: int, properties: Mapping[str, str]) -> None:
+    prepared = TRANSACTION_PREPARED if half_messages.is_transactional(properties) else 0
+    if sys_flag & TRANSACTION_MASK & ~prepared:
+        raise InvalidParameter(
+            f"sys_flag {sys_flag:#x} says transaction, and the property TRAN_MSG is not true: "
+            "give both or neither"
+        )
+    if sys_flag & ~SENDER_SYS_FLAGS & ~prepared:
+        raise InvalidParameter(
+            f"sys_flag {sys_flag:#x} has bits that are not a sender's: use 1 for a compressed body"
+        )
+
+
+def check_properties(size: int) -> None:
+    if size > MAX_PROPERTY_BYTES:
+        raise MessageIllegal(
+            f"the properties have {size} bytes: at most {MAX_PROPERTY_BYTES}; move data to the body"
+        )
