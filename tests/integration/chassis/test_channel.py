@@ -18,7 +18,7 @@ from aerobee_chassis.rpc.completion_queue import listener as completion_queue_li
 from aerobee_chassis.rpc.loops import open_channel
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
-from aerobee_chassis.rpc.transport import GRPC_OPTIONS, MAX_MESSAGE_BYTES, CallFailed, Channel
+from aerobee_chassis.rpc.transport import MAX_MESSAGE_BYTES, SERVER_OPTIONS, CallFailed, Channel
 
 SAY = "/test.Words/Say"
 SETTINGS, PING, GOAWAY = 4, 6, 7  # frames of HTTP/2
@@ -433,10 +433,10 @@ async def test_a_last_message_that_cannot_be_written_ends_its_call(channel: Chan
 
 async def test_a_peer_that_fell_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     quick = {"grpc.keepalive_time_ms": 50, "grpc.http2.ping_timeout_ms": 50}
-    assert quick.keys() <= dict(GRPC_OPTIONS).keys()
-    options = tuple((name, quick.get(name, value)) for name, value in GRPC_OPTIONS)
+    assert quick.keys() <= dict(SERVER_OPTIONS).keys()
+    options = tuple((name, quick.get(name, value)) for name, value in SERVER_OPTIONS)
     for module in (aio_listener, completion_queue_listener):
-        monkeypatch.setattr(module, "GRPC_OPTIONS", options)
+        monkeypatch.setattr(module, "SERVER_OPTIONS", options)
     server = Server([], host="127.0.0.1", port=0, failure_of=failure_of, grace_s=0)
     await server.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

@@ -6,11 +6,9 @@ import asyncio
 
 import pytest
 
-from aerobee_broker.cluster import grpc_clients as broker
 from aerobee_chassis.rpc.loops import open_channel
-from aerobee_chassis.rpc.transport import CallFailed
+from aerobee_chassis.rpc.transport import CHANNEL_OPTIONS, CallFailed
 from aerobee_client.cluster import transport as client
-from aerobee_proxy.cluster import transport as proxy
 
 SETTINGS = bytes(3) + b"\x04" + bytes(5)  # an empty frame of HTTP/2
 # What says when a peer is asked, and how long it has to answer.
@@ -24,9 +22,7 @@ async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     writer.close()
 
 
-@pytest.mark.parametrize(
-    "options", [proxy.CHANNEL_OPTIONS, client.CHANNEL_OPTIONS, broker.CHANNEL_OPTIONS]
-)
+@pytest.mark.parametrize("options", [CHANNEL_OPTIONS, client.CHANNEL_OPTIONS])
 async def test_a_peer_that_fell_silent_fails_its_calls(
     options: tuple[tuple[str, int], ...],
 ) -> None:

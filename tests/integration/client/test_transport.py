@@ -11,9 +11,9 @@ import grpc
 import pytest
 from aerobee.broker.v1 import client_pb2
 
-from aerobee_client.cluster import rpcs
 from aerobee_client.cluster.transport import GrpcTransport
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
+from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError, trailers_of
 from support.clock.polling import until
 

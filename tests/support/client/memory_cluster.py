@@ -16,9 +16,9 @@ from typing import Any
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
-from aerobee_client.cluster.rpcs import Rpc
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_wire import message_id, properties, record
+from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import dead_letter_topic, retry_topic
 
@@ -116,7 +116,7 @@ class MemoryCluster:
     async def call(
         self, address: str, rpc: Rpc[Any, Any], request: Any, *, timeout_s: float
     ) -> Any:
-        name = rpc.path.rpartition("/")[2]
+        name = rpc.method
         kind = message_pb2.SendRequest if name == "Send" else rpc.request
         sent = kind.FromString(request.SerializeToString())  # as over a wire
         self.calls.append((address, name, sent))

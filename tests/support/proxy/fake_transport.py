@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from aerobee_proxy.cluster.rpcs import Rpc
+from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 
 

@@ -24,10 +24,10 @@ from google.protobuf.message_factory import GetMessageClass
 
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_chassis.rpc.services import Method, bind
-from aerobee_proxy.cluster.rpcs import Rpc
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.context import Parts, assemble
 from aerobee_proxy.v2.rpc.servicer import Servicer
+from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 from support.broker import harness as broker_parts
 from support.clock.virtual_loop import LoopClock

@@ -22,7 +22,7 @@ from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import Service, bind
 from aerobee_chassis.tls_port.server import TlsServer
 from aerobee_chassis.tls_port.settings import TlsSettings
-from aerobee_proxy.cluster.transport import GrpcTransport
+from aerobee_proxy.cluster.transport import grpc_transport
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.metrics import ProxyCollector
 from aerobee_proxy.v2.context import assemble
@@ -50,7 +50,7 @@ class ProxyApp(App):
         self._options = options
         self._listeners = listeners
         self._clock = clock or SystemClock()
-        self._transport = GrpcTransport()
+        self._transport = grpc_transport()
         self._parts = assemble(
             options, self._transport, self._clock, listen_port=lambda: self._server.port
         )

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from aerobee_client.cluster import client_instance
-from aerobee_client.cluster.rpcs import Rpc
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.options import ConsumeFromWhere
 from aerobee_client.push_consumer import AsyncPushConsumer
+from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import MqError
 from support.client.memory_cluster import MemoryBroker, MemoryCluster
 from support.clock.virtual_loop import LoopClock, VirtualLoop

@@ -11,7 +11,7 @@ from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse
 
 from aerobee_proxy.cluster.broker_calls import Brokers
 from aerobee_proxy.cluster.route_cache import Topology
-from aerobee_proxy.cluster.rpcs import SEND
+from aerobee_wire.rpcs import SEND
 from aerobee_wire.status import Code, MqError
 from support.clock.manual_clock import ManualClock
 from support.proxy.fake_transport import FakeTransport

@@ -12,8 +12,8 @@ from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse
 from aerobee_proxy.cluster.broker_calls import Brokers
 from aerobee_proxy.cluster.group_configs import REFRESH_MS, GroupPolicies, GroupPolicy
 from aerobee_proxy.cluster.route_cache import Topology
-from aerobee_proxy.cluster.rpcs import GET_GROUP
 from aerobee_proxy.cluster.single_flight import PATIENCE_S
+from aerobee_wire.rpcs import GET_GROUP
 from aerobee_wire.status import Code, MqError
 from support.clock.virtual_loop import LoopClock
 from support.proxy.fake_transport import FakeTransport

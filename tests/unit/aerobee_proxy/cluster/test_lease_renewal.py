@@ -14,11 +14,11 @@ from apache.rocketmq.v2 import service_pb2 as s
 
 from aerobee_proxy.cluster.lease_renewal import AHEAD_MS, LONGEST_MS, Renewals
 from aerobee_proxy.cluster.leases import key_of
-from aerobee_proxy.cluster.rpcs import CHANGE_INVISIBLE_DURATION, LIST_CLIENTS
 from aerobee_proxy.v2.context import Parts
 from aerobee_proxy.v2.rpc.servicer import Servicer
 from aerobee_proxy.v2.sessions import SILENCE_MS
 from aerobee_wire.receipt_handle import ReceiptHandle
+from aerobee_wire.rpcs import CHANGE_INVISIBLE_DURATION, LIST_CLIENTS
 from aerobee_wire.status import Code, MqError
 from support.clock.virtual_loop import LoopClock
 from support.proxy.harness import BROKER, CLIENT_ID, Cluster, FakeCall

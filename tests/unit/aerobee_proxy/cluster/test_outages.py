@@ -20,9 +20,9 @@ from apache.rocketmq.v2 import service_pb2 as s
 
 from aerobee_proxy.cluster.broker_calls import AVOID_S, PATIENCE_S, Brokers
 from aerobee_proxy.cluster.route_cache import Topology
-from aerobee_proxy.cluster.rpcs import ACK, GET_CLUSTER_INFO, POP, SEND
 from aerobee_proxy.v2.context import Parts
 from aerobee_proxy.v2.rpc.servicer import Servicer
+from aerobee_wire.rpcs import ACK, GET_CLUSTER_INFO, POP, SEND
 from aerobee_wire.status import Code, MqError
 from support.clock.manual_clock import ManualClock
 from support.proxy.fake_transport import FakeTransport

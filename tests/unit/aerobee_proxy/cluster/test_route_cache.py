@@ -15,8 +15,8 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
 )
 
 from aerobee_proxy.cluster.route_cache import CLUSTER_MS, EXPIRE_MS, REFRESH_MS, Topology
-from aerobee_proxy.cluster.rpcs import GET_TOPIC_ROUTE
 from aerobee_proxy.cluster.single_flight import AGAIN_MS, PATIENCE_S
+from aerobee_wire.rpcs import GET_TOPIC_ROUTE
 from aerobee_wire.status import Code, MqError
 from support.clock.manual_clock import ManualClock
 from support.proxy.fake_transport import FakeTransport

@@ -19,14 +19,14 @@ from google.protobuf.message import Message
 
 from aerobee_client.admin import describe
 from aerobee_client.admin import descriptions as d
-from aerobee_client.cluster import rpcs
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.route import MASTER_ID
-from aerobee_client.cluster.rpcs import Request, Rpc
 from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message import ReceivedMessage
+from aerobee_wire import rpcs
 from aerobee_wire.message_id import parse_offset_message_id
+from aerobee_wire.rpcs import Request, Rpc
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_group, check_topic, group_of
 

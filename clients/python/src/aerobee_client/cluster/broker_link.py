@@ -15,9 +15,9 @@ from contextlib import aclosing
 from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.backoff import Backoff
-from aerobee_client.cluster import rpcs
 from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import BrokerUnreachable
+from aerobee_wire import rpcs
 from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)

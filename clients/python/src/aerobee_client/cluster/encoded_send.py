@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 from aerobee.broker.v1 import message_pb2
 
+from aerobee_wire import rpcs
+
 _LENGTH_DELIMITED = 2
 
 
@@ -59,3 +61,6 @@ class EncodedSend:
 
     def SerializeToString(self) -> bytes:  # as a protobuf message
         return b"".join((self.head.SerializeToString(), *self._blobs))
+
+
+SEND = rpcs.Rpc(rpcs.SEND.path, EncodedSend, rpcs.SEND.response)

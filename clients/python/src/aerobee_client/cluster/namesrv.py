@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from aerobee_client.cluster.rpcs import Request, Rpc
 from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import BrokerUnreachable, NamesrvUnreachable, RequestTimeout
+from aerobee_wire.rpcs import Request, Rpc
 from aerobee_wire.status import Code, MqError
 
 Q = TypeVar("Q", bound=Request)

@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar, cast
 import grpc
 from google.protobuf.message import Message
 
-from aerobee_client.cluster.rpcs import Request, Rpc
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
+from aerobee_wire.rpcs import Request, Rpc
 from aerobee_wire.status import Code, MqError, error_from
 
 Q = TypeVar("Q", bound=Request)

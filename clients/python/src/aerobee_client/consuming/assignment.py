@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from aerobee.broker.v1 import client_pb2, offset_pb2
 
-from aerobee_client.cluster import rpcs
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.consuming.offset_store import OffsetStore
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options import ConsumeFromWhere, FlowLimits
 from aerobee_client.rebalance import Strategy
+from aerobee_wire import rpcs
 from aerobee_wire.status import MqError
 from aerobee_wire.topics import is_retry
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 from aerobee.broker.v1 import offset_pb2
 
-from aerobee_client.cluster import rpcs
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.message_queue import MessageQueue
+from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 
 log = logging.getLogger(__name__)

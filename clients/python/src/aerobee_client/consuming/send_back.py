@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from aerobee.broker.v1 import message_pb2
 
-from aerobee_client.cluster import rpcs
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.cluster.encoded_send import EncodedSend
+from aerobee_client.cluster.encoded_send import SEND, EncodedSend
 from aerobee_client.message import ReceivedMessage
 from aerobee_wire import properties as names
+from aerobee_wire import rpcs
 from aerobee_wire.record import COMPRESSED
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import retry_topic
@@ -166,7 +166,7 @@ class SendBack:
         request = message_pb2.SendRequest(messages=[self._anew(given)])
         try:
             await self._instance.transport.call(
-                address, rpcs.SEND, EncodedSend(request), timeout_s=CALL_TIMEOUT_S
+                address, SEND, EncodedSend(request), timeout_s=CALL_TIMEOUT_S
             )
         except MqError as error:
             log.warning("%r not sent to its retry topic: %s", given.message, error)

@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 
 from aerobee.broker.v1 import message_pb2
 
-from aerobee_client.cluster import rpcs
 from aerobee_client.cluster.client_instance import ClientInstance, local_ip
-from aerobee_client.cluster.encoded_send import EncodedSend
+from aerobee_client.cluster.encoded_send import SEND, EncodedSend
 from aerobee_client.cluster.latency_fault import LatencyFault
 from aerobee_client.cluster.route import PublishInfo
 from aerobee_client.errors import NamesrvUnreachable, PartialSend, RequestTimeout
@@ -25,7 +24,7 @@ from aerobee_client.options import ProducerOptions
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending import send_request
 from aerobee_client.sending.attempts import Attempts
-from aerobee_wire import recall_handle
+from aerobee_wire import recall_handle, rpcs
 from aerobee_wire.message_id import UniqueIds
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import SEND_REFUSED_TOPICS
@@ -203,7 +202,7 @@ class Sender:
                 raise RequestTimeout(address, timeout_s)
             send_request.set_queue(request, target.queue_id)
             return await self._instance.transport.call(
-                address, rpcs.SEND, request, timeout_s=remaining_s
+                address, SEND, request, timeout_s=remaining_s
             )
         except MqError as error:
             failed = error.retryable

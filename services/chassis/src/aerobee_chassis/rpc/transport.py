@@ -17,7 +17,7 @@ from aerobee_chassis.rpc.services import Method
 CHANNEL_CLOSED = "CANCELLED", "the channel is closed"  # to who calls then
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # a batch of large messages; one body is at most 4 MiB
 
-GRPC_OPTIONS: tuple[tuple[str, int], ...] = (
+SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", -1),
     # Two servers on one port would share its calls in silence: refuse the second.
@@ -33,6 +33,20 @@ GRPC_OPTIONS: tuple[tuple[str, int], ...] = (
     # Thousands of long polls wait at once: by default grpc cancels them beyond about 3,000.
     ("grpc.server.max_pending_requests", 100_000),
     ("grpc.server.max_pending_requests_hard_limit", 200_000),
+)
+
+# A server that comes back is found again within a second (grpc's default: 120 s), and one that is
+# frozen or cut off is noticed after 20 s.
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.min_reconnect_backoff_ms", 3_000),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.enable_http_proxy", 0),
 )
 
 # Runs one method of the service with that name; never raises, but for CancelledError. None: all

@@ -42,7 +42,8 @@ from google.protobuf.message import Message as Proto
 
 from aerobee_proxy.cluster.batcher import Coalescer
 from aerobee_proxy.cluster.route_cache import Topology
-from aerobee_proxy.cluster.rpcs import (
+from aerobee_proxy.cluster.transport import Transport
+from aerobee_wire.rpcs import (
     ACK,
     CHANGE_INVISIBLE_DURATION,
     DEAD_LETTER,
@@ -52,7 +53,6 @@ from aerobee_proxy.cluster.rpcs import (
     SEND,
     Rpc,
 )
-from aerobee_proxy.cluster.transport import Transport
 from aerobee_wire.status import Code, MqError
 
 Q = TypeVar("Q", bound=Proto)

@@ -14,8 +14,8 @@ from aerobee.broker.v1.admin_pb2 import GetGroupRequest, GetGroupResponse, Group
 from aerobee_chassis.clock import Clock
 from aerobee_proxy.cluster.broker_calls import Brokers
 from aerobee_proxy.cluster.route_cache import Topology
-from aerobee_proxy.cluster.rpcs import GET_GROUP
 from aerobee_proxy.cluster.single_flight import AGAIN_MS, Questions
+from aerobee_wire.rpcs import GET_GROUP
 from aerobee_wire.status import Code, MqError
 
 REFRESH_MS = 20_000

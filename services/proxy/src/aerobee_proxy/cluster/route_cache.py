@@ -23,9 +23,9 @@ from google.protobuf.message import Message
 
 from aerobee_chassis.clock import Clock
 from aerobee_proxy.cluster.log_throttle import Seldom
-from aerobee_proxy.cluster.rpcs import GET_CLUSTER_INFO, GET_TOPIC_ROUTE, Rpc
 from aerobee_proxy.cluster.single_flight import AGAIN_MS, Questions
 from aerobee_proxy.cluster.transport import Transport
+from aerobee_wire.rpcs import GET_CLUSTER_INFO, GET_TOPIC_ROUTE, Rpc
 from aerobee_wire.status import Code, MqError
 
 READABLE, WRITABLE = 4, 2  # bits of a topic's permission

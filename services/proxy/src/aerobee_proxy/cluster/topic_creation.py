@@ -15,8 +15,8 @@ from aerobee.namesrv.v1.namesrv_pb2 import QueueData, TopicConfig, TopicRoute
 
 from aerobee_proxy.cluster.broker_calls import Brokers
 from aerobee_proxy.cluster.route_cache import MESSAGE_TYPE_ATTRIBUTE, READABLE, WRITABLE, Topology
-from aerobee_proxy.cluster.rpcs import PUT_TOPIC
 from aerobee_wire import topics
+from aerobee_wire.rpcs import PUT_TOPIC
 from aerobee_wire.status import Code, MqError
 
 

@@ -24,9 +24,9 @@ from aerobee_chassis.clock import Clock
 from aerobee_proxy.cluster.broker_calls import Brokers
 from aerobee_proxy.cluster.log_throttle import Seldom
 from aerobee_proxy.cluster.route_cache import Topology
-from aerobee_proxy.cluster.rpcs import HEARTBEAT, LIST_CLIENTS, UNREGISTER_CLIENT, Rpc
 from aerobee_proxy.v2.sessions import SILENCE_MS, Session
 from aerobee_proxy.v2.translate import subscription
+from aerobee_wire.rpcs import HEARTBEAT, LIST_CLIENTS, UNREGISTER_CLIENT, Rpc
 from aerobee_wire.status import Code, MqError
 
 

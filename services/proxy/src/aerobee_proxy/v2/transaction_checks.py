@@ -23,13 +23,13 @@ from apache.rocketmq.v2.service_pb2 import RecoverOrphanedTransactionCommand, Te
 from aerobee_chassis.clock import Clock
 from aerobee_proxy.cluster.broker_calls import Brokers
 from aerobee_proxy.cluster.route_cache import Topology
-from aerobee_proxy.cluster.rpcs import HEARTBEAT, WATCH_CLIENT
 from aerobee_proxy.cluster.transport import Transport
 from aerobee_proxy.counts import Counts
 from aerobee_proxy.v2.errors import status
 from aerobee_proxy.v2.sessions import Session, Sessions
 from aerobee_proxy.v2.translate import from_record, record_of
 from aerobee_wire import transaction_id
+from aerobee_wire.rpcs import HEARTBEAT, WATCH_CLIENT
 from aerobee_wire.status import MqError
 from aerobee_wire.transaction_id import TransactionId
 

@@ -12,12 +12,12 @@ from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import Code
 
-from aerobee_proxy.cluster.rpcs import ACK, CHANGE_INVISIBLE_DURATION, DEAD_LETTER, POP
 from aerobee_proxy.v2.context import Parts
 from aerobee_proxy.v2.rpc.servicer import Servicer
 from aerobee_wire import properties
 from aerobee_wire.receipt_handle import decode, encode
 from aerobee_wire.record import encode as encode_record
+from aerobee_wire.rpcs import ACK, CHANGE_INVISIBLE_DURATION, DEAD_LETTER, POP
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
 from support.proxy.harness import CLIENT_ID, Cluster, FakeCall, streamed

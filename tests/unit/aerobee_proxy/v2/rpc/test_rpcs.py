@@ -21,9 +21,9 @@ from apache.rocketmq.v2.definition_pb2 import Code
 from apache.rocketmq.v2.service_pb2 import DESCRIPTOR
 
 from aerobee_chassis.rpc.services import bind
-from aerobee_proxy.cluster.rpcs import PUT_TOPIC, SEND, UNREGISTER_CLIENT
 from aerobee_proxy.v2 import sessions
 from aerobee_proxy.v2.rpc.servicer import Servicer
+from aerobee_wire.rpcs import PUT_TOPIC, SEND, UNREGISTER_CLIENT
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
 from support.proxy.harness import BROKER, CLIENT_ID, Cluster, FakeCall, route

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from aerobee_chassis.addresses import peer_address
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.services import Method, Service
-from aerobee_chassis.rpc.transport import GRPC_OPTIONS, Run, parsed_each, serialized
+from aerobee_chassis.rpc.transport import SERVER_OPTIONS, Run, parsed_each, serialized
 
 # By (client streams, server streams).
 _KINDS: Mapping[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]]] = {
@@ -26,7 +26,7 @@ _KINDS: Mapping[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]
 class AioListener:
     def __init__(self, services: Sequence[Service], run: Run) -> None:
         self._run = run
-        self._server = grpc.aio.server(options=GRPC_OPTIONS)
+        self._server = grpc.aio.server(options=SERVER_OPTIONS)
         for service in services:
             handlers = {one.name: self._adapt(service.name, one) for one in service.methods}
             self._server.add_generic_rpc_handlers(

@@ -22,7 +22,7 @@ from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
 from aerobee_chassis.rpc.completion_queue.loop import QueueLoop
 from aerobee_chassis.rpc.services import Method, Service
-from aerobee_chassis.rpc.transport import GRPC_OPTIONS, Run, parsed_each, serialized
+from aerobee_chassis.rpc.transport import SERVER_OPTIONS, Run, parsed_each, serialized
 
 GOODBYE_S = 0.5  # for clients to hang up once their calls are over
 WAITING_CALLS = 32  # how many new calls gRPC may hand over before it is asked for more
@@ -45,7 +45,7 @@ class QueueListener:
             for method in service.methods
         }
         self._queue = loop.queue
-        self._server = cygrpc.Server(GRPC_OPTIONS, False)
+        self._server = cygrpc.Server(SERVER_OPTIONS, False)
         self._server.register_completion_queue(self._queue)
         self._stopping = False
         self._idle = asyncio.Event()

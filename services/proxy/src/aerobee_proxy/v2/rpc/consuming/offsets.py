@@ -17,16 +17,16 @@ from apache.rocketmq.v2.service_pb2 import (
     UpdateOffsetResponse,
 )
 
-from aerobee_proxy.cluster.rpcs import (
+from aerobee_proxy.v2.context import Parts
+from aerobee_proxy.v2.errors import Refused, status
+from aerobee_proxy.v2.rpc.pipeline import Caller
+from aerobee_proxy.v2.validation import check_offset, group_name, milliseconds, topic_name
+from aerobee_wire.rpcs import (
     GET_QUEUE_OFFSETS,
     QUERY_CONSUMER_OFFSETS,
     SEARCH_OFFSET,
     UPDATE_CONSUMER_OFFSETS,
 )
-from aerobee_proxy.v2.context import Parts
-from aerobee_proxy.v2.errors import Refused, status
-from aerobee_proxy.v2.rpc.pipeline import Caller
-from aerobee_proxy.v2.validation import check_offset, group_name, milliseconds, topic_name
 
 
 async def get_offset(parts: Parts, request: GetOffsetRequest, caller: Caller) -> GetOffsetResponse:

@@ -11,7 +11,6 @@ from aerobee.broker.v1 import message_pb2 as broker
 from apache.rocketmq.v2.definition_pb2 import Code
 from apache.rocketmq.v2.service_pb2 import PullMessageRequest, PullMessageResponse
 
-from aerobee_proxy.cluster.rpcs import PULL
 from aerobee_proxy.v2.context import Parts
 from aerobee_proxy.v2.errors import status
 from aerobee_proxy.v2.rpc.pipeline import Caller
@@ -19,6 +18,7 @@ from aerobee_proxy.v2.translate import Rendering, subscription
 from aerobee_proxy.v2.validation import check_offset, filter_of, group_name, polling_ms, topic_name
 from aerobee_wire import properties
 from aerobee_wire.record import iter_records
+from aerobee_wire.rpcs import PULL
 from aerobee_wire.tags import parse_expression
 
 ANSWER_S = 5.0  # for the broker to answer once the poll is over

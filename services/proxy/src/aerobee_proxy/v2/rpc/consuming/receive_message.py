@@ -17,7 +17,6 @@ from apache.rocketmq.v2.definition_pb2 import Code
 from apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
 
 from aerobee_proxy.cluster.leases import handle_for, handles_of, invisible_for, key_of
-from aerobee_proxy.cluster.rpcs import POP
 from aerobee_proxy.v2.context import Parts
 from aerobee_proxy.v2.errors import Refused, status
 from aerobee_proxy.v2.rpc.pipeline import Caller
@@ -31,6 +30,7 @@ from aerobee_proxy.v2.validation import (
 )
 from aerobee_wire.receipt_handle import ReceiptHandle
 from aerobee_wire.record import Record, iter_records
+from aerobee_wire.rpcs import POP
 from aerobee_wire.status import MqError
 
 _OK = ReceiveMessageResponse(status=status()).SerializeToString()

@@ -1,0 +1,124 @@
+"""The RPCs between clients, proxy, broker and name server, as values: path, request and response.
+
+The path comes from the contract's descriptors. Knows no transport.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from aerobee.broker.v1 import admin_pb2 as admin
+from aerobee.broker.v1 import client_pb2 as client
+from aerobee.broker.v1 import message_pb2 as message
+from aerobee.broker.v1 import offset_pb2 as offset
+from aerobee.broker.v1 import pop_pb2 as pop
+from aerobee.broker.v1 import transaction_pb2 as transaction
+from aerobee.namesrv.v1 import namesrv_pb2 as namesrv
+from google.protobuf.message import Message
+
+
+class Request(Protocol):
+    """A protobuf message, or what encodes itself as one."""
+
+    def SerializeToString(self) -> bytes: ...  # protobuf's name
+
+
+Q = TypeVar("Q", bound=Request)
+R = TypeVar("R", bound=Message)
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc(Generic[Q, R]):
+    """An RPC that takes one request and answers with a response, or with a stream of them.
+
+    `path`: "/package.Service/Method", as gRPC has it.
+    """
+
+    path: str
+    request: type[Q]
+    response: type[R]
+
+    @property
+    def method(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+def rpc(request: type[M], response: type[R]) -> Rpc[M, R]:
+    """The one RPC of the contract that takes `request`: no two take the same.
+
+    Raises TypeError when there is none, or when it answers with something else.
+    """
+    for service in request.DESCRIPTOR.file.services_by_name.values():
+        for method in service.methods:
+            if method.input_type.full_name == request.DESCRIPTOR.full_name:
+                if method.output_type.full_name != response.DESCRIPTOR.full_name:
+                    raise TypeError(f"{method.full_name} answers with {method.output_type.name}")
+                return Rpc(f"/{service.full_name}/{method.name}", request, response)
+    raise TypeError(f"no RPC takes {request.DESCRIPTOR.full_name}")
+
+
+# ---- name server ----
+
+REGISTER_BROKER = rpc(namesrv.RegisterBrokerRequest, namesrv.RegisterBrokerResponse)
+UNREGISTER_BROKER = rpc(namesrv.UnregisterBrokerRequest, namesrv.UnregisterBrokerResponse)
+WATCH_REGISTRATION = rpc(namesrv.WatchRegistrationRequest, namesrv.BrokerNotice)
+GET_TOPIC_ROUTE = rpc(namesrv.GetTopicRouteRequest, namesrv.GetTopicRouteResponse)
+GET_CLUSTER_INFO = rpc(namesrv.GetClusterInfoRequest, namesrv.GetClusterInfoResponse)
+LIST_TOPIC_NAMES = rpc(namesrv.ListTopicsRequest, namesrv.ListTopicsResponse)
+DELETE_TOPIC_ROUTE = rpc(namesrv.DeleteTopicRequest, namesrv.DeleteTopicResponse)
+
+# ---- broker: messages ----
+
+SEND = rpc(message.SendRequest, message.SendResponse)
+PULL = rpc(message.PullRequest, message.PullResponse)
+SEND_BACK = rpc(message.SendBackRequest, message.SendBackResponse)
+RECALL_MESSAGE = rpc(message.RecallMessageRequest, message.RecallMessageResponse)
+GET_MESSAGE = rpc(message.GetMessageRequest, message.GetMessageResponse)
+QUERY_MESSAGES = rpc(message.QueryMessagesRequest, message.QueryMessagesResponse)
+
+# ---- broker: pop and transactions ----
+
+POP = rpc(pop.PopRequest, pop.PopResponse)
+ACK = rpc(pop.AckRequest, pop.AckResponse)
+CHANGE_INVISIBLE_DURATION = rpc(
+    pop.ChangeInvisibleDurationRequest, pop.ChangeInvisibleDurationResponse
+)
+DEAD_LETTER = rpc(pop.DeadLetterRequest, pop.DeadLetterResponse)
+END_TRANSACTION = rpc(transaction.EndTransactionRequest, transaction.EndTransactionResponse)
+
+# ---- broker: clients ----
+
+HEARTBEAT = rpc(client.HeartbeatRequest, client.HeartbeatResponse)
+WATCH_CLIENT = rpc(client.WatchClientRequest, client.ClientNotice)
+UNREGISTER_CLIENT = rpc(client.UnregisterClientRequest, client.UnregisterClientResponse)
+LIST_GROUP_MEMBERS = rpc(client.ListGroupMembersRequest, client.ListGroupMembersResponse)
+LIST_CLIENTS = rpc(client.ListClientsRequest, client.ListClientsResponse)
+
+# ---- broker: offsets ----
+
+QUERY_CONSUMER_OFFSETS = rpc(
+    offset.QueryConsumerOffsetsRequest, offset.QueryConsumerOffsetsResponse
+)
+UPDATE_CONSUMER_OFFSETS = rpc(
+    offset.UpdateConsumerOffsetsRequest, offset.UpdateConsumerOffsetsResponse
+)
+RESET_CONSUMER_OFFSETS = rpc(
+    offset.ResetConsumerOffsetsRequest, offset.ResetConsumerOffsetsResponse
+)
+GET_QUEUE_OFFSETS = rpc(offset.GetQueueOffsetsRequest, offset.GetQueueOffsetsResponse)
+SEARCH_OFFSET = rpc(offset.SearchOffsetRequest, offset.SearchOffsetResponse)
+GET_CONSUME_STATS = rpc(offset.GetConsumeStatsRequest, offset.GetConsumeStatsResponse)
+
+# ---- broker: administration ----
+
+PUT_TOPIC = rpc(admin.PutTopicRequest, admin.PutTopicResponse)
+GET_TOPIC = rpc(admin.GetTopicRequest, admin.GetTopicResponse)
+DELETE_TOPIC = rpc(admin.DeleteTopicRequest, admin.DeleteTopicResponse)
+LIST_TOPICS = rpc(admin.ListTopicsRequest, admin.ListTopicsResponse)
+PUT_GROUP = rpc(admin.PutGroupRequest, admin.PutGroupResponse)
+GET_GROUP = rpc(admin.GetGroupRequest, admin.GetGroupResponse)
+DELETE_GROUP = rpc(admin.DeleteGroupRequest, admin.DeleteGroupResponse)
+LIST_GROUPS = rpc(admin.ListGroupsRequest, admin.ListGroupsResponse)
+GET_BROKER_STATUS = rpc(admin.GetBrokerStatusRequest, admin.GetBrokerStatusResponse)
