@@ -26,12 +26,14 @@ from aerobee_broker.commit.interval_commit import IntervalCommit
 from aerobee_broker.commit.worker_thread import Worker
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.admin import Administration
-from aerobee_broker.delivery.delay.level_delivery import Schedule
+from aerobee_broker.delivery.delay.level_delivery import LevelDelivery
 from aerobee_broker.delivery.delay.level_progress import LevelProgress
 from aerobee_broker.delivery.delay.levels import DelayQueues, deliver_time
+from aerobee_broker.delivery.delay.redelivery import Redelivery
 from aerobee_broker.delivery.delay.router import DelayRouter
-from aerobee_broker.delivery.delay.timer_delivery import Timers
+from aerobee_broker.delivery.delay.timer_delivery import TimerDelivery
 from aerobee_broker.delivery.delay.timer_format import TimerQueue, unit_code
+from aerobee_broker.delivery.delay.timer_recall import TimerRecall
 from aerobee_broker.delivery.delay.timer_table import TimerTable
 from aerobee_broker.delivery.pop.acks import Settling
 from aerobee_broker.delivery.pop.journal import LeaseJournal
@@ -277,9 +279,9 @@ class Broker:
             clients=self.clients,
             polls=self.polls,
             offset_queries=self.offset_queries,
-            schedule=self.schedule,
+            levels=self.level_delivery,
             transactions=self.transactions,
-            timers=self.timers,
+            timers=self.timer_delivery,
             meters=meters,
             identity=identity,
             disk=around.disk,
@@ -291,11 +293,12 @@ class Broker:
         options, store, clock = self._around.options, self.store, self._around.clock
         progress = LevelProgress(store, tables.delay_offsets)
         self.delays = DelayQueues(options.delay_levels_ms, progress.is_empty)
-        self.schedule = Schedule(
+        redelivery = Redelivery(store, self.topics)
+        self.level_delivery = LevelDelivery(
             log=self.log,
             queues=self.delays,
             progress=progress,
-            topics=self.topics,
+            redelivery=redelivery,
             meters=meters,
             clock=clock,
         )
@@ -305,16 +308,17 @@ class Broker:
             max_delay_ms=options.timer_max_delay_sec * 1_000,
             max_messages=options.timer_max_messages,
         )
-        self.timers = Timers(
+        self.timer_delivery = TimerDelivery(
             log=self.log,
             queue=timer_queue,
             table=waiting,
-            topics=self.topics,
+            redelivery=redelivery,
             meters=meters,
             clock=clock,
         )
+        self.timer_recall = TimerRecall(self.log, waiting, self.timer_delivery, clock)
         store.protect(progress.needed_from)
-        store.protect(self.timers.needed_from)
+        store.protect(self.timer_delivery.needed_from)
         self.router = DelayRouter(self.delays, timer_queue, clock)
 
     def _wire_transactions(self, tables: Tables, meters: Meters) -> None:
@@ -435,8 +439,8 @@ class Broker:
             Step(restore=self._restore_registries),
             self.transactions,
             Step(stop=self.commit.drain),
-            self.schedule,
-            self.timers,
+            self.level_delivery,
+            self.timer_delivery,
             self.pop,
         )
 
@@ -464,7 +468,7 @@ class Broker:
             pull=self.pull,
             send_back=self.send_back,
             store=self.store,
-            timers=self.timers,
+            timer_recall=self.timer_recall,
             broker_name=self._identity.broker_name,
             store_host=self._store_host,
         )
@@ -513,9 +517,9 @@ class Broker:
         self.polls.arrived(arrivals)
         for arrival in arrivals:
             if arrival.topic == names.SCHEDULE_TOPIC:
-                self.schedule.arrived(arrival)
+                self.level_delivery.arrived(arrival)
             elif arrival.topic == names.TIMER_TOPIC:
-                self.timers.arrived()
+                self.timer_delivery.arrived()
 
     def _notifies(self, consumer_group: str) -> bool:
         group = self.groups.table.get(consumer_group)

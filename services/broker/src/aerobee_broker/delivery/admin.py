@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aerobee_broker.delivery.delay.level_delivery import Schedule
-from aerobee_broker.delivery.delay.timer_delivery import Timers
+from aerobee_broker.delivery.delay.level_delivery import LevelDelivery
+from aerobee_broker.delivery.delay.timer_delivery import TimerDelivery
 from aerobee_broker.delivery.pop.pop import Pop
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.delivery.pull.offsets import OffsetQueries
@@ -65,9 +65,9 @@ class Administration:
         clients: Clients,
         polls: LongPolls,
         offset_queries: OffsetQueries,
-        schedule: Schedule,
+        levels: LevelDelivery,
         transactions: Transactions,
-        timers: Timers,
+        timers: TimerDelivery,
         meters: Meters,
         identity: Identity,
         disk: Disk,
@@ -82,7 +82,7 @@ class Administration:
         self._clients = clients
         self._polls = polls
         self._offset_queries = offset_queries
-        self._schedule = schedule
+        self._levels = levels
         self._transactions = transactions
         self._timers = timers
         self._meters = meters
@@ -172,7 +172,7 @@ class Administration:
 
     def _delayed(self) -> dict[str, int]:
         waiting = self._timers.waiting
-        return self._schedule.undelivered() | ({"timers": waiting} if waiting else {})
+        return self._levels.undelivered() | ({"timers": waiting} if waiting else {})
 
     def measure(self, broker_permission: int) -> None:
         """Brings the gauges up to date: cheap enough for every few seconds."""

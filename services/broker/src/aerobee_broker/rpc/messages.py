@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from aerobee.broker.v1 import message_pb2 as pb
 
-from aerobee_broker.delivery.delay.timer_delivery import Timers
+from aerobee_broker.delivery.delay.timer_recall import TimerRecall
 from aerobee_broker.delivery.pull.pull import Pull
 from aerobee_broker.delivery.retry.send_back import Outcome, SendBack
 from aerobee_broker.delivery.send.batch import BatchSender
@@ -40,7 +40,7 @@ class MessageRpcs:
         pull: Pull,
         send_back: SendBack,
         store: MessageStore,
-        timers: Timers,
+        timer_recall: TimerRecall,
         broker_name: str,
         store_host: str,
     ) -> None:
@@ -49,7 +49,7 @@ class MessageRpcs:
         self._pull = pull
         self._send_back = send_back
         self._store = store
-        self._timers = timers
+        self._timer_recall = timer_recall
         self._broker_name = broker_name
         self._store_host = store_host
         self._packed_store_host = pack_host(store_host)
@@ -109,7 +109,7 @@ class MessageRpcs:
                     f"the recall handle belongs to {what} {own!r}, not {asked!r}: ask with the "
                     "topic and at the broker that the message was sent to"
                 )
-        await self._timers.recall(handle.topic, handle.deliver_ms, handle.unique_key)
+        await self._timer_recall.recall(handle.topic, handle.deliver_ms, handle.unique_key)
         return pb.RecallMessageResponse(unique_message_id=handle.unique_key)
 
     async def pull(self, request: pb.PullRequest, call: Call) -> pb.PullResponse:

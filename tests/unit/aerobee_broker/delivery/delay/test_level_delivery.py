@@ -42,15 +42,15 @@ async def test_levels_do_not_wait_for_one_another(parts: Parts) -> None:
         await delayed(parts, body, level)
     await asyncio.sleep(11)
     assert await parts.bodies("t") == [b"1s", b"5s", b"10s"]
-    assert parts.broker.schedule.undelivered() == {"level 18 (7200 s)": 1}
+    assert parts.broker.level_delivery.undelivered() == {"level 18 (7200 s)": 1}
     await asyncio.sleep(7_200)
     assert (await parts.bodies("t"))[-1] == b"2h"
-    assert parts.broker.schedule.undelivered() == {}
+    assert parts.broker.level_delivery.undelivered() == {}
 
 
 async def test_a_level_beyond_the_last_is_the_last(parts: Parts) -> None:
     await delayed(parts, b"a", 99)
-    assert parts.broker.schedule.undelivered() == {"level 18 (7200 s)": 1}
+    assert parts.broker.level_delivery.undelivered() == {"level 18 (7200 s)": 1}
 
 
 async def test_messages_of_a_level_come_in_their_order(parts: Parts) -> None:
@@ -103,7 +103,7 @@ async def test_progress_of_a_log_that_went_further_skips_nothing(tmp_path: Path)
     second = await Parts.begin(tmp_path, clock=first.clock)
     await delayed(second, b"b", 1)
     await asyncio.sleep(0.5)
-    assert second.broker.schedule.undelivered() == {"level 1 (1 s)": 1}
+    assert second.broker.level_delivery.undelivered() == {"level 1 (1 s)": 1}
     await second.end()
     third = await Parts.begin(tmp_path, clock=first.clock)
     await asyncio.sleep(2)
@@ -194,9 +194,9 @@ async def test_queues_of_own_delays_are_found_again_without_any_file_but_the_log
     assert second.broker.delays.delay_of(18) == 250
     assert second.broker.delays.delay_of(19) == 90_000
     await asyncio.sleep(89)
-    assert second.broker.schedule.undelivered() == {"90 s": 1}
+    assert second.broker.level_delivery.undelivered() == {"90 s": 1}
     await asyncio.sleep(2)
-    assert second.broker.schedule.undelivered() == {}
+    assert second.broker.level_delivery.undelivered() == {}
     await second.end()
 
 

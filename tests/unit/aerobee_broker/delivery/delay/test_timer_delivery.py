@@ -34,7 +34,7 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
 
 
 async def recall(parts: Parts, stored: SendResult, topic: str = "t") -> None:
-    await parts.broker.timers.recall(topic, stored.deliver_ms, stored.unique_message_id)
+    await parts.broker.timer_recall.recall(topic, stored.deliver_ms, stored.unique_message_id)
 
 
 async def refused(parts: Parts, stored: SendResult) -> str:
@@ -87,7 +87,7 @@ async def test_messages_come_in_the_order_of_their_times(parts: Parts) -> None:
     await timed(parts, b"3 s", 1_000)
     await asyncio.sleep(10)
     assert await parts.bodies("t") == [b"2 s", b"3 s", b"5 s", b"9 s"]
-    assert parts.broker.timers.waiting == 1
+    assert parts.broker.timer_delivery.waiting == 1
 
 
 async def test_many_messages_of_one_time_come_in_their_order(parts: Parts) -> None:
@@ -183,7 +183,7 @@ async def test_a_restart_forgets_and_repeats_nothing(tmp_path: Path, how: str) -
         shutil.copytree(tmp_path / "a", tmp_path / "b")
     await first.end()
     second = await Parts.begin(tmp_path / ("b" if how == "crash" else "a"), clock=clock)
-    assert second.broker.timers.waiting == 15
+    assert second.broker.timer_delivery.waiting == 15
     await asyncio.sleep(20)
     assert await second.bodies("t") == [b"%d" % number for number in range(20)]
     await second.end()
@@ -200,7 +200,7 @@ async def test_the_log_alone_is_enough(tmp_path: Path) -> None:
     lose(tmp_path / "store", "consumequeue", "index", "config", "checkpoint")
     second = await Parts.begin(tmp_path, clock=clock)
     second.broker.topics.adopt([("t", [0, 1, 2, 3])])
-    assert second.broker.timers.waiting == 1
+    assert second.broker.timer_delivery.waiting == 1
     await asyncio.sleep(60)
     assert await second.bodies("t") == [b"1000", b"2000", b"60000"]
     await second.end()
@@ -261,7 +261,7 @@ async def test_messages_move_out_of_the_way_of_retention(tmp_path: Path) -> None
     parts, (first, second) = await filled(tmp_path, LoopClock(), b"first", b"second")
     assert await clean(parts) == 0, "a file in which messages wait stays"
     await asyncio.sleep(10)
-    assert parts.broker.timers.waiting == 2
+    assert parts.broker.timer_delivery.waiting == 2
     assert await clean(parts) > max(first.physical_offset, second.physical_offset)
     await recall(parts, first)
     assert "recalled before" in await refused(parts, first)
@@ -285,7 +285,7 @@ async def test_what_moved_is_found_after_a_restart(tmp_path: Path, how: str) -> 
     second = await Parts.begin(
         tmp_path / ("b" if how == "crash" else "a"), clock=clock, mappedFileSizeCommitLog=65_536
     )
-    assert second.broker.timers.waiting == 2
+    assert second.broker.timer_delivery.waiting == 2
     await asyncio.sleep(HOUR_MS / 1000)
     assert await second.bodies("t") == [b"x", b"y"]
     await second.end()
@@ -344,7 +344,7 @@ async def test_a_move_that_the_disk_ends_late_loses_nothing(
         await asyncio.sleep(30)  # longer than a flush may take
         parts.flusher.let_go()
         await asyncio.sleep(0.1)
-    assert parts.broker.timers.waiting == 1
+    assert parts.broker.timer_delivery.waiting == 1
     await asyncio.sleep(HOUR_MS / 1000)
     assert await parts.bodies("t") == [b"a"]
     await parts.end()
@@ -373,7 +373,7 @@ async def test_a_recall_whose_caller_goes_away_holds_when_the_log_has_it(
         await asyncio.wait([under_way])
         parts.flusher.let_go()
         await asyncio.sleep(0.1)
-    assert parts.broker.timers.waiting == (0 if room else 1)
+    assert parts.broker.timer_delivery.waiting == (0 if room else 1)
     await asyncio.sleep(6)
     assert await parts.bodies("t") == ([] if room else [b"a"])
 
@@ -391,7 +391,7 @@ async def test_what_was_recalled_before_a_restart_is_not_recalled_again(
     await first.end()
     second = await Parts.begin(tmp_path, clock=clock)
     assert "recalled before" in await refused(second, stored)
-    assert second.broker.timers.waiting == 0
+    assert second.broker.timer_delivery.waiting == 0
     await second.end()
 
 
@@ -399,7 +399,7 @@ async def test_a_message_that_was_recalled_does_not_come(parts: Parts) -> None:
     stored = await timed(parts, b"a", 5_000)
     await timed(parts, b"b", 5_000)
     await recall(parts, stored)
-    assert parts.broker.timers.waiting == 1
+    assert parts.broker.timer_delivery.waiting == 1
     assert "delivered or recalled before" in await refused(parts, stored)
     await asyncio.sleep(6)
     assert await parts.bodies("t") == [b"b"]
@@ -420,7 +420,7 @@ async def test_what_never_waited_cannot_be_recalled(parts: Parts) -> None:
         ("t", stored.deliver_ms, "nobody"),
     ):
         with pytest.raises(MqError, match="no such message") as caught:
-            await parts.broker.timers.recall(*wrong)
+            await parts.broker.timer_recall.recall(*wrong)
         assert caught.value.code is Code.ILLEGAL_OPERATION
     await asyncio.sleep(2)
     assert await parts.bodies("t") == [b"a"]
@@ -468,7 +468,7 @@ async def test_a_recall_survives_a_restart(tmp_path: Path, how: str) -> None:
         shutil.copytree(tmp_path / "a", tmp_path / "b")
     await first.end()
     second = await Parts.begin(tmp_path / ("b" if how == "crash" else "a"), clock=clock)
-    assert second.broker.timers.waiting == 0
+    assert second.broker.timer_delivery.waiting == 0
     assert "recalled before" in await refused(second, stored)
     await asyncio.sleep(10)
     assert await second.bodies("t") == []
@@ -613,7 +613,7 @@ class Campaign:
                 assert body not in came, "it was recalled"
             elif body not in self.attempted:
                 assert body in came, "it was acknowledged"
-        assert parts.broker.timers.waiting == 0
+        assert parts.broker.timer_delivery.waiting == 0
         self.repeated = sum(count - 1 for count in came.values())
 
 

@@ -35,7 +35,7 @@ def drained(made: TimerTable) -> list[tuple[int, int]]:
     while made.head() is not None:
         keys.append(made.pop())
     delivered = [(due_of(key), offset_of(key)) for key in keys if not made.is_recalled(key)]
-    made.settled(keys)
+    made.forget(keys)
     return delivered
 
 
@@ -63,7 +63,7 @@ def test_a_message_behind_the_mark_is_not_taken_for_delivered_by_a_start() -> No
 
 def test_marks_are_one_again_when_the_late_ones_have_caught_up() -> None:
     made = table(10, 50, 90)
-    made.settled([made.pop(), made.pop()])
+    made.forget([made.pop(), made.pop()])
     made.take(units(20, 5))
     assert len(made.marks) == 2
     drained(made)
@@ -73,7 +73,7 @@ def test_marks_are_one_again_when_the_late_ones_have_caught_up() -> None:
 def test_a_start_reads_from_the_lowest_waiting_message_on() -> None:
     made = table(*range(1, BLOCK_OFFSETS + 101))
     for _ in range(BLOCK_OFFSETS + 50):
-        made.settled([made.pop()])
+        made.forget([made.pop()])
     assert made.floor() == BLOCK_OFFSETS
     again = TimerTable()
     again.restore(made.progress(), 0)
@@ -89,7 +89,7 @@ def test_what_was_popped_and_not_settled_keeps_its_place_in_the_log() -> None:
     assert made.floor() == 0
     made.put_back([key], marks)
     assert made.head() == key
-    made.settled([made.pop()])
+    made.forget([made.pop()])
     assert made.floor() == 0, "more wait in the block"
 
 
@@ -99,7 +99,7 @@ def test_a_recall_holds_once() -> None:
     assert not made.recall(key_of(10, 0)), "while it is under way"
     assert len(made) == 1
     assert made.is_being_recalled(key_of(10, 0))
-    made.end_recall(key_of(10, 0), taken_back=True)
+    made.end_recall(key_of(10, 0), recalled=True)
     assert drained(made) == [(20, 1)]
     assert not made.recall(key_of(10, 0))
     assert not made.recall(key_of(20, 1)), "it was delivered"
@@ -108,7 +108,7 @@ def test_a_recall_holds_once() -> None:
 def test_a_recall_that_failed_leaves_the_message() -> None:
     made = table(10)
     assert made.recall(key_of(10, 0))
-    made.end_recall(key_of(10, 0), taken_back=False)
+    made.end_recall(key_of(10, 0), recalled=False)
     assert drained(made) == [(10, 0)]
 
 
@@ -122,7 +122,7 @@ def test_a_start_knows_what_was_taken_back() -> None:
 def test_very_many_late_ones_are_repeated_rather_than_lost() -> None:
     """Marks are merged then: the lower one holds."""
     made = table(1_000)
-    made.settled([made.pop()])
+    made.forget([made.pop()])
     for due in range(900, 700, -1):
         made.take(units(due))
     assert len(made.marks) <= 64
@@ -177,7 +177,7 @@ class Model(RuleBasedStateMachine):
             self.table.put_back(keys, marks)
             return
         self.saved = (self.table.progress(), frozenset(self.gone | set(map(offset_of, keys))))
-        self.table.settled(keys)
+        self.table.forget(keys)
         self.gone.update(map(offset_of, keys))
 
     @precondition(lambda self: self.codes)
@@ -189,7 +189,7 @@ class Model(RuleBasedStateMachine):
         if self.codes[offset] > 0:
             assert self.table.recall(key) == waits
         if waits:
-            self.table.end_recall(key, taken_back=True)
+            self.table.end_recall(key, recalled=True)
             self.recalled.add(offset)
             self.codes.append(-1 - offset)
             self.table.take(units(-1 - offset))

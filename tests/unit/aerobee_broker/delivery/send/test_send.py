@@ -262,7 +262,7 @@ async def test_a_bad_batch_is_refused_as_a_whole(
 async def test_a_delayed_message_of_a_batch_waits_and_the_others_do_not(parts: Parts) -> None:
     await parts.broker.batch_sender.send(with_properties({"a": "1"}, {"DELAY": "1"}, {"a": "2"}))
     assert len(await parts.bodies("t")) == 2
-    assert parts.broker.schedule.undelivered() == {"level 1 (1 s)": 1}
+    assert parts.broker.level_delivery.undelivered() == {"level 1 (1 s)": 1}
 
 
 async def test_a_message_of_a_batch_waits_for_a_time_of_its_own(parts: Parts) -> None:
@@ -318,4 +318,4 @@ async def test_a_retry_message_may_be_delayed(parts: Parts) -> None:
     await parts.group("g")
     await parts.broker.sender.send([message("%RETRY%g", b"x", properties={"DELAY": "3"})])
     assert await parts.bodies("%RETRY%g") == []
-    assert parts.broker.schedule.undelivered() == {"level 3 (10 s)": 1}
+    assert parts.broker.level_delivery.undelivered() == {"level 3 (10 s)": 1}

@@ -1,4 +1,4 @@
-"""Messages that are due: read where they waited, stored where they are meant for."""
+"""Redelivery: the copy of a waiting message that its topic gets when it is due."""
 
 from __future__ import annotations
 
@@ -13,39 +13,46 @@ from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 
 
-def waiting_record(store: MessageStore, physical_offset: int, size: int) -> Record | None:
-    """The message as it waits; None, with a log line, when it cannot be read. Raises StoreShort:
-    then it can be later."""
-    try:
-        return store.get(physical_offset, size)
-    except StoreShort:
-        raise
-    except MqError as error:
-        structlog.get_logger().error("delayed_message_lost", reason=error.message)
-        return None
+class Redelivery:
+    def __init__(self, store: MessageStore, topics: TopicRegistry) -> None:
+        self._store = store
+        self._topics = topics
+
+    def read(self, physical_offset: int, size: int) -> Record | None:
+        """The waiting message; None, with a log line, when it is damaged. Raises StoreShort: it may
+        be readable later."""
+        try:
+            return self._store.get(physical_offset, size)
+        except StoreShort:
+            raise
+        except MqError as error:
+            structlog.get_logger().error("delayed_message_lost", reason=error.message)
+            return None
+
+    def copy_for_delivery(self, record: Record) -> NewMessage | None:
+        """The message in the topic and queue that it names; None, with a log line, when it names
+        none, or its topic was deleted."""
+        properties = dict(record.properties)
+        target = destination(properties)
+        if target is None or self.is_of_deleted(record, target[0]):
+            structlog.get_logger().warning(
+                "delayed_message_dropped",
+                topic=target[0] if target else "",
+                physical_offset=record.physical_offset,
+                reason="its topic was deleted" if target else "it names no topic",
+            )
+            return None
+        return full_copy(record, *target, properties)
+
+    def is_of_deleted(self, record: Record, topic: str) -> bool:
+        """Whether the topic was deleted since the message was stored: the topic that has its name
+        now, if any, is another one."""
+        deleted_below = self._store.deleted_below(topic)
+        return topic not in self._topics.table or record.physical_offset < deleted_below
 
 
-def due_copy(record: Record, topics: TopicRegistry, store: MessageStore) -> NewMessage | None:
-    """The message as it is to be delivered; None, with a log line, when it cannot be."""
-    properties = dict(record.properties)
-    target = destination(properties)
-    if (
-        target is None
-        or target[0] not in topics.table
-        or record.physical_offset < store.deleted_below(target[0])
-    ):
-        structlog.get_logger().warning(
-            "delayed_message_dropped",
-            topic=target[0] if target else "",
-            physical_offset=record.physical_offset,
-            reason="its topic was deleted" if target else "it names no topic",
-        )
-        return None
-    return whole(record, *target, properties)
-
-
-def whole(record: Record, topic: str, queue_id: int, properties: dict[str, str]) -> NewMessage:
-    """The message, to be stored once more with all that it says."""
+def full_copy(record: Record, topic: str, queue_id: int, properties: dict[str, str]) -> NewMessage:
+    """`NewMessage.copy_of` with `prepared_transaction_offset`."""
     message = NewMessage.copy_of(record, topic, queue_id, properties)
     message.prepared_transaction_offset = record.prepared_transaction_offset
     return message

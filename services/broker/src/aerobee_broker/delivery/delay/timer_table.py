@@ -1,12 +1,12 @@
 """Which messages of the timer queue wait, and which were delivered. Pure: no store, no clock.
 
 A message is a key: its due time and, below it, its queue offset. Keys are delivered in ascending
-order, so what was delivered is told by a *mark*, the highest key of it. A message that becomes
-visible only when the mark has passed its due time (a slow disk, a clock that was set back) is
-behind the mark and not delivered: from its queue offset on a second, lower mark holds, until it has
+order, so a *mark*, the highest key that was delivered, tells which were. A message that becomes
+visible only after the mark has passed its due time (a slow disk, a clock that was set back) is
+below the mark and not delivered: from its queue offset on a second, lower mark holds, until it has
 caught up with the first. So a few numbers tell exactly what was delivered, whatever happened.
 
-Memory: an int and its place in the heap, 56 bytes a message (measured).
+Memory: 56 bytes a message (measured): an int, and a pointer in the heap.
 """
 
 from __future__ import annotations
@@ -38,35 +38,35 @@ def offset_of(key: int) -> int:
 
 
 class Mark(NamedTuple):
-    """Of the queue offsets below `end`, and not below that of the mark before it, every message
-    with a key up to `key` has been delivered or taken back, and no other."""
+    """Of the queue offsets from the `end` of the mark before to below this `end`, every message
+    with a key up to `key` has been delivered or recalled, and no other."""
 
     end: int
     key: int
 
 
 class TimerTable:
-    """`end`: the queue offset up to which units were taken."""
+    """`end`: the queue offset up to which units were taken. The length is the number of messages
+    that wait, without those that were recalled."""
 
     def __init__(self) -> None:
         self.end = 0
         self.marks: list[Mark] = []
-        self._merged = False  # whether marks were merged, so that they tell too little
+        self._merged = False  # marks were merged: delivered messages may count as waiting
         self._heap: list[int] = []
         self._recalled: set[int] = set()  # queue offsets of messages in the heap, or just popped
-        self._being_recalled: set[int] = set()  # of these, the ones that are not durable yet
+        self._being_recalled: set[int] = set()  # of these, whose recall is not durable yet
         self._blocks: dict[int, int] = {}  # number of a block → messages in it that wait
         self._first_block = 0
-        self._none_below = 0  # a queue offset: at the start nothing below it waited
+        self._none_below = 0  # at the start no message below this queue offset waited
 
     def __len__(self) -> int:
-        """Messages that wait, and were not taken back."""
         return max(0, len(self._heap) - len(self._recalled))
 
     # ---- in ----
 
     def take(self, units: Iterable[Unit]) -> None:
-        """The units from `end` on. Recalls among them are known already."""
+        """Adds the units from `end` on. Recalls among them are in the table already."""
         fresh = []
         for offset, (_, _, code) in enumerate(units, self.end):
             self.end = offset + 1
@@ -94,7 +94,8 @@ class TimerTable:
             del self._blocks[block]
 
     def _extend(self, lowest: int | None) -> None:
-        """The last mark holds up to `end` from now on; or a new one, when a key is below it."""
+        """The last mark holds up to `end` from now on; with a key below it (`lowest`), a new mark
+        does."""
         marks = self.marks
         if not marks:
             marks.append(Mark(self.end, -1 if lowest is None else lowest - 1))
@@ -103,21 +104,21 @@ class TimerTable:
         else:
             marks.append(Mark(self.end, lowest - 1))
             if len(marks) > MAX_MARKS:
-                # The lower key holds for both: a crash now would deliver some messages again.
+                # With the lower key for both, a crash now would deliver some messages twice.
                 marks[:2] = [Mark(marks[1].end, marks[1].key)]
                 self._merged = True
 
     def restore(self, progress: dict[str, Any], first_offset: int) -> None:
-        """How it was when `progress` was made. `first_offset`: of the units that there are.
+        """The state that `progress` returned. `first_offset`: the minimum offset of the queue.
 
-        Raises KeyError, TypeError, ValueError for what `progress` did not make.
+        Raises KeyError, TypeError, ValueError for anything that `progress` cannot return.
         """
         marks = [Mark(int(end), key_of(int(due), int(at))) for end, due, at in progress["marks"]]
         self.end = self._none_below = max(first_offset, int(progress["floor"]))
         self.marks = marks
 
     def take_stored(self, chunks: Iterable[Sequence[Unit]]) -> None:
-        """At a start: `take` of chunks, with the recalls among them."""
+        """At a start: `take` for chunks of units, and the recalls among them."""
         recalled: set[int] = set()
         for units in chunks:
             recalled.update(recalled_offset(code) for _, _, code in units if code < 0)
@@ -129,11 +130,11 @@ class TimerTable:
     # ---- out ----
 
     def head(self) -> int | None:
-        """The lowest key; its message may be taken back (`is_recalled`)."""
+        """The lowest key; its message may have been recalled (`is_recalled`)."""
         return self._heap[0] if self._heap else None
 
     def pop(self) -> int:
-        """Takes the head out, as delivered. It holds its place until it is `settled`."""
+        """Takes the head out, as delivered. Its record is needed until `forget`."""
         key = heapq.heappop(self._heap)
         marks = self.marks
         marks[-1] = Mark(marks[-1].end, key)
@@ -141,8 +142,8 @@ class TimerTable:
             del marks[-2]  # caught up: one mark holds for both
         return key
 
-    def settled(self, keys: Iterable[int]) -> None:
-        """What was popped will not be needed again."""
+    def forget(self, keys: Iterable[int]) -> None:
+        """The copies of popped messages are durable: their records are not needed again."""
         for offset in map(offset_of, keys):
             if offset in self._recalled:
                 self._recalled.discard(offset)
@@ -150,8 +151,8 @@ class TimerTable:
                 self._uncount(offset)
 
     def put_back(self, keys: Iterable[int], marks: Sequence[Mark]) -> None:
-        """What was popped was not delivered; `marks` as they were before. Nothing may have been
-        taken in between."""
+        """Popped messages were not delivered after all; `marks` as they were before. No `take` may
+        lie between."""
         for key in keys:
             heapq.heappush(self._heap, key)
         self.marks = list(marks)
@@ -159,7 +160,7 @@ class TimerTable:
     # ---- recalls ----
 
     def recall(self, key: int) -> bool:
-        """Takes a message of the queue back, until `end_recall`. False: it waits no more."""
+        """Begins the recall of a message; `end_recall` must follow. False: it does not wait."""
         offset = offset_of(key)
         gone = offset < self._none_below or self.is_delivered(key)
         if gone or offset in self._recalled or (self._merged and key not in self._heap):
@@ -168,11 +169,11 @@ class TimerTable:
         self._being_recalled.add(offset)
         return True
 
-    def end_recall(self, key: int, *, taken_back: bool) -> None:
-        """Whether it holds; if not, the message waits as before."""
+    def end_recall(self, key: int, *, recalled: bool) -> None:
+        """The recall is durable; or not `recalled`: it was rolled back, and the message waits."""
         offset = offset_of(key)
         self._being_recalled.discard(offset)
-        if not taken_back:
+        if not recalled:
             self._recalled.discard(offset)
         elif offset < self.end:  # else it is not counted yet
             self._uncount(offset)
@@ -181,18 +182,18 @@ class TimerTable:
         return offset_of(key) in self._recalled
 
     def is_being_recalled(self, key: int) -> bool:
-        """Nobody knows yet what will become of it."""
+        """Whether its recall is neither durable nor rolled back."""
         return offset_of(key) in self._being_recalled
 
-    # ---- how far ----
+    # ---- progress ----
 
     def waits(self, key: int) -> bool:
-        """Whether the record of a message may still be needed."""
+        """Whether the record of a message is still needed."""
         gone = self.is_recalled(key) and not self.is_being_recalled(key)
         return not gone and not self.is_delivered(key)
 
     def is_delivered(self, key: int) -> bool:
-        """Or taken back, and past its time."""
+        """True too for a recalled message whose due time has passed."""
         offset = offset_of(key)
         for mark in self.marks:
             if offset < mark.end:
@@ -200,7 +201,7 @@ class TimerTable:
         return False
 
     def floor(self) -> int:
-        """A queue offset below which nothing waits; at most a block below the lowest that does."""
+        """A queue offset below which no message waits, rounded down to a block."""
         if not self._blocks:
             return self.end
         if self._first_block not in self._blocks:

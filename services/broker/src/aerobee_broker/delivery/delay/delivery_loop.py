@@ -1,0 +1,136 @@
+"""The loop that delivers one queue of waiting messages: it sleeps until the head is due, appends a
+batch of copies with a progress record, and advances once they are durable. After a failure it puts
+the batch back, pauses and tries again.
+
+The copies and the progress record are one append, so a message is delivered twice only when a crash
+tears that append: never lost, and never early. Both delay queues are delivered so; what differs is
+the WaitingQueue: messages of a delay level (level_delivery.py), or with a time of their own
+(timer_delivery.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from aerobee_broker.commit.durable_log import DurableLog
+from aerobee_broker.metrics import Meters
+from aerobee_broker.store.messages import NewMessage
+from aerobee_chassis.clock import Clock
+from aerobee_wire.status import MqError
+
+BATCH_MESSAGES = 256
+BATCH_BYTES = 4 * 1024 * 1024
+RETRY_AFTER_FAILURE_S = 10.0  # a full or broken disk is not mended by asking often
+
+
+class Batch(NamedTuple):
+    """Messages that are due. `copies`: what their topics get; `progress`: the record that says that
+    they are delivered; `due_ms`: when each was due, also those that leave no copy."""
+
+    copies: list[NewMessage]
+    progress: NewMessage
+    due_ms: list[int]
+
+
+class WaitingQueue(Protocol):
+    """The messages of one queue that wait, in the order of their due times. Two exist: a queue of
+    SCHEDULE_TOPIC_XXXX, and the timer queue. All but `delivered` and `put_back` may raise MqError:
+    they are called again after a pause.
+    """
+
+    @property
+    def name(self) -> str:
+        """For logs."""
+
+    def due_in_ms(self) -> float | None:
+        """Until the head is due, or is to be looked at again; None while there is none."""
+
+    def take_batch(self) -> Batch:
+        """Takes out the head and what else is due, up to the size of a batch."""
+
+    def delivered(self) -> None:
+        """The batch that was taken is durable."""
+
+    def put_back(self) -> None:
+        """Nothing of the batch that was taken, or whose taking raised, is in the log."""
+
+    async def make_room(self) -> bool:
+        """Moves messages out of log files that retention wants. False: there was nothing to do."""
+
+
+class DeliveryLoop:
+    def __init__(self, queue: WaitingQueue, log: DurableLog, meters: Meters, clock: Clock) -> None:
+        self._queue = queue
+        self._log = log
+        self._meters = meters
+        self._clock = clock
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    def start(self) -> None:
+        name = f"delivery of {self._queue.name}"
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
+
+    def wake(self) -> None:
+        """The head of the queue may be another one."""
+        self._woken.set()
+
+    async def stop(self) -> None:
+        """Waits for the batch that is being delivered."""
+        self._stopping = True
+        self.wake()
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        while not self._stopping:
+            try:
+                await self._step()
+            except MqError as error:
+                structlog.get_logger().error(
+                    "delayed_messages_not_delivered",
+                    queue=self._queue.name,
+                    reason=error.message,
+                )
+                await self._pause(RETRY_AFTER_FAILURE_S)
+
+    async def _step(self) -> None:
+        self._woken.clear()
+        due_in_ms = self._queue.due_in_ms()
+        if due_in_ms is None:
+            await self._woken.wait()
+        elif due_in_ms <= 0:
+            await self._deliver()
+        elif not await self._queue.make_room():
+            await self._sleep(due_in_ms / 1000)
+
+    async def _deliver(self) -> None:
+        try:
+            batch = self._queue.take_batch()
+            await self._log.put_accepted([*batch.copies, batch.progress])
+        except MqError:
+            self._queue.put_back()
+            raise
+        self._queue.delivered()
+        now = self._clock.now_ms()
+        for due_ms in batch.due_ms:
+            self._meters.delay_latency.observe(max(0, now - due_ms) / 1000)
+
+    async def _sleep(self, seconds: float) -> None:
+        """Until the time is over, or `wake`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+
+    async def _pause(self, seconds: float) -> None:
+        """Until the time is over, or `stop`."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while not self._stopping and (left := end - loop.time()) > 0:
+            self._woken.clear()
+            await self._sleep(left)
