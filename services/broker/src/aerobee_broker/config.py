@@ -16,8 +16,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from aerobee_broker.rocketmq_keys import UNSUPPORTED_KEYS
-from aerobee_chassis.config import Options
+from aerobee_chassis.config import Options, keys_in
 from aerobee_chassis.rpc.loops import Transport
 
 MAX_NAME_BYTES = 127  # of a broker or a cluster
@@ -29,6 +28,7 @@ DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 MAX_DELAY_LEVELS = 18  # the queues of a group's own delays start behind them
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DELAY = re.compile(r"(\d+)([smhd])")
+_WITHOUT_EFFECT = Path(__file__).with_name("rocketmq_keys.txt")
 
 
 class BrokerOptions(Options):
@@ -116,7 +116,9 @@ class BrokerOptions(Options):
     metrics_prom_exporter_port: Port = 5_557
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    unsupported_keys: ClassVar[frozenset[str]] = UNSUPPORTED_KEYS
+    unsupported_keys: ClassVar[frozenset[str]] = keys_in(
+        Path(__file__).with_name("rocketmq_keys.txt")
+    )
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}
 
     @property

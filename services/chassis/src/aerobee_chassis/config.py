@@ -40,7 +40,7 @@ class Options(BaseModel):
         validate_default=True,
     )
 
-    # RocketMQ's keys that this service reads over without effect.
+    # RocketMQ's keys that have no effect in this service.
     unsupported_keys: ClassVar[frozenset[str]] = frozenset()
     # environment variable → key
     environment_aliases: ClassVar[Mapping[str, str]] = {}
@@ -96,6 +96,12 @@ class Options(BaseModel):
             raise ConfigError(_first_problem(cls, error)) from None
         options._ignored = tuple(sorted(ignored))
         return options
+
+
+def keys_in(path: Path) -> frozenset[str]:
+    """The keys of a text file, one a line; # starts a comment."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return frozenset(line for line in lines if line and not line.startswith("#"))
 
 
 def load(

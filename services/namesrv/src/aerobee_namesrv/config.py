@@ -13,44 +13,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from aerobee_chassis.config import Options
+from aerobee_chassis.config import Options, keys_in
 from aerobee_chassis.errors import ConfigError
 from aerobee_wire.status import Code, MqError
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Milliseconds = Annotated[int, Field(ge=1)]
-
-# What RocketMQ's namesrv reads and this one has no use for: thread pools, Netty, the controller.
-UNSUPPORTED_KEYS = frozenset(
-    [
-        "clientRequestThreadPoolNums",
-        "clientRequestThreadPoolQueueCapacity",
-        "clusterTest",
-        "configBlackList",
-        "configStorePath",
-        "defaultThreadPoolNums",
-        "defaultThreadPoolQueueCapacity",
-        "enableControllerInNamesrv",
-        "enableShutdownGracefully",
-        "productEnvName",
-        "rocketmqHome",
-        "serverAsyncSemaphoreValue",
-        "serverCallbackExecutorThreads",
-        "serverChannelMaxIdleTimeSeconds",
-        "serverNettyWorkerGroupEnable",
-        "serverOnewaySemaphoreValue",
-        "serverPooledByteBufAllocatorEnable",
-        "serverSelectorThreads",
-        "serverSocketBacklog",
-        "serverSocketRcvBufSize",
-        "serverSocketSndBufSize",
-        "serverWorkerThreads",
-        "shutdownWaitTimeSeconds",
-        "useEpollNativeSelector",
-        "writeBufferHighWaterMark",
-        "writeBufferLowWaterMark",
-    ]
-)
+_WITHOUT_EFFECT = Path(__file__).with_name("rocketmq_keys.txt")
 
 
 class NamesrvOptions(Options):
@@ -81,7 +50,9 @@ class NamesrvOptions(Options):
     metrics_prom_exporter_port: Port = 5_556  # a broker on the same host has 5557
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    unsupported_keys: ClassVar[frozenset[str]] = UNSUPPORTED_KEYS
+    unsupported_keys: ClassVar[frozenset[str]] = keys_in(
+        Path(__file__).with_name("rocketmq_keys.txt")
+    )
 
     # What may change at run time: switches that name neither a path nor a command, none of which
     # can stop the service. In RocketMQ the way from "set any key" to a shell was CVE-2023-37582.

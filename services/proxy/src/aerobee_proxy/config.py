@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from aerobee_chassis.config import Options
+from aerobee_chassis.config import Options, keys_in
 from aerobee_chassis.rpc.loops import Transport
-from aerobee_proxy.rocketmq_keys import UNSUPPORTED_KEYS
 
 Milliseconds = Annotated[int, Field(ge=1)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
+_WITHOUT_EFFECT = Path(__file__).with_name("rocketmq_keys.txt")
 
 
 class ProxyOptions(Options):
@@ -79,7 +80,9 @@ class ProxyOptions(Options):
     metrics_prom_exporter_port: Port = 5_558
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    unsupported_keys: ClassVar[frozenset[str]] = UNSUPPORTED_KEYS
+    unsupported_keys: ClassVar[frozenset[str]] = keys_in(
+        Path(__file__).with_name("rocketmq_keys.txt")
+    )
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}
 
     @property
