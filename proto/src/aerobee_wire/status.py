@@ -130,6 +130,11 @@ class MqError(Exception):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.code.name}, {self.message!r})"
 
+    def add_context(self, where: str) -> None:
+        """Puts `where` it happened in front of the message."""
+        self.message = f"{where}: {self.message}"
+        self.args = (self.message,)
+
 
 def grpc_status_of(code: Code) -> str:
     """The name of the gRPC status that carries `code`."""

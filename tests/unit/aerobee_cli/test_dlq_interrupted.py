@@ -15,6 +15,7 @@ from aerobee.broker.v1 import admin_pb2, client_pb2
 
 import aerobee_client
 from aerobee_cli import main
+from aerobee_cli.errors import INTERRUPTED
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code, MqError
@@ -85,7 +86,7 @@ def test_redrive_that_is_interrupted_tells_what_it_sent(
             signal.raise_signal(signal.SIGINT)
 
     cluster.answers["Send"] = interrupt
-    assert run("redrive", "--all", "--to", "origin", "--json") == main.INTERRUPTED
+    assert run("redrive", "--all", "--to", "origin", "--json") == INTERRUPTED
     told = json.loads(capsys.readouterr().out)
     assert {outcome["status"] for outcome in told} == {"sent"}
     assert sorted(outcome["message_id"] for outcome in told) == sorted(stored(broker))

@@ -1,4 +1,5 @@
-"""What a command fails with, beside the client's MqError. The message is one line for the user.
+"""What a command fails with, beside the client's MqError, and exit codes other than 0, 1 and 2. The
+message of an error is one line for the user.
 
 CommandError
 ├── ProcessEnded   a service or job that the command started ended, or did not get ready
@@ -7,6 +8,9 @@ CommandError
 """
 
 from __future__ import annotations
+
+INCOMPLETE = 3  # done, but not everything could be read
+INTERRUPTED = 130  # what a shell reports for a program that ended by SIGINT
 
 
 class CommandError(Exception):

@@ -10,7 +10,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-INTERRUPTED = 130
+from aerobee_cli.errors import INTERRUPTED, CommandError
+
 # Set to see where an unexpected error comes from.
 TRACEBACK_VARIABLE = "AEROBEE_TRACEBACK"
 
@@ -50,7 +51,6 @@ def _run(arguments: list[str]) -> int:
 
 def explain(error: Exception) -> str:
     """What to tell about an exception that a command let pass."""
-    from aerobee_cli.errors import CommandError
     from aerobee_wire.status import MqError
 
     if isinstance(error, (CommandError, MqError)):

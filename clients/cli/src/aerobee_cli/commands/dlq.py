@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json as json_format
-import os
 import sys
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict, dataclass
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from aerobee_cli import messages, output
-from aerobee_cli.errors import CommandError
+from aerobee_cli.errors import INCOMPLETE, CommandError
 from aerobee_cli.options import (
     PRODUCER_GROUP,
     BadOption,
@@ -26,12 +25,14 @@ from aerobee_cli.options import (
     namesrv_of,
 )
 from aerobee_cli.output import Column
-from aerobee_client.admin.redrive_target import Target
+from aerobee_client.admin import export as json_lines
+from aerobee_client.admin import redrive as redriving
+from aerobee_client.admin.dead_letters import DeadLetters, Selection
+from aerobee_client.admin.redrive import Target
 from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
-    from aerobee_client import ReceivedMessage
-    from aerobee_client.admin.dead_letters import DeadLetters
+    from aerobee_client import AsyncAdminClient, ReceivedMessage
 
 app = typer.Typer(
     help="Dead letters of a consumer group. Looking at them consumes nothing.", no_args_is_help=True
@@ -46,37 +47,26 @@ Ids = Annotated[
 Tag = Annotated[str, typer.Option(help="Only with this tag.")]
 Reason = Annotated[str, typer.Option(help="Only with this reason, e.g. the class of an exception.")]
 STDOUT = Path("-")
-# Exit code: done, but some dead letters could not be read.
-INCOMPLETE = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Which dead letters. What is not given does not matter."""
-
-    ids: frozenset[str] = frozenset()
-    tag: str = ""
-    reason: str = ""
-
-    def takes(self, letter: ReceivedMessage) -> bool:
-        return (
-            (not self.ids or bool(self.ids & {letter.message_id, letter.offset_message_id}))
-            and (not self.tag or letter.tag == self.tag)
-            and (not self.reason or letter.failure_reason == self.reason)
-        )
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Dead letters of one group. `namesrv`: where to ask."""
+    """Dead letters of one group. `namesrv`: the name servers to ask."""
 
     namesrv: str
     group: str
-    choice: Choice
+    selection: Selection = field(default_factory=Selection)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[tuple[AsyncAdminClient, DeadLetters]]:
+        from aerobee_client import AsyncAdminClient
+
+        async with AsyncAdminClient(self.namesrv) as admin:
+            yield admin, DeadLetters(admin, self.group, self.selection)
 
 
 @app.command("list", epilog="Example: aerobee dlq list billing --json")
-def list_letters(
+def list_dead_letters(
     context: typer.Context,
     *,
     group: Group,
@@ -89,11 +79,11 @@ def list_letters(
     json: Json = False,
 ) -> None:
     """List dead letters: which they are, where they come from, why they failed, where they lie."""
-    query = Query(namesrv_of(context, namesrv), group, Choice(tag=tag, reason=reason))
-    items, complete = _collect(query, limit, messages.head)
+    query = Query(namesrv_of(context, namesrv), group, Selection(tag=tag, reason=reason))
+    items, complete = asyncio.run(_collect(query, limit, json_lines.summary))
     output.show_list(items, messages.DEAD_LETTER_COLUMNS, as_json=json)
-    _tell_empty(items, group, json)
-    _end(complete)
+    _note_if_empty(items, group, json)
+    _exit(complete)
 
 
 @app.command(epilog="Example: aerobee dlq peek billing -n 3")
@@ -109,13 +99,13 @@ def peek(
     json: Json = False,
 ) -> None:
     """Show dead letters with their properties and bodies."""
-    choice = Choice(ids=frozenset(ids or ()))
-    limit = max(count, len(choice.ids))
-    query = Query(namesrv_of(context, namesrv), group, choice)
-    items, complete = _collect(query, limit, messages.whole)
+    selection = Selection(ids=frozenset(ids or ()))
+    limit = max(count, len(selection.ids))
+    query = Query(namesrv_of(context, namesrv), group, selection)
+    items, complete = asyncio.run(_collect(query, limit, json_lines.full))
     output.show_each(items, as_json=json)
-    _tell_empty(items, group, json)
-    _end(complete)
+    _note_if_empty(items, group, json)
+    _exit(complete)
 
 
 @app.command(epilog="Example: aerobee dlq export billing --out dead.jsonl")
@@ -129,17 +119,18 @@ def export(
     namesrv: Namesrv = None,
 ) -> None:
     """Write dead letters as JSON lines, with their properties and bodies."""
-    query = Query(namesrv_of(context, namesrv), group, Choice(tag=tag, reason=reason))
+    query = Query(namesrv_of(context, namesrv), group, Selection(tag=tag, reason=reason))
     if out == STDOUT:
-        _, complete = _export(query, sys.stdout.write)
-        _end(complete)
+        _, complete = asyncio.run(_export(query, sys.stdout.write))
+        _exit(complete)
         return
     try:
-        count, complete = _export_to(query, out)
+        with json_lines.replacing(out) as file:
+            count, complete = asyncio.run(_export(query, file.write))
     except OSError as error:
         raise CommandError(f"cannot write {out}: {error.strerror}") from None
     output.note(f"wrote {count:,} dead letters to {out}")
-    _end(complete)
+    _exit(complete)
 
 
 @app.command(epilog="Example: aerobee dlq redrive billing --all --rate 100 --dry-run")
@@ -174,27 +165,27 @@ def redrive(
     """
     if bool(ids) == everything:
         raise BadOption("give --all, or --id ID for each dead letter to send again")
-    choice = Choice(frozenset(ids or ()), tag, reason)
-    query = Query(namesrv_of(context, namesrv), group, choice)
+    selection = Selection(frozenset(ids or ()), tag, reason)
+    query = Query(namesrv_of(context, namesrv), group, selection)
     outcomes: list[dict[str, Any]] = []
     try:
         complete = asyncio.run(_redrive(query, to, rate, outcomes, dry_run=dry_run))
     except (MqError, KeyboardInterrupt):
         if outcomes:
             _show_outcomes(outcomes, outcomes, json)
-            _tell_redriven(outcomes, group, dry_run)
-            output.note("broken off here: the next redrive of all sends these again")
+            _note_redriven(outcomes, group, dry_run)
+            output.note("interrupted: the next redrive of all sends these again")
         raise
     failed = [outcome for outcome in outcomes if outcome["status"] == "failed"]
     notable = [outcome for outcome in outcomes if outcome["status"] in ("failed", "skipped")]
     _show_outcomes(outcomes, outcomes if dry_run else notable, json)
-    _tell_redriven(outcomes, group, dry_run)
-    missing = choice.ids - {outcome[key] for outcome in outcomes for key in ID_KEYS}
+    _note_redriven(outcomes, group, dry_run)
+    missing = selection.ids - {outcome[key] for outcome in outcomes for key in ID_KEYS}
     for message_id in sorted(missing):
         output.note(f"error: {group} has no dead letter {message_id}")
     if failed or missing:
         raise typer.Exit(1)
-    _end(complete)
+    _exit(complete)
 
 
 @app.command(epilog="Example: aerobee dlq purge billing --dry-run")
@@ -208,35 +199,28 @@ def purge(
 ) -> None:
     """Delete all dead letters of a group, on every broker. They cannot be had back.
 
-    `aerobee dlq export` keeps them in a file. One that arrives while they are deleted goes too; the
-    next one makes the dead-letter topic anew.
+    `aerobee dlq export` keeps them in a file. A dead letter that arrives meanwhile is deleted too;
+    the next one creates the dead-letter topic again.
     """
-    address = namesrv_of(context, namesrv)
-    count = asyncio.run(_count(address, group))
+    query = Query(namesrv_of(context, namesrv), group)
+    count = asyncio.run(_count(query))
     if dry_run or not count:
         output.note(f"would delete {count:,} dead letters of {group}" if count else _none_of(group))
         return
     confirm(f"Delete {count:,} dead letters of {group}?", yes)
-    deleted = asyncio.run(_purge(address, group))
+    deleted = asyncio.run(_purge(query))
     output.note(f"deleted {count:,} dead letters of {group}" if deleted else _none_of(group))
 
 
-async def _count(namesrv: str, group: str) -> int:
-    from aerobee_client import AsyncAdminClient
-    from aerobee_client.admin.dead_letters import DeadLetters
-
-    async with AsyncAdminClient(namesrv) as admin:
-        queues = await DeadLetters(admin, group).queues()
-    return sum(queue.max_offset - queue.min_offset for queue in queues)
+async def _count(query: Query) -> int:
+    async with query.open() as (_, dead_letters):
+        return await dead_letters.count()
 
 
-async def _purge(namesrv: str, group: str) -> bool:
-    """False: somebody else was quicker."""
-    from aerobee_client import AsyncAdminClient
-    from aerobee_client.admin.dead_letters import DeadLetters
-
-    async with AsyncAdminClient(namesrv) as admin:
-        return await admin.delete_topic(DeadLetters(admin, group).topic)
+async def _purge(query: Query) -> bool:
+    """False: there were none any more."""
+    async with query.open() as (_, dead_letters):
+        return await dead_letters.purge()
 
 
 OUTCOME_TITLES = ("message id", "offset message id", "tag", "topic", "status", "error")
@@ -253,7 +237,7 @@ def _show_outcomes(
         output.write_table(for_people, columns)
 
 
-def _tell_redriven(outcomes: list[dict[str, Any]], group: str, dry_run: bool) -> None:
+def _note_redriven(outcomes: list[dict[str, Any]], group: str, dry_run: bool) -> None:
     verb = "would send" if dry_run else "sent"
     done = sum(outcome["status"] == verb for outcome in outcomes)
     topics = ", ".join(sorted({outcome["topic"] for outcome in outcomes} - {""}))
@@ -264,20 +248,14 @@ def _tell_redriven(outcomes: list[dict[str, Any]], group: str, dry_run: bool) ->
 async def _redrive(
     query: Query, to: Target, rate: float | None, outcomes: list[dict[str, Any]], *, dry_run: bool
 ) -> bool:
-    """Whether every dead letter could be read. `outcomes` gets what became of each, also when this
-    raises in the end."""
-    from contextlib import AsyncExitStack
-
-    from aerobee_client import AsyncAdminClient, AsyncProducer
-    from aerobee_client.admin.dead_letters import DeadLetters
-    from aerobee_client.admin.redrive import reads_retries
-    from aerobee_client.admin.redrive import redrive as send_again
+    """Whether every dead letter could be read. `outcomes` gets one item for each that was selected,
+    also when this raises in the end."""
+    from aerobee_client import AsyncProducer
 
     async with AsyncExitStack() as stack:
-        admin = await stack.enter_async_context(AsyncAdminClient(query.namesrv))
-        if to is Target.RETRY and not reads_retries(
-            await admin.list_clients(query.group), query.group
-        ):
+        admin, dead_letters = await stack.enter_async_context(query.open())
+        clients = await admin.list_clients(query.group) if to is Target.RETRY else []
+        if not redriving.reads_retries(clients, query.group):
             raise CommandError(
                 f"the consumers of {query.group} do not read its retry topic, as those of the "
                 "official SDKs never do: send with --to origin"
@@ -286,100 +264,53 @@ async def _redrive(
         if not dry_run:
             opened = AsyncProducer(PRODUCER_GROUP, namesrv=query.namesrv)
             producer = await stack.enter_async_context(opened)
-        letters = DeadLetters(admin, query.group)
-        chosen = _chosen(letters, query.choice)
-        async for outcome in send_again(chosen, producer, query.group, to, rate):
+        selected = dead_letters.read()
+        async for outcome in redriving.redrive(selected, producer, query.group, to, rate):
             outcomes.append(asdict(outcome))
-        return _is_complete(letters)
+    return _told_complete(dead_letters)
 
 
-def _collect(
+async def _collect(
     query: Query, limit: int, item_of: Callable[[ReceivedMessage], dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], bool]:
     """At most `limit` items (0: all), and whether every dead letter could be read."""
     items: list[dict[str, Any]] = []
-
-    def take(letter: ReceivedMessage) -> bool:
-        items.append(item_of(letter))
-        return len(items) != limit
-
-    complete = asyncio.run(_each(query, take))
-    return items, complete
-
-
-def _export_to(query: Query, out: Path) -> tuple[int, bool]:
-    """As `_export`. A file that is there is replaced once all is written and on the disk: after a
-    purge it may be the only copy. Raises OSError."""
-    target = out.resolve()
-    if out.exists() and not (out.is_file() and target.exists() and target.samefile(out)):
-        with out.open("w", encoding="utf-8") as file:  # a pipe, a device
-            return _export(query, file.write)
-    part = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with part.open("w", encoding="utf-8") as file:
-            result = _export(query, file.write)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
-    return result
-
-
-def _export(query: Query, write: Callable[[str], Any]) -> tuple[int, bool]:
-    """How many, and whether that is all."""
-    count = 0
-
-    def take(letter: ReceivedMessage) -> bool:
-        nonlocal count
-        count += 1
-        write(json_format.dumps(messages.whole(letter), ensure_ascii=False) + "\n")
-        return True
-
-    complete = asyncio.run(_each(query, take))
-    return count, complete
-
-
-async def _each(query: Query, take: Callable[[ReceivedMessage], bool]) -> bool:
-    """Calls `take` with every dead letter that was chosen, until it returns False. False itself
-    when some could not be read."""
-    from aerobee_client import AsyncAdminClient
-    from aerobee_client.admin.dead_letters import DeadLetters
-
-    async with AsyncAdminClient(query.namesrv) as admin:
-        letters = DeadLetters(admin, query.group)
-        async for letter in _chosen(letters, query.choice):
-            if not take(letter):
+    async with query.open() as (_, dead_letters):
+        async for message in dead_letters.read():
+            items.append(item_of(message))
+            if len(items) == limit:
                 break
-        return _is_complete(letters)
+    return items, _told_complete(dead_letters)
 
 
-async def _chosen(letters: DeadLetters, choice: Choice) -> AsyncIterator[ReceivedMessage]:
-    async for letter in letters.read():
-        if choice.takes(letter):
-            yield letter
+async def _export(query: Query, write: Callable[[str], object]) -> tuple[int, bool]:
+    """How many, and whether every dead letter could be read."""
+    async with query.open() as (_, dead_letters):
+        count = await json_lines.export(dead_letters, write)
+    return count, _told_complete(dead_letters)
 
 
-def _is_complete(letters: DeadLetters) -> bool:
-    """Whether all could be read so far; says why not."""
-    if letters.corrupted:
+def _told_complete(dead_letters: DeadLetters) -> bool:
+    """Whether every dead letter could be read so far; prints a warning when not."""
+    if dead_letters.corrupted:
         output.note(
-            f"warning: {letters.corrupted} records of {letters.topic} are corrupt and left out: "
-            "the broker's log names their file and physical offset"
+            f"warning: {dead_letters.corrupted} records of {dead_letters.topic} are corrupt and "
+            "left out: the broker's log names their file and physical offset"
         )
-    if letters.expired:
+    if dead_letters.expired:
         output.note(
-            f"warning: {letters.expired} records of {letters.topic} expired before they were read"
+            f"warning: {dead_letters.expired} records of {dead_letters.topic} expired before they "
+            "were read"
         )
-    return not letters.corrupted and not letters.expired
+    return dead_letters.complete
 
 
-def _end(complete: bool) -> None:
+def _exit(complete: bool) -> None:
     if not complete:
         raise typer.Exit(INCOMPLETE)
 
 
-def _tell_empty(items: list[dict[str, Any]], group: str, json: bool) -> None:
+def _note_if_empty(items: list[dict[str, Any]], group: str, json: bool) -> None:
     if not items and not json:
         output.note(_none_of(group))
 

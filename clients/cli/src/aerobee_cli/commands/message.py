@@ -11,6 +11,7 @@ import typer
 
 from aerobee_cli import messages, output
 from aerobee_cli.durations import parse_duration
+from aerobee_cli.errors import INCOMPLETE
 from aerobee_cli.options import (
     PRODUCER_GROUP,
     BadOption,
@@ -20,12 +21,12 @@ from aerobee_cli.options import (
     admin_client,
     namesrv_of,
 )
+from aerobee_client.admin.export import full, summary
 from aerobee_wire.status import MqError
 
 app = typer.Typer(help="Single messages.", no_args_is_help=True)
 
 STDIN = Path("-")
-INCOMPLETE = 3
 
 
 @app.command(epilog="Example: aerobee message send orders '{\"id\": 7}' --tag paid --key order-7")
@@ -116,7 +117,7 @@ def get(
     """Show one message, with its body. Consumes nothing."""
     with admin_client(context, namesrv) as admin:
         message = admin.get_message(offset_message_id)
-    output.show_one(messages.whole(message), as_json=json)
+    output.show_one(full(message), as_json=json)
 
 
 @app.command(epilog="Example: aerobee message query orders --key order-7")
@@ -138,7 +139,7 @@ def query(
         found = admin.query_messages(
             topic, key=key, unique_id=unique_id, max_messages=limit, damaged=damaged
         )
-    output.show_list(map(messages.head, found), messages.MESSAGE_COLUMNS, as_json=json)
+    output.show_list(map(summary, found), messages.MESSAGE_COLUMNS, as_json=json)
     for error in damaged:
         output.note(f"warning: one that may be meant is left out: {error.message}")
     if damaged:

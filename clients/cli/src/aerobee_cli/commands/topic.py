@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from aerobee_cli import output
+from aerobee_cli.errors import INCOMPLETE
 from aerobee_cli.options import Json, Namesrv, Topic, Yes, admin_client, confirm
 from aerobee_cli.output import Column, items_of, number
 from aerobee_wire.status import MqError
@@ -15,8 +16,6 @@ from aerobee_wire.status import MqError
 app = typer.Typer(help="Topics.", no_args_is_help=True)
 
 DEFAULT_QUEUES = 8
-# Exit code: done, but not everything could be read.
-INCOMPLETE = 3
 
 
 class MessageType(StrEnum):

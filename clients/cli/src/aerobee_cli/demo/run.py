@@ -17,8 +17,8 @@ from typing import TextIO
 from aerobee_cli.demo import flights, summary
 from aerobee_cli.demo.job import GROUP, Job
 from aerobee_cli.demo.progress import Progress, progress
-from aerobee_cli.errors import CommandError, DemoFailed, ProcessEnded
-from aerobee_cli.processes.signals import INTERRUPTED, Stopped, StopSignals
+from aerobee_cli.errors import INTERRUPTED, CommandError, DemoFailed, ProcessEnded
+from aerobee_cli.processes.signals import Stopped, StopSignals
 from aerobee_cli.processes.suite import Suite, SuiteOptions
 from aerobee_cli.processes.supervise import Child
 

@@ -7,9 +7,6 @@ import signal
 from collections.abc import Coroutine
 from typing import Any
 
-# What a shell reports for a program that ended by SIGINT.
-INTERRUPTED = 130
-
 
 class Stopped(Exception):
     """A signal asked for the end. `number`: which one."""

@@ -1,37 +1,30 @@
-"""Looking after topics, groups, offsets and brokers, and looking at messages; for asyncio.
+"""Administering topics, groups, offsets and brokers, and reading messages; for asyncio.
 
-Reads change nothing: browsing needs no consumer group and commits no offset. Edits go to every
-master of the cluster, because topics and groups exist on each broker by itself.
+Reading changes nothing: browsing needs no consumer group and commits no offset. Changes go to every
+master of the cluster, because each broker has its own topics and groups.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
-from google.protobuf.message import Message
 
 from aerobee_client.admin import describe
 from aerobee_client.admin import descriptions as d
+from aerobee_client.admin.brokers import Brokers
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.cluster.route import MASTER_ID
 from aerobee_client.cluster.transport import Transport
-from aerobee_client.errors import BrokerUnreachable
 from aerobee_client.message import ReceivedMessage
 from aerobee_wire import rpcs
 from aerobee_wire.message_id import parse_offset_message_id
-from aerobee_wire.rpcs import Request, Rpc
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_group, check_topic, group_of
-
-Q = TypeVar("Q", bound=Request)
-R = TypeVar("R", bound=Message)
 
 DEFAULT_TIMEOUT = timedelta(seconds=5)
 DEFAULT_QUEUES = 8
@@ -43,8 +36,8 @@ MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
 
 @contextmanager
 def _numbers_fit() -> Iterator[None]:
-    """Around the making of a request: what protobuf says of a number that its field cannot hold,
-    as INVALID_PARAMETER."""
+    """Raises INVALID_PARAMETER when the block gives a field of protobuf a number that it cannot
+    hold."""
     try:
         yield
     except ValueError as error:
@@ -55,7 +48,7 @@ class AsyncAdminClient:
     """`async with AsyncAdminClient(...) as admin:`; closing it ends its connections.
 
     `timeout`: of each call to a broker. Every method raises MqError: NamesrvUnreachable,
-    BrokerUnreachable, RequestTimeout, or what a broker refuses (the message names the broker).
+    BrokerUnreachable, RequestTimeout, or the refusal of a broker, which the message names.
     """
 
     def __init__(
@@ -65,8 +58,8 @@ class AsyncAdminClient:
         timeout: timedelta = DEFAULT_TIMEOUT,
         transport: Transport | None = None,
     ) -> None:
-        self._timeout_s = timeout.total_seconds()
         self._instance = ClientInstance(namesrv, transport=transport)
+        self._brokers = Brokers(self._instance, timeout.total_seconds())
 
     async def __aenter__(self) -> Self:
         return self
@@ -95,7 +88,7 @@ class AsyncAdminClient:
         attributes: Mapping[str, str] | None = None,
         cluster: str | None = None,
     ) -> list[d.Created]:
-        """Makes a topic, or changes it, with `queues` queues on each master (of `cluster`)."""
+        """Creates a topic, or changes it, with `queues` queues on each master (of `cluster`)."""
         check_topic(topic)
         if message_type not in MESSAGE_TYPES:
             raise MqError(
@@ -112,8 +105,8 @@ class AsyncAdminClient:
                 attributes={**(attributes or {}), MESSAGE_TYPE: message_type},
             )
         request = admin_pb2.PutTopicRequest(topic=config)
-        masters = await self._masters(cluster)
-        answers = await self._ask_each(masters, rpcs.PUT_TOPIC, request)
+        masters = await self._brokers.masters(cluster)
+        answers = await self._brokers.ask_each(masters, rpcs.PUT_TOPIC, request)
         self._instance.routes.forget(topic)
         return [
             d.Created(name, masters[name], answer.created, tuple(answer.unreachable_namesrvs))
@@ -127,12 +120,11 @@ class AsyncAdminClient:
         include_derived: bool = False,
         silent: list[MqError] | None = None,
     ) -> list[d.TopicDescription]:
-        """Sorted by name. `include_derived`: retry and dead-letter topics too. `silent`: gets why a
-        broker did not answer, and the topics of the others are listed; without it that is raised.
-        """
-        masters = await self._masters()
+        """Sorted by name. `include_derived`: retry and dead-letter topics too. `silent`: collects
+        the errors of brokers that do not answer; without it such an error is raised."""
+        masters = await self._brokers.masters()
         request = admin_pb2.ListTopicsRequest(include_system=include_system)
-        answers = await self._ask_each(masters, rpcs.LIST_TOPICS, request, silent=silent)
+        answers = await self._brokers.ask_each(masters, rpcs.LIST_TOPICS, request, silent=silent)
         found: dict[str, list[d.TopicOnBroker]] = {}
         for name, answer in answers.items():
             for config in answer.topics:
@@ -142,14 +134,14 @@ class AsyncAdminClient:
         return [describe.topic(topic, found[topic]) for topic in sorted(found)]
 
     async def topic_route(self, topic: str) -> d.RouteDescription:
-        """As a name server answers now. Raises TOPIC_NOT_EXIST."""
+        """The route that a name server answers now. Raises TOPIC_NOT_EXIST."""
         return describe.route(topic, await self._instance.routes.refresh(topic))
 
     async def topic_status(self, topic: str) -> list[d.QueueStatus]:
-        """Bounds of each queue. Raises TOPIC_NOT_EXIST."""
+        """The bounds of each queue. Raises TOPIC_NOT_EXIST."""
         request = offset_pb2.GetQueueOffsetsRequest(topic=topic)
-        brokers = await self._brokers_of(topic)
-        answers = await self._ask_each(brokers, rpcs.GET_QUEUE_OFFSETS, request)
+        brokers = await self._brokers.of_topic(topic)
+        answers = await self._brokers.ask_each(brokers, rpcs.GET_QUEUE_OFFSETS, request)
         return sorted(
             (
                 describe.queue_status(topic, name, bounds)
@@ -160,17 +152,18 @@ class AsyncAdminClient:
         )
 
     async def delete_topic(self, topic: str) -> bool:
-        """From every name server and every master, with the offsets in it. False: none had it.
+        """From every name server and every master, with the consumer offsets. False: no broker had
+        it.
 
-        The route first: a producer whose send makes the topic again meanwhile has the broker tell
-        the name servers of it at once, and that route must stay.
+        The routes are deleted first: when a send creates the topic again meanwhile, its broker
+        registers it with the name servers at once, and that route must stay.
         """
-        masters = await self._masters()
+        masters = await self._brokers.masters()
         await self._instance.namesrv.call_each(
             rpcs.DELETE_TOPIC_ROUTE, namesrv_pb2.DeleteTopicRequest(topic=topic)
         )
         request = admin_pb2.DeleteTopicRequest(topic=topic)
-        answers = await self._ask_each(masters, rpcs.DELETE_TOPIC, request)
+        answers = await self._brokers.ask_each(masters, rpcs.DELETE_TOPIC, request)
         self._instance.routes.forget(topic)
         return any(answer.deleted for answer in answers.values())
 
@@ -192,7 +185,9 @@ class AsyncAdminClient:
             request = offset_pb2.SearchOffsetRequest(
                 topic=topic, queue_id=queue_id, timestamp_ms=timestamp_ms, boundary=boundary
             )
-        response = await self._ask_broker_of(topic, broker_name, rpcs.SEARCH_OFFSET, request)
+        response = await self._brokers.ask_broker_of(
+            topic, broker_name, rpcs.SEARCH_OFFSET, request
+        )
         return response.queue_offset
 
     # ---- groups ----
@@ -207,11 +202,11 @@ class AsyncAdminClient:
         consume_enable: bool = True,
         attributes: Mapping[str, str] | None = None,
     ) -> list[d.Created]:
-        """Makes a consumer group, or changes it, on every master.
+        """Creates a consumer group, or changes it, on every master.
 
         `max_attempts`: deliveries of a message before it is dead-lettered (default 17).
-        `retry_delays`: before each retry, the last one again after that; empty: the broker's delay
-        levels from level 3 on.
+        `retry_delays`: before each retry; the last one repeats. Empty: the broker's delay levels
+        from level 3 on.
         """
         check_group(group)
         if max_attempts is not None and max_attempts < 1:
@@ -233,15 +228,15 @@ class AsyncAdminClient:
                 consume_timeout_minutes=15,
                 attributes=attributes,
             )
-        masters = await self._masters()
+        masters = await self._brokers.masters()
         request = admin_pb2.PutGroupRequest(group=config)
-        answers = await self._ask_each(masters, rpcs.PUT_GROUP, request)
+        answers = await self._brokers.ask_each(masters, rpcs.PUT_GROUP, request)
         return [d.Created(name, masters[name], answer.created) for name, answer in answers.items()]
 
     async def get_group(self, group: str) -> d.GroupDescription:
         """Raises SUBSCRIPTION_GROUP_NOT_EXIST."""
-        answers = await self._ask_each(
-            await self._masters(),
+        answers = await self._brokers.ask_each(
+            await self._brokers.masters(),
             rpcs.GET_GROUP,
             admin_pb2.GetGroupRequest(consumer_group=group),
             absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
@@ -252,7 +247,9 @@ class AsyncAdminClient:
     async def list_groups(self, *, include_system: bool = False) -> list[d.GroupDescription]:
         """Sorted by name; the settings are those of the first broker that has the group."""
         request = admin_pb2.ListGroupsRequest(include_system=include_system)
-        answers = await self._ask_each(await self._masters(), rpcs.LIST_GROUPS, request)
+        answers = await self._brokers.ask_each(
+            await self._brokers.masters(), rpcs.LIST_GROUPS, request
+        )
         configs: dict[str, admin_pb2.GroupConfig] = {}
         brokers: dict[str, list[str]] = {}
         for name, answer in answers.items():
@@ -264,13 +261,17 @@ class AsyncAdminClient:
     async def delete_group(self, group: str, *, remove_offsets: bool = True) -> bool:
         """From every master. False: there was none."""
         request = admin_pb2.DeleteGroupRequest(consumer_group=group, remove_offsets=remove_offsets)
-        answers = await self._ask_each(await self._masters(), rpcs.DELETE_GROUP, request)
+        answers = await self._brokers.ask_each(
+            await self._brokers.masters(), rpcs.DELETE_GROUP, request
+        )
         return any(answer.deleted for answer in answers.values())
 
     async def list_clients(self, group: str = "") -> list[d.ClientDescription]:
-        """Who is connected (for `group`); a client appears once for each broker that it is at."""
+        """The connected clients (of `group`), once for each broker that they are connected to."""
         request = client_pb2.ListClientsRequest(group=group)
-        answers = await self._ask_each(await self._masters(), rpcs.LIST_CLIENTS, request)
+        answers = await self._brokers.ask_each(
+            await self._brokers.masters(), rpcs.LIST_CLIENTS, request
+        )
         return [
             describe.client(name, client)
             for name, answer in answers.items()
@@ -278,12 +279,13 @@ class AsyncAdminClient:
         ]
 
     async def consume_progress(self, group: str, topic: str = "") -> list[d.QueueProgress]:
-        """How far `group` is, queue by queue, its retry topic included (only `topic`, when given).
+        """The consumer offset and lag of `group` in each queue, its retry topic included (only in
+        `topic`, when given).
 
         Raises SUBSCRIPTION_GROUP_NOT_EXIST.
         """
-        answers = await self._ask_each(
-            await self._masters(),
+        answers = await self._brokers.ask_each(
+            await self._brokers.masters(),
             rpcs.GET_CONSUME_STATS,
             offset_pb2.GetConsumeStatsRequest(consumer_group=group, topic=topic),
             absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
@@ -303,8 +305,8 @@ class AsyncAdminClient:
         timestamp_ms: int | None = None,
         queue_offset: int | None = None,
     ) -> list[d.QueueOffset]:
-        """Moves `group` in every queue of `topic`: to a store time (below 0: the end) or to a queue
-        offset. A consumer that runs notices at its next pull."""
+        """Moves the offsets of `group` in every queue of `topic`: to a store time (below 0: the
+        end) or to a queue offset. A running consumer follows at its next pull."""
         if (timestamp_ms is None) == (queue_offset is None):
             raise MqError(
                 Code.INVALID_PARAMETER, "give either timestamp_ms or queue_offset to reset to"
@@ -316,8 +318,8 @@ class AsyncAdminClient:
                 timestamp_ms=timestamp_ms,
                 queue_offset=queue_offset,
             )
-        brokers = await self._brokers_of(topic)
-        answers = await self._ask_each(brokers, rpcs.RESET_CONSUMER_OFFSETS, request)
+        brokers = await self._brokers.of_topic(topic)
+        answers = await self._brokers.ask_each(brokers, rpcs.RESET_CONSUMER_OFFSETS, request)
         return [
             d.QueueOffset(offset.topic, name, offset.queue_id, offset.queue_offset)
             for name, answer in answers.items()
@@ -327,13 +329,13 @@ class AsyncAdminClient:
     # ---- cluster ----
 
     async def cluster(self) -> d.ClusterDescription:
-        return describe.cluster(await self._cluster_info())
+        return describe.cluster(await self._brokers.cluster_info())
 
     async def broker_status(self, broker: str) -> d.BrokerStatus:
         """`broker`: its name, or its address."""
         address = broker
         if ":" not in broker:
-            masters = await self._masters()
+            masters = await self._brokers.masters()
             if broker not in masters:
                 raise MqError(
                     Code.BROKER_NOT_EXIST,
@@ -342,7 +344,7 @@ class AsyncAdminClient:
             address = masters[broker]
         request = admin_pb2.GetBrokerStatusRequest()
         return describe.broker_status(
-            await self._ask(broker, address, rpcs.GET_BROKER_STATUS, request)
+            await self._brokers.ask(broker, address, rpcs.GET_BROKER_STATUS, request)
         )
 
     # ---- messages ----
@@ -368,16 +370,16 @@ class AsyncAdminClient:
                 browse=True,
             )
         return describe.browsed(
-            broker_name, await self._ask_broker_of(topic, broker_name, rpcs.PULL, request)
+            broker_name, await self._brokers.ask_broker_of(topic, broker_name, rpcs.PULL, request)
         )
 
     async def get_message(self, offset_message_id: str) -> ReceivedMessage:
         """The record that an offset message id names. Raises QUERY_NOT_FOUND, MESSAGE_CORRUPTED."""
         address, _ = parse_offset_message_id(offset_message_id)
-        masters = await self._masters()
+        masters = await self._brokers.masters()
         name = next((name for name, at in masters.items() if at == address), address)
         request = message_pb2.GetMessageRequest(offset_message_id=offset_message_id)
-        response = await self._ask(name, address, rpcs.GET_MESSAGE, request)
+        response = await self._brokers.ask(name, address, rpcs.GET_MESSAGE, request)
         return ReceivedMessage(response.message, name)
 
     async def query_messages(
@@ -391,9 +393,9 @@ class AsyncAdminClient:
         end_timestamp_ms: int = 0,
         damaged: list[MqError] | None = None,
     ) -> list[ReceivedMessage]:
-        """Messages by one of their keys or by their message id, newest first; on every broker of
-        the topic at most `max_messages`. `damaged`: gets why records could not be read that may
-        have this key."""
+        """Messages by one of their keys or by their message id, newest first; at most
+        `max_messages` of each broker. `damaged`: collects an error for each record that may match
+        but cannot be read."""
         if bool(key) == bool(unique_id):
             raise MqError(Code.INVALID_PARAMETER, "give either a key or a unique_id to look for")
         with _numbers_fit():
@@ -405,8 +407,8 @@ class AsyncAdminClient:
                 begin_timestamp_ms=begin_timestamp_ms,
                 end_timestamp_ms=end_timestamp_ms,
             )
-        brokers = await self._brokers_of(topic)
-        answers = await self._ask_each(brokers, rpcs.QUERY_MESSAGES, request)
+        brokers = await self._brokers.of_topic(topic)
+        answers = await self._brokers.ask_each(brokers, rpcs.QUERY_MESSAGES, request)
         messages = [
             ReceivedMessage(stored, name)
             for name, answer in answers.items()
@@ -419,85 +421,3 @@ class AsyncAdminClient:
                 for reason in answer.damaged
             ]
         return sorted(messages, key=lambda message: message.store_timestamp_ms, reverse=True)
-
-    # ---- inside ----
-
-    async def _cluster_info(self) -> namesrv_pb2.GetClusterInfoResponse:
-        return await self._instance.namesrv.call(
-            rpcs.GET_CLUSTER_INFO, namesrv_pb2.GetClusterInfoRequest()
-        )
-
-    async def _masters(self, cluster: str | None = None) -> dict[str, str]:
-        """Broker name → address. Raises BROKER_NOT_EXIST when there is none."""
-        info = await self._cluster_info()
-        masters = {
-            data.broker_name: data.addresses[MASTER_ID]
-            for data in info.brokers
-            if MASTER_ID in data.addresses and cluster in (None, data.cluster)
-        }
-        if not masters:
-            where = f"in cluster {cluster!r}" if cluster else "at the name server"
-            raise MqError(
-                Code.BROKER_NOT_EXIST,
-                f"no master broker is registered {where}: start one",
-                retryable=True,
-            )
-        return masters
-
-    async def _brokers_of(self, topic: str) -> dict[str, str]:
-        """Broker name → address of those that serve `topic`. Raises TOPIC_NOT_EXIST."""
-        route = await self._instance.routes.refresh(topic)
-        names = {data.broker_name for data in route.queues}
-        return {name: self._instance.routes.address_of(name) for name in sorted(names)}
-
-    async def _ask_broker_of(self, topic: str, broker_name: str, rpc: Rpc[Q, R], request: Q) -> R:
-        await self._instance.routes.route(topic)
-        address = self._instance.routes.address_of(broker_name)
-        try:
-            return await self._ask(broker_name, address, rpc, request)
-        except BrokerUnreachable:
-            self._instance.routes.forget(topic)  # it may be elsewhere the next time
-            raise
-
-    async def _ask(self, broker_name: str, address: str, rpc: Rpc[Q, R], request: Q) -> R:
-        try:
-            return await self._instance.transport.call(
-                address, rpc, request, timeout_s=self._timeout_s
-            )
-        except MqError as error:
-            if broker_name != address and error.code is not Code.BROKER_UNREACHABLE:
-                error.message = f"broker {broker_name}: {error.message}"
-                error.args = (error.message,)
-            raise
-
-    async def _ask_each(
-        self,
-        brokers: Mapping[str, str],
-        rpc: Rpc[Q, R],
-        request: Q,
-        *,
-        absent: Collection[Code] = (),
-        silent: list[MqError] | None = None,
-    ) -> dict[str, R]:
-        """Asks all at once. A broker that answers with a code of `absent` is left out, unless all
-        do; any other failure goes to `silent` when that is given and others answer, or is raised.
-        """
-        answers = await asyncio.gather(
-            *(self._ask(name, address, rpc, request) for name, address in brokers.items()),
-            return_exceptions=True,
-        )
-        found: dict[str, R] = {}
-        missing: BaseException | None = None
-        for name, answer in zip(brokers, answers, strict=True):
-            if not isinstance(answer, BaseException):
-                found[name] = answer
-            elif isinstance(answer, MqError) and answer.code in absent:
-                missing = answer
-            elif isinstance(answer, MqError) and silent is not None:
-                silent.append(answer)
-                missing = answer
-            else:
-                raise answer
-        if missing is not None and not found:
-            raise missing
-        return found

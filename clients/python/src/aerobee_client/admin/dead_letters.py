@@ -1,53 +1,85 @@
-"""Reading the dead letters of a consumer group. By queue offset: reading consumes nothing."""
+"""The dead letters of a consumer group: reading, counting, purging. They are read by queue offset,
+which consumes nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from aerobee_client.admin.client import AsyncAdminClient
-from aerobee_client.admin.descriptions import QueueStatus
 from aerobee_client.errors import MqError
 from aerobee_client.message import ReceivedMessage
 from aerobee_wire.status import Code
 from aerobee_wire.topics import check_group, dead_letter_topic
 
-# Messages of one read; its bytes are limited by the second number, whatever the messages weigh.
+if TYPE_CHECKING:  # slow to import, and only the caller needs it
+    from aerobee_client.admin.client import AsyncAdminClient
+    from aerobee_client.admin.descriptions import QueueStatus
+
+# Of one read: messages at most, and bytes at most, whichever is reached first.
 PAGE_MESSAGES = 1_024
 PAGE_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which dead letters. An empty field selects all. `ids`: message ids or offset message ids;
+    `reason`: the failure reason, e.g. the class of an exception."""
+
+    ids: frozenset[str] = frozenset()
+    tag: str = ""
+    reason: str = ""
+
+    def selects(self, message: ReceivedMessage) -> bool:
+        return (
+            (not self.ids or bool(self.ids & {message.message_id, message.offset_message_id}))
+            and (not self.tag or message.tag == self.tag)
+            and (not self.reason or message.failure_reason == self.reason)
+        )
 
 
 class DeadLetters:
     """The dead letters of one group, broker by broker, queue by queue, oldest first.
 
-    `corrupted`, `expired`: records that should have come and could not, so far.
+    `corrupted`, `expired`: how many records could not be read so far, because they failed their
+    check or were deleted by retention meanwhile.
     """
 
-    def __init__(self, admin: AsyncAdminClient, consumer_group: str) -> None:
-        """Raises MqError INVALID_PARAMETER for an illegal name."""
+    def __init__(
+        self, admin: AsyncAdminClient, consumer_group: str, selection: Selection = Selection()
+    ) -> None:
+        """Raises INVALID_PARAMETER for an illegal group name."""
         check_group(consumer_group)
         self.consumer_group = consumer_group
         self.topic = dead_letter_topic(consumer_group)
         self.corrupted = 0
         self.expired = 0
         self._admin = admin
-        # (broker name, queue id) → the queue offset to go on at
-        self._positions: dict[tuple[str, int], int] = {}
+        self._selection = selection
+        # (broker name, queue id) → the queue offset to read next
+        self._next_offsets: dict[tuple[str, int], int] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Whether every record could be read so far."""
+        return not self.corrupted and not self.expired
 
     async def queues(self) -> list[QueueStatus]:
-        """Their bounds; [] when nothing was ever dead-lettered.
+        """The bounds of their queues; [] when nothing was ever dead-lettered.
 
-        Raises SUBSCRIPTION_GROUP_NOT_EXIST when there is no such group either, TOPIC_NOT_EXIST when
-        a broker has them and no name server knows.
+        Raises SUBSCRIPTION_GROUP_NOT_EXIST when the group does not exist either, TOPIC_NOT_EXIST
+        when a broker has the topic but no name server knows it.
         """
         try:
             return await self._admin.topic_status(self.topic)
         except MqError as error:
             if error.code is not Code.TOPIC_NOT_EXIST:
                 raise
-        # A purge that broke off has taken the route, which its broker brings back.
+        # An interrupted purge has deleted the route, which the next registration restores.
         for topic in await self._admin.list_topics(include_derived=True):
             if topic.topic == self.topic:
-                names = ", ".join(one.broker_name for one in topic.brokers)
+                names = ", ".join(broker.broker_name for broker in topic.brokers)
                 raise MqError(
                     Code.TOPIC_NOT_EXIST,
                     f"no name server knows {self.topic} now, although broker {names} has it: try "
@@ -57,31 +89,41 @@ class DeadLetters:
         await self._admin.get_group(self.consumer_group)
         return []
 
+    async def count(self) -> int:
+        """How many there are, whatever the selection. Raises like `queues`."""
+        return sum(queue.max_offset - queue.min_offset for queue in await self.queues())
+
+    async def purge(self) -> bool:
+        """Deletes all of them, whatever the selection, on every broker. False: there were none."""
+        return await self._admin.delete_topic(self.topic)
+
     async def read(self) -> AsyncIterator[ReceivedMessage]:
-        """What is there now; from the second call on, what came since the last one."""
+        """Those of the selection that are stored now; from the second call on, those that were
+        added since the last one. Raises like `queues`."""
         for queue in await self.queues():
             async for message in self._read_queue(queue):
-                yield message
+                if self._selection.selects(message):
+                    yield message
 
     async def _read_queue(self, queue: QueueStatus) -> AsyncIterator[ReceivedMessage]:
-        place = (queue.broker_name, queue.queue_id)
-        position = self._positions.get(place, queue.min_offset)
-        while position < queue.max_offset:
-            before = position
+        key = (queue.broker_name, queue.queue_id)
+        next_offset = self._next_offsets.get(key, queue.min_offset)
+        while next_offset < queue.max_offset:
+            asked = next_offset
             page = await self._admin.browse(
-                self.topic, *place, position, max_messages=PAGE_MESSAGES, max_bytes=PAGE_BYTES
+                self.topic, *key, asked, max_messages=PAGE_MESSAGES, max_bytes=PAGE_BYTES
             )
             self.corrupted += page.corrupted_count
             for message in page.messages():
-                if message.queue_offset >= queue.max_offset:  # younger than this call: next time
+                if message.queue_offset >= queue.max_offset:  # added since this call began
                     return
-                position = message.queue_offset + 1
-                self._positions[place] = position
+                next_offset = message.queue_offset + 1
+                self._next_offsets[key] = next_offset
                 yield message
-            self.expired += max(0, page.min_offset - position)
-            position = max(position, page.next_begin_offset)
-            self._positions[place] = position
-            # Sent back, or nowhere: the topic was deleted meanwhile and is there again. What it has
-            # now is not what this call was to read.
-            if page.status == "NO_NEW_MESSAGE" or position == before:
+            self.expired += max(0, page.min_offset - next_offset)
+            next_offset = max(next_offset, page.next_begin_offset)
+            self._next_offsets[key] = next_offset
+            # Without progress the topic was deleted and created again meanwhile: what it holds now
+            # was added since this call began.
+            if page.status == "NO_NEW_MESSAGE" or next_offset == asked:
                 return

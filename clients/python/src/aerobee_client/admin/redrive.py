@@ -1,5 +1,5 @@
-"""Sending dead letters again: the same body, tag, keys, user properties and message id, with the
-count of attempts back at nothing. The dead letters stay where they are.
+"""Redrive: sending dead letters again, with the same body, tag, keys, user properties and message
+id, and no attempts counted. The dead letters stay in the dead-letter topic.
 """
 
 from __future__ import annotations
@@ -7,22 +7,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from aerobee_client.admin.descriptions import ClientDescription
-from aerobee_client.admin.redrive_target import Target
 from aerobee_client.errors import MqError
 from aerobee_client.message import Message, ReceivedMessage
-from aerobee_client.producer import AsyncProducer
 from aerobee_wire import properties as names
 from aerobee_wire.record import COMPRESSED
 from aerobee_wire.topics import retry_topic
 
-# Sends under way at a time when there is no rate to keep.
+if TYPE_CHECKING:  # slow to import, and only the caller needs them
+    from aerobee_client.admin.descriptions import ClientDescription
+    from aerobee_client.producer import AsyncProducer
+
+# Sends in flight at once, without a rate.
 WINDOW = 64
 
-
-# Of the delivery that failed, not of the message: they would mislead whoever gets it next, or delay
-# it once more.
+# Properties of the failed deliveries: they would mislead the next consumer, or delay the message
+# again.
 _DROPPED = frozenset(
     {
         names.DLQ_ORIGIN_TOPIC,
@@ -50,31 +52,40 @@ _DROPPED = frozenset(
 )
 
 
+class Target(StrEnum):
+    """Where dead letters are sent. `retry`: to the retry topic of the group, so that no other group
+    sees them again. `origin`: to the topic that they came from, for every group of it."""
+
+    RETRY = "retry"
+    ORIGIN = "origin"
+
+
 class Redriven(Message):
-    """A dead letter on its way back. Raises MqError when it cannot be sent as it is."""
+    """A dead letter as a message to send. Raises MqError when it is none that can be sent."""
 
     __slots__ = ()
 
-    def __init__(self, letter: ReceivedMessage, consumer_group: str, target: Target) -> None:
-        origin = letter.origin_topic
+    def __init__(self, dead_letter: ReceivedMessage, consumer_group: str, target: Target) -> None:
+        origin = dead_letter.origin_topic
         topic = retry_topic(consumer_group) if target is Target.RETRY else origin
-        super().__init__(topic, letter.body, flag=letter.flag)
-        kept = {name: text for name, text in letter.properties.items() if name not in _DROPPED}
-        kept[names.UNIQUE_KEY] = letter.message_id
-        kept[names.ORIGIN_MESSAGE_ID] = letter.origin_message_id
+        super().__init__(topic, dead_letter.body, flag=dead_letter.flag)
+        properties = dead_letter.properties
+        kept = {name: value for name, value in properties.items() if name not in _DROPPED}
+        kept[names.UNIQUE_KEY] = dead_letter.message_id
+        kept[names.ORIGIN_MESSAGE_ID] = dead_letter.origin_message_id
         if target is Target.RETRY:
             kept[names.RETRY_TOPIC] = origin
         self.properties = kept
 
     def encoded_properties(self, message_id: str) -> bytes:
-        """Its own, with the message id that it has had from the start instead of a new one."""
+        """The properties string, with the message id that it has already, not `message_id`."""
         return names.encode(self.properties)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one dead letter. `status`: sent, failed, would send (a dry run) or skipped (of
-    the same message as one before it: a message that died twice is one message)."""
+    """The result for one dead letter. `status`: "sent", "failed", "would send" (a dry run) or
+    "skipped" (an earlier dead letter has the same message id)."""
 
     message_id: str
     offset_message_id: str
@@ -85,85 +96,92 @@ class Outcome:
 
 
 def reads_retries(clients: Sequence[ClientDescription], consumer_group: str) -> bool:
-    """Whether any of a group's clients reads its retry topic; True when nobody is connected, who
-    could be asked."""
+    """Whether one of the connected `clients` of a group subscribes to its retry topic; True when no
+    client is connected."""
     topic = retry_topic(consumer_group)
     return not clients or any(topic in client.subscriptions for client in clients)
 
 
 async def redrive(
-    letters: AsyncIterator[ReceivedMessage],
+    dead_letters: AsyncIterator[ReceivedMessage],
     producer: AsyncProducer | None,
     consumer_group: str,
     target: Target,
     rate: float | None = None,
 ) -> AsyncIterator[Outcome]:
-    """Sends `letters`: one after the other, at most `rate` a second, or without a rate many at a
-    time. Without a producer: a dry run. Outcomes come in the order of `letters`.
+    """Sends `dead_letters`: one by one, at most `rate` a second, or WINDOW at a time without a
+    rate. Without a producer nothing is sent (a dry run). Outcomes come in the order of
+    `dead_letters`.
 
-    When reading on fails, or is cancelled, the outcomes of what is sent come first, then that.
+    When reading fails or is cancelled, the outcomes of all messages that were sent come first, then
+    the error is raised.
     """
     pace = Pace(rate, asyncio.get_running_loop().time())
-    waiting: list[asyncio.Task[Outcome]] = []
-    known: set[str] = set()  # message ids
-    broken_off: MqError | asyncio.CancelledError | None = None
+    sends: list[asyncio.Task[Outcome]] = []
+    message_ids: set[str] = set()
+    interruption: MqError | asyncio.CancelledError | None = None
     try:
-        async for letter in letters:
-            if letter.message_id in known:
-                waiting.append(asyncio.create_task(_skip(letter)))
+        async for dead_letter in dead_letters:
+            if dead_letter.message_id in message_ids:
+                sends.append(asyncio.create_task(_skip(dead_letter)))
             else:
-                known.add(letter.message_id)
+                message_ids.add(dead_letter.message_id)
                 await asyncio.sleep(pace.next_wait(asyncio.get_running_loop().time()))
-                waiting.append(asyncio.create_task(_send(letter, producer, consumer_group, target)))
-            if rate is not None or len(waiting) == WINDOW:
-                await asyncio.wait(waiting)  # not gather: that would cancel them with this task
-                for sent in waiting:
+                sending = _send(dead_letter, producer, consumer_group, target)
+                sends.append(asyncio.create_task(sending))
+            if rate is not None or len(sends) == WINDOW:
+                await asyncio.wait(sends)  # not gather: that would cancel them with this task
+                for sent in sends:
                     yield sent.result()
-                waiting.clear()
+                sends.clear()
     except (MqError, asyncio.CancelledError) as error:
-        broken_off = error
-    if waiting:
-        await asyncio.wait(waiting)
-    for sent in waiting:
+        interruption = error
+    if sends:
+        await asyncio.wait(sends)
+    for sent in sends:
         yield sent.result()
-    if broken_off is not None:
-        raise broken_off
+    if interruption is not None:
+        raise interruption
 
 
 class Pace:
-    """When the next of a row of things is due, so that `rate` a second is never exceeded. Pure."""
+    """Spaces events so that there are never more than `rate` a second. Pure."""
 
     def __init__(self, rate: float | None, now_s: float) -> None:
         self._interval_s = 1 / rate if rate else 0.0
         self._due_s = now_s
 
     def next_wait(self, now_s: float) -> float:
-        """Seconds to wait before the next one."""
+        """Seconds to wait before the next event."""
         due_s = max(self._due_s, now_s)
         self._due_s = due_s + self._interval_s
         return due_s - now_s
 
 
-async def _skip(letter: ReceivedMessage) -> Outcome:
-    return _outcome(letter, "", "skipped", "an earlier dead letter has the same message id")
+async def _skip(dead_letter: ReceivedMessage) -> Outcome:
+    return _outcome(dead_letter, "", "skipped", "an earlier dead letter has the same message id")
 
 
 async def _send(
-    letter: ReceivedMessage, producer: AsyncProducer | None, consumer_group: str, target: Target
+    dead_letter: ReceivedMessage,
+    producer: AsyncProducer | None,
+    consumer_group: str,
+    target: Target,
 ) -> Outcome:
     topic, status, error = "", "would send" if producer is None else "sent", ""
     try:
-        if letter.sys_flag & COMPRESSED:
+        if dead_letter.sys_flag & COMPRESSED:
             status, error = "failed", "its body is compressed: let its producer send it again"
         else:
-            message = Redriven(letter, consumer_group, target)
+            message = Redriven(dead_letter, consumer_group, target)
             topic = message.topic
             if producer is not None:
                 await producer.send(message)
     except MqError as problem:
         status, error = "failed", str(problem)
-    return _outcome(letter, topic, status, error)
+    return _outcome(dead_letter, topic, status, error)
 
 
-def _outcome(letter: ReceivedMessage, topic: str, status: str, error: str) -> Outcome:
-    return Outcome(letter.message_id, letter.offset_message_id, letter.tag, topic, status, error)
+def _outcome(dead_letter: ReceivedMessage, topic: str, status: str, error: str) -> Outcome:
+    ids = (dead_letter.message_id, dead_letter.offset_message_id)
+    return Outcome(*ids, dead_letter.tag, topic, status, error)

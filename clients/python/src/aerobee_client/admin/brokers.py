@@ -1,0 +1,110 @@
+"""Calling brokers: all masters, those of a topic, or one; which of their failures count."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
+from aerobee.namesrv.v1 import namesrv_pb2
+from google.protobuf.message import Message
+
+from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.cluster.route import MASTER_ID
+from aerobee_client.errors import BrokerUnreachable
+from aerobee_wire import rpcs
+from aerobee_wire.rpcs import Request, Rpc
+from aerobee_wire.status import Code, MqError
+
+Q = TypeVar("Q", bound=Request)
+R = TypeVar("R", bound=Message)
+
+
+class Brokers:
+    """The brokers that the name servers know. `timeout_s`: of each call."""
+
+    def __init__(self, instance: ClientInstance, timeout_s: float) -> None:
+        self._instance = instance
+        self._timeout_s = timeout_s
+
+    async def cluster_info(self) -> namesrv_pb2.GetClusterInfoResponse:
+        return await self._instance.namesrv.call(
+            rpcs.GET_CLUSTER_INFO, namesrv_pb2.GetClusterInfoRequest()
+        )
+
+    async def masters(self, cluster: str | None = None) -> dict[str, str]:
+        """Broker name → address, of the masters (of `cluster`). Raises BROKER_NOT_EXIST when there
+        is none."""
+        info = await self.cluster_info()
+        masters = {
+            data.broker_name: data.addresses[MASTER_ID]
+            for data in info.brokers
+            if MASTER_ID in data.addresses and cluster in (None, data.cluster)
+        }
+        if not masters:
+            where = f"in cluster {cluster!r}" if cluster else "at the name server"
+            raise MqError(
+                Code.BROKER_NOT_EXIST,
+                f"no master broker is registered {where}: start one",
+                retryable=True,
+            )
+        return masters
+
+    async def of_topic(self, topic: str) -> dict[str, str]:
+        """Broker name → address, of the brokers in the route of `topic`. Raises TOPIC_NOT_EXIST."""
+        route = await self._instance.routes.refresh(topic)
+        names = {data.broker_name for data in route.queues}
+        return {name: self._instance.routes.address_of(name) for name in sorted(names)}
+
+    async def ask_broker_of(self, topic: str, broker_name: str, rpc: Rpc[Q, R], request: Q) -> R:
+        """Asks the master of a broker in the route of `topic`."""
+        await self._instance.routes.route(topic)
+        address = self._instance.routes.address_of(broker_name)
+        try:
+            return await self.ask(broker_name, address, rpc, request)
+        except BrokerUnreachable:
+            self._instance.routes.forget(topic)  # fetched again by the next call
+            raise
+
+    async def ask(self, broker_name: str, address: str, rpc: Rpc[Q, R], request: Q) -> R:
+        """Asks one broker. A refusal names it."""
+        try:
+            return await self._instance.transport.call(
+                address, rpc, request, timeout_s=self._timeout_s
+            )
+        except MqError as error:
+            if broker_name != address and error.code is not Code.BROKER_UNREACHABLE:
+                error.add_context(f"broker {broker_name}")
+            raise
+
+    async def ask_each(
+        self,
+        brokers: Mapping[str, str],
+        rpc: Rpc[Q, R],
+        request: Q,
+        *,
+        absent: Collection[Code] = (),
+        silent: list[MqError] | None = None,
+    ) -> dict[str, R]:
+        """Asks `brokers` (name → address) at once; returns the answers by name. A broker that
+        refuses with a code of `absent` is left out, unless all do. Any other failure is raised, or
+        collected in `silent` when that is given and another broker answers."""
+        answers = await asyncio.gather(
+            *(self.ask(name, address, rpc, request) for name, address in brokers.items()),
+            return_exceptions=True,
+        )
+        found: dict[str, R] = {}
+        missing: BaseException | None = None
+        for name, answer in zip(brokers, answers, strict=True):
+            if not isinstance(answer, BaseException):
+                found[name] = answer
+            elif isinstance(answer, MqError) and answer.code in absent:
+                missing = answer
+            elif isinstance(answer, MqError) and silent is not None:
+                silent.append(answer)
+                missing = answer
+            else:
+                raise answer
+        if missing is not None and not found:
+            raise missing
+        return found
