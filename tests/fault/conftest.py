@@ -40,7 +40,7 @@ class Campaign:
 
 
 @pytest.fixture
-def little_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_unflushed_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Senders are turned away while more than this waits for the disk."""
     monkeypatch.setattr(durable_log, "MAX_UNFLUSHED_BYTES", LIMIT)
 

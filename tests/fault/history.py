@@ -1,12 +1,12 @@
 """A history: random operations on a store, and what must hold whatever happens to it.
 
-The history knows what it sent, and of which messages it was told that they are stored (they were
-confirmed) or shown (they were read). After any crash:
+The history records which messages it sent, which of them were confirmed (flushed) and which were
+visible to a reader. After any crash:
 
-* what was confirmed is there, at the same queue offset, and can be found by its unique id
-* what was shown is there
-* what is there was sent, to that queue and that offset, and nothing is there twice
-* a crash alone is no damage: no corrupt record is reported
+* every confirmed message is at its queue offset, and is found by its unique id
+* every message that was visible is there
+* every message that is there was sent to that queue and offset, and none is there twice
+* no corrupt record is reported: a crash alone is no damage
 """
 
 from __future__ import annotations

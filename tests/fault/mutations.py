@@ -1,7 +1,5 @@
-"""The store, broken on purpose, in one way each: what the fault suite must notice.
-
-Each mutation replaces one function of the store, or of what lets messages into it, by one that is
-wrong in the way its name says.
+"""Mutations: defects that the fault suite must notice. Each replaces one function of the store or
+of the group commit by one that is wrong in the way its name says.
 """
 
 from __future__ import annotations
@@ -97,7 +95,7 @@ def expose_before_flush(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MessageStore, "_write_sealed", write)
 
 
-def keep_what_lies_behind_the_tail(patch: pytest.MonkeyPatch) -> None:
+def keep_records_behind_a_torn_tail(patch: pytest.MonkeyPatch) -> None:
     def begin_at(self: CommitLog, end: int, durable: int) -> None:
         self.end = self.written = self.flushed = self._parts_at = end
         for start in [start for start in self.starts if start >= end]:
@@ -118,7 +116,7 @@ def take_a_torn_tail_for_damage(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recovery.Recovery, "_judge", judge)
 
 
-def serve_what_the_sync_of_a_name_does_not_cover(patch: pytest.MonkeyPatch) -> None:
+def skip_the_directory_sync_of_a_new_file(patch: pytest.MonkeyPatch) -> None:
     good = CommitLog._open_writer
 
     def open_writer(self: CommitLog, start: int) -> Any:
@@ -129,11 +127,11 @@ def serve_what_the_sync_of_a_name_does_not_cover(patch: pytest.MonkeyPatch) -> N
     patch.setattr(CommitLog, "_open_writer", open_writer)
 
 
-def undo_nothing_when_a_write_fails(patch: pytest.MonkeyPatch) -> None:
+def skip_the_rollback_of_a_failed_write(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Dispatch, "undo", lambda self, written: None)
 
 
-def trust_pages_that_a_failed_fsync_left(patch: pytest.MonkeyPatch) -> None:
+def trust_the_page_cache_after_a_failed_fsync(patch: pytest.MonkeyPatch) -> None:
     good = CommitLog.begin_at
 
     def begin_at(self: CommitLog, end: int, durable: int) -> None:
@@ -145,7 +143,7 @@ def trust_pages_that_a_failed_fsync_left(patch: pytest.MonkeyPatch) -> None:
 # ---- of the group commit, for the histories with a slow disk ----
 
 
-def settle_who_came_during_the_sync(patch: pytest.MonkeyPatch) -> None:
+def acknowledge_appends_of_the_running_sync(patch: pytest.MonkeyPatch) -> None:
     async def flush(self: GroupCommit) -> None:
         self._store.write()
         flushed = await self._flusher(self._store.sync)
@@ -157,7 +155,7 @@ def settle_who_came_during_the_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GroupCommit, "_flush", flush)
 
 
-def forget_who_came_during_the_sync(patch: pytest.MonkeyPatch) -> None:
+def forget_appends_of_the_running_sync(patch: pytest.MonkeyPatch) -> None:
     async def run(self: GroupCommit) -> None:
         try:
             await self._flush()
@@ -167,18 +165,18 @@ def forget_who_came_during_the_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GroupCommit, "_run", run)
 
 
-def turn_nobody_away(patch: pytest.MonkeyPatch) -> None:
+def drop_the_back_pressure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DurableLog, "check_room", lambda self: None)
 
 
 WHILE_THE_DISK_IS_SLOW: tuple[Mutation, ...] = (
-    settle_who_came_during_the_sync,
-    forget_who_came_during_the_sync,
+    acknowledge_appends_of_the_running_sync,
+    forget_appends_of_the_running_sync,
     expose_before_flush,
 )
 
 
-def count_what_came_while_writing(patch: pytest.MonkeyPatch) -> None:
+def count_appends_during_a_write_as_written(patch: pytest.MonkeyPatch) -> None:
     good = CommitLog.write
 
     def write(self: CommitLog) -> int:
@@ -196,13 +194,13 @@ MUTATIONS: tuple[Mutation, ...] = (
     forget_the_blank_record,
     ignore_a_failed_fsync,
     expose_before_flush,
-    keep_what_lies_behind_the_tail,
+    keep_records_behind_a_torn_tail,
     checkpoint_before_the_files_are_durable,
     take_a_torn_tail_for_damage,
-    serve_what_the_sync_of_a_name_does_not_cover,
-    undo_nothing_when_a_write_fails,
-    trust_pages_that_a_failed_fsync_left,
-    count_what_came_while_writing,
+    skip_the_directory_sync_of_a_new_file,
+    skip_the_rollback_of_a_failed_write,
+    trust_the_page_cache_after_a_failed_fsync,
+    count_appends_during_a_write_as_written,
 )
 
 

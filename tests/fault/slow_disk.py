@@ -1,19 +1,18 @@
-"""A broker under load while its disk takes its time: what it promises, checked at every answer.
+"""A broker under load over a slow disk: its promises, checked at every answer.
 
-The load: producers that send batches, each waiting for its answer, then a while; a consumer for
-each queue, in long polls; somebody who reads old messages of another topic. All of it on a loop
-whose time is made up, over the simulated disk. What is durable is asked of the disk, not of the
-store. Checked:
+The load: producers that send batches, each after the answer to the last; a consumer of each queue,
+in long polls; a reader of old messages of another topic. All of it runs on a virtual loop over the
+simulated disk, which alone is asked what is durable. Checked:
 
-* a message that is acknowledged, or shown, lies in the log where no power cut can take it
-* the answer to a send comes at the end of the first sync that began after its append: so all that
-  came during a sync share the next one, and nobody waits for more than the rest of one and a whole
-  one; or after syncFlushTimeout, with an error of its own
-* consumers see every queue offset once, in order
-* whoever reads what is durable is served at once, whatever the disk does
-* after a sync that failed nothing is acknowledged
-* when the power goes (or the process is killed) in the middle of it all, what was acknowledged or
-  shown is there afterwards, and nothing is there that was not sent
+* an acknowledged or visible message is in the durable content of the log
+* a send is answered at the end of the first sync that began after its append (appends during a
+  sync share the next one, so a send waits for two syncs at most), or after syncFlushTimeout with
+  FLUSH_DISK_TIMEOUT
+* a consumer sees every queue offset once, in order
+* a read of durable messages is answered at once, whatever the disk does
+* after a failed sync nothing is acknowledged
+* after a power cut or a kill at a random moment every acknowledged or visible message is there,
+  and no message that was not sent
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from support.disk.stores import claim
 T = TypeVar("T")
 
 TOPIC, QUEUES = "orders", 3
-ARCHIVE = "archive"  # nobody sends to it while the disk is slow
+ARCHIVE = "archive"  # the topic of the old messages
 ARCHIVED = 20
 PATH = Path("/data")
 LOG_FILE = 64 * 1024

@@ -1,4 +1,4 @@
-"""The suite is tested itself: the store is broken on purpose, and a history must notice."""
+"""The fault suite is itself tested: a history must fail on every mutated store or broker."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fault.mutations import (
     MUTATIONS,
     WHILE_THE_DISK_IS_SLOW,
     Mutation,
+    drop_the_back_pressure,
     name_of,
     skip_the_crc,
-    turn_nobody_away,
 )
 from fault.slow_disk import LIMIT, slow_history
 
@@ -63,7 +63,7 @@ def test_a_broken_group_commit_is_caught(
 def test_a_broker_without_back_pressure_is_caught(
     monkeypatch: pytest.MonkeyPatch, campaign: Campaign
 ) -> None:
-    turn_nobody_away(monkeypatch)
+    drop_the_back_pressure(monkeypatch)
     fits = LIMIT // BODY
     busy, unflushed, memory = stand_still(20 * fits)
     assert busy == 0 and unflushed > 10 * (LIMIT + ONE_MORE)

@@ -1,4 +1,4 @@
-"""F9, F28: the disk is slow, and messages come all the same.
+"""F9, F28: a slow disk delays answers, and back-pressure bounds what waits for it.
 
 A failure names its seed; `pytest tests/fault -k slow --fault-seed SEED` plays it again.
 """
@@ -66,7 +66,7 @@ def test_a_slow_disk_delays_answers_and_breaks_no_promise(campaign: Campaign) ->
 
 
 class Senders:
-    """Each sends one message and, when it is told to wait, waits and sends it again."""
+    """Producers of one message each. A patient one obeys `retry_after_ms` and sends it again."""
 
     def __init__(self, parts: Parts, *, patient: bool) -> None:
         self.parts = parts
@@ -99,7 +99,7 @@ class Senders:
 
 
 async def stuck(seed: int) -> tuple[Parts, SlowFlusher]:
-    """A broker whose disk does not come back from a sync until it is let go."""
+    """A broker whose syncs do not return before `flusher.let_go()`."""
     rng = random.Random(seed)
     flusher = SlowFlusher(rng, lambda: 0.02)
     options = OPTIONS | {"syncFlushTimeout": 3_600_000}
@@ -110,8 +110,8 @@ async def stuck(seed: int) -> tuple[Parts, SlowFlusher]:
 
 
 def stand_still(count: int) -> tuple[int, int, int]:
-    """So many messages come while the disk does nothing. Turned away, most bytes that waited, most
-    memory that was taken meanwhile.
+    """Sends `count` messages while a sync hangs. Returns how many were refused, the most unflushed
+    bytes, and the most memory allocated meanwhile.
     """
 
     async def run() -> tuple[int, int, int]:
@@ -133,7 +133,7 @@ def stand_still(count: int) -> tuple[int, int, int]:
         flusher.let_go()
         await asyncio.gather(*tasks)
         assert len(senders.answers) == waiting, "who was let in was not answered"
-        # The disk is well again: nobody is turned away, and nothing of the refused is there.
+        # The disk works again: nothing is refused, and no refused message was stored.
         busy = senders.busy
         await senders.send(count)
         assert (senders.busy, len(senders.answers)) == (busy, waiting + 1)
@@ -145,7 +145,7 @@ def stand_still(count: int) -> tuple[int, int, int]:
     return on_a_virtual_loop(run)
 
 
-@pytest.mark.usefixtures("little_may_wait")
+@pytest.mark.usefixtures("small_unflushed_limit")
 def test_sends_are_refused_while_too_much_is_unflushed(campaign: Campaign) -> None:
     fits = LIMIT // BODY
     busy, unflushed, _ = stand_still(4 * fits)
@@ -154,7 +154,7 @@ def test_sends_are_refused_while_too_much_is_unflushed(campaign: Campaign) -> No
     campaign.tell(f"{busy} turned away; at most {unflushed:,} bytes waited, the limit is {LIMIT:,}")
 
 
-@pytest.mark.usefixtures("little_may_wait")
+@pytest.mark.usefixtures("small_unflushed_limit")
 def test_memory_is_bounded_while_the_disk_stands_still(campaign: Campaign) -> None:
     """Four times as many messages as fit, or twenty times: it takes hardly more memory."""
     fits = LIMIT // BODY
@@ -164,7 +164,7 @@ def test_memory_is_bounded_while_the_disk_stands_still(campaign: Campaign) -> No
     assert many - some < 16 * fits * 3_000
 
 
-@pytest.mark.usefixtures("little_may_wait")
+@pytest.mark.usefixtures("small_unflushed_limit")
 def test_senders_that_obey_retry_after_are_stored_once(campaign: Campaign) -> None:
     async def run(seed: int) -> int:
         parts, flusher = await stuck(seed)
@@ -194,7 +194,7 @@ def test_senders_that_obey_retry_after_are_stored_once(campaign: Campaign) -> No
     campaign.tell(f"{len(busy)} seeds, {sum(busy):,} times turned away, 0 lost, 0 stored twice")
 
 
-@pytest.mark.usefixtures("little_may_wait")
+@pytest.mark.usefixtures("small_unflushed_limit")
 def test_sends_without_a_flush_are_refused_too() -> None:
     """With ASYNC_FLUSH an answer does not wait for the disk, and nothing but the limit stops
     senders from filling the memory; consumers see nothing early.
