@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from aerobee_chassis.rpc.completion_queue.loop import new_queue_loop
+from aerobee_chassis.rpc.completion_queue.loop import new_completion_queue_loop
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"aio": asyncio.new_event_loop, "queue": new_queue_loop}
+    return {"aio": asyncio.new_event_loop, "queue": new_completion_queue_loop}

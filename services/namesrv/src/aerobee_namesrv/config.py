@@ -50,9 +50,7 @@ class NamesrvOptions(Options):
     metrics_prom_exporter_port: Port = 5_556  # a broker on the same host has 5557
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    unsupported_keys: ClassVar[frozenset[str]] = keys_in(
-        Path(__file__).with_name("rocketmq_keys.txt")
-    )
+    unsupported_keys: ClassVar[frozenset[str]] = keys_in(_WITHOUT_EFFECT)
 
     # What may change at run time: switches that name neither a path nor a command, none of which
     # can stop the service. In RocketMQ the way from "set any key" to a shell was CVE-2023-37582.

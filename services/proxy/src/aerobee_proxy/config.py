@@ -80,9 +80,7 @@ class ProxyOptions(Options):
     metrics_prom_exporter_port: Port = 5_558
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    unsupported_keys: ClassVar[frozenset[str]] = keys_in(
-        Path(__file__).with_name("rocketmq_keys.txt")
-    )
+    unsupported_keys: ClassVar[frozenset[str]] = keys_in(_WITHOUT_EFFECT)
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}
 
     @property

@@ -10,10 +10,10 @@ import structlog
 
 from aerobee_chassis.rpc.aio.channel import AioChannel
 from aerobee_chassis.rpc.aio.listener import AioListener
-from aerobee_chassis.rpc.completion_queue.channel import QueueChannel
-from aerobee_chassis.rpc.completion_queue.cygrpc import QueueUnavailable
-from aerobee_chassis.rpc.completion_queue.listener import QueueListener
-from aerobee_chassis.rpc.completion_queue.loop import QueueLoop, new_queue_loop
+from aerobee_chassis.rpc.completion_queue.channel import CompletionQueueChannel
+from aerobee_chassis.rpc.completion_queue.cygrpc import CompletionQueueUnavailable
+from aerobee_chassis.rpc.completion_queue.listener import CompletionQueueListener
+from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop, new_completion_queue_loop
 from aerobee_chassis.rpc.services import Service
 from aerobee_chassis.rpc.transport import Channel, Listener, Run
 
@@ -21,13 +21,13 @@ Transport: TypeAlias = Literal["COMPLETION_QUEUE", "AIO"]
 
 
 def make_loop(transport: Transport) -> asyncio.AbstractEventLoop:
-    """A loop for `transport`; where the completion queue cannot be had, one for grpc.aio."""
+    """A loop for `transport`; for grpc.aio where the completion queue is not available."""
     if transport == "COMPLETION_QUEUE":
         try:
-            return new_queue_loop()
-        except QueueUnavailable as error:
+            return new_completion_queue_loop()
+        except CompletionQueueUnavailable as error:
             structlog.get_logger().warning(
-                "calls are served by grpc.aio, which is slower", reason=str(error)
+                "completion_queue_unavailable", reason=str(error), instead="grpc.aio: slower"
             )
     return asyncio.new_event_loop()
 
@@ -35,14 +35,14 @@ def make_loop(transport: Transport) -> asyncio.AbstractEventLoop:
 def make_listener(services: Sequence[Service], run: Run) -> Listener:
     """For the running loop."""
     loop = asyncio.get_running_loop()
-    if isinstance(loop, QueueLoop):
-        return QueueListener(loop, services, run)
+    if isinstance(loop, CompletionQueueLoop):
+        return CompletionQueueListener(loop, services, run)
     return AioListener(services, run)
 
 
 def open_channel(target: str, options: Sequence[tuple[str, int]]) -> Channel:
     """To "host:port", for the running loop."""
     loop = asyncio.get_running_loop()
-    if isinstance(loop, QueueLoop):
-        return QueueChannel(loop, target, options)
+    if isinstance(loop, CompletionQueueLoop):
+        return CompletionQueueChannel(loop, target, options)
     return AioChannel(target, options)

@@ -1,7 +1,7 @@
 """What a transport is: a listener that runs methods for callers, and channels to other services.
 
-There are two: grpc.aio (`aio_listener`, `aio_channel`), and gRPC's completion queue at which the
-loop waits itself (`queue_loop`, `queue_listener`, `queue_channel`).
+There are two: grpc.aio (`aio`), and gRPC's completion queue at which the loop waits itself
+(`completion_queue`).
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from google.protobuf.message import DecodeError, Message
 from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.services import Method
 
-CHANNEL_CLOSED = "CANCELLED", "the channel is closed"  # to who calls then
+CHANNEL_CLOSED = "CANCELLED", "the channel is closed"  # status and message of a call after that
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # a batch of large messages; one body is at most 4 MiB
 
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", -1),
-    # Two servers on one port would share its calls in silence: refuse the second.
+    # By default two servers may share a port, and its calls, unnoticed: refuse the second.
     ("grpc.so_reuseport", 0),
-    # A peer that says nothing is asked, and given up when it does not answer either: the machine of
-    # a consumer may be gone without a word, and its leases must not be renewed for hours.
+    # A silent peer is pinged, and its connection closed when no answer comes: a consumer's machine
+    # may vanish without closing its own, and its leases must not be renewed for hours.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.http2.ping_timeout_ms", 30_000),
-    # Clients ping on idle connections; that is no reason to close one.
+    # Clients ping on idle connections, for which gRPC by default closes them.
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_ping_strikes", 0),
@@ -49,8 +49,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.enable_http_proxy", 0),
 )
 
-# Runs one method of the service with that name; never raises, but for CancelledError. None: all
-# answers were written to the call.
+# Runs one method of the service with that name; raises nothing but CancelledError. None: the
+# handler has written all responses to the call.
 Run = Callable[[str, Method, Any, Call], Awaitable[Message | Failure | None]]
 
 

@@ -1,10 +1,11 @@
-"""Calls to other services from a loop on gRPC's completion queue (`queue_loop`).
+"""Calls to other services from a loop on gRPC's completion queue (`loop`).
 
-A channel has a queue of its own, at which one can only wait without end. So the loop asks it in
-every turn while an answer is to come, with an event of its own that comes at once, behind all that
-was there: then nothing is waited for. Only a loop that has nothing else to do leaves the waiting to
-a thread, until the next event: whoever waits in gRPC also reads the sockets of all others, and
-a thread that always waited would take part in every call that the process serves.
+A channel has a completion queue of its own, at which one can only wait without a timeout. So the
+loop polls it in every turn while an answer is due, by an operation that completes at once: its
+event comes behind all that were there, and nothing is waited for. Only a loop that has nothing else
+to do leaves the waiting to a thread, until the next event: whoever waits in gRPC also reads the
+sockets of all others, and a thread that always waited would take part in every call that the
+process serves.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import grpc
 
 from aerobee_chassis.clock import deadline_in
 from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
-from aerobee_chassis.rpc.completion_queue.loop import LEISURE_S, OnEvent, QueueLoop
+from aerobee_chassis.rpc.completion_queue.loop import IDLE_POLL_S, CompletionQueueLoop, OnEvent
 from aerobee_chassis.rpc.transport import CHANNEL_CLOSED, CallFailed
 
 _STATUS_NAMES = {status.value[0]: status.name for status in grpc.StatusCode}
@@ -27,30 +28,31 @@ _GIVEN_UP = (cygrpc.StatusCode.cancelled, "the caller gave up")
 _DEFAULTS = cygrpc.PropagationConstants.GRPC_PROPAGATE_DEFAULTS
 
 
-class QueueChannel:
+class CompletionQueueChannel:
     def __init__(
-        self, loop: QueueLoop, target: str, options: Sequence[tuple[str, int]] = ()
+        self, loop: CompletionQueueLoop, target: str, options: Sequence[tuple[str, int]] = ()
     ) -> None:
         self._loop = loop
         self._channel = cygrpc.Channel(target.encode(), tuple(options), None)
         self._under_way: set[_UnaryCall | _StreamingCall] = set()
         self._expected = 0  # events that will come
         self._answers_due = 0  # of unary calls; a stream is silent most of the time, and may wait
-        self._next_look = 0.0  # in the loop's time, while no answer is due
-        self._watched = False  # by the thread: until it has an event the loop must not ask
+        self._next_poll = 0.0  # in the loop's time, while no answer is due
+        self._armed = False  # the thread waits at the queue: until it has an event nobody else may
         self._closing = False  # no call begins any more
         self._closed = False
         self._drained = asyncio.Event()
         self._drained.set()
-        # An operation without end on a call that is never sent: it can take the empty ones.
+        # On a call that is never sent, and so never ends, an operation without parts completes at
+        # once.
         endless = (cygrpc.ReceiveStatusOnClientOperation(0),), _nothing
         self._probe = self._channel.integrated_call(
             _DEFAULTS, b"/none/Probe", None, None, (), None, (endless,), None, None
         )
-        self._to_watch = threading.Lock()
-        self._to_watch.acquire()
-        self._watcher = threading.Thread(target=self._watch, name=f"to {target}", daemon=True)
-        self._watcher.start()
+        self._to_wait = threading.Lock()
+        self._to_wait.acquire()
+        self._waiter = threading.Thread(target=self._wait, name=f"to {target}", daemon=True)
+        self._waiter.start()
 
     async def unary(self, path: str, request: bytes, timeout_s: float) -> bytes:
         """Raises CallFailed."""
@@ -89,53 +91,53 @@ class QueueChannel:
 
     async def close(self) -> None:
         self._closing = True
-        self._next_look = 0.0
+        self._next_poll = 0.0
         for call in self._under_way:
             call.core.cancel(*_GIVEN_UP)
         await self._drained.wait()
         if self._closed:
             return
         self._closed = True
-        self._to_watch.release()
-        self._watcher.join()
+        self._to_wait.release()
+        self._waiter.join()
         self._probe.cancel(*_GIVEN_UP)
         self._channel.next_call_event()
         self._channel.close(cygrpc.StatusCode.cancelled, "the channel is closed")
 
     # ---- events ----
 
-    def take(self) -> bool:
-        if self._watched or (not self._answers_due and self._loop.time() < self._next_look):
+    def poll(self) -> bool:
+        if self._armed or (not self._answers_due and self._loop.time() < self._next_poll):
             return False
         if not self._probe.operate((), _probed):
             return False
         next_event = self._channel.next_call_event
-        event, took = next_event(), False
+        event, found = next_event(), False
         while event.tag is not _probed:
             self._received(event)
-            event, took = next_event(), True
-        # A stream that speaks is asked in every turn, a silent one now and then.
-        self._next_look = 0.0 if took else self._loop.time() + LEISURE_S / 2
-        return took
+            event, found = next_event(), True
+        # A stream that sends is polled in every turn, a silent one every 25 ms.
+        self._next_poll = 0.0 if found else self._loop.time() + IDLE_POLL_S / 2
+        return found
 
-    def watch(self) -> bool:
-        if not self._watched and self._answers_due:
-            self._watched = True
-            self._to_watch.release()
-        return self._watched
+    def arm(self) -> bool:
+        if not self._armed and self._answers_due:
+            self._armed = True
+            self._to_wait.release()
+        return self._armed
 
-    def _watch(self) -> None:
+    def _wait(self) -> None:
         while True:
-            self._to_watch.acquire()
+            self._to_wait.acquire()
             if self._closed:
                 return
             event = self._channel.next_call_event()
-            while event.tag is None:  # where processes may fork, gRPC never waits long
+            while event.tag is None:  # with fork support gRPC's waits end early, without an event
                 event = self._channel.next_call_event()
             self._loop.deliver(partial(self._woken, event))
 
     def _woken(self, event: Any) -> None:
-        self._watched = False
+        self._armed = False
         self._received(event)
 
     def _received(self, event: Any) -> None:
@@ -152,7 +154,7 @@ class QueueChannel:
             self._drained.set()
 
     def _start(self, path: str, deadline: float | None, *batches: tuple[Any, OnEvent]) -> Any:
-        if self._closing:  # nobody would take its events, and gRPC's close waits for that
+        if self._closing:  # its events would not be handled, and gRPC's close waits for that
             raise CallFailed(*CHANNEL_CLOSED)
         core = self._channel.integrated_call(
             _DEFAULTS, path.encode(), None, deadline, (), None, batches, None, None
@@ -190,7 +192,7 @@ def _nothing(_event: Any) -> None:
 
 
 def _probed(_event: Any) -> None:
-    """Marks the end of what was there."""
+    """The tag of the probe's event: all events before it are handled."""
 
 
 class _UnaryCall:
@@ -209,7 +211,7 @@ class _UnaryCall:
 
     def on_answer(self, _event: Any) -> None:
         self.answered = True
-        if self.outcome.done():  # nobody waits any more
+        if self.outcome.done():  # its caller was cancelled
             return
         failure, message = _failure(self._status), self._message.message()
         if failure is None and message is None:
@@ -223,7 +225,7 @@ class _UnaryCall:
 class _StreamingCall:
     __slots__ = ("_loop", "_message", "core", "over", "status")
 
-    def __init__(self, loop: QueueLoop) -> None:
+    def __init__(self, loop: CompletionQueueLoop) -> None:
         self._loop = loop
         self._message: asyncio.Future[bytes | None] = loop.create_future()
         self.core: Any = None

@@ -1,7 +1,7 @@
-"""grpcio's private interface to gRPC's completion queue: what the fast transport is made of.
+"""grpcio's private interface to gRPC's completion queue: what this transport is made of.
 
-Nobody promises that it stays as it is, so it is used only with versions that were tried (`PROVEN`),
-and a loop tries it again when it is made (`queue_loop`).
+grpcio does not promise that it stays as it is. So it is used only with versions that were tested,
+and a loop tries most of it when it is made (`loop`).
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Any
 
 import grpc
 
-PROVEN = ("1.85.",)
+TESTED_VERSIONS = ("1.85.",)  # prefixes
 
 cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
 
 
-class QueueUnavailable(Exception):
-    """This grpcio, or this system, does not do what the fast transport needs."""
+class CompletionQueueUnavailable(Exception):
+    """This grpcio, or this system, does not do what the transport needs."""
 
 
 def check_version() -> None:
-    """Raises QueueUnavailable."""
-    if not grpc.__version__.startswith(PROVEN):
-        raise QueueUnavailable(f"grpcio {grpc.__version__} is not one of those that were tried")
+    """Raises CompletionQueueUnavailable."""
+    if not grpc.__version__.startswith(TESTED_VERSIONS):
+        raise CompletionQueueUnavailable(f"grpcio {grpc.__version__} was not tested")

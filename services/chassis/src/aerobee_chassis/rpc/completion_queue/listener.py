@@ -1,4 +1,4 @@
-"""The fast transport: calls taken from gRPC's completion queue by the loop itself (`queue_loop`).
+"""Calls taken from gRPC's completion queue by the loop itself (`loop`).
 
 An operation on a call (read, write, end) is started with the function that its event is for. A
 handler runs as a task; the messages of one `write_all` follow each other from event to event,
@@ -20,25 +20,26 @@ from aerobee_chassis.addresses import peer_address
 from aerobee_chassis.clock import seconds_until
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
-from aerobee_chassis.rpc.completion_queue.loop import QueueLoop
+from aerobee_chassis.rpc.completion_queue.loop import CompletionQueueLoop
 from aerobee_chassis.rpc.services import Method, Service
 from aerobee_chassis.rpc.transport import SERVER_OPTIONS, Run, parsed_each, serialized
 
-GOODBYE_S = 0.5  # for clients to hang up once their calls are over
-WAITING_CALLS = 32  # how many new calls gRPC may hand over before it is asked for more
+GOODBYE_S = 0.5  # for clients to close their connections once their calls are over
+WAITING_CALLS = 32  # new calls that gRPC may hand over before it is asked for more
 _STATUS = {status.name: status.value[0] for status in grpc.StatusCode}
 _MORE_FOLLOWS = int(cygrpc.WriteFlag.buffer_hint)
 _CANCELLED = Failure("CANCELLED", "the call was cancelled")
 _UNKNOWN_METHOD = Failure("UNIMPLEMENTED", "Method not found!")
 _NO_REQUEST = Failure("INVALID_ARGUMENT", "the request is missing")
+_NO_DEADLINE_S = 1e12  # beyond it: a call without one has gRPC's infinite future
 _NOT_SENT = Failure("INTERNAL", "internal error: see the log of the server")
 
 
-class QueueListener:
-    def __init__(self, loop: QueueLoop, services: Sequence[Service], run: Run) -> None:
+class CompletionQueueListener:
+    def __init__(self, loop: CompletionQueueLoop, services: Sequence[Service], run: Run) -> None:
         self.loop = loop
         self.run = run
-        self.active: set[QueueCall] = set()
+        self.active: set[CompletionQueueCall] = set()
         self._methods = {
             f"/{service.name}/{method.name}".encode(): (service.name, method)
             for service in services
@@ -72,16 +73,16 @@ class QueueListener:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), grace_s)
         if grace_s > 0 and not self.active:
-            # Clients were told that no call comes through any more, and hang up by themselves.
+            # Clients have got a GOAWAY, and close their connections.
             await asyncio.wait((self._down,), timeout=min(grace_s, GOODBYE_S))
         if not self._down.done():
-            self._server.cancel_all_calls()  # told as an error, and takes the connections away
+            self._server.cancel_all_calls()  # clients see an error; connections are closed
         await self._down
         tasks = [call.task for call in self.active if call.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
         self._server.destroy()
 
-    def ended(self, call: QueueCall) -> None:
+    def ended(self, call: CompletionQueueCall) -> None:
         self.active.discard(call)
         if self._stopping and not self.active:
             self._idle.set()
@@ -95,7 +96,7 @@ class QueueListener:
         if found is None:
             _refuse(event.call)
             return
-        call = QueueCall(self, event, *found)
+        call = CompletionQueueCall(self, event, *found)
         self.active.add(call)
         call.begin()
 
@@ -119,7 +120,7 @@ def _nothing(_event: Any) -> None:
     pass
 
 
-class QueueCall:
+class CompletionQueueCall:
     """`Call`, and the way of one RPC from its arrival to its status."""
 
     __slots__ = (
@@ -138,7 +139,9 @@ class QueueCall:
         "task",
     )
 
-    def __init__(self, listener: QueueListener, event: Any, service: str, method: Method) -> None:
+    def __init__(
+        self, listener: CompletionQueueListener, event: Any, service: str, method: Method
+    ) -> None:
         self._listener = listener
         self._arrival = event
         self._core = event.call
@@ -148,9 +151,9 @@ class QueueCall:
         self._cancelled = False
         self._closed = False  # by the caller: nothing more comes from it
         self._ended = False  # by us: the status is sent
-        # Operations that send messages; behind them, who waits until they are on their way.
+        # Operations that send messages; behind those of one write, the future that waits for them.
         self._outgoing: deque[Any | asyncio.Future[None]] = deque()
-        self._sending = False  # a message is on its way, and its event to come
+        self._sending = False  # the event of a message that was sent is to come
         self._requests: _Requests | None = None
         self.task: asyncio.Task[None] | None = None
 
@@ -167,8 +170,7 @@ class QueueCall:
 
     def time_remaining_s(self) -> float | None:
         deadline = self._arrival.call_details.deadline
-        # grpc's "for ever" is a time far away.
-        return None if deadline > _FAR_AWAY_S else max(0.0, seconds_until(deadline))
+        return None if deadline > _NO_DEADLINE_S else max(0.0, seconds_until(deadline))
 
     def cancelled(self) -> bool:
         return self._cancelled
@@ -183,17 +185,17 @@ class QueueCall:
             raise TypeError("this RPC has one response: return it")
         if self._ended or self._cancelled:
             raise asyncio.CancelledError
-        line = [serialized(message) for message in messages]
-        if not line:
+        batch = [serialized(message) for message in messages]
+        if not batch:
             return
-        # What is followed by another need not go out by itself; the headers must, with theirs.
-        flags = [_MORE_FOLLOWS] * len(line)
+        # A message that another follows may wait for it; the one that carries the headers may not.
+        flags = [_MORE_FOLLOWS] * len(batch)
         if not more_follows:
             flags[-1] = 0
         if not self._headers_sent:
             flags[0] = 0
         sent = self._listener.loop.create_future()
-        self._outgoing.extend(map(cygrpc.SendMessageOperation, line, flags))
+        self._outgoing.extend(map(cygrpc.SendMessageOperation, batch, flags))
         self._outgoing.append(sent)
         if not self._sending:
             self._send_next()
@@ -205,7 +207,7 @@ class QueueCall:
         start = self._core.start_server_batch
         start((cygrpc.ReceiveCloseOnServerOperation(0),), self._on_close)
         if self._method.client_streams:
-            # Some callers send nothing before they have seen the headers of the answer.
+            # Some callers send no request before they have the headers of the answer.
             start((self._headers(),), _nothing)
             self._requests = _Requests(self._core, self._listener.loop)
             self._handle(parsed_each(self._method, self._requests))
@@ -229,13 +231,13 @@ class QueueCall:
         try:
             outcome = await self._listener.run(self._service, self._method, request, self)
             if self._sending and not isinstance(outcome, Failure | None):
-                # Another task's message is under way: there can be no second one.
+                # gRPC sends one message at a time, and another task's is under way.
                 await self.write(outcome)
                 outcome = None
         except asyncio.CancelledError:
             self._end(_CANCELLED)
             raise
-        except Exception as error:  # the last message is none: else its caller waits for ever
+        except Exception as error:  # the last message cannot be serialized
             self._listener.loop.call_failed(error)
             outcome = _NOT_SENT
         self._end(outcome)
@@ -277,7 +279,7 @@ class QueueCall:
             self._cancelled = True
             if self.task is not None:
                 self.task.cancel()
-                # A task that has not begun yet never gets to its end.
+                # A task that is cancelled before its first step does not run `_end`.
                 self.task.add_done_callback(self._on_cancelled)
         if self._ended:
             self._listener.ended(self)
@@ -288,16 +290,16 @@ class QueueCall:
     # ---- writing ----
 
     def _send_next(self) -> None:
-        line = self._outgoing
+        outgoing = self._outgoing
         self._sending = False
-        while line and not self._sending:
-            one = line.popleft()
-            if isinstance(one, asyncio.Future):
-                if not one.done():
-                    one.set_result(None)
+        while outgoing and not self._sending:
+            item = outgoing.popleft()
+            if isinstance(item, asyncio.Future):
+                if not item.done():
+                    item.set_result(None)
                 continue
             self._sending = True
-            operations = (one,) if self._headers_sent else (self._headers(), one)
+            operations = (item,) if self._headers_sent else (self._headers(), item)
             if self._core.start_server_batch(operations, self._on_sent):
                 self._abandon_writes()
 
@@ -308,19 +310,16 @@ class QueueCall:
             self._abandon_writes()
 
     def _abandon_writes(self) -> None:
-        for one in self._outgoing:
-            if isinstance(one, asyncio.Future):
-                one.cancel()
+        for item in self._outgoing:
+            if isinstance(item, asyncio.Future):
+                item.cancel()
         self._outgoing.clear()
 
 
-_FAR_AWAY_S = 1e12
-
-
 class _Requests:
-    """The requests of a stream as bytes, read one at a time, each when it is asked for."""
+    """The requests of a stream as bytes. Each is read from gRPC when the handler asks for it."""
 
-    def __init__(self, core: Any, loop: QueueLoop) -> None:
+    def __init__(self, core: Any, loop: CompletionQueueLoop) -> None:
         self._core = core
         self._loop = loop
         self._reading = False
@@ -340,7 +339,7 @@ class _Requests:
             self._waiter = self._loop.create_future()
             await self._waiter
         data = self._read[0]
-        if data is None:  # and stays so
+        if data is None:  # the end stays in the queue: asked again, it is the end again
             raise StopAsyncIteration
         self._read.popleft()
         return data
