@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aerobee_broker.delivery.pop.acks import Change, LeaseName, LeaseSet, Shown
-from aerobee_broker.delivery.pop.selector import Wish
+from aerobee_broker.delivery.pop.dead_letters import DeadLetterRequest
+from aerobee_broker.delivery.pop.invisible_duration import InvisibleChange, InvisibleDuration
+from aerobee_broker.delivery.pop.lease_table import LeaseName, LeaseSet
+from aerobee_broker.delivery.pop.selector import PopRequest
 from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.filter.filter import Filter, compile_filter
 from aerobee_wire.record import iter_records
@@ -38,23 +40,23 @@ class PopConsumer:
         wanted: Filter | str = "*",
         **fields: Any,
     ) -> list[Got]:
-        wish = Wish(
+        request = PopRequest(
             consumer_group=self.group,
             topic=self.topic,
             queue_id=fields.pop("queue_id", None),
             max_messages=count,
             max_bytes=fields.pop("max_bytes", 4 << 20),
-            invisible_ms=invisible_ms,
-            wanted=compile_filter("TAG", wanted) if isinstance(wanted, str) else wanted,
+            invisible_duration_ms=invisible_ms,
+            filter=compile_filter("TAG", wanted) if isinstance(wanted, str) else wanted,
             fifo=fields.pop("fifo", False),
             attempt_id=fields.pop("attempt_id", ""),
             start=fields.pop("start", "automatic"),
         )
         assert not fields
-        popped = await self.parts.broker.pop.pop(wish, poll_ms)
+        popped = await self.parts.broker.pop.pop(request, poll_ms)
         if popped is None:
             return []
-        expires = popped.at_ms + popped.for_ms
+        expires = popped.pop_time_ms + popped.invisible_duration_ms
         return [
             Got(
                 record.body,
@@ -77,29 +79,32 @@ class PopConsumer:
 
     async def ack_sets(self, *lease_sets: LeaseSet) -> list[Code]:
         """A code for each lease of each set."""
-        failures = await self.parts.broker.settling.ack(lease_sets)
-        assert failures == sorted(failures, key=lambda one: one[:2]), "in order"
-        why = {(one.lease_set, one.place): one.error.code for one in failures}
+        failures = await self.parts.broker.acks.ack(lease_sets)
+        assert failures == sorted(failures, key=lambda one: (one.set_index, one.offset_index)), (
+            "in order"
+        )
+        why = {(one.set_index, one.offset_index): one.error.code for one in failures}
         assert len(why) == len(failures)
         return [
-            why.get((number, place), Code.SUCCESS)
+            why.get((number, index), Code.SUCCESS)
             for number, one in enumerate(lease_sets)
-            for place in range(len(one.queue_offsets))
+            for index in range(len(one.queue_offsets))
         ]
 
-    async def change(self, got: Got, invisible_ms: int | None, **fields: bool) -> Shown:
-        change = Change(got.lease, invisible_ms, **fields)
-        return (await self.parts.broker.settling.change([change]))[0]
+    async def change(self, got: Got, invisible_ms: int | None, **fields: bool) -> InvisibleDuration:
+        change = InvisibleChange(got.lease, invisible_ms, **fields)
+        [duration] = await self.parts.broker.invisible_durations.change([change])
+        return duration
 
     @staticmethod
-    def renewed(got: Got, shown: Shown) -> Got:
+    def renewed(got: Got, duration: InvisibleDuration) -> Got:
         """The same with the end of its lease that a change gave it."""
-        expires_ms = shown.since_ms + shown.invisible_ms
+        expires_ms = duration.pop_time_ms + duration.invisible_duration_ms
         return replace(got, lease=got.lease._replace(expires_ms=expires_ms))
 
     async def dead_letter(self, got: Got, reason: str = "") -> Code:
-        wanted = [(got.lease, Failure(reason))]
-        error = (await self.parts.broker.settling.dead_letter(wanted))[0]
+        requests = [DeadLetterRequest(got.lease, Failure(reason))]
+        [error] = await self.parts.broker.dead_letters.dead_letter(requests)
         return Code.SUCCESS if error is None else error.code
 
     def committed(self, queue_id: int = 0) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,11 +35,16 @@ from aerobee_broker.delivery.delay.timer_delivery import TimerDelivery
 from aerobee_broker.delivery.delay.timer_format import TimerQueue, unit_code
 from aerobee_broker.delivery.delay.timer_recall import TimerRecall
 from aerobee_broker.delivery.delay.timer_table import TimerTable
-from aerobee_broker.delivery.pop.acks import Settling
+from aerobee_broker.delivery.pop.acks import Acknowledgements
+from aerobee_broker.delivery.pop.dead_letters import DeadLetters
+from aerobee_broker.delivery.pop.expiry import LeaseDeadlines, LeaseExpiry
+from aerobee_broker.delivery.pop.invisible_duration import InvisibleDurations
 from aerobee_broker.delivery.pop.journal import LeaseJournal
+from aerobee_broker.delivery.pop.journal_format import QUEUE_ID
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
+from aerobee_broker.delivery.pop.leases import Leases
 from aerobee_broker.delivery.pop.pop import Pop
-from aerobee_broker.delivery.pop.selector import Chooser
+from aerobee_broker.delivery.pop.selector import MessageSelector
 from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.delivery.pull.offsets import OffsetQueries
@@ -186,18 +191,15 @@ class Tables(Component):
         self.groups = SubscriptionGroups(around.clock)
         self.offsets = ConsumerOffsets(around.clock)
         self.delay_offsets = DelayOffsets(around.clock)
-        self.leases = LeaseTable(around.clock)
-        self.saved_topics = self._saved(self.topics, "topics.json")
-        self.saved_groups = self._saved(self.groups, "subscriptionGroup.json")
-        self.saved_offsets = self._saved(self.offsets, "consumerOffset.json")
-        self.saved_delay_offsets = self._saved(self.delay_offsets, "delayOffset.json")
-        self.saved_leases = self._saved(self.leases, "popLeases.json")
+        self.saved_topics = self.file_of(self.topics, "topics.json")
+        self.saved_groups = self.file_of(self.groups, "subscriptionGroup.json")
+        self.saved_offsets = self.file_of(self.offsets, "consumerOffset.json")
+        self.saved_delay_offsets = self.file_of(self.delay_offsets, "delayOffset.json")
         self.all_saved = (
             self.saved_topics,
             self.saved_groups,
             self.saved_offsets,
             self.saved_delay_offsets,
-            self.saved_leases,
         )
 
     def restore(self) -> None:
@@ -217,9 +219,11 @@ class Tables(Component):
         for saved in self.all_saved:
             await saved.try_save()
 
-    def _saved(self, table: Table, name: str) -> SavedTable:
+    def file_of(
+        self, table: Table, name: str, logged: Callable[[], Awaitable[None]] | None = None
+    ) -> SavedTable:
         file = JsonFile(self._around.disk, self._around.path / "config" / name)
-        return SavedTable(table, file, self._around.writer)
+        return SavedTable(table, file, self._around.writer, logged)
 
 
 class Broker:
@@ -286,7 +290,7 @@ class Broker:
             identity=identity,
             disk=around.disk,
             store_path=around.path,
-            pop=self.pop,
+            leases=self.leases,
         )
 
     def _wire_delays(self, tables: Tables, meters: Meters) -> None:
@@ -364,46 +368,73 @@ class Broker:
             saved_offsets=tables.saved_offsets,
             clients=self.clients,
             polls=self.polls,
-            on_reset=self.pop.reset,
+            on_reset=self.leases.reset,
         )
 
     def _wire_pop(self, tables: Tables, meters: Meters, access: ReadAccess) -> None:
-        options, clock = self._around.options, self._around.clock
-        table = tables.leases
-        journal = LeaseJournal(
+        options, store, clock = self._around.options, self.store, self._around.clock
+        topic = names.pop_journal_topic(options.broker_cluster_name)
+        table = self.lease_table = LeaseTable(clock, lambda: store.max_offset(topic, QUEUE_ID))
+        journal = self.lease_journal = LeaseJournal(
             log=self.log,
             table=table,
+            snapshot=tables.file_of(table, "popLeases.json", logged=self.log.flushed),
             clock=clock,
-            topic=names.pop_journal_topic(options.broker_cluster_name),
+            topic=topic,
         )
-        table.position = lambda: journal.position
-        tables.saved_leases.logged = self.log.flushed
-        chooser = Chooser(
-            store=self.store, table=table, offsets=tables.offsets, journal=journal, clock=clock
-        )
-        self.settling = Settling(
+        deadlines = self.lease_deadlines = LeaseDeadlines(clock)
+        self.leases = Leases(
+            store=store,
             table=table,
             journal=journal,
-            chooser=chooser,
+            deadlines=deadlines,
             polls=self.polls,
-            topics=self.topics,
-            groups=self.groups,
             offsets=tables.offsets,
-            meters=meters,
+            clock=clock,
+        )
+        self.acks = Acknowledgements(
+            table=table,
+            journal=journal,
+            deadlines=deadlines,
+            polls=self.polls,
+            offsets=tables.offsets,
+            clock=clock,
+        )
+        self.invisible_durations = InvisibleDurations(
+            table=table,
+            journal=journal,
+            deadlines=deadlines,
+            groups=self.groups,
             clock=clock,
             levels_ms=options.delay_levels_ms,
         )
-        self.pop = Pop(
+        self.dead_letters = DeadLetters(
+            store=store,
             table=table,
+            acks=self.acks,
+            topics=self.topics,
+            groups=self.groups,
+            meters=meters,
+        )
+        self.lease_expiry = LeaseExpiry(
+            deadlines=deadlines,
+            table=table,
+            groups=self.groups,
+            polls=self.polls,
+            clock=clock,
+            attempts_used_up=self.dead_letters.attempts_used_up,
+        )
+        self.pop = Pop(
+            selector=MessageSelector(
+                store=store, table=table, offsets=tables.offsets, journal=journal, clock=clock
+            ),
             journal=journal,
-            chooser=chooser,
-            settling=self.settling,
+            deadlines=deadlines,
+            durations=self.invisible_durations,
             polls=self.polls,
             access=access,
-            offsets=tables.offsets,
             meters=meters,
-            clock=clock,
-            options=options,
+            long_polling=options.long_polling_enable,
         )
 
     def _wire_sending(self, meters: Meters) -> None:
@@ -438,10 +469,12 @@ class Broker:
             self._tables,
             Step(restore=self._restore_registries),
             self.transactions,
+            self.lease_journal,
             Step(stop=self.commit.drain),
             self.level_delivery,
             self.timer_delivery,
-            self.pop,
+            self.leases,
+            self.lease_expiry,
         )
 
     def end_long_calls(self) -> None:
@@ -489,7 +522,13 @@ class Broker:
             ),
             bind(
                 pop_pb2.DESCRIPTOR.services_by_name["PopService"],
-                PopRpcs(self.pop, self.settling, broker_name=self._identity.broker_name),
+                PopRpcs(
+                    self.pop,
+                    self.acks,
+                    self.invisible_durations,
+                    self.dead_letters,
+                    broker_name=self._identity.broker_name,
+                ),
             ),
             bind(admin_pb2.DESCRIPTOR.services_by_name["AdminService"], admin),
         ]

@@ -34,11 +34,6 @@ def periodic_work(
     async def report_health() -> None:
         server.set_serving(not store.read_only_reason)
 
-    async def save_leases() -> None:
-        # What the snapshot has must not be rolled back later.
-        await broker.log.durable()
-        await tables.saved_leases.try_save()
-
     async def check_transactions() -> None:
         if not store.read_only_reason:
             await broker.checks.round()
@@ -52,7 +47,7 @@ def periodic_work(
         for name, interval_ms, work in (
             ("offsets", options.flush_consumer_offset_interval, tables.saved_offsets.try_save),
             ("delays", options.flush_delay_offset_interval, tables.saved_delay_offsets.try_save),
-            ("leases", LEASE_SNAPSHOT_MS, save_leases),
+            ("leases", LEASE_SNAPSHOT_MS, broker.lease_journal.save_snapshot),
             ("store", STORE_UPKEEP_MS, keep_store),
             ("health", HEALTH_MS, report_health),
             ("clients", CLIENT_SCAN_MS, scan_clients),

@@ -126,12 +126,12 @@ class World:
 
     def sizes(self) -> dict[str, int]:
         broker: Any = self.parts.broker
-        queues = [queue for place in self.parts.tables.leases for queue in place.queues.values()]
+        queues = list(broker.lease_table.queues())
         return {
             "polls": broker.polls.parked_pops,
             "polled topics": len(broker.polls._pops.topics),
-            "leased": sum(queue.leased for queue in queues),
-            "watched": len(broker.settling.expiry._heap),
+            "leased": sum(queue.leased_count for queue in queues),
+            "watched": len(broker.lease_deadlines),
             "tasks": len(asyncio.all_tasks(self.runner.get_loop())),
         }
 

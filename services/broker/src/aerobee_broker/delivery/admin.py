@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aerobee_broker.delivery.delay.level_delivery import LevelDelivery
 from aerobee_broker.delivery.delay.timer_delivery import TimerDelivery
-from aerobee_broker.delivery.pop.pop import Pop
+from aerobee_broker.delivery.pop.leases import Leases
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.delivery.pull.offsets import OffsetQueries
 from aerobee_broker.delivery.transaction.transactions import Transactions
@@ -72,7 +72,7 @@ class Administration:
         identity: Identity,
         disk: Disk,
         store_path: Path,
-        pop: Pop,
+        leases: Leases,
     ) -> None:
         self._store = store
         self._topics = topics
@@ -89,7 +89,7 @@ class Administration:
         self._identity = identity
         self._disk = disk
         self._store_path = store_path
-        self._pop = pop
+        self._leases = leases
 
     async def delete_topic(self, topic: str) -> bool:
         """Also its consumer offsets and consume queues. False: there was no such topic. Raises what
@@ -102,10 +102,10 @@ class Administration:
 
         def forget() -> None:
             nonlocal logged
-            self._pop.check_forget(topic=topic)
+            self._leases.check_forget(topic=topic)
             self._store.delete_topic(topic)
             self._offsets.remove_topic(topic)
-            logged = self._pop.forget(topic=topic)
+            logged = self._leases.forget(topic=topic)
             for queue_id in queue_ids:
                 self._polls.wake_pulls(topic, queue_id)
 
@@ -128,9 +128,9 @@ class Administration:
         def forget() -> None:
             nonlocal logged
             if remove_offsets:
-                self._pop.check_forget(consumer_group=consumer_group)
+                self._leases.check_forget(consumer_group=consumer_group)
                 self._offsets.remove_group(consumer_group)
-                logged = self._pop.forget(consumer_group=consumer_group)
+                logged = self._leases.forget(consumer_group=consumer_group)
 
         deleted = self._groups.remove(consumer_group, forget)
         # The group last: a kill before that leaves one that begins anew, not what a group of its
@@ -176,7 +176,7 @@ class Administration:
 
     def measure(self, broker_permission: int) -> None:
         """Brings the gauges up to date: cheap enough for every few seconds."""
-        self._pop.measure()
+        leases = self._leases.counts()
         self._meters.half_messages(self._transactions.by_topic())
         store, clients = self._store, self._clients.all()
         for name, value in (
@@ -188,6 +188,10 @@ class Administration:
             ("storage_size", store.end_offset - store.min_physical_offset),
             ("storage_flush_behind_bytes", store.end_offset - store.flushed_offset),
             ("parked_pulls", self._polls.parked_pulls),
+            ("parked_pops", self._polls.parked_pops),
+            ("pop_leased_messages", leases.leased),
+            ("pop_waiting_messages", leases.waiting),
+            ("pop_blocked_message_groups", leases.blocked_groups),
             ("timing_messages", self._timers.waiting),
             ("store_read_only", bool(store.read_only_reason)),
         ):

@@ -18,17 +18,23 @@ from aerobee_wire.status import Code, MqError
 class SavedTable:
     """A table and its file. What was loaded or written last is `saved`.
 
-    `logged`, where it is set: returns when the log has durably what the table says by now. Such a
+    `logged`, where it is given: returns when the log has durably what the table says by now. Such a
     table is not written before: a file must not know of a settlement that a power cut took back.
     """
 
-    def __init__(self, table: Table, file: JsonFile, writer: Worker) -> None:
+    def __init__(
+        self,
+        table: Table,
+        file: JsonFile,
+        writer: Worker,
+        logged: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._table = table
         self._file = file
         self._writer = writer
         self._saved = table.revision
         self._write_under_way: asyncio.Task[None] | None = None
-        self.logged: Callable[[], Awaitable[None]] | None = None
+        self._logged = logged
 
     def load(self) -> bool:
         """Fills the table from the file. False: there is none. Raises ConfigFileDamaged."""
@@ -70,8 +76,8 @@ class SavedTable:
         try:
             revision = self._table.revision
             data = encode(self._table.to_json())
-            if self.logged is not None:
-                await self.logged()
+            if self._logged is not None:
+                await self._logged()
             await self._writer(lambda: self._file.write(data))
             self._saved = revision
         except OSError as error:

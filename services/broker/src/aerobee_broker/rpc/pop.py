@@ -11,9 +11,16 @@ from collections.abc import Mapping, Sequence
 
 from aerobee.broker.v1 import pop_pb2 as pb
 
-from aerobee_broker.delivery.pop.acks import Change, LeaseName, LeaseSet, Settling, Shown
+from aerobee_broker.delivery.pop.acks import Acknowledgements
+from aerobee_broker.delivery.pop.dead_letters import DeadLetterRequest, DeadLetters
+from aerobee_broker.delivery.pop.invisible_duration import (
+    InvisibleChange,
+    InvisibleDuration,
+    InvisibleDurations,
+)
+from aerobee_broker.delivery.pop.lease_table import LeaseName, LeaseSet
 from aerobee_broker.delivery.pop.pop import DEFAULT_BYTES, MAX_BYTES, MAX_MESSAGES, Pop
-from aerobee_broker.delivery.pop.selector import Start, Wish
+from aerobee_broker.delivery.pop.selector import PopRequest, Start
 from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.filter.filter import Filter
@@ -33,13 +40,23 @@ _STARTS: Mapping[int, Start] = {
 
 
 class PopRpcs:
-    def __init__(self, pop: Pop, settling: Settling, *, broker_name: str) -> None:
+    def __init__(
+        self,
+        pop: Pop,
+        acks: Acknowledgements,
+        durations: InvisibleDurations,
+        dead_letters: DeadLetters,
+        *,
+        broker_name: str,
+    ) -> None:
         self._pop = pop
-        self._settling = settling
+        self._acks = acks
+        self._durations = durations
+        self._dead_letters = dead_letters
         self._broker_name = broker_name
 
     async def pop(self, request: pb.PopRequest, call: Call) -> pb.PopResponse:
-        popped = await self._pop.pop(_wish(request), request.poll_duration_ms)
+        popped = await self._pop.pop(_pop_request(request), request.poll_duration_ms)
         if popped is None:
             return pb.PopResponse(broker_name=self._broker_name)
         return pb.PopResponse(
@@ -47,8 +64,8 @@ class PopRpcs:
             message_count=len(popped.attempts),
             delivery_attempts=popped.attempts,
             lease_id=popped.lease_id,
-            pop_time_ms=popped.at_ms,
-            invisible_duration_ms=popped.for_ms,
+            pop_time_ms=popped.pop_time_ms,
+            invisible_duration_ms=popped.invisible_duration_ms,
             broker_name=self._broker_name,
         )
 
@@ -63,43 +80,46 @@ class PopRpcs:
         # A slice is a list: quicker to go through.
         lease_sets += [_lease_set(one, one.queue_offsets[:]) for one in request.lease_sets]
         response = pb.AckResponse(results=[_DONE] * single, lease_sets=len(lease_sets) - single)
-        for lease_set, place, error in await self._settling.ack(lease_sets):
+        for set_index, index, error in await self._acks.ack(lease_sets):
             result = _result(error)
-            if lease_set < single:
-                response.results[lease_set].CopyFrom(result)
+            if set_index < single:
+                response.results[set_index].CopyFrom(result)
             else:
-                response.failures.add(lease_set=lease_set - single, place=place, result=result)
+                response.failures.add(lease_set=set_index - single, place=index, result=result)
         return response
 
     async def change_invisible_duration(
         self, request: pb.ChangeInvisibleDurationRequest, call: Call
     ) -> pb.ChangeInvisibleDurationResponse:
-        shown = await self._settling.change([_change(one) for one in request.changes])
-        return pb.ChangeInvisibleDurationResponse(results=map(_shown, shown))
+        changes = [_change(change) for change in request.changes]
+        durations = await self._durations.change(changes)
+        return pb.ChangeInvisibleDurationResponse(results=map(_change_result, durations))
 
     async def dead_letter(self, request: pb.DeadLetterRequest, call: Call) -> pb.DeadLetterResponse:
-        outcomes = await self._settling.dead_letter(
+        outcomes = await self._dead_letters.dead_letter(
             [
-                (_lease(one.lease), Failure(one.failure.reason, one.failure.description))
-                for one in request.entries
+                DeadLetterRequest(
+                    _lease(entry.lease), Failure(entry.failure.reason, entry.failure.description)
+                )
+                for entry in request.entries
             ]
         )
         return pb.DeadLetterResponse(results=map(_result, outcomes))
 
 
-def _wish(request: pb.PopRequest) -> Wish:
+def _pop_request(request: pb.PopRequest) -> PopRequest:
     if request.start not in _STARTS:
         raise InvalidParameter(f"start {request.start} is unknown: use a PopStart")
     if request.max_bytes < 0 or request.poll_duration_ms < 0:
         raise InvalidParameter("max_bytes and poll_duration_ms are not negative")
-    return Wish(
+    return PopRequest(
         consumer_group=request.consumer_group,
         topic=request.topic,
         queue_id=request.queue_id if request.HasField("queue_id") else None,
         max_messages=request.max_messages or MAX_MESSAGES,
         max_bytes=min(request.max_bytes or DEFAULT_BYTES, MAX_BYTES),
-        invisible_ms=request.invisible_duration_ms,
-        wanted=(
+        invisible_duration_ms=request.invisible_duration_ms,
+        filter=(
             convert.filter_of(request.subscription)
             if request.HasField("subscription")
             else _EVERYTHING
@@ -132,9 +152,9 @@ def _lease_set(one: pb.Lease | pb.LeaseSet, queue_offsets: Sequence[int]) -> Lea
     )
 
 
-def _change(one: pb.InvisibleChange) -> Change:
+def _change(one: pb.InvisibleChange) -> InvisibleChange:
     by_policy = one.WhichOneof("visible") == "by_retry_policy" and one.by_retry_policy
-    return Change(
+    return InvisibleChange(
         _lease(one.lease),
         None if by_policy else one.invisible_duration_ms,
         one.uncounted,
@@ -148,9 +168,13 @@ def _result(error: MqError | None) -> pb.LeaseResult:
     return pb.LeaseResult(code=int(error.code), message=error.message)
 
 
-def _shown(one: Shown) -> pb.InvisibleChangeResult:
-    if one.error is not None:
-        return pb.InvisibleChangeResult(code=int(one.error.code), message=one.error.message)
+def _change_result(duration: InvisibleDuration) -> pb.InvisibleChangeResult:
+    if duration.error is not None:
+        return pb.InvisibleChangeResult(
+            code=int(duration.error.code), message=duration.error.message
+        )
     return pb.InvisibleChangeResult(
-        code=int(Code.SUCCESS), pop_time_ms=one.since_ms, invisible_duration_ms=one.invisible_ms
+        code=int(Code.SUCCESS),
+        pop_time_ms=duration.pop_time_ms,
+        invisible_duration_ms=duration.invisible_duration_ms,
     )

@@ -1,4 +1,4 @@
-"""The records of pop: what stands in runs of messages is read as it was meant, old forms too."""
+"""The records of the lease journal: what is written on the disk, and the forms of older brokers."""
 
 from __future__ import annotations
 
@@ -10,44 +10,69 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee_broker.delivery.pop import journal_format
+from aerobee_broker.delivery.pop.in_flight import State
+from aerobee_broker.delivery.pop.journal_format import (
+    ChangedLease,
+    ChangeRecord,
+    DeleteRecord,
+    JournalRecord,
+    LeasedQueue,
+    LeasedRun,
+    LeaseRecord,
+    ResetRecord,
+    SettledQueue,
+    SettledRun,
+    SettleRecord,
+)
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from support.clock.manual_clock import ManualClock
 
 OFFSETS = st.lists(st.integers(0, 30), unique=True)
 KEY = ("g", "t", 0)
 
+LEASED = LeasedQueue(0, 4, 10, [LeasedRun(4, 1, 2), LeasedRun(6, 2, 1), LeasedRun(8, 1, 1)], [9])
+SETTLED = SettledQueue(*KEY, [SettledRun(4, 2), SettledRun(8, 1)], [6])
+RECORDS: list[tuple[JournalRecord, str]] = [
+    (
+        LeaseRecord("g", "t", 9, 100, 50, False, "a", [LEASED]),
+        '{"kind":"lease","group":"g","topic":"t","id":9,"at":100,"for":50,"fifo":false,'
+        '"attempt":"a","queues":[[0,4,10,[[4,1,2],[6,2,1],[8,1,1]],[9]]]}',
+    ),
+    (SettleRecord([SETTLED]), '{"kind":"settle","queues":[["g","t",0,[[4,2],[8,1]],[6]]]}'),
+    (
+        ChangeRecord([ChangedLease(*KEY, 6, 9, 120, 70, 2, 1)]),
+        '{"kind":"show","leases":[["g","t",0,6,9,120,70,2,1]]}',
+    ),
+    (ResetRecord(*KEY, 7), '{"kind":"move","group":"g","topic":"t","queue":0,"offset":7}'),
+    (DeleteRecord("", "t"), '{"kind":"forget","group":"","topic":"t"}'),
+]
 
-def written(kind: str, content: dict[str, Any]) -> dict[str, Any]:
-    """As it comes back from the log."""
-    return journal_format.parse(journal_format.record("log", kind, content, 7).body)
+
+@pytest.mark.parametrize(("record", "body"), RECORDS)
+def test_the_bytes_of_each_record_stay_as_they_are(record: JournalRecord, body: str) -> None:
+    message = journal_format.encode(record, "log", 7)
+    assert (message.body.decode(), message.topic, message.born_timestamp_ms) == (body, "log", 7)
+    assert journal_format.decode(message.body) == record
 
 
-@given(offsets=OFFSETS, behind=OFFSETS)
-def test_settled_messages_come_back_in_their_order(offsets: list[int], behind: list[int]) -> None:
-    entry = written("settle", journal_format.settled([(KEY, offsets, behind)]))
-    [[group, topic, queue_id, done, acknowledged]] = entry["queues"]
-    assert (group, topic, queue_id, acknowledged) == (*KEY, behind)
-    assert list(journal_format.settled_offsets(done)) == offsets
+@given(offsets=OFFSETS)
+def test_settled_runs_are_their_offsets_in_order(offsets: list[int]) -> None:
+    assert list(journal_format.settled_offsets(journal_format.settled_runs(offsets))) == offsets
 
 
 @given(messages=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 3)), unique=True))
-def test_messages_on_lease_come_back_in_their_order(messages: list[tuple[int, int]]) -> None:
-    runs = written("lease", {"runs": journal_format.leased_runs(messages)})["runs"]
-    assert list(journal_format.leased_messages(runs)) == messages
+def test_leased_runs_are_their_messages_in_order(messages: list[tuple[int, int]]) -> None:
+    assert list(journal_format.leased_messages(journal_format.leased_runs(messages))) == messages
 
 
-def test_a_run_is_one_entry() -> None:
-    assert journal_format.leased_runs((offset, 1) for offset in range(5, 37)) == [[5, 1, 32]]
-    assert journal_format.leased_runs([(5, 1), (6, 2), (7, 2), (9, 2)]) == [
-        [5, 1, 1],
-        [6, 2, 2],
-        [9, 2, 1],
-    ]
-    settled = journal_format.settled([(KEY, [5, 6, 7, 9, 8], [])])
-    assert settled == {"queues": [[*KEY, [[5, 3], [9, 1], [8, 1]], []]]}
+def test_messages_one_after_the_other_are_one_run() -> None:
+    leased_runs, settled_runs = journal_format.leased_runs, journal_format.settled_runs
+    assert leased_runs((offset, 1) for offset in range(5, 37)) == [LeasedRun(5, 1, 32)]
+    assert leased_runs([(5, 1), (6, 2), (7, 2), (9, 2)]) == [(5, 1, 1), (6, 2, 2), (9, 2, 1)]
+    assert settled_runs([5, 6, 7, 9, 8]) == [(5, 3), (9, 1), (8, 1)]
 
 
-LEASE = {"group": "g", "topic": "t", "id": 9, "at": 100, "for": 50, "fifo": False, "attempt": "a"}
+LEASE = {"kind": "lease", "group": "g", "topic": "t", "id": 9, "at": 100, "for": 50, "fifo": False}
 OLD_LEASE = [[0, 4, 10, [[4, 1], [5, 1], [6, 2], [8, 1]], [9]]]
 NEW_LEASE = [[0, 4, 10, [[4, 1, 2], [6, 2, 1], [8, 1, 1]], [9]]]
 OLD_SETTLE = [[*KEY, [4, 5, 8], [6]]]
@@ -55,27 +80,41 @@ NEW_SETTLE = [[*KEY, [[4, 2], [8, 1]], [6]]]
 MIXED_SETTLE = [[*KEY, [[4, 2], 8], [6]]]
 
 
+def apply(table: LeaseTable, content: dict[str, Any]) -> None:
+    table.apply(journal_format.decode(json.dumps(content).encode()))
+
+
+def leased_table(queues: list[Any]) -> LeaseTable:
+    table = LeaseTable(ManualClock(), lambda: 0)
+    apply(table, {**LEASE, "attempt": "a", "queues": queues})
+    return table
+
+
 @pytest.mark.parametrize("lease", [OLD_LEASE, NEW_LEASE])
 @pytest.mark.parametrize("settle", [OLD_SETTLE, NEW_SETTLE, MIXED_SETTLE])
-def test_both_forms_of_a_record_say_the_same(lease: list[Any], settle: list[Any]) -> None:
-    table = LeaseTable(ManualClock())
-    table.apply(written("lease", {**LEASE, "queues": lease}))
-    found = table.find(*KEY)
-    assert found is not None
-    place, queue = found
-    leased = {held.offset: held.attempt for held in queue if held.leased}
+def test_old_and_new_forms_mean_the_same(lease: list[Any], settle: list[Any]) -> None:
+    table = leased_table(lease)
+    queue = table.find(*KEY)
+    assert queue is not None
+    leased = {message.offset: message.attempt for message in queue if message.lease_id}
     assert leased == {4: 1, 5: 1, 6: 2, 8: 1}
-    assert place.attempts["a"].messages == ((0, 4), (0, 5), (0, 6), (0, 8))
-    assert (queue.cursor, sorted(queue.open)) == (10, [4, 5, 6, 8, 9])
-    table.apply(written("settle", {"queues": settle}))
-    assert sorted(queue.open) == [6, 9]
-    assert queue.open[6].acked and not queue.open[6].leased
+    assert table.group("g", "t").attempts["a"].messages == ((0, 4), (0, 5), (0, 6), (0, 8))
+    assert (queue.cursor, sorted(queue.in_flight)) == (10, [4, 5, 6, 8, 9])
+    apply(table, {"kind": "settle", "queues": settle})
+    assert {message.offset: message.state for message in queue} == {
+        6: State.ACKED,
+        9: State.VISIBLE,
+    }
 
 
 @pytest.mark.parametrize("entry", [[1, 2, 3], ["5"], None, "x", [1]])
-def test_an_entry_of_no_known_form_is_refused(entry: object) -> None:
-    table = LeaseTable(ManualClock())
-    table.apply(written("lease", {**LEASE, "queues": NEW_LEASE}))
-    body = json.dumps({"kind": "settle", "queues": [[*KEY, [entry], []]]}).encode()
+def test_a_run_of_unknown_form_is_refused(entry: object) -> None:
+    table = leased_table(NEW_LEASE)
     with pytest.raises((TypeError, ValueError)):
-        table.apply(journal_format.parse(body))
+        apply(table, {"kind": "settle", "queues": [[*KEY, [entry], []]]})
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{}", b'{"kind":"new"}', b'{"kind":"move"}', b"{"])
+def test_a_record_of_unknown_form_is_refused(body: bytes) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        journal_format.decode(body)

@@ -1,48 +1,37 @@
-"""What leases hold in memory grows with what is under way, not with what was settled."""
+"""Memory of leases grows with the messages in flight, not with those settled."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import tracemalloc
-from collections.abc import Sequence
 
-from aerobee_broker.delivery.pop.expiry import Due, LeaseExpiry
-from aerobee_broker.delivery.pop.in_flight import Lease, QueueLeases
-from aerobee_broker.delivery.pop.lease_table import GroupLeases
+from aerobee_broker.delivery.pop.expiry import LeaseDeadlines
+from aerobee_broker.delivery.pop.in_flight import InFlightQueue, Lease
 from support.clock.virtual_loop import LoopClock
 
-A_POP = 32
+MESSAGES_PER_POP = 32
 HOURS_12_MS = 43_200_000
 
 
-async def test_one_message_that_stays_open_does_not_keep_the_settled_ones_in_memory() -> None:
-    place, queue = GroupLeases("billing", "orders"), QueueLeases(0, 0)
-    ended: list[int] = []
-
-    async def note(due: Sequence[Due]) -> None:
-        for _, of, held in due:
-            ended.append(held.offset)
-            of.expire(held)
-
+async def test_a_message_in_flight_keeps_no_settled_ones_in_memory() -> None:
     clock = LoopClock()
-    expiry = LeaseExpiry(clock, note)
-    expiry.start()
+    queue, deadlines = InFlightQueue("billing", "orders", 0), LeaseDeadlines(clock)
 
     def lease(count: int) -> Lease:
-        lease = Lease(queue.cursor + 1, 0, HOURS_12_MS, clock.monotonic_ms() + HOURS_12_MS)
-        offsets = [held.offset for held in queue.lease_new(count, lease)]
-        queue.passed.clear()
-        expiry.watch_all(place, queue, offsets, lease.deadline_ms)
+        deadline_ms = clock.monotonic_ms() + HOURS_12_MS
+        lease = Lease(queue.cursor + 1, deadline_ms, HOURS_12_MS, 0)
+        offsets = [message.offset for message in queue.lease_new(count, lease)]
+        queue.opened_since_journal.clear()
+        deadlines.watch_all(queue, offsets, lease.deadline_ms)
         return lease
 
     def rounds(count: int) -> int:
         for _ in range(count):
-            offsets = range(queue.cursor, queue.cursor + A_POP)
-            lease_id = lease(A_POP).lease_id
-            _, settled, others = queue.acknowledge_all(offsets, lease_id, 0)
-            assert len(settled) == A_POP and not others
-            assert queue.committed == 0
+            offsets = range(queue.cursor, queue.cursor + MESSAGES_PER_POP)
+            acknowledged = queue.acknowledge(offsets, lease(MESSAGES_PER_POP).lease_id, 0)
+            assert len(acknowledged.settled) == MESSAGES_PER_POP and not acknowledged.invalid
+            assert queue.committed_offset == 0
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
@@ -53,7 +42,6 @@ async def test_one_message_that_stays_open_does_not_keep_the_settled_ones_in_mem
         grown = rounds(1_000) - before
     finally:
         tracemalloc.stop()
-    assert grown / (1_000 * A_POP) < 5, "bytes a message"
+    assert grown / (1_000 * MESSAGES_PER_POP) < 5, "bytes a message"
     await asyncio.sleep(HOURS_12_MS / 1000 + 1)
-    assert ended == [0]
-    await expiry.stop()
+    assert [leased.message.offset for leased in deadlines.take_expired()] == [0]

@@ -6,15 +6,17 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aerobee_broker.delivery.pop import selector
-from aerobee_broker.delivery.pop.acks import Change, LeaseName, LeaseSet
-from aerobee_broker.delivery.pop.selector import Chooser
+from aerobee_broker.delivery.pop.invisible_duration import InvisibleChange
+from aerobee_broker.delivery.pop.lease_table import LeaseName, LeaseSet
 from aerobee_broker.errors import InvalidParameter, StoreReadError
 from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_broker.store.messages import ReadResult
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code
 from support.broker.harness import Parts
@@ -210,9 +212,10 @@ async def test_a_lease_that_is_changed_while_it_is_written_leaves_the_others_as_
     parts.flusher.hold()
     popping = asyncio.create_task(consumer.pop())
     await asyncio.sleep(0.001)
-    held = next(iter(next(iter(parts.tables.leases)).queues[0]))
-    lease = LeaseName(GROUP, TOPIC, 0, 0, held.lease_id)
-    changing = asyncio.create_task(parts.broker.settling.change([Change(lease, 60_000)]))
+    [queue] = parts.broker.lease_table.queues()
+    lease = LeaseName(GROUP, TOPIC, 0, 0, queue.in_flight[0].lease_id)
+    change = InvisibleChange(lease, 60_000)
+    changing = asyncio.create_task(parts.broker.invisible_durations.change([change]))
     await asyncio.sleep(0.001)
     parts.flusher.let_go()
     assert bodies(await popping) == [b"1", b"2", b"3"]
@@ -243,7 +246,7 @@ async def test_a_changed_duration_counts_from_the_change(
     (got,) = await consumer.pop(invisible_ms=10_000)
     await asyncio.sleep(8)
     shown = await consumer.change(got, 20_000)
-    assert (shown.error, shown.invisible_ms) == (None, 20_000)
+    assert (shown.error, shown.invisible_duration_ms) == (None, 20_000)
     await asyncio.sleep(19.9)
     assert await consumer.pop() == []
     assert await consumer.ack(got) == [Code.SUCCESS]
@@ -278,7 +281,7 @@ async def test_the_retry_delay_of_the_group_is_used_when_asked_for(
     waits = []
     for _ in range(3):
         (got,) = await consumer.pop(poll_ms=30_000)
-        waits.append((await consumer.change(got, None)).invisible_ms)
+        waits.append((await consumer.change(got, None)).invisible_duration_ms)
     assert waits == [3_000, 7_000, 7_000]
 
 
@@ -449,14 +452,14 @@ async def test_a_message_that_cannot_be_read_keeps_no_other_from_its_dead_letter
     await parts.group(GROUP, retry_max_times=0)
     await parts.send(TOPIC, b"1", b"2", b"3")
     await consumer.pop(invisible_ms=1_000)
-    raw, sick = Chooser.raw, True
+    read, sick = parts.store.read, True
 
-    def some(self: Chooser, topic: str, queue_id: int, offset: int) -> bytes:
-        if sick and offset == 1:
+    def some(topic: str, queue_id: int, offset: int, **limits: Any) -> ReadResult:
+        if sick and topic == TOPIC and offset == 1:
             raise StoreReadError(OSError(errno.EIO, "bad sector"))
-        return raw(self, topic, queue_id, offset)
+        return read(topic, queue_id, offset, **limits)
 
-    monkeypatch.setattr(Chooser, "raw", some)
+    monkeypatch.setattr(parts.store, "read", some)
     await asyncio.sleep(5)
     assert await parts.bodies(f"%DLQ%{GROUP}") == [b"1", b"3"]
     assert consumer.committed() == 1

@@ -169,7 +169,7 @@ async def test_blocked_message_groups_are_measured(parts: Parts, consumer: PopCo
     await consumer.pop(1, fifo=True)
 
     def gauge() -> float:
-        parts.broker.pop.measure()
+        parts.broker.administration.measure(6)
         return float(parts.meters._gauges["pop_blocked_message_groups"]._value.get())
 
     assert gauge() == 1

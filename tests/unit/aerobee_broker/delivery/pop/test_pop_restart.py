@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from aerobee_broker.delivery.pop.selector import Chooser
 from aerobee_broker.errors import DiskFull, StoreReadError, StoreWriteError
 from aerobee_broker.metadata.topics import TopicConfig
-from aerobee_broker.store.messages import ReadResult
+from aerobee_broker.store.messages import ReadResult, ReadStatus
 from aerobee_wire import properties as props
 from aerobee_wire.checked_json import decode
 from aerobee_wire.status import Code
@@ -123,7 +122,7 @@ async def test_a_snapshot_spares_the_log_before_it(tmp_path: Path) -> None:
     parts = await stop(parts, tmp_path / "a")
     saved = decode((parts.store.path / "config" / "popLeases.json").read_bytes())
     assert saved["position"] == 100
-    assert parts.tables.leases.loaded_position == 100
+    assert parts.broker.lease_table.loaded_position == 100
     assert PopConsumer(parts).committed() == 50
     await parts.end()
 
@@ -240,13 +239,13 @@ async def test_a_snapshot_waits_until_the_log_has_what_it_says(tmp_path: Path, f
     await parts.send(TOPIC, b"1")
     consumer = PopConsumer(parts)
     (got,) = await consumer.pop(poll_ms=1_000)
-    await parts.tables.saved_leases.save()
+    await parts.broker.lease_journal.save_snapshot()
     file = tmp_path / "store" / "config" / "popLeases.json"
     before = file.read_bytes()
     parts.flusher.hold()
     giving_up = asyncio.create_task(consumer.dead_letter(got))
     await asyncio.sleep(0.001)
-    saving = asyncio.create_task(parts.tables.saved_leases.save())
+    saving = asyncio.create_task(parts.broker.lease_journal.save_snapshot())
     await asyncio.sleep(1)
     assert giving_up.done() is (flush == "ASYNC_FLUSH")
     assert not saving.done() and file.read_bytes() == before
@@ -348,12 +347,14 @@ async def test_what_is_lost_when_the_log_takes_nothing_keeps_no_other_message(
     consumer = PopConsumer(parts)
     await consumer.pop(1, invisible_ms=1_000)
     await asyncio.sleep(1.1)
-    raw = Chooser.raw
+    read = parts.store.read
 
-    def without_the_first(chooser: Chooser, topic: str, queue_id: int, offset: int) -> bytes:
-        return raw(chooser, topic, queue_id, offset) if offset else b""
+    def without_the_first(topic: str, queue_id: int, offset: int, **limits: Any) -> ReadResult:
+        if offset:
+            return read(topic, queue_id, offset, **limits)
+        return ReadResult(ReadStatus.OFFSET_TOO_SMALL, 1, 1, 3)
 
-    monkeypatch.setattr(Chooser, "raw", without_the_first)
+    monkeypatch.setattr(parts.store, "read", without_the_first)
     parts.store.block_appends(StoreWriteError("no space"))
     with pytest.raises(StoreWriteError):
         await consumer.pop(1)

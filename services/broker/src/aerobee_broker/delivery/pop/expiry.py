@@ -1,6 +1,6 @@
-"""When leases end by themselves: a heap of deadlines, and one task that sleeps until the next.
+"""The end of invisible durations: a heap of deadlines, and a task that sleeps until the next one.
 
-Deadlines are of the clock that only goes forward: setting the time of day ends no lease.
+Deadlines are monotonic: setting the time of day ends no lease.
 """
 
 from __future__ import annotations
@@ -10,59 +10,119 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
+from typing import NamedTuple
 
 import structlog
 
-from aerobee_broker.delivery.pop.in_flight import Held, QueueLeases
-from aerobee_broker.delivery.pop.lease_table import GroupLeases
+from aerobee_broker.delivery.pop.in_flight import INVISIBLE, InFlightMessage, InFlightQueue
+from aerobee_broker.delivery.pop.lease_table import LeasedMessage, LeaseTable
+from aerobee_broker.delivery.pull.long_polls import LongPolls
+from aerobee_broker.delivery.retry import policy
+from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.lifecycle import Component
 
-Due = tuple[GroupLeases, QueueLeases, Held]
-AFTER_FAILURE_MS = 1_000
+RETRY_AFTER_MS = 1_000
 MAX_AT_ONCE = 1_024  # about; the loop serves others between two rounds
 _SLACK = 1_024  # entries of which nothing is on lease, besides as many as there are others
 
 
-class LeaseExpiry:
-    """`ended` is told of leases whose time is over; what it fails with is logged, and tried again.
+class _Deadline(NamedTuple):
+    """Messages of one queue with the same deadline. Their offsets: what is settled before its time
+    is not kept in memory until then."""
 
-    It must expire or settle them, or `watch` them anew.
-    """
+    deadline_ms: int
+    number: int  # so that comparing two entries ends here
+    queue: InFlightQueue
+    offsets: Sequence[int]
 
-    def __init__(self, clock: Clock, ended: Callable[[list[Due]], Awaitable[None]]) -> None:
+    def leased(self, offset: int) -> InFlightMessage | None:
+        """The message, if it is on lease and has this deadline still."""
+        message = self.queue.in_flight.get(offset)
+        if message and message.state is INVISIBLE and message.deadline_ms == self.deadline_ms:
+            return message
+        return None
+
+
+class LeaseDeadlines:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._ended = ended
-        # Offsets, not messages: what is settled before its time is not kept until then.
-        self._heap: list[tuple[int, int, GroupLeases, QueueLeases, Sequence[int]]] = []
+        self._heap: list[_Deadline] = []
         self._numbers = count()
         self._limit = _SLACK
-        self._news = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._earlier = asyncio.Event()  # there is an earlier deadline than all before
 
-    def watch(self, due: Due) -> None:
-        """Anew after each change of the deadline."""
-        place, queue, held = due
-        self.watch_all(place, queue, (held.offset,), held.deadline_ms)
+    def __len__(self) -> int:
+        return len(self._heap)
 
-    def watch_all(
-        self, place: GroupLeases, queue: QueueLeases, offsets: Sequence[int], deadline_ms: int
-    ) -> None:
+    def watch(self, leased: LeasedMessage) -> None:
+        """To be called after each change of the message's deadline."""
+        queue, message = leased
+        self.watch_all(queue, (message.offset,), message.deadline_ms)
+
+    def watch_all(self, queue: InFlightQueue, offsets: Sequence[int], deadline_ms: int) -> None:
         """Messages with the same deadline. One that has another by now is not watched here."""
-        if not self._heap or deadline_ms < self._heap[0][0]:
-            self._news.set()
-        heappush(self._heap, (deadline_ms, next(self._numbers), place, queue, offsets))
+        if not self._heap or deadline_ms < self._heap[0].deadline_ms:
+            self._earlier.set()
+        heappush(self._heap, _Deadline(deadline_ms, next(self._numbers), queue, offsets))
         if len(self._heap) > self._limit:
             self._drop_settled()
 
     def _drop_settled(self) -> None:
-        """What was settled long before its time would stay until then: for up to 12 h."""
-        self._heap = [
-            one for one in self._heap if any(_watched(one[3], offset, one[0]) for offset in one[4])
-        ]
+        """What was settled long before its deadline would stay until then: for up to 12 h."""
+        self._heap = [entry for entry in self._heap if any(map(entry.leased, entry.offsets))]
         heapify(self._heap)
         self._limit = 2 * len(self._heap) + _SLACK
 
-    def start(self) -> None:
+    def take_expired(self) -> list[LeasedMessage]:
+        """Without what was settled, or has another deadline now."""
+        self._earlier.clear()
+        now_ms = self._clock.monotonic_ms()
+        expired: list[LeasedMessage] = []
+        seen: set[InFlightMessage] = set()  # a message may be watched twice
+        while self._heap and self._heap[0].deadline_ms <= now_ms and len(expired) < MAX_AT_ONCE:
+            entry = heappop(self._heap)
+            for offset in entry.offsets:
+                message = entry.leased(offset)
+                if message is not None and message not in seen:
+                    seen.add(message)
+                    expired.append(LeasedMessage(entry.queue, message))
+        return expired
+
+    async def wait(self) -> None:
+        """Until the next deadline, or until there is an earlier one."""
+        if not self._heap:
+            await self._earlier.wait()
+            return
+        seconds = max(0, self._heap[0].deadline_ms - self._clock.monotonic_ms()) / 1000
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._earlier.wait()
+
+
+class LeaseExpiry(Component):
+    """Makes expired messages visible again; those whose attempts are used up go to
+    `attempts_used_up`. What that raises is logged, and it is called again."""
+
+    def __init__(
+        self,
+        *,
+        deadlines: LeaseDeadlines,
+        table: LeaseTable,
+        groups: GroupRegistry,
+        polls: LongPolls,
+        clock: Clock,
+        attempts_used_up: Callable[[Sequence[LeasedMessage]], Awaitable[None]],
+    ) -> None:
+        self._deadlines = deadlines
+        self._table = table
+        self._groups = groups
+        self._polls = polls
+        self._clock = clock
+        self._attempts_used_up = attempts_used_up
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="lease expiry")
 
     async def stop(self) -> None:
@@ -72,49 +132,39 @@ class LeaseExpiry:
 
     async def _run(self) -> None:
         while True:
-            self._news.clear()
-            due = self._due()
-            if due:
-                await self._end(due)
-                await asyncio.sleep(0)
-            else:
-                await self._sleep()
+            expired = self._deadlines.take_expired()
+            if not expired:
+                await self._deadlines.wait()
+                continue
+            try:
+                await self._expire(expired)
+            except Exception:
+                structlog.get_logger().exception("lease_expiry_failed", leases=len(expired))
+                self._retry_later(expired)
+            await asyncio.sleep(0)
 
-    async def _sleep(self) -> None:
-        if not self._heap:
-            await self._news.wait()
-            return
-        seconds = max(0, self._heap[0][0] - self._clock.monotonic_ms()) / 1000
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
+    async def _expire(self, expired: Sequence[LeasedMessage]) -> None:
+        dying = []
+        for leased in expired:
+            if self._is_dying(leased):
+                dying.append(leased)
+                continue
+            leased.queue.expire(leased.message)
+            self._table.touch()
+            self._polls.wake_pop(*leased.queue.key)
+        if dying:
+            await self._attempts_used_up(dying)
 
-    def _due(self) -> list[Due]:
-        """Takes out what is due. What was settled, or has another deadline now, is left out."""
-        now = self._clock.monotonic_ms()
-        due: list[Due] = []
-        seen: set[Held] = set()  # one may be watched twice
-        while self._heap and self._heap[0][0] <= now and len(due) < MAX_AT_ONCE:
-            deadline, _, place, queue, offsets = heappop(self._heap)
-            for offset in offsets:
-                held = _watched(queue, offset, deadline)
-                if held is not None and held not in seen:
-                    seen.add(held)
-                    due.append((place, queue, held))
-        return due
+    def _is_dying(self, leased: LeasedMessage) -> bool:
+        queue, message = leased
+        group = self._groups.table.get(queue.consumer_group)
+        if group is None or message.uncounted:
+            return False
+        return policy.is_last_attempt(message.attempt, group)
 
-    async def _end(self, due: list[Due]) -> None:
-        try:
-            await self._ended(due)
-        except Exception:
-            structlog.get_logger().exception("leases_not_ended", leases=len(due))
-            retry_at = self._clock.monotonic_ms() + AFTER_FAILURE_MS
-            for one in due:
-                if one[2].leased and one[1].open.get(one[2].offset) is one[2]:
-                    one[2].deadline_ms = retry_at
-                    self.watch(one)
-
-
-def _watched(queue: QueueLeases, offset: int, deadline_ms: int) -> Held | None:
-    held = queue.open.get(offset)
-    return held if held and held.leased and held.deadline_ms == deadline_ms else None
+    def _retry_later(self, expired: Sequence[LeasedMessage]) -> None:
+        deadline_ms = self._clock.monotonic_ms() + RETRY_AFTER_MS
+        for leased in expired:
+            if leased.is_leased:
+                leased.message.deadline_ms = deadline_ms
+                self._deadlines.watch(leased)

@@ -1,309 +1,444 @@
-"""Which messages of a queue a group has on lease, which wait, which are settled. Memory only: no
-clock, no log, no loop.
+"""The messages of one queue that are in flight for a consumer group. Memory only: no clock, no log,
+no loop.
 
-A message is open from the moment that the cursor passes it until it is settled; what lies below
-the cursor and is not open is settled. So memory grows with what is under way, not with what was
-acknowledged, and the group's committed offset is the lowest open message, or the cursor.
+A message is in flight from the moment that the cursor passes it until it is settled; what lies
+below the cursor and is not in flight is settled. So memory grows with the messages in flight, not
+with those acknowledged, and the group's committed offset is the lowest message in flight, or the
+cursor. `State` and `TRANSITIONS` are the life of a message.
 
-FIFO: the open messages of a message group stand in a row. None of them is handed out while one is
-on lease. Once none is, the acknowledged front of the row is settled, and the rest comes again,
-acknowledged or not: the facts of RocketMQ's orderly pop.
+FIFO: the messages of a message group that are in flight form a queue. None of them is leased while
+one is on lease. Once none is, the acknowledged front of the queue is settled, and the rest is
+delivered again, acknowledged or not: the facts of RocketMQ's orderly pop.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-# A queue gives out nothing new while so many of its messages are open; what comes again still does.
-MAX_OPEN = 20_000
-# Of these, messages that were only passed because others of their message group are on lease.
+# A queue leases nothing new while so many of its messages are in flight; redeliveries still go out.
+MAX_IN_FLIGHT = 20_000
+# Of these, messages that the cursor passed because others of their message group are on lease.
 MAX_WAITING = 4_096
-# Settled messages whose offsets may stay in the heap of open ones, besides as many as are open.
+# Settled messages whose offsets may stay in the heap of those in flight, besides as many as are.
 _SLACK = 1_024
 
 
+class State(Enum):
+    """Of a message in flight, by what it waits for."""
+
+    VISIBLE = 0  # for its next delivery, or its first
+    INVISIBLE = 1  # on lease: for an acknowledgement, or the end of its invisible duration
+    ACKED = 2  # for an earlier message of its message group, which is not settled yet
+    SETTLED = 3  # nothing: acknowledged, dead-lettered or no longer stored; not in flight any more
+
+
+class Event(Enum):
+    LEASE = "handed out: counts a delivery attempt"
+    ACK = "acknowledged"
+    ACK_BEHIND = "acknowledged, while an earlier message of its message group is not settled"
+    FRONT_SETTLED = "every earlier message of its message group is settled"
+    EXPIRE = "its invisible duration is over; an uncounted attempt is taken off again"
+    GROUP_EXPIRED = "nothing of its message group is on lease, and an earlier message not settled"
+    UNGROUPED = "its consumer group no longer consumes by message group"
+    DROP = "dead-lettered, or no longer stored"
+    RESET = "its consumer group was reset, or group or topic deleted"
+    # The log did not take what happened in memory:
+    LEASE_ROLLED_BACK = "as if it had not been handed out"
+    ACK_ROLLED_BACK = "on lease again, as before its acknowledgement or its dead letter"
+    FRONT_ROLLED_BACK = "as before the earlier messages of its message group were settled"
+
+
+VISIBLE, INVISIBLE, ACKED, SETTLED = State
+
+# What is not here does not happen to a message in that state.
+TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
+    VISIBLE: {
+        Event.LEASE: INVISIBLE,
+        Event.DROP: SETTLED,
+        Event.RESET: SETTLED,
+    },
+    INVISIBLE: {
+        Event.ACK: SETTLED,
+        Event.ACK_BEHIND: ACKED,
+        Event.EXPIRE: VISIBLE,
+        Event.DROP: SETTLED,
+        Event.RESET: SETTLED,
+        Event.LEASE_ROLLED_BACK: VISIBLE,
+    },
+    ACKED: {
+        Event.FRONT_SETTLED: SETTLED,
+        Event.GROUP_EXPIRED: VISIBLE,
+        Event.UNGROUPED: VISIBLE,
+        Event.RESET: SETTLED,
+        Event.ACK_ROLLED_BACK: INVISIBLE,
+    },
+    SETTLED: {
+        Event.ACK_ROLLED_BACK: INVISIBLE,
+        Event.FRONT_ROLLED_BACK: ACKED,
+    },
+}
+
+
+class Invisibility(NamedTuple):
+    """The present invisible duration of a message: what a change of it replaces."""
+
+    deadline_ms: int  # monotonic
+    expires_ms: int  # the same, since the epoch
+    pop_time_ms: int  # when it began, since the epoch
+    uncounted: bool  # the next delivery has the same attempt number as this one
+
+
 @dataclass(slots=True, eq=False)
-class Held:
-    """An open message. `attempt` 0: never handed out. Deadlines count while it is `leased`."""
+class InFlightMessage:
+    """`attempt` 0: never handed out. The times count while it is INVISIBLE; see Invisibility."""
 
     offset: int
     message_group: str | None = None
     attempt: int = 0
     lease_id: int = 0
-    leased: bool = False
-    # The present delivery is not to count once it ends.
+    state: State = VISIBLE
+    deadline_ms: int = 0
+    expires_ms: int = 0
+    pop_time_ms: int = 0
     uncounted: bool = False
-    # Acknowledged, and kept because an earlier one of its message group is not.
-    acked: bool = False
-    deadline_ms: int = 0  # of the clock that only goes forward
-    expires_ms: int = 0  # the same, since the epoch
-    since_ms: int = 0  # when the present duration began, since the epoch
+
+    @property
+    def invisibility(self) -> Invisibility:
+        return Invisibility(self.deadline_ms, self.expires_ms, self.pop_time_ms, self.uncounted)
+
+    @invisibility.setter
+    def invisibility(self, new: Invisibility) -> None:
+        self.deadline_ms, self.expires_ms, self.pop_time_ms, self.uncounted = new
 
 
 class Lease(NamedTuple):
-    """What the messages of one pop have in common; the fields as in Held."""
+    """What the messages of one pop have in common; the fields as in InFlightMessage."""
 
     lease_id: int
-    since_ms: int
-    expires_ms: int
     deadline_ms: int
+    expires_ms: int
+    pop_time_ms: int
+
+
+class Acknowledged(NamedTuple):
+    """What an acknowledgement did: messages whose lease it ended, messages that it settled, and the
+    indices of the offsets that are not on that lease."""
+
+    ended: list[InFlightMessage]
+    settled: list[InFlightMessage]
+    invalid: list[int]
+
+
+class JournalMark(NamedTuple):
+    """The cursor that the journal knows, and the messages in flight that it does not know yet."""
+
+    cursor: int
+    opened: list[int]
 
 
 @dataclass(slots=True)
-class Row:
-    """The open messages of one message group, in order. `leased`: those on lease and not
-    acknowledged."""
+class MessageGroupQueue:
+    """The offsets of one message group that are in flight, in order. `leased`: how many of them
+    are INVISIBLE."""
 
     offsets: deque[int] = field(default_factory=deque)
     leased: int = 0
 
 
-class QueueLeases:
-    """One message queue of one group. `cursor`: the first queue offset that was never looked at.
+class InFlightQueue:
+    """One message queue of one consumer group.
 
-    `logged`: as far as the log knows the cursor; `passed`: what was opened from there on.
-    `resets`: how many times everything became void; what was under way then is not to come back.
+    `cursor`: the first queue offset that was never looked at. `journalled_cursor`: the same as far
+    as the journal knows; `opened_since_journal`: messages that came in flight from there on.
+    `resets`: how often everything became void; a roll-back of anything earlier is left out then.
     """
 
-    def __init__(self, queue_id: int, cursor: int, *, fifo: bool = False) -> None:
+    def __init__(
+        self, consumer_group: str, topic: str, queue_id: int, cursor: int = 0, *, fifo: bool = False
+    ) -> None:
+        self.consumer_group = consumer_group
+        self.topic = topic
         self.queue_id = queue_id
         self.cursor = cursor
-        self.logged = cursor
-        self.passed: list[int] = []
+        self.journalled_cursor = cursor
+        self.opened_since_journal: list[int] = []
         self.fifo = fifo
         self.resets = 0
-        self.open: dict[int, Held] = {}
-        self.rows: dict[str, Row] = {}
-        self._lowest: list[int] = []
-        self._ready: list[int] = []
+        self.in_flight: dict[int, InFlightMessage] = {}
+        self.message_groups: dict[str, MessageGroupQueue] = {}
+        self._lowest: list[int] = []  # heap of the offsets in flight, and of some settled ones
+        self._visible: list[int] = []  # heap of offsets that may be redelivered, or are settled
         self._waiting = 0
 
+    def __iter__(self) -> Iterator[InFlightMessage]:
+        return iter(self.in_flight.values())
+
     @property
-    def committed(self) -> int:
+    def key(self) -> tuple[str, str, int]:
+        return self.consumer_group, self.topic, self.queue_id
+
+    @property
+    def committed_offset(self) -> int:
         """Everything below is settled."""
         lowest = self._lowest
-        while lowest and lowest[0] not in self.open:
+        while lowest and lowest[0] not in self.in_flight:
             heappop(lowest)
         return lowest[0] if lowest else self.cursor
 
     @property
-    def full(self) -> bool:
-        return len(self.open) >= MAX_OPEN or self._waiting >= MAX_WAITING
+    def is_full(self) -> bool:
+        return len(self.in_flight) >= MAX_IN_FLIGHT or self._waiting >= MAX_WAITING
 
     @property
-    def leased(self) -> int:
-        return sum(held.leased for held in self.open.values())
+    def leased_count(self) -> int:
+        return sum(message.state is INVISIBLE for message in self)
 
     @property
-    def blocked(self) -> int:
-        """Message groups with messages that wait for others of them to be settled."""
-        return sum(bool(row.leased) and len(row.offsets) > row.leased for row in self.rows.values())
+    def blocked_group_count(self) -> int:
+        """Message groups in which a message waits for others on lease."""
+        groups = self.message_groups.values()
+        return sum(bool(group.leased) and len(group.offsets) > group.leased for group in groups)
 
-    def is_free(self, message_group: str) -> bool:
-        """Whether a new message of it need not wait for an earlier one."""
-        return message_group not in self.rows
-
-    def on_lease(self, offset: int, lease_id: int, now_ms: int) -> Held | None:
-        """The message, unless this lease on it is over or there is none. `now_ms`: of the clock
-        that only goes forward."""
-        held = self.open.get(offset)
-        if held is None or held.lease_id != lease_id or not held.leased:
+    def on_lease(self, offset: int, lease_id: int, now_ms: int) -> InFlightMessage | None:
+        """The message; None when it is not on this lease, or that is over. `now_ms`: monotonic."""
+        message = self.in_flight.get(offset)
+        if message is None or message.lease_id != lease_id or message.state is not INVISIBLE:
             return None
-        return held if held.deadline_ms > now_ms else None
+        return message if message.deadline_ms > now_ms else None
 
     def is_acknowledged(self, offset: int, lease_id: int) -> bool:
-        """Whether the message is settled, or this lease on it was acknowledged."""
-        held = self.open.get(offset)
-        if held is None:
+        """Whether the message is settled, or was acknowledged on this lease."""
+        message = self.in_flight.get(offset)
+        if message is None:
             return 0 <= offset < self.cursor
-        return held.acked and held.lease_id == lease_id
+        return message.state is ACKED and message.lease_id == lease_id
 
     # ---- opening and leasing ----
 
-    def pass_by(self, offset: int, message_group: str | None) -> Held:
-        """Opens a message that the cursor comes to."""
-        held = Held(offset, message_group)
-        self._insert(held)
-        self.passed.append(offset)
+    def open_message(self, offset: int, message_group: str | None) -> InFlightMessage:
+        """A message that the cursor passes comes in flight."""
+        message = self.in_flight[offset] = InFlightMessage(offset, message_group)
+        heappush(self._lowest, offset)
+        self._drop_settled()
+        self.opened_since_journal.append(offset)
         if message_group is not None:
-            self.rows.setdefault(message_group, Row()).offsets.append(offset)
+            self.message_groups.setdefault(message_group, MessageGroupQueue()).offsets.append(
+                offset
+            )
             self._waiting += 1
-        return held
+        return message
 
-    def lease_new(self, count: int, lease: Lease) -> list[Held]:
+    def lease_new(self, count: int, lease: Lease) -> list[InFlightMessage]:
         """Opens and leases as many messages at the cursor, none of a message group: in less time
         than each by itself."""
         offsets = range(self.cursor, self.cursor + count)
-        lease_id, since_ms, expires_ms, deadline_ms = lease
-        times = deadline_ms, expires_ms, since_ms
-        new = [Held(offset, None, 1, lease_id, True, False, False, *times) for offset in offsets]
-        self.open.update(zip(offsets, new, strict=True))
+        lease_id, deadline, expires, pop_time = lease
+        new = [
+            InFlightMessage(offset, None, 1, lease_id, INVISIBLE, deadline, expires, pop_time)
+            for offset in offsets
+        ]
+        self.in_flight.update(zip(offsets, new, strict=True))
         for offset in offsets:
             heappush(self._lowest, offset)
-        self.passed += offsets
+        self.opened_since_journal += offsets
         self.cursor += count
         self._drop_settled()
         return new
 
-    def next_ready(self) -> list[Held]:
-        """What may be handed out again next: one message, or the row of one message group. It is
-        taken out of line: lease it, or `put_back`."""
-        while self._ready:
-            held = self.open.get(heappop(self._ready))
-            if held is None or held.leased:
+    def next_visible(self) -> list[InFlightMessage]:
+        """The messages to redeliver next: one, or all of one message group; empty when there are
+        none. They are taken out of line: `lease` them, or `put_back` the first."""
+        while self._visible:
+            message = self.in_flight.get(heappop(self._visible))
+            if message is None or message.state is INVISIBLE:
                 continue
-            if held.message_group is None:
-                return [held]
-            row = self.rows[held.message_group]
-            if not row.leased and row.offsets[0] == held.offset:
-                return [self.open[offset] for offset in row.offsets]
+            if message.message_group is None:
+                return [message]
+            group = self.message_groups[message.message_group]
+            if not group.leased and group.offsets[0] == message.offset:
+                return [self.in_flight[offset] for offset in group.offsets]
         return []
 
-    def put_back(self, held: Held) -> None:
-        heappush(self._ready, held.offset)
+    def put_back(self, message: InFlightMessage) -> None:
+        heappush(self._visible, message.offset)
 
-    def lease(self, held: Held, lease: Lease) -> None:
-        """Counts a delivery."""
-        if held.message_group is not None:
-            if not held.leased:
-                self.rows[held.message_group].leased += 1
-            if not held.attempt:
+    def lease(self, message: InFlightMessage, lease: Lease) -> None:
+        if message.message_group is not None:
+            self.message_groups[message.message_group].leased += 1
+            if not message.attempt:
                 self._waiting -= 1
-        held.leased, held.acked, held.uncounted = True, False, False
-        held.attempt += 1
-        held.lease_id, held.since_ms, held.expires_ms, held.deadline_ms = lease
+        message.state, message.uncounted = INVISIBLE, False
+        message.attempt += 1
+        message.lease_id, message.deadline_ms, message.expires_ms, message.pop_time_ms = lease
 
     # ---- ends of a lease ----
 
-    def acknowledge_all(
-        self, offsets: Sequence[int], lease_id: int, now_ms: int
-    ) -> tuple[list[Held], list[Held], list[int]]:
-        """Returns the messages whose lease ends by it, those that are settled by it, and the
-        places in `offsets` of what is not on this lease. `now_ms` as in `on_lease`."""
-        ended: list[Held] = []
-        settled: list[Held] = []
-        others: list[int] = []
-        for place, offset in enumerate(offsets):
-            held = self.on_lease(offset, lease_id, now_ms)
-            if held is None:
-                others.append(place)
+    def acknowledge(self, offsets: Sequence[int], lease_id: int, now_ms: int) -> Acknowledged:
+        """`now_ms` as in `on_lease`."""
+        ended: list[InFlightMessage] = []
+        settled: list[InFlightMessage] = []
+        invalid: list[int] = []
+        for index, offset in enumerate(offsets):
+            message = self.on_lease(offset, lease_id, now_ms)
+            if message is None:
+                invalid.append(index)
                 continue
-            ended.append(held)
-            if held.message_group is None:
-                self._settle(held)
-                settled.append(held)
+            ended.append(message)
+            if message.message_group is None:
+                del self.in_flight[offset]
+                message.state = SETTLED
+                settled.append(message)
             else:
-                held.acked = True
-                settled += self._end_lease(held)
-        return ended, settled, others
+                settled += self._end_lease(message, ACKED)
+        return Acknowledged(ended, settled, invalid)
 
-    def expire(self, held: Held) -> None:
-        """The message becomes visible again, in a row once no other of the row is on lease."""
-        if held.uncounted:
-            held.attempt, held.uncounted = held.attempt - 1, False
-            self._waiting += held.message_group is not None and not held.attempt
-        if held.message_group is None:
-            held.leased = False
-            heappush(self._ready, held.offset)
+    def expire(self, message: InFlightMessage) -> None:
+        """The message on lease is visible again; in a message group once no other is on lease."""
+        if message.uncounted:
+            message.attempt, message.uncounted = message.attempt - 1, False
+            self._waiting += message.message_group is not None and not message.attempt
+        if message.message_group is None:
+            message.state = VISIBLE
+            heappush(self._visible, message.offset)
         else:
-            self._end_lease(held)
+            self._end_lease(message, VISIBLE)
 
-    def drop(self, held: Held) -> list[Held]:
-        """Settles a message wherever it stands: it became a dead letter, or is no longer stored.
-        Returns what is settled by it, itself first."""
-        self._settle(held)
-        if held.message_group is None:
-            return [held]
-        row = self.rows[held.message_group]
-        row.offsets.remove(held.offset)
-        self._waiting -= not held.attempt
-        row.leased -= held.leased
-        return [held, *self._tidy(held.message_group, row)]
+    def drop(self, message: InFlightMessage) -> list[InFlightMessage]:
+        """Settles a message that became a dead letter, or is no longer stored. Returns what is
+        settled by it, itself first."""
+        was_leased = message.state is INVISIBLE
+        self._settle(message)
+        if message.message_group is None:
+            return [message]
+        group = self.message_groups[message.message_group]
+        group.offsets.remove(message.offset)
+        self._waiting -= not message.attempt
+        group.leased -= was_leased
+        return [message, *self._settle_front(message.message_group, group)]
 
-    def _end_lease(self, held: Held) -> list[Held]:
-        group = held.message_group
-        assert group is not None
-        row = self.rows[group]
-        if held.leased:
-            held.leased = False
-            row.leased -= 1
-        return self._tidy(group, row)
+    def _end_lease(self, message: InFlightMessage, state: State) -> list[InFlightMessage]:
+        name = message.message_group
+        assert name is not None
+        group = self.message_groups[name]
+        message.state = state
+        group.leased -= 1
+        return self._settle_front(name, group)
 
-    def _tidy(self, message_group: str, row: Row) -> list[Held]:
+    def _settle_front(self, name: str, group: MessageGroupQueue) -> list[InFlightMessage]:
+        """Settles the acknowledged front of a message group, and makes the rest visible once
+        nothing of it is on lease. Returns what is settled."""
         settled = []
-        while row.offsets and self.open[row.offsets[0]].acked:
-            held = self.open[row.offsets.popleft()]
-            self._settle(held)
-            settled.append(held)
-        if not row.offsets:
-            del self.rows[message_group]
-        elif not row.leased:
-            for offset in row.offsets:
-                self.open[offset].acked = False
-            heappush(self._ready, row.offsets[0])
+        while group.offsets and self.in_flight[group.offsets[0]].state is ACKED:
+            message = self.in_flight[group.offsets.popleft()]
+            self._settle(message)
+            settled.append(message)
+        if not group.offsets:
+            del self.message_groups[name]
+        elif not group.leased:
+            for offset in group.offsets:
+                self.in_flight[offset].state = VISIBLE
+            heappush(self._visible, group.offsets[0])
         return settled
 
-    def _settle(self, held: Held) -> None:
-        del self.open[held.offset]
-
-    def _insert(self, held: Held) -> None:
-        self.open[held.offset] = held
-        heappush(self._lowest, held.offset)
-        self._drop_settled()
+    def _settle(self, message: InFlightMessage) -> None:
+        del self.in_flight[message.offset]
+        message.state = SETTLED
 
     def _drop_settled(self) -> None:
-        """Behind a message that stays open the others do not come to the front of the heap."""
-        if len(self._lowest) > 2 * len(self.open) + _SLACK:
-            self._lowest = sorted(self.open)
+        """Behind a message that stays in flight, settled ones never come to the top of the heap."""
+        if len(self._lowest) > 2 * len(self.in_flight) + _SLACK:
+            self._lowest = sorted(self.in_flight)
+
+    # ---- the journal ----
+
+    def journalled(self) -> JournalMark:
+        """The journal knows the cursor now. Returns what it knew before, to roll back to."""
+        before = JournalMark(self.journalled_cursor, self.opened_since_journal)
+        self.journalled_cursor, self.opened_since_journal = self.cursor, []
+        return before
+
+    def distrust_journal(self) -> None:
+        """Records may have been rolled back: whatever is in flight is journalled anew."""
+        self.journalled_cursor = self.committed_offset
+        self.opened_since_journal = sorted(self.in_flight)
+
+    def roll_back_leases(
+        self, messages: Sequence[InFlightMessage], mark: JournalMark | None
+    ) -> None:
+        """`mark`: from `journalled`, if the journal was to know of these leases."""
+        for message in messages:
+            message.state = VISIBLE
+            message.attempt -= 1
+        if mark is not None:
+            self.journalled_cursor = min(self.journalled_cursor, mark.cursor)
+            self.opened_since_journal = sorted({*mark.opened, *self.opened_since_journal})
+        self.rebuild()
+
+    def roll_back_settlement(
+        self, ended: Sequence[InFlightMessage], settled: Sequence[InFlightMessage]
+    ) -> None:
+        """Of messages that an acknowledgement or a dead letter concerned; see Acknowledged."""
+        for message in settled:
+            self.in_flight[message.offset] = message
+            message.state = ACKED  # unless its own lease is among those that ended
+        for message in ended:
+            message.state = INVISIBLE
+        self.rebuild()
 
     # ---- as a whole ----
 
     def reset(self, cursor: int) -> None:
         self.resets += 1
-        self.open.clear()
-        self.cursor = self.logged = cursor
-        self.passed.clear()
+        for message in self:
+            message.state = SETTLED
+        self.in_flight.clear()
+        self.cursor = self.journalled_cursor = cursor
+        self.opened_since_journal.clear()
         self.rebuild()
 
     def rebuild(self) -> None:
-        """Rows and heaps anew, from the open messages."""
-        self.rows, self._waiting = {}, 0
-        self._lowest = sorted(self.open)
+        """Makes message groups and heaps anew from the messages in flight."""
+        self.message_groups, self._waiting = {}, 0
+        self._lowest = sorted(self.in_flight)
         for offset in self._lowest:
-            held = self.open[offset]
-            if held.message_group is not None:
-                row = self.rows.setdefault(held.message_group, Row())
-                row.offsets.append(offset)
-                row.leased += held.leased
-                self._waiting += not held.attempt
-        for row in self.rows.values():
-            self._drop_old_acks(row)
-        self._ready = [
-            held.offset
-            for held in self.open.values()
-            if not held.leased
-            and (held.message_group is None or not self.rows[held.message_group].leased)
+            message = self.in_flight[offset]
+            if message.message_group is not None:
+                group = self.message_groups.setdefault(message.message_group, MessageGroupQueue())
+                group.offsets.append(offset)
+                group.leased += message.state is INVISIBLE
+                self._waiting += not message.attempt
+        for group in self.message_groups.values():
+            self._drop_void_acks(group)
+        self._visible = [
+            message.offset
+            for message in self
+            if message.state is not INVISIBLE
+            and (message.message_group is None or not self._is_leased(message.message_group))
         ]
-        heapify(self._ready)
+        heapify(self._visible)
 
-    def _drop_old_acks(self, row: Row) -> None:
-        """The log tells no end of a lease by time, and so not that acknowledgements of that lease
-        ceased to count. But the row was leased again after it, or nothing of it is on lease."""
-        members = [self.open[offset] for offset in row.offsets]
-        latest = max((held.lease_id for held in members if held.leased), default=None)
-        for held in members:
-            held.acked = held.acked and held.lease_id == latest
+    def _is_leased(self, message_group: str) -> bool:
+        return self.message_groups[message_group].leased > 0
+
+    def _drop_void_acks(self, group: MessageGroupQueue) -> None:
+        """Lease expiry is not journalled. Acknowledgements of an expired lease are void, so those
+        are dropped that are not of the latest lease, or of none when nothing is on lease."""
+        messages = [self.in_flight[offset] for offset in group.offsets]
+        leases = [message.lease_id for message in messages if message.state is INVISIBLE]
+        latest = max(leases, default=None)
+        for message in messages:
+            if message.state is ACKED and message.lease_id != latest:
+                message.state = VISIBLE
 
     def regroup(self, message_group_of: Callable[[int], str] | None) -> None:
         """By message group, or message by message when there is no such function."""
-        for held in self.open.values():
-            held.message_group = message_group_of(held.offset) if message_group_of else None
-            held.acked = held.acked and message_group_of is not None
+        for message in self:
+            message.message_group = message_group_of(message.offset) if message_group_of else None
+            if message.state is ACKED and message_group_of is None:
+                message.state = VISIBLE
         self.rebuild()
-
-    def __iter__(self) -> Iterator[Held]:
-        return iter(self.open.values())

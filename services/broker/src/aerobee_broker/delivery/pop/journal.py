@@ -1,19 +1,22 @@
-"""Takes what pop did to the log: one append, one wait for the disk, and back if that fails."""
+"""The lease journal: one append and one wait for the disk per request, rolled back if that fails.
+Its snapshot is the lease table in a file; a start applies the records behind it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.pop import journal_format
+from aerobee_broker.delivery.pop.journal_format import JournalRecord
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_broker.errors import FlushTimeout
+from aerobee_broker.metadata.persistent_table import SavedTable
 from aerobee_broker.store.messages import NewMessage
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.lifecycle import Component
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import MqError
 
@@ -22,15 +25,21 @@ READ_BYTES = 16 * 1024 * 1024
 APPEND_AGAIN_S = 1.0
 
 
-class LeaseJournal:
-    def __init__(self, *, log: DurableLog, table: LeaseTable, clock: Clock, topic: str) -> None:
+class LeaseJournal(Component):
+    """`topic`: where its records go."""
+
+    def __init__(
+        self, *, log: DurableLog, table: LeaseTable, snapshot: SavedTable, clock: Clock, topic: str
+    ) -> None:
         self._log = log
         self._store = log.store
         self._table = table
+        self._snapshot = snapshot
         self._clock = clock
         self._topic = topic
-        # What holds in memory and was lost to the log: appended before anything else.
-        self._owed: list[NewMessage] = []
+        # Records of what is not rolled back, which the log did not take or lost: appended again
+        # before any other record.
+        self._unlogged: list[NewMessage] = []
 
     def check_room(self) -> None:
         """Before a lease is made. Raises TooMuchUnflushed."""
@@ -38,100 +47,121 @@ class LeaseJournal:
 
     async def write(
         self,
-        kind: str,
-        content: Mapping[str, Any],
-        *,
-        undo: Callable[[], None],
-        along: Sequence[NewMessage] = (),
+        record: JournalRecord,
+        roll_back: Callable[[], None],
+        dead_letters: Sequence[NewMessage] = (),
     ) -> None:
-        """Returns when the record, and the messages `along` before it, are durable.
+        """Returns when the record, and the dead letters before it, are durable.
 
-        What it stands for is already done in memory; `undo` takes it back when the log does not
-        take it. Raises MqError: what the store raises, FlushTimeout (then it stands in the log).
+        Memory already shows it; `roll_back` is called when the log does not take it. Raises what
+        the store raises, and FlushTimeout: then it stands in the log, and nothing is rolled back.
         """
         try:
-            self._append(kind, content, along)
+            self._append(record, dead_letters)
             await self._log.durable()
         except FlushTimeout:
             raise
         except MqError:
-            undo()
+            roll_back()
             raise
 
-    def note(self, kind: str, content: Mapping[str, Any]) -> None:
-        """Appends without waiting: in the log before whatever is appended from now on."""
-        self._append(kind, content)
+    def append(self, record: JournalRecord) -> None:
+        """Without waiting: it is in the log before whatever is appended from now on."""
+        self._append(record)
         self._log.schedule_flush()
 
-    def check_open(self) -> None:
-        """Before something is done that is to be stated. Raises DiskFull, StoreReadOnly."""
+    def check_open_to_appends(self) -> None:
+        """Before a `write_until_durable`. Raises DiskFull, StoreReadOnly."""
         self._store.check_open_to_appends(reserve=True)
 
-    def state(self, kind: str, contents: Sequence[Mapping[str, Any]]) -> asyncio.Future[None]:
-        """Appends what was done and is not taken back. The future ends when it is on the disk, or
-        with the MqError that kept it from there; then it is appended again, before anything else
-        of pop's: the leases made since are meaningless without it. Shield it: it is watched.
+    def write_until_durable(self, records: Sequence[JournalRecord]) -> asyncio.Future[None]:
+        """For what is never rolled back: records that the log loses are appended again, before any
+        other record, because leases made since are meaningless without them.
+
+        The future ends with the first attempt: when the records are on the disk, or with the
+        MqError that kept them from it. Await it with `asyncio.shield`: cancelling it would cancel
+        the attempts that follow.
         """
         now_ms = self._clock.now_ms()
-        self._owed += [journal_format.record(self._topic, kind, one, now_ms) for one in contents]
+        self._unlogged += [journal_format.encode(one, self._topic, now_ms) for one in records]
         self._table.touch()
         try:
-            return self._append_owed()
+            return self._append_unlogged()
         except MqError as error:
-            self._append_owed_later()
-            refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            refused.set_exception(error)
-            refused.exception()  # known, also when nobody waits
-            return refused
+            self._append_unlogged_later()
+            failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            failed.set_exception(error)
+            failed.exception()  # asyncio would log it as never retrieved when nobody awaits it
+            return failed
 
-    def _append_owed(self, behind: Sequence[NewMessage] = ()) -> asyncio.Future[None]:
-        owed = self._owed
-        self._store.append([*owed, *behind], reserve=True)
-        self._owed = []
+    def _append_unlogged(self, others: Sequence[NewMessage] = ()) -> asyncio.Future[None]:
+        records = self._unlogged
+        self._store.append([*records, *others], reserve=True)
+        self._unlogged = []
 
         def ended(error: BaseException | None) -> None:
             if error is not None:
-                self._owed = owed + self._owed
-                self._append_owed_later()
+                self._unlogged = records + self._unlogged
+                self._append_unlogged_later()
 
         return self._log.when_flushed(ended)
 
-    def _append_owed_later(self) -> None:
+    def _append_unlogged_later(self) -> None:
         def again() -> None:
-            if self._owed and not self._store.read_only_reason:
+            if self._unlogged and not self._store.read_only_reason:
                 try:
-                    self._append_owed()
+                    self._append_unlogged()
                 except MqError:
-                    self._append_owed_later()
+                    self._append_unlogged_later()
 
         asyncio.get_running_loop().call_later(APPEND_AGAIN_S, again)
 
-    async def settled(self) -> None:
+    async def flush(self) -> None:
         """Returns when everything that was appended until now is durable."""
         await self._log.durable()
 
-    def _append(
-        self, kind: str, content: Mapping[str, Any], along: Sequence[NewMessage] = ()
-    ) -> None:
-        entry = journal_format.record(self._topic, kind, content, self._clock.now_ms())
-        if self._owed:
-            self._append_owed([*along, entry])
+    def _append(self, record: JournalRecord, before: Sequence[NewMessage] = ()) -> None:
+        entry = journal_format.encode(record, self._topic, self._clock.now_ms())
+        if self._unlogged:
+            self._append_unlogged([*before, entry])
         else:
-            self._store.append([*along, entry], reserve=True)
+            self._store.append([*before, entry], reserve=True)
         self._table.touch()
 
-    @property
-    def position(self) -> int:
-        """The queue offset of the log up to which it is durable."""
-        return self._store.max_offset(self._topic, journal_format.QUEUE_ID)
+    # ---- start and stop ----
 
-    # ---- at start ----
+    def restore(self) -> None:
+        """Fills the table from the snapshot. Raises ConfigFileDamaged."""
+        self._snapshot.load()
+
+    async def start(self) -> None:
+        """Saves what was restored. A full disk does not stop the start."""
+        await self.save_snapshot()
+
+    async def stop(self) -> None:
+        await self.save_snapshot()
+
+    async def save_snapshot(self) -> None:
+        """What a snapshot has must not be rolled back later: so first everything is durable. A
+        failure is logged."""
+        try:
+            await self.flush()
+        except MqError as error:
+            structlog.get_logger().error("leases_not_saved", reason=error.message)
+        else:
+            await self._snapshot.try_save()
 
     def replay(self) -> int:
-        """Applies what the snapshot does not have; returns the number of records. Blocks."""
+        """Applies the records behind the snapshot. Returns how many. Blocks."""
+        records = self._apply_records()
+        if records:  # the next snapshot spares them
+            self._table.touch()
+        return records
+
+    def _apply_records(self) -> int:
         store, topic, queue_id = self._store, self._topic, journal_format.QUEUE_ID
         offset, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-        if self._table.loaded_position <= end:  # else it is of another log
+        if self._table.loaded_position <= end:  # else the snapshot is of another log
             offset = max(self._table.loaded_position, offset)
         count = 0
         while offset < end:
@@ -143,8 +173,8 @@ class LeaseJournal:
                 max_bytes=READ_BYTES,
                 tags=None,
             )
-            for one in iter_records(result.records, check_crc=False):
-                self._apply(one.queue_offset, one.body)
+            for message in iter_records(result.records, check_crc=False):
+                self._apply(message.queue_offset, message.body)
                 count += 1
             if result.next_begin_offset <= offset:
                 break
@@ -153,7 +183,7 @@ class LeaseJournal:
 
     def _apply(self, queue_offset: int, body: bytes) -> None:
         try:
-            self._table.apply(journal_format.parse(body))
+            self._table.apply(journal_format.decode(body))
         except (KeyError, TypeError, ValueError) as error:
             structlog.get_logger().error(
                 "lease_record_unreadable", queue_offset=queue_offset, reason=repr(error)

@@ -1,30 +1,21 @@
-"""What pop writes into the log: one record for each answer, whatever the number of its messages.
+"""The records of the lease journal: one for each request, whatever the number of its messages.
 
-The records lie in a system topic of one queue, so their order is the order in which things
-happened, and they share log, group commit and recovery with everything else. Each says how it is
-now, not what changed: read twice, or read onto a state that has seen it, it does no harm.
+They are messages of a system topic with one queue: so their order is the order in which things
+happened, and they share log, group commit and recovery with everything else. A record holds the
+state after the request, not the difference: applying it twice, or to a state that has seen it, does
+no harm.
 
-The body is JSON: {"kind": …} and
-  lease   group, topic, id, at (ms since the epoch), for (ms), fifo, attempt (name of the attempt),
-          queues: [queue id, cursor before, cursor after, [[offset, delivery attempt, count] …] on
-          lease, [offset …] open, and on no lease that the log knows]
-          What lies between the cursors and is in neither list is settled.
-  settle  queues: [group, topic, queue id, [[offset, count] …] settled, [offset …] acknowledged
-          behind an unsettled one of their message group]
-  show    leases: [group, topic, queue id, offset, lease id, since (ms since the epoch),
-          for (ms), delivery attempt, 1 when it is not to count]
-  move    group, topic, queue id, offset: the group is here, and holds nothing
-  forget  group or topic, the other empty: it was deleted
-
-Where a count is, the entry stands for so many messages one after the other, from `offset` on. For a
-single message older brokers wrote [offset, delivery attempt] on lease, and the bare offset settled.
+The body is one JSON object, "kind" first; each record class here names the members of one kind.
+Inner values are arrays: the fields of a NamedTuple, in order. A run stands for messages one after
+the other. Older brokers wrote a single message without a length: [offset, attempt] in `lease`, the
+bare offset in `settle`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from aerobee_broker.store.messages import NewMessage
 
@@ -33,65 +24,222 @@ QUEUE_ID = 0
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
-def record(topic: str, kind: str, content: Mapping[str, Any], now_ms: int) -> NewMessage:
-    """The message to append to `topic`."""
-    body = _encode({"kind": kind, **content}).encode()
+class LeasedRun(NamedTuple):
+    first_offset: int
+    attempt: int  # the delivery attempt of each
+    length: int = 1  # messages
+
+
+class SettledRun(NamedTuple):
+    first_offset: int
+    length: int  # messages
+
+
+class LeasedQueue(NamedTuple):
+    """What lies between the cursors and is in neither list is settled."""
+
+    queue_id: int
+    cursor_before: int
+    cursor_after: int
+    leased: Sequence[LeasedRun]
+    waiting: Sequence[int]  # offsets in flight, and on no lease that the journal knows
+
+
+class LeaseRecord(NamedTuple):
+    """A pop leased messages. `attempt_id`: names the attempt to receive (FIFO), or empty."""
+
+    consumer_group: str
+    topic: str
+    lease_id: int
+    pop_time_ms: int  # since the epoch
+    invisible_duration_ms: int
+    fifo: bool
+    attempt_id: str
+    queues: Sequence[LeasedQueue]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": "lease",
+            "group": self.consumer_group,
+            "topic": self.topic,
+            "id": self.lease_id,
+            "at": self.pop_time_ms,
+            "for": self.invisible_duration_ms,
+            "fifo": self.fifo,
+            "attempt": self.attempt_id,
+            "queues": self.queues,
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> LeaseRecord:
+        queues = [
+            LeasedQueue(queue_id, before, after, [LeasedRun(*run) for run in leased], waiting)
+            for queue_id, before, after, leased, waiting in content["queues"]
+        ]
+        return cls(
+            content["group"],
+            content["topic"],
+            content["id"],
+            content["at"],
+            content["for"],
+            content["fifo"],
+            content["attempt"],
+            queues,
+        )
+
+
+class SettledQueue(NamedTuple):
+    consumer_group: str
+    topic: str
+    queue_id: int
+    settled: Sequence[SettledRun]
+    acked: Sequence[int]  # offsets acknowledged behind an unsettled one of their message group
+
+
+class SettleRecord(NamedTuple):
+    """Messages were acknowledged, dead-lettered, or are no longer stored."""
+
+    queues: Sequence[SettledQueue]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "settle", "queues": self.queues}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> SettleRecord:
+        return cls(
+            [
+                SettledQueue(group, topic, queue_id, [_settled_run(run) for run in settled], acked)
+                for group, topic, queue_id, settled, acked in content["queues"]
+            ]
+        )
+
+
+class ChangedLease(NamedTuple):
+    consumer_group: str
+    topic: str
+    queue_id: int
+    offset: int
+    lease_id: int
+    pop_time_ms: int  # since the epoch
+    invisible_duration_ms: int
+    attempt: int  # the delivery attempt
+    uncounted: int  # 1: the next delivery has the same attempt number
+
+
+class ChangeRecord(NamedTuple):
+    """Invisible durations were changed."""
+
+    leases: Sequence[ChangedLease]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "show", "leases": self.leases}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> ChangeRecord:
+        return cls([ChangedLease(*lease) for lease in content["leases"]])
+
+
+class ResetRecord(NamedTuple):
+    """The cursor of a group was set; nothing of this queue is in flight."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    offset: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": "move",
+            "group": self.consumer_group,
+            "topic": self.topic,
+            "queue": self.queue_id,
+            "offset": self.offset,
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> ResetRecord:
+        return cls(content["group"], content["topic"], content["queue"], content["offset"])
+
+
+class DeleteRecord(NamedTuple):
+    """A group or a topic was deleted; the other is empty."""
+
+    consumer_group: str
+    topic: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "forget", "group": self.consumer_group, "topic": self.topic}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> DeleteRecord:
+        return cls(content["group"], content["topic"])
+
+
+JournalRecord = LeaseRecord | SettleRecord | ChangeRecord | ResetRecord | DeleteRecord
+_KINDS: Mapping[str, type[JournalRecord]] = {
+    "lease": LeaseRecord,
+    "settle": SettleRecord,
+    "show": ChangeRecord,
+    "move": ResetRecord,
+    "forget": DeleteRecord,
+}
+
+
+def encode(record: JournalRecord, topic: str, now_ms: int) -> NewMessage:
+    """The message to append to the journal's topic."""
+    body = _encode(record.to_json()).encode()
     return NewMessage(topic, QUEUE_ID, body, born_timestamp_ms=now_ms)
 
 
-def parse(body: bytes) -> dict[str, Any]:
-    """Raises ValueError."""
+def decode(body: bytes) -> JournalRecord:
+    """Raises KeyError, TypeError, ValueError when it is none."""
     content = json.loads(body)
-    if not isinstance(content, dict) or "kind" not in content:
-        raise ValueError("no record of pop")
-    return content
+    kind = _KINDS.get(content["kind"])
+    if kind is None:
+        raise ValueError(f"a record of the unknown kind {content['kind']}")
+    return kind.from_json(content)
 
 
-def settled(
-    queues: Iterable[tuple[tuple[str, str, int], list[int], list[int]]],
-) -> dict[str, Any]:
-    """Content of a `settle` record. Each: (group, topic, queue id), settled, acknowledged."""
-    return {"queues": [[*key, _runs(done), behind] for key, done, behind in queues]}
-
-
-def leased_runs(messages: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """Of (offset, delivery attempt) on lease: what a `lease` record has of them."""
-    runs: list[list[int]] = []
-    following = last_attempt = -1
+def leased_runs(messages: Iterable[tuple[int, int]]) -> list[LeasedRun]:
+    """Of offset and delivery attempt of each message."""
+    runs: list[LeasedRun] = []
+    first = end = run_attempt = -1
     for offset, attempt in messages:
-        if offset == following and attempt == last_attempt:
-            runs[-1][2] += 1
-        else:
-            runs.append([offset, attempt, 1])
-            last_attempt = attempt
-        following = offset + 1
+        if offset != end or attempt != run_attempt:
+            if end >= 0:
+                runs.append(LeasedRun(first, run_attempt, end - first))
+            first, run_attempt = offset, attempt
+        end = offset + 1
+    if end >= 0:
+        runs.append(LeasedRun(first, run_attempt, end - first))
     return runs
 
 
-def leased_messages(entries: Iterable[list[int]]) -> Iterator[tuple[int, int]]:
-    """(offset, delivery attempt) of each message that a `lease` record has on lease."""
-    for offset, attempt, *count in entries:
-        for one in range(offset, offset + (count[0] if count else 1)):
-            yield one, attempt
-
-
-def settled_offsets(entries: Iterable[int | list[int]]) -> Iterator[int]:
-    """Of each message that a `settle` record settles."""
-    for entry in entries:
-        if isinstance(entry, int):
-            yield entry
-        else:
-            first, count = entry
-            yield from range(first, first + count)
-
-
-def _runs(offsets: Iterable[int]) -> list[list[int]]:
-    runs: list[list[int]] = []
-    following = -1
+def settled_runs(offsets: Iterable[int]) -> list[SettledRun]:
+    runs: list[SettledRun] = []
+    first = end = -1
     for offset in offsets:
-        if offset == following:
-            runs[-1][1] += 1
-        else:
-            runs.append([offset, 1])
-        following = offset + 1
+        if offset != end:
+            if end >= 0:
+                runs.append(SettledRun(first, end - first))
+            first = offset
+        end = offset + 1
+    if end >= 0:
+        runs.append(SettledRun(first, end - first))
     return runs
+
+
+def leased_messages(runs: Iterable[LeasedRun]) -> Iterator[tuple[int, int]]:
+    """Offset and delivery attempt of each message."""
+    for first, attempt, length in runs:
+        for offset in range(first, first + length):
+            yield offset, attempt
+
+
+def settled_offsets(runs: Iterable[SettledRun]) -> Iterator[int]:
+    for first, length in runs:
+        yield from range(first, first + length)
+
+
+def _settled_run(entry: int | Sequence[int]) -> SettledRun:
+    return SettledRun(entry, 1) if isinstance(entry, int) else SettledRun(*entry)

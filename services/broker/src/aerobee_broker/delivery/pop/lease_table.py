@@ -1,244 +1,324 @@
-"""All leases of a broker: built from the last snapshot and the log after it. No loop.
+"""All leases of a broker: built from the last snapshot and the journal after it. No loop.
 
 The snapshot (`config/popLeases.json`) only makes the start fast: it says up to which queue offset
-of the log it has everything. What it holds beyond that is read again, which does no harm.
+of the journal it has everything. It may hold more than that, which is then applied twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from aerobee_broker.delivery.pop import journal_format
-from aerobee_broker.delivery.pop.in_flight import Held, QueueLeases
+from aerobee_broker.delivery.pop.in_flight import (
+    ACKED,
+    INVISIBLE,
+    VISIBLE,
+    InFlightMessage,
+    InFlightQueue,
+)
+from aerobee_broker.delivery.pop.journal_format import (
+    ChangedLease,
+    ChangeRecord,
+    DeleteRecord,
+    JournalRecord,
+    LeaseRecord,
+    ResetRecord,
+    SettledQueue,
+    SettleRecord,
+    leased_messages,
+    settled_offsets,
+)
 from aerobee_broker.metadata.table import Table
 from aerobee_chassis.clock import Clock
+from aerobee_wire.status import Code, MqError
 
-# Lease ids begin at the time of day times this, so that they grow even when the log was lost.
+# Lease ids begin at the time of day times this, so that they grow even when the journal was lost.
 _IDS_PER_MS = 1_024
 
 
+class LeaseName(NamedTuple):
+    """`expires_ms`: since the epoch, as its holder knows it; 0: unknown."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    lease_id: int
+    expires_ms: int = 0
+
+
+class LeaseSet(NamedTuple):
+    """Leases that one pop made in one queue; `expires_ms` as in LeaseName, of all of them."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    lease_id: int
+    expires_ms: int
+    queue_offsets: Sequence[int]
+
+
+def invalid_lease(lease: LeaseName | LeaseSet, queue_offset: int) -> MqError:
+    return MqError(
+        Code.INVALID_RECEIPT_HANDLE,
+        f"no lease {lease.lease_id} on message {queue_offset} of {lease.topic} queue "
+        f"{lease.queue_id}: its invisible duration is over or it is settled; unless it is, "
+        "the message is redelivered",
+    )
+
+
+class LeasedMessage(NamedTuple):
+    queue: InFlightQueue
+    message: InFlightMessage
+
+    @property
+    def is_leased(self) -> bool:
+        """False as soon as it is settled, expired or void."""
+        return self.message.state is INVISIBLE
+
+
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """What a named attempt to receive got."""
+class ReceiveAttempt:
+    """What an attempt to receive, named by its consumer, got. `messages`: (queue id, offset)."""
 
     lease_id: int
-    at_ms: int
-    for_ms: int
-    messages: tuple[tuple[int, int], ...]  # queue id, queue offset
+    pop_time_ms: int
+    invisible_duration_ms: int
+    messages: tuple[tuple[int, int], ...]
 
 
 @dataclass(slots=True, eq=False)
 class GroupLeases:
-    """One group in one topic."""
+    """One consumer group in one topic."""
 
     consumer_group: str
     topic: str
-    queues: dict[int, QueueLeases] = field(default_factory=dict)
-    attempts: dict[str, Attempt] = field(default_factory=dict)
-    turn: int = 0  # the queue that the next pop begins with
+    queues: dict[int, InFlightQueue] = field(default_factory=dict)
+    attempts: dict[str, ReceiveAttempt] = field(default_factory=dict)
+    first_queue: int = 0  # that the last pop of all queues began with
 
-    def key(self, queue: QueueLeases) -> tuple[str, str, int]:
-        return self.consumer_group, self.topic, queue.queue_id
+    def queue(self, queue_id: int, cursor: int = 0, *, fifo: bool = False) -> InFlightQueue:
+        """The queue, made when there is none."""
+        queue = self.queues.get(queue_id)
+        if queue is None:
+            group, topic = self.consumer_group, self.topic
+            queue = InFlightQueue(group, topic, queue_id, cursor, fifo=fifo)
+            self.queues[queue_id] = queue
+        return queue
 
-    def alive(self, attempt: Attempt) -> list[tuple[QueueLeases, Held]]:
-        """What of an attempt is still on lease and not settled."""
+    def still_leased(self, attempt: ReceiveAttempt) -> list[LeasedMessage]:
+        """What of an attempt is on its lease and not settled."""
         found = []
         for queue_id, offset in attempt.messages:
             queue = self.queues.get(queue_id)
-            held = queue.open.get(offset) if queue else None
-            if queue and held and held.leased and held.lease_id == attempt.lease_id:
-                found.append((queue, held))
+            message = queue.in_flight.get(offset) if queue else None
+            if queue and message and message.lease_id == attempt.lease_id:
+                leased = LeasedMessage(queue, message)
+                if leased.is_leased:
+                    found.append(leased)
         return found
 
     def forget_attempts(self) -> None:
-        """Drops the names of attempts that nothing is left of."""
-        self.attempts = {name: one for name, one in self.attempts.items() if self.alive(one)}
+        """Drops attempts of which nothing is on lease any more."""
+        self.attempts = {
+            name: attempt for name, attempt in self.attempts.items() if self.still_leased(attempt)
+        }
 
 
 class LeaseTable(Table):
-    """`position`: the queue offset of the log up to which everything is in here. Set once the
-    store is open."""
+    """`position`: the queue offset up to which the journal is in here."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, position: Callable[[], int]) -> None:
         super().__init__(clock)
-        self.position: Callable[[], int] = lambda: 0
+        self._position = position
         self._groups: dict[tuple[str, str], GroupLeases] = {}
-        self._last_id = 0
-        self.loaded_position = 0
+        self._last_lease_id = 0
+        self.loaded_position = 0  # of the snapshot
 
     def __iter__(self) -> Iterator[GroupLeases]:
         return iter(self._groups.values())
 
-    def of(self, consumer_group: str, topic: str) -> GroupLeases:
+    def queues(self) -> Iterator[InFlightQueue]:
+        for group in self:
+            yield from group.queues.values()
+
+    def group(self, consumer_group: str, topic: str) -> GroupLeases:
+        """Made when there is none."""
         key = (consumer_group, topic)
         found = self._groups.get(key)
         if found is None:
             found = self._groups[key] = GroupLeases(consumer_group, topic)
         return found
 
-    def find(
-        self, consumer_group: str, topic: str, queue_id: int
-    ) -> tuple[GroupLeases, QueueLeases] | None:
+    def find(self, consumer_group: str, topic: str, queue_id: int) -> InFlightQueue | None:
         group = self._groups.get((consumer_group, topic))
-        queue = group.queues.get(queue_id) if group else None
-        return (group, queue) if group and queue else None
+        return group.queues.get(queue_id) if group else None
+
+    def leased(self, lease: LeaseName) -> LeasedMessage:
+        """The message on this lease. Raises MqError INVALID_RECEIPT_HANDLE."""
+        queue = self.find(lease.consumer_group, lease.topic, lease.queue_id)
+        if queue is not None:
+            now_ms = self._clock.monotonic_ms()
+            message = queue.on_lease(lease.queue_offset, lease.lease_id, now_ms)
+            if message is not None:
+                return LeasedMessage(queue, message)
+        raise invalid_lease(lease, lease.queue_offset)
 
     def next_lease_id(self, now_ms: int) -> int:
-        self._last_id = max(self._last_id + 1, now_ms * _IDS_PER_MS)
-        return self._last_id
+        self._last_lease_id = max(self._last_lease_id + 1, now_ms * _IDS_PER_MS)
+        return self._last_lease_id
 
     def touch(self) -> None:
-        """There is something new to save."""
+        """The table differs from its snapshot."""
         self.revision += 1
 
     def forget(self, *, consumer_group: str = "", topic: str = "") -> bool:
         """Drops what a deleted group or topic had. False: nothing."""
-        doomed = self.keys_of(consumer_group=consumer_group, topic=topic)
-        for key in doomed:
+        deleted = self.keys_of(consumer_group=consumer_group, topic=topic)
+        for key in deleted:
             for queue in self._groups.pop(key).queues.values():
-                queue.reset(0)  # for who still holds it
-        return bool(doomed)
+                queue.reset(0)  # whoever still holds it finds nothing in flight
+        return bool(deleted)
 
     def keys_of(self, *, consumer_group: str = "", topic: str = "") -> list[tuple[str, str]]:
         """(group, topic) of all that a group or a topic has here."""
         return [
-            key
-            for key in self._groups
-            if (consumer_group and key[0] == consumer_group) or (topic and key[1] == topic)
+            (its_group, its_topic)
+            for its_group, its_topic in self._groups
+            if (consumer_group and its_group == consumer_group) or (topic and its_topic == topic)
         ]
 
-    # ---- from the log ----
+    # ---- from the journal ----
 
-    def apply(self, entry: Mapping[str, Any]) -> None:
-        """One record of the log. Raises KeyError, TypeError, ValueError when it is none."""
-        match entry["kind"]:
-            case "lease":
-                self._apply_lease(entry)
-            case "settle":
-                for group, topic, queue_id, done, behind in entry["queues"]:
-                    if found := self.find(group, topic, queue_id):
-                        _apply_settled(found[1], done, behind)
-            case "show":
-                for group, topic, queue_id, *change in entry["leases"]:
-                    if found := self.find(group, topic, queue_id):
-                        _apply_change(found[1], *change)
-            case "move":
-                place, queue_id = self.of(entry["group"], entry["topic"]), entry["queue"]
-                place.queues.setdefault(queue_id, QueueLeases(queue_id, 0)).reset(entry["offset"])
-            case "forget":
-                self.forget(consumer_group=entry["group"], topic=entry["topic"])
-            case kind:
-                raise ValueError(f"kind {kind} is unknown")
+    def apply(self, record: JournalRecord) -> None:
+        """Raises TypeError, ValueError when a field is not of its type."""
+        match record:
+            case LeaseRecord():
+                self._apply_lease(record)
+            case SettleRecord():
+                for settled in record.queues:
+                    self._apply_settled(settled)
+            case ChangeRecord():
+                for change in record.leases:
+                    self._apply_change(change)
+            case ResetRecord(group, topic, queue_id, offset):
+                self.group(group, topic).queue(queue_id).reset(offset)
+            case DeleteRecord(group, topic):
+                self.forget(consumer_group=group, topic=topic)
 
-    def _apply_lease(self, entry: Mapping[str, Any]) -> None:
-        place = self.of(entry["group"], entry["topic"])
-        lease_id, at_ms, for_ms = entry["id"], entry["at"], entry["for"]
-        self._last_id = max(self._last_id, lease_id)
+    def _apply_lease(self, record: LeaseRecord) -> None:
+        group = self.group(record.consumer_group, record.topic)
+        self._last_lease_id = max(self._last_lease_id, record.lease_id)
         messages = []
-        for queue_id, before, after, leased, waiting in entry["queues"]:
-            queue = place.queues.get(queue_id)
-            if queue is None:
-                queue = place.queues[queue_id] = QueueLeases(queue_id, before)
-            queue.fifo = entry["fifo"]
-            queue.cursor = queue.logged = max(queue.cursor, after)
-            for offset, attempt in journal_format.leased_messages(leased):
-                queue.open[offset] = Held(
+        for leased_queue in record.queues:
+            queue = group.queue(leased_queue.queue_id, leased_queue.cursor_before)
+            queue.fifo = record.fifo
+            queue.cursor = max(queue.cursor, leased_queue.cursor_after)
+            queue.journalled_cursor = queue.cursor
+            for offset, attempt in leased_messages(leased_queue.leased):
+                queue.in_flight[offset] = InFlightMessage(
                     offset,
                     attempt=attempt,
-                    lease_id=lease_id,
-                    leased=True,
-                    expires_ms=at_ms + for_ms,
-                    since_ms=at_ms,
+                    lease_id=record.lease_id,
+                    state=INVISIBLE,
+                    expires_ms=record.pop_time_ms + record.invisible_duration_ms,
+                    pop_time_ms=record.pop_time_ms,
                 )
-                messages.append((queue_id, offset))
-            for offset in waiting:
-                queue.open.setdefault(offset, Held(offset))
-        if entry["attempt"]:
-            place.attempts[entry["attempt"]] = Attempt(lease_id, at_ms, for_ms, tuple(messages))
+                messages.append((queue.queue_id, offset))
+            for offset in leased_queue.waiting:
+                queue.in_flight.setdefault(offset, InFlightMessage(offset))
+        if record.attempt_id:
+            group.attempts[record.attempt_id] = ReceiveAttempt(
+                record.lease_id, record.pop_time_ms, record.invisible_duration_ms, tuple(messages)
+            )
+
+    def _apply_settled(self, settled: SettledQueue) -> None:
+        queue = self.find(settled.consumer_group, settled.topic, settled.queue_id)
+        if queue is None:
+            return
+        for offset in settled_offsets(settled.settled):
+            queue.in_flight.pop(offset, None)
+        for offset in settled.acked:
+            message = queue.in_flight.get(offset)
+            if message is not None:
+                message.state = ACKED
+
+    def _apply_change(self, change: ChangedLease) -> None:
+        queue = self.find(change.consumer_group, change.topic, change.queue_id)
+        message = queue.in_flight.get(change.offset) if queue else None
+        if message and message.state is INVISIBLE and message.lease_id == change.lease_id:
+            message.pop_time_ms = change.pop_time_ms
+            message.expires_ms = change.pop_time_ms + change.invisible_duration_ms
+            message.attempt, message.uncounted = change.attempt, bool(change.uncounted)
 
     # ---- snapshot ----
 
     def to_json(self) -> dict[str, Any]:
-        for place in self:
-            place.forget_attempts()
+        for group in self:
+            group.forget_attempts()
         return {
-            "position": self.position(),
-            "lastLeaseId": self._last_id,
+            "position": self._position(),
+            "lastLeaseId": self._last_lease_id,
             "groups": [
                 {
-                    "group": place.consumer_group,
-                    "topic": place.topic,
-                    "queues": [_queue_to_json(queue) for queue in place.queues.values()],
+                    "group": group.consumer_group,
+                    "topic": group.topic,
+                    "queues": [_queue_to_json(queue) for queue in group.queues.values()],
                     "attempts": {
-                        name: [one.lease_id, one.at_ms, one.for_ms, one.messages]
-                        for name, one in place.attempts.items()
+                        name: [
+                            attempt.lease_id,
+                            attempt.pop_time_ms,
+                            attempt.invisible_duration_ms,
+                            attempt.messages,
+                        ]
+                        for name, attempt in group.attempts.items()
                     },
                 }
-                for place in self
+                for group in self
             ],
         }
 
     def load(self, content: dict[str, Any]) -> None:
         self._groups = {}
         self.loaded_position = int(content["position"])
-        self._last_id = int(content["lastLeaseId"])
-        for one in content["groups"]:
-            place = self.of(one["group"], one["topic"])
-            for queue in map(_queue_from_json, one["queues"]):
-                place.queues[queue.queue_id] = queue
-            for name, (lease_id, at_ms, for_ms, messages) in one["attempts"].items():
+        self._last_lease_id = int(content["lastLeaseId"])
+        for entry in content["groups"]:
+            group = self.group(entry["group"], entry["topic"])
+            for queue in entry["queues"]:
+                _load_queue(group, queue)
+            for name, (lease_id, pop_time_ms, duration_ms, messages) in entry["attempts"].items():
                 pairs = tuple((queue_id, offset) for queue_id, offset in messages)
-                place.attempts[name] = Attempt(lease_id, at_ms, for_ms, pairs)
+                group.attempts[name] = ReceiveAttempt(lease_id, pop_time_ms, duration_ms, pairs)
 
 
-def _apply_settled(queue: QueueLeases, done: list[int | list[int]], behind: list[int]) -> None:
-    for offset in journal_format.settled_offsets(done):
-        queue.open.pop(offset, None)
-    for offset in behind:
-        held = queue.open.get(offset)
-        if held is not None:
-            held.acked, held.leased = True, False
-
-
-def _apply_change(queue: QueueLeases, offset: int, lease_id: int, *times: int) -> None:
-    since_ms, for_ms, attempt, uncounted = times
-    held = queue.open.get(offset)
-    if held is not None and held.leased and held.lease_id == lease_id:
-        held.since_ms, held.expires_ms = since_ms, since_ms + for_ms
-        held.attempt, held.uncounted = attempt, bool(uncounted)
-
-
-def _queue_to_json(queue: QueueLeases) -> list[Any]:
+def _queue_to_json(queue: InFlightQueue) -> list[Any]:
     messages = [
         [
-            held.offset,
-            held.attempt,
-            held.lease_id,
-            int(held.leased),
-            int(held.acked),
-            int(held.uncounted),
-            held.since_ms,
-            held.expires_ms,
+            message.offset,
+            message.attempt,
+            message.lease_id,
+            int(message.state is INVISIBLE),
+            int(message.state is ACKED),
+            int(message.uncounted),
+            message.pop_time_ms,
+            message.expires_ms,
         ]
-        for held in queue
+        for message in queue
     ]
     return [queue.queue_id, queue.cursor, int(queue.fifo), messages]
 
 
-def _queue_from_json(content: list[Any]) -> QueueLeases:
+def _load_queue(group: GroupLeases, content: list[Any]) -> None:
     queue_id, cursor, fifo, messages = content
-    queue = QueueLeases(queue_id, cursor, fifo=bool(fifo))
-    for offset, attempt, lease_id, leased, acked, uncounted, since_ms, expires_ms in messages:
-        queue.open[offset] = Held(
+    queue = group.queue(queue_id, cursor, fifo=bool(fifo))
+    for offset, attempt, lease_id, invisible, acked, uncounted, pop_time_ms, expires_ms in messages:
+        queue.in_flight[offset] = InFlightMessage(
             offset,
             attempt=attempt,
             lease_id=lease_id,
-            leased=bool(leased),
-            acked=bool(acked),
-            uncounted=bool(uncounted),
-            since_ms=since_ms,
+            state=INVISIBLE if invisible else ACKED if acked else VISIBLE,
             expires_ms=expires_ms,
+            pop_time_ms=pop_time_ms,
+            uncounted=bool(uncounted),
         )
-    return queue

@@ -1,21 +1,42 @@
-"""Which messages a pop gets: first those that come again, then new ones. Leases them in memory.
+"""Which messages a pop gets: first those to redeliver, then new ones. Leases them in memory.
 
 Of a topic by priority, everything of a higher queue before anything of a lower one.
 
-Synchronous: between choosing and leasing nobody else can choose. The caller takes the result to
-the log, or undoes it.
+Synchronous: between selecting and leasing no other pop can select. The caller journals the batch,
+or rolls it back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
-from aerobee_broker.delivery.pop import journal_format
-from aerobee_broker.delivery.pop.in_flight import Held, Lease, QueueLeases
+import structlog
+
+from aerobee_broker.delivery.pop.in_flight import (
+    InFlightMessage,
+    InFlightQueue,
+    JournalMark,
+    Lease,
+    MessageGroupQueue,
+)
 from aerobee_broker.delivery.pop.journal import LeaseJournal
-from aerobee_broker.delivery.pop.lease_table import Attempt, GroupLeases, LeaseTable
+from aerobee_broker.delivery.pop.journal_format import (
+    LeasedQueue,
+    LeaseRecord,
+    ResetRecord,
+    SettledQueue,
+    SettleRecord,
+    leased_runs,
+    settled_runs,
+)
+from aerobee_broker.delivery.pop.lease_table import (
+    GroupLeases,
+    LeasedMessage,
+    LeaseTable,
+    ReceiveAttempt,
+)
 from aerobee_broker.filter.filter import Filter
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.store.message_store import MessageStore
@@ -31,61 +52,111 @@ _SHARDING_KEY = props.SHARDING_KEY.encode() + b"\x01"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What a pop asks for. `queue_id` None: of any queue."""
+class PopRequest:
+    """`queue_id` None: of any queue. `attempt_id`: the consumer's name for this attempt to receive,
+    or empty. `start`: where a group begins that has no offset yet."""
 
     consumer_group: str
     topic: str
     queue_id: int | None
     max_messages: int
     max_bytes: int
-    invisible_ms: int
-    wanted: Filter
+    invisible_duration_ms: int
+    filter: Filter
     fifo: bool
     attempt_id: str
     start: Start
 
 
-@dataclass(slots=True)
-class Choice:
-    """What a pop gets: `records`, of one message or several each, and of each message its attempt.
-    `leased`: the same messages, those of one queue together that stand together.
-    `logged`: queue → its cursor in the log before, and what was passed."""
+class BatchRun(NamedTuple):
+    """Messages of one queue that stand together in a batch."""
 
-    place: GroupLeases
+    queue: InFlightQueue
+    messages: list[InFlightMessage]
+
+
+@dataclass(slots=True)
+class PopBatch:
+    """The messages of one pop: `records` as they are stored, of one message or several each;
+    `attempts`, the delivery attempt of each message; `runs`, the same messages in memory."""
+
+    group: GroupLeases
     lease: Lease
+    is_repeated: bool = False  # the leases of an attempt to receive that was named before
     records: list[bytes] = field(default_factory=list)
     attempts: list[int] = field(default_factory=list)
-    leased: list[tuple[QueueLeases, list[Held]]] = field(default_factory=list)
-    size: int = 0
-    lost: list[tuple[QueueLeases, Held]] = field(default_factory=list)
-    logged: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
-    # There may be more at once: the scan was broken off.
-    unfinished: bool = False
-    again: bool = False  # of an attempt that was named before
+    runs: list[BatchRun] = field(default_factory=list)
+    size: int = 0  # bytes of all records
+    scan_unfinished: bool = False  # there may be more at once: the scan of a queue was broken off
+    # Messages to redeliver that are no longer stored, and what is settled with them.
+    lost: dict[InFlightQueue, list[int]] = field(default_factory=dict)
+    marks: dict[InFlightQueue, JournalMark] = field(default_factory=dict)  # before this batch
 
-    def add(self, queue: QueueLeases, held: Held, record: bytes) -> None:
-        if not self.leased or self.leased[-1][0] is not queue:
-            self.leased.append((queue, []))
-        self.leased[-1][1].append(held)
-        self.attempts.append(held.attempt)
+    def add(self, queue: InFlightQueue, message: InFlightMessage, record: bytes) -> None:
+        if not self.runs or self.runs[-1].queue is not queue:
+            self.runs.append(BatchRun(queue, []))
+        self.runs[-1].messages.append(message)
+        self.attempts.append(message.attempt)
         self.records.append(record)
         self.size += len(record)
 
-    def add_new(self, queue: QueueLeases, several: list[Held], records: bytes) -> None:
+    def add_new(
+        self, queue: InFlightQueue, messages: list[InFlightMessage], records: bytes
+    ) -> None:
         """Messages that are handed out for the first time."""
-        self.leased.append((queue, several))
-        self.attempts += [1] * len(several)
+        self.runs.append(BatchRun(queue, messages))
+        self.attempts += [1] * len(messages)
         self.records.append(records)
         self.size += len(records)
 
-    def messages(self) -> Iterator[tuple[QueueLeases, Held]]:
-        for queue, several in self.leased:
-            for held in several:
-                yield queue, held
+    def has_room(self, request: PopRequest, size: int = 1) -> bool:
+        """Whether a record of so many bytes may be added: the first one always."""
+        if not self.attempts:
+            return True
+        return len(self.attempts) < request.max_messages and self.size + size <= request.max_bytes
+
+    def messages(self) -> Iterator[LeasedMessage]:
+        for queue, messages in self.runs:
+            for message in messages:
+                yield LeasedMessage(queue, message)
+
+    def by_queue(self) -> dict[InFlightQueue, list[InFlightMessage]]:
+        found: dict[InFlightQueue, list[InFlightMessage]] = {}
+        for queue, messages in self.runs:
+            found.setdefault(queue, []).extend(messages)
+        return found
+
+    def journal_record(self, request: PopRequest) -> LeaseRecord:
+        """Marks the cursors as journalled; `roll_back` takes that back too."""
+        lease_id, _, expires_ms, pop_time_ms = self.lease
+        queues = []
+        for queue, messages in self.by_queue().items():
+            before = self.marks[queue] = queue.journalled()
+            waiting = [
+                offset
+                for offset in before.opened
+                if (message := queue.in_flight.get(offset)) and message.lease_id != lease_id
+            ]
+            runs = leased_runs((message.offset, message.attempt) for message in messages)
+            queues.append(LeasedQueue(queue.queue_id, before.cursor, queue.cursor, runs, waiting))
+        return LeaseRecord(
+            request.consumer_group,
+            request.topic,
+            lease_id,
+            pop_time_ms,
+            expires_ms - pop_time_ms,
+            request.fifo,
+            request.attempt_id if request.fifo else "",
+            queues,
+        )
+
+    def roll_back(self) -> None:
+        """As if it had not been selected."""
+        for queue, messages in self.by_queue().items():
+            queue.roll_back_leases(messages, self.marks.get(queue))
 
 
-class Chooser:
+class MessageSelector:
     def __init__(
         self,
         *,
@@ -102,243 +173,245 @@ class Chooser:
         self._clock = clock
         self._rollback_count = store.rollback_count
 
-    def choose(self, wish: Wish, queue_count: int, highest_first: bool) -> Choice:
-        """Raises MqError when the log does not take where a new group begins, or a queue cannot be
-        read; then nothing is leased."""
-        self._distrust_log()
-        place = self._table.of(wish.consumer_group, wish.topic)
-        repeated = self._repeated(place, wish)
+    def select(self, request: PopRequest, queue_count: int, *, by_priority: bool) -> PopBatch:
+        """Raises MqError when the log does not take where a new group begins or what is lost, or
+        when a queue cannot be read; then nothing is leased."""
+        self._distrust_journal()
+        group = self._table.group(request.consumer_group, request.topic)
+        repeated = self._repeat(group, request)
         if repeated is not None:
             return repeated
-        now_ms = self._clock.now_ms()
+        now_ms, duration_ms = self._clock.now_ms(), request.invisible_duration_ms
         lease_id = self._table.next_lease_id(now_ms)
-        deadline_ms = self._clock.monotonic_ms() + wish.invisible_ms
-        choice = Choice(place, Lease(lease_id, now_ms, now_ms + wish.invisible_ms, deadline_ms))
-        order = _order(place, wish, queue_count, highest_first)
-        queues = [self._queue(place, wish, one) for one in order]
+        deadline_ms = self._clock.monotonic_ms() + duration_ms
+        batch = PopBatch(group, Lease(lease_id, deadline_ms, now_ms + duration_ms, now_ms))
+        order = _order(group, request, queue_count, by_priority)
+        queues = [self._queue(group, request, queue_id) for queue_id in order]
         try:
-            self._fill(choice, wish, [[one] for one in queues] if highest_first else [queues])
+            self._fill(batch, request, [[queue] for queue in queues] if by_priority else [queues])
+            self._note_lost(batch)
         except Exception:
-            self.undo(choice)
-            for queue in queues:  # what was taken out of line
+            batch.roll_back()
+            for queue in queues:  # messages that `next_visible` took out of line
                 queue.rebuild()
             raise
-        if wish.attempt_id and wish.fifo and choice.leased:
-            messages = tuple((queue.queue_id, held.offset) for queue, held in choice.messages())
-            place.attempts[wish.attempt_id] = Attempt(lease_id, now_ms, wish.invisible_ms, messages)
-        return choice
+        if request.attempt_id and request.fifo and batch.runs:
+            messages = tuple(
+                (queue.queue_id, message.offset) for queue, message in batch.messages()
+            )
+            attempt = ReceiveAttempt(lease_id, now_ms, duration_ms, messages)
+            group.attempts[request.attempt_id] = attempt
+        return batch
 
-    def _fill(self, choice: Choice, wish: Wish, tiers: Sequence[Sequence[QueueLeases]]) -> None:
-        for equals in tiers:
-            for queue in equals:
-                self._take_ready(queue, wish, choice)
-            for queue in equals:
-                self._take_new(queue, wish, choice)
-            if choice.unfinished:  # a lower queue has to wait for what is not looked at yet
-                break
+    def is_leased(self, batch: PopBatch) -> bool:
+        """Whether all of its messages are still on its lease."""
+        now_ms, lease_id = self._clock.monotonic_ms(), batch.lease.lease_id
+        return all(
+            queue.on_lease(message.offset, lease_id, now_ms) is message
+            for queue, message in batch.messages()
+        )
 
-    def _distrust_log(self) -> None:
-        """After records were taken out of the log again, perhaps some of leases that nobody undid:
-        who waited had given up. What is open is then told anew."""
+    def _distrust_journal(self) -> None:
+        """After appends were rolled back, perhaps of leases that nobody rolled back in memory: the
+        caller had given up waiting."""
         if self._rollback_count != self._store.rollback_count:
             self._rollback_count = self._store.rollback_count
-            for place in self._table:
-                for queue in place.queues.values():
-                    queue.logged, queue.passed = queue.committed, sorted(queue.open)
-
-    def undo(self, choice: Choice) -> None:
-        """The log did not take it: as if it had not been chosen."""
-        for _, held in choice.messages():
-            held.leased = False
-            held.attempt -= 1
-        for queue in {queue for queue, _ in choice.leased}:
-            before, passed = choice.logged.get(queue.queue_id, (queue.logged, queue.passed))
-            queue.logged = min(queue.logged, before)
-            queue.passed = sorted({*passed, *queue.passed})
-            queue.rebuild()
-
-    def lease_entry(self, choice: Choice, wish: Wish) -> dict[str, Any]:
-        """Content of the `lease` record; the log then knows the cursors."""
-        leased: dict[QueueLeases, list[Held]] = {}
-        for queue, several in choice.leased:
-            leased.setdefault(queue, []).extend(several)
-        entries = []
-        lease_id = choice.lease.lease_id
-        for queue, held in leased.items():
-            runs = journal_format.leased_runs((one.offset, one.attempt) for one in held)
-            waiting = [
-                offset
-                for offset in queue.passed
-                if (one := queue.open.get(offset)) is not None and one.lease_id != lease_id
-            ]
-            entries.append([queue.queue_id, queue.logged, queue.cursor, runs, waiting])
-            choice.logged[queue.queue_id] = (queue.logged, queue.passed)
-            queue.logged, queue.passed = queue.cursor, []
-        return {
-            "group": wish.consumer_group,
-            "topic": wish.topic,
-            "id": lease_id,
-            "at": choice.lease.since_ms,
-            "for": choice.lease.expires_ms - choice.lease.since_ms,
-            "fifo": wish.fifo,
-            "attempt": wish.attempt_id if wish.fifo else "",
-            "queues": entries,
-        }
-
-    def has_messages(self, topic: str) -> bool:
-        """Or had some, since it was made."""
-        return any(self._store.max_offset(topic, one) for one in self._store.queues(topic))
-
-    def restore_rows(self, topic: str, queue: QueueLeases) -> None:
-        """Puts the open messages into rows by message group, or out of them."""
-
-        def message_group_of(offset: int) -> str:
-            raw = self.raw(topic, queue.queue_id, offset)
-            return _message_group(next(iter_records(raw, check_crc=False))) if raw else ""
-
-        queue.regroup(message_group_of if queue.fifo else None)
-
-    def raw(self, topic: str, queue_id: int, offset: int) -> bytes:
-        """The record at a queue offset; empty when it is no longer stored, or damaged."""
-        result = self._store.read(topic, queue_id, offset, max_messages=1, max_bytes=1, tags=None)
-        whole = result.status is ReadStatus.FOUND and result.next_begin_offset == offset + 1
-        return result.records if whole else b""
+            for queue in self._table.queues():
+                queue.distrust_journal()
 
     # ---- steps ----
 
-    def _repeated(self, place: GroupLeases, wish: Wish) -> Choice | None:
-        attempt = place.attempts.get(wish.attempt_id) if wish.fifo and wish.attempt_id else None
+    def _repeat(self, group: GroupLeases, request: PopRequest) -> PopBatch | None:
+        """The messages of an attempt to receive that was named before, under the same lease."""
+        named = request.fifo and request.attempt_id
+        attempt = group.attempts.get(request.attempt_id) if named else None
         if attempt is None:
             return None
-        at_ms, for_ms = attempt.at_ms, attempt.for_ms
-        lease = Lease(attempt.lease_id, at_ms, at_ms + for_ms, deadline_ms=0)  # each has its own
-        choice = Choice(place, lease, again=True)
-        for queue, held in place.alive(attempt):
-            raw = self.raw(wish.topic, queue.queue_id, held.offset)
-            if raw and held.deadline_ms > self._clock.monotonic_ms():
-                choice.add(queue, held, raw)
-        if choice.leased:
-            return choice
-        del place.attempts[wish.attempt_id]
+        expires_ms = attempt.pop_time_ms + attempt.invisible_duration_ms
+        # Each message has a deadline of its own by now.
+        lease = Lease(attempt.lease_id, 0, expires_ms, attempt.pop_time_ms)
+        batch = PopBatch(group, lease, is_repeated=True)
+        for queue, message in group.still_leased(attempt):
+            record = stored_record(self._store, queue, message.offset)
+            if record and message.deadline_ms > self._clock.monotonic_ms():
+                batch.add(queue, message, record)
+        if batch.runs:
+            return batch
+        del group.attempts[request.attempt_id]
         return None
 
-    def _queue(self, place: GroupLeases, wish: Wish, queue_id: int) -> QueueLeases:
-        queue = place.queues.get(queue_id)
+    def _queue(self, group: GroupLeases, request: PopRequest, queue_id: int) -> InFlightQueue:
+        queue = group.queues.get(queue_id)
         if queue is None:
-            queue = place.queues[queue_id] = self._begin(wish, queue_id)
-        moved = self._offsets.take_reset(wish.consumer_group, wish.topic, queue_id)
-        if moved is not None:
-            queue.reset(moved)
-        if queue.fifo != wish.fifo:
-            queue.fifo = wish.fifo
-            self.restore_rows(wish.topic, queue)
+            cursor = self._first_offset(request, queue_id)
+            queue = group.queue(queue_id, cursor, fifo=request.fifo)
+        reset = self._offsets.take_reset(request.consumer_group, request.topic, queue_id)
+        if reset is not None:
+            queue.reset(reset)
+        if queue.fifo != request.fifo:
+            queue.fifo = request.fifo
+            regroup(self._store, queue)
         return queue
 
-    def _begin(self, wish: Wish, queue_id: int) -> QueueLeases:
-        group, topic = wish.consumer_group, wish.topic
+    def _first_offset(self, request: PopRequest, queue_id: int) -> int:
+        group, topic = request.consumer_group, request.topic
         committed = self._offsets.get(group, topic, queue_id)
         if committed is not None:
-            return QueueLeases(queue_id, committed, fifo=wish.fifo)
+            return committed
         cursor = low = self._store.min_offset(topic, queue_id)
-        if wish.start == "latest" or (wish.start == "automatic" and low > 0):
+        if request.start == "latest" or (request.start == "automatic" and low > 0):
             cursor = self._store.max_offset(topic, queue_id)
         if cursor:
-            # What comes after it in the log comes after it in the queue, too: no need to wait.
-            content = {"group": group, "topic": topic, "queue": queue_id, "offset": cursor}
-            self._journal.note("move", content)
+            # No need to wait: messages behind it in the log are behind it in the queue, too.
+            self._journal.append(ResetRecord(group, topic, queue_id, cursor))
         self._offsets.commit(group, topic, queue_id, cursor)
-        return QueueLeases(queue_id, cursor, fifo=wish.fifo)
+        return cursor
 
-    def _take_ready(self, queue: QueueLeases, wish: Wish, choice: Choice) -> None:
-        while _room(choice, wish):
-            row = queue.next_ready()
-            if not row:
+    def _fill(
+        self, batch: PopBatch, request: PopRequest, tiers: Sequence[Sequence[InFlightQueue]]
+    ) -> None:
+        for tier in tiers:
+            for queue in tier:
+                self._redeliver(queue, request, batch)
+            for queue in tier:
+                self._take_new(queue, request, batch)
+            if batch.scan_unfinished:  # nothing of a lower tier before the rest of this one
+                break
+
+    def _redeliver(self, queue: InFlightQueue, request: PopRequest, batch: PopBatch) -> None:
+        while batch.has_room(request):
+            messages = queue.next_visible()
+            if not messages:
                 return
-            for held in row:
-                raw = self.raw(wish.topic, queue.queue_id, held.offset)
-                if not raw:
-                    choice.lost.extend((queue, one) for one in queue.drop(held))
+            for message in messages:
+                record = stored_record(self._store, queue, message.offset)
+                if not record:
+                    settled = [dropped.offset for dropped in queue.drop(message)]
+                    batch.lost.setdefault(queue, []).extend(settled)
                     continue
-                if not _room(choice, wish, len(raw)):
-                    # Nothing of the row is out yet: it stays in line.
-                    if not any(one.leased for one in row):
-                        queue.put_back(held)
+                if not batch.has_room(request, len(record)):
+                    # A message group stays in line unless some of it goes out now.
+                    if not any(LeasedMessage(queue, other).is_leased for other in messages):
+                        queue.put_back(message)
                     return
-                queue.lease(held, choice.lease)
-                choice.add(queue, held, raw)
+                queue.lease(message, batch.lease)
+                batch.add(queue, message, record)
 
-    def _take_new(self, queue: QueueLeases, wish: Wish, choice: Choice) -> None:
-        if queue.full or not _room(choice, wish):
+    def _take_new(self, queue: InFlightQueue, request: PopRequest, batch: PopBatch) -> None:
+        if queue.is_full or not batch.has_room(request):
             return
-        # Most groups want everything, in any order: then there is no need to look inside.
-        blindly = wish.wanted.everything and not wish.fifo
-        mine = {held.message_group or "" for one, held in choice.messages() if one is queue}
+        # Most groups want everything, in any order: then no record has to be decoded.
+        undecoded = request.filter.everything and not request.fifo
+        mine = {
+            leased.message.message_group or ""
+            for leased in (() if undecoded else batch.messages())
+            if leased.queue is queue
+        }
         for _ in range(SCAN_ROUNDS):
-            if queue.full or not _room(choice, wish):
+            if queue.is_full or not batch.has_room(request):
                 return
             result = self._store.read(
-                wish.topic,
+                request.topic,
                 queue.queue_id,
                 queue.cursor,
-                max_messages=wish.max_messages - len(choice.attempts),
-                max_bytes=max(1, wish.max_bytes - choice.size),
-                tags=wish.wanted.tags_codes,
+                max_messages=request.max_messages - len(batch.attempts),
+                max_bytes=max(1, request.max_bytes - batch.size),
+                tags=request.filter.tags_codes,
             )
             if result.status is ReadStatus.NO_NEW:
                 return
-            if result.status is ReadStatus.OFFSET_TOO_LARGE:  # the topic was made anew
+            if result.status is ReadStatus.OFFSET_TOO_LARGE:  # the topic was recreated
                 queue.reset(result.next_begin_offset)
                 return
-            if blindly and result.message_count == result.next_begin_offset - queue.cursor:
-                new = queue.lease_new(result.message_count, choice.lease)
-                choice.add_new(queue, new, result.records)
+            if undecoded and result.message_count == result.next_begin_offset - queue.cursor:
+                new = queue.lease_new(result.message_count, batch.lease)
+                batch.add_new(queue, new, result.records)
             else:
-                for offset, raw in iter_raw(result.records):
-                    self._take(queue, offset, raw, wish=wish, choice=choice, mine=mine)
+                for offset, record in iter_raw(result.records):
+                    self._take(queue, offset, record, request=request, batch=batch, mine=mine)
                 queue.cursor = result.next_begin_offset
-            self._offsets.commit(wish.consumer_group, wish.topic, queue.queue_id, queue.committed)
-        choice.unfinished = True
+            self._offsets.commit(*queue.key, queue.committed_offset)
+        batch.scan_unfinished = True
 
-    def _take(  # one step of a loop
-        self,
-        queue: QueueLeases,
+    @staticmethod
+    def _take(
+        queue: InFlightQueue,
         offset: int,
         raw: bytes,
         *,
-        wish: Wish,
-        choice: Choice,
+        request: PopRequest,
+        batch: PopBatch,
         mine: set[str],
     ) -> None:
-        group, free = None, True
-        if wish.fifo or not wish.wanted.everything:
+        """Opens a message that the filter lets through, and leases it unless it has to wait for
+        others of its message group. `mine`: the message groups of this batch."""
+        message_group, may_go = None, True
+        if request.fifo or not request.filter.everything:
             record = decode(raw, check_crc=False)
-            if not wish.wanted.everything and not wish.wanted.matches(record.properties):
+            if not request.filter.everything and not request.filter.matches(record.properties):
                 return
-            if wish.fifo:
-                group = _message_group(record)
-                row = queue.rows.get(group)
-                free = row is None or (group in mine and row.leased == len(row.offsets))
-        held = queue.pass_by(offset, group)
-        if free:
-            if group is not None:
-                mine.add(group)
-            queue.lease(held, choice.lease)
-            choice.add(queue, held, raw)
+            if request.fifo:
+                message_group = _message_group(record)
+                earlier = queue.message_groups.get(message_group)
+                may_go = earlier is None or (message_group in mine and _all_leased(earlier))
+        message = queue.open_message(offset, message_group)
+        if may_go:
+            if message_group is not None:
+                mine.add(message_group)
+            queue.lease(message, batch.lease)
+            batch.add(queue, message, raw)
+
+    def _note_lost(self, batch: PopBatch) -> None:
+        """Journals as settled what retention deleted, or damage destroyed."""
+        if not batch.lost:
+            return
+        structlog.get_logger().warning(
+            "leased_messages_lost",
+            group=batch.group.consumer_group,
+            topic=batch.group.topic,
+            messages=sum(map(len, batch.lost.values())),
+            reason="no longer stored",
+        )
+        self._journal.append(
+            SettleRecord(
+                [
+                    SettledQueue(*queue.key, settled_runs(offsets), [])
+                    for queue, offsets in batch.lost.items()
+                ]
+            )
+        )
 
 
-def _order(place: GroupLeases, wish: Wish, queue_count: int, highest_first: bool) -> Sequence[int]:
-    if wish.queue_id is not None:
-        return [wish.queue_id]
-    if highest_first:
+def stored_record(store: MessageStore, queue: InFlightQueue, offset: int) -> bytes:
+    """The record at a queue offset; empty when it is no longer stored, or damaged."""
+    result = store.read(queue.topic, queue.queue_id, offset, max_messages=1, max_bytes=1, tags=None)
+    whole = result.status is ReadStatus.FOUND and result.next_begin_offset == offset + 1
+    return result.records if whole else b""
+
+
+def regroup(store: MessageStore, queue: InFlightQueue) -> None:
+    """Puts the messages in flight into message groups, or out of them, as `queue.fifo` says."""
+
+    def message_group_of(offset: int) -> str:
+        raw = stored_record(store, queue, offset)
+        return _message_group(next(iter_records(raw, check_crc=False))) if raw else ""
+
+    queue.regroup(message_group_of if queue.fifo else None)
+
+
+def _order(
+    group: GroupLeases, request: PopRequest, queue_count: int, by_priority: bool
+) -> Sequence[int]:
+    if request.queue_id is not None:
+        return [request.queue_id]
+    if by_priority:
         return range(queue_count - 1, -1, -1)
-    place.turn = first = (place.turn + 1) % queue_count
+    group.first_queue = first = (group.first_queue + 1) % queue_count
     return [(first + number) % queue_count for number in range(queue_count)]
 
 
-def _room(choice: Choice, wish: Wish, size: int = 1) -> bool:
-    if not choice.attempts:
-        return True
-    return len(choice.attempts) < wish.max_messages and choice.size + size <= wish.max_bytes
+def _all_leased(group: MessageGroupQueue) -> bool:
+    return group.leased == len(group.offsets)
 
 
 def _message_group(record: Record) -> str:

@@ -1,0 +1,137 @@
+"""Dead letters of leased messages: asked for by the consumer, or because the attempts are used up.
+The message is stored in the group's dead-letter topic, and settled by the same append."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from aerobee_broker.delivery.pop.acks import Acknowledgements, Settlement
+from aerobee_broker.delivery.pop.lease_table import (
+    LeasedMessage,
+    LeaseName,
+    LeaseTable,
+    invalid_lease,
+)
+from aerobee_broker.delivery.pop.selector import stored_record
+from aerobee_broker.delivery.retry import policy
+from aerobee_broker.errors import MessageNotFound
+from aerobee_broker.metrics import Meters
+from aerobee_broker.registry.groups import GroupRegistry
+from aerobee_broker.registry.topics import TopicRegistry
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.messages import NewMessage
+from aerobee_wire import topics as names
+from aerobee_wire.record import decode
+from aerobee_wire.status import MqError
+
+
+class DeadLetterRequest(NamedTuple):
+    lease: LeaseName
+    failure: policy.Failure
+
+
+class DyingMessage(NamedTuple):
+    leased: LeasedMessage
+    failure: policy.Failure
+
+
+class DeadLetters:
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        table: LeaseTable,
+        acks: Acknowledgements,
+        topics: TopicRegistry,
+        groups: GroupRegistry,
+        meters: Meters,
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._acks = acks
+        self._topics = topics
+        self._groups = groups
+        self._meters = meters
+
+    async def dead_letter(self, requests: Sequence[DeadLetterRequest]) -> list[MqError | None]:
+        """For each lease None, or why it is no dead letter. Raises what LeaseJournal.write raises,
+        and what makes a dead-letter topic fail."""
+        consumer_groups = {lease.consumer_group for lease, _ in requests}
+        await self._make_topics(group for group in consumer_groups if self._exists(group))
+        outcomes: list[MqError | None] = []
+        dying: dict[LeasedMessage, policy.Failure] = {}
+        for lease, failure in requests:
+            try:
+                leased = self._leased(lease)
+                if leased in dying:
+                    raise invalid_lease(lease, lease.queue_offset)
+            except MqError as error:
+                outcomes.append(error)
+                continue
+            dying[leased] = failure
+            stored = stored_record(self._store, leased.queue, lease.queue_offset)
+            outcomes.append(None if stored else _not_stored(lease))
+        await self._settle(DyingMessage(*entry) for entry in dying.items())
+        return outcomes
+
+    async def attempts_used_up(self, messages: Sequence[LeasedMessage]) -> None:
+        """Of messages whose last lease is over. Raises as `dead_letter` does; those that are on
+        lease then are left to the caller."""
+        await self._make_topics({queue.consumer_group for queue, _ in messages})
+        dying = []
+        for leased in messages:
+            if not leased.is_leased:  # settled or reset while a topic was made
+                continue
+            if self._exists(leased.queue.consumer_group):
+                dying.append(DyingMessage(leased, policy.Failure()))
+            else:  # the group was deleted meanwhile
+                leased.queue.expire(leased.message)
+        await self._settle(dying)
+
+    def _exists(self, consumer_group: str) -> bool:
+        return self._groups.table.get(consumer_group) is not None
+
+    def _leased(self, lease: LeaseName) -> LeasedMessage:
+        if not self._exists(lease.consumer_group):
+            raise invalid_lease(lease, lease.queue_offset)
+        return self._table.leased(lease)
+
+    async def _make_topics(self, consumer_groups: Iterable[str]) -> None:
+        for consumer_group in consumer_groups:
+            await self._topics.for_group(names.dead_letter_topic(consumer_group))
+
+    async def _settle(self, dying: Iterable[DyingMessage]) -> None:
+        """Stores dead letters and settles. The dead-letter topics exist. A message that cannot be
+        read stays as it is; why is raised when all the others are settled."""
+        settlement = Settlement()
+        dead_letters: list[NewMessage] = []
+        counts: Counter[str] = Counter()
+        unreadable: MqError | None = None
+        for (queue, message), failure in dying:
+            try:
+                raw = stored_record(self._store, queue, message.offset)
+            except MqError as error:
+                unreadable = error
+                continue
+            if raw:
+                group = self._groups.get(queue.consumer_group)
+                letter = policy.dead_lettered(decode(raw, check_crc=False), group, failure=failure)
+                letter.reconsume_times = message.attempt
+                dead_letters.append(letter)
+                counts[queue.consumer_group] += 1
+            settlement.add(queue, [message], queue.drop(message))
+        if settlement:
+            await self._acks.settle(settlement, dead_letters)
+        for consumer_group, count in counts.items():
+            self._meters.dead_lettered(consumer_group, count)
+        if unreadable is not None:
+            raise unreadable
+
+
+def _not_stored(lease: LeaseName) -> MqError:
+    return MessageNotFound(
+        f"message {lease.queue_offset} of {lease.topic} queue {lease.queue_id} is no longer "
+        "stored: there is nothing to dead-letter",
+    )

@@ -1,0 +1,148 @@
+"""Changes of the invisible duration: by the consumer, by the group's retry policy, or because a pop
+was cancelled and nobody received its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from aerobee_broker.delivery.pop.expiry import LeaseDeadlines
+from aerobee_broker.delivery.pop.in_flight import Invisibility
+from aerobee_broker.delivery.pop.journal import LeaseJournal
+from aerobee_broker.delivery.pop.journal_format import ChangedLease, ChangeRecord
+from aerobee_broker.delivery.pop.lease_table import LeasedMessage, LeaseName, LeaseTable
+from aerobee_broker.delivery.retry import policy
+from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.registry.groups import GroupRegistry
+from aerobee_chassis.clock import Clock
+from aerobee_wire.status import Code, MqError
+
+MAX_INVISIBLE_DURATION_MS = 43_200_000  # 12 h
+
+
+@dataclass(frozen=True, slots=True)
+class InvisibleChange:
+    """`invisible_duration_ms` None: the group's retry delay. `uncounted`: the next delivery has the
+    same attempt number. `unless_changed`: only if the lease still expires when its name says."""
+
+    lease: LeaseName
+    invisible_duration_ms: int | None
+    uncounted: bool = False
+    unless_changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InvisibleDuration:
+    """What counts now, and since when; or why it was not changed."""
+
+    error: MqError | None = None
+    pop_time_ms: int = 0
+    invisible_duration_ms: int = 0
+
+
+class _Changed(NamedTuple):
+    leased: LeasedMessage
+    before: Invisibility
+
+
+class InvisibleDurations:
+    def __init__(
+        self,
+        *,
+        table: LeaseTable,
+        journal: LeaseJournal,
+        deadlines: LeaseDeadlines,
+        groups: GroupRegistry,
+        clock: Clock,
+        levels_ms: Sequence[int],
+    ) -> None:
+        self._table = table
+        self._journal = journal
+        self._deadlines = deadlines
+        self._groups = groups
+        self._clock = clock
+        self._levels_ms = levels_ms
+
+    async def change(self, changes: Sequence[InvisibleChange]) -> list[InvisibleDuration]:
+        """One result for each. Raises what LeaseJournal.write raises."""
+        now_ms = self._clock.now_ms()
+        results: list[InvisibleDuration] = []
+        entries: list[ChangedLease] = []
+        changed: list[_Changed] = []
+        for change in changes:
+            try:
+                leased = self._leased(change)
+                duration_ms = self._duration(change, leased)
+            except MqError as error:
+                results.append(InvisibleDuration(error))
+                continue
+            changed.append(_Changed(leased, leased.message.invisibility))
+            entries.append(self._apply(leased, now_ms, duration_ms, uncounted=change.uncounted))
+            results.append(InvisibleDuration(None, now_ms, duration_ms))
+
+        def roll_back() -> None:
+            for leased, before in reversed(changed):
+                leased.message.invisibility = before
+
+        try:
+            if entries:
+                await self._journal.write(ChangeRecord(entries), roll_back)
+        finally:
+            # Only now: an expiry meanwhile could not be rolled back.
+            for leased, _ in changed:
+                self._deadlines.watch(leased)
+        return results
+
+    def give_back(self, messages: Iterable[LeasedMessage]) -> None:
+        """Nobody received them: visible at once, and not counted. Raises what the store raises."""
+        now_ms = self._clock.now_ms()
+        entries = []
+        for leased in messages:
+            entries.append(self._apply(leased, now_ms, 0, uncounted=True))
+            self._deadlines.watch(leased)
+        self._journal.append(ChangeRecord(entries))
+
+    def _leased(self, change: InvisibleChange) -> LeasedMessage:
+        lease = change.lease
+        leased = self._table.leased(lease)
+        if change.unless_changed and lease.expires_ms != leased.message.expires_ms:
+            raise MqError(
+                Code.INVALID_RECEIPT_HANDLE,
+                f"lease {lease.lease_id} on message {lease.queue_offset} of {lease.topic} queue "
+                f"{lease.queue_id} was changed meanwhile by another caller: leave it to that one",
+            )
+        return leased
+
+    def _duration(self, change: InvisibleChange, leased: LeasedMessage) -> int:
+        duration_ms = change.invisible_duration_ms
+        if duration_ms is None:
+            return self._retry_delay(change.lease.consumer_group, leased.message.attempt)
+        if not 0 <= duration_ms <= MAX_INVISIBLE_DURATION_MS:
+            raise InvalidParameter(
+                f"invisible duration {duration_ms} ms is out of range: "
+                f"use 0 to {MAX_INVISIBLE_DURATION_MS}"
+            )
+        return duration_ms
+
+    def _retry_delay(self, consumer_group: str, attempt: int) -> int:
+        group = self._groups.get(consumer_group)
+        own = group.retry_delays_ms or self._levels_ms[policy.FIRST_RETRY_LEVEL - 1 :]
+        delays_ms = own or self._levels_ms
+        return min(delays_ms[min(attempt, len(delays_ms)) - 1], MAX_INVISIBLE_DURATION_MS)
+
+    def _apply(
+        self, leased: LeasedMessage, now_ms: int, duration_ms: int, *, uncounted: bool
+    ) -> ChangedLease:
+        queue, message = leased
+        deadline_ms = self._clock.monotonic_ms() + duration_ms
+        message.invisibility = Invisibility(deadline_ms, now_ms + duration_ms, now_ms, uncounted)
+        return ChangedLease(
+            *queue.key,
+            message.offset,
+            message.lease_id,
+            now_ms,
+            duration_ms,
+            message.attempt,
+            int(uncounted),
+        )

@@ -1,0 +1,131 @@
+"""The leases of whole groups and topics: restored at the start, void after a reset or a deletion,
+counted for the gauges."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import structlog
+
+from aerobee_broker.delivery.pop.expiry import LeaseDeadlines
+from aerobee_broker.delivery.pop.in_flight import InFlightQueue
+from aerobee_broker.delivery.pop.journal import LeaseJournal
+from aerobee_broker.delivery.pop.journal_format import DeleteRecord, ResetRecord
+from aerobee_broker.delivery.pop.lease_table import LeasedMessage, LeaseTable
+from aerobee_broker.delivery.pop.selector import regroup
+from aerobee_broker.delivery.pull.long_polls import LongPolls
+from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_chassis.clock import Clock
+from aerobee_chassis.lifecycle import Component
+
+
+class LeaseCounts(NamedTuple):
+    leased: int  # messages
+    waiting: int  # messages in flight that are on no lease
+    blocked_groups: int  # message groups in which a message waits for others on lease
+
+
+class Leases(Component):
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        table: LeaseTable,
+        journal: LeaseJournal,
+        deadlines: LeaseDeadlines,
+        polls: LongPolls,
+        offsets: ConsumerOffsets,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._journal = journal
+        self._deadlines = deadlines
+        self._polls = polls
+        self._offsets = offsets
+        self._clock = clock
+
+    def reset(
+        self, consumer_group: str, topic: str, offsets: Mapping[int, int]
+    ) -> asyncio.Future[None] | None:
+        """The group continues at these offsets (queue id → queue offset): its leases there are
+        void. Returns what LeaseJournal.write_until_durable does; None: it had none there. Raises
+        DiskFull, StoreReadOnly; then nothing is done."""
+        durable = None
+        queues = [
+            queue
+            for queue_id in offsets
+            if (queue := self._table.find(consumer_group, topic, queue_id)) is not None
+        ]
+        if queues:
+            self._journal.check_open_to_appends()
+            records = []
+            for queue in queues:
+                queue.reset(offsets[queue.queue_id])
+                records.append(ResetRecord(*queue.key, queue.cursor))
+            durable = self._journal.write_until_durable(records)
+        self._polls.wake_pops(topic)
+        return durable
+
+    def check_forget(self, *, consumer_group: str = "", topic: str = "") -> None:
+        """Before a group or a topic is deleted. Raises DiskFull, StoreReadOnly."""
+        if self._table.keys_of(consumer_group=consumer_group, topic=topic):
+            self._journal.check_open_to_appends()
+
+    def forget(self, *, consumer_group: str = "", topic: str = "") -> asyncio.Future[None] | None:
+        """A group or a topic was deleted. Returns what LeaseJournal.write_until_durable does; None:
+        it had nothing here."""
+        durable = None
+        if self._table.forget(consumer_group=consumer_group, topic=topic):
+            durable = self._journal.write_until_durable([DeleteRecord(consumer_group, topic)])
+        if topic:
+            self._polls.wake_pops(topic)
+        return durable
+
+    def counts(self) -> LeaseCounts:
+        leased = waiting = blocked_groups = 0
+        for queue in self._table.queues():
+            on_lease = queue.leased_count
+            leased += on_lease
+            waiting += len(queue.in_flight) - on_lease
+            blocked_groups += queue.blocked_group_count
+        return LeaseCounts(leased, waiting, blocked_groups)
+
+    # ---- at the start ----
+
+    def restore(self) -> None:
+        """Leases as before the stop. Those that expired since end once expiry starts."""
+        records = self._journal.replay()
+        self._forget_recreated()
+        leased = sum(map(self._restore_queue, self._table.queues()))
+        structlog.get_logger().info("leases_restored", leases=leased, journal_records=records)
+
+    def _restore_queue(self, queue: InFlightQueue) -> int:
+        """Returns how many of its messages are on lease."""
+        regroup(self._store, queue)
+        queue.journalled_cursor = queue.cursor
+        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        for message in queue:
+            duration_ms = message.expires_ms - message.pop_time_ms
+            left_ms = min(message.expires_ms - now_ms, duration_ms)
+            message.deadline_ms = monotonic_ms + max(0, left_ms)
+            leased = LeasedMessage(queue, message)
+            if leased.is_leased:
+                self._deadlines.watch(leased)
+        self._offsets.commit(*queue.key, queue.committed_offset)
+        return queue.leased_count
+
+    def _forget_recreated(self) -> None:
+        """A kill right after a topic's deletion may leave offsets and leases of groups there. When
+        the topic is recreated, its first message has queue offset 0 again."""
+        topics = self._offsets.begun() | {
+            queue.topic for queue in self._table.queues() if queue.cursor
+        }
+        for topic in topics:
+            queue_ids = self._store.queues(topic)
+            if not any(self._store.max_offset(topic, queue_id) for queue_id in queue_ids):
+                self._offsets.remove_topic(topic)
+                self.forget(topic=topic)
