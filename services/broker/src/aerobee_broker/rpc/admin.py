@@ -1,8 +1,10 @@
 """AdminService: topics, consumer groups, and the numbers of the running broker.
 
 Codes: INVALID_PARAMETER, NO_PERMISSION (a system topic or group), TOPIC_NOT_EXIST,
-SUBSCRIPTION_GROUP_NOT_EXIST. Differs from Apache's: PutTopic answers only when the topic is durable
-and known to the name servers, and says which of them could not be told.
+SUBSCRIPTION_GROUP_NOT_EXIST, SYSTEM_ERROR (a table could not be saved).
+
+Differs from Apache's server: PutTopic is answered only when the topic is durable and registered at
+the name servers, and says which of these could not be reached.
 """
 
 from __future__ import annotations

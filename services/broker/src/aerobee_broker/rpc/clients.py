@@ -1,8 +1,10 @@
 """ClientService: Heartbeat, UnregisterClient, WatchClient, ListGroupMembers, ListClients.
 
 Codes: SUBSCRIPTION_GROUP_NOT_EXIST (auto-creation is off), SUBSCRIPTION_PARSE_FAILED,
-INVALID_PARAMETER. Differs from Apache's: a client's connection is a stream that it holds open
-(WatchClient), and its end is the client's end; an unknown group has no members, which is no error.
+INVALID_PARAMETER.
+
+Differs from Apache's server: a client's connection is a stream that it holds open (WatchClient), at
+whose end the client is gone; an unknown group has no members, which is no error.
 """
 
 from __future__ import annotations
@@ -49,18 +51,18 @@ class ClientRpcs:
             while notices := await watch.next():
                 for notice in notices:
                     if isinstance(notice, CheckNotice):
-                        await self._ask(notice.half_message, call)
+                        await self._check_back(notice.half_message, call)
                     else:
                         changed = pb.GroupMembersChanged(consumer_group=notice)
                         await call.write(pb.ClientNotice(group_members_changed=changed))
         finally:
             self._clients.watch_ended(watch)
 
-    async def _ask(self, half_message: int, call: Call) -> None:
+    async def _check_back(self, half_message: int, call: Call) -> None:
         check = self._checks.check(half_message)
         if check is not None:
-            asked = convert.transaction_check(check)
-            await call.write(pb.ClientNotice(transaction_check=asked))
+            notice = pb.ClientNotice(transaction_check=convert.transaction_check(check))
+            await call.write(notice)
             self._checks.asked(half_message)
 
     async def list_group_members(
@@ -74,10 +76,10 @@ class ClientRpcs:
     ) -> pb.ListClientsResponse:
         return pb.ListClientsResponse(
             clients=[
-                convert.client_info(one, self._clients.silent_ms(one))
-                for one in self._clients.all()
+                convert.client_info(client, self._clients.silent_ms(client))
+                for client in self._clients.all()
                 if not request.group
-                or request.group in one.producer_groups
-                or request.group in one.consumers
+                or request.group in client.producer_groups
+                or request.group in client.consumers
             ]
         )

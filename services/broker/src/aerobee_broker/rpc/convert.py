@@ -1,4 +1,5 @@
-"""Between protobuf messages and the broker's values. No rule but: is the request well-formed?"""
+"""Between protobuf messages and the broker's values. Refuses what is malformed (INVALID_PARAMETER,
+SUBSCRIPTION_PARSE_FAILED), and decides nothing else."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ from aerobee_wire import properties as props
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.record import Record
 
-_UNKNOWN_HOST = pack_host("127.0.0.1:0")  # of a caller over a local socket
+_UNKNOWN_HOST = pack_host("127.0.0.1:0")  # of a caller over a Unix socket
 _STATUS = {
     ReadStatus.FOUND: message_pb2.FOUND,
     ReadStatus.NO_NEW: message_pb2.NO_NEW_MESSAGE,
@@ -45,9 +46,9 @@ _STATUS = {
 # ---- messages in ----
 
 
-@lru_cache(maxsize=1_024)  # callers; packing costs 5 µs
+@lru_cache(maxsize=1_024)  # hosts; packing one takes 5 µs
 def born_host(given: str, peer: str) -> bytes:
-    """The packed host of a message: what the sender says, else where it calls from."""
+    """The packed host of a message: `given` by the sender, else the peer of its call."""
     if not given:
         return _UNKNOWN_HOST if peer == "unix" else pack_host(peer)
     try:
@@ -99,7 +100,7 @@ def new_message(message: message_pb2.Message, peer: str) -> NewMessage:
 def send_batch(batch: message_pb2.MessageBatch, peer: str) -> SendBatch:
     return SendBatch(
         topic=batch.topic,
-        # Slices are lists: quicker to go through, which is done several times.
+        # A slice is a list, which is quicker to iterate, and that is done several times.
         body_sizes=batch.body_sizes[:],
         bodies=batch.bodies,
         properties_sizes=batch.properties_sizes[:],
@@ -112,16 +113,20 @@ def send_batch(batch: message_pb2.MessageBatch, peer: str) -> SendBatch:
     )
 
 
-def entry(one: message_pb2.SendBackEntry) -> Entry:
+def send_back_entry(entry: message_pb2.SendBackEntry) -> Entry:
     return Entry(
-        physical_offset=one.physical_offset,
-        origin_topic=one.origin_topic,
-        delay_level=one.delay_level,
+        physical_offset=entry.physical_offset,
+        origin_topic=entry.origin_topic,
+        delay_level=entry.delay_level,
         max_reconsume_times=(
-            one.max_reconsume_times if one.HasField("max_reconsume_times") else None
+            entry.max_reconsume_times if entry.HasField("max_reconsume_times") else None
         ),
-        failure=Failure(one.failure.reason, one.failure.description),
+        failure=failure(entry.failure),
     )
+
+
+def failure(given: message_pb2.Failure) -> Failure:
+    return Failure(given.reason, given.description)
 
 
 # ---- messages out ----
@@ -182,59 +187,59 @@ def stored_message(record: Record) -> message_pb2.StoredMessage:
 # ---- transactions ----
 
 
-def end(one: transaction_pb2.TransactionEnd) -> End:
+def transaction_end(end: transaction_pb2.TransactionEnd) -> End:
     try:
-        resolution = Resolution(one.resolution)
+        resolution = Resolution(end.resolution)
     except ValueError:
         raise InvalidParameter(
-            f"resolution {one.resolution} is unknown: use COMMIT or ROLLBACK"
+            f"resolution {end.resolution} is unknown: use COMMIT or ROLLBACK"
         ) from None
     return End(
-        transaction_id=one.transaction_id,
-        queue_offset=one.queue_offset,
+        transaction_id=end.transaction_id,
+        queue_offset=end.queue_offset,
         resolution=resolution,
-        producer_group=one.producer_group,
+        producer_group=end.producer_group,
     )
 
 
-def transaction_check(one: Check) -> client_pb2.TransactionCheck:
-    message = stored_message(one.record)
-    message.topic, message.queue_id, message.sys_flag = one.topic, one.queue_id, one.sys_flag
+def transaction_check(check: Check) -> client_pb2.TransactionCheck:
+    message = stored_message(check.record)
+    message.topic, message.queue_id, message.sys_flag = check.topic, check.queue_id, check.sys_flag
     message.properties.clear()
-    message.properties.update(one.properties)
+    message.properties.update(check.properties)
     return client_pb2.TransactionCheck(
-        producer_group=one.producer_group,
-        transaction_id=one.transaction_id,
-        queue_offset=one.queue_offset,
+        producer_group=check.producer_group,
+        transaction_id=check.transaction_id,
+        queue_offset=check.queue_offset,
         message=message,
-        check_number=one.check_number,
+        check_number=check.check_number,
     )
 
 
 # ---- clients ----
 
 
-def subscription(one: message_pb2.Subscription) -> Subscription:
+def subscription(given: message_pb2.Subscription) -> Subscription:
     """Raises MqError SUBSCRIPTION_PARSE_FAILED."""
-    return Subscription(one.topic, filter_of(one), one.version)
+    return Subscription(given.topic, filter_of(given), given.version)
 
 
-def filter_of(one: message_pb2.Subscription) -> Filter:
+def filter_of(given: message_pb2.Subscription) -> Filter:
     """Raises MqError SUBSCRIPTION_PARSE_FAILED."""
-    match one.expression_type:
+    match given.expression_type:
         case message_pb2.Subscription.TAG:
-            return compile_filter("TAG", one.expression)
+            return compile_filter("TAG", given.expression)
         case message_pb2.Subscription.SQL92:
-            return compile_filter("SQL92", one.expression)
-    raise InvalidParameter(f"expression_type {one.expression_type} is unknown: use TAG or SQL92")
+            return compile_filter("SQL92", given.expression)
+    raise InvalidParameter(f"expression_type {given.expression_type} is unknown: use TAG or SQL92")
 
 
-def consumer(one: client_pb2.ConsumerData) -> Consumer:
+def consumer(data: client_pb2.ConsumerData) -> Consumer:
     return Consumer(
-        consume_type=ConsumeType(one.consume_type or client_pb2.PUSH),
-        message_model=MessageModel(one.message_model or client_pb2.CLUSTERING),
-        consume_from=ConsumeFrom(one.consume_from_where),
-        subscriptions={item.topic: subscription(item) for item in one.subscriptions},
+        consume_type=ConsumeType(data.consume_type or client_pb2.PUSH),
+        message_model=MessageModel(data.message_model or client_pb2.CLUSTERING),
+        consume_from=ConsumeFrom(data.consume_from_where),
+        subscriptions={given.topic: subscription(given) for given in data.subscriptions},
     )
 
 
@@ -242,7 +247,7 @@ def client(request: client_pb2.HeartbeatRequest, peer: str) -> Client:
     if not request.client_id:
         raise InvalidParameter('client_id is empty: give a unique one, e.g. "10.0.0.7@4711#1"')
     try:
-        consumers = {one.consumer_group: consumer(one) for one in request.consumers}
+        consumers = {data.consumer_group: consumer(data) for data in request.consumers}
     except ValueError as error:
         raise InvalidParameter(f"the heartbeat has an unknown enum value: {error}") from None
     return Client(
@@ -255,15 +260,15 @@ def client(request: client_pb2.HeartbeatRequest, peer: str) -> Client:
     )
 
 
-def client_info(one: Client, silent_ms: int) -> client_pb2.ClientInfo:
+def client_info(client: Client, silent_ms: int) -> client_pb2.ClientInfo:
     return client_pb2.ClientInfo(
-        client_id=one.client_id,
-        address=one.address,
-        language=one.language,
-        version=one.version,
-        last_update_timestamp_ms=one.last_update_timestamp_ms,
+        client_id=client.client_id,
+        address=client.address,
+        language=client.language,
+        version=client.version,
+        last_update_timestamp_ms=client.last_update_timestamp_ms,
         silent_ms=silent_ms,
-        producer_groups=sorted(one.producer_groups),
+        producer_groups=sorted(client.producer_groups),
         consumers=[
             client_pb2.ConsumerData(
                 consumer_group=group,
@@ -272,15 +277,15 @@ def client_info(one: Client, silent_ms: int) -> client_pb2.ClientInfo:
                 consume_from_where=client_pb2.ConsumeFromWhere.Name(consumer.consume_from.value),
                 subscriptions=[
                     message_pb2.Subscription(
-                        topic=item.topic,
-                        expression=item.filter.expression,
-                        expression_type=item.filter.expression_type,
-                        version=item.version,
+                        topic=subscription.topic,
+                        expression=subscription.filter.expression,
+                        expression_type=subscription.filter.expression_type,
+                        version=subscription.version,
                     )
-                    for item in consumer.subscriptions.values()
+                    for subscription in consumer.subscriptions.values()
                 ],
             )
-            for group, consumer in sorted(one.consumers.items())
+            for group, consumer in sorted(client.consumers.items())
         ],
     )
 
@@ -288,15 +293,15 @@ def client_info(one: Client, silent_ms: int) -> client_pb2.ClientInfo:
 # ---- topics and groups ----
 
 
-def topic(one: namesrv_pb2.TopicConfig) -> TopicConfig:
+def topic(config: namesrv_pb2.TopicConfig) -> TopicConfig:
     return TopicConfig(
-        topic=one.topic,
-        read_queue_count=one.read_queue_count,
-        write_queue_count=one.write_queue_count,
-        permission=one.permission,
-        topic_sys_flag=one.topic_sys_flag,
-        order=one.order,
-        attributes=dict(one.attributes),
+        topic=config.topic,
+        read_queue_count=config.read_queue_count,
+        write_queue_count=config.write_queue_count,
+        permission=config.permission,
+        topic_sys_flag=config.topic_sys_flag,
+        order=config.order,
+        attributes=dict(config.attributes),
     )
 
 
@@ -312,37 +317,37 @@ def to_topic(config: TopicConfig) -> namesrv_pb2.TopicConfig:
     )
 
 
-def group(one: admin_pb2.GroupConfig) -> SubscriptionGroup:
+def group(config: admin_pb2.GroupConfig) -> SubscriptionGroup:
     return SubscriptionGroup(
-        consumer_group=one.consumer_group,
-        consume_enable=one.consume_enable,
-        consume_from_min_enable=one.consume_from_min_enable,
-        consume_broadcast_enable=one.consume_broadcast_enable,
-        consume_message_orderly=one.consume_message_orderly,
-        retry_queue_count=one.retry_queue_count,
-        retry_max_times=one.retry_max_times,
-        retry_delays_ms=tuple(one.retry_delays_ms),
-        broker_id=one.broker_id,
-        which_broker_when_consume_slowly=one.which_broker_when_consume_slowly,
-        notify_consumer_ids_changed_enable=one.notify_consumer_ids_changed_enable,
-        consume_timeout_minutes=one.consume_timeout_minutes,
-        attributes=dict(one.attributes),
+        consumer_group=config.consumer_group,
+        consume_enable=config.consume_enable,
+        consume_from_min_enable=config.consume_from_min_enable,
+        consume_broadcast_enable=config.consume_broadcast_enable,
+        consume_message_orderly=config.consume_message_orderly,
+        retry_queue_count=config.retry_queue_count,
+        retry_max_times=config.retry_max_times,
+        retry_delays_ms=tuple(config.retry_delays_ms),
+        broker_id=config.broker_id,
+        which_broker_when_consume_slowly=config.which_broker_when_consume_slowly,
+        notify_consumer_ids_changed_enable=config.notify_consumer_ids_changed_enable,
+        consume_timeout_minutes=config.consume_timeout_minutes,
+        attributes=dict(config.attributes),
     )
 
 
-def to_group(one: SubscriptionGroup) -> admin_pb2.GroupConfig:
+def to_group(group: SubscriptionGroup) -> admin_pb2.GroupConfig:
     return admin_pb2.GroupConfig(
-        consumer_group=one.consumer_group,
-        consume_enable=one.consume_enable,
-        consume_from_min_enable=one.consume_from_min_enable,
-        consume_broadcast_enable=one.consume_broadcast_enable,
-        consume_message_orderly=one.consume_message_orderly,
-        retry_queue_count=one.retry_queue_count,
-        retry_max_times=one.retry_max_times,
-        retry_delays_ms=one.retry_delays_ms,
-        broker_id=one.broker_id,
-        which_broker_when_consume_slowly=one.which_broker_when_consume_slowly,
-        notify_consumer_ids_changed_enable=one.notify_consumer_ids_changed_enable,
-        consume_timeout_minutes=one.consume_timeout_minutes,
-        attributes=one.attributes,
+        consumer_group=group.consumer_group,
+        consume_enable=group.consume_enable,
+        consume_from_min_enable=group.consume_from_min_enable,
+        consume_broadcast_enable=group.consume_broadcast_enable,
+        consume_message_orderly=group.consume_message_orderly,
+        retry_queue_count=group.retry_queue_count,
+        retry_max_times=group.retry_max_times,
+        retry_delays_ms=group.retry_delays_ms,
+        broker_id=group.broker_id,
+        which_broker_when_consume_slowly=group.which_broker_when_consume_slowly,
+        notify_consumer_ids_changed_enable=group.notify_consumer_ids_changed_enable,
+        consume_timeout_minutes=group.consume_timeout_minutes,
+        attributes=group.attributes,
     )

@@ -1,8 +1,13 @@
 """MessageService: Send, Pull, SendBack, RecallMessage, GetMessage, QueryMessages.
 
-Codes: see proto/aerobee/broker/v1/message.proto, at each RPC. Differs from Apache's server: one
-Send carries many messages; a retry or a dead letter answers entry by entry; a topic's own write
-permission is examined; asking for what lies outside a queue is an answer (OFFSET_MOVED), no error.
+Codes (message.proto says which at each RPC): MESSAGE_ILLEGAL, INVALID_PARAMETER, QUEUE_NOT_EXIST,
+TOPIC_NOT_EXIST, NO_PERMISSION, SUBSCRIPTION_GROUP_NOT_EXIST, SUBSCRIPTION_NOT_EXIST,
+SUBSCRIPTION_PARSE_FAILED, QUERY_NOT_FOUND, MESSAGE_CORRUPTED, ILLEGAL_OPERATION (a recall),
+FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE, DISK_FULL, FLOW_CONTROL, SYSTEM_BUSY, SYSTEM_ERROR.
+
+Differs from Apache's server: a Send carries many messages; SendBack answers entry by entry; a send
+checks the topic's own write permission; a pull from an offset outside the queue is answered with
+OFFSET_MOVED, which is no error.
 """
 
 from __future__ import annotations
@@ -100,14 +105,14 @@ class MessageRpcs:
         self, request: pb.RecallMessageRequest, call: Call
     ) -> pb.RecallMessageResponse:
         handle = recall_handle.decode(request.recall_handle)
-        for what, asked, own in (
+        for noun, given, in_handle in (
             ("topic", request.topic, handle.topic),
             ("broker", self._broker_name, handle.broker_name),
         ):
-            if asked != own:
+            if given != in_handle:
                 raise InvalidParameter(
-                    f"the recall handle belongs to {what} {own!r}, not {asked!r}: ask with the "
-                    "topic and at the broker that the message was sent to"
+                    f"the recall handle belongs to {noun} {in_handle!r}, not {given!r}: give the "
+                    "topic that the message was sent to, and ask the broker that stored it"
                 )
         await self._timer_recall.recall(handle.topic, handle.deliver_ms, handle.unique_key)
         return pb.RecallMessageResponse(unique_message_id=handle.unique_key)
@@ -116,14 +121,13 @@ class MessageRpcs:
         result, suggested = await self._pull.pull(convert.pull(request))
         response = convert.pull_response(result, suggested)
         if request.plain:
-            # The store has checked them.
-            records = iter_records(result.records, check_crc=False)
+            records = iter_records(result.records, check_crc=False)  # the store has checked them
             response.messages.extend(map(convert.stored_message, records))
             response.ClearField("records")
         return response
 
     async def send_back(self, request: pb.SendBackRequest, call: Call) -> pb.SendBackResponse:
-        entries = [convert.entry(one) for one in request.entries]
+        entries = [convert.send_back_entry(entry) for entry in request.entries]
         outcomes = await self._send_back.send_back(request.consumer_group, entries)
         return pb.SendBackResponse(results=map(_send_back_result, outcomes))
 

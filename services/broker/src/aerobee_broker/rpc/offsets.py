@@ -1,8 +1,10 @@
-"""OffsetService: where consumer groups are, and where messages are.
+"""OffsetService: the offsets of consumer groups, and of messages by time.
 
 Codes: TOPIC_NOT_EXIST, SUBSCRIPTION_GROUP_NOT_EXIST, INVALID_PARAMETER (a queue that the topic does
-not have, a negative offset). Differs from Apache's: a queue without a stored offset is left out of
-the answer instead of being guessed at; the caller decides where to begin.
+not have, a negative offset).
+
+Differs from Apache's server: a queue without a stored offset is left out of the answer, no offset
+is guessed; the caller decides where to begin.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ class OffsetRpcs:
     ) -> pb.UpdateConsumerOffsetsResponse:
         self._queries.update(
             request.consumer_group,
-            [QueueOffset(one.topic, one.queue_id, one.queue_offset) for one in request.offsets],
+            [
+                QueueOffset(given.topic, given.queue_id, given.queue_offset)
+                for given in request.offsets
+            ],
         )
         return pb.UpdateConsumerOffsetsResponse()
 
@@ -39,13 +44,13 @@ class OffsetRpcs:
         return pb.GetQueueOffsetsResponse(
             queues=[
                 pb.QueueBounds(
-                    queue_id=one.queue_id,
-                    min_offset=one.min_offset,
-                    max_offset=one.max_offset,
-                    earliest_timestamp_ms=one.earliest_timestamp_ms,
-                    latest_timestamp_ms=one.latest_timestamp_ms,
+                    queue_id=bounds.queue_id,
+                    min_offset=bounds.min_offset,
+                    max_offset=bounds.max_offset,
+                    earliest_timestamp_ms=bounds.earliest_timestamp_ms,
+                    latest_timestamp_ms=bounds.latest_timestamp_ms,
                 )
-                for one in self._queries.bounds(request.topic, list(request.queue_ids))
+                for bounds in self._queries.bounds(request.topic, list(request.queue_ids))
             ]
         )
 
@@ -82,15 +87,15 @@ class OffsetRpcs:
         return pb.GetConsumeStatsResponse(
             queues=[
                 pb.QueueConsumeStats(
-                    topic=one.topic,
-                    queue_id=one.queue_id,
-                    min_offset=one.min_offset,
-                    max_offset=one.max_offset,
-                    consumer_offset=one.consumer_offset,
-                    last_timestamp_ms=one.last_timestamp_ms,
-                    client_id=one.client_id,
+                    topic=queue.topic,
+                    queue_id=queue.queue_id,
+                    min_offset=queue.min_offset,
+                    max_offset=queue.max_offset,
+                    consumer_offset=queue.consumer_offset,
+                    last_timestamp_ms=queue.last_timestamp_ms,
+                    client_id=queue.client_id,
                 )
-                for one in progress
+                for queue in progress
             ]
         )
 

@@ -1,8 +1,12 @@
 """PopService: Pop, Ack, ChangeInvisibleDuration, DeadLetter.
 
-Codes: see pop.proto, at each RPC. Differs from Apache's server: leases of any
-groups and topics may be settled in one request, each by itself; receipt handles are made by who
-talks to clients, the broker knows leases by queue, offset and lease id.
+Codes of Pop: NO_PERMISSION, SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST, POLLING_FULL,
+SUBSCRIPTION_PARSE_FAILED. Of a lease: SUCCESS, INVALID_RECEIPT_HANDLE; INVALID_PARAMETER (its new
+duration), QUERY_NOT_FOUND (no dead letter: it is no longer stored). Of each RPC: INVALID_PARAMETER,
+FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE, DISK_FULL, SYSTEM_BUSY.
+
+Differs from Apache's server: a request settles leases of any groups and topics, lease by lease; the
+proxy makes the receipt handles, the broker names a lease by queue, queue offset and lease id.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from aerobee_broker.rpc import convert
 from aerobee_chassis.rpc.call import Call
 from aerobee_wire.status import Code, MqError
 
-# Of an acknowledgement: a few bytes may name one, and what they answer is a hundred times that.
+# In a request: a few bytes name a lease, and the answer for it takes a hundred times as many.
 MAX_LEASES = 400_000
 _DONE = pb.LeaseResult(code=int(Code.SUCCESS))
 _EVERYTHING = Filter("TAG", "*")

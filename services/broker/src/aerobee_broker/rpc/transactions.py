@@ -1,8 +1,10 @@
 """TransactionService: EndTransaction.
 
-Codes: see transaction.proto. Differs from Apache's server: any number of transactions end in one
-request, entry by entry; the answer comes when their ends are durable; an end that comes after the
-time of immunity counts too.
+Codes of an entry: SUCCESS, INVALID_TRANSACTION_ID, TOPIC_NOT_EXIST, MESSAGE_CORRUPTED. Of the RPC:
+INVALID_PARAMETER, FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE, DISK_FULL.
+
+Differs from Apache's server: a request ends any number of transactions, and is answered entry by
+entry when that is durable; an end that comes after the immunity time counts too.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ class TransactionRpcs:
     async def end_transaction(
         self, request: pb.EndTransactionRequest, call: Call
     ) -> pb.EndTransactionResponse:
-        outcomes = await self._transactions.end([convert.end(one) for one in request.ends])
+        outcomes = await self._transactions.end(
+            [convert.transaction_end(end) for end in request.ends]
+        )
         return pb.EndTransactionResponse(results=map(_result, outcomes))
 
 
