@@ -85,7 +85,7 @@ async def test_of_hundreds_that_wait_only_the_right_one_wakes(
             BrokerCaller(broker.address) as caller,
         ):
             await parking(service_pb2_grpc.MessagingServiceStub(channel), caller)
-        assert not proxy.events("rpc failed") and not proxy.events("handler_failed")
+        assert not proxy.events("rpc_failed") and not proxy.events("handler_failed")
 
 
 async def parking(stub: service_pb2_grpc.MessagingServiceStub, broker: BrokerCaller) -> None:

@@ -286,7 +286,7 @@ def test_bytes_that_are_no_request_do_no_harm(
             list(channel.unary_stream(path)(frame, metadata=METADATA, timeout=2))
         else:
             channel.unary_unary(path)(frame, metadata=METADATA, timeout=2)
-    for defect in ("rpc failed", "handler_failed", "background_work_failed"):
+    for defect in ("rpc_failed", "handler_failed", "background_work_failed"):
         assert not proxy.events(defect)
 
 

@@ -113,7 +113,7 @@ def test_every_call_may_meet_another_worker(namesrv: ServiceProcess) -> None:
         until_sync(all_settled, "all messages, each once")
         for client in clients:
             client.channel.close()
-    assert not started.events("rpc failed") and not started.events("worker failed")
+    assert not started.events("rpc_failed") and not started.events("worker failed")
 
 
 def test_a_worker_that_dies_is_replaced_and_all_end_with_the_parent(

@@ -4,9 +4,10 @@ sockets."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
+import pytest
 from aerobee.broker.v1.message_pb2 import SendResponse, SendResult
 from aerobee.namesrv.v1.namesrv_pb2 import (
     BrokerData,
@@ -15,11 +16,13 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
     QueueData,
     TopicRoute,
 )
+from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2.service_pb2 import ReceiveMessageResponse
 from google.protobuf.message import Message
 
 from aerobee_proxy.config import ProxyOptions
-from aerobee_proxy.v2.context import Parts, assemble
+from aerobee_proxy.proxy import Proxy
+from aerobee_proxy.v2.status import Refused
 from aerobee_wire.status import Code, MqError
 from support.clock.manual_clock import ManualClock
 from support.proxy.fake_transport import FakeTransport
@@ -53,9 +56,9 @@ class Cluster:
             Send=_send,
         )
 
-    def parts(self, **options: Any) -> Parts:
+    def proxy(self, **options: Any) -> Proxy:
         given = ProxyOptions(namesrv_addr="10.0.0.9:9876", **options)
-        return assemble(given, self.transport, self.clock, listen_port=lambda: 8081)
+        return Proxy(given, self.transport, self.clock, listen_port=lambda: 8081)
 
     def _route(self, address: str, request: Any) -> GetTopicRouteResponse:
         found = self.routes.get(request.topic)
@@ -124,3 +127,11 @@ class Requests:
     async def __aiter__(self) -> AsyncIterator[Any]:
         while (request := await self._line.get()) is not None:
             yield request
+
+
+def refused(code: d.Code, call: Callable[..., object], *arguments: Any) -> None:
+    """Asserts that the call raises Refused with this code and a message of one line."""
+    with pytest.raises(Refused) as caught:
+        call(*arguments)
+    assert d.Code.Name(caught.value.code) == d.Code.Name(code)
+    assert caught.value.message and "\n" not in caught.value.message

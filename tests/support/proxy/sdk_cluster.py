@@ -87,7 +87,7 @@ def sdk_cluster(data: Path, *proxy_options: str) -> Iterator[Cluster]:
         yield Cluster(namesrv, broker, proxy, data)
         # Clients came and went, some without a word: nothing of that may be unforeseen.
         for process in (proxy, broker):
-            for defect in ("rpc failed", "handler_failed", "background_work_failed"):
+            for defect in ("rpc_failed", "handler_failed", "background_work_failed"):
                 assert not process.events(defect)
 
 

@@ -25,8 +25,7 @@ from google.protobuf.message_factory import GetMessageClass
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_chassis.rpc.services import Method, bind
 from aerobee_proxy.config import ProxyOptions
-from aerobee_proxy.v2.context import Parts, assemble
-from aerobee_proxy.v2.rpc.servicer import Servicer
+from aerobee_proxy.proxy import Proxy
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 from support.broker import harness as broker_parts
@@ -148,9 +147,9 @@ class WholeCluster:
         self.transport = InProcess(broker)
         self.clock = LoopClock()
         given = ProxyOptions(namesrv_addr="10.0.0.9:9876", **options)
-        self.proxy: Parts = assemble(given, self.transport, self.clock, listen_port=lambda: 8081)
+        self.proxy: Proxy = Proxy(given, self.transport, self.clock, listen_port=lambda: 8081)
         self.methods: dict[str, Method] = {
-            method.name: method for method in bind(SERVICE, Servicer(self.proxy)).methods
+            method.name: method for method in bind(SERVICE, self.proxy.rpcs).methods
         }
 
     @classmethod
@@ -165,8 +164,7 @@ class WholeCluster:
         return WholeCluster(self.broker, options)
 
     async def end(self) -> None:
-        await self.proxy.background.close()
-        await self.proxy.brokers.close()
+        await self.proxy.close()
         await self.broker.end()
 
     def topic(self, name: str, message_type: str = "NORMAL", queues: int = 1) -> None:

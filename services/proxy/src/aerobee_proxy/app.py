@@ -1,7 +1,7 @@
 """A proxy: what it is made of, and in which order that starts and stops.
 
 Start: background work, metrics, port. Stop is the reverse; last of all the calls to brokers, which
-handlers and background work make until they have ended. Brokers may come later than a proxy.
+handlers and background work make until they have ended. Brokers may start later than a proxy.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from aerobee_chassis.tls_port.settings import TlsSettings
 from aerobee_proxy.cluster.transport import grpc_transport
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.metrics import ProxyCollector
-from aerobee_proxy.v2.context import assemble
-from aerobee_proxy.v2.errors import Refused
-from aerobee_proxy.v2.rpc.servicer import Servicer
+from aerobee_proxy.proxy import Proxy
+from aerobee_proxy.v2.status import Refused
 from aerobee_wire.status import MqError, grpc_status_of, trailers_of
 
 STOP_GRACE_S = 1.0  # streams of clients last for ever: they are cut off
@@ -51,23 +50,21 @@ class ProxyApp(App):
         self._listeners = listeners
         self._clock = clock or SystemClock()
         self._transport = grpc_transport()
-        self._parts = assemble(
+        self._proxy = Proxy(
             options, self._transport, self._clock, listen_port=lambda: self._server.port
         )
         self._server = self._make_server()
         connections = self._server.counts if isinstance(self._server, TlsServer) else None
         self._metrics = MetricsEndpoint(
             options,
-            ProxyCollector(self._parts.sessions, self._parts.counts, connections),
+            ProxyCollector(self._proxy.sessions, self._proxy.counts, connections),
             ready=lambda: self.serving,
         )
 
     async def _start_components(self) -> Mapping[str, object]:
-        parts = self._parts
         await self.lifecycle.start(
             Step(stop=self._transport.close),
-            Step(stop=parts.brokers.close),
-            Step(stop=parts.background.close),
+            Step(stop=self._proxy.close),
             *self._background_work(),
             self._metrics,
             self._server,
@@ -79,18 +76,18 @@ class ProxyApp(App):
         }
 
     def _background_work(self) -> list[Component]:
-        parts = self._parts
+        proxy = self._proxy
 
         async def expire_sessions() -> None:
-            for session in parts.sessions.expire(self._clock.monotonic_ms()):
-                structlog.get_logger().info("client_gone", client_id=session.client_id)
+            for session in proxy.sessions.expire(self._clock.monotonic_ms()):
+                structlog.get_logger().info("client_expired", client_id=session.client_id)
 
         work: list[Component] = [
             PeriodicTask("session expiry", EXPIRY_SCAN_S, expire_sessions),
-            BackgroundTask("lease renewal", parts.renewals.run),
-            BackgroundTask("check-back", parts.check_back.run),
+            BackgroundTask("lease renewal", proxy.lease_renewal.run),
+            BackgroundTask("transaction checks", proxy.transaction_checks.run),
         ]
-        if (authentication := parts.authentication) is not None:
+        if (authentication := proxy.authentication) is not None:
 
             async def refresh_users() -> None:
                 authentication.users.refresh()
@@ -124,7 +121,7 @@ class ProxyApp(App):
 
     def _service(self) -> Service:
         descriptor = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
-        return bind(descriptor, Servicer(self._parts))
+        return bind(descriptor, self._proxy.rpcs)
 
 
 def failure_of(error: Exception) -> Failure | None:

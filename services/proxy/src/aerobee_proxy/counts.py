@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Counts:
+class ProxyCounts:
     """Since the start."""
 
     sent: int = 0

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from aerobee_chassis.tls_port.supervisor import Counts as Connections
-from aerobee_proxy.counts import Counts
+from aerobee_chassis.tls_port.supervisor import ConnectionCounts
+from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2.sessions import Sessions
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class ProxyCollector:
     """For `CollectorRegistry.register`."""
 
     def __init__(
-        self, sessions: Sessions, counts: Counts, connections: Connections | None = None
+        self, sessions: Sessions, counts: ProxyCounts, connections: ConnectionCounts | None = None
     ) -> None:
         """`connections` is None where TLS is turned off: gRPC does not count them."""
         self._sessions = sessions
@@ -50,7 +50,7 @@ class ProxyCollector:
                 "Times a producer was asked about a half message.",
                 self._counts.transaction_checks,
             ),
-            ("leases_renewed", "Renewals for push consumers.", self._counts.leases_renewed),
+            ("leases_renewed", "LeaseRenewal for push consumers.", self._counts.leases_renewed),
             (
                 "subscription_conflicts",
                 "Times that members of one group subscribed differently.",
@@ -60,7 +60,7 @@ class ProxyCollector:
             yield CounterMetricFamily(f"aerobee_proxy_{name}", text, value=value)
 
 
-def _port(connections: Connections) -> Iterator[Metric]:
+def _port(connections: ConnectionCounts) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily
 
     taken = CounterMetricFamily(

@@ -1,70 +1,94 @@
-"""Several messages in one answer or one request, over a real broker."""
+"""Sends to one broker: together, and one by one to find who is to blame."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from typing import Any
 
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
+import pytest
+from aerobee.broker.v1.message_pb2 import Message, SendResponse, SendResult
+from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse
 
-from support.clock.virtual_loop import VirtualLoop
-from support.proxy.public_requests import GROUP, TOPIC, VALID, receive
-from support.proxy.whole_cluster import WholeCluster
+from aerobee_proxy.cluster.batches import BrokerBatches
+from aerobee_proxy.cluster.broker_calls import BrokerCalls
+from aerobee_proxy.cluster.route_cache import RouteCache
+from aerobee_wire.rpcs import SEND
+from aerobee_wire.status import Code, MqError
+from support.clock.manual_clock import ManualClock
+from support.proxy.fake_transport import FakeTransport
 
-GOOD, BAD = d.Code.OK, d.Code.INVALID_RECEIPT_HANDLE
-
-
-def over_messages(path: Path, count: int, body: Callable[[WholeCluster], Awaitable[None]]) -> None:
-    """Runs `body` on a cluster with so many messages in one queue."""
-
-    async def main() -> None:
-        cluster = await WholeCluster.begin(path)
-        cluster.topic(TOPIC.name)
-        await cluster.broker.group(GROUP.name)
-        for number in range(count):
-            message = d.Message(topic=TOPIC, body=b"%d" % number)
-            message.system_properties.message_id = f"id{number}"
-            (sent,) = await cluster.ask("SendMessage", s.SendMessageRequest(messages=[message]))
-            assert sent.status.code == GOOD
-        await body(cluster)
-        await cluster.end()
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main())
+CLUSTER = GetClusterInfoResponse(
+    brokers=[BrokerData(broker_name="broker-a", addresses={0: "10.0.0.1:10911"})]
+)
 
 
-async def ack(cluster: WholeCluster, *handles: str) -> list[int]:
-    entries = [s.AckMessageEntry(receipt_handle=handle) for handle in handles]
-    request = s.AckMessageRequest(topic=TOPIC, group=GROUP, entries=entries)
-    (answer,) = await cluster.ask("AckMessage", request)
-    assert [entry.receipt_handle for entry in answer.entries] == list(handles)
-    return [entry.status.code for entry in answer.entries]
+def stored(address: str, request: Any) -> SendResponse:
+    """All of them, or none when one has the body "illegal"."""
+    for message in request.messages:
+        if message.body == b"illegal":
+            raise MqError(Code.MESSAGE_ILLEGAL, "the body is illegal")
+        if message.body == b"unflushed":
+            raise MqError(Code.FLUSH_DISK_TIMEOUT, "not known to be durable")
+    return SendResponse(
+        results=[SendResult(unique_message_id=m.body.decode()) for m in request.messages]
+    )
 
 
-def test_a_pull_tells_its_messages_and_where_to_go_on(tmp_path: Path) -> None:
-    async def body(cluster: WholeCluster) -> None:
-        first, *messages, last = await cluster.ask("PullMessage", VALID["PullMessage"](""))
-        assert first.status.code == GOOD
-        assert [one.message.body for one in messages] == [b"0", b"1", b"2"]
-        assert [one.message.system_properties.queue_offset for one in messages] == [0, 1, 2]
-        assert last.next_offset == 3
-
-    over_messages(tmp_path, 3, body)
+@pytest.fixture
+def transport() -> FakeTransport:
+    return FakeTransport(GetClusterInfo=CLUSTER, Send=stored)
 
 
-def test_a_handle_that_is_named_twice_is_settled_once_and_told_twice(tmp_path: Path) -> None:
-    async def body(cluster: WholeCluster) -> None:
-        answers = await cluster.ask("ReceiveMessage", receive(batch_size=16))
-        handles = [one.message.system_properties.receipt_handle for one in answers[1:-1]]
-        assert len(handles) == 5
-        a, b, c, *rest = handles
-        damaged = a[:-1] + ("A" if a[-1] != "A" else "E")
-        assert await ack(cluster, b, a, damaged, b, a) == [GOOD, GOOD, BAD, GOOD, GOOD]
-        assert await ack(cluster, b, c) == [GOOD, GOOD]
-        (committed,) = await cluster.ask("GetOffset", VALID["GetOffset"](""))
-        assert committed.offset == 3
-        assert await ack(cluster, *rest) == [GOOD, GOOD]
+@pytest.fixture
+def batches(transport: FakeTransport) -> BrokerBatches:
+    route_cache = RouteCache(transport, ["10.0.0.9:9876"], ManualClock())
+    return BrokerBatches(BrokerCalls(transport, route_cache), route_cache)
 
-    over_messages(tmp_path, 5, body)
+
+async def send(batches: BrokerBatches, *bodies: bytes) -> list[Any]:
+    futures = [batches.send("broker-a", Message(body=body)) for body in bodies]
+    return await asyncio.gather(*futures, return_exceptions=True)
+
+
+async def test_concurrent_sends_are_one_request(
+    batches: BrokerBatches, transport: FakeTransport
+) -> None:
+    results = await send(batches, b"1", b"2", b"3")
+    assert [result.unique_message_id for result in results] == ["1", "2", "3"]
+    assert len(transport.requests(SEND)) == 1
+
+
+async def test_only_the_message_that_is_to_blame_fails(batches: BrokerBatches) -> None:
+    good, bad, other = await send(batches, b"1", b"illegal", b"3")
+    assert (good.unique_message_id, other.unique_message_id) == ("1", "3")
+    assert isinstance(bad, MqError) and bad.code is Code.MESSAGE_ILLEGAL
+
+
+async def test_a_batch_that_may_be_stored_is_not_sent_again(
+    batches: BrokerBatches, transport: FakeTransport
+) -> None:
+    outcomes = await send(batches, b"1", b"unflushed")
+    assert [outcome.code for outcome in outcomes] == [Code.FLUSH_DISK_TIMEOUT] * 2
+    assert len(transport.requests(SEND)) == 1
+
+
+async def test_an_unknown_broker_is_told_by_name(batches: BrokerBatches) -> None:
+    with pytest.raises(MqError, match="broker-x") as caught:
+        await batches.send("broker-x", Message(body=b"1"))
+    assert caught.value.code is Code.BROKER_NOT_EXIST
+
+
+async def test_a_broker_that_moved_is_found_at_its_new_address(
+    batches: BrokerBatches, transport: FakeTransport
+) -> None:
+    await send(batches, b"1")
+    transport.answers["GetClusterInfo"] = GetClusterInfoResponse(
+        brokers=[BrokerData(broker_name="broker-a", addresses={0: "10.0.0.2:10911"})]
+    )
+    transport.answers["Send"] = None
+    (failed,) = await send(batches, b"2")
+    assert failed.code is Code.BROKER_UNREACHABLE
+    transport.answers["Send"] = stored
+    (result,) = await send(batches, b"3")
+    assert result.unique_message_id == "3"
+    assert transport.calls[-1][0] == "10.0.0.2:10911"

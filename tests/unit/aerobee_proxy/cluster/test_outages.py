@@ -18,10 +18,11 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
 from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 
-from aerobee_proxy.cluster.broker_calls import AVOID_S, PATIENCE_S, Brokers
-from aerobee_proxy.cluster.route_cache import Topology
-from aerobee_proxy.v2.context import Parts
-from aerobee_proxy.v2.rpc.servicer import Servicer
+from aerobee_proxy.cluster.availability import AVOID_S
+from aerobee_proxy.cluster.batches import BrokerBatches
+from aerobee_proxy.cluster.broker_calls import PATIENCE_S, BrokerCalls
+from aerobee_proxy.cluster.route_cache import RouteCache
+from aerobee_proxy.proxy import Proxy
 from aerobee_wire.rpcs import ACK, GET_CLUSTER_INFO, POP, SEND
 from aerobee_wire.status import Code, MqError
 from support.clock.manual_clock import ManualClock
@@ -44,34 +45,44 @@ def transport() -> FakeTransport:
 
 
 @pytest.fixture
-def brokers(transport: FakeTransport) -> Brokers:
-    return Brokers(transport, Topology(transport, ["10.0.0.9:9876"], ManualClock()))
+def route_cache(transport: FakeTransport) -> RouteCache:
+    return RouteCache(transport, ["10.0.0.9:9876"], ManualClock())
 
 
-async def ack(brokers: Brokers, broker_name: str = "broker-a") -> None:
-    await brokers.ack(broker_name, [LeaseSet(queue_offsets=[1])])
+@pytest.fixture
+def calls(transport: FakeTransport, route_cache: RouteCache) -> BrokerCalls:
+    return BrokerCalls(transport, route_cache)
+
+
+@pytest.fixture
+def batches(calls: BrokerCalls, route_cache: RouteCache) -> BrokerBatches:
+    return BrokerBatches(calls, route_cache)
+
+
+async def ack(batches: BrokerBatches, broker_name: str = "broker-a") -> None:
+    await batches.acknowledge(broker_name, [LeaseSet(queue_offsets=[1])])
 
 
 def now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def failed_after_s(brokers: Brokers, broker_name: str = "broker-a") -> float:
+async def failed_after_s(batches: BrokerBatches, broker_name: str = "broker-a") -> float:
     began = now_s()
     with pytest.raises(MqError):
-        await ack(brokers, broker_name)
+        await ack(batches, broker_name)
     return now_s() - began
 
 
 @pytest.mark.parametrize("gone", ["silent", "unregistered"])
 async def test_a_settlement_waits_for_a_broker_that_starts_again(
-    brokers: Brokers, transport: FakeTransport, gone: str
+    batches: BrokerBatches, transport: FakeTransport, gone: str
 ) -> None:
-    await ack(brokers)
+    await ack(batches)
     transport.answers["Ack"] = None
     if gone == "unregistered":
         transport.answers["GetClusterInfo"] = GetClusterInfoResponse()
-    waiting = asyncio.create_task(ack(brokers))
+    waiting = asyncio.create_task(ack(batches))
     await asyncio.sleep(PATIENCE_S / 2)
     assert not waiting.done()
     transport.answers.update(Ack=acknowledged, GetClusterInfo=CLUSTER)
@@ -79,29 +90,29 @@ async def test_a_settlement_waits_for_a_broker_that_starts_again(
 
 
 async def test_nobody_waits_for_longer_than_an_sdk_does(
-    brokers: Brokers, transport: FakeTransport
+    batches: BrokerBatches, transport: FakeTransport
 ) -> None:
     """From when the broker was first missed, not each anew."""
-    await ack(brokers)
+    await ack(batches)
     transport.answers["Ack"] = None
-    assert PATIENCE_S / 2 < await failed_after_s(brokers) <= PATIENCE_S
+    assert PATIENCE_S / 2 < await failed_after_s(batches) <= PATIENCE_S
     await asyncio.sleep(PATIENCE_S)
-    assert await failed_after_s(brokers) == 0
+    assert await failed_after_s(batches) == 0
     transport.answers["Ack"] = acknowledged
-    await ack(brokers)
+    await ack(batches)
     transport.answers["Ack"] = None
-    assert await failed_after_s(brokers) > 0  # another outage
+    assert await failed_after_s(batches) > 0  # another outage
 
 
-async def test_a_broker_that_never_answered_is_not_waited_for(brokers: Brokers) -> None:
-    assert await failed_after_s(brokers, "made-up") == 0
+async def test_a_broker_that_never_answered_is_not_waited_for(batches: BrokerBatches) -> None:
+    assert await failed_after_s(batches, "made-up") == 0
 
 
 async def test_all_who_miss_a_broker_share_the_question_where_it_is(
-    brokers: Brokers, transport: FakeTransport
+    calls: BrokerCalls, transport: FakeTransport
 ) -> None:
     transport.gate.clear()
-    asking = [asyncio.create_task(brokers.ask("broker-a", ACK, AckRequest())) for _ in range(9)]
+    asking = [asyncio.create_task(calls.call("broker-a", ACK, AckRequest())) for _ in range(9)]
     await asyncio.sleep(0)
     transport.gate.set()
     await asyncio.gather(*asking)
@@ -121,20 +132,20 @@ def poll() -> s.ReceiveMessageRequest:
     return request
 
 
-async def polled(parts: Parts) -> Any:
+async def polled(proxy: Proxy) -> Any:
     call = FakeCall()
-    await Servicer(parts).receive_message(poll(), call)
+    await proxy.rpcs.receive_message(poll(), call)
     return call.written[0].status.code
 
 
 async def test_a_poll_lasts_as_long_as_it_was_to_whether_its_broker_is_there_or_not() -> None:
     cluster = Cluster()
-    parts = cluster.parts()
+    proxy = cluster.proxy()
     cluster.transport.answers["Pop"] = PopResponse(broker_name="broker-a")
-    assert await polled(parts) == d.Code.MESSAGE_NOT_FOUND
+    assert await polled(proxy) == d.Code.MESSAGE_NOT_FOUND
     cluster.transport.answers["Pop"] = None
     began = now_s()
-    assert await polled(parts) == d.Code.PROXY_TIMEOUT
+    assert await polled(proxy) == d.Code.PROXY_TIMEOUT
     assert POLL_S / 2 < now_s() - began <= POLL_S
     durations = [request.poll_duration_ms for request in cluster.transport.requests(POP)]
     assert max(durations) == POLL_S * 1_000
@@ -142,12 +153,12 @@ async def test_a_poll_lasts_as_long_as_it_was_to_whether_its_broker_is_there_or_
 
 async def test_a_poll_goes_on_once_its_broker_is_back() -> None:
     cluster = Cluster()
-    parts = cluster.parts()
+    proxy = cluster.proxy()
     there = PopResponse(broker_name="broker-a")
     cluster.transport.answers["Pop"] = there
-    await polled(parts)
+    await polled(proxy)
     cluster.transport.answers["Pop"] = MqError(Code.BROKER_UNREACHABLE, "starting again")
-    polling = asyncio.create_task(polled(parts))
+    polling = asyncio.create_task(polled(proxy))
     await asyncio.sleep(POLL_S / 2)
     cluster.transport.answers["Pop"] = there
     assert await polling == d.Code.MESSAGE_NOT_FOUND
@@ -183,7 +194,7 @@ class SomeBrokers:
             "Send": self._send,
             "GetGroup": self._get_group,
         }
-        self.parts = self.cluster.parts()
+        self.proxy = self.cluster.proxy()
 
     def _send(self, address: str, request: Any) -> SendResponse:
         self._reach(address)
@@ -205,7 +216,7 @@ class SomeBrokers:
             system_properties=d.SystemProperties(message_id=body, message_group=group),
         )
         request = s.SendMessageRequest(messages=[message])
-        answer = await Servicer(self.parts).send_message(request, FakeCall())
+        answer = await self.proxy.rpcs.send_message(request, FakeCall())
         return bool(answer.status.code == d.Code.OK)
 
 

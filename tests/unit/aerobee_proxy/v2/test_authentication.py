@@ -15,12 +15,12 @@ from apache.rocketmq.v2.definition_pb2 import Code
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError
 from aerobee_proxy.access.users import Users
+from aerobee_proxy.cluster.log_throttle import EVERY_MS
 from aerobee_proxy.config import ProxyOptions
-from aerobee_proxy.counts import Counts
-from aerobee_proxy.v2.authentication import LOG_EVERY_MS, Authentication, parse, signature
-from aerobee_proxy.v2.context import Parts
-from aerobee_proxy.v2.errors import Refused
-from aerobee_proxy.v2.rpc.servicer import Servicer
+from aerobee_proxy.counts import ProxyCounts
+from aerobee_proxy.proxy import Proxy
+from aerobee_proxy.v2.authentication import Authentication, parse, signature
+from aerobee_proxy.v2.status import Refused
 from support.clock.manual_clock import ManualClock
 from support.proxy.harness import CLIENT_ID, Cluster, FakeCall, Requests
 
@@ -58,7 +58,7 @@ def signed(
 
 
 def authentication(file: Path) -> Authentication:
-    return Authentication(Users(file), Counts(), ManualClock())
+    return Authentication(Users(file), ProxyCounts(), ManualClock())
 
 
 # ---- signatures ----
@@ -120,7 +120,7 @@ def test_whoever_cannot_be_told_is_refused(file: Path, metadata: dict[str, str])
     assert SECRET not in caught.value.message
 
 
-def test_an_unknown_name_and_a_wrong_secret_are_answered_alike(file: Path) -> None:
+def test_unknown_name_and_wrong_secret_have_the_same_answer(file: Path) -> None:
     answers = []
     for metadata in (signed(name="a"), signed(name="gone"), signed(secret="wrong")):
         with pytest.raises(Refused) as caught:
@@ -129,7 +129,7 @@ def test_an_unknown_name_and_a_wrong_secret_are_answered_alike(file: Path) -> No
     assert len(set(answers)) == 1
 
 
-def test_a_header_is_cut_into_its_fields() -> None:
+def test_fields_of_the_header() -> None:
     assert parse("MQv2-HMAC-SHA1 Credential=a , SignedHeaders=x=y,Signature=1") == {
         "credential": "a",
         "signedheaders": "x=y",
@@ -138,20 +138,20 @@ def test_a_header_is_cut_into_its_fields() -> None:
     assert parse("MQv2-HMAC-SHA1 " + "x" * 100_000).keys() == {"x" * 1_009}
 
 
-def test_refusals_are_counted_each_and_logged_now_and_then(file: Path) -> None:
-    clock, counts = ManualClock(), Counts()
+def test_refusals_are_counted_and_their_log_is_throttled(file: Path) -> None:
+    clock, counts = ManualClock(), ProxyCounts()
     guard = Authentication(Users(file), counts, clock)
     with structlog.testing.capture_logs() as logs:
         for _ in range(100):
             with pytest.raises(Refused):
                 guard.check(signed(secret="wrong"), PEER)
-        clock.advance(LOG_EVERY_MS)
+        clock.advance(EVERY_MS)
         with pytest.raises(Refused):
             guard.check(signed(secret="wrong"), PEER)
     assert counts.unauthorized == 101
     assert [(line["event"], line["refused"], line["peer"]) for line in logs] == [
-        ("call refused", 1, PEER),
-        ("call refused", 101, PEER),
+        ("call_refused", 1, PEER),
+        ("call_refused", 101, PEER),
     ]
 
 
@@ -253,14 +253,14 @@ def test_no_secret_is_in_what_a_user_looks_like(file: Path) -> None:
 # ---- every RPC ----
 
 
-def guarded(file: Path) -> Parts:
-    return Cluster().parts(authentication_enabled=True, authentication_users_file=str(file))
+def guarded(file: Path) -> Proxy:
+    return Cluster().proxy(authentication_enabled=True, authentication_users_file=str(file))
 
 
-async def first_status(parts: Parts, method: Any, metadata: dict[str, str]) -> Any:
+async def first_status(proxy: Proxy, method: Any, metadata: dict[str, str]) -> Any:
     """Of an empty request."""
     name = "".join(f"_{c.lower()}" if c.isupper() else c for c in method.name).lstrip("_")
-    handler = getattr(Servicer(parts), name)
+    handler = getattr(proxy.rpcs, name)
     call = FakeCall(metadata=metadata)
     if method.client_streaming:
         requests = Requests()
@@ -275,28 +275,28 @@ async def first_status(parts: Parts, method: Any, metadata: dict[str, str]) -> A
 
 @pytest.mark.parametrize("method", list(METHODS), ids=lambda method: method.name)
 async def test_every_rpc_asks_who_calls(file: Path, method: Any) -> None:
-    parts = guarded(file)
+    proxy = guarded(file)
     for metadata in (signed(secret="wrong"), {"x-mq-client-id": CLIENT_ID}, {}):
-        found = await first_status(parts, method, metadata)
+        found = await first_status(proxy, method, metadata)
         assert found.code == Code.UNAUTHORIZED
-    assert not len(parts.sessions), "strangers leave nothing behind"
-    found = await first_status(parts, method, signed())
+    assert not len(proxy.sessions), "strangers leave nothing behind"
+    found = await first_status(proxy, method, signed())
     assert found is None or found.code != Code.UNAUTHORIZED
 
 
 async def test_a_stream_ends_when_its_user_is_taken_off(file: Path) -> None:
-    parts = guarded(file)
+    proxy = guarded(file)
     requests, call = Requests(), FakeCall(metadata=signed())
     write(file, {"username": "other", "password": SECRET})
-    assert parts.authentication is not None
-    parts.authentication.users.refresh()
+    assert proxy.authentication is not None
+    proxy.authentication.users.refresh()
     requests.put(s.TelemetryCommand())
-    await Servicer(parts).telemetry(aiter(requests), call)
+    await proxy.rpcs.telemetry(aiter(requests), call)
     assert call.written[-1].status.code == Code.UNAUTHORIZED
 
 
 def test_the_file_is_not_read_while_everybody_may_call(tmp_path: Path) -> None:
-    assert Cluster().parts(authentication_users_file=str(tmp_path / "no")).authentication is None
+    assert Cluster().proxy(authentication_users_file=str(tmp_path / "no")).authentication is None
 
 
 def test_reading_does_not_follow_the_working_directory_of_later(

@@ -17,11 +17,10 @@ from aerobee_chassis.errors import ConfigError
 from aerobee_proxy.access.policies import Need, Policy, allowed, policies_of
 from aerobee_proxy.access.users import User, Users
 from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.authentication import signature
 from aerobee_proxy.v2.authorization import NEEDS, check
-from aerobee_proxy.v2.context import Parts
-from aerobee_proxy.v2.errors import Refused
-from aerobee_proxy.v2.rpc.servicer import Servicer
+from aerobee_proxy.v2.status import Refused
 from support.clock.polling import until
 from support.proxy.harness import CLIENT_ID, Cluster, FakeCall, Requests
 
@@ -131,11 +130,11 @@ PRODUCER_SETTINGS = d.Settings(
 )
 
 
-def parts_for(tmp_path: Path, policies: list[Any], kind: str = "NORMAL") -> Parts:
+def parts_for(tmp_path: Path, policies: list[Any], kind: str = "NORMAL") -> Proxy:
     user = {"username": "app", "password": "p", "userType": kind, "policies": policies}
     file = tmp_path / "users.json"
     file.write_text(json.dumps({"users": [user]}))
-    return Cluster().parts(
+    return Cluster().proxy(
         authentication_enabled=True,
         authorization_enabled=True,
         authentication_users_file=str(file),
@@ -147,9 +146,9 @@ def call(user: str = "app", secret: bytes = b"p") -> FakeCall:
     return FakeCall({"x-mq-client-id": CLIENT_ID, "x-mq-date-time": DATE, "authorization": header})
 
 
-async def status_of(parts: Parts, rpc: str, request: Any) -> d.Status:
+async def status_of(proxy: Proxy, rpc: str, request: Any) -> d.Status:
     made = call()
-    handler = getattr(Servicer(parts), rpc)
+    handler = getattr(proxy.rpcs, rpc)
     if rpc == "telemetry":
         requests = Requests()
         requests.put(s.TelemetryCommand(settings=request))
@@ -286,35 +285,35 @@ def test_every_rpc_is_among_the_cases() -> None:
 
 
 async def test_a_name_in_a_namespace_is_another_name(tmp_path: Path) -> None:
-    parts = parts_for(tmp_path, PUBLISHER)
+    proxy = parts_for(tmp_path, PUBLISHER)
     topic = d.Resource(resource_namespace="ns", name="orders")
     request = s.SendMessageRequest(messages=[d.Message(topic=TOPIC), d.Message(topic=topic)])
-    found = await status_of(parts, "send_message", request)
+    found = await status_of(proxy, "send_message", request)
     assert (found.code, found.message) == (
         Code.UNAUTHORIZED,
         "user 'app' lacks Pub on Topic:ns%orders",
     )
-    assert parts.counts.unauthorized == 1
+    assert proxy.counts.unauthorized == 1
 
 
 async def test_who_borrows_the_id_of_a_client_hears_and_ends_nothing_of_it(tmp_path: Path) -> None:
-    parts = parts_for(tmp_path, PUBLISHER)
+    proxy = parts_for(tmp_path, PUBLISHER)
     users = tmp_path / "users.json"
     known = json.loads(users.read_text())["users"]
     users.write_text(json.dumps({"users": [*known, {"username": "other", "password": "q"}]}))
-    assert parts.authentication is not None
-    parts.authentication.users.refresh()
-    own, requests = Servicer(parts), Requests()
+    assert proxy.authentication is not None
+    proxy.authentication.users.refresh()
+    own, requests = proxy.rpcs, Requests()
     requests.put(s.TelemetryCommand(settings=PRODUCER_SETTINGS))
     theirs = asyncio.create_task(own.telemetry(aiter(requests), call()))
     borrowed = Requests()
     other = asyncio.create_task(own.telemetry(aiter(borrowed), call("other", b"q")))
-    await until(lambda: len(parts.sessions) == 2, "both streams")
-    await until(lambda: parts.sessions.producers_of("orders"), "the settings")
-    (session,) = parts.sessions.producers_of("orders")
+    await until(lambda: len(proxy.sessions) == 2, "both streams")
+    await until(lambda: proxy.sessions.producers_of("orders"), "the settings")
+    (session,) = proxy.sessions.producers_of("orders")
     assert session.user == "app" and len(session.streams) == 1
     await own.notify_client_termination(s.NotifyClientTerminationRequest(), call("other", b"q"))
-    assert parts.check_back.producers_of("orders") == [session]
+    assert proxy.transaction_checks.producers_of("orders") == [session]
     borrowed.end()
     requests.end()
     await asyncio.gather(theirs, other)
@@ -326,15 +325,15 @@ async def test_who_borrows_the_id_of_a_client_hears_and_ends_nothing_of_it(tmp_p
 async def test_who_may_publish_no_more_is_shown_no_half_message(
     tmp_path: Path, change: dict[str, Any]
 ) -> None:
-    parts, requests = parts_for(tmp_path, PUBLISHER), Requests()
+    proxy, requests = parts_for(tmp_path, PUBLISHER), Requests()
     requests.put(s.TelemetryCommand(settings=PRODUCER_SETTINGS))
-    stream = asyncio.create_task(Servicer(parts).telemetry(aiter(requests), call()))
-    await until(lambda: parts.check_back.producers_of("orders"), "the settings")
+    stream = asyncio.create_task(proxy.rpcs.telemetry(aiter(requests), call()))
+    await until(lambda: proxy.transaction_checks.producers_of("orders"), "the settings")
     users = tmp_path / "users.json"
     (user,) = json.loads(users.read_text())["users"]
     users.write_text(json.dumps({"users": [{**user, **change}], "changed": True}))
-    assert parts.authentication is not None
-    parts.authentication.users.refresh()
-    assert not parts.check_back.producers_of("orders")
+    assert proxy.authentication is not None
+    proxy.authentication.users.refresh()
+    assert not proxy.transaction_checks.producers_of("orders")
     requests.end()
     await stream

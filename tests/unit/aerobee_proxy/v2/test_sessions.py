@@ -120,10 +120,10 @@ def test_members_of_a_group_are_found() -> None:
     sessions = Sessions()
     a, b = sessions.touch("a", 0), sessions.touch("b", 0)
     for session, group in ((a, "billing"), (b, "other"), (b, "another"), (a, "billing")):
-        sessions.declare(session, settings_of(member("x", group)))
+        sessions.set_settings(session, settings_of(member("x", group)))
     assert [s.client_id for s in sessions.members("billing")] == ["a"]
     assert sessions.members("other") == []
-    sessions.declare(a, Settings(publishing=Publishing()))
+    sessions.set_settings(a, Settings(publishing=Publishing()))
     assert sessions.members("billing") == []
 
 
@@ -132,13 +132,13 @@ def test_who_is_forgotten_is_no_member_any_more_whatever_it_says() -> None:
     settings = settings_of(member("x"))
     gone, silent = sessions.touch("gone", 0), sessions.touch("silent", 0)
     for session in (gone, silent):
-        sessions.declare(session, settings)
+        sessions.set_settings(session, settings)
     sessions.remove("gone")
     assert sessions.members("billing") == [silent]
     sessions.expire(EXPIRY_MS + 1)
-    sessions.declare(gone, settings)
+    sessions.set_settings(gone, settings)
     sessions.touch("gone", 0)
-    sessions.declare(gone, settings)
+    sessions.set_settings(gone, settings)
     assert sessions.members("billing") == [] and not sessions._by_group
 
 

@@ -25,8 +25,8 @@ from google.protobuf.duration_pb2 import Duration
 
 from aerobee_proxy.cluster.group_configs import GroupPolicy
 from aerobee_proxy.config import ProxyOptions
-from aerobee_proxy.v2.errors import Refused
 from aerobee_proxy.v2.settings import check_settings, negotiate
+from aerobee_proxy.v2.status import Refused
 
 OPTIONS = ProxyOptions()
 COMMON: dict[str, Any] = {

@@ -8,6 +8,7 @@ import zlib
 from typing import Any
 
 import pytest
+from aerobee.broker.v1.message_pb2 import Message as BrokerMessage
 from apache.rocketmq.v2.definition_pb2 import (
     DigestType,
     Encoding,
@@ -21,7 +22,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee_proxy.v2.translate import Rendering, from_record, md5_of, to_broker
+from aerobee_proxy.v2.translate import MessageEncoder, from_record, md5_of, message_type, to_broker
 from aerobee_wire import message_id, properties, record
 from aerobee_wire.record import COMPRESSED, Record
 
@@ -47,9 +48,13 @@ def sent(body: bytes = b"hello", user: dict[str, str] | None = None, **system: A
     )
 
 
+def broker_message(message: Message, peer: str = PEER, topic: str = "eu%orders") -> BrokerMessage:
+    return to_broker(message, message_type(message), topic, 3, peer)
+
+
 def stored(message: Message, topic: str = "eu%orders", **fields: Any) -> Record:
     """The record that a broker makes of it."""
-    ours = to_broker(message, topic, 3, PEER)
+    ours = broker_message(message, topic=topic)
     defaults: dict[str, Any] = {
         "topic": topic,
         "queue_id": 3,
@@ -69,7 +74,7 @@ def stored(message: Message, topic: str = "eu%orders", **fields: Any) -> Record:
 
 def delivered(source: Record, *given: Any) -> Message:
     message = Message()
-    Rendering(message, namespace="eu", max_body_size=4_194_304).put(source, *given)
+    MessageEncoder(message, namespace="eu", max_body_size=4_194_304).encode(source, *given)
     return message
 
 
@@ -85,7 +90,7 @@ def test_system_properties_become_stored_ones() -> None:
         delivery_timestamp=Timestamp(seconds=1_800_000_000),
         user={"price": "10"},
     )
-    ours = to_broker(message, "eu%orders", 3, PEER)
+    ours = broker_message(message)
     assert properties.decode(ours.encoded_properties) == {
         "price": "10",
         "UNIQ_KEY": MESSAGE_ID,
@@ -106,7 +111,7 @@ def test_half_message_says_so_and_names_its_producers() -> None:
         message_type=MessageType.TRANSACTION,
         orphaned_transaction_recovery_duration=Duration(seconds=30),
     )
-    ours = to_broker(message, "eu%orders", 3, PEER)
+    ours = broker_message(message)
     stored_properties = properties.decode(ours.encoded_properties)
     assert stored_properties["TRAN_MSG"] == "true"
     assert stored_properties["PGROUP"] == "eu%orders"
@@ -115,7 +120,7 @@ def test_half_message_says_so_and_names_its_producers() -> None:
 
 def test_delivery_attempt_and_queue_of_the_client_are_not_heeded() -> None:
     """Rule 18: the C++ SDK puts part of a timestamp into the delivery attempt."""
-    ours = to_broker(sent(delivery_attempt=999, queue_id=77), "eu%orders", 3, PEER)
+    ours = broker_message(sent(delivery_attempt=999, queue_id=77))
     assert ours.queue_id == 3
     assert ours.reconsume_times == 0
     assert b"RECONSUME_TIME" not in ours.encoded_properties
@@ -123,14 +128,32 @@ def test_delivery_attempt_and_queue_of_the_client_are_not_heeded() -> None:
 
 def test_compressed_body_is_marked_and_left_alone() -> None:
     packed = gzip.compress(b"hello")
-    ours = to_broker(sent(body=packed, body_encoding=Encoding.GZIP), "eu%orders", 3, PEER)
+    ours = broker_message(sent(body=packed, body_encoding=Encoding.GZIP))
     assert ours.body == packed
     assert ours.sys_flag == COMPRESSED
 
 
 def test_peer_without_a_port_and_time_before_the_epoch_are_left_to_the_broker() -> None:
-    ours = to_broker(sent(born_timestamp=Timestamp(seconds=-5)), "t", 0, "unix")
+    ours = broker_message(sent(born_timestamp=Timestamp(seconds=-5)), "unix")
     assert ours.born_host == "" and ours.born_timestamp_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("system", "expected"),
+    [
+        ({}, "NORMAL"),
+        ({"message_type": MessageType.FIFO}, "NORMAL"),  # the declared type is ignored
+        ({"message_group": "g"}, "FIFO"),
+        ({"message_group": ""}, "NORMAL"),
+        ({"delivery_timestamp": Timestamp()}, "DELAY"),
+        ({"delivery_timestamp": Timestamp(), "message_group": "g"}, "DELAY"),
+        ({"message_type": MessageType.TRANSACTION}, "TRANSACTION"),
+        ({"lite_topic": "a"}, "LITE"),
+        ({"priority": 0}, "PRIORITY"),
+    ],
+)
+def test_message_type_follows_from_the_properties(system: dict[str, Any], expected: str) -> None:
+    assert message_type(sent(**system)) == expected
 
 
 # ---- to the client ----
@@ -315,7 +338,7 @@ def test_each_message_of_a_batch_has_what_is_its_own(fields: dict[str, Any]) -> 
     )
 )
 def test_each_message_of_a_batch_has_its_own_properties(batch: list[tuple[str, str, str]]) -> None:
-    raw = ["".join(parts).encode("utf-8", "surrogatepass") for parts in batch]
+    raw = ["".join(proxy).encode("utf-8", "surrogatepass") for proxy in batch]
     _assert_as_alone([stored(sent(), properties=one) for one in raw])
 
 
@@ -328,9 +351,9 @@ def test_each_message_of_a_batch_has_its_own_id() -> None:
 
 def _assert_as_alone(batch: list[Record]) -> None:
     message = Message()
-    rendering = Rendering(message, namespace="eu", max_body_size=1_000)
+    encoder = MessageEncoder(message, namespace="eu", max_body_size=1_000)
     for source in batch:
-        rendering.put(source, "handle", 7)
+        encoder.encode(source, "handle", 7)
         alone = from_record(source, namespace="eu", max_body_size=1_000)
         alone.system_properties.receipt_handle = "handle"
         alone.system_properties.delivery_attempt = 7

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.tls_port.settings import TlsSettings
-from aerobee_chassis.tls_port.supervisor import Counts, TlsPort
+from aerobee_chassis.tls_port.supervisor import ConnectionCounts, TlsPort
 
 
 class TlsServer(Component):
@@ -36,7 +36,7 @@ class TlsServer(Component):
         self._server: Component | None = None
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> ConnectionCounts:
         return self._tls_port.counts
 
     @property

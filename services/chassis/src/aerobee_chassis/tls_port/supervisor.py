@@ -42,7 +42,7 @@ Said = Callable[[str, Mapping[str, Any]], None]
 
 
 @dataclass(slots=True)
-class Counts:
+class ConnectionCounts:
     """Of connections, since the start."""
 
     plaintext: int = 0
@@ -86,7 +86,7 @@ class TlsPort:
         self._listeners = list(listeners)
         self._relay: _Relay | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self.counts = Counts()
+        self.counts = ConnectionCounts()
 
     @property
     def backend(self) -> str:

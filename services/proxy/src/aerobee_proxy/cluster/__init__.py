@@ -1,1 +1,1 @@
-"""Name servers and brokers as a proxy sees them. Knows no public protocol."""
+"""Name servers and brokers, and what a proxy decides about messages. Knows no public protocol."""

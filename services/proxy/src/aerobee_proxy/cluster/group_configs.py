@@ -1,6 +1,7 @@
-"""What brokers say about consumer groups, kept 20 s, and for longer while they do not answer.
+"""Configurations of consumer groups: what brokers answered, kept 20 s, and longer while none does.
 
-A group that no broker knows yet is treated as a new one: brokers make it when it first consumes.
+A group that no broker knows yet has the default configuration: brokers create it when it first
+consumes.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from dataclasses import dataclass
 from aerobee.broker.v1.admin_pb2 import GetGroupRequest, GetGroupResponse, GroupConfig
 
 from aerobee_chassis.clock import Clock
-from aerobee_proxy.cluster.broker_calls import Brokers
-from aerobee_proxy.cluster.route_cache import Topology
-from aerobee_proxy.cluster.single_flight import AGAIN_MS, Questions
+from aerobee_proxy.cluster.broker_calls import BrokerCalls
+from aerobee_proxy.cluster.route_cache import RouteCache
+from aerobee_proxy.cluster.single_flight import RETRY_AFTER_MS, SingleFlight
 from aerobee_wire.rpcs import GET_GROUP
 from aerobee_wire.status import Code, MqError
 
 REFRESH_MS = 20_000
 MAX_GROUPS = 20_000
-SOON_S = 0.1  # for the first broker to answer before the others are asked too
-# The delay levels: what a group without a policy of its own retries by.
+HEDGE_S = 0.1  # for the first broker to answer, before the others are asked too
+# RocketMQ's delay levels: the retry delays of a group that sets none.
 DEFAULT_RETRY_DELAYS_MS = tuple(
     1_000 * seconds for seconds in (1, 5, 10, 30, *range(60, 601, 60), 1_200, 1_800, 3_600, 7_200)
 )
@@ -31,7 +32,7 @@ DEFAULT_RETRY_MAX_TIMES = 16
 
 @dataclass(frozen=True, slots=True)
 class GroupPolicy:
-    """What a consumer group says about retries and order. The default is that of a new group."""
+    """Retries and order of a consumer group. The defaults are those of a new group."""
 
     fifo: bool = False
     retry_max_times: int = DEFAULT_RETRY_MAX_TIMES
@@ -43,83 +44,88 @@ class GroupPolicy:
         return self.retry_max_times + 1
 
     def retry_delay_ms(self, delivery_attempt: int) -> int:
-        """From a failure in this attempt, counted from 1, to the next."""
+        """Between a failure in this attempt (from 1) and the next attempt."""
         delays = self.retry_delays_ms or DEFAULT_RETRY_DELAYS_MS
         return delays[min(max(delivery_attempt, 1), len(delays)) - 1]
 
 
 @dataclass(slots=True)
-class _Known:
+class _CachedPolicy:
     policy: GroupPolicy
-    old_from_ms: int  # monotonic
+    stale_from_ms: int  # monotonic
 
 
-class GroupPolicies:
-    def __init__(self, brokers: Brokers, topology: Topology, clock: Clock) -> None:
-        self._brokers = brokers
-        self._topology = topology
+class GroupConfigCache:
+    def __init__(self, calls: BrokerCalls, route_cache: RouteCache, clock: Clock) -> None:
+        self._calls = calls
+        self._route_cache = route_cache
         self._clock = clock
-        self._known: dict[str, _Known] = {}
-        self._asking: Questions[GroupPolicy] = Questions(clock)
+        self._policies: dict[str, _CachedPolicy] = {}
+        self._flights: SingleFlight[GroupPolicy] = SingleFlight(clock)
 
     async def policy(self, consumer_group: str) -> GroupPolicy:
-        """Of a stored group name. Raises MqError when no broker answers and nothing is known."""
-        known = self._known.get(consumer_group)
-        if known is not None and self._clock.monotonic_ms() < known.old_from_ms:
+        """The policy of a stored group name. Raises MqError when no broker answers and none is
+        cached."""
+        known = self._policies.get(consumer_group)
+        if known is not None and self._clock.monotonic_ms() < known.stale_from_ms:
             return known.policy
-        question = self._asking.ask(consumer_group, lambda: self._fetch(consumer_group))
         try:
-            return await self._asking.answer(question, impatient=known is not None)
+            return await self._flights.do(
+                consumer_group, lambda: self._fetch(consumer_group), has_stale=known is not None
+            )
         except (MqError, TimeoutError) as error:
             if known is None:
                 raise
             if isinstance(error, MqError):
-                known.old_from_ms = self._clock.monotonic_ms() + AGAIN_MS
+                known.stale_from_ms = self._clock.monotonic_ms() + RETRY_AFTER_MS
             return known.policy
 
     async def _fetch(self, consumer_group: str) -> GroupPolicy:
         policy = await self._ask(consumer_group)
-        self._known.pop(consumer_group, None)
-        if len(self._known) >= MAX_GROUPS:
-            del self._known[next(iter(self._known))]
-        self._known[consumer_group] = _Known(policy, self._clock.monotonic_ms() + REFRESH_MS)
+        self._policies.pop(consumer_group, None)
+        if len(self._policies) >= MAX_GROUPS:
+            del self._policies[next(iter(self._policies))]
+        self._policies[consumer_group] = _CachedPolicy(
+            policy, self._clock.monotonic_ms() + REFRESH_MS
+        )
         return policy
 
     async def _ask(self, consumer_group: str) -> GroupPolicy:
-        """The first broker's, by name, if it knows the group and answers soon; else that of the
-        first that does."""
-        names = sorted(await self._topology.brokers())
-        if not names:  # a name server that has just started: no reason to take a group for new
+        """What the first broker by name answers, if it knows the group and answers within HEDGE_S;
+        else the first answer of any broker that knows it."""
+        names = sorted(await self._route_cache.brokers())
+        if not names:  # a name server that has just started: the group may well exist
             raise MqError(Code.BROKER_UNREACHABLE, "the name servers know no broker yet: try again")
         request = GetGroupRequest(consumer_group=consumer_group)
 
         def ask(name: str) -> asyncio.Task[GetGroupResponse]:
-            return asyncio.create_task(self._brokers.ask(name, GET_GROUP, request))
+            return asyncio.create_task(self._calls.call(name, GET_GROUP, request))
 
-        asked = [ask(names[0])]
+        calls = [ask(names[0])]
         try:
-            await asyncio.wait(asked, timeout=SOON_S)
-            if not asked[0].done() or asked[0].exception() is not None:
-                asked += map(ask, names[1:])
+            await asyncio.wait(calls, timeout=HEDGE_S)
+            if not calls[0].done() or calls[0].exception() is not None:
+                calls += map(ask, names[1:])
             while True:
                 waiting = []
-                for one in asked:
-                    if not one.done():
-                        waiting.append(one)
-                    elif one.exception() is None:
-                        return _policy(one.result().group)
+                for call in calls:
+                    if not call.done():
+                        waiting.append(call)
+                    elif call.exception() is None:
+                        return _policy(call.result().group)
                 if not waiting:
-                    return _unknown(asked)
+                    return _policy_of_unknown_group(calls)
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for one in asked:
-                one.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
 
 
-def _unknown(asked: Sequence[asyncio.Task[GetGroupResponse]]) -> GroupPolicy:
-    """What it means that no broker gave the group. Raises why one did not answer."""
-    for error in (one.exception() for one in asked):
+def _policy_of_unknown_group(calls: Sequence[asyncio.Task[GetGroupResponse]]) -> GroupPolicy:
+    """The defaults, if every broker says that the group does not exist. Raises the MqError of a
+    broker that failed otherwise."""
+    for error in (call.exception() for call in calls):
         if not isinstance(error, MqError) or error.code is not Code.SUBSCRIPTION_GROUP_NOT_EXIST:
             assert error is not None
             raise error

@@ -1,4 +1,4 @@
-"""What is worth a line in the log, but not one for each call that meets it."""
+"""Log lines that repeat: at most one for each subject every 10 s."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ EVERY_MS = 10_000
 MAX_SUBJECTS = 1_000
 
 
-class Seldom:
-    """Says of each subject whether it is time to tell of it again."""
-
+class LogThrottle:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._told: dict[str, tuple[int, int]] = {}  # when last, and how often not since then
+        self._logged: dict[str, tuple[int, int]] = {}  # last logged at, suppressed since then
 
-    def due(self, subject: str) -> int | None:
-        """How many times it was not told since the last time; None when it is not to be told."""
+    def allow(self, subject: str) -> int | None:
+        """How many lines about this subject were suppressed since the last one; None: suppress
+        this one too."""
         now_ms = self._clock.monotonic_ms()
-        told = self._told.get(subject)
-        if told is not None and now_ms - told[0] < EVERY_MS:
-            self._told[subject] = (told[0], told[1] + 1)
+        logged = self._logged.get(subject)
+        if logged is not None and now_ms - logged[0] < EVERY_MS:
+            self._logged[subject] = (logged[0], logged[1] + 1)
             return None
-        if len(self._told) >= MAX_SUBJECTS:
-            self._told.clear()
-        self._told[subject] = (now_ms, 0)
-        return told[1] if told is not None else 0
+        if len(self._logged) >= MAX_SUBJECTS:
+            self._logged.clear()
+        self._logged[subject] = (now_ms, 0)
+        return logged[1] if logged is not None else 0

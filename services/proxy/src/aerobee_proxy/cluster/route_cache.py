@@ -1,10 +1,11 @@
-"""Which broker serves which topic, and where each broker is: what name servers say, kept a while.
+"""Routes of topics and addresses of brokers: what name servers answered, kept for a while.
 
-A route is asked for again after 20 s. While no name server answers, one that is in use is given out
-however old, and brokers are where they were last; who can be helped so does not wait for name
-servers that hang. Requests for one topic at the same time share one question. Topics that nobody
-knows are not kept. One that was known is gone once every name server that answers says so, and
-knows its brokers: a broker that starts again takes its topics along, and brings them back.
+A route is fetched again after 20 s. While no name server answers, a route in use is served however
+old it is, and a broker keeps its last address; a caller with such a stale answer waits 0.3 s at
+most for name servers that hang. Concurrent requests for one topic share one fetch. An unknown topic
+is not cached. A known topic is dropped only when every name server that answers says
+TOPIC_NOT_EXIST and still knows the topic's brokers: a broker that restarts takes its topics away
+and brings them back.
 """
 
 from __future__ import annotations
@@ -22,17 +23,15 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
 from google.protobuf.message import Message
 
 from aerobee_chassis.clock import Clock
-from aerobee_proxy.cluster.log_throttle import Seldom
-from aerobee_proxy.cluster.single_flight import AGAIN_MS, Questions
+from aerobee_proxy.cluster.log_throttle import LogThrottle
+from aerobee_proxy.cluster.single_flight import RETRY_AFTER_MS, SingleFlight
 from aerobee_proxy.cluster.transport import Transport
 from aerobee_wire.rpcs import GET_CLUSTER_INFO, GET_TOPIC_ROUTE, Rpc
 from aerobee_wire.status import Code, MqError
 
-READABLE, WRITABLE = 4, 2  # bits of a topic's permission
-MESSAGE_TYPE_ATTRIBUTE = "message.type"
 REFRESH_MS = 20_000
-CLUSTER_MS = 1_000  # all brokers are asked for again after: each heartbeat of each client asks
-EXPIRE_MS = 300_000  # since it was last given out
+BROKERS_REFRESH_MS = 1_000  # each heartbeat of each consumer needs the list of brokers
+EXPIRE_MS = 300_000  # since the last use
 MAX_TOPICS = 20_000
 TIMEOUT_S = 3.0
 
@@ -41,67 +40,68 @@ R = TypeVar("R", bound=Message)
 
 
 @dataclass(slots=True)
-class _Known:
+class _CachedRoute:
     """Times are monotonic."""
 
     route: TopicRoute
-    said_ms: int
-    old_from_ms: int
+    fetched_ms: int
+    stale_from_ms: int
     used_ms: int
 
 
-class Topology:
-    """`namesrvs`: "host:port" each; the first that answers is asked first the next time."""
+class RouteCache:
+    """`namesrvs`: "host:port" each; one that fails is asked last from then on."""
 
     def __init__(self, transport: Transport, namesrvs: Sequence[str], clock: Clock) -> None:
         self._transport = transport
         self._namesrvs = list(namesrvs)
         self._clock = clock
-        self._known: dict[str, _Known] = {}
-        self._asking: Questions[TopicRoute] = Questions(clock)
+        self._routes: dict[str, _CachedRoute] = {}
+        self._route_flights: SingleFlight[TopicRoute] = SingleFlight(clock)
         self._addresses: dict[str, str] = {}
-        self._asking_brokers: Questions[dict[str, str]] = Questions(clock)
-        # As name servers said it last, of all brokers and of any one.
-        self._cluster: dict[str, str] | None = None
-        self._cluster_old_from_ms = 0  # monotonic
-        self._last: dict[str, str] = {}
-        self._silent_until_ms = 0  # monotonic: not asked before by who can do without
-        self._seldom = Seldom(clock)
+        self._broker_flights: SingleFlight[dict[str, str]] = SingleFlight(clock)
+        self._brokers: dict[str, str] | None = None  # all of them, as fetched last
+        self._brokers_stale_from_ms = 0  # monotonic
+        self._last_addresses: dict[str, str] = {}  # also of brokers that are gone by now
+        # Monotonic. No name server answered: until then, callers with a stale route take that.
+        self._silent_until_ms = 0
+        self._log_throttle = LogThrottle(clock)
 
     async def route(self, topic: str) -> TopicRoute:
         """The route of a stored topic name. Raises MqError TOPIC_NOT_EXIST, NAMESRV_UNREACHABLE."""
-        known = self._known.get(topic)
+        known = self._routes.get(topic)
         now_ms = self._clock.monotonic_ms()
         if known is not None:
             if now_ms - known.used_ms >= EXPIRE_MS:
                 known = None
             else:
                 known.used_ms = now_ms
-                if now_ms < max(known.old_from_ms, self._silent_until_ms):
+                if now_ms < max(known.stale_from_ms, self._silent_until_ms):
                     return known.route
-        question = self._asking.ask(topic, lambda: self._fetch(topic))
         try:
-            return await self._asking.answer(question, impatient=known is not None)
+            return await self._route_flights.do(
+                topic, lambda: self._fetch(topic), has_stale=known is not None
+            )
         except (MqError, TimeoutError) as error:
             if known is None or getattr(error, "code", None) is Code.TOPIC_NOT_EXIST:
                 raise
             if isinstance(error, MqError):
-                known.old_from_ms = self._clock.monotonic_ms() + AGAIN_MS
+                known.stale_from_ms = self._clock.monotonic_ms() + RETRY_AFTER_MS
             return known.route
 
     def forget(self, topic: str) -> None:
-        """The next `route` asks again."""
-        self._known.pop(topic, None)
+        """The next `route` fetches it again."""
+        self._routes.pop(topic, None)
 
     async def address_of(self, broker_name: str) -> str:
-        """Of the master. Raises MqError BROKER_NOT_EXIST."""
+        """The "host:port" of the broker's master. Raises MqError BROKER_NOT_EXIST."""
         address = self._addresses.get(broker_name)
         if address is None:
             try:
-                await self._ask_brokers(impatient=broker_name in self._last)
+                await self._shared_fetch_of_brokers(has_stale=broker_name in self._last_addresses)
                 address = self._addresses.get(broker_name)
             except (MqError, TimeoutError):
-                address = self._last.get(broker_name)
+                address = self._last_addresses.get(broker_name)
                 if address is None:
                     raise
                 self._addresses[broker_name] = address
@@ -110,37 +110,37 @@ class Topology:
         return address
 
     def forget_address(self, broker_name: str) -> None:
-        """It did not answer: it may be somewhere else by now."""
+        """The broker did not answer: it may have moved."""
         self._addresses.pop(broker_name, None)
 
     async def brokers(self) -> dict[str, str]:
-        """Name → address of the master, of every broker. Raises MqError NAMESRV_UNREACHABLE."""
-        if self._cluster and self._clock.monotonic_ms() < self._cluster_old_from_ms:
-            return self._cluster
+        """The name of every broker → its master's "host:port". Raises MqError
+        NAMESRV_UNREACHABLE."""
+        if self._brokers and self._clock.monotonic_ms() < self._brokers_stale_from_ms:
+            return self._brokers
         try:
-            return await self._ask_brokers(impatient=self._cluster is not None)
+            return await self._shared_fetch_of_brokers(has_stale=self._brokers is not None)
         except (MqError, TimeoutError):
-            if self._cluster is None:
+            if self._brokers is None:
                 raise
-            return self._cluster
+            return self._brokers
 
     async def _fetch_brokers(self) -> dict[str, str]:
         answer = await self._ask(GET_CLUSTER_INFO, GetClusterInfoRequest())
         found = {b.broker_name: b.addresses[0] for b in answer.brokers if 0 in b.addresses}
         self._addresses.update(found)
-        self._cluster, self._last = found, dict(found)
-        self._cluster_old_from_ms = self._clock.monotonic_ms() + CLUSTER_MS
+        self._brokers, self._last_addresses = found, dict(found)
+        self._brokers_stale_from_ms = self._clock.monotonic_ms() + BROKERS_REFRESH_MS
         return found
 
-    async def _ask_brokers(self, *, impatient: bool) -> dict[str, str]:
-        """All who miss an address, each consumer of a broker that went away, share one question."""
-        question = self._asking_brokers.ask("", self._fetch_brokers)
-        return await self._asking_brokers.answer(question, impatient=impatient)
+    async def _shared_fetch_of_brokers(self, *, has_stale: bool) -> dict[str, str]:
+        """Shared, because every consumer of a broker that went away misses its address at once."""
+        return await self._broker_flights.do("", self._fetch_brokers, has_stale=has_stale)
 
     async def _fetch(self, topic: str) -> TopicRoute:
         try:
             request = GetTopicRouteRequest(topic=topic)
-            answer = await self._ask(GET_TOPIC_ROUTE, request, doubting=topic in self._known)
+            answer = await self._ask(GET_TOPIC_ROUTE, request, ask_all=topic in self._routes)
         except MqError as error:
             if error.code is not Code.TOPIC_NOT_EXIST:
                 raise
@@ -150,20 +150,20 @@ class Topology:
                 ) from None
             self.forget(topic)
             raise
-        if len(self._known) >= MAX_TOPICS:
-            del self._known[next(iter(self._known))]
-        self._known.pop(topic, None)
+        if len(self._routes) >= MAX_TOPICS:
+            del self._routes[next(iter(self._routes))]
+        self._routes.pop(topic, None)
         now_ms = self._clock.monotonic_ms()
-        self._known[topic] = _Known(answer.route, now_ms, now_ms + REFRESH_MS, now_ms)
+        self._routes[topic] = _CachedRoute(answer.route, now_ms, now_ms + REFRESH_MS, now_ms)
         for broker in answer.route.brokers:
             if 0 in broker.addresses:
                 self._addresses[broker.broker_name] = broker.addresses[0]
-                self._last[broker.broker_name] = broker.addresses[0]
+                self._last_addresses[broker.broker_name] = broker.addresses[0]
         return answer.route
 
     async def _may_come_back(self, topic: str) -> bool:
-        known = self._known.get(topic)
-        if known is None or self._clock.monotonic_ms() - known.said_ms >= EXPIRE_MS:
+        known = self._routes.get(topic)
+        if known is None or self._clock.monotonic_ms() - known.fetched_ms >= EXPIRE_MS:
             return False
         try:
             found = await self._fetch_brokers()
@@ -171,9 +171,9 @@ class Topology:
             return True
         return any(broker.broker_name not in found for broker in known.route.brokers)
 
-    async def _ask(self, rpc: Rpc[Q, R], request: Q, *, doubting: bool = False) -> R:
-        """The answer of the first name server that has one. `doubting`: that a topic is not there,
-        for one that has just started knows none."""
+    async def _ask(self, rpc: Rpc[Q, R], request: Q, *, ask_all: bool = False) -> R:
+        """The answer of the first name server that has one. `ask_all`: also after a
+        TOPIC_NOT_EXIST, since a name server that has just started knows no topic."""
         last: MqError | None = None
         absent: MqError | None = None
         for namesrv in list(self._namesrvs):
@@ -181,25 +181,25 @@ class Topology:
                 return await self._transport.call(namesrv, rpc, request, timeout_s=TIMEOUT_S)
             except MqError as error:
                 if error.code is Code.TOPIC_NOT_EXIST:
-                    if not doubting:
+                    if not ask_all:
                         raise
                     absent = error
                     continue
                 last = error
-                untold = self._seldom.due(namesrv)
-                if untold is not None:
+                suppressed = self._log_throttle.allow(namesrv)
+                if suppressed is not None:
                     structlog.get_logger().warning(
-                        "name server failed",
+                        "namesrv_failed",
                         namesrv=namesrv,
                         rpc=rpc.method,
                         reason=error.message,
-                        untold=untold,
+                        suppressed=suppressed,
                     )
                 self._namesrvs.remove(namesrv)
                 self._namesrvs.append(namesrv)
         if absent is not None:
             raise absent
-        self._silent_until_ms = self._clock.monotonic_ms() + AGAIN_MS
+        self._silent_until_ms = self._clock.monotonic_ms() + RETRY_AFTER_MS
         raise MqError(
             Code.NAMESRV_UNREACHABLE,
             f"no name server answers: {last.message if last else 'none is configured'}",

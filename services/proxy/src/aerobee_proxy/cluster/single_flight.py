@@ -1,57 +1,58 @@
-"""Questions to other servers that many callers share. One that leaves takes the answer from no
-other; who has an older answer does not wait long for a new one.
+"""Calls to other servers that many callers share: at most one under way for each key.
+
+A caller that is cancelled cancels the call for no other. A caller that has a stale value waits a
+short time only.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from aerobee_chassis.clock import Clock
 
-PATIENCE_S = 0.3  # for an answer, where an older one is there
-AGAIN_MS = 1_000  # until the next question, when one failed and an older answer served
+STALE_WAIT_S = 0.3  # since the call began, for callers that have a stale value
+RETRY_AFTER_MS = 1_000  # for how long a stale value serves after a failed call
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Question(Generic[T]):
+class _Flight(NamedTuple, Generic[T]):
     task: asyncio.Task[T]
-    since_ms: int  # monotonic
+    started_ms: int  # monotonic
 
 
-class Questions(Generic[T]):
-    """At most one under way for each name."""
-
+class SingleFlight(Generic[T]):
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._asked: dict[str, Question[T]] = {}
+        self._flights: dict[str, _Flight[T]] = {}
 
     def __len__(self) -> int:
-        return len(self._asked)
+        """How many calls are under way."""
+        return len(self._flights)
 
-    def ask(self, name: str, how: Callable[[], Coroutine[Any, Any, T]]) -> Question[T]:
-        question = self._asked.get(name)
-        if question is None:
-            task = asyncio.create_task(how())
-            question = self._asked[name] = Question(task, self._clock.monotonic_ms())
-            task.add_done_callback(lambda done: self._answered(name, done))
-        return question
+    async def do(
+        self, key: str, call: Callable[[], Coroutine[Any, Any, T]], *, has_stale: bool
+    ) -> T:
+        """The result of the call for this key, which begins unless one is under way.
 
-    async def answer(self, question: Question[T], *, impatient: bool) -> T:
-        """Raises what the question raised; TimeoutError when there is no answer in PATIENCE_S from
-        when it was asked, for who is `impatient`."""
-        if impatient:
-            waited_s = (self._clock.monotonic_ms() - question.since_ms) / 1_000
-            await asyncio.wait([question.task], timeout=max(0.0, PATIENCE_S - waited_s))
-            if not question.task.done():
+        Raises what the call raised; TimeoutError where the caller has a stale value and the call
+        takes longer than STALE_WAIT_S.
+        """
+        flight = self._flights.get(key)
+        if flight is None:
+            task = asyncio.create_task(call())
+            flight = self._flights[key] = _Flight(task, self._clock.monotonic_ms())
+            task.add_done_callback(lambda done: self._landed(key, done))
+        if has_stale:
+            waited_s = (self._clock.monotonic_ms() - flight.started_ms) / 1_000
+            await asyncio.wait([flight.task], timeout=max(0.0, STALE_WAIT_S - waited_s))
+            if not flight.task.done():
                 raise TimeoutError
-        return await asyncio.shield(question.task)
+        return await asyncio.shield(flight.task)
 
-    def _answered(self, name: str, task: asyncio.Task[T]) -> None:
-        del self._asked[name]
+    def _landed(self, key: str, task: asyncio.Task[T]) -> None:
+        del self._flights[key]
         if not task.cancelled():
-            task.exception()  # looked at, also when every caller has left
+            task.exception()  # retrieved here, because every caller may be gone

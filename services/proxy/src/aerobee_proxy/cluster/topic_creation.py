@@ -1,8 +1,8 @@
-"""Topics that come into being when a client first asks for their route.
+"""Topics that are created when a client first asks for their route.
 
-Only while brokers allow it: those that create topics by themselves register TBW102. A topic is made
-on all of them at once, so that it does not live on the one broker that happened to be asked. It
-takes every type of message where the broker has mixed types turned on, else normal ones.
+Only while brokers allow it: those that create topics automatically register TBW102. A topic is
+created on all of them at once, so that it does not live on the one broker that happened to be
+asked. It accepts every message type where the broker has mixed types turned on, else NORMAL.
 """
 
 from __future__ import annotations
@@ -13,40 +13,41 @@ import structlog
 from aerobee.broker.v1.admin_pb2 import PutTopicRequest
 from aerobee.namesrv.v1.namesrv_pb2 import QueueData, TopicConfig, TopicRoute
 
-from aerobee_proxy.cluster.broker_calls import Brokers
-from aerobee_proxy.cluster.route_cache import MESSAGE_TYPE_ATTRIBUTE, READABLE, WRITABLE, Topology
+from aerobee_proxy.cluster.broker_calls import BrokerCalls
+from aerobee_proxy.cluster.route_cache import RouteCache
+from aerobee_proxy.cluster.topic_route import MESSAGE_TYPE_ATTRIBUTE, MIXED, READABLE, WRITABLE
 from aerobee_wire import topics
 from aerobee_wire.rpcs import PUT_TOPIC
 from aerobee_wire.status import Code, MqError
 
 
 class TopicCreation:
-    def __init__(self, brokers: Brokers, topology: Topology) -> None:
-        self._brokers = brokers
-        self._topology = topology
+    def __init__(self, calls: BrokerCalls, route_cache: RouteCache) -> None:
+        self._calls = calls
+        self._route_cache = route_cache
 
     async def route(self, topic: str) -> TopicRoute:
-        """The route of a topic that is made if it is unknown and may be.
+        """The route of a topic, which is created if it is unknown and may be.
 
         Raises MqError TOPIC_NOT_EXIST, with what to do about it, when it may not.
         """
         try:
-            return await self._topology.route(topic)
+            return await self._route_cache.route(topic)
         except MqError as error:
             if error.code is not Code.TOPIC_NOT_EXIST or topics.group_of(topic) is not None:
                 raise
         await self._create(topic)
         try:
-            return await self._topology.route(topic)
+            return await self._route_cache.route(topic)
         except MqError as error:
             if error.code is not Code.TOPIC_NOT_EXIST:
                 raise
-        # That was the answer to a question of somebody else, asked before the topic was there.
-        return await self._topology.route(topic)
+        # That was the shared answer to a request made before the topic was there.
+        return await self._route_cache.route(topic)
 
     async def _create(self, topic: str) -> None:
         try:
-            pattern = await self._topology.route(topics.AUTO_CREATE_TOPIC)
+            template = await self._route_cache.route(topics.AUTO_CREATE_TOPIC)
         except MqError as error:
             if error.code is not Code.TOPIC_NOT_EXIST:
                 raise
@@ -55,16 +56,16 @@ class TopicCreation:
                 f"there is no topic {topic!r} and brokers do not create topics by themselves: "
                 f"create it with `aerobee topic create {topic}`",
             ) from None
-        failures = await asyncio.gather(*(self._try_to_put(topic, data) for data in pattern.queues))
-        failed = [failure for failure in failures if failure is not None]
-        if failed and len(failed) == len(failures):
-            raise failed[0]
-        for failure in failed:  # the others serve it
-            structlog.get_logger().warning(
-                "topic not created on a broker", topic=topic, reason=failure.message
-            )
+        outcomes = await asyncio.gather(
+            *(self._try_to_put(topic, data) for data in template.queues)
+        )
+        failures = [failure for failure in outcomes if failure is not None]
+        if failures and len(failures) == len(outcomes):
+            raise failures[0]
+        for failure in failures:  # the other brokers serve the topic
+            structlog.get_logger().warning("topic_not_created", topic=topic, reason=failure.message)
         structlog.get_logger().info(
-            "topic created", topic=topic, brokers=len(failures) - len(failed)
+            "topic_created", topic=topic, brokers=len(outcomes) - len(failures)
         )
 
     async def _try_to_put(self, topic: str, data: QueueData) -> MqError | None:
@@ -80,15 +81,15 @@ class TopicCreation:
             read_queue_count=data.read_queue_count,
             write_queue_count=data.write_queue_count,
             permission=READABLE | WRITABLE,
-            attributes={MESSAGE_TYPE_ATTRIBUTE: "MIXED"},
+            attributes={MESSAGE_TYPE_ATTRIBUTE: MIXED},
         )
-        # Whoever asks for a route changes no topic: it may have been made meanwhile, or a name
-        # server that has just started may not know it yet.
+        # A request for a route must change no topic that exists: it may have been created
+        # meanwhile, or a name server that has just started may not know it yet.
         request = PutTopicRequest(topic=config, only_new=True)
         try:
-            await self._brokers.ask(data.broker_name, PUT_TOPIC, request)
+            await self._calls.call(data.broker_name, PUT_TOPIC, request)
         except MqError as error:
             if error.code is not Code.INVALID_PARAMETER:
                 raise
             request.topic.ClearField("attributes")
-            await self._brokers.ask(data.broker_name, PUT_TOPIC, request)
+            await self._calls.call(data.broker_name, PUT_TOPIC, request)

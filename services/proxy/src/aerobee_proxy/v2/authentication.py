@@ -1,11 +1,11 @@
-"""Who calls: the signature that the official SDKs put into the metadata of every call.
+"""Authentication: the signature that the official SDKs put into the metadata of every call.
 
     authorization: MQv2-HMAC-SHA1 Credential=NAME[/…], SignedHeaders=x-mq-date-time, Signature=HEX
 
 HEX is HMAC-SHA1 of the value of x-mq-date-time, keyed with the user's secret. Nothing else is
-signed, and the time is not read: each SDK writes it in a way of its own, some in a local time that
-does not say so. So whoever reads one call can repeat its metadata: use it over TLS or in a network
-that you trust.
+signed, and the time is not checked: each SDK writes it in another format, some in local time
+without an offset. So the metadata of one call that is read on the way can be replayed: use TLS, or
+a network that you trust.
 """
 
 from __future__ import annotations
@@ -18,25 +18,24 @@ from apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_chassis.clock import Clock
 from aerobee_proxy.access.users import User, Users
-from aerobee_proxy.counts import Counts
-from aerobee_proxy.v2.errors import Refused
+from aerobee_proxy.cluster.log_throttle import LogThrottle
+from aerobee_proxy.counts import ProxyCounts
+from aerobee_proxy.v2.status import Refused
 
 AUTHORIZATION_KEY = "authorization"
 DATE_TIME_KEY = "x-mq-date-time"
 SCHEME = "MQv2-HMAC-SHA1"
 LONGEST_HEADER = 1_024
-LOG_EVERY_MS = 10_000  # a client that may not call tries again and again
 
-# Compared with when nobody has the name, so that names cannot be told apart by time.
+# Compared with where no user has the name, so that timing does not tell which names exist.
 _NOBODY = User("", b"nobody", enabled=False)
 
 
 class Authentication:
-    def __init__(self, users: Users, counts: Counts, clock: Clock) -> None:
+    def __init__(self, users: Users, counts: ProxyCounts, clock: Clock) -> None:
         self.users = users
         self._counts = counts
-        self._clock = clock
-        self._logged_ms: int | None = None
+        self._log_throttle = LogThrottle(clock)
 
     def check(self, metadata: Mapping[str, str], peer: str) -> User:
         """The user who calls. Raises Refused UNAUTHORIZED."""
@@ -68,16 +67,14 @@ class Authentication:
         return user
 
     def _log(self, reason: str, peer: str) -> None:
-        now_ms = self._clock.monotonic_ms()
-        if self._logged_ms is None or now_ms - self._logged_ms >= LOG_EVERY_MS:
-            self._logged_ms = now_ms
+        if self._log_throttle.allow("") is not None:  # a refused client tries again and again
             structlog.get_logger().warning(
-                "call refused", reason=reason, peer=peer, refused=self._counts.unauthorized
+                "call_refused", reason=reason, peer=peer, refused=self._counts.unauthorized
             )
 
 
 def parse(header: str) -> Mapping[str, str]:
-    """The fields of an authorization header, names in lower case; none of another scheme's."""
+    """The fields of an authorization header, names in lower case; {} for another scheme."""
     scheme, _, rest = header[:LONGEST_HEADER].strip().partition(" ")
     if scheme != SCHEME:
         return {}
@@ -86,5 +83,5 @@ def parse(header: str) -> Mapping[str, str]:
 
 
 def signature(secret: bytes, signed: str) -> str:
-    """In lower-case hex."""
+    """The HMAC-SHA1 of `signed` in lower-case hex."""
     return hmac.digest(secret, signed.encode("utf-8", "replace"), "sha1").hex()

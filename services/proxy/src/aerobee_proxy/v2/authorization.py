@@ -1,8 +1,8 @@
-"""What each request needs its user to be allowed. Pure.
+"""Authorization: the rights that each request needs. Pure.
 
-Names are the stored ones, with their namespace. A retry topic is its group's: whoever sends to it
-or reads it must be allowed to subscribe as that group, whatever the topics are that it may use. A
-request that is not listed here is refused.
+Names are the stored ones, with their namespace. A retry topic belongs to its group: to send to it
+or to read it, a user needs Sub on that group, and rights on topics do not matter. A request that is
+not listed here is refused.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from apache.rocketmq.v2.definition_pb2 import Code, Resource, Settings
 
 from aerobee_proxy.access.policies import GROUP, PUB, SUB, TOPIC, Need, allowed
 from aerobee_proxy.access.users import User
-from aerobee_proxy.v2.errors import Refused
 from aerobee_proxy.v2.resources import stored_name
+from aerobee_proxy.v2.status import Refused
 from aerobee_wire import topics
 
 
@@ -30,7 +30,7 @@ def check(user: User, request: object) -> None:
 
 
 def may_publish(user: User, topic: str) -> bool:
-    """Whether this user may, to a stored topic."""
+    """Whether this user may publish to a stored topic."""
     return user.super or allowed(user.policies, _topic(topic, PUB))
 
 

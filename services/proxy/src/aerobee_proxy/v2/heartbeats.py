@@ -1,6 +1,6 @@
-"""Tells brokers which consumers this proxy serves, so that tools see them there and groups exist.
+"""Registers the consumers of this proxy with all brokers, so that tools see them and groups exist.
 
-Nothing depends on it for delivery: a broker that cannot be told is logged and told the next time.
+Delivery does not depend on it: a heartbeat that fails is logged, and the next one comes soon.
 """
 
 from __future__ import annotations
@@ -21,71 +21,69 @@ from aerobee.broker.v1.client_pb2 import (
 from google.protobuf.message import Message
 
 from aerobee_chassis.clock import Clock
-from aerobee_proxy.cluster.broker_calls import Brokers
-from aerobee_proxy.cluster.log_throttle import Seldom
-from aerobee_proxy.cluster.route_cache import Topology
+from aerobee_proxy.cluster.broker_calls import BrokerCalls
+from aerobee_proxy.cluster.log_throttle import LogThrottle
+from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.v2.sessions import SILENCE_MS, Session
 from aerobee_proxy.v2.translate import subscription
 from aerobee_wire.rpcs import HEARTBEAT, LIST_CLIENTS, UNREGISTER_CLIENT, Rpc
 from aerobee_wire.status import Code, MqError
 
 
-class Presence:
-    def __init__(self, brokers: Brokers, topology: Topology, clock: Clock) -> None:
-        self._brokers = brokers
-        self._topology = topology
-        self._seldom = Seldom(clock)
+class ConsumerHeartbeats:
+    def __init__(self, calls: BrokerCalls, route_cache: RouteCache, clock: Clock) -> None:
+        self._calls = calls
+        self._route_cache = route_cache
+        self._log_throttle = LogThrottle(clock)
 
-    async def announce(self, session: Session, consumer_group: str, language: str) -> None:
-        """To every broker. Raises MqError SUBSCRIPTION_GROUP_NOT_EXIST where one says that."""
+    async def send(self, session: Session, consumer_group: str, language: str) -> None:
+        """To every broker. Raises MqError SUBSCRIPTION_GROUP_NOT_EXIST if one answers that."""
         request = HeartbeatRequest(
             client_id=session.client_id,
             consumers=[_consumer(session, consumer_group)],
             language=language,
         )
-        names = list(await self._topology.brokers())
-        outcomes = await asyncio.gather(*(self._tell(name, HEARTBEAT, request) for name in names))
-        for name, failure in zip(names, outcomes, strict=True):
+        names = list(await self._route_cache.brokers())
+        failures = await asyncio.gather(*(self._try(name, HEARTBEAT, request) for name in names))
+        for name, failure in zip(names, failures, strict=True):
             if failure is None:
                 continue
             if failure.code is Code.SUBSCRIPTION_GROUP_NOT_EXIST:
                 raise failure
-            untold = self._seldom.due(name)
-            if untold is not None:
+            suppressed = self._log_throttle.allow(name)
+            if suppressed is not None:
                 structlog.get_logger().warning(
-                    "broker not told of a client",
-                    broker=name,
-                    reason=failure.message,
-                    untold=untold,
+                    "heartbeat_failed", broker=name, reason=failure.message, suppressed=suppressed
                 )
 
-    async def retract(self, client_id: str, consumer_group: str) -> None:
-        """A member of this group from every broker, and of no other: the caller may be allowed no
-        more. Brokers that cannot be told forget the client by themselves."""
+    async def unregister(self, client_id: str, consumer_group: str) -> None:
+        """Removes a member from this group at every broker, and from no other group: the caller may
+        have no right to others. A broker that does not answer forgets a silent member anyway."""
         request = UnregisterClientRequest(client_id=client_id, consumer_group=consumer_group)
+        log = structlog.get_logger()
         try:
-            names = await self._topology.brokers()
+            names = await self._route_cache.brokers()
         except MqError as error:
-            structlog.get_logger().warning("brokers not told of a leave", reason=error.message)
+            log.warning("client_not_unregistered", reason=error.message)
             return
-        outcomes = await asyncio.gather(
-            *(self._tell(name, UNREGISTER_CLIENT, request) for name in names)
+        failures = await asyncio.gather(
+            *(self._try(name, UNREGISTER_CLIENT, request) for name in names)
         )
-        for failure in filter(None, outcomes):
-            structlog.get_logger().warning("broker not told of a leave", reason=failure.message)
+        for failure in filter(None, failures):
+            log.warning("client_not_unregistered", reason=failure.message)
 
-    async def seen(self, broker_name: str, consumer_group: str) -> frozenset[str]:
-        """Ids of the members that gave this broker a sign of life lately, through whatever proxy.
-
-        Raises MqError.
-        """
+    async def live_members(self, broker_name: str, consumer_group: str) -> frozenset[str]:
+        """Client ids of the members whose last heartbeat at this broker, through any proxy, is at
+        most SILENCE_MS old. Raises MqError."""
         request = ListClientsRequest(group=consumer_group)
-        answer = await self._brokers.ask(broker_name, LIST_CLIENTS, request)
-        return frozenset(one.client_id for one in answer.clients if one.silent_ms <= SILENCE_MS)
+        answer = await self._calls.call(broker_name, LIST_CLIENTS, request)
+        return frozenset(
+            client.client_id for client in answer.clients if client.silent_ms <= SILENCE_MS
+        )
 
-    async def _tell(self, broker_name: str, rpc: Rpc[Any, Any], request: Message) -> MqError | None:
+    async def _try(self, broker_name: str, rpc: Rpc[Any, Any], request: Message) -> MqError | None:
         try:
-            await self._brokers.ask(broker_name, rpc, request)
+            await self._calls.call(broker_name, rpc, request)
         except MqError as error:
             return error
         return None
@@ -98,6 +96,6 @@ def _consumer(session: Session, consumer_group: str) -> ConsumerData:
         message_model=CLUSTERING,
         consume_from_where=CONSUME_FROM_FIRST_OFFSET,
         subscriptions=[
-            subscription(topic, wanted) for topic, wanted in session.subscriptions.items()
+            subscription(topic, expression) for topic, expression in session.subscriptions.items()
         ],
     )

@@ -1,16 +1,21 @@
 """Topics and consumer groups as clients name them, and as they are stored: with their namespace.
 
-A resource of namespace `ns` is stored as `ns%name`; of a retry or dead-letter topic the namespace
-stands behind the prefix. What goes back to a client has its own namespace apart again.
+A resource of namespace `ns` is stored as `ns%name`; in the name of a retry or dead-letter topic the
+namespace follows the prefix. In what goes back to a client, its namespace is a field of its own.
 """
 
 from __future__ import annotations
 
-from apache.rocketmq.v2.definition_pb2 import Resource
+from functools import lru_cache
 
+from apache.rocketmq.v2.definition_pb2 import Code, Resource
+
+from aerobee_proxy.v2.status import Refused
 from aerobee_wire import topics
+from aerobee_wire.status import MqError
 
 SEPARATOR = "%"
+FURTHER_SYSTEM_TOPICS = frozenset({"CHECKPOINT_TOPIC"})
 
 
 def stored_name(resource: Resource) -> str:
@@ -22,14 +27,49 @@ def stored_name(resource: Resource) -> str:
     return f"{prefix}{space}{SEPARATOR}{name}"
 
 
-def resource_of(stored: str, namespace: str) -> Resource:
-    """The resource that a client with this namespace knows a stored name as."""
-    space, name = known_name(stored, namespace)
-    return Resource(resource_namespace=space, name=name)
+def topic_name(topic: Resource) -> str:
+    """The stored name of a topic that clients may use. Raises Refused ILLEGAL_TOPIC."""
+    return _topic_name(topic.name, topic.resource_namespace)
+
+
+@lru_cache(maxsize=1_024)  # called by every RPC
+def _topic_name(name: str, namespace: str) -> str:
+    stored = stored_name(Resource(name=name, resource_namespace=namespace))
+    try:
+        topics.check_topic(stored)
+    except MqError as error:
+        raise Refused(Code.ILLEGAL_TOPIC, error.message) from None
+    if len(stored) > topics.MAX_TOPIC_CHARACTERS:
+        raise Refused(
+            Code.ILLEGAL_TOPIC,
+            f"topic {stored[:32]}… has over {topics.MAX_TOPIC_CHARACTERS} characters: shorten it",
+        )
+    if topics.is_system(name) or topics.is_system(stored) or name in FURTHER_SYSTEM_TOPICS:
+        raise Refused(Code.ILLEGAL_TOPIC, f"{name} belongs to the system: use another topic")
+    return stored
+
+
+def group_name(group: Resource) -> str:
+    """The stored name of a consumer group. Raises Refused ILLEGAL_CONSUMER_GROUP."""
+    return _group_name(group.name, group.resource_namespace)
+
+
+@lru_cache(maxsize=1_024)
+def _group_name(name: str, namespace: str) -> str:
+    stored = stored_name(Resource(name=name, resource_namespace=namespace))
+    try:
+        topics.check_group(stored)
+    except MqError as error:
+        raise Refused(Code.ILLEGAL_CONSUMER_GROUP, error.message) from None
+    if topics.is_system_group(name) or topics.is_system_group(stored):
+        raise Refused(
+            Code.ILLEGAL_CONSUMER_GROUP, f"{name} belongs to the system: use another group"
+        )
+    return stored
 
 
 def known_name(stored: str, namespace: str) -> tuple[str, str]:
-    """(namespace, name) of `resource_of`."""
+    """(namespace, name) of a stored name, for a client with this namespace."""
     if namespace:
         prefix, name = _split_prefix(stored)
         if name.startswith(namespace + SEPARATOR):

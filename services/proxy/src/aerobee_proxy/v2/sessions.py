@@ -1,9 +1,9 @@
-"""The clients of this proxy: what each said of itself, and the streams it holds open.
+"""The clients of this proxy: the settings and the telemetry streams of each.
 
-A client is known by its id, not by a connection: one SDK opens a channel for every route, others
-hold two telemetry streams. Where calls are signed it is known by its user too: whoever borrows the
-id of another user's client hears nothing that is meant for that, and cannot end it. Nothing here
-must survive a restart: a client that this proxy never heard of is served all the same, and its
+A client is identified by its id, not by a connection: one SDK opens a channel for every route,
+others hold two telemetry streams. Where calls are signed, its user belongs to its identity: a
+client that uses the id of another user's client gets none of that client's commands and cannot end
+it. Nothing here needs to survive a restart: an unknown client is served all the same, and its
 settings come with its next telemetry stream.
 """
 
@@ -19,36 +19,37 @@ from apache.rocketmq.v2.service_pb2 import TelemetryCommand
 from aerobee_proxy.v2.resources import stored_name
 from aerobee_wire.tags import ALL, SEPARATOR
 
-EXPIRY_MS = 120_000  # of silence, for a client without a stream
-MAX_SESSIONS = 50_000  # whoever calls under ever new names must not use up the memory
-# Heartbeats come every 10 s, those of one SDK every 30 s: a client that holds no stream and missed
-# one is taken for dead where leases are renewed for it.
+EXPIRY_MS = 120_000  # without a call, for a client without a stream
+MAX_SESSIONS = 50_000  # bounds the memory that calls under ever new client ids can take
+DEFAULT_REQUEST_TIMEOUT_MS = 3_000  # what all SDKs use
+# Heartbeats come every 10 s, those of one SDK every 30 s: a client without a stream that missed one
+# counts as gone where its leases are renewed.
 SILENCE_MS = 45_000
 
 
 class CommandStream(Protocol):
-    """The way back to a client: one of its telemetry streams."""
+    """One telemetry stream of a client, which takes commands for it."""
 
     def offer(self, command: TelemetryCommand) -> None:
-        """Puts a command in line; never waits."""
+        """Queues a command; never waits."""
 
 
 class _Membership:
-    """What follows from a client's settings about its group. Worked out once: with each settings of
-    one member all members are looked at."""
+    """The group and the subscriptions in a client's settings. Computed once, because the settings
+    of each member are compared with those of all."""
 
     def __init__(self, settings: Settings | None) -> None:
         self.settings = settings
         self.group = ""
         self.subscriptions: Mapping[str, FilterExpression] = {}
         if settings is not None and settings.WhichOneof("pub_sub") == "subscription":
-            said = settings.subscription
-            self.group = stored_name(said.group)
+            declared = settings.subscription
+            self.group = stored_name(declared.group)
             self.subscriptions = {
-                stored_name(one.topic): one.expression for one in said.subscriptions
+                stored_name(entry.topic): entry.expression for entry in declared.subscriptions
             }
-        # The same for all that want the same.
-        self.wanted = frozenset(
+        # Equal for members with the same subscriptions: (topic, normalised expression).
+        self.filters = frozenset(
             (topic, _normal(expression)) for topic, expression in self.subscriptions.items()
         )
 
@@ -59,10 +60,10 @@ class Session:
     last_seen_ms: int
     settings: Settings | None = None  # as they were answered
     streams: set[CommandStream] = field(default_factory=set)
+    user: str = ""  # who signs its calls; empty without authentication
     _half_topics: dict[str, Resource] = field(default_factory=dict)  # by stored name
-    _said: Settings | None = None
+    _published_of: Settings | None = None  # the settings that `_published` was computed from
     _published: dict[str, Resource] = field(default_factory=dict)
-    user: str = ""  # who signs its calls; empty where nobody is asked
     _membership: _Membership = field(default_factory=lambda: _Membership(None))
 
     @property
@@ -77,16 +78,17 @@ class Session:
         return self._membership
 
     def published(self) -> Mapping[str, Resource]:
-        """Stored name → the topic as the client names it. Looked at every second for every client,
-        so it is worked out only when the client has said something new."""
-        if self._said is not self.settings:
+        """Stored name → the topic as the client names it. Read every second for every client, and
+        so computed only when the client sent new settings."""
+        if self._published_of is not self.settings:
             topics = self.settings.publishing.topics if self.settings is not None else ()
-            said = {stored_name(topic): topic for topic in topics}
-            self._said, self._published = self.settings, {**self._half_topics, **said}
+            declared = {stored_name(topic): topic for topic in topics}
+            self._published_of = self.settings
+            self._published = {**self._half_topics, **declared}
         return self._published
 
     def sent_half(self, topic: str, resource: Resource) -> None:
-        """It sent a half message to a stored topic, which it may not have said that it would."""
+        """It sent a half message to a stored topic, which its settings need not name."""
         self._half_topics[topic] = resource
         self.published()
         self._published.setdefault(topic, resource)
@@ -98,19 +100,19 @@ class Session:
 
     @property
     def subscriptions(self) -> Mapping[str, FilterExpression]:
-        """Stored name of a topic → what it wants of it."""
+        """Stored name of a topic → its filter expression."""
         return self.membership.subscriptions
 
     @property
     def request_timeout_ms(self) -> int:
-        """What the client said; 3 s, which all SDKs use, when it did not."""
-        said = self.settings is not None and self.settings.HasField("request_timeout")
-        return self.settings.request_timeout.ToMilliseconds() if said and self.settings else 3_000
+        if self.settings is not None and self.settings.HasField("request_timeout"):
+            return self.settings.request_timeout.ToMilliseconds()
+        return DEFAULT_REQUEST_TIMEOUT_MS
 
 
 class Sessions:
-    """All sessions, by client id and user. Times are monotonic: who sets the time of day makes no
-    client silent."""
+    """All sessions, by client id and user. Times are monotonic, so that a change of the time of day
+    ends no session."""
 
     def __init__(self) -> None:
         self._by_id: dict[tuple[str, str], Session] = {}
@@ -130,7 +132,7 @@ class Sessions:
         return self._by_id.get((client_id, user))
 
     def touch(self, client_id: str, now_ms: int, user: str = "") -> Session:
-        """The session of a client that gave a sign of life; a new one when it was unknown."""
+        """The session of a client that makes a call; a new one if the client is unknown."""
         session = self._by_id.get((client_id, user))
         if session is None:
             session = Session(client_id, now_ms, user=user)
@@ -138,73 +140,71 @@ class Sessions:
         session.last_seen_ms = now_ms
         return session
 
-    def declare(self, session: Session, settings: Settings) -> None:
-        """It says of itself what it is."""
+    def set_settings(self, session: Session, settings: Settings) -> None:
         known = self._by_id.get((session.client_id, session.user)) is session
         if known:
-            self._leave(session)
+            self._leave_group(session)
         session.settings = settings
         if known and session.consumer_group:
             self._by_group.setdefault(session.consumer_group, {})[session] = None
 
-    def _leave(self, session: Session) -> None:
+    def _leave_group(self, session: Session) -> None:
         members = self._by_group.get(session.consumer_group, {})
         members.pop(session, None)
         if not members:
             self._by_group.pop(session.consumer_group, None)
 
-    def lives(self, client_id: str, now_ms: int, user: str = "") -> bool:
-        """Whether it holds a stream or gave a sign of life lately."""
+    def is_alive(self, client_id: str, now_ms: int, user: str = "") -> bool:
+        """Whether it holds a stream, or made a call at most SILENCE_MS ago."""
         session = self._by_id.get((client_id, user))
         return session is not None and (
             bool(session.streams) or now_ms - session.last_seen_ms <= SILENCE_MS
         )
 
     def remove(self, client_id: str, user: str = "") -> Session | None:
-        """Forgets a client that says goodbye."""
         session = self._by_id.pop((client_id, user), None)
         if session is not None:
-            self._leave(session)
+            self._leave_group(session)
         return session
 
     def expire(self, now_ms: int) -> list[Session]:
-        """Forgets the clients that hold no stream and were silent too long, and returns them."""
-        gone = [
+        """Removes and returns the clients without a stream and without a call for EXPIRY_MS."""
+        expired = [
             session
             for session in self
             if not session.streams and now_ms - session.last_seen_ms > EXPIRY_MS
         ]
-        for session in gone:
+        for session in expired:
             self.remove(session.client_id, session.user)
-        return gone
+        return expired
 
     def members(self, consumer_group: str) -> list[Session]:
         return list(self._by_group.get(consumer_group, ()))
 
     def producers_of(self, topic: str) -> list[Session]:
-        """Clients with a stream that said they publish to this topic."""
+        """Clients with a stream that publish to this stored topic."""
         return [s for s in self if s.streams and topic in s.published()]
 
 
 def conflicts(members: list[Session]) -> dict[str, list[str]]:
-    """Topics to which the members of one group subscribe differently → what they want, sorted.
+    """Topics to which the members of one group subscribe differently → their expressions, sorted.
 
-    Such a group loses messages in silence: what one member's filter drops, no other will see. A
-    topic that only some members subscribe to counts too; those that do not want "".
+    Such a group loses messages silently: what one member's filter drops, no other member receives.
+    A topic that only some members subscribe to counts too, with "" for the others.
     """
-    different = {member.membership.wanted for member in members}
+    different = {member.membership.filters for member in members}
     if len(different) < 2:
         return {}
-    subscribed = [dict(wanted) for wanted in different]
-    wanted = {
+    subscribed = [dict(filters) for filters in different]
+    expressions = {
         topic: {topics.get(topic, "") for topics in subscribed}
         for topic in {topic for topics in subscribed for topic in topics}
     }
-    return {topic: sorted(texts) for topic, texts in sorted(wanted.items()) if len(texts) > 1}
+    return {topic: sorted(texts) for topic, texts in sorted(expressions.items()) if len(texts) > 1}
 
 
 def _normal(expression: FilterExpression) -> str:
-    """Equal for expressions that mean the same as far as spelling goes; never ""."""
+    """Equal for expressions that differ in spelling only; never ""."""
     text = expression.expression.strip()
     if expression.type == FilterType.SQL:
         return text or ALL

@@ -1,10 +1,9 @@
-"""Settings negotiation: what a client says of itself, completed with how it shall behave. Pure.
+"""Settings negotiation: a client's settings, completed with those that the proxy decides. Pure.
 
-The answer is a copy of what the client sent, with the fields that are the server's to decide
-overwritten; everything else goes back untouched (one SDK adopts the namespace that it reads there).
-What each field must be, SDK by SDK: a producer needs an exponential backoff and a body size above
-zero, a consumer a backoff, a batch size and a polling timeout above zero; some SDKs end their
-process otherwise.
+The answer is a copy of what the client sent; only the fields that the server decides are
+overwritten (one SDK adopts the namespace that it reads there). Some SDKs end their process unless a
+producer gets an exponential backoff and a body size above zero, and a consumer a backoff, a batch
+size and a polling timeout above zero.
 """
 
 from __future__ import annotations
@@ -22,13 +21,11 @@ from apache.rocketmq.v2.definition_pb2 import (
     Settings,
 )
 
-from aerobee_proxy.cluster.group_configs import (
-    DEFAULT_RETRY_DELAYS_MS,
-    GroupPolicy,
-)
+from aerobee_proxy.cluster.group_configs import DEFAULT_RETRY_DELAYS_MS, GroupPolicy
 from aerobee_proxy.config import ProxyOptions
-from aerobee_proxy.v2.errors import Refused
-from aerobee_proxy.v2.validation import check_client_properties, group_name, topic_name
+from aerobee_proxy.v2.resources import group_name, topic_name
+from aerobee_proxy.v2.status import Refused
+from aerobee_proxy.v2.validation.clients import check_client_properties
 
 PRODUCERS = frozenset({ClientType.PRODUCER})
 PUSH_CONSUMERS = frozenset({ClientType.PUSH_CONSUMER, ClientType.LITE_PUSH_CONSUMER})
@@ -43,7 +40,7 @@ MAX_SETTINGS_BYTES = 256 * 1024  # kept as long as the client lives; some 5,000 
 
 
 def check_settings(settings: Settings) -> None:
-    """Raises Refused for settings that no client of a known kind sends."""
+    """Raises Refused for settings that no SDK sends."""
     if settings.ByteSize() > MAX_SETTINGS_BYTES:
         raise Refused(
             Code.BAD_REQUEST,
@@ -92,7 +89,7 @@ def _complete_publisher(answer: Settings, options: ProxyOptions) -> None:
         )
     )
     answer.publishing.validate_message_type = options.enable_topic_message_type_check
-    # Several SDKs refuse every message when they read 0, so "no limit" is the most there is.
+    # Several SDKs refuse every message when they read 0, so "no limit" is the largest number.
     answer.publishing.max_body_size = (
         options.max_message_size if options.max_message_size > 0 else 2**31 - 1
     )
@@ -102,8 +99,8 @@ def _complete_subscriber(answer: Settings, options: ProxyOptions, policy: GroupP
     delays = policy.retry_delays_ms or DEFAULT_RETRY_DELAYS_MS
     backoff = RetryPolicy(max_attempts=policy.max_attempts)
     if answer.user_agent.language == Language.NODE_JS:
-        # It knows no other kind, and without one gives up an ordered message at its first failure.
-        # How long the waits really are, the group's delays decide (ChangeInvisibleDuration).
+        # This SDK knows no other kind, and without one dead-letters an ordered message at its first
+        # failure. The real waits are the group's delays (ChangeInvisibleDuration).
         backoff.exponential_backoff.CopyFrom(
             ExponentialBackoff(
                 initial=_duration(delays[0]), max=_duration(delays[-1]), multiplier=2

@@ -21,8 +21,10 @@ from apache.rocketmq.v2.definition_pb2 import (
 )
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from aerobee_proxy.cluster.topic_route import DELAY, FIFO, LITE, NORMAL, PRIORITY, TRANSACTION
 from aerobee_proxy.v2.resources import known_name
-from aerobee_proxy.v2.validation import RESERVED_PROPERTIES, delivery_ms, message_type, milliseconds
+from aerobee_proxy.v2.validation.messages import RESERVED_PROPERTIES
+from aerobee_proxy.v2.validation.units import delivery_ms, milliseconds
 from aerobee_wire import message_id, topics
 from aerobee_wire import properties as names
 from aerobee_wire.receipt_handle import MAX_TIME_MS
@@ -30,15 +32,15 @@ from aerobee_wire.record import COMPRESSED, Record
 
 BORN_HOST = "__BORNHOST"
 TRACE_CONTEXT = "TRACE_CONTEXT"
-# Ours; RocketMQ's brokers know neither.
+# Aerobee's own; RocketMQ's brokers do not know them.
 LITE_TOPIC = "__LITE_TOPIC"
-PRIORITY = "_SYS_MSG_PRIORITY_"
+MESSAGE_PRIORITY = "_SYS_MSG_PRIORITY_"
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZLIB_MAGIC = 0x78
 _AUTODETECT = 32 + zlib.MAX_WBITS
-MOST_INFLATED = 64 * 1024 * 1024  # bytes of a body, where nothing else limits it
-_MOST_INT32 = 2**31 - 1
+MAX_INFLATED = 64 * 1024 * 1024  # bytes of a body, where no option limits it
+_MAX_INT32 = 2**31 - 1
 
 # Each name of an enum is looked up in Python: once here, not once a message.
 _MD5 = DigestType.MD5
@@ -57,8 +59,24 @@ _VALUE_END = names.VALUE_END.encode()
 _DELAY_NAMES = frozenset((names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS))
 
 
-def to_broker(message: Message, topic: str, queue_id: int, peer: str) -> BrokerMessage:
-    """A validated message as the broker takes it. `peer` is the client's "host:port"."""
+def message_type(message: Message) -> str:
+    """The type that its properties give a message. Of declared types only TRANSACTION counts."""
+    system = message.system_properties
+    if system.message_type == _TRANSACTION:
+        return TRANSACTION
+    if system.HasField("delivery_timestamp"):
+        return DELAY
+    if system.message_group:
+        return FIFO
+    if system.lite_topic:
+        return LITE
+    return PRIORITY if system.HasField("priority") else NORMAL
+
+
+def to_broker(
+    message: Message, message_type: str, topic: str, queue_id: int, peer: str
+) -> BrokerMessage:
+    """A validated message for the broker. `peer`: the client's "host:port"."""
     system = message.system_properties
     return BrokerMessage(
         topic=topic,
@@ -67,19 +85,19 @@ def to_broker(message: Message, topic: str, queue_id: int, peer: str) -> BrokerM
         sys_flag=COMPRESSED if system.body_encoding == _GZIP else 0,
         born_timestamp_ms=max(0, milliseconds(system.born_timestamp)),
         born_host=peer if ":" in peer else "",
-        encoded_properties=names.encode(_properties(message, topic)),
+        encoded_properties=names.encode(_properties(message, message_type, topic)),
     )
 
 
 def subscription(topic: str, expression: FilterExpression) -> Subscription:
-    """What a consumer wants of a topic, as the broker takes it."""
+    """A consumer's subscription to a topic, for the broker."""
     kind = Subscription.SQL92 if expression.type == FilterType.SQL else Subscription.TAG
     return Subscription(topic=topic, expression=expression.expression, expression_type=kind)
 
 
-def _properties(message: Message, topic: str) -> dict[str, str]:
-    """The id first, where brokers look for it. Delivery attempt and queue id of the client are not
-    heeded."""
+def _properties(message: Message, message_type: str, topic: str) -> dict[str, str]:
+    """The message id first, where brokers look for it. The client's delivery attempt and queue id
+    are ignored."""
     system = message.system_properties
     stored = {names.UNIQUE_KEY: system.message_id, **message.user_properties}
     if keys := names.KEY_SEPARATOR.join(filter(None, system.keys)):
@@ -94,10 +112,10 @@ def _properties(message: Message, topic: str) -> dict[str, str]:
         if text:
             stored[name] = text
     if system.HasField("priority"):
-        stored[PRIORITY] = str(system.priority)
+        stored[MESSAGE_PRIORITY] = str(system.priority)
     if system.HasField("delivery_timestamp"):
         stored[names.TIMER_DELIVER_MS] = str(delivery_ms(system.delivery_timestamp))
-    if message_type(message) == _TRANSACTION:
+    if message_type == TRANSACTION:
         stored[names.TRANSACTION_PREPARED] = "true"
         stored[names.PRODUCER_GROUP] = topic
         if system.HasField("orphaned_transaction_recovery_duration"):
@@ -107,7 +125,7 @@ def _properties(message: Message, topic: str) -> dict[str, str]:
 
 
 def record_of(stored: StoredMessage) -> Record:
-    """A message in the plain form as the record that it stands for."""
+    """The record of a stored message whose fields came one by one."""
     record = Record()
     record.topic, record.body = stored.topic, stored.body
     record.queue_id, record.queue_offset = stored.queue_id, stored.queue_offset
@@ -126,48 +144,49 @@ def record_of(stored: StoredMessage) -> Record:
 
 
 def from_record(record: Record, *, namespace: str, max_body_size: int) -> Message:
-    """A stored message as clients get it: as a `Rendering` says."""
+    """A stored message for a client; `MessageEncoder` describes the arguments."""
     message = Message()
-    Rendering(message, namespace=namespace, max_body_size=max_body_size).put(record)
+    MessageEncoder(message, namespace=namespace, max_body_size=max_body_size).encode(record)
     return message
 
 
-class Rendering:
-    """Stored messages as clients get them, one after the other in the same message.
+class MessageEncoder:
+    """Turns stored messages into those of the public protocol, one after the other in `message`.
 
-    Messages of one batch mostly differ in body, id, offset and times only: these alone are set
-    anew then. What is rendered stays in memory as long as `message`: so use one for each batch.
+    Messages of one batch mostly differ in body, id, offset and times only: then only these fields
+    are set. Protobuf frees no memory of `message` before it is freed itself: use an encoder for
+    each batch.
 
     A compressed body is inflated if that gives at most `max_body_size` bytes, because the SDKs
-    disagree about what GZIP means (gzip or zlib). 0 or less: MOST_INFLATED.
+    disagree about what GZIP means (gzip or zlib). 0 or less: MAX_INFLATED.
     """
 
     def __init__(self, message: Message, *, namespace: str, max_body_size: int) -> None:
         self._message = message
         self._namespace = namespace
-        self._max_body_size = max_body_size if max_body_size > 0 else MOST_INFLATED
-        self._alike: tuple[str, bytes, bytes, bytes, bytes] | None = None
+        self._max_body_size = max_body_size if max_body_size > 0 else MAX_INFLATED
+        self._shared: tuple[str, bytes, bytes, bytes, bytes] | None = None
         self._system = message.system_properties
         self._born = self._system.born_timestamp
         self._stored = self._system.store_timestamp
-        # As they are in the message.
+        # The times that the message holds now.
         self._born_ms: int | None = None
         self._stored_ms: int | None = None
 
-    def put(self, record: Record, receipt_handle: str = "", delivery_attempt: int = 0) -> None:
-        """A delivery attempt of 0 is worked out from the reconsume times."""
-        # What all records have in common that may be rendered alike: all but the unique key.
+    def encode(self, record: Record, receipt_handle: str = "", delivery_attempt: int = 0) -> None:
+        """A delivery attempt of 0 is computed from the reconsume times."""
+        # The fields that may be kept if the last record had the same: all but the unique key.
         before, _name, rest = record.raw_properties.partition(_UNIQUE_KEY)
         unique, _, after = rest.partition(_VALUE_END)
         hosts = record.born_host_packed, record.store_host_packed
-        alike = record.topic, before, after, *hosts
-        if alike == self._alike and unique:
+        shared = record.topic, before, after, *hosts
+        if shared == self._shared and unique:
             system = self._system
             system.message_id = unique.decode("utf-8", "replace")
         else:
-            system = self._put_all(record)
+            system = self._encode_all(record)
             plain = (not before or before.endswith(_VALUE_END)) and _UNIQUE_KEY not in after
-            self._alike = alike if plain else None
+            self._shared = shared if plain else None
         message = self._message
         if record.sys_flag & COMPRESSED:
             message.body, system.body_encoding = _inflated(record.body, self._max_body_size)
@@ -179,17 +198,17 @@ class Rendering:
         if record.born_timestamp_ms != self._born_ms:
             self._born_ms = record.born_timestamp_ms
             _set_time(self._born, record.born_timestamp_ms)
-        if record.store_timestamp_ms != self._stored_ms:  # of what was sent together it is one
+        if record.store_timestamp_ms != self._stored_ms:  # equal for messages of one batch
             self._stored_ms = record.store_timestamp_ms
             _set_time(self._stored, record.store_timestamp_ms)
         system.queue_id, system.queue_offset = record.queue_id, record.queue_offset
-        system.delivery_attempt = delivery_attempt or min(record.reconsume_times + 1, _MOST_INT32)
+        system.delivery_attempt = delivery_attempt or min(record.reconsume_times + 1, _MAX_INT32)
         if receipt_handle:
             system.receipt_handle = receipt_handle
 
-    def _put_all(self, record: Record) -> SystemProperties:
-        """What `put` does not set for each record."""
-        # Field by field: to make each part and put it into the next takes four times as long.
+    def _encode_all(self, record: Record) -> SystemProperties:
+        """Sets the fields that `encode` does not set for each record."""
+        # Field by field: building each submessage and copying it takes four times as long.
         message, stored = self._message, record.properties
         message.Clear()
         topic, namespace = message.topic, self._namespace
@@ -209,10 +228,10 @@ class Rendering:
                 setattr(system, field, value)
         if keys := stored.get(names.KEYS):
             system.keys.extend(filter(None, keys.split(names.KEY_SEPARATOR)))
-        # A classic producer may write anything there, and a number that its field cannot take would
-        # keep all messages that come with this one from their consumer.
-        priority = names.whole_number(stored.get(PRIORITY, ""))
-        if priority is not None and 0 <= priority <= _MOST_INT32:
+        # A classic producer may write anything there, and a number out of the field's range would
+        # fail the whole batch.
+        priority = names.whole_number(stored.get(MESSAGE_PRIORITY, ""))
+        if priority is not None and 0 <= priority <= _MAX_INT32:
             system.priority = priority
         deliver_ms = names.whole_number(stored.get(names.TIMER_DELIVER_MS, ""))
         if deliver_ms is not None and deliver_ms >= 0:
@@ -227,7 +246,7 @@ class Rendering:
 
 
 def stored_type(stored: dict[str, str]) -> MessageType:
-    """The type that the stored properties make of a message."""
+    """The message type that the stored properties give a message."""
     if stored.get(names.TRANSACTION_PREPARED) == "true":
         return MessageType.TRANSACTION
     # On a retry the delay level is that of the retry, not the sender's.
@@ -238,11 +257,11 @@ def stored_type(stored: dict[str, str]) -> MessageType:
         return MessageType.FIFO
     if LITE_TOPIC in stored:
         return MessageType.LITE
-    return MessageType.PRIORITY if PRIORITY in stored else _NORMAL
+    return MessageType.PRIORITY if MESSAGE_PRIORITY in stored else _NORMAL
 
 
 def md5_of(body: bytes) -> str:
-    """Upper-case hex: the one spelling of a digest on which all SDKs agree."""
+    """Upper-case hex, the only spelling of a digest that all SDKs accept."""
     return hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
 
 
@@ -252,12 +271,12 @@ def _inflated(body: bytes, max_body_size: int) -> tuple[bytes, Encoding]:
 
 
 def _inflate(body: bytes, limit: int) -> bytes | None:
-    """What gzip or zlib data unpacks to; None for other data, broken data and more than `limit`."""
+    """Inflates gzip or zlib data; None for other data, damaged data and more than `limit` bytes."""
     if not body.startswith(GZIP_MAGIC) and body[:1] != bytes((ZLIB_MAGIC,)):
         return None
     engine = zlib.decompressobj(_AUTODETECT)
     try:
-        # One more, or data of just that size would not be seen to end.
+        # One byte more, or the end of data of exactly `limit` bytes would not be reached.
         inflated = engine.decompress(body, limit + 1)
     except zlib.error:
         return None
@@ -265,13 +284,13 @@ def _inflate(body: bytes, limit: int) -> bytes | None:
 
 
 def _origin_topic(record: Record) -> str:
-    """The topic that the message was sent to, also when it waited in a retry topic."""
+    """The topic that the message was sent to, also if it is stored in a retry topic."""
     if topics.is_retry(record.topic):
         return record.properties.get(names.RETRY_TOPIC, record.topic)
     return record.topic
 
 
 def _set_time(timestamp: Timestamp, epoch_ms: int) -> None:
-    if not 0 <= epoch_ms <= MAX_TIME_MS:  # SDKs refuse a message with a time that is none
+    if not 0 <= epoch_ms <= MAX_TIME_MS:  # SDKs refuse a message with a time out of range
         epoch_ms = min(max(epoch_ms, 0), MAX_TIME_MS)
     timestamp.seconds, timestamp.nanos = epoch_ms // 1_000, epoch_ms % 1_000 * 1_000_000

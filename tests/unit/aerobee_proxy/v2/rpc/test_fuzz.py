@@ -14,8 +14,8 @@ from apache.rocketmq.v2.definition_pb2 import Code
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from aerobee_proxy.cluster.leases import key_of
-from aerobee_proxy.v2.errors import Refused
+from aerobee_proxy.cluster.leasing.leases import key_of
+from aerobee_proxy.v2.status import Refused
 from aerobee_wire.receipt_handle import decode, encode
 from aerobee_wire.status import MqError
 from support.clock.virtual_loop import VirtualLoop
@@ -118,17 +118,17 @@ class World:
     def sizes(self) -> dict[str, int]:
         """Of everything that a request could make grow."""
         proxy, broker = self.cluster.proxy, self.cluster.broker
-        brokers: Any = proxy.brokers
-        topology: Any = proxy.topology
+        batches: Any = proxy.batches
+        route_cache: Any = proxy.route_cache
         background: Any = proxy.background
         return {
             "sessions": len(proxy.sessions),
-            "renewals": len(proxy.renewals),
-            "lines": len(
-                {*brokers._sends, *brokers._acks, *brokers._changes, *brokers._ends} - {"broker-a"}
+            "renewals": len(proxy.lease_renewal),
+            "batchers": len(
+                {*batches._sends, *batches._acks, *batches._changes, *batches._ends} - {"broker-a"}
             ),
-            "asking": len(topology._asking),
-            "addresses": len(topology._addresses),
+            "flights": len(route_cache._route_flights),
+            "addresses": len(route_cache._addresses),
             "background": len(background._tasks),
             "tasks": len(asyncio.all_tasks(self.runner.get_loop())),
             "polls": broker.broker.polls.count,
@@ -141,7 +141,7 @@ class World:
         cluster = self.cluster
         await asyncio.sleep(130)
         cluster.proxy.sessions.expire(cluster.clock.monotonic_ms())
-        await cluster.proxy.renewals.scan()
+        await cluster.proxy.lease_renewal.scan()
         cluster.broker.broker.clients.scan()
 
     async def a_handle(self) -> str:

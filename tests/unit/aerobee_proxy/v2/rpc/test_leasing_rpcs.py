@@ -12,8 +12,7 @@ from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import Code
 
-from aerobee_proxy.v2.context import Parts
-from aerobee_proxy.v2.rpc.servicer import Servicer
+from aerobee_proxy.proxy import Proxy
 from aerobee_wire import properties
 from aerobee_wire.receipt_handle import decode, encode
 from aerobee_wire.record import encode as encode_record
@@ -100,8 +99,8 @@ def broker() -> Broker:
 
 
 @pytest.fixture
-def parts(broker: Broker) -> Parts:
-    return broker.parts()
+def proxy(broker: Broker) -> Proxy:
+    return broker.proxy()
 
 
 def request(**change: Any) -> s.ReceiveMessageRequest:
@@ -112,28 +111,28 @@ def request(**change: Any) -> s.ReceiveMessageRequest:
     return given
 
 
-async def receive(parts: Parts, call: FakeCall | None = None, **change: Any) -> list[Any]:
-    return await streamed(Servicer(parts).receive_message, request(**change), call or FakeCall())
+async def receive(proxy: Proxy, call: FakeCall | None = None, **change: Any) -> list[Any]:
+    return await streamed(proxy.rpcs.receive_message, request(**change), call or FakeCall())
 
 
 def kinds(written: list[Any]) -> list[str]:
     return [one.WhichOneof("content") for one in written]
 
 
-async def all_handles(parts: Parts, **change: Any) -> list[str]:
-    written = await receive(parts, **change)
+async def all_handles(proxy: Proxy, **change: Any) -> list[str]:
+    written = await receive(proxy, **change)
     return [one.message.system_properties.receipt_handle for one in written[1:-1]]
 
 
-async def one_handle(parts: Parts, **change: Any) -> str:
-    return (await all_handles(parts, **change))[0]
+async def one_handle(proxy: Proxy, **change: Any) -> str:
+    return (await all_handles(proxy, **change))[0]
 
 
 # ---- receiving ----
 
 
-async def test_the_stream_is_status_messages_and_the_time(parts: Parts) -> None:
-    written = await receive(parts)
+async def test_the_stream_is_status_messages_and_the_time(proxy: Proxy) -> None:
+    written = await receive(proxy)
     assert kinds(written) == ["status", "message", "message", "delivery_timestamp"]
     assert written[0].status.code == Code.OK
     first, second = (one.message.system_properties for one in written[1:3])
@@ -141,9 +140,9 @@ async def test_the_stream_is_status_messages_and_the_time(parts: Parts) -> None:
     assert (second.message_id, second.delivery_attempt) == ("id6", 2)
 
 
-async def test_nothing_to_give_is_a_status_and_the_time(broker: Broker, parts: Parts) -> None:
+async def test_nothing_to_give_is_a_status_and_the_time(broker: Broker, proxy: Proxy) -> None:
     broker.records = []
-    written = await receive(parts)
+    written = await receive(proxy)
     assert kinds(written) == ["status", "delivery_timestamp"]
     assert written[0].status.code == Code.MESSAGE_NOT_FOUND
 
@@ -160,10 +159,10 @@ async def test_nothing_to_give_is_a_status_and_the_time(broker: Broker, parts: P
     ],
 )
 async def test_what_a_broker_says_is_told_in_the_public_code(
-    broker: Broker, parts: Parts, failure: BrokerCode, code: Code
+    broker: Broker, proxy: Proxy, failure: BrokerCode, code: Code
 ) -> None:
     broker.transport.answers["Pop"] = MqError(failure, "because")
-    written = await receive(parts)
+    written = await receive(proxy)
     assert kinds(written) == ["status", "delivery_timestamp"]
     assert written[0].status.code == code
 
@@ -187,17 +186,17 @@ def duration(seconds: int) -> Any:
     ],
 )
 async def test_a_request_is_refused(
-    broker: Broker, parts: Parts, change: dict[str, Any], code: Code
+    broker: Broker, proxy: Proxy, change: dict[str, Any], code: Code
 ) -> None:
-    written = await receive(parts, **change)
+    written = await receive(proxy, **change)
     assert kinds(written) == ["status", "delivery_timestamp"]
     assert written[0].status.code == code
     assert not broker.transport.requests(POP)
 
 
-async def test_what_the_broker_is_asked_for(broker: Broker, parts: Parts) -> None:
+async def test_what_the_broker_is_asked_for(broker: Broker, proxy: Proxy) -> None:
     wanted = d.FilterExpression(type=d.FilterType.SQL, expression="a > 1")
-    await receive(parts, batch_size=100, filter_expression=wanted)
+    await receive(proxy, batch_size=100, filter_expression=wanted)
     (asked,) = broker.transport.requests(POP)
     assert (asked.consumer_group, asked.topic, asked.max_messages) == ("g", "orders", 32)
     assert (asked.invisible_duration_ms, asked.poll_duration_ms) == (15_000, 5_000)
@@ -205,21 +204,21 @@ async def test_what_the_broker_is_asked_for(broker: Broker, parts: Parts) -> Non
     assert not asked.HasField("queue_id") and not asked.fifo
 
 
-async def test_an_attempt_has_a_name_in_ordered_groups_only(broker: Broker, parts: Parts) -> None:
-    await receive(parts, attempt_id="x")
+async def test_an_attempt_has_a_name_in_ordered_groups_only(broker: Broker, proxy: Proxy) -> None:
+    await receive(proxy, attempt_id="x")
     group = GroupConfig(consumer_group="o", consume_message_orderly=True)
     broker.transport.answers["GetGroup"] = GetGroupResponse(group=group)
-    await receive(parts, attempt_id="x", group=d.Resource(name="o"))
+    await receive(proxy, attempt_id="x", group=d.Resource(name="o"))
     plain, ordered = broker.transport.requests(POP)
     assert (plain.fifo, plain.attempt_id) == (False, "")
     assert (ordered.fifo, ordered.attempt_id) == (True, "x")
 
 
-async def test_a_lease_of_a_push_consumer_is_renewed_and_no_other(parts: Parts) -> None:
-    await receive(parts)
-    assert len(parts.renewals) == 0
-    await receive(parts, auto_renew=True)
-    assert len(parts.renewals) == 2
+async def test_a_lease_of_a_push_consumer_is_renewed_and_no_other(proxy: Proxy) -> None:
+    await receive(proxy)
+    assert len(proxy.lease_renewal) == 0
+    await receive(proxy, auto_renew=True)
+    assert len(proxy.lease_renewal) == 2
 
 
 class BrokenCall(FakeCall):
@@ -229,51 +228,51 @@ class BrokenCall(FakeCall):
         await super().write(message)
 
 
-async def test_what_is_settled_while_the_rest_is_written_is_not_renewed(parts: Parts) -> None:
+async def test_what_is_settled_while_the_rest_is_written_is_not_renewed(proxy: Proxy) -> None:
     class Hasty(FakeCall):
         async def write(self, message: Any) -> None:
             await super().write(message)
             handle = self.written[-1].message.system_properties.receipt_handle
             if handle:
-                assert (await ack(parts, handle)).status.code == Code.OK
+                assert (await ack(proxy, handle)).status.code == Code.OK
 
-    assert len(await receive(parts, Hasty(), auto_renew=True)) == 4
-    assert len(parts.renewals) == 0
+    assert len(await receive(proxy, Hasty(), auto_renew=True)) == 4
+    assert len(proxy.lease_renewal) == 0
 
 
 async def test_what_was_not_written_whole_is_given_back_uncounted(
-    broker: Broker, parts: Parts
+    broker: Broker, proxy: Proxy
 ) -> None:
     with pytest.raises(ConnectionError):
-        await receive(parts, BrokenCall(), auto_renew=True)
-    for _ in range(5):  # turns of the loop: it goes on in the background
+        await receive(proxy, BrokenCall(), auto_renew=True)
+    for _ in range(5):  # round_robin of the loop: it goes on in the background
         await asyncio.sleep(0)
     (asked,) = broker.transport.requests(CHANGE_INVISIBLE_DURATION)
     assert [change.lease.queue_offset for change in asked.changes] == [5, 6]
     assert all(change.uncounted and not change.invisible_duration_ms for change in asked.changes)
-    assert len(parts.renewals) == 0
+    assert len(proxy.lease_renewal) == 0
 
 
-async def test_a_proxy_that_ends_gives_back_first(broker: Broker, parts: Parts) -> None:
+async def test_a_proxy_that_ends_gives_back_first(broker: Broker, proxy: Proxy) -> None:
     with pytest.raises(ConnectionError):
-        await receive(parts, BrokenCall())
-    await parts.background.close()
+        await receive(proxy, BrokenCall())
+    await proxy.background.close()
     assert broker.transport.requests(CHANGE_INVISIBLE_DURATION)
 
 
-async def test_a_proxy_ends_although_a_broker_hangs(broker: Broker, parts: Parts) -> None:
+async def test_a_proxy_ends_although_a_broker_hangs(broker: Broker, proxy: Proxy) -> None:
     with pytest.raises(ConnectionError):
-        await receive(parts, BrokenCall())
+        await receive(proxy, BrokenCall())
     broker.transport.gate.clear()
-    await parts.background.close()
+    await proxy.background.close()
 
 
 # ---- settling ----
 
 
-async def ack(parts: Parts, *handles: str, topic: d.Resource = TOPIC) -> s.AckMessageResponse:
+async def ack(proxy: Proxy, *handles: str, topic: d.Resource = TOPIC) -> s.AckMessageResponse:
     entries = [s.AckMessageEntry(message_id="m", receipt_handle=handle) for handle in handles]
-    answer = await Servicer(parts).ack_message(
+    answer = await proxy.rpcs.ack_message(
         s.AckMessageRequest(group=GROUP, topic=topic, entries=entries), FakeCall()
     )
     assert isinstance(answer, s.AckMessageResponse)
@@ -281,10 +280,10 @@ async def ack(parts: Parts, *handles: str, topic: d.Resource = TOPIC) -> s.AckMe
 
 
 async def test_an_acknowledgement_settles_the_lease_that_the_handle_names(
-    broker: Broker, parts: Parts
+    broker: Broker, proxy: Proxy
 ) -> None:
-    handle = await one_handle(parts, auto_renew=True)
-    answer = await ack(parts, handle)
+    handle = await one_handle(proxy, auto_renew=True)
+    answer = await ack(proxy, handle)
     assert (answer.status.code, answer.entries[0].status.code) == (Code.OK, Code.OK)
     assert (answer.entries[0].message_id, answer.entries[0].receipt_handle) == ("m", handle)
     (asked,) = broker.transport.requests(ACK)
@@ -292,57 +291,54 @@ async def test_an_acknowledgement_settles_the_lease_that_the_handle_names(
     assert (leases.topic, leases.queue_id, leases.queue_offsets, leases.lease_id) == (
         "orders", 2, [5], 77,
     )  # fmt: skip
-    assert len(parts.renewals) == 1
+    assert len(proxy.lease_renewal) == 1
 
 
-async def test_a_message_of_the_retry_topic_is_settled_there(broker: Broker, parts: Parts) -> None:
+async def test_a_message_of_the_retry_topic_is_settled_there(broker: Broker, proxy: Proxy) -> None:
     broker.records = [record(5, "%RETRY%g")]
-    handle = await one_handle(parts)
-    assert (await ack(parts, handle)).status.code == Code.OK
+    handle = await one_handle(proxy)
+    assert (await ack(proxy, handle)).status.code == Code.OK
     assert broker.transport.requests(ACK)[0].lease_sets[0].topic == "%RETRY%g"
 
 
-async def test_only_the_bad_handle_of_several_is_refused(parts: Parts) -> None:
-    answer = await ack(parts, await one_handle(parts), "made up")
+async def test_only_the_bad_handle_of_several_is_refused(proxy: Proxy) -> None:
+    answer = await ack(proxy, await one_handle(proxy), "made up")
     assert answer.status.code == Code.MULTIPLE_RESULTS
     codes = [entry.status.code for entry in answer.entries]
     assert codes == [Code.OK, Code.INVALID_RECEIPT_HANDLE]
 
 
-async def test_a_handle_of_another_topic_is_refused(parts: Parts) -> None:
-    handle = await one_handle(parts)
-    answer = await ack(parts, handle, topic=d.Resource(name="other"))
+async def test_a_handle_of_another_topic_is_refused(proxy: Proxy) -> None:
+    handle = await one_handle(proxy)
+    answer = await ack(proxy, handle, topic=d.Resource(name="other"))
     assert answer.status.code == Code.INVALID_RECEIPT_HANDLE
 
 
-async def test_a_lease_that_is_over_is_told(broker: Broker, parts: Parts) -> None:
-    handle = await one_handle(parts)
+async def test_a_lease_that_is_over_is_told(broker: Broker, proxy: Proxy) -> None:
+    handle = await one_handle(proxy)
     broker.over = {5}
-    answer = await ack(parts, handle)
+    answer = await ack(proxy, handle)
     assert (answer.status.code, answer.status.message) == (Code.INVALID_RECEIPT_HANDLE, "over")
 
 
-async def test_a_broker_that_does_not_know_sets_of_leases_is_not_believed(
-    broker: Broker, parts: Parts
-) -> None:
-    handle = await one_handle(parts, auto_renew=True)
+async def test_ack_by_a_broker_without_lease_sets_fails(broker: Broker, proxy: Proxy) -> None:
+    handle = await one_handle(proxy, auto_renew=True)
     broker.transport.answers["Ack"] = lambda _, request: pop.AckResponse()
-    answer = await ack(parts, handle)
+    answer = await ack(proxy, handle)
     assert answer.entries[0].status.code == Code.VERSION_UNSUPPORTED
-    assert "broker-a settles no sets of leases" in answer.status.message
-    assert len(parts.renewals) == 2, "the message is still the client's"
-    assert parts.counts.acknowledged == 0
+    assert len(proxy.lease_renewal) == 2, "the message is still the client's"
+    assert proxy.counts.acknowledged == 0
 
 
 async def test_failures_are_told_to_their_own_entries_of_requests_that_went_together(
-    broker: Broker, parts: Parts
+    broker: Broker, proxy: Proxy
 ) -> None:
     broker.records = [record(offset) for offset in range(5, 12)]
-    handles = await all_handles(parts, auto_renew=True)
+    handles = await all_handles(proxy, auto_renew=True)
     broker.over = {5, 8, 11}
     first, second = await asyncio.gather(
-        ack(parts, handles[1], "made up", handles[0], handles[3], handles[2]),
-        ack(parts, *handles[4:]),
+        ack(proxy, handles[1], "made up", handles[0], handles[3], handles[2]),
+        ack(proxy, *handles[4:]),
     )
     (asked,) = broker.transport.requests(ACK)
     offsets = [list(leases.queue_offsets) for leases in asked.lease_sets]
@@ -352,57 +348,57 @@ async def test_failures_are_told_to_their_own_entries_of_requests_that_went_toge
     assert [entry.receipt_handle for entry in second.entries] == handles[4:]
     assert [entry.status.code for entry in second.entries] == [good, good, bad]
     assert first.status.code == second.status.code == Code.MULTIPLE_RESULTS
-    assert len(parts.renewals) == 0, "what is over is not renewed"
-    assert parts.counts.acknowledged == 4
+    assert len(proxy.lease_renewal) == 0, "what is over is not renewed"
+    assert proxy.counts.acknowledged == 4
 
 
 async def test_who_leaves_while_its_messages_are_settled_still_has_them_renewed(
-    broker: Broker, parts: Parts
+    broker: Broker, proxy: Proxy
 ) -> None:
-    handles = await all_handles(parts, auto_renew=True)
-    asked = asyncio.create_task(ack(parts, *handles))
+    handles = await all_handles(proxy, auto_renew=True)
+    asked = asyncio.create_task(ack(proxy, *handles))
     await asyncio.sleep(0)
-    assert len(parts.renewals) == 0
+    assert len(proxy.lease_renewal) == 0
     asked.cancel()
     await asyncio.wait([asked])
     assert asked.cancelled()
-    assert len(parts.renewals) == 2
+    assert len(proxy.lease_renewal) == 2
 
 
-async def test_a_request_without_an_entry_is_an_error(parts: Parts) -> None:
-    assert (await ack(parts)).status.code == Code.INTERNAL_SERVER_ERROR
+async def test_a_request_without_an_entry_is_an_error(proxy: Proxy) -> None:
+    assert (await ack(proxy)).status.code == Code.INTERNAL_SERVER_ERROR
 
 
-async def test_a_settlement_that_failed_goes_on_being_renewed(broker: Broker, parts: Parts) -> None:
-    handle = await one_handle(parts, auto_renew=True)
+async def test_a_settlement_that_failed_goes_on_being_renewed(broker: Broker, proxy: Proxy) -> None:
+    handle = await one_handle(proxy, auto_renew=True)
     broker.transport.answers["Ack"] = None
-    assert (await ack(parts, handle)).status.code == Code.PROXY_TIMEOUT
-    assert len(parts.renewals) == 2
+    assert (await ack(proxy, handle)).status.code == Code.PROXY_TIMEOUT
+    assert len(proxy.lease_renewal) == 2
 
 
-async def change(parts: Parts, handle: str, seconds: int, **more: Any) -> Any:
+async def change(proxy: Proxy, handle: str, seconds: int, **more: Any) -> Any:
     asked = s.ChangeInvisibleDurationRequest(
         group=GROUP, topic=TOPIC, receipt_handle=handle, message_id="m", **more
     )
     asked.invisible_duration.seconds = seconds
-    return await Servicer(parts).change_invisible_duration(asked, FakeCall())
+    return await proxy.rpcs.change_invisible_duration(asked, FakeCall())
 
 
 async def test_a_change_gives_a_handle_with_the_new_time_of_the_same_lease(
-    broker: Broker, parts: Parts
+    broker: Broker, proxy: Proxy
 ) -> None:
-    handle = await one_handle(parts, auto_renew=True)
+    handle = await one_handle(proxy, auto_renew=True)
     broker.clock.advance(3_000)
-    answer = await change(parts, handle, 20)
+    answer = await change(proxy, handle, 20)
     assert answer.status.code == Code.OK
     old, new = decode(handle), decode(answer.receipt_handle)
     assert (new.lease_id, new.queue_offset) == (old.lease_id, old.queue_offset)
     assert (new.pop_time_ms, new.invisible_duration_ms) == (broker.clock.now_ms(), 20_000)
-    assert len(parts.renewals) == 1
+    assert len(proxy.lease_renewal) == 1
 
 
-def says_it_is(parts: Parts, kind: d.ClientType) -> None:
-    parts.sessions.touch(CLIENT_ID, 0).settings = d.Settings(
+def says_it_is(proxy: Proxy, kind: d.ClientType) -> None:
+    proxy.sessions.touch(CLIENT_ID, 0).settings = d.Settings(
         client_type=kind, subscription=d.Subscription(group=GROUP)
     )
 
@@ -417,46 +413,46 @@ def says_it_is(parts: Parts, kind: d.ClientType) -> None:
     ],
 )
 async def test_what_a_push_consumer_gives_back_comes_no_sooner_than_its_group_says(
-    parts: Parts, kind: d.ClientType, suspend: bool, seconds: int, waits_s: int
+    proxy: Proxy, kind: d.ClientType, suspend: bool, seconds: int, waits_s: int
 ) -> None:
-    handle = await one_handle(parts, auto_renew=True)
-    says_it_is(parts, kind)
-    answer = await change(parts, handle, seconds, suspend=suspend)
+    handle = await one_handle(proxy, auto_renew=True)
+    says_it_is(proxy, kind)
+    answer = await change(proxy, handle, seconds, suspend=suspend)
     assert decode(answer.receipt_handle).invisible_duration_ms == waits_s * 1_000
 
 
 @pytest.mark.parametrize("seconds", [-1, 43_201])
-async def test_a_change_beyond_the_limits_is_refused(parts: Parts, seconds: int) -> None:
-    answer = await change(parts, await one_handle(parts), seconds)
+async def test_a_change_beyond_the_limits_is_refused(proxy: Proxy, seconds: int) -> None:
+    answer = await change(proxy, await one_handle(proxy), seconds)
     assert answer.status.code == Code.ILLEGAL_INVISIBLE_TIME
 
 
-async def test_a_change_of_a_damaged_handle_is_refused(parts: Parts) -> None:
-    handle = await one_handle(parts)
+async def test_a_change_of_a_damaged_handle_is_refused(proxy: Proxy) -> None:
+    handle = await one_handle(proxy)
     answer = await change(
-        parts, ("A" if handle[5] != "A" else "B").join((handle[:5], handle[6:])), 1
+        proxy, ("A" if handle[5] != "A" else "B").join((handle[:5], handle[6:])), 1
     )
     assert answer.status.code == Code.INVALID_RECEIPT_HANDLE
 
 
 @pytest.mark.parametrize("suspend", [False, True])
 async def test_a_suspended_message_is_not_counted(
-    broker: Broker, parts: Parts, suspend: bool
+    broker: Broker, proxy: Proxy, suspend: bool
 ) -> None:
-    await change(parts, await one_handle(parts), 0, suspend=suspend)
+    await change(proxy, await one_handle(proxy), 0, suspend=suspend)
     (asked,) = broker.transport.requests(CHANGE_INVISIBLE_DURATION)
     assert asked.changes[0].uncounted is suspend
 
 
-async def forward(parts: Parts, handle: str, message_id: str = "m") -> Any:
+async def forward(proxy: Proxy, handle: str, message_id: str = "m") -> Any:
     asked = s.ForwardMessageToDeadLetterQueueRequest(
         group=GROUP, topic=TOPIC, receipt_handle=handle, message_id=message_id, delivery_attempt=3
     )
-    return await Servicer(parts).forward_message_to_dead_letter_queue(asked, FakeCall())
+    return await proxy.rpcs.forward_message_to_dead_letter_queue(asked, FakeCall())
 
 
-async def test_a_message_is_moved_to_the_dead_letters(broker: Broker, parts: Parts) -> None:
-    assert (await forward(parts, await one_handle(parts))).status.code == Code.OK
+async def test_a_message_is_moved_to_the_dead_letters(broker: Broker, proxy: Proxy) -> None:
+    assert (await forward(proxy, await one_handle(proxy))).status.code == Code.OK
     (asked,) = broker.transport.requests(DEAD_LETTER)
     assert asked.entries[0].lease.queue_offset == 5
     assert "attempt 3" in asked.entries[0].failure.description
@@ -470,32 +466,32 @@ async def test_a_message_is_moved_to_the_dead_letters(broker: Broker, parts: Par
     ],
 )
 async def test_a_message_that_cannot_be_moved_is_told(
-    broker: Broker, parts: Parts, failure: BrokerCode, code: Code
+    broker: Broker, proxy: Proxy, failure: BrokerCode, code: Code
 ) -> None:
-    handle = await one_handle(parts)
+    handle = await one_handle(proxy)
     broker.code = int(failure)
-    assert (await forward(parts, handle)).status.code == code
+    assert (await forward(proxy, handle)).status.code == code
 
 
 async def test_without_a_handle_a_message_is_found_among_those_the_client_holds(
-    broker: Broker, parts: Parts
+    broker: Broker, proxy: Proxy
 ) -> None:
     """The C++ SDK sends none."""
-    await receive(parts, auto_renew=True)
-    assert (await forward(parts, "", "id6")).status.code == Code.OK
+    await receive(proxy, auto_renew=True)
+    assert (await forward(proxy, "", "id6")).status.code == Code.OK
     (asked,) = broker.transport.requests(DEAD_LETTER)
     assert asked.entries[0].lease.queue_offset == 6
-    assert len(parts.renewals) == 1
+    assert len(proxy.lease_renewal) == 1
     for message_id in ("id6", "id7"):
-        answer = await forward(parts, "", message_id)
+        answer = await forward(proxy, "", message_id)
         assert answer.status.code == Code.INVALID_RECEIPT_HANDLE
 
 
-async def test_a_request_without_a_handle_is_refused(parts: Parts) -> None:
-    assert (await forward(parts, "")).status.code == Code.INVALID_RECEIPT_HANDLE
+async def test_a_request_without_a_handle_is_refused(proxy: Proxy) -> None:
+    assert (await forward(proxy, "")).status.code == Code.INVALID_RECEIPT_HANDLE
 
 
-async def test_another_proxy_can_settle(broker: Broker, parts: Parts) -> None:
-    handle = await one_handle(parts)
+async def test_another_proxy_can_settle(broker: Broker, proxy: Proxy) -> None:
+    handle = await one_handle(proxy)
     assert encode(decode(handle)) == handle
-    assert (await ack(broker.parts(), handle)).status.code == Code.OK
+    assert (await ack(broker.proxy(), handle)).status.code == Code.OK

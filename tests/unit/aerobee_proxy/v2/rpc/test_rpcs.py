@@ -22,7 +22,6 @@ from apache.rocketmq.v2.service_pb2 import DESCRIPTOR
 
 from aerobee_chassis.rpc.services import bind
 from aerobee_proxy.v2 import sessions
-from aerobee_proxy.v2.rpc.servicer import Servicer
 from aerobee_wire.rpcs import PUT_TOPIC, SEND, UNREGISTER_CLIENT
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
@@ -54,11 +53,11 @@ def cluster() -> Cluster:
 
 
 async def ask(cluster: Cluster, rpc: str, request: Any, call: FakeCall | None = None) -> Any:
-    return await getattr(Servicer(cluster.parts()), rpc)(request, call or FakeCall())
+    return await getattr(cluster.proxy().rpcs, rpc)(request, call or FakeCall())
 
 
 def test_every_rpc_of_the_public_service_has_a_handler(cluster: Cluster) -> None:
-    service = bind(DESCRIPTOR.services_by_name["MessagingService"], Servicer(cluster.parts()))
+    service = bind(DESCRIPTOR.services_by_name["MessagingService"], cluster.proxy().rpcs)
     assert len(service.methods) == 17
 
 
@@ -113,7 +112,7 @@ async def test_clients_beyond_all_measure_are_turned_away(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "MAX_SESSIONS", 2)
-    servicer = Servicer(cluster.parts())
+    servicer = cluster.proxy().rpcs
     request = s.QueryRouteRequest(topic=TOPIC, endpoints=ENDPOINTS)
     codes = [
         (await servicer.query_route(request, FakeCall({"x-mq-client-id": name}))).status.code
@@ -211,7 +210,7 @@ async def test_clients_that_ask_for_a_new_topic_one_after_the_other_all_get_its_
         return outcome[0]
 
     cluster.transport.call = slowly  # type: ignore[method-assign]
-    servicer = Servicer(cluster.parts())
+    servicer = cluster.proxy().rpcs
     request = s.QueryRouteRequest(topic=d.Resource(name="fresh"), endpoints=ENDPOINTS)
 
     async def asked_after(seconds: float) -> Any:
@@ -446,22 +445,22 @@ async def test_a_goodbye_is_fine_from_a_client_that_nobody_knew(cluster: Cluster
 
 async def test_a_broker_that_is_not_told_of_clients_is_logged_seldom(cluster: Cluster) -> None:
     cluster.transport.answers["Heartbeat"] = MqError(BrokerCode.REQUEST_TIMEOUT, "no answer")
-    servicer = Servicer(cluster.parts())
+    servicer = cluster.proxy().rpcs
     request = s.HeartbeatRequest(client_type=PUSH, group=GROUP)
     with structlog.testing.capture_logs() as logs:
         for _ in range(20):
             answer = await servicer.heartbeat(request, FakeCall())
             assert answer.status.code == Code.OK
             cluster.clock.advance(1_000)
-    told = [(line["broker"], line["untold"]) for line in logs]
+    told = [(line["broker"], line["suppressed"]) for line in logs]
     assert told == [("broker-a", 0), ("broker-a", 9)]
 
 
 async def test_a_goodbye_counts_although_its_client_does_not_wait(cluster: Cluster) -> None:
     other = BrokerData(broker_name="broker-b", addresses={0: "10.0.0.2:10911"})
     cluster.transport.answers["GetClusterInfo"] = GetClusterInfoResponse(brokers=[BROKER, other])
-    parts = cluster.parts()
-    servicer = Servicer(parts)
+    proxy = cluster.proxy()
+    servicer = proxy.rpcs
     request = s.NotifyClientTerminationRequest(group=GROUP)
 
     async def say_goodbye() -> None:
@@ -473,7 +472,7 @@ async def test_a_goodbye_counts_although_its_client_does_not_wait(cluster: Clust
     said.cancel()
     await asyncio.wait([said])
     cluster.transport.gate.set()
-    await parts.background.close()
+    await proxy.background.close()
     assert len(cluster.transport.requests(UNREGISTER_CLIENT)) == 2
 
 

@@ -14,7 +14,7 @@ from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2.definition_pb2 import ClientType, Code
 
 from aerobee_broker.metadata.topics import READ, WRITE, TopicConfig
-from aerobee_proxy.v2.errors import Refused
+from aerobee_proxy.v2.status import Refused
 from aerobee_wire import transaction_id
 from aerobee_wire.transaction_id import TransactionId
 from support.clock.virtual_loop import VirtualLoop

@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Run:
         cluster.topic(f"{NAMESPACE}%orders", "TRANSACTION")
         tasks = [
             asyncio.create_task(every_second(cluster)),
-            asyncio.create_task(cluster.proxy.check_back.run()),
+            asyncio.create_task(cluster.proxy.transaction_checks.run()),
         ]
         try:
             await scenario(cluster)
@@ -173,7 +173,7 @@ def test_another_proxy_ends_it_as_well(run: Run) -> None:
         other = WholeCluster(cluster.broker, {})
         assert await Producer(other, "p2").end(text) == Code.OK
         assert await visible(cluster) == [b"a"]
-        await other.proxy.brokers.close()
+        await other.proxy.close()
 
     run(scenario)
 
@@ -267,7 +267,7 @@ def test_without_a_producer_it_waits_for_one(run: Run) -> None:
 def test_a_producer_at_another_proxy_is_asked(run: Run) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         other = WholeCluster(cluster.broker, {})
-        task = asyncio.create_task(other.proxy.check_back.run())
+        task = asyncio.create_task(other.proxy.transaction_checks.run())
         text = await Producer(cluster, "p").send(b"a")
         async with Producer(other, "p2", "orders") as producer:
             await asyncio.sleep(10)
@@ -276,7 +276,7 @@ def test_a_producer_at_another_proxy_is_asked(run: Run) -> None:
         assert await visible(cluster) == [b"a"]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await other.proxy.brokers.close()
+        await other.proxy.close()
 
     run(scenario)
 

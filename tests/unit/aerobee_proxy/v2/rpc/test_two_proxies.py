@@ -10,7 +10,7 @@ import pytest
 from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import Code
 
-from aerobee_proxy.cluster.lease_renewal import SCAN_S
+from aerobee_proxy.cluster.leasing.lease_renewal import SCAN_S
 from support.clock.virtual_loop import VirtualLoop
 from support.proxy.harness import CLIENT_ID
 from support.proxy.public_requests import GROUP, QUEUE, TOPIC, VALID, change
@@ -33,7 +33,7 @@ async def time_passes(cluster: WholeCluster, seconds: float) -> None:
         await asyncio.sleep(SCAN_S)
         seconds -= SCAN_S
         cluster.proxy.sessions.touch(CLIENT_ID, cluster.clock.monotonic_ms())
-        await cluster.proxy.renewals.scan()
+        await cluster.proxy.lease_renewal.scan()
 
 
 async def given_back(first: WholeCluster, second: WholeCluster, handle: str) -> None:
@@ -42,7 +42,7 @@ async def given_back(first: WholeCluster, second: WholeCluster, handle: str) -> 
     (answer,) = await second.ask("ChangeInvisibleDuration", request)
     assert answer.status.code == Code.OK
     await time_passes(first, 71)
-    assert not len(first.proxy.renewals)
+    assert not len(first.proxy.lease_renewal)
     again = await received(second)
     assert again is not None and again.system_properties.delivery_attempt == 2
 
@@ -51,7 +51,7 @@ async def settled(first: WholeCluster, second: WholeCluster, handle: str) -> Non
     (answer,) = await second.ask("AckMessage", VALID["AckMessage"](handle))
     assert answer.status.code == Code.OK
     await time_passes(first, 71)
-    assert not len(first.proxy.renewals)
+    assert not len(first.proxy.lease_renewal)
     assert await received(second) is None
 
 
@@ -60,11 +60,11 @@ async def heard_elsewhere(first: WholeCluster, second: WholeCluster, handle: str
     for _ in range(30):
         await second.ask("Heartbeat", VALID["Heartbeat"](""))
         await asyncio.sleep(10)
-        await first.proxy.renewals.scan()
-    assert len(first.proxy.renewals) == 1
+        await first.proxy.lease_renewal.scan()
+    assert len(first.proxy.lease_renewal) == 1
     await second.ask("NotifyClientTermination", VALID["NotifyClientTermination"](""))
-    await first.proxy.renewals.scan()
-    assert not len(first.proxy.renewals)
+    await first.proxy.lease_renewal.scan()
+    assert not len(first.proxy.lease_renewal)
     await asyncio.sleep(2)
     again = await received(second)
     assert again is not None and again.system_properties.delivery_attempt == 2
@@ -73,7 +73,7 @@ async def heard_elsewhere(first: WholeCluster, second: WholeCluster, handle: str
 async def kept(first: WholeCluster, second: WholeCluster, handle: str) -> None:
     """As long as nobody settles it, the first renews it past its minute."""
     await time_passes(first, 600)
-    assert len(first.proxy.renewals) == 1
+    assert len(first.proxy.lease_renewal) == 1
     assert await received(second) is None
 
 

@@ -1,37 +1,39 @@
-"""What stands around every RPC: who calls, and how a failure is told.
+"""The steps around every RPC: admit the caller, authorize the request, answer a failure.
 
 Failures travel as a Status inside the response; gRPC itself reports success. Only a telemetry
-stream may end with an error of gRPC.
+stream may end with a gRPC error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-import structlog
-from apache.rocketmq.v2.definition_pb2 import Code, Status
+from apache.rocketmq.v2.definition_pb2 import Code
 from google.protobuf.message import Message
 
+from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.call import Call
 from aerobee_proxy.access.users import User
+from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2 import authorization
-from aerobee_proxy.v2.context import Parts
-from aerobee_proxy.v2.errors import INTERNAL_MESSAGE, Refused, status, status_of
-from aerobee_proxy.v2.sessions import Session
-from aerobee_proxy.v2.validation import client_id
+from aerobee_proxy.v2.authentication import Authentication
+from aerobee_proxy.v2.sessions import Session, Sessions
+from aerobee_proxy.v2.status import Refused, status_for
+from aerobee_proxy.v2.validation.clients import client_id
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
 
 class Caller(NamedTuple):
-    """Who calls, and how long it waits."""
+    """The client that makes a call."""
 
     client_id: str
     session: Session
     call: Call
-    user: User | None  # None: nobody is asked
+    user: User | None  # None: without authentication
 
     @property
     def peer(self) -> str:
@@ -39,89 +41,95 @@ class Caller(NamedTuple):
 
 
 class NotAdmitted(Refused):
-    """Who calls is not known, may not, or is one too many: UNAUTHORIZED, CLIENT_ID_REQUIRED,
+    """The caller is unknown, has no right, or is one too many: UNAUTHORIZED, CLIENT_ID_REQUIRED,
     TOO_MANY_REQUESTS."""
 
 
-Unary: TypeAlias = Callable[[Parts, Q, Caller], Awaitable[R]]
-Streaming: TypeAlias = Callable[[Parts, Q, Caller], Awaitable[None]]
+# The function of an RPC with what it needs, ready for (request, caller).
+UnaryHandler: TypeAlias = "partial[Coroutine[Any, Any, R]]"
+StreamHandler: TypeAlias = "partial[Coroutine[Any, Any, None]]"
 
 
-def caller_of(parts: Parts, call: Call) -> Caller:
-    """Raises NotAdmitted. Whoever is admitted lives: its session is kept."""
-    user = None
-    try:
-        if parts.authentication is not None:
-            user = parts.authentication.check(call.metadata, call.peer)
-        found = client_id(call.metadata)
-        name = user.name if user is not None else ""
-        if parts.sessions.full and parts.sessions.get(found, name) is None:
-            raise Refused(
-                Code.TOO_MANY_REQUESTS,
-                f"this proxy knows {len(parts.sessions)} clients already: close clients that are "
-                "not used, or run another proxy",
-            )
-    except Refused as refusal:
-        raise NotAdmitted(refusal.code, refusal.message) from None
-    session = parts.sessions.touch(found, parts.clock.monotonic_ms(), name)
-    return Caller(found, session, call, user)
+class Pipeline:
+    """`authentication` None: everybody may call. `authorize`: whether rights are checked too."""
 
+    def __init__(
+        self,
+        sessions: Sessions,
+        clock: Clock,
+        counts: ProxyCounts,
+        *,
+        authentication: Authentication | None,
+        authorize: bool,
+    ) -> None:
+        self._sessions = sessions
+        self._clock = clock
+        self._counts = counts
+        self._authentication = authentication
+        self._authorize = authorize
 
-def authorize(parts: Parts, request: object, caller: Caller) -> None:
-    """Raises NotAdmitted UNAUTHORIZED where the user may not do as the request asks."""
-    if caller.user is None or not parts.options.authorization_enabled:
-        return
-    try:
-        authorization.check(caller.user, request)
-    except Refused as refusal:
-        parts.counts.unauthorized += 1
-        raise NotAdmitted(refusal.code, refusal.message) from None
-
-
-def unary(
-    parts: Parts, handler: Unary[Q, R], response: Callable[..., R]
-) -> Callable[[Q, Call], Awaitable[R]]:
-    """The handler as the chassis takes it; a failure becomes `response(status=…)`."""
-
-    async def run(request: Q, call: Call) -> R:
+    def admit(self, call: Call) -> Caller:
+        """Raises NotAdmitted. The session of an admitted client is created or kept alive."""
+        user = None
         try:
-            caller = caller_of(parts, call)
-            authorize(parts, request, caller)
-            return await handler(parts, request, caller)
-        except Exception as error:
-            return response(status=tell(handler, error))
+            if self._authentication is not None:
+                user = self._authentication.check(call.metadata, call.peer)
+            found = client_id(call.metadata)
+            name = user.name if user is not None else ""
+            if self._sessions.full and self._sessions.get(found, name) is None:
+                raise Refused(
+                    Code.TOO_MANY_REQUESTS,
+                    f"this proxy knows {len(self._sessions)} clients already: close clients that "
+                    "are not used, or run another proxy",
+                )
+        except Refused as refusal:
+            raise NotAdmitted(refusal.code, refusal.message) from None
+        session = self._sessions.touch(found, self._clock.monotonic_ms(), name)
+        return Caller(found, session, call, user)
 
-    return run
-
-
-def streaming(
-    parts: Parts,
-    handler: Streaming[Q],
-    response: Callable[..., Any],
-    last: Callable[[Parts], Any] | None = None,
-) -> Callable[[Q, Call], Awaitable[Message | None]]:
-    """Like `unary` for a stream of responses: a failure becomes its next message.
-
-    `last` makes the message that ends the stream, whatever came before.
-    """
-
-    async def run(request: Q, call: Call) -> Message | None:
+    def authorize(self, request: object, caller: Caller) -> None:
+        """Raises NotAdmitted UNAUTHORIZED where the user lacks a right that the request needs."""
+        if caller.user is None or not self._authorize:
+            return
         try:
-            caller = caller_of(parts, call)
-            authorize(parts, request, caller)
-            await handler(parts, request, caller)
-        except Exception as error:
-            await call.write(response(status=tell(handler, error)))
-        return last(parts) if last is not None else None
+            authorization.check(caller.user, request)
+        except Refused as refusal:
+            self._counts.unauthorized += 1
+            raise NotAdmitted(refusal.code, refusal.message) from None
 
-    return run
+    def unary(
+        self, handler: UnaryHandler[R], response: Callable[..., R]
+    ) -> Callable[[Q, Call], Awaitable[R]]:
+        """The handler as the chassis takes it; a failure becomes `response(status=…)`."""
 
+        async def run(request: Q, call: Call) -> R:
+            try:
+                caller = self.admit(call)
+                self.authorize(request, caller)
+                return await handler(request, caller)
+            except Exception as error:
+                return response(status=status_for(handler.func.__name__, error))
 
-def tell(handler: object, error: Exception) -> Status:
-    """The status of a failure. A defect is logged with its traceback and told without details."""
-    known = status_of(error)
-    if known is not None:
-        return known
-    name = getattr(handler, "__name__", repr(handler))
-    structlog.get_logger().error("rpc failed", rpc=name, exc_info=error)
-    return status(Code.INTERNAL_SERVER_ERROR, INTERNAL_MESSAGE)
+        return run
+
+    def streaming(
+        self,
+        handler: StreamHandler,
+        response: Callable[..., Any],
+        last: Callable[[], Any] | None = None,
+    ) -> Callable[[Q, Call], Awaitable[Message | None]]:
+        """Like `unary` for a stream of responses: a failure becomes its next message.
+
+        `last` makes the message that ends the stream, also after a failure.
+        """
+
+        async def run(request: Q, call: Call) -> Message | None:
+            try:
+                caller = self.admit(call)
+                self.authorize(request, caller)
+                await handler(request, caller)
+            except Exception as error:
+                await call.write(response(status=status_for(handler.func.__name__, error)))
+            return last() if last is not None else None
+
+        return run

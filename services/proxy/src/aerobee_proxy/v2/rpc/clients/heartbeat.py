@@ -1,7 +1,7 @@
-"""Heartbeat: a client says that it lives. Brokers are told about consumers.
+"""Heartbeat: a client is alive. Those of consumers go on to all brokers.
 
 Codes: ILLEGAL_CONSUMER_GROUP, CONSUMER_GROUP_NOT_FOUND, UNRECOGNIZED_CLIENT_TYPE. Differs from
-RocketMQ's proxy: a heartbeat that overtakes the settings of its client is fine.
+RocketMQ's proxy: a heartbeat that overtakes the settings of its client is accepted.
 """
 
 from __future__ import annotations
@@ -9,22 +9,24 @@ from __future__ import annotations
 from apache.rocketmq.v2.definition_pb2 import Code
 from apache.rocketmq.v2.service_pb2 import HeartbeatRequest, HeartbeatResponse
 
-from aerobee_proxy.v2.context import Parts
-from aerobee_proxy.v2.errors import Refused, status
+from aerobee_proxy.v2.heartbeats import ConsumerHeartbeats
+from aerobee_proxy.v2.resources import group_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
 from aerobee_proxy.v2.settings import CONSUMERS, PRODUCERS
-from aerobee_proxy.v2.validation import group_name
+from aerobee_proxy.v2.status import Refused, status
 
 LANGUAGE_KEY = "x-mq-language"
 
 
-async def heartbeat(parts: Parts, request: HeartbeatRequest, caller: Caller) -> HeartbeatResponse:
+async def heartbeat(
+    heartbeats: ConsumerHeartbeats, request: HeartbeatRequest, caller: Caller
+) -> HeartbeatResponse:
     # Some SDKs leave the type out of heartbeats that overtake their settings.
     kind = request.client_type or (caller.session.settings or request).client_type
     if kind in CONSUMERS:
         group = group_name(request.group)
         language = caller.call.metadata.get(LANGUAGE_KEY, "").lower()
-        await parts.presence.announce(caller.session, group, language)
+        await heartbeats.send(caller.session, group, language)
     elif kind not in PRODUCERS:
         raise Refused(
             Code.UNRECOGNIZED_CLIENT_TYPE,

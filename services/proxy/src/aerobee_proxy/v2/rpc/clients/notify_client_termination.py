@@ -1,7 +1,7 @@
-"""NotifyClientTermination: a client says goodbye, and is forgotten at once.
+"""NotifyClientTermination: a client ends, and its session with it.
 
-Codes: none of its own. Differs from RocketMQ's proxy: a client that was not known is no error,
-since a proxy that came back does not know the clients of the one before.
+Codes: none of its own. Differs from RocketMQ's proxy: an unknown client is no error, since a proxy
+that restarted does not know its earlier clients.
 """
 
 from __future__ import annotations
@@ -13,18 +13,25 @@ from apache.rocketmq.v2.service_pb2 import (
     NotifyClientTerminationResponse,
 )
 
-from aerobee_proxy.v2.context import Parts
-from aerobee_proxy.v2.errors import status
+from aerobee_proxy.background import Background
+from aerobee_proxy.v2.heartbeats import ConsumerHeartbeats
 from aerobee_proxy.v2.resources import stored_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
+from aerobee_proxy.v2.sessions import Sessions
+from aerobee_proxy.v2.status import status
 
 
 async def notify_client_termination(
-    parts: Parts, request: NotifyClientTerminationRequest, caller: Caller
+    sessions: Sessions,
+    heartbeats: ConsumerHeartbeats,
+    background: Background,
+    request: NotifyClientTerminationRequest,
+    caller: Caller,
 ) -> NotifyClientTerminationResponse:
-    parts.sessions.remove(caller.client_id, caller.session.user)
+    sessions.remove(caller.client_id, caller.session.user)
     if request.group.name:  # a consumer
-        # Who says goodbye hardly waits for the answer, and what it held is given back only then.
-        retract = parts.presence.retract(caller.client_id, stored_name(request.group))
-        await asyncio.shield(parts.background.run(retract))
+        # In the background, because a client that ends rarely waits for the answer, and brokers
+        # give its messages to other members only once it is unregistered.
+        unregister = heartbeats.unregister(caller.client_id, stored_name(request.group))
+        await asyncio.shield(background.run(unregister))
     return NotifyClientTerminationResponse(status=status())

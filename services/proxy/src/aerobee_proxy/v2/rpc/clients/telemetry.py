@@ -1,11 +1,11 @@
-"""Telemetry: the stream over which a client says what it is and hears what it shall do.
+"""Telemetry: the stream on which a client sends its settings and receives commands.
 
-Settings are answered at once, and the same answer again a second later: one SDK misses an answer
-that comes while it still starts. A push consumer is answered once a broker has said whether its
-group is ordered: SDKs heed the first answer only, and one that took an ordered group for another
-would consume it out of order until it ends. The stream stays open until the client ends it. A
-caller who may not call is told so in one command, and the stream ends; settings that cannot be
-accepted end it with INVALID_ARGUMENT.
+Settings are answered at once, and the same answer is repeated a second later: one SDK misses an
+answer that comes while it still starts. A push consumer is answered only when a broker has said
+whether its group is FIFO: SDKs heed the first answer only, and a consumer that took a FIFO group
+for another would consume it out of order until it ends. The stream stays open until the client ends
+it. A caller that is not admitted gets one command with the status, and the stream ends; settings
+that cannot be accepted end it with INVALID_ARGUMENT.
 """
 
 from __future__ import annotations
@@ -17,74 +17,89 @@ import structlog
 from apache.rocketmq.v2.definition_pb2 import Settings
 from apache.rocketmq.v2.service_pb2 import TelemetryCommand
 
+from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.call import Call
-from aerobee_proxy.cluster.group_configs import GroupPolicy
-from aerobee_proxy.v2.context import Parts
-from aerobee_proxy.v2.errors import status
+from aerobee_proxy.cluster.group_configs import GroupConfigCache, GroupPolicy
+from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2.resources import stored_name
-from aerobee_proxy.v2.rpc.pipeline import Caller, NotAdmitted, authorize, caller_of
-from aerobee_proxy.v2.sessions import conflicts
+from aerobee_proxy.v2.rpc.pipeline import Caller, NotAdmitted, Pipeline
+from aerobee_proxy.v2.sessions import Sessions, conflicts
 from aerobee_proxy.v2.settings import PUSH_CONSUMERS, check_settings, negotiate
+from aerobee_proxy.v2.status import status
 from aerobee_wire.status import MqError
 
 REPEAT_AFTER_S = 1.0
-ASK_AGAIN_S = 1.0  # brokers about a group, while none answers
-TELL_AGAIN_MS = 60_000
-# Commands to a client that does not read. One may hold a whole message.
-MAX_WAITING = 1_000
-MAX_WAITING_BYTES = 16 * 1024 * 1024
+RETRY_AFTER_S = 1.0  # of a group's policy, while no broker answers
+CONFLICT_LOG_EVERY_MS = 60_000
+# Commands queued for a client that does not read. One may hold a whole message.
+MAX_QUEUED = 1_000
+MAX_QUEUED_BYTES = 16 * 1024 * 1024
 
 
 class TelemetryStream:
-    """One stream of a client: commands in line for it, written by one task."""
+    """One stream of a client: commands are queued, and one task writes them."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._line: asyncio.Queue[TelemetryCommand | None] = asyncio.Queue(MAX_WAITING)
-        self._waiting_bytes = 0
-        self._again: asyncio.TimerHandle | None = None
+        self._queue: asyncio.Queue[TelemetryCommand | None] = asyncio.Queue(MAX_QUEUED)
+        self._queued_bytes = 0
+        self._repetition: asyncio.TimerHandle | None = None
 
     def offer(self, command: TelemetryCommand) -> None:
+        """Queues a command, or drops it where too much is queued."""
         size = command.ByteSize()
-        # One that is larger than all may be goes when it is alone.
-        too_many = self._waiting_bytes and self._waiting_bytes + size > MAX_WAITING_BYTES
-        if too_many or self._line.full():
-            structlog.get_logger().warning(
-                "client does not read its commands", peer=self._call.peer
-            )
+        # A command above the limit is queued when it is the only one.
+        too_many = self._queued_bytes and self._queued_bytes + size > MAX_QUEUED_BYTES
+        if too_many or self._queue.full():
+            structlog.get_logger().warning("command_dropped", peer=self._call.peer)
             return
-        self._waiting_bytes += size
-        self._line.put_nowait(command)
+        self._queued_bytes += size
+        self._queue.put_nowait(command)
 
     def offer_twice(self, command: TelemetryCommand) -> None:
-        """Now and a moment later. What was to be said again before is not: it is out of date, and
-        a client that sends settings without end must not fill the memory."""
+        """Now and a moment later. An earlier repetition is cancelled: it is out of date, and a
+        client that sends settings without end must not fill the memory."""
         self.offer(command)
-        self.hush()
-        self._again = asyncio.get_running_loop().call_later(REPEAT_AFTER_S, self.offer, command)
+        self.cancel_repetition()
+        loop = asyncio.get_running_loop()
+        self._repetition = loop.call_later(REPEAT_AFTER_S, self.offer, command)
 
-    def hush(self) -> None:
-        """Says nothing again."""
-        if self._again is not None:
-            self._again.cancel()
+    def cancel_repetition(self) -> None:
+        if self._repetition is not None:
+            self._repetition.cancel()
 
     def end(self) -> bool:
-        """`write` ends behind what is in line. False: too much is."""
-        if self._line.full():
+        """Makes `write` return after the queued commands; False where the queue is full."""
+        if self._queue.full():
             return False
-        self._line.put_nowait(None)
+        self._queue.put_nowait(None)
         return True
 
     async def write(self) -> None:
-        while (command := await self._line.get()) is not None:
+        while (command := await self._queue.get()) is not None:
             await self._call.write(command)
-            self._waiting_bytes -= command.ByteSize()
+            self._queued_bytes -= command.ByteSize()
 
 
 class Telemetry:
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._told: dict[str, int] = {}  # groups whose members subscribe differently
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        sessions: Sessions,
+        group_configs: GroupConfigCache,
+        options: ProxyOptions,
+        *,
+        counts: ProxyCounts,
+        clock: Clock,
+    ) -> None:
+        self._pipeline = pipeline
+        self._sessions = sessions
+        self._group_configs = group_configs
+        self._options = options
+        self._counts = counts
+        self._clock = clock
+        self._conflicts_logged_ms: dict[str, int] = {}  # by group
 
     async def telemetry(self, requests: AsyncIterator[TelemetryCommand], call: Call) -> None:
         try:
@@ -93,15 +108,15 @@ class Telemetry:
             await call.write(TelemetryCommand(status=status(refusal.code, refusal.message)))
 
     async def _serve(self, requests: AsyncIterator[TelemetryCommand], call: Call) -> None:
-        caller = caller_of(self._parts, call)
+        caller = self._pipeline.admit(call)
         stream = TelemetryStream(call)
         writer = asyncio.create_task(stream.write())
         later: asyncio.Task[None] | None = None
         caller.session.streams.add(stream)
         try:
             async for command in requests:
-                # A client may have been forgotten meanwhile, or said goodbye and come back.
-                caller = caller_of(self._parts, call)
+                # Its session may have expired or ended meanwhile: then this is a new one.
+                caller = self._pipeline.admit(call)
                 caller.session.streams.add(stream)
                 if command.WhichOneof("command") != "settings":
                     continue
@@ -111,10 +126,10 @@ class Telemetry:
                     later = asyncio.create_task(
                         self._answer_later(caller, command.settings, stream)
                     )
-            if stream.end():  # one that says no more still hears what it is owed
+            if stream.end():  # a client that ended its requests still gets the queued commands
                 await asyncio.wait([writer])
         finally:
-            stream.hush()
+            stream.cancel_repetition()
             tasks = [task for task in (writer, later) if task is not None]
             for task in tasks:
                 task.cancel()
@@ -122,18 +137,17 @@ class Telemetry:
             caller.session.streams.discard(stream)
 
     async def _answer(self, caller: Caller, settings: Settings, stream: TelemetryStream) -> bool:
-        """False: not yet."""
-        authorize(self._parts, settings, caller)
+        """False: the group's policy is unknown yet."""
+        self._pipeline.authorize(settings, caller)
         check_settings(settings)
-        self._parts.sessions.declare(caller.session, settings)
+        self._sessions.set_settings(caller.session, settings)
         policy = await self._policy(settings)
         if policy is None:
             return False
-        answer = negotiate(settings, self._parts.options, policy)
-        self._parts.sessions.declare(caller.session, answer)
-        command = TelemetryCommand(status=status(), settings=answer)
-        stream.offer_twice(command)
-        self._warn_of_conflicts(caller)
+        answer = negotiate(settings, self._options, policy)
+        self._sessions.set_settings(caller.session, answer)
+        stream.offer_twice(TelemetryCommand(status=status(), settings=answer))
+        self._check_conflicts(caller)
         return True
 
     async def _answer_later(
@@ -141,40 +155,42 @@ class Telemetry:
     ) -> None:
         answered = False
         while not answered:
-            await asyncio.sleep(ASK_AGAIN_S)
+            await asyncio.sleep(RETRY_AFTER_S)
             answered = await self._answer(caller, settings, stream)
 
     async def _policy(self, settings: Settings) -> GroupPolicy | None:
-        """Of a consumer's group; while no broker answers None for a push consumer, to whom it
-        matters, and that of a new group for others."""
+        """Of a consumer's group. While no broker answers: None for a push consumer, which needs to
+        know the order of its group; that of a new group for others."""
         if settings.WhichOneof("pub_sub") != "subscription":
             return GroupPolicy()
         try:
-            return await self._parts.groups.policy(stored_name(settings.subscription.group))
+            return await self._group_configs.policy(stored_name(settings.subscription.group))
         except MqError as error:
-            structlog.get_logger().warning("group policy unknown", reason=error.message)
+            structlog.get_logger().warning("group_policy_unknown", reason=error.message)
             return None if settings.client_type in PUSH_CONSUMERS else GroupPolicy()
 
-    def _warn_of_conflicts(self, caller: Caller) -> None:
+    def _check_conflicts(self, caller: Caller) -> None:
+        """Counts and logs topics to which the members of the caller's group subscribe
+        differently."""
         group = caller.session.consumer_group
         if not group:
             return
-        found = conflicts(self._parts.sessions.members(group))
-        self._parts.counts.subscription_conflicts += len(found)
-        if not found or not self._is_news(group):
+        found = conflicts(self._sessions.members(group))
+        self._counts.subscription_conflicts += len(found)
+        if not found or not self._may_log_conflicts(group):
             return
-        for topic, wanted in found.items():
+        for topic, expressions in found.items():
             structlog.get_logger().warning(
-                "members of a group subscribe differently", group=group, topic=topic, wanted=wanted
+                "subscription_conflict", group=group, topic=topic, expressions=expressions
             )
 
-    def _is_news(self, group: str) -> bool:
-        """Whether a group's conflict was not told lately: every client repeats its settings."""
-        now_ms = self._parts.clock.monotonic_ms()
-        for known, told_ms in list(self._told.items()):
-            if now_ms - told_ms >= TELL_AGAIN_MS:
-                del self._told[known]
-        if group in self._told:
+    def _may_log_conflicts(self, group: str) -> bool:
+        """At most once a minute for each group: every client repeats its settings."""
+        now_ms = self._clock.monotonic_ms()
+        for known, logged_ms in list(self._conflicts_logged_ms.items()):
+            if now_ms - logged_ms >= CONFLICT_LOG_EVERY_MS:
+                del self._conflicts_logged_ms[known]
+        if group in self._conflicts_logged_ms:
             return False
-        self._told[group] = now_ms
+        self._conflicts_logged_ms[group] = now_ms
         return True

@@ -1,61 +1,50 @@
-"""ForwardMessageToDeadLetterQueue: a FIFO consumer gives a message up, so that the next can come.
+"""ForwardMessageToDeadLetterQueue: a FIFO consumer gives up a message, so that the next can come.
 
 Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, INVALID_RECEIPT_HANDLE, MESSAGE_NOT_FOUND,
-PROXY_TIMEOUT. The C++ SDK sends no receipt handle: its message is then found by its id, among those
+PROXY_TIMEOUT. The C++ SDK sends no receipt handle: its message is found by its id among the leases
 that this proxy renews for the client.
 """
 
 from __future__ import annotations
 
 from aerobee.broker.v1.message_pb2 import Failure
-from aerobee.broker.v1.pop_pb2 import DeadLetterEntry
 from apache.rocketmq.v2.definition_pb2 import Code
 from apache.rocketmq.v2.service_pb2 import (
     ForwardMessageToDeadLetterQueueRequest,
     ForwardMessageToDeadLetterQueueResponse,
 )
 
-from aerobee_proxy.cluster.leases import lease_of
-from aerobee_proxy.v2.context import Parts
-from aerobee_proxy.v2.errors import Refused, status
-from aerobee_proxy.v2.rpc.consuming.lease_handover import settling
+from aerobee_proxy.cluster.leasing.acknowledge import Acknowledgements
+from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal
+from aerobee_proxy.cluster.leasing.leases import handle_of
+from aerobee_proxy.v2.resources import group_name, topic_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
-from aerobee_proxy.v2.validation import group_name, handle_of, topic_name
-from aerobee_wire.receipt_handle import ReceiptHandle
+from aerobee_proxy.v2.status import Refused, status
 
 
 async def forward_to_dead_letter_queue(
-    parts: Parts, request: ForwardMessageToDeadLetterQueueRequest, caller: Caller
+    acknowledgements: Acknowledgements,
+    lease_renewal: LeaseRenewal,
+    request: ForwardMessageToDeadLetterQueueRequest,
+    caller: Caller,
 ) -> ForwardMessageToDeadLetterQueueResponse:
     topic, group = topic_name(request.topic), group_name(request.group)
-    handle = _handle(parts, request, caller, topic, group)
+    if request.receipt_handle:
+        handle = handle_of(request.receipt_handle, topic, group)
+    else:
+        found = lease_renewal.find(
+            caller.client_id, topic, group, request.message_id, caller.session.user
+        )
+        if found is None:
+            raise Refused(
+                Code.INVALID_RECEIPT_HANDLE,
+                f"the request has no receipt handle, and message {request.message_id[:64]!r} is "
+                "not among those that this client got from here and holds",
+            )
+        handle = found
     failure = Failure(
         reason="GivenUp",
         description=f"the consumer gave up after delivery attempt {request.delivery_attempt}",
     )
-    async with settling(parts, handle):
-        await parts.brokers.dead_letter(
-            handle.broker_name, DeadLetterEntry(lease=lease_of(handle), failure=failure)
-        )
+    await acknowledgements.dead_letter(handle, failure)
     return ForwardMessageToDeadLetterQueueResponse(status=status())
-
-
-def _handle(
-    parts: Parts,
-    request: ForwardMessageToDeadLetterQueueRequest,
-    caller: Caller,
-    topic: str,
-    group: str,
-) -> ReceiptHandle:
-    if request.receipt_handle:
-        return handle_of(request.receipt_handle, topic, group)
-    found = parts.renewals.find(
-        caller.client_id, topic, group, request.message_id, caller.session.user
-    )
-    if found is None:
-        raise Refused(
-            Code.INVALID_RECEIPT_HANDLE,
-            f"the request has no receipt handle, and message {request.message_id[:64]!r} is not "
-            "among those that this client got from here and holds",
-        )
-    return found

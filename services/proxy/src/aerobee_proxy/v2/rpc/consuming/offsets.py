@@ -1,4 +1,4 @@
-"""GetOffset, UpdateOffset, QueryOffset: where a group is in a queue, and where a queue is.
+"""GetOffset, UpdateOffset, QueryOffset: offsets of a group in a queue, and of the queue itself.
 
 Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_OFFSET, OFFSET_NOT_FOUND, TOPIC_NOT_FOUND,
 CONSUMER_GROUP_NOT_FOUND, BAD_REQUEST. RocketMQ's proxy serves none of them.
@@ -17,10 +17,12 @@ from apache.rocketmq.v2.service_pb2 import (
     UpdateOffsetResponse,
 )
 
-from aerobee_proxy.v2.context import Parts
-from aerobee_proxy.v2.errors import Refused, status
+from aerobee_proxy.cluster.broker_calls import BrokerCalls
+from aerobee_proxy.v2.resources import group_name, topic_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
-from aerobee_proxy.v2.validation import check_offset, group_name, milliseconds, topic_name
+from aerobee_proxy.v2.status import Refused, status
+from aerobee_proxy.v2.validation.consumption import check_offset
+from aerobee_proxy.v2.validation.units import milliseconds
 from aerobee_wire.rpcs import (
     GET_QUEUE_OFFSETS,
     QUERY_CONSUMER_OFFSETS,
@@ -29,30 +31,32 @@ from aerobee_wire.rpcs import (
 )
 
 
-async def get_offset(parts: Parts, request: GetOffsetRequest, caller: Caller) -> GetOffsetResponse:
+async def get_offset(
+    calls: BrokerCalls, request: GetOffsetRequest, caller: Caller
+) -> GetOffsetResponse:
     queue = request.message_queue
     topic, group = topic_name(queue.topic), group_name(request.group)
-    answer = await parts.brokers.ask(
+    answer = await calls.call(
         queue.broker.name,
         QUERY_CONSUMER_OFFSETS,
         offset_pb2.QueryConsumerOffsetsRequest(consumer_group=group, topic=topic),
     )
-    for found in answer.offsets:
-        if (found.topic, found.queue_id) == (topic, queue.id):
-            return GetOffsetResponse(status=status(), offset=found.queue_offset)
+    for committed in answer.offsets:
+        if (committed.topic, committed.queue_id) == (topic, queue.id):
+            return GetOffsetResponse(status=status(), offset=committed.queue_offset)
     raise Refused(
         Code.OFFSET_NOT_FOUND, f"group {group} has no offset in queue {queue.id} of {topic}"
     )
 
 
 async def update_offset(
-    parts: Parts, request: UpdateOffsetRequest, caller: Caller
+    calls: BrokerCalls, request: UpdateOffsetRequest, caller: Caller
 ) -> UpdateOffsetResponse:
     queue = request.message_queue
     topic, group = topic_name(queue.topic), group_name(request.group)
     check_offset(request.offset)
     offset = offset_pb2.QueueOffset(topic=topic, queue_id=queue.id, queue_offset=request.offset)
-    await parts.brokers.ask(
+    await calls.call(
         queue.broker.name,
         UPDATE_CONSUMER_OFFSETS,
         offset_pb2.UpdateConsumerOffsetsRequest(consumer_group=group, offsets=[offset]),
@@ -61,36 +65,36 @@ async def update_offset(
 
 
 async def query_offset(
-    parts: Parts, request: QueryOffsetRequest, caller: Caller
+    calls: BrokerCalls, request: QueryOffsetRequest, caller: Caller
 ) -> QueryOffsetResponse:
     queue = request.message_queue
     topic = topic_name(queue.topic)
     match request.query_offset_policy:
         case QueryOffsetPolicy.BEGINNING:
-            offset = (await _bounds(parts, queue, topic)).min_offset
+            offset = (await _bounds(calls, queue, topic)).min_offset
         case QueryOffsetPolicy.END:
-            offset = (await _bounds(parts, queue, topic)).max_offset
+            offset = (await _bounds(calls, queue, topic)).max_offset
         case QueryOffsetPolicy.TIMESTAMP if request.HasField("timestamp"):
-            offset = await _at(parts, queue, topic, milliseconds(request.timestamp))
+            offset = await _offset_at(calls, queue, topic, milliseconds(request.timestamp))
         case _:
             raise Refused(Code.BAD_REQUEST, "the policy is unknown, or lacks its timestamp")
     return QueryOffsetResponse(status=status(), offset=offset)
 
 
-async def _bounds(parts: Parts, queue: MessageQueue, topic: str) -> offset_pb2.QueueBounds:
-    answer = await parts.brokers.ask(
+async def _bounds(calls: BrokerCalls, queue: MessageQueue, topic: str) -> offset_pb2.QueueBounds:
+    answer = await calls.call(
         queue.broker.name,
         GET_QUEUE_OFFSETS,
         offset_pb2.GetQueueOffsetsRequest(topic=topic, queue_ids=[queue.id]),
     )
-    for found in answer.queues:
-        if found.queue_id == queue.id:
-            return found
+    for bounds in answer.queues:
+        if bounds.queue_id == queue.id:
+            return bounds
     raise Refused(Code.OFFSET_NOT_FOUND, f"topic {topic} has no queue {queue.id} there")
 
 
-async def _at(parts: Parts, queue: MessageQueue, topic: str, epoch_ms: int) -> int:
-    answer = await parts.brokers.ask(
+async def _offset_at(calls: BrokerCalls, queue: MessageQueue, topic: str, epoch_ms: int) -> int:
+    answer = await calls.call(
         queue.broker.name,
         SEARCH_OFFSET,
         offset_pb2.SearchOffsetRequest(topic=topic, queue_id=queue.id, timestamp_ms=epoch_ms),

@@ -1,4 +1,4 @@
-"""RecallMessage: a message that waits for its delivery time is taken back; durable when answered.
+"""RecallMessage: a producer takes back a message before its delivery time; durable when answered.
 
 Codes: ILLEGAL_TOPIC, TOPIC_NOT_FOUND, MESSAGE_PROPERTY_CONFLICT_WITH_TYPE (a topic without delayed
 messages), BAD_REQUEST (no recall handle, or one of another topic; the message was delivered, or
@@ -8,22 +8,35 @@ on; a bad handle is the caller's mistake, not an internal error; a second recall
 
 from __future__ import annotations
 
-from apache.rocketmq.v2.definition_pb2 import MessageType
+from aerobee.broker.v1.message_pb2 import RecallMessageRequest as BrokerRequest
 from apache.rocketmq.v2.service_pb2 import RecallMessageRequest, RecallMessageResponse
 
-from aerobee_proxy.v2.context import Parts
-from aerobee_proxy.v2.errors import status
-from aerobee_proxy.v2.routes import accepted_types
+from aerobee_proxy.cluster.broker_calls import FLUSH_TIMEOUT_S, BrokerCalls
+from aerobee_proxy.cluster.route_cache import RouteCache
+from aerobee_proxy.cluster.topic_route import DELAY, accepted_types, check_type
+from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.v2.resources import topic_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
-from aerobee_proxy.v2.validation import check_type, recall_handle_of, topic_name
+from aerobee_proxy.v2.status import status
+from aerobee_proxy.v2.validation.messages import recall_handle_of
+from aerobee_wire.rpcs import RECALL_MESSAGE
 
 
 async def recall_message(
-    parts: Parts, request: RecallMessageRequest, caller: Caller
+    calls: BrokerCalls,
+    route_cache: RouteCache,
+    options: ProxyOptions,
+    request: RecallMessageRequest,
+    caller: Caller,
 ) -> RecallMessageResponse:
     topic = topic_name(request.topic)
     handle = recall_handle_of(request.recall_handle, topic)
-    if parts.options.enable_topic_message_type_check:
-        check_type(MessageType.DELAY, accepted_types(await parts.topology.route(topic)), topic)
-    message_id = await parts.brokers.recall(handle.broker_name, topic, request.recall_handle)
-    return RecallMessageResponse(status=status(), message_id=message_id)
+    if options.enable_topic_message_type_check:
+        check_type(DELAY, accepted_types(await route_cache.route(topic)), topic)
+    answer = await calls.call(
+        handle.broker_name,
+        RECALL_MESSAGE,
+        BrokerRequest(topic=topic, recall_handle=request.recall_handle),
+        timeout_s=FLUSH_TIMEOUT_S,
+    )
+    return RecallMessageResponse(status=status(), message_id=answer.unique_message_id)

@@ -1,14 +1,13 @@
-"""Which message queue takes a message. Pure but for the turn that it counts.
+"""Which message queue takes a message. Pure, apart from the counters of the round robin.
 
-Messages of one message group go to one queue whatever client sent them: SDKs hash groups each in
-its own way, so the queue that a client names is not heeded. Groups are spread by a jump consistent
-hash, so that of n queues a new one takes over about 1/n of the groups and none moves otherwise.
+Messages of one message group go to one queue, whichever client sent them. SDKs hash message groups
+in different ways, so the queue that a client names is ignored. Groups are spread by a jump
+consistent hash: one more queue takes over about 1/n of the groups, and no other group moves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from aerobee_wire.tags import java_hash
@@ -34,22 +33,15 @@ def queue_of_group(message_group: str, queues: Sequence[T]) -> T:
     return queues[jump_hash(java_hash(message_group), len(queues))]
 
 
-@dataclass(slots=True)
-class Turns:
-    """Takes turns, topic by topic, for messages without a group."""
-
-    _next: dict[str, int]
+class RoundRobin:
+    """Spreads messages without a message group over the queues of their topic."""
 
     def __init__(self) -> None:
-        self._next = {}
+        self._next: dict[str, int] = {}  # by topic
 
-    def take(self, topic: str, queues: Sequence[T]) -> T:
+    def next(self, topic: str, queues: Sequence[T]) -> T:
         """The next queue among `queues`, which must not be empty."""
         turn = self._next.get(topic)
         turn = (java_hash(topic) if turn is None else turn) % len(queues)
         self._next[topic] = turn + 1
         return queues[turn]
-
-    def forget(self, topic: str) -> None:
-        """Drops the turn of a topic that is not used any more."""
-        self._next.pop(topic, None)

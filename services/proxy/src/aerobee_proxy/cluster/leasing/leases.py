@@ -1,7 +1,7 @@
-"""Leases as brokers name them, from what clients hold. Pure.
+"""Leases as brokers name them, from the receipt handles that clients hold. Pure.
 
-A message that a classic consumer gave back waits in the group's retry topic: its lease is there,
-while its client knows it under the topic that it was sent to.
+A message that a classic consumer sent back waits in the retry topic of its group: its lease is on
+that topic, while its receipt handle names the topic that it was sent to.
 """
 
 from __future__ import annotations
@@ -13,14 +13,32 @@ from aerobee.broker.v1.pop_pb2 import InvisibleChange, Lease, LeaseSet, PopReque
 from aerobee_wire import receipt_handle, topics
 from aerobee_wire.receipt_handle import ReceiptHandle
 from aerobee_wire.record import Record
+from aerobee_wire.status import Code, MqError
 
-Key = tuple[str, str, int, int, int]
+# Broker name, physical topic, queue id, queue offset, lease id.
+LeaseKey = tuple[str, str, int, int, int]
+
+
+def handle_of(text: str, topic: str, consumer_group: str) -> ReceiptHandle:
+    """Decodes a receipt handle. Raises MqError INVALID_RECEIPT_HANDLE, also when it is of another
+    topic or group."""
+    handle = receipt_handle.decode(text)
+    check_handle(handle, topic, consumer_group)
+    return handle
+
+
+def check_handle(handle: ReceiptHandle, topic: str, consumer_group: str) -> None:
+    if (handle.topic, handle.consumer_group) != (topic, consumer_group):
+        raise MqError(
+            Code.INVALID_RECEIPT_HANDLE,
+            f"the receipt handle is of topic {handle.topic} and group {handle.consumer_group}",
+        )
 
 
 def lease_of(handle: ReceiptHandle) -> Lease:
     return Lease(
         consumer_group=handle.consumer_group,
-        topic=stored_topic(handle),
+        topic=physical_topic(handle),
         queue_id=handle.queue_id,
         queue_offset=handle.queue_offset,
         lease_id=handle.lease_id,
@@ -29,10 +47,10 @@ def lease_of(handle: ReceiptHandle) -> Lease:
 
 
 def lease_set_of(handle: ReceiptHandle, queue_offsets: Sequence[int]) -> LeaseSet:
-    """Of handles that differ from this one only in queue offset."""
+    """The leases of handles that differ from this one in the queue offset only."""
     return LeaseSet(
         consumer_group=handle.consumer_group,
-        topic=stored_topic(handle),
+        topic=physical_topic(handle),
         queue_id=handle.queue_id,
         lease_id=handle.lease_id,
         expires_timestamp_ms=handle.expires_ms,
@@ -40,29 +58,30 @@ def lease_set_of(handle: ReceiptHandle, queue_offsets: Sequence[int]) -> LeaseSe
     )
 
 
-def key_of(handle: ReceiptHandle) -> Key:
-    """The same for every handle of one lease, however often it was renewed."""
+def key_of(handle: ReceiptHandle) -> LeaseKey:
+    """The same for every receipt handle of a lease, however often it was renewed."""
     return (
         handle.broker_name,
-        stored_topic(handle),
+        physical_topic(handle),
         handle.queue_id,
         handle.queue_offset,
         handle.lease_id,
     )
 
 
-def keys_of(handle: ReceiptHandle, queue_offsets: Sequence[int]) -> list[Key]:
-    """Of handles that differ from this one only in queue offset."""
+def keys_of(handle: ReceiptHandle, queue_offsets: Sequence[int]) -> list[LeaseKey]:
+    """The keys of handles that differ from this one in the queue offset only."""
     broker_name, topic, queue_id, _, lease_id = key_of(handle)
     return [(broker_name, topic, queue_id, offset, lease_id) for offset in queue_offsets]
 
 
-def stored_topic(handle: ReceiptHandle) -> str:
+def physical_topic(handle: ReceiptHandle) -> str:
+    """The topic that the message is stored in."""
     return topics.retry_topic(handle.consumer_group) if handle.of_retry_topic else handle.topic
 
 
 def handle_for(record: Record, attempt: int, pop: PopRequest, answer: PopResponse) -> ReceiptHandle:
-    """What a client gets for a message that `answer` leased to it."""
+    """The receipt handle of a message that `answer` leased, for a delivery attempt from 1."""
     return ReceiptHandle(
         broker_name=answer.broker_name,
         topic=pop.topic,
@@ -78,8 +97,9 @@ def handle_for(record: Record, attempt: int, pop: PopRequest, answer: PopRespons
     )
 
 
-def handles_of(pop: PopRequest, answer: PopResponse) -> Callable[[Record, int], str]:
-    """`handle_for` as text, by record and delivery attempt. Cheaper: all but these is one."""
+def handle_encoder(pop: PopRequest, answer: PopResponse) -> Callable[[Record, int], str]:
+    """(record, delivery attempt) → text of `handle_for`. Cheaper: the fields that all messages of
+    one pop share are encoded once."""
     encode = receipt_handle.encoder_of_pop(
         broker_name=answer.broker_name,
         topic=pop.topic,
@@ -95,7 +115,8 @@ def handles_of(pop: PopRequest, answer: PopResponse) -> Callable[[Record, int], 
     )
 
 
-def invisible_for(handle: ReceiptHandle, duration_ms: int, *, counted: bool) -> InvisibleChange:
+def invisible_change(handle: ReceiptHandle, duration_ms: int, *, counted: bool) -> InvisibleChange:
+    """Makes the message visible after `duration_ms`; `counted` as a delivery attempt."""
     return InvisibleChange(
         lease=lease_of(handle), invisible_duration_ms=duration_ms, uncounted=not counted
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from apache.rocketmq.v2.definition_pb2 import Code
 
-from aerobee_proxy.v2.errors import TRANSLATION, Refused, overall, status, status_of
+from aerobee_proxy.v2.status import TRANSLATION, Refused, overall, status, status_of
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
 

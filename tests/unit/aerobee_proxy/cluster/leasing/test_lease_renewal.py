@@ -12,10 +12,9 @@ from aerobee.broker.v1.pop_pb2 import ChangeInvisibleDurationResponse, Invisible
 from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse
 from apache.rocketmq.v2 import service_pb2 as s
 
-from aerobee_proxy.cluster.lease_renewal import AHEAD_MS, LONGEST_MS, Renewals
-from aerobee_proxy.cluster.leases import key_of
-from aerobee_proxy.v2.context import Parts
-from aerobee_proxy.v2.rpc.servicer import Servicer
+from aerobee_proxy.cluster.leasing.lease_renewal import AHEAD_MS, MAX_RENEWED_MS, LeaseRenewal
+from aerobee_proxy.cluster.leasing.leases import key_of
+from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.sessions import SILENCE_MS
 from aerobee_wire.receipt_handle import ReceiptHandle
 from aerobee_wire.rpcs import CHANGE_INVISIBLE_DURATION, LIST_CLIENTS
@@ -59,15 +58,15 @@ def broker() -> Broker:
 
 
 @pytest.fixture
-def parts(broker: Broker) -> Parts:
-    parts = broker.parts()
-    parts.sessions.touch(CLIENT_ID, broker.clock.monotonic_ms())
-    return parts
+def proxy(broker: Broker) -> Proxy:
+    proxy = broker.proxy()
+    proxy.sessions.touch(CLIENT_ID, broker.clock.monotonic_ms())
+    return proxy
 
 
 @pytest.fixture
-def renewals(parts: Parts) -> Renewals:
-    return parts.renewals
+def renewals(proxy: Proxy) -> LeaseRenewal:
+    return proxy.lease_renewal
 
 
 def handle(broker: Cluster, **fields: Any) -> ReceiptHandle:
@@ -85,20 +84,20 @@ def handle(broker: Cluster, **fields: Any) -> ReceiptHandle:
     return ReceiptHandle(**{**given, **fields})
 
 
-def advance(broker: Broker, parts: Parts, milliseconds: int) -> None:
+def advance(broker: Broker, proxy: Proxy, milliseconds: int) -> None:
     broker.clock.advance(milliseconds)
-    parts.sessions.touch(CLIENT_ID, broker.clock.monotonic_ms())
+    proxy.sessions.touch(CLIENT_ID, broker.clock.monotonic_ms())
 
 
 async def test_a_lease_is_renewed_shortly_before_its_end_and_longer_each_time(
-    broker: Broker, parts: Parts, renewals: Renewals
+    broker: Broker, proxy: Proxy, renewals: LeaseRenewal
 ) -> None:
-    renewals.hold(handle(broker), CLIENT_ID, "01AB")
+    renewals.track(handle(broker), CLIENT_ID, "01AB")
     await renewals.scan()
     assert not broker.changes
-    advance(broker, parts, MINUTE - AHEAD_MS)
+    advance(broker, proxy, MINUTE - AHEAD_MS)
     await renewals.scan()
-    advance(broker, parts, MINUTE - AHEAD_MS)
+    advance(broker, proxy, MINUTE - AHEAD_MS)
     await renewals.scan()
     durations = [change.invisible_duration_ms for change in broker.changes]
     assert durations == [1 * MINUTE, 3 * MINUTE]
@@ -106,23 +105,24 @@ async def test_a_lease_is_renewed_shortly_before_its_end_and_longer_each_time(
 
 
 async def test_a_settled_lease_is_not_renewed(
-    broker: Broker, parts: Parts, renewals: Renewals
+    broker: Broker, proxy: Proxy, renewals: LeaseRenewal
 ) -> None:
-    renewals.hold(handle(broker), CLIENT_ID, "01AB")
+    renewals.track(handle(broker), CLIENT_ID, "01AB")
     # By the handle of a renewal in between: the lease is the same.
-    released = renewals.release(key_of(handle(broker, pop_time_ms=1, invisible_duration_ms=2)))
-    advance(broker, parts, MINUTE)
+    released = renewals.untrack(key_of(handle(broker, pop_time_ms=1, invisible_duration_ms=2)))
+    advance(broker, proxy, MINUTE)
     await renewals.scan()
     assert not broker.changes
-    renewals.restore(released)
+    assert released is not None
+    renewals.retrack(released)
     await renewals.scan()
     assert len(broker.changes) == 1
 
 
 async def test_what_a_client_holds_that_left_comes_again_after_a_second(
-    broker: Broker, renewals: Renewals
+    broker: Broker, renewals: LeaseRenewal
 ) -> None:
-    renewals.hold(handle(broker), CLIENT_ID, "01AB")
+    renewals.track(handle(broker), CLIENT_ID, "01AB")
     broker.clock.advance(SILENCE_MS + 1)
     await renewals.scan()
     (change,) = broker.changes
@@ -131,7 +131,7 @@ async def test_what_a_client_holds_that_left_comes_again_after_a_second(
 
 
 async def test_a_client_that_another_proxy_hears_has_not_left(
-    broker: Broker, renewals: Renewals
+    broker: Broker, renewals: LeaseRenewal
 ) -> None:
     broker.transport.answers["ListClients"] = ListClientsResponse(
         clients=[
@@ -139,8 +139,8 @@ async def test_a_client_that_another_proxy_hears_has_not_left(
             ClientInfo(client_id="silent", silent_ms=SILENCE_MS + 1),
         ]
     )
-    renewals.hold(handle(broker), CLIENT_ID, "01AB")
-    renewals.hold(handle(broker, queue_offset=6), "silent", "01CD")
+    renewals.track(handle(broker), CLIENT_ID, "01AB")
+    renewals.track(handle(broker, queue_offset=6), "silent", "01CD")
     broker.clock.advance(SILENCE_MS + 1)
     await renewals.scan()
     (change,) = broker.changes
@@ -150,72 +150,74 @@ async def test_a_client_that_another_proxy_hears_has_not_left(
     assert broker.changes[-1].invisible_duration_ms == MINUTE, "and its lease is renewed"
 
 
-async def test_who_cannot_be_asked_about_has_not_left(broker: Broker, renewals: Renewals) -> None:
+async def test_who_cannot_be_asked_about_has_not_left(
+    broker: Broker, renewals: LeaseRenewal
+) -> None:
     broker.transport.answers["ListClients"] = MqError(Code.BROKER_UNREACHABLE, "no answer")
-    renewals.hold(handle(broker), CLIENT_ID, "01AB")
+    renewals.track(handle(broker), CLIENT_ID, "01AB")
     broker.clock.advance(SILENCE_MS + 1)
     await renewals.scan()
     assert not broker.changes and len(renewals) == 1
 
 
 async def test_what_is_settled_while_a_broker_is_asked_is_let_be(
-    broker: Broker, renewals: Renewals
+    broker: Broker, renewals: LeaseRenewal
 ) -> None:
-    renewals.hold(handle(broker), CLIENT_ID, "01AB")
+    renewals.track(handle(broker), CLIENT_ID, "01AB")
     broker.clock.advance(SILENCE_MS + 1)
     broker.transport.gate.clear()
     scan = asyncio.create_task(renewals.scan())
     await asyncio.sleep(0)
-    renewals.release(key_of(handle(broker)))
+    renewals.untrack(key_of(handle(broker)))
     broker.transport.gate.set()
     await scan
     assert not broker.changes
 
 
 async def test_after_three_hours_the_group_s_policy_decides(
-    broker: Broker, parts: Parts, renewals: Renewals
+    broker: Broker, proxy: Proxy, renewals: LeaseRenewal
 ) -> None:
-    renewals.hold(handle(broker), CLIENT_ID, "01AB")
-    advance(broker, parts, LONGEST_MS)
+    renewals.track(handle(broker), CLIENT_ID, "01AB")
+    advance(broker, proxy, MAX_RENEWED_MS)
     await renewals.scan()
     assert broker.changes[-1].by_retry_policy
     assert not len(renewals)
 
 
 async def test_a_lease_that_is_over_is_forgotten(
-    broker: Broker, parts: Parts, renewals: Renewals
+    broker: Broker, proxy: Proxy, renewals: LeaseRenewal
 ) -> None:
     broker.refusal = int(Code.INVALID_RECEIPT_HANDLE)
-    renewals.hold(handle(broker), CLIENT_ID, "01AB")
-    advance(broker, parts, MINUTE - 1)
+    renewals.track(handle(broker), CLIENT_ID, "01AB")
+    advance(broker, proxy, MINUTE - 1)
     await renewals.scan()
     assert not len(renewals)
 
 
 async def test_a_broker_that_is_silent_is_asked_again_while_the_lease_lasts(
-    broker: Broker, parts: Parts, renewals: Renewals
+    broker: Broker, proxy: Proxy, renewals: LeaseRenewal
 ) -> None:
     broker.transport.answers["ChangeInvisibleDuration"] = MqError(
         Code.BROKER_UNREACHABLE, "no answer"
     )
-    renewals.hold(handle(broker), CLIENT_ID, "01AB")
-    advance(broker, parts, MINUTE - 1)
+    renewals.track(handle(broker), CLIENT_ID, "01AB")
+    advance(broker, proxy, MINUTE - 1)
     await renewals.scan()
     assert len(renewals) == 1
-    advance(broker, parts, 1)
+    advance(broker, proxy, 1)
     await renewals.scan()
     assert not len(renewals)
 
 
 async def test_a_renewal_says_when_the_lease_ends_as_far_as_this_proxy_knows(
-    broker: Broker, parts: Parts, renewals: Renewals
+    broker: Broker, proxy: Proxy, renewals: LeaseRenewal
 ) -> None:
     held = handle(broker)
-    renewals.hold(held, CLIENT_ID, "01AB")
-    advance(broker, parts, MINUTE - AHEAD_MS)
+    renewals.track(held, CLIENT_ID, "01AB")
+    advance(broker, proxy, MINUTE - AHEAD_MS)
     await renewals.scan()
     renewed_ms = broker.clock.now_ms()
-    advance(broker, parts, MINUTE - AHEAD_MS)
+    advance(broker, proxy, MINUTE - AHEAD_MS)
     await renewals.scan()
     ends = [change.lease.expires_timestamp_ms for change in broker.changes]
     assert ends == [held.expires_ms, renewed_ms + MINUTE]
@@ -223,54 +225,54 @@ async def test_a_renewal_says_when_the_lease_ends_as_far_as_this_proxy_knows(
 
 
 async def test_after_a_renewal_without_an_answer_the_next_does_not_ask_for_the_end(
-    broker: Broker, parts: Parts, renewals: Renewals
+    broker: Broker, proxy: Proxy, renewals: LeaseRenewal
 ) -> None:
     granted = broker.transport.answers["ChangeInvisibleDuration"]
     broker.transport.answers["ChangeInvisibleDuration"] = MqError(Code.REQUEST_TIMEOUT, "no answer")
-    renewals.hold(handle(broker), CLIENT_ID, "01AB")
-    advance(broker, parts, MINUTE - AHEAD_MS)
+    renewals.track(handle(broker), CLIENT_ID, "01AB")
+    advance(broker, proxy, MINUTE - AHEAD_MS)
     await renewals.scan()  # it may have come about
     broker.transport.answers["ChangeInvisibleDuration"] = granted
     for _ in range(2):
         await renewals.scan()
-        advance(broker, parts, MINUTE)
+        advance(broker, proxy, MINUTE)
     assert [change.unless_changed for change in broker.changes] == [True, False, True]
 
 
 async def test_who_sets_the_time_of_day_makes_no_client_silent() -> None:
     cluster = Cluster()
-    parts = cluster.parts()
-    await Servicer(parts).query_route(s.QueryRouteRequest(), FakeCall())
-    parts.renewals.hold(handle(cluster), CLIENT_ID, "01AB")
+    proxy = cluster.proxy()
+    await proxy.rpcs.query_route(s.QueryRouteRequest(), FakeCall())
+    proxy.lease_renewal.track(handle(cluster), CLIENT_ID, "01AB")
     cluster.clock.jump(10 * SILENCE_MS)
-    await parts.renewals.scan()
+    await proxy.lease_renewal.scan()
     assert not cluster.transport.requests(CHANGE_INVISIBLE_DURATION)
     assert not cluster.transport.requests(LIST_CLIENTS), "nor is a broker asked about it"
 
 
 @pytest.mark.parametrize("minutes", [-10, 10])
 async def test_the_time_of_day_may_be_another_at_the_broker(
-    broker: Broker, parts: Parts, renewals: Renewals, minutes: int
+    broker: Broker, proxy: Proxy, renewals: LeaseRenewal, minutes: int
 ) -> None:
     held = handle(broker)
     broker.clock.jump(minutes * MINUTE)
-    renewals.hold(held, CLIENT_ID, "01AB")
+    renewals.track(held, CLIENT_ID, "01AB")
     for expected in (MINUTE, 3 * MINUTE):
-        advance(broker, parts, MINUTE - AHEAD_MS)
+        advance(broker, proxy, MINUTE - AHEAD_MS)
         await renewals.scan()
         assert broker.changes[-1].invisible_duration_ms == expected
-    advance(broker, parts, MINUTE)
+    advance(broker, proxy, MINUTE)
     await renewals.scan()
     assert len(broker.changes) == 2, "the last one was for three minutes"
 
 
 async def test_what_could_not_be_given_back_is_given_back_later(
-    broker: Broker, renewals: Renewals
+    broker: Broker, renewals: LeaseRenewal
 ) -> None:
     """Else it would be hidden for as long as it was renewed last: up to an hour."""
     granted = broker.transport.answers["ChangeInvisibleDuration"]
     broker.transport.answers["ChangeInvisibleDuration"] = MqError(Code.REQUEST_TIMEOUT, "no answer")
-    renewals.hold(handle(broker), CLIENT_ID, "01AB")
+    renewals.track(handle(broker), CLIENT_ID, "01AB")
     broker.clock.advance(SILENCE_MS + 1)
     await renewals.scan()
     broker.transport.answers["ChangeInvisibleDuration"] = granted
@@ -285,7 +287,7 @@ async def test_a_broker_that_hangs_keeps_no_lease_of_another_from_being_renewed(
     broker.clock = LoopClock()  # type: ignore[assignment]
     other = BrokerData(broker_name="broker-b", addresses={0: "10.0.0.2:10911"})
     broker.transport.answers["GetClusterInfo"] = GetClusterInfoResponse(brokers=[BROKER, other])
-    parts = broker.parts()
+    proxy = broker.proxy()
     answers = broker.transport.call
 
     async def call(address: str, rpc: Any, request: Any, *, timeout_s: float) -> Any:
@@ -297,13 +299,13 @@ async def test_a_broker_that_hangs_keeps_no_lease_of_another_from_being_renewed(
     broker.transport.call = call  # type: ignore[method-assign]
     for offset in range(2_000):
         hung = handle(broker, broker_name="broker-b", queue_offset=offset)
-        parts.renewals.hold(hung, CLIENT_ID, "01AB")
-    running = asyncio.create_task(parts.renewals.run())
+        proxy.lease_renewal.track(hung, CLIENT_ID, "01AB")
+    running = asyncio.create_task(proxy.lease_renewal.run())
     await asyncio.sleep(45)
-    parts.renewals.hold(handle(broker), CLIENT_ID, "01CD")
+    proxy.lease_renewal.track(handle(broker), CLIENT_ID, "01CD")
     with structlog.testing.capture_logs() as logs:
         for _ in range(12):
-            parts.sessions.touch(CLIENT_ID, broker.clock.monotonic_ms())
+            proxy.sessions.touch(CLIENT_ID, broker.clock.monotonic_ms())
             await asyncio.sleep(5)
     assert len(logs) < 10, "not one for each of its leases"
     assert [change.invisible_duration_ms for change in broker.changes] == [MINUTE]

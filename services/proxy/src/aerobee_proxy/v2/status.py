@@ -1,18 +1,21 @@
-"""What the proxy tells its clients when it cannot do as they ask.
+"""The status of a response: which code a client gets for which failure. The only such place.
 
-    Refused             a code of the public protocol and a sentence, made by the proxy itself
-    wire.MqError        from a broker or a name server; its code is translated here, and only here
+    Refused               a code of the public protocol and a sentence, made by the proxy itself
+    MqError               from a broker, a name server or `cluster`; its code is translated here
+    MessageTypeConflict   an MqError with a code of its own in the public protocol
 
-Both travel as a Status inside the response. Anything else is a defect: INTERNAL_SERVER_ERROR, and a
-traceback in the log.
+Each travels as a Status inside the response. Any other exception is a defect:
+INTERNAL_SERVER_ERROR, and a traceback in the log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import structlog
 from apache.rocketmq.v2.definition_pb2 import Code, Status
 
+from aerobee_proxy.cluster.topic_route import MessageTypeConflict
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
 
@@ -20,7 +23,7 @@ INTERNAL_MESSAGE = "internal error: see the log of the proxy"
 
 
 class Refused(Exception):
-    """A request that the proxy refuses. The message says what is wrong and what to do."""
+    """A request that the proxy refuses. `message` says what is wrong and what to do."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
@@ -28,7 +31,7 @@ class Refused(Exception):
         self.message = message
 
 
-# What a broker's or name server's code means to a client of the public protocol.
+# Code of a broker or name server → code of the public protocol.
 TRANSLATION: Mapping[BrokerCode, Code] = {
     BrokerCode.SUCCESS: Code.OK,
     BrokerCode.SYSTEM_ERROR: Code.INTERNAL_SERVER_ERROR,
@@ -76,12 +79,24 @@ def status(code: Code = Code.OK, message: str = "") -> Status:
 
 
 def status_of(error: Exception) -> Status | None:
-    """How a failure is told to the client; None for a defect."""
+    """The status of a failure; None for a defect."""
     if isinstance(error, Refused):
         return status(error.code, error.message)
+    if isinstance(error, MessageTypeConflict):
+        return status(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, error.message)
     if isinstance(error, MqError):
         return status(TRANSLATION.get(error.code, Code.INTERNAL_SERVER_ERROR), error.message)
     return None
+
+
+def status_for(rpc: str, error: Exception) -> Status:
+    """The status of any exception. A defect is logged with its traceback; the client gets no
+    details of it."""
+    known = status_of(error)
+    if known is not None:
+        return known
+    structlog.get_logger().error("rpc_failed", rpc=rpc, exc_info=error)
+    return status(Code.INTERNAL_SERVER_ERROR, INTERNAL_MESSAGE)
 
 
 def overall(entries: Iterable[Status]) -> Status:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee_proxy.cluster.queue_selector import Turns, jump_hash, queue_of_group
+from aerobee_proxy.cluster.sending.queue_selector import RoundRobin, jump_hash, queue_of_group
 
 keys = st.integers(-(2**63), 2**63 - 1)
 
@@ -39,25 +39,23 @@ def test_hash_is_stable(key: int, buckets: int, bucket: int) -> None:
     assert jump_hash(key, buckets) == bucket
 
 
-def test_group_stays_on_its_queue() -> None:
+def test_message_group_stays_on_its_queue() -> None:
     queues = [("broker-a", n) for n in range(4)] + [("broker-b", n) for n in range(4)]
     first = {group: queue_of_group(group, queues) for group in map(str, range(50))}
     assert first == {group: queue_of_group(group, queues) for group in map(str, range(50))}
     assert len(set(first.values())) > 4
 
 
-def test_turns_go_round_each_topic_by_itself() -> None:
-    turns, queues = Turns(), ["q0", "q1", "q2"]
-    taken = [turns.take("a", queues) for _ in range(6)]
+def test_round_robin_by_topic() -> None:
+    round_robin, queues = RoundRobin(), ["q0", "q1", "q2"]
+    taken = [round_robin.next("a", queues) for _ in range(6)]
     assert sorted(taken[:3]) == queues and taken[3:] == taken[:3]
-    turns.take("b", queues)
-    assert turns.take("a", queues) == taken[0]
+    round_robin.next("b", queues)
+    assert round_robin.next("a", queues) == taken[0]
 
 
-def test_turns_survive_a_topic_that_shrinks() -> None:
-    turns = Turns()
+def test_round_robin_on_a_topic_that_shrinks() -> None:
+    round_robin = RoundRobin()
     for _ in range(5):
-        turns.take("a", ["q0", "q1", "q2"])
-    assert turns.take("a", ["q0"]) == "q0"
-    turns.forget("a")
-    assert turns.take("a", ["q0"]) == "q0"
+        round_robin.next("a", ["q0", "q1", "q2"])
+    assert round_robin.next("a", ["q0"]) == "q0"

@@ -1,0 +1,70 @@
+"""Which brokers are away: they answered before and do not answer now. Most are restarting."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from aerobee_wire.status import Code, MqError
+
+# After this long without a failed call, a broker that is away is tried again although others are
+# there.
+AVOID_S = 2.0
+
+# Codes that the proxy makes itself; the broker may not have seen the request.
+NOT_FROM_BROKER = frozenset(
+    {
+        Code.BROKER_UNREACHABLE,
+        Code.BROKER_NOT_EXIST,
+        Code.REQUEST_TIMEOUT,
+        Code.NAMESRV_UNREACHABLE,
+    }
+)
+
+
+class _Outage(NamedTuple):
+    """In the loop's time: the first failed call and the last."""
+
+    first_s: float
+    last_s: float
+
+
+class BrokerAvailability:
+    def __init__(self) -> None:
+        self._answered: set[str] = set()  # since the start; holds no name that a client made up
+        self._outages: dict[str, _Outage] = {}
+
+    @property
+    def any_away(self) -> bool:
+        """Whether `is_away` can be true of any broker."""
+        return bool(self._outages)
+
+    def is_away(self, broker_name: str) -> bool:
+        """Whether a call found the broker away within AVOID_S, and it has not answered since."""
+        outage = self._outages.get(broker_name)
+        return outage is not None and asyncio.get_running_loop().time() - outage.last_s < AVOID_S
+
+    def away_since_s(self, broker_name: str) -> float:
+        """When the first call failed, in the loop's time; now, if none has."""
+        outage = self._outages.get(broker_name)
+        return asyncio.get_running_loop().time() if outage is None else outage.first_s
+
+    def is_outage(self, broker_name: str, error: MqError) -> bool:
+        """Whether a call failed because the broker is away: it answered before, and is unreachable
+        now or gone from the name servers' tables."""
+        return broker_name in self._answered and error.code in (
+            Code.BROKER_UNREACHABLE,
+            Code.BROKER_NOT_EXIST,
+        )
+
+    def answered(self, broker_name: str) -> None:
+        self._answered.add(broker_name)
+        self._outages.pop(broker_name, None)
+
+    def failed(self, broker_name: str, error: MqError) -> None:
+        """A call raised `error`: an outage, or an answer like any other."""
+        if self.is_outage(broker_name, error):
+            now_s = asyncio.get_running_loop().time()
+            self._outages[broker_name] = _Outage(self.away_since_s(broker_name), now_s)
+        elif error.code not in NOT_FROM_BROKER:
+            self.answered(broker_name)

@@ -1,0 +1,193 @@
+"""Batches for brokers: messages, acks, changes of invisible durations, ends of transactions.
+
+Acks, changes and ends are answered entry by entry. A batch of messages is stored all or none: when
+a broker refuses one, its messages are sent one by one, so that only those fail that are at fault. A
+failure after which the batch may be stored fails every message of it, because sending again would
+make duplicates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from aerobee.broker.v1.message_pb2 import Message, SendRequest, SendResult
+from aerobee.broker.v1.pop_pb2 import (
+    AckRequest,
+    ChangeInvisibleDurationRequest,
+    InvisibleChange,
+    InvisibleChangeResult,
+    LeaseSet,
+)
+from aerobee.broker.v1.transaction_pb2 import (
+    EndTransactionRequest,
+    EndTransactionResult,
+    TransactionEnd,
+)
+
+from aerobee_proxy.cluster.batcher import Batcher
+from aerobee_proxy.cluster.broker_calls import FLUSH_TIMEOUT_S, BrokerCalls
+from aerobee_proxy.cluster.route_cache import RouteCache
+from aerobee_wire.rpcs import ACK, CHANGE_INVISIBLE_DURATION, END_TRANSACTION, SEND
+from aerobee_wire.status import Code, MqError
+
+I = TypeVar("I")  # noqa: E741  # item
+O = TypeVar("O")  # noqa: E741  # outcome
+
+# Roughly, on the wire: a message beside its body, one lease, one end of a transaction.
+MESSAGE_OVERHEAD_BYTES = 512
+LEASE_BYTES = 128
+END_BYTES = 256
+
+# Nothing of the batch was stored, and one message may be the reason.
+REFUSALS = frozenset(
+    {
+        Code.MESSAGE_ILLEGAL,
+        Code.INVALID_PARAMETER,
+        Code.NO_PERMISSION,
+        Code.TOPIC_NOT_EXIST,
+        Code.FLOW_CONTROL,
+    }
+)
+
+# Of a message that was sent: its queue offset, or the whole result where the broker says more.
+SendOutcome: TypeAlias = int | SendResult
+# Index in the queue offsets of a lease set → why that lease was not acknowledged.
+LeaseFailures: TypeAlias = Mapping[int, MqError]
+
+
+class _Result(Protocol):
+    """A broker's answer to one entry."""
+
+    code: int
+    message: str
+
+
+class _Batchers(dict[str, Batcher[I, O]], Generic[I, O]):
+    """Broker name → its batcher, created at first use."""
+
+    def __init__(
+        self, send_batch: Callable[[str, Sequence[I]], Awaitable[Sequence[O | Exception]]]
+    ) -> None:
+        super().__init__()
+        self._send_batch = send_batch
+
+    def __missing__(self, broker_name: str) -> Batcher[I, O]:
+        batcher = self[broker_name] = Batcher(partial(self._send_batch, broker_name))
+        return batcher
+
+
+class BrokerBatches:
+    """A broker that is not of a route is looked up first: a name that a client made up gets no
+    batcher."""
+
+    def __init__(self, calls: BrokerCalls, route_cache: RouteCache) -> None:
+        self._calls = calls
+        self._route_cache = route_cache
+        self._sends: _Batchers[Message, SendOutcome] = _Batchers(self._send)
+        self._acks: _Batchers[LeaseSet, LeaseFailures] = _Batchers(self._ack)
+        self._changes: _Batchers[InvisibleChange, InvisibleChangeResult] = _Batchers(self._change)
+        self._ends: _Batchers[TransactionEnd, EndTransactionResult] = _Batchers(self._end)
+
+    def send(self, broker_name: str, message: Message) -> asyncio.Future[SendOutcome]:
+        """Queues a message for a broker of a route. The future raises MqError."""
+        return self._sends[broker_name].submit(message, len(message.body) + MESSAGE_OVERHEAD_BYTES)
+
+    async def acknowledge(
+        self, broker_name: str, lease_sets: Sequence[LeaseSet]
+    ) -> Sequence[LeaseFailures | Exception]:
+        """For each set the leases that were not acknowledged, INVALID_RECEIPT_HANDLE where the
+        lease has ended. Raises MqError when it is not known of any."""
+        if broker_name not in self._acks:
+            await self._route_cache.address_of(broker_name)
+        leases = sum(len(lease_set.queue_offsets) for lease_set in lease_sets)
+        return await self._acks[broker_name].submit_all(lease_sets, leases * LEASE_BYTES)
+
+    async def change_invisible_duration(
+        self, broker_name: str, change: InvisibleChange
+    ) -> InvisibleChangeResult:
+        """Raises MqError, INVALID_RECEIPT_HANDLE where the lease has ended."""
+        if broker_name not in self._changes:
+            await self._route_cache.address_of(broker_name)
+        return await self._changes[broker_name].submit(change, LEASE_BYTES)
+
+    async def end_transaction(self, broker_name: str, end: TransactionEnd) -> None:
+        """Raises MqError, INVALID_TRANSACTION_ID where the transaction is not open."""
+        if broker_name not in self._ends:
+            await self._route_cache.address_of(broker_name)
+        await self._ends[broker_name].submit(end, END_BYTES)
+
+    async def close(self) -> None:
+        every = (self._sends, self._acks, self._changes, self._ends)
+        closing = [batcher.close() for batchers in every for batcher in batchers.values()]
+        await asyncio.gather(*closing)
+
+    async def _send(
+        self, broker_name: str, messages: Sequence[Message]
+    ) -> Sequence[SendOutcome | Exception]:
+        try:
+            return await self._send_together(broker_name, messages)
+        except MqError as error:
+            if len(messages) == 1 or error.code not in REFUSALS:
+                raise
+        return [await self._send_alone(broker_name, message) for message in messages]
+
+    async def _send_alone(self, broker_name: str, message: Message) -> SendOutcome | Exception:
+        try:
+            return (await self._send_together(broker_name, [message]))[0]
+        except MqError as error:
+            return error
+
+    async def _send_together(
+        self, broker_name: str, messages: Sequence[Message]
+    ) -> Sequence[SendOutcome]:
+        request = SendRequest(messages=messages, brief=True)
+        answer = await self._calls.call(broker_name, SEND, request, timeout_s=FLUSH_TIMEOUT_S)
+        return answer.queue_offsets or answer.results
+
+    async def _ack(
+        self, broker_name: str, lease_sets: Sequence[LeaseSet]
+    ) -> Sequence[LeaseFailures]:
+        request = AckRequest(lease_sets=lease_sets)
+        answer = await self._calls.call_patiently(broker_name, ACK, request)
+        if answer.lease_sets != len(lease_sets):  # its answer is empty, as if all were acknowledged
+            raise MqError(
+                Code.VERSION_NOT_SUPPORTED,
+                f"broker {broker_name} acknowledges no sets of leases: it is older than this "
+                "proxy, so bring it to the same version",
+            )
+        failures: list[dict[int, MqError]] = [{} for _ in lease_sets]
+        for refused in answer.failures:
+            failure = failure_of(refused.result)
+            if failure is not None:
+                failures[refused.lease_set][refused.place] = failure
+        return failures
+
+    async def _change(
+        self, broker_name: str, changes: Sequence[InvisibleChange]
+    ) -> Sequence[InvisibleChangeResult | Exception]:
+        request = ChangeInvisibleDurationRequest(changes=changes)
+        answer = await self._calls.call_patiently(broker_name, CHANGE_INVISIBLE_DURATION, request)
+        return [failure_of(result) or result for result in answer.results]
+
+    async def _end(
+        self, broker_name: str, ends: Sequence[TransactionEnd]
+    ) -> Sequence[EndTransactionResult | Exception]:
+        request = EndTransactionRequest(ends=ends)
+        answer = await self._calls.call_patiently(
+            broker_name, END_TRANSACTION, request, timeout_s=FLUSH_TIMEOUT_S
+        )
+        return [failure_of(result) or result for result in answer.results]
+
+
+def failure_of(result: _Result) -> MqError | None:
+    """The failure of one entry; None where it succeeded."""
+    if result.code == Code.SUCCESS:
+        return None
+    try:
+        code = Code(result.code)
+    except ValueError:  # of a newer broker
+        code = Code.SYSTEM_ERROR
+    return MqError(code, result.message)

@@ -1,0 +1,1 @@
+"""Leases of received messages: pop, renew, acknowledge. Knows no public protocol."""

@@ -1,0 +1,162 @@
+"""A consumer acknowledges its messages, changes how long they stay invisible, dead-letters them.
+
+A lease that this proxy renews must not be renewed meanwhile: it leaves the renewal before the
+broker is asked, and returns to it when that failed and the client may try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from aerobee.broker.v1.message_pb2 import Failure
+from aerobee.broker.v1.pop_pb2 import DeadLetterEntry, DeadLetterRequest, InvisibleChangeResult
+
+from aerobee_proxy.cluster.batches import BrokerBatches, LeaseFailures, failure_of
+from aerobee_proxy.cluster.broker_calls import BrokerCalls
+from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal, TrackedLease
+from aerobee_proxy.cluster.leasing.leases import (
+    check_handle,
+    invisible_change,
+    key_of,
+    keys_of,
+    lease_of,
+    lease_set_of,
+)
+from aerobee_proxy.counts import ProxyCounts
+from aerobee_wire.receipt_handle import ReceiptHandle, decode_common, split
+from aerobee_wire.rpcs import DEAD_LETTER
+from aerobee_wire.status import Code, MqError
+
+
+@dataclass(slots=True)
+class _LeaseSet:
+    """Leases of one pop and one queue: their receipt handles differ in the queue offset only."""
+
+    handle: ReceiptHandle  # but for its queue offset
+    indexes: list[int] = field(default_factory=list)  # among the handles of the request
+    queue_offsets: list[int] = field(default_factory=list)
+
+
+class Acknowledgements:
+    def __init__(
+        self,
+        calls: BrokerCalls,
+        batches: BrokerBatches,
+        lease_renewal: LeaseRenewal,
+        counts: ProxyCounts,
+    ) -> None:
+        self._calls = calls
+        self._batches = batches
+        self._lease_renewal = lease_renewal
+        self._counts = counts
+
+    async def acknowledge(
+        self, receipt_handles: Sequence[str], topic: str, consumer_group: str
+    ) -> Mapping[int, Exception]:
+        """Acknowledges messages of one topic and group; durable when it returns.
+
+        Returns index of a receipt handle → why that message was not acknowledged: MqError, or a
+        defect.
+        """
+        failures: dict[int, Exception] = {}
+        sets: dict[bytes, _LeaseSet] = {}
+        for index, text in enumerate(receipt_handles):
+            try:
+                common, queue_offset = split(text)
+                found = sets.get(common)
+                if found is None:
+                    handle = decode_common(common)
+                    check_handle(handle, topic, consumer_group)
+                    found = sets[common] = _LeaseSet(handle)
+            except Exception as error:  # of this receipt handle only
+                failures[index] = error
+            else:
+                found.indexes.append(index)
+                found.queue_offsets.append(queue_offset)
+        by_broker: dict[str, list[_LeaseSet]] = {}
+        for found in sets.values():
+            by_broker.setdefault(found.handle.broker_name, []).append(found)
+        calls = [self._acknowledge(name, own, failures) for name, own in by_broker.items()]
+        await (calls[0] if len(calls) == 1 else asyncio.gather(*calls))
+        self._counts.acknowledged += len(receipt_handles) - len(failures)
+        return failures
+
+    async def _acknowledge(
+        self, broker_name: str, sets: Sequence[_LeaseSet], failures: dict[int, Exception]
+    ) -> None:
+        """Leases of one broker. Adds to `failures`."""
+        untracked = self._untrack(sets)
+        answers: Sequence[LeaseFailures | Exception]
+        try:
+            answers = await self._batches.acknowledge(
+                broker_name, [lease_set_of(own.handle, own.queue_offsets) for own in sets]
+            )
+        except Exception as error:
+            answers = [error] * len(sets)
+        except BaseException:  # the caller was cancelled
+            for lease in untracked.values():
+                self._lease_renewal.retrack(lease)
+            raise
+        for own, answer in zip(sets, answers, strict=True):
+            failed: Mapping[int, Exception] = (
+                dict.fromkeys(range(len(own.indexes)), answer)
+                if isinstance(answer, Exception)
+                else answer
+            )
+            for position, failure in failed.items():
+                index = own.indexes[position]
+                failures[index] = failure
+                if index in untracked and may_try_again(failure):
+                    self._lease_renewal.retrack(untracked[index])
+
+    def _untrack(self, sets: Sequence[_LeaseSet]) -> Mapping[int, TrackedLease]:
+        """Index of a receipt handle → its lease, of those that were renewed."""
+        untracked: dict[int, TrackedLease] = {}
+        if len(self._lease_renewal):
+            for own in sets:
+                keys = keys_of(own.handle, own.queue_offsets)
+                for index, key in zip(own.indexes, keys, strict=True):
+                    lease = self._lease_renewal.untrack(key)
+                    if lease is not None:
+                        untracked[index] = lease
+        return untracked
+
+    async def change_invisible_duration(
+        self, handle: ReceiptHandle, duration_ms: int, *, counted: bool
+    ) -> InvisibleChangeResult:
+        """Makes a message visible after `duration_ms` from now; `counted` as a delivery attempt.
+
+        Raises MqError, INVALID_RECEIPT_HANDLE where the lease has ended.
+        """
+        change = invisible_change(handle, duration_ms, counted=counted)
+        with self._without_renewal(handle):
+            return await self._batches.change_invisible_duration(handle.broker_name, change)
+
+    async def dead_letter(self, handle: ReceiptHandle, failure: Failure) -> None:
+        """Moves a message to the dead letters of its group. Raises MqError as above."""
+        entry = DeadLetterEntry(lease=lease_of(handle), failure=failure)
+        with self._without_renewal(handle):
+            answer = await self._calls.call_patiently(
+                handle.broker_name, DEAD_LETTER, DeadLetterRequest(entries=[entry])
+            )
+            refused = failure_of(answer.results[0])
+            if refused is not None:
+                raise refused
+
+    @contextmanager
+    def _without_renewal(self, handle: ReceiptHandle) -> Iterator[None]:
+        untracked = self._lease_renewal.untrack(key_of(handle))
+        try:
+            yield
+        except BaseException as error:
+            if untracked is not None and may_try_again(error):
+                self._lease_renewal.retrack(untracked)
+            raise
+
+
+def may_try_again(error: BaseException) -> bool:
+    """Whether the lease may last on after this failure."""
+    return not (isinstance(error, MqError) and error.code is Code.INVALID_RECEIPT_HANDLE)

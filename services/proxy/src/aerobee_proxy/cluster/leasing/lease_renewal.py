@@ -1,0 +1,241 @@
+"""Renews the leases of push consumers, which do not say for how long they need a message.
+
+A lease is renewed while its client lives, for longer each time, three hours in all; then the
+message is redelivered by the retry policy of its group. Each broker is scanned by a task of its
+own, so that one that hangs delays no renewal at another. The end of a lease is measured by this
+process's clock, because the broker's time of day may differ. Nothing here needs to survive a
+restart: a lease that a killed proxy no longer renews expires, and its message is redelivered. When
+a client acknowledges a message through another proxy, the broker refuses the next renewal, and the
+lease is dropped here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+from aerobee.broker.v1.pop_pb2 import InvisibleChange
+
+from aerobee_chassis.clock import Clock
+from aerobee_proxy.cluster.batches import BrokerBatches
+from aerobee_proxy.cluster.leasing.leases import LeaseKey, invisible_change, key_of, lease_of
+from aerobee_proxy.cluster.log_throttle import LogThrottle
+from aerobee_proxy.counts import ProxyCounts
+from aerobee_wire.receipt_handle import ReceiptHandle
+from aerobee_wire.status import Code, MqError
+
+SCAN_S = 5.0
+AHEAD_MS = 10_000  # of the end of a lease
+DURATIONS_MS = tuple(minutes * 60_000 for minutes in (1, 3, 5, 10, 30, 60))
+MAX_RENEWED_MS = 3 * 3_600_000
+ABANDONED_MS = 1_000  # invisible duration of a message whose client is gone
+
+
+@dataclass(slots=True, eq=False)
+class TrackedLease:
+    handle: ReceiptHandle
+    client_id: str
+    user: str  # of the client's session
+    message_id: str
+    expires_ms: int  # epoch, as the broker says
+    since_ms: int  # monotonic
+    until_ms: int  # monotonic: when the lease ends
+    renewals: int = 0
+    # The last renewal had no answer, so the broker may have another end of the lease.
+    uncertain: bool = False
+
+
+class LeaseRenewal:
+    """`is_alive`: (client id, user) → whether this proxy heard of the client lately.
+    `live_members`: (broker name, group) → client ids that this broker heard of lately, through any
+    proxy; may raise MqError."""
+
+    def __init__(
+        self,
+        batches: BrokerBatches,
+        clock: Clock,
+        counts: ProxyCounts,
+        *,
+        is_alive: Callable[[str, str], bool],
+        live_members: Callable[[str, str], Awaitable[frozenset[str]]],
+    ) -> None:
+        self._batches = batches
+        self._clock = clock
+        self._counts = counts
+        self._is_alive = is_alive
+        self._live_members = live_members
+        self._tracked: dict[LeaseKey, TrackedLease] = {}
+        self._log_throttle = LogThrottle(clock)
+
+    def __len__(self) -> int:
+        return len(self._tracked)
+
+    def track(self, handle: ReceiptHandle, client_id: str, message_id: str, user: str = "") -> None:
+        """Renews the lease from now on."""
+        now_ms = self._clock.monotonic_ms()
+        # Less than the whole duration where a repeated attempt received the message again.
+        left_ms = min(handle.invisible_duration_ms, handle.expires_ms - self._clock.now_ms())
+        self._tracked[key_of(handle)] = TrackedLease(
+            handle, client_id, user, message_id, handle.expires_ms, now_ms, now_ms + left_ms
+        )
+
+    def find(
+        self,
+        client_id: str,
+        topic: str,
+        consumer_group: str,
+        message_id: str,
+        user: str = "",
+    ) -> ReceiptHandle | None:
+        """The receipt handle of a message, for a client that does not send it. Looks at all."""
+        wanted = (client_id, user, message_id, topic, consumer_group)
+        for lease in self._tracked.values():
+            names = (lease.handle.topic, lease.handle.consumer_group)
+            if (lease.client_id, lease.user, lease.message_id, *names) == wanted:
+                return lease.handle
+        return None
+
+    def untrack(self, key: LeaseKey) -> TrackedLease | None:
+        """Stops renewal, because the client acts on the lease. `retrack` it if that fails."""
+        return self._tracked.pop(key, None)
+
+    def retrack(self, lease: TrackedLease) -> None:
+        self._tracked[key_of(lease.handle)] = lease
+
+    async def run(self) -> None:
+        """Scans all brokers every SCAN_S, for ever. A broker's next scan waits for its last."""
+        scans: dict[str, asyncio.Task[None]] = {}
+        try:
+            while True:
+                await asyncio.sleep(SCAN_S)
+                for name, leases in self._by_broker().items():
+                    if name not in scans:
+                        scans[name] = asyncio.create_task(self._scan_broker(name, leases))
+                        scans[name].add_done_callback(partial(_scanned, scans, name))
+        finally:
+            running = list(scans.values())
+            for scan in running:
+                scan.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def scan(self) -> None:
+        """Scans every broker once."""
+        scans = (self._scan_broker(name, leases) for name, leases in self._by_broker().items())
+        await asyncio.gather(*scans)
+
+    def _by_broker(self) -> dict[str, list[TrackedLease]]:
+        found: dict[str, list[TrackedLease]] = {}
+        for lease in self._tracked.values():
+            found.setdefault(lease.handle.broker_name, []).append(lease)
+        return found
+
+    async def _scan_broker(self, broker_name: str, leases: Sequence[TrackedLease]) -> None:
+        """Renews leases that end soon, and gives back those of clients that are gone."""
+        silent = [lease for lease in leases if not self._is_alive(lease.client_id, lease.user)]
+        abandoned = await self._abandoned(broker_name, silent)
+        now_ms = self._clock.monotonic_ms()
+        changes = []
+        for lease in leases:
+            if lease in abandoned:
+                changes.append(self._give_back(lease, ABANDONED_MS))
+            elif now_ms - lease.since_ms >= MAX_RENEWED_MS:
+                changes.append(self._give_back(lease, None))
+            elif lease.until_ms - now_ms <= AHEAD_MS:
+                changes.append(self._renew(lease))
+        await asyncio.gather(*changes)
+
+    async def _abandoned(
+        self, broker_name: str, silent: Collection[TrackedLease]
+    ) -> set[TrackedLease]:
+        """The leases of clients that the broker has not heard of through another proxy either. A
+        client may have connections to several; where the broker does not answer, it is not gone."""
+        groups = {lease.handle.consumer_group for lease in silent}
+        found = await asyncio.gather(
+            *(self._live_members(broker_name, group) for group in groups), return_exceptions=True
+        )
+        members_of: dict[str, frozenset[str] | BaseException]
+        members_of = dict(zip(groups, found, strict=True))
+        abandoned = set()
+        for lease in silent:
+            members = members_of[lease.handle.consumer_group]
+            if isinstance(members, frozenset):
+                if lease.client_id not in members:
+                    abandoned.add(lease)
+            elif not isinstance(members, MqError):
+                raise members
+        return abandoned
+
+    async def _renew(self, lease: TrackedLease) -> None:
+        if not self._is_tracked(lease):
+            return
+        duration_ms = DURATIONS_MS[min(lease.renewals, len(DURATIONS_MS) - 1)]
+        change = invisible_change(lease.handle, duration_ms, counted=True)
+        _only_if_unchanged(change, lease)
+        asked_ms = self._clock.monotonic_ms()
+        try:
+            result = await self._batches.change_invisible_duration(lease.handle.broker_name, change)
+        except MqError as error:
+            self._failed(lease, error)
+            return
+        lease.renewals += 1
+        lease.uncertain = False
+        lease.expires_ms = result.pop_time_ms + result.invisible_duration_ms
+        lease.until_ms = asked_ms + result.invisible_duration_ms
+        self._counts.leases_renewed += 1
+
+    async def _give_back(self, lease: TrackedLease, after_ms: int | None) -> None:
+        """Ends renewal. The message becomes visible after `after_ms`; None: by the retry policy of
+        its group."""
+        if not self._is_tracked(lease):
+            return
+        self._tracked.pop(key_of(lease.handle), None)
+        change = InvisibleChange(lease=lease_of(lease.handle), by_retry_policy=True)
+        if after_ms is not None:
+            change = invisible_change(lease.handle, after_ms, counted=True)
+        _only_if_unchanged(change, lease)
+        try:
+            await self._batches.change_invisible_duration(lease.handle.broker_name, change)
+        except MqError as error:
+            # Tried again at the next scan, unless the lease was tracked anew.
+            self._tracked.setdefault(key_of(lease.handle), lease)
+            self._failed(lease, error)
+
+    def _failed(self, lease: TrackedLease, error: MqError) -> None:
+        """Drops a lease that has ended; another one is tried again until it ends."""
+        lease.uncertain = True
+        ended = self._clock.monotonic_ms() >= lease.until_ms
+        if (ended or error.code is Code.INVALID_RECEIPT_HANDLE) and self._is_tracked(lease):
+            del self._tracked[key_of(lease.handle)]
+        suppressed = self._log_throttle.allow(f"{lease.handle.broker_name} {error.code}")
+        if suppressed is None:
+            return
+        structlog.get_logger().warning(
+            "lease_not_renewed",
+            client_id=lease.client_id,
+            broker=lease.handle.broker_name,
+            topic=lease.handle.topic,
+            queue_id=lease.handle.queue_id,
+            queue_offset=lease.handle.queue_offset,
+            reason=error.message,
+            suppressed=suppressed,
+        )
+
+    def _is_tracked(self, lease: TrackedLease) -> bool:
+        """False if it was untracked meanwhile, and perhaps tracked anew."""
+        return self._tracked.get(key_of(lease.handle)) is lease
+
+
+def _scanned(scans: dict[str, asyncio.Task[None]], name: str, task: asyncio.Task[None]) -> None:
+    del scans[name]
+    if not task.cancelled() and (error := task.exception()) is not None:
+        structlog.get_logger().error("lease_scan_failed", broker=name, exc_info=error)
+
+
+def _only_if_unchanged(change: InvisibleChange, lease: TrackedLease) -> None:
+    """The broker refuses the change if the lease ends at another time than this proxy knows."""
+    if not lease.uncertain:
+        change.unless_changed = True
+        change.lease.expires_timestamp_ms = lease.expires_ms

@@ -1,0 +1,1 @@
+"""Sending: message queues and their choice. Knows no public protocol."""

@@ -1,0 +1,127 @@
+"""Sending messages: which queue takes each, and the batches in which they leave.
+
+A broker that is away is avoided. A message that no other broker can take, because it belongs to a
+message group or because its topic is nowhere else, waits for its broker before it is sent, so that
+none is sent twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aerobee.broker.v1.message_pb2 import Message
+from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
+
+from aerobee_proxy.cluster.batches import BrokerBatches, SendOutcome
+from aerobee_proxy.cluster.broker_calls import BrokerCalls
+from aerobee_proxy.cluster.sending.queue_selector import RoundRobin, queue_of_group
+from aerobee_proxy.cluster.topic_creation import TopicCreation
+from aerobee_proxy.cluster.topic_route import (
+    PRIORITY,
+    BrokerQueue,
+    accepted_types,
+    writable_queues,
+)
+from aerobee_proxy.counts import ProxyCounts
+from aerobee_wire.status import Code, MqError
+
+MAX_SEND_ROUTES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SendRoute:
+    """What sending needs of a topic's route, in the form in which it is needed."""
+
+    topic: str
+    queues: Sequence[BrokerQueue]  # writable, sorted
+    accepted_types: tuple[str, ...]
+    by_priority: bool  # the topic accepts nothing else: a queue stands for a priority
+
+
+class MessageSender:
+    def __init__(
+        self,
+        topic_creation: TopicCreation,
+        calls: BrokerCalls,
+        batches: BrokerBatches,
+        counts: ProxyCounts,
+    ) -> None:
+        self._topic_creation = topic_creation
+        self._calls = calls
+        self._availability = calls.availability
+        self._batches = batches
+        self._counts = counts
+        self._round_robin = RoundRobin()
+        self._send_routes: dict[str, tuple[TopicRoute, SendRoute]] = {}
+
+    async def route(self, topic: str) -> SendRoute:
+        """Of a stored topic, which is created if it is unknown and may be.
+
+        Raises MqError TOPIC_NOT_EXIST, NAMESRV_UNREACHABLE. Computed once for each route: a route
+        lives for seconds, and thousands of messages take it.
+        """
+        route = await self._topic_creation.route(topic)
+        known = self._send_routes.get(topic)
+        if known is not None and known[0] is route:
+            return known[1]
+        if len(self._send_routes) >= MAX_SEND_ROUTES:
+            self._send_routes.clear()
+        accepted = accepted_types(route)
+        made = SendRoute(topic, writable_queues(route), accepted, accepted == (PRIORITY,))
+        self._send_routes[topic] = (route, made)
+        return made
+
+    def choose_queue(self, route: SendRoute, message_group: str, priority: int) -> BrokerQueue:
+        """The queue of a message; `message_group` is empty where it has none.
+
+        Raises MqError NO_PERMISSION when no queue is writable.
+        """
+        queues = route.queues
+        if not queues:
+            raise MqError(
+                Code.NO_PERMISSION,
+                f"no writable queue: no broker takes messages of {route.topic}",
+            )
+        if route.by_priority:
+            queues = queues_of_priority(queues, priority)
+        if message_group:
+            return queue_of_group(message_group, queues)
+        if self._availability.any_away:
+            is_away = self._availability.is_away
+            queues = [queue for queue in queues if not is_away(queue.broker_name)] or queues
+        return self._round_robin.next(route.topic, queues)
+
+    async def send(
+        self, messages: Sequence[tuple[BrokerQueue, Message]]
+    ) -> list[SendOutcome | Exception]:
+        """The outcome of each message: what the broker answered, or why it failed."""
+        if self._availability.any_away:
+            for broker_name in {queue.broker_name for queue, _ in messages}:
+                await self._calls.wait_until_back(broker_name)
+        # All are queued before the first is awaited: they keep their order and share a batch.
+        send = self._batches.send
+        futures = [send(queue.broker_name, message) for queue, message in messages]
+        outcomes: list[SendOutcome | Exception] = []
+        failed = 0
+        try:
+            for future in futures:
+                try:
+                    outcomes.append(await future)
+                except Exception as error:
+                    outcomes.append(error)
+                    failed += 1
+        finally:  # if the caller was cancelled, the rest need not be sent
+            for future in futures[len(outcomes) :]:
+                future.cancel()
+        self._counts.sent += len(outcomes) - failed
+        return outcomes
+
+
+def queues_of_priority(queues: Sequence[BrokerQueue], priority: int) -> list[BrokerQueue]:
+    """The queue of each broker that stands for a priority: queue 0 for the lowest, the last queue
+    for every priority from its number on. `queues` must be sorted."""
+    by_broker: dict[str, list[BrokerQueue]] = {}
+    for queue in queues:
+        by_broker.setdefault(queue.broker_name, []).append(queue)
+    return [own[min(priority, len(own) - 1)] for own in by_broker.values()]

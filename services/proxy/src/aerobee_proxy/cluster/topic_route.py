@@ -1,0 +1,72 @@
+"""What the route of a topic says: its message queues, the message types it accepts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from aerobee.namesrv.v1.namesrv_pb2 import QueueData, TopicRoute
+
+from aerobee_wire import topics
+from aerobee_wire.status import Code, MqError
+
+READABLE, WRITABLE = 4, 2  # bits of a topic's permission
+MESSAGE_TYPE_ATTRIBUTE = "message.type"
+
+# Message types, by RocketMQ's names.
+NORMAL, FIFO, DELAY = "NORMAL", "FIFO", "DELAY"
+TRANSACTION, PRIORITY, LITE = "TRANSACTION", "PRIORITY", "LITE"
+MIXED = "MIXED"  # of a topic, never of a message
+
+_ACCEPTED = {
+    **{message_type: (message_type,) for message_type in (NORMAL, FIFO, DELAY, TRANSACTION)},
+    PRIORITY: (PRIORITY,),
+    MIXED: (NORMAL, FIFO, DELAY, TRANSACTION),
+}
+
+
+class MessageTypeConflict(MqError):
+    """A topic does not accept messages of this type."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BrokerQueue:
+    """A message queue of some topic. Ordered by broker name, then queue id."""
+
+    broker_name: str
+    queue_id: int
+
+
+def with_master(route: TopicRoute) -> Sequence[QueueData]:
+    """The queues of brokers that have a master."""
+    masters = {broker.broker_name for broker in route.brokers if 0 in broker.addresses}
+    return [data for data in route.queues if data.broker_name in masters]
+
+
+def writable_queues(route: TopicRoute) -> list[BrokerQueue]:
+    """The queues that accept messages, sorted. Empty: the topic is writable nowhere."""
+    return sorted(
+        BrokerQueue(data.broker_name, queue_id)
+        for data in with_master(route)
+        if data.permission & WRITABLE
+        for queue_id in range(data.write_queue_count)
+    )
+
+
+def accepted_types(route: TopicRoute) -> tuple[str, ...]:
+    """The message types that the topic accepts. A topic that does not say accepts NORMAL."""
+    for queue_data in route.queues:
+        declared = queue_data.attributes.get(MESSAGE_TYPE_ATTRIBUTE, "")
+        if declared:
+            return _ACCEPTED.get(declared, (NORMAL,))
+    return (NORMAL,)
+
+
+def check_type(message_type: str, accepted: Collection[str], topic: str) -> None:
+    """Raises MessageTypeConflict. Retry and dead-letter topics accept every type."""
+    if message_type in accepted or topics.group_of(topic) is not None:
+        return
+    raise MessageTypeConflict(
+        Code.MESSAGE_ILLEGAL,
+        f"the message is of type {message_type}, topic {topic} takes {' or '.join(accepted)}",
+    )

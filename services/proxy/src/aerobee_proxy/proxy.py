@@ -1,0 +1,185 @@
+"""The wiring of a proxy: its objects, and those that each RPC gets. Starts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+from apache.rocketmq.v2 import service_pb2 as pb
+
+from aerobee_chassis.clock import Clock
+from aerobee_proxy.access.users import Users
+from aerobee_proxy.background import Background
+from aerobee_proxy.cluster.batches import BrokerBatches
+from aerobee_proxy.cluster.broker_calls import BrokerCalls
+from aerobee_proxy.cluster.group_configs import GroupConfigCache
+from aerobee_proxy.cluster.leasing.acknowledge import Acknowledgements
+from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal
+from aerobee_proxy.cluster.leasing.receive import Receiver
+from aerobee_proxy.cluster.route_cache import RouteCache
+from aerobee_proxy.cluster.sending.send import MessageSender
+from aerobee_proxy.cluster.topic_creation import TopicCreation
+from aerobee_proxy.cluster.transport import Transport
+from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.counts import ProxyCounts
+from aerobee_proxy.v2 import authorization
+from aerobee_proxy.v2.authentication import Authentication
+from aerobee_proxy.v2.heartbeats import ConsumerHeartbeats
+from aerobee_proxy.v2.routes import endpoints_for
+from aerobee_proxy.v2.rpc.clients.heartbeat import heartbeat
+from aerobee_proxy.v2.rpc.clients.notify_client_termination import notify_client_termination
+from aerobee_proxy.v2.rpc.clients.query_assignment import query_assignment
+from aerobee_proxy.v2.rpc.clients.query_route import query_route
+from aerobee_proxy.v2.rpc.clients.telemetry import Telemetry
+from aerobee_proxy.v2.rpc.clients.unimplemented import unimplemented
+from aerobee_proxy.v2.rpc.consuming.ack_message import ack_message
+from aerobee_proxy.v2.rpc.consuming.change_invisible_duration import change_invisible_duration
+from aerobee_proxy.v2.rpc.consuming.forward_to_dead_letter_queue import forward_to_dead_letter_queue
+from aerobee_proxy.v2.rpc.consuming.offsets import get_offset, query_offset, update_offset
+from aerobee_proxy.v2.rpc.consuming.pull_message import pull_message
+from aerobee_proxy.v2.rpc.consuming.receive_message import receive_message
+from aerobee_proxy.v2.rpc.pipeline import Pipeline
+from aerobee_proxy.v2.rpc.sending.end_transaction import end_transaction
+from aerobee_proxy.v2.rpc.sending.recall_message import recall_message
+from aerobee_proxy.v2.rpc.sending.send_message import send_message
+from aerobee_proxy.v2.sessions import Sessions
+from aerobee_proxy.v2.transaction_checks import TransactionChecks
+
+
+class Proxy:
+    """`listen_port`: the port that clients reach this proxy on, known once it is bound.
+
+    Raises ConfigError for a file of users that cannot be used.
+    """
+
+    def __init__(
+        self,
+        options: ProxyOptions,
+        transport: Transport,
+        clock: Clock,
+        *,
+        listen_port: Callable[[], int],
+    ) -> None:
+        self.options = options
+        self.clock = clock
+        self.counts = ProxyCounts()
+        self.sessions = sessions = Sessions()
+        self.background = Background()
+        self.authentication: Authentication | None = None  # None: everybody may call
+        if options.authentication_enabled:
+            users = Users(Path(options.authentication_users_file))
+            self.authentication = Authentication(users, self.counts, clock)
+
+        self.route_cache = RouteCache(transport, options.namesrvs, clock)
+        self.calls = BrokerCalls(transport, self.route_cache)
+        self.batches = BrokerBatches(self.calls, self.route_cache)
+        self.group_configs = GroupConfigCache(self.calls, self.route_cache, clock)
+        self.heartbeats = ConsumerHeartbeats(self.calls, self.route_cache, clock)
+        self.lease_renewal = LeaseRenewal(
+            self.batches,
+            clock,
+            self.counts,
+            is_alive=lambda client_id, user: sessions.is_alive(
+                client_id, clock.monotonic_ms(), user
+            ),
+            live_members=self.heartbeats.live_members,
+        )
+        self.transaction_checks = TransactionChecks(
+            transport,
+            self.route_cache,
+            self.calls,
+            sessions=sessions,
+            counts=self.counts,
+            clock=clock,
+            max_body_size=options.max_message_size,
+            may_publish=self._may_publish,
+        )
+        self.rpcs = self._rpcs(listen_port)
+
+    async def close(self) -> None:
+        await self.background.close()
+        self.calls.close()
+        await self.batches.close()
+
+    def _may_publish(self, user_name: str, topic: str) -> bool:
+        """By the file of users as it is now, which may have changed since the client's stream
+        began."""
+        if self.authentication is None:
+            return True
+        user = self.authentication.users.get(user_name)
+        if user is None or not user.enabled:
+            return False
+        return not self.options.authorization_enabled or authorization.may_publish(user, topic)
+
+    def _rpcs(self, listen_port: Callable[[], int]) -> SimpleNamespace:
+        """The RPCs of MessagingService, by name in snake_case."""
+        options, clock, counts, calls = self.options, self.clock, self.counts, self.calls
+        topic_creation = TopicCreation(calls, self.route_cache)
+        sender = MessageSender(topic_creation, calls, self.batches, counts)
+        receiver = Receiver(calls, self.batches, self.lease_renewal, self.background, counts)
+        acks = Acknowledgements(calls, self.batches, self.lease_renewal, counts)
+        endpoints = partial(endpoints_for, options, listen_port)
+        pipeline = Pipeline(
+            self.sessions,
+            clock,
+            counts,
+            authentication=self.authentication,
+            authorize=options.authorization_enabled,
+        )
+        telemetry = Telemetry(
+            pipeline, self.sessions, self.group_configs, options, counts=counts, clock=clock
+        )
+
+        def delivery_timestamp() -> pb.ReceiveMessageResponse:
+            response = pb.ReceiveMessageResponse()
+            response.delivery_timestamp.FromMilliseconds(clock.now_ms())
+            return response
+
+        unary, streaming = pipeline.unary, pipeline.streaming
+        return SimpleNamespace(
+            telemetry=telemetry.telemetry,
+            query_route=unary(
+                partial(query_route, topic_creation, endpoints), pb.QueryRouteResponse
+            ),
+            query_assignment=unary(
+                partial(query_assignment, self.route_cache, self.group_configs, endpoints),
+                pb.QueryAssignmentResponse,
+            ),
+            heartbeat=unary(partial(heartbeat, self.heartbeats), pb.HeartbeatResponse),
+            notify_client_termination=unary(
+                partial(notify_client_termination, self.sessions, self.heartbeats, self.background),
+                pb.NotifyClientTerminationResponse,
+            ),
+            sync_lite_subscription=unary(
+                partial(unimplemented, "lite topics"), pb.SyncLiteSubscriptionResponse
+            ),
+            send_message=unary(
+                partial(send_message, sender, options, clock), pb.SendMessageResponse
+            ),
+            recall_message=unary(
+                partial(recall_message, calls, self.route_cache, options), pb.RecallMessageResponse
+            ),
+            end_transaction=unary(
+                partial(end_transaction, self.batches, counts), pb.EndTransactionResponse
+            ),
+            receive_message=streaming(
+                partial(receive_message, receiver, self.group_configs, options),
+                pb.ReceiveMessageResponse,
+                delivery_timestamp,
+            ),
+            ack_message=unary(partial(ack_message, acks), pb.AckMessageResponse),
+            change_invisible_duration=unary(
+                partial(change_invisible_duration, acks, self.group_configs, options),
+                pb.ChangeInvisibleDurationResponse,
+            ),
+            forward_message_to_dead_letter_queue=unary(
+                partial(forward_to_dead_letter_queue, acks, self.lease_renewal),
+                pb.ForwardMessageToDeadLetterQueueResponse,
+            ),
+            pull_message=streaming(partial(pull_message, calls, options), pb.PullMessageResponse),
+            get_offset=unary(partial(get_offset, calls), pb.GetOffsetResponse),
+            update_offset=unary(partial(update_offset, calls), pb.UpdateOffsetResponse),
+            query_offset=unary(partial(query_offset, calls), pb.QueryOffsetResponse),
+        )

@@ -1,0 +1,19 @@
+"""Durations and times of requests in milliseconds. Pure."""
+
+from __future__ import annotations
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+_MAX_MS = 10**18 - 1  # beyond any real time, and still a number that brokers take
+
+
+def milliseconds(value: Duration | Timestamp) -> int:
+    """Of a duration, or since the epoch. Rounded down, and limited to 18 digits."""
+    found = int(value.seconds) * 1_000 + int(value.nanos) // 1_000_000
+    return max(-_MAX_MS, min(found, _MAX_MS))
+
+
+def delivery_ms(delivery: Timestamp) -> int:
+    """The first whole millisecond since the epoch at which the message is not early."""
+    return milliseconds(delivery) + (delivery.nanos % 1_000_000 > 0)

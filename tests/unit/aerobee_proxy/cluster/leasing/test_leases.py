@@ -1,0 +1,32 @@
+"""Receipt handles that clients give back."""
+
+from __future__ import annotations
+
+import pytest
+
+from aerobee_proxy.cluster.leasing.leases import handle_of
+from aerobee_wire import receipt_handle
+from aerobee_wire.receipt_handle import ReceiptHandle
+from aerobee_wire.status import Code, MqError
+
+HANDLE = ReceiptHandle("broker-a", "orders", "billing", 0, 7, 1, 1_700_000_000_000, 10_000, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "topic", "group"),
+    [
+        ("", "orders", "billing"),
+        ("no handle", "orders", "billing"),
+        (receipt_handle.encode(HANDLE), "other", "billing"),
+        (receipt_handle.encode(HANDLE), "orders", "other"),
+    ],
+)
+def test_invalid_receipt_handle(text: str, topic: str, group: str) -> None:
+    with pytest.raises(MqError) as caught:
+        handle_of(text, topic, group)
+    assert caught.value.code is Code.INVALID_RECEIPT_HANDLE
+
+
+def test_valid_receipt_handle() -> None:
+    text = receipt_handle.encode(HANDLE)
+    assert handle_of(text, "orders", "billing") == HANDLE

@@ -1,0 +1,92 @@
+"""Queues and message types of a topic's route."""
+
+from __future__ import annotations
+
+import pytest
+from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, QueueData, TopicRoute
+
+from aerobee_proxy.cluster.sending.send import queues_of_priority
+from aerobee_proxy.cluster.topic_route import (
+    DELAY,
+    FIFO,
+    LITE,
+    NORMAL,
+    TRANSACTION,
+    BrokerQueue,
+    MessageTypeConflict,
+    accepted_types,
+    check_type,
+    writable_queues,
+)
+
+MIXED = (NORMAL, FIFO, DELAY, TRANSACTION)
+
+
+def route(*queues: QueueData, masters: bool = True) -> TopicRoute:
+    brokers = [
+        BrokerData(broker_name=data.broker_name, addresses={0 if masters else 1: "h:1", 2: "h:2"})
+        for data in queues
+    ]
+    return TopicRoute(queues=queues, brokers=brokers)
+
+
+def queue_data(broker: str, write: int = 2, permission: int = 6) -> QueueData:
+    return QueueData(broker_name=broker, write_queue_count=write, permission=permission)
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        ("", ("NORMAL",)),
+        ("UNSPECIFIED", ("NORMAL",)),
+        ("NORMAL", ("NORMAL",)),
+        ("FIFO", ("FIFO",)),
+        ("DELAY", ("DELAY",)),
+        ("TRANSACTION", ("TRANSACTION",)),
+        ("PRIORITY", ("PRIORITY",)),
+        ("MIXED", MIXED),
+    ],
+)
+def test_accepted_types(declared: str, expected: tuple[str, ...]) -> None:
+    """A topic without a type accepts NORMAL: UNSPECIFIED would make every SDK refuse to send."""
+    data = queue_data("a")
+    if declared:
+        data.attributes["message.type"] = declared
+    assert accepted_types(route(data)) == expected
+
+
+@pytest.mark.parametrize(
+    ("message_type", "accepted"),
+    [(FIFO, [NORMAL]), (NORMAL, [FIFO]), (DELAY, [TRANSACTION]), (LITE, MIXED)],
+)
+def test_message_type_conflict(message_type: str, accepted: list[str]) -> None:
+    with pytest.raises(MessageTypeConflict):
+        check_type(message_type, accepted, "orders")
+
+
+@pytest.mark.parametrize("message_type", MIXED)
+def test_mixed_retry_and_dead_letter_topics_accept_every_type(message_type: str) -> None:
+    check_type(message_type, MIXED, "orders")
+    check_type(message_type, [NORMAL], "%DLQ%billing")
+    check_type(message_type, [NORMAL], "%RETRY%billing")
+
+
+def test_writable_queues_are_sorted_and_of_masters() -> None:
+    topic_route = route(queue_data("b", 1), queue_data("a", 2), queue_data("c", permission=4))
+    assert writable_queues(topic_route) == [
+        BrokerQueue("a", 0),
+        BrokerQueue("a", 1),
+        BrokerQueue("b", 0),
+    ]
+    assert writable_queues(route(queue_data("a"), masters=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("priority", "expected"),
+    [(0, [0, 0]), (1, [1, 1]), (2, [2, 1]), (9, [2, 1]), (2**31 - 1, [2, 1])],
+)
+def test_priority_has_a_queue_of_each_broker(priority: int, expected: list[int]) -> None:
+    queues = writable_queues(route(queue_data("a", 3), queue_data("b", 2)))
+    found = queues_of_priority(queues, priority)
+    assert [queue.broker_name for queue in found] == ["a", "b"]
+    assert [queue.queue_id for queue in found] == expected
