@@ -146,7 +146,7 @@ def test_a_crash_in_any_call_loses_no_end_and_no_half_message(
 ) -> None:
     async def run() -> None:
         histories = mended = ends = 0
-        for seed in campaign.seeds(1, 20):
+        for seed in campaign.seeds(3, 20):
             for crash_at in range(1, await steps()):
                 disk = SimulatedDisk(crash_at + 1_000 * seed)
                 disk.crash_at = crash_at
@@ -155,7 +155,8 @@ def test_a_crash_in_any_call_loses_no_end_and_no_half_message(
                 mended += await check(history, left)
                 histories += 1
                 ends += len(history.ended)
-        assert mended > 0, "no write was torn in the place that matters"
+        if campaign.seed is None:
+            assert mended, "no power cut fell between a committed message and its op record"
         campaign.tell(
             f"{histories} crashes, {ends} acknowledged ends, {mended} torn commits mended, 0 lost, "
             "0 doubled"
