@@ -54,3 +54,8 @@ class LoopClock:
 
     def jump(self, milliseconds: int) -> None:
         self._offset_ms += milliseconds
+
+
+async def run_ready_tasks() -> None:
+    """On a virtual loop: returns when every task waits for a timer, or for another task."""
+    await asyncio.sleep(1e-6)

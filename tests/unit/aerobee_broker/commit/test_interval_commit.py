@@ -1,4 +1,4 @@
-"""Asynchronous flush: acknowledged once written, visible once durable."""
+"""Interval commit (asynchronous flush): acknowledged once written, visible once flushed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.broker.harness import Inline, Parts, T
 
 
 class LateAnswer(Inline):
-    """Works at once; while `held`, the loop hears of it later, as it does from a busy thread."""
+    """Runs at once; while held, the loop gets the result later, as from a busy thread."""
 
     async def _run(self, function: Callable[[], T]) -> T:
         result = function()
@@ -30,13 +30,13 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
     await parts.end()
 
 
-async def test_an_answer_does_not_wait_for_the_disk(parts: Parts) -> None:
+async def test_a_send_is_answered_before_the_flush(parts: Parts) -> None:
     await parts.send("t", b"a")
     assert parts.store.written_offset == parts.store.end_offset > parts.store.flushed_offset
     assert await parts.bodies("t") == []
 
 
-async def test_a_little_is_flushed_after_the_thorough_interval(parts: Parts) -> None:
+async def test_few_bytes_are_flushed_after_the_thorough_interval(parts: Parts) -> None:
     await asyncio.sleep(60)  # the last flush is long ago
     await parts.send("t", b"a")
     await asyncio.sleep(0.6)
@@ -67,7 +67,7 @@ async def test_a_waiting_consumer_makes_the_next_interval_flush(parts: Parts) ->
     assert (result.status, result.message_count) == (ReadStatus.FOUND, 1)
 
 
-async def test_a_clean_stop_flushes_what_is_left(tmp_path: Path) -> None:
+async def test_a_clean_stop_flushes_the_rest(tmp_path: Path) -> None:
     parts = await Parts.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
     await parts.send("t", b"a", b"b")
     await parts.end()
@@ -77,10 +77,8 @@ async def test_a_clean_stop_flushes_what_is_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-async def test_flushed_means_visible_also_right_after_the_disk_is_done(
-    tmp_path: Path, flush: str
-) -> None:
-    """The flusher's thread knows it before the loop shows it: a recall in between found nothing."""
+async def test_flushed_means_visible_right_after_the_sync(tmp_path: Path, flush: str) -> None:
+    """The flusher's thread knows before the loop confirms: a recall in between found nothing."""
     flusher = LateAnswer()
     parts = await Parts.begin(tmp_path, flusher=flusher, flushDiskType=flush)
     await parts.send("t", b"a")
@@ -101,7 +99,7 @@ async def test_flushed_means_visible_also_right_after_the_disk_is_done(
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-async def test_nobody_waits_for_the_blank_at_the_end_of_a_log(tmp_path: Path, flush: str) -> None:
+async def test_the_blank_at_the_end_of_a_file_counts_as_flushed(tmp_path: Path, flush: str) -> None:
     size = 1 << 16
     options: dict[str, Any] = {"flushDiskType": flush, "mappedFileSizeCommitLog": size}
     parts = await Parts.begin(tmp_path, **options)
