@@ -43,7 +43,7 @@ class History:
             await self.send(parts, bodies)
             await self.end(parts, {bodies[0]: COMMIT, bodies[1]: ROLLBACK, bodies[2]: COMMIT})
             if number % 2:
-                await parts.broker.transactions.keep()
+                await parts.broker.transaction_upkeep.round()
                 await parts.tables.save()
         await self.end(parts, {b"0d": COMMIT, b"1d": ROLLBACK})
 

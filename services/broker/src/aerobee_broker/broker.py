@@ -57,7 +57,9 @@ from aerobee_broker.delivery.send.checks import Admission
 from aerobee_broker.delivery.send.send import Sender
 from aerobee_broker.delivery.transaction.check_schedule import CheckSchedule
 from aerobee_broker.delivery.transaction.checks import TransactionChecks
+from aerobee_broker.delivery.transaction.open_transactions import OpenTransactions
 from aerobee_broker.delivery.transaction.transactions import Transactions
+from aerobee_broker.delivery.transaction.upkeep import TransactionUpkeep
 from aerobee_broker.disk import Disk
 from aerobee_broker.identity import Identity
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
@@ -328,16 +330,20 @@ class Broker:
     def _wire_transactions(self, tables: Tables, meters: Meters) -> None:
         options, clock = self._around.options, self._around.clock
         schedule = CheckSchedule(clock, timeout_ms=options.transaction_time_out)
+        table = OpenTransactions()
         self.transactions = Transactions(
             log=self.log,
-            topics=self.topics,
-            offsets=tables.offsets,
-            router=self.router,
+            table=table,
             schedule=schedule,
+            topics=self.topics,
+            router=self.router,
             meters=meters,
             clock=clock,
         )
-        self.store.protect(self.transactions.needed_from)
+        self.transaction_upkeep = TransactionUpkeep(
+            self.transactions, log=self.log, table=table, offsets=tables.offsets, clock=clock
+        )
+        self.store.protect(self.transaction_upkeep.needed_from)
         self.checks = TransactionChecks(
             self.transactions,
             schedule,
@@ -468,7 +474,7 @@ class Broker:
             Step(start=self.store.restored),
             self._tables,
             Step(restore=self._restore_registries),
-            self.transactions,
+            self.transaction_upkeep,
             self.lease_journal,
             Step(stop=self.commit.drain),
             self.level_delivery,

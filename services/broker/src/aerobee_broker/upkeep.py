@@ -37,7 +37,7 @@ def periodic_work(
     async def check_transactions() -> None:
         if not store.read_only_reason:
             await broker.checks.round()
-            await broker.transactions.keep()
+            await broker.transaction_upkeep.round()
 
     async def measure() -> None:
         broker.administration.measure(options.broker_permission)

@@ -89,7 +89,7 @@ async def begin(tmp_path: Path) -> AsyncIterator[Begin]:
     async def every_second(parts: Parts) -> None:
         while True:
             await parts.broker.checks.round()
-            await parts.broker.transactions.keep()
+            await parts.broker.transaction_upkeep.round()
             await asyncio.sleep(1)
 
     async def end() -> None:

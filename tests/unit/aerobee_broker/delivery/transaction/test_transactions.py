@@ -21,7 +21,7 @@ from aerobee_wire.record import TRANSACTION_COMMIT, TRANSACTION_MASK
 from aerobee_wire.status import Code, MqError
 from support.broker.harness import BORN_HOST, Parts, message
 
-MOVE_BEHIND = "aerobee_broker.delivery.transaction.transactions.MOVE_BEHIND_BYTES"
+MOVE_BEHIND = "aerobee_broker.delivery.transaction.upkeep.COPY_BEHIND_BYTES"
 
 COMMIT, ROLLBACK, UNKNOWN = Resolution.COMMIT, Resolution.ROLLBACK, Resolution.UNKNOWN
 
@@ -252,8 +252,8 @@ async def test_a_half_message_that_cannot_be_read_for_a_while_is_not_given_up(
         patch.setattr(parts.store._log, "read", refuse)
         with pytest.raises(StoreShort):
             await transactions.give_up([one])
-        patch.setattr(transactions, "_behind", lambda: [one])
-        await transactions.keep()
+        patch.setattr(parts.broker.transaction_upkeep, "_behind", lambda: [one])
+        await parts.broker.transaction_upkeep.round()
         assert parts.broker.checks.check(one.name) is None
     assert one.half.checks == 0
     assert await end(parts, stored) is Code.SUCCESS
@@ -316,7 +316,7 @@ async def test_a_half_message_of_a_deleted_topic_is_not_committed_to_the_topic_t
     await parts.send("t", b"new")
     if moved:
         monkeypatch.setattr(parts.store.cleaning, "wanted_below", parts.store.end_offset)
-        await parts.broker.transactions.keep()
+        await parts.broker.transaction_upkeep.round()
     code = await end(parts, stored)
     assert code is (Code.INVALID_TRANSACTION_ID if moved else Code.TOPIC_NOT_EXIST)
     assert await visible(parts) == [b"new"]
@@ -326,12 +326,12 @@ async def test_a_half_message_of_a_deleted_topic_is_not_committed_to_the_topic_t
 async def test_who_was_asked_is_written_down_however_many_they_are(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aerobee_broker.delivery.transaction.transactions.ASKED_A_RECORD", 2)
+    monkeypatch.setattr("aerobee_broker.delivery.transaction.upkeep.CHECKS_A_RECORD", 2)
     stored = [await half(parts, b"a") for _ in range(5)]
     transactions = parts.broker.transactions
     for one in stored:
-        transactions.asked(one.queue_offset)
-    await transactions.keep()
+        transactions.checked(one.queue_offset)
+    await parts.broker.transaction_upkeep.round()
     await asyncio.sleep(0.01)
     ops = await parts.read(names.OP_HALF_TOPIC)
     assert [one.body for one in ops] == [b"0:1,1:1,", b"2:1,3:1,", b"4:1,"]
@@ -434,21 +434,21 @@ def saved(parts: Parts) -> list[int | None]:
 
 
 async def test_a_start_reads_from_the_first_open_half_message_on(parts: Parts) -> None:
-    transactions = parts.broker.transactions
-    await transactions.keep()
+    upkeep = parts.broker.transaction_upkeep
+    await upkeep.round()
     assert saved(parts) == [0, 0]
     stored = [await half(parts, b"%d" % number) for number in range(5)]
     await end(parts, stored[0])
     await end(parts, stored[2])
-    await transactions.keep()
+    await upkeep.round()
     assert saved(parts) == [1, 0], "1 is open, and was sent before the first op record"
     late = await half(parts, b"late")
     for number in (1, 3, 4):
         await end(parts, stored[number])
-    await transactions.keep()
+    await upkeep.round()
     assert saved(parts) == [5, 2]
     await end(parts, late)
-    await transactions.keep()
+    await upkeep.round()
     assert saved(parts) == [6, 6]
 
 
@@ -457,7 +457,7 @@ async def test_an_end_that_is_not_durable_yet_is_not_passed_over(parts: Parts) -
     parts.flusher.hold()
     ending = asyncio.create_task(end(parts, stored))
     await asyncio.sleep(1)
-    await parts.broker.transactions.keep()
+    await parts.broker.transaction_upkeep.round()
     assert saved(parts) == [0, 0]
     parts.flusher.let_go()
     await ending
@@ -474,8 +474,8 @@ async def test_the_order_of_many_is_kept_small(parts: Parts) -> None:
         ends = [End(one.transaction_id, one.queue_offset, COMMIT) for one in stored]
         assert await parts.broker.transactions.end(ends) == [None] * 100
     await asyncio.sleep(0.01)
-    assert len(parts.broker.transactions._open._order) < 1_200
-    await parts.broker.transactions.keep()
+    assert len(parts.broker.transactions._table._order) < 1_200
+    await parts.broker.transaction_upkeep.round()
     assert saved(parts) == [first.queue_offset, 0]
 
 
@@ -513,10 +513,10 @@ async def test_a_torn_commit_that_cannot_be_mended_at_once_is_not_committed_agai
         patch.setattr(RealDisk, "usage", lambda *_: Usage(used=99, free=1))
         parts = await Parts.begin(tmp_path, clock=parts.clock, cleanResourceInterval=1_000)
         assert await end(parts, stored) is Code.INVALID_TRANSACTION_ID
-        await parts.broker.transactions.keep()
+        await parts.broker.transaction_upkeep.round()
     await asyncio.sleep(2)
     parts.store.maintain(parts.clock.now_ms())
-    await parts.broker.transactions.keep()
+    await parts.broker.transaction_upkeep.round()
     await asyncio.sleep(0.01)
     assert len(parts.broker.transactions) == 0
     parts = await again(parts, tmp_path)
@@ -541,7 +541,7 @@ async def test_retention_deletes_no_open_half_message(tmp_path: Path) -> None:
     await fill(parts, 14)
     parts.store.maintain(parts.clock.now_ms())
     assert parts.store.min_physical_offset == 0, "its file is still needed"
-    await parts.broker.transactions.keep()
+    await parts.broker.transaction_upkeep.round()
     await asyncio.sleep(11)
     parts.store.maintain(parts.clock.now_ms())
     assert parts.store.min_physical_offset > 0
@@ -561,14 +561,12 @@ async def test_retention_deletes_no_open_half_message(tmp_path: Path) -> None:
 async def test_a_half_message_that_lies_far_behind_is_copied_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "aerobee_broker.delivery.transaction.transactions.MOVE_BEHIND_BYTES", 2 << 20
-    )
+    monkeypatch.setattr("aerobee_broker.delivery.transaction.upkeep.COPY_BEHIND_BYTES", 2 << 20)
     parts = await Parts.begin(tmp_path)
     stored = await half(parts, b"a")
     await fill(parts, 3)
     for _ in range(3):
-        await parts.broker.transactions.keep()
+        await parts.broker.transaction_upkeep.round()
     assert len(await parts.read(names.HALF_TOPIC)) == 2
     assert saved(parts) == [1, 0]
     parts = await again(parts, tmp_path)
@@ -580,14 +578,12 @@ async def test_a_half_message_that_lies_far_behind_is_copied_once(
 async def test_half_messages_without_end_are_not_copied_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "aerobee_broker.delivery.transaction.transactions.MOVE_BEHIND_BYTES", 1 << 20
-    )
+    monkeypatch.setattr("aerobee_broker.delivery.transaction.upkeep.COPY_BEHIND_BYTES", 1 << 20)
     parts = await Parts.begin(tmp_path, mappedFileSizeCommitLog=64 << 20)
     for _ in range(3):
         await half(parts, b"h" * (1 << 20))
     await fill(parts, 14)
     for _ in range(5):
-        await parts.broker.transactions.keep()
+        await parts.broker.transaction_upkeep.round()
     assert len(await parts.read(names.HALF_TOPIC, max_bytes=64 << 20)) <= 6
     await parts.end()

@@ -56,7 +56,7 @@ def run(tmp_path: Path) -> Run:
 async def every_second(cluster: WholeCluster) -> None:
     while True:
         await cluster.broker.broker.checks.round()
-        await cluster.broker.broker.transactions.keep()
+        await cluster.broker.broker.transaction_upkeep.round()
         await asyncio.sleep(1)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-from aerobee_broker.delivery.transaction.half_messages import Half
+from aerobee_broker.delivery.transaction.half_messages import HalfMessage
 from aerobee_chassis.clock import Clock
 
 SLACK = 4_096
@@ -25,21 +25,21 @@ class CheckSchedule:
         self._times: dict[int, tuple[int, str]] = {}  # name → the time that holds, producer group
         self._without_producer: dict[str, set[int]] = {}  # producer group → names
 
-    def opened(self, half: Half) -> None:
+    def opened(self, half: HalfMessage) -> None:
         """Its transaction is open: schedules the first check."""
         first_ms = self._timeout_ms if half.immunity_ms is None else half.immunity_ms
         self.put(half, first_ms - self.age_ms(half))
 
-    def put(self, half: Half, in_ms: int) -> None:
+    def put(self, half: HalfMessage, in_ms: int) -> None:
         """Replaces the time that the half message had; at the earliest now."""
         self._put(half.name, half.producer_group, in_ms)
 
-    def put_without_producer(self, half: Half, in_ms: int) -> None:
+    def put_without_producer(self, half: HalfMessage, in_ms: int) -> None:
         """As `put`, but due at once when a producer of its group connects."""
         self._without_producer.setdefault(half.producer_group, set()).add(half.name)
         self.put(half, in_ms)
 
-    def age_ms(self, half: Half) -> int:
+    def age_ms(self, half: HalfMessage) -> int:
         """Milliseconds since it was stored; 0 when the clock was set back."""
         return max(0, self._clock.now_ms() - half.stored_ms)
 

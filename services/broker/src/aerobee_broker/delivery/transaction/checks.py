@@ -1,9 +1,9 @@
-"""Check-back: asks producers what became of the half messages that nobody ended.
+"""Check-back: asks producers about transactions that nobody has ended.
 
-A half message is due after transactionTimeOut, or after its own time of immunity, then every
-transactionCheckInterval. One live producer of its group is asked, another one each time. While
-there is none it waits and is not counted as asked. After transactionCheckMax times without an
-answer, or when it is older than messages are kept, it is given up: moved to
+A half message is due after transactionTimeOut, or after its own immunity time, then every
+transactionCheckInterval. One live producer of its group is asked, another one each time. While the
+group has none, the half message waits, and no check is counted. After transactionCheckMax checks,
+or when it is as old as messages get (fileReservedTime), it is given up: moved to
 TRANS_CHECK_MAX_TIME_TOPIC, with a line in the log.
 """
 
@@ -17,7 +17,7 @@ import structlog
 
 from aerobee_broker.delivery.transaction import half_messages
 from aerobee_broker.delivery.transaction.check_schedule import SLACK, CheckSchedule
-from aerobee_broker.delivery.transaction.open_transactions import Open
+from aerobee_broker.delivery.transaction.open_transactions import Transaction
 from aerobee_broker.delivery.transaction.transactions import Transactions
 from aerobee_broker.errors import StoreShort
 from aerobee_broker.registry.clients import Clients, Watch
@@ -25,16 +25,16 @@ from aerobee_chassis.clock import Clock
 from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 
-BATCH = 256  # that are given up at once
-SLICE = 500  # that are looked at in one turn of the loop: some milliseconds
+GIVE_UP_BATCH = 256
+DUE_BATCH = 500  # in one turn of the loop: some milliseconds
 RETRY_AFTER_FAILURE_MS = 10_000  # a full or broken disk is not mended by asking often
 RETRY_BUSY_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a producer is asked: the record of the half message, and what a commit would make of
-    it."""
+    """What a producer is asked about: the record of the half message, and the topic, queue, flags
+    and properties that its commit would give it."""
 
     producer_group: str
     transaction_id: str
@@ -80,21 +80,21 @@ class TransactionChecks:
         absent = self._schedule.groups_without_producer
         if absent:
             self._schedule.producers_connected(absent & self._clients.producers().keys())
-        hopeless: list[Open] = []
+        hopeless: list[Transaction] = []
         now = self._clock.monotonic_ms()
         while self._schedule.has_due(now):
             producers = self._clients.producers()
-            for name in self._schedule.take_due(now, SLICE):
-                one = self._transactions.get(name)
-                if one is None:
+            for name in self._schedule.take_due(now, DUE_BATCH):
+                transaction = self._transactions.get(name)
+                if transaction is None:
                     continue
-                if self._is_hopeless(one):
-                    hopeless.append(one)
+                if self._is_hopeless(transaction):
+                    hopeless.append(transaction)
                 else:
-                    self._ask(one, producers.get(one.half.producer_group, ()))
+                    self._ask(transaction, producers.get(transaction.half.producer_group, ()))
             await asyncio.sleep(0)
-        for start in range(0, len(hopeless), BATCH):
-            await self._give_up(hopeless[start : start + BATCH])
+        for start in range(0, len(hopeless), GIVE_UP_BATCH):
+            await self._give_up(hopeless[start : start + GIVE_UP_BATCH])
 
     def _forget_ended(self) -> None:
         count = len(self._transactions)
@@ -103,12 +103,12 @@ class TransactionChecks:
             groups = self._schedule.groups
             self._turns = {group: turn for group, turn in self._turns.items() if group in groups}
 
-    def _is_hopeless(self, one: Open) -> bool:
-        old = self._schedule.age_ms(one.half) >= self._reserved_ms
-        return old or one.half.checks >= self._max_checks
+    def _is_hopeless(self, transaction: Transaction) -> bool:
+        old = self._schedule.age_ms(transaction.half) >= self._reserved_ms
+        return old or transaction.half.checks >= self._max_checks
 
-    def _ask(self, one: Open, producers: Sequence[Watch]) -> None:
-        half = one.half
+    def _ask(self, transaction: Transaction, producers: Sequence[Watch]) -> None:
+        half = transaction.half
         if not producers:
             left_ms = self._reserved_ms - self._schedule.age_ms(half)
             self._schedule.put_without_producer(half, left_ms)
@@ -120,34 +120,31 @@ class TransactionChecks:
                 return
         self._schedule.put(half, RETRY_BUSY_MS)
 
-    async def _give_up(self, halves: Sequence[Open]) -> None:
-        # Meanwhile some may have been ended.
-        halves = [one for one in halves if self._transactions.get(one.name) is one]
-        if not halves:
-            return
+    async def _give_up(self, hopeless: Sequence[Transaction]) -> None:
         try:
-            await self._transactions.give_up(halves)
+            await self._transactions.give_up(hopeless)
         except MqError as error:
             structlog.get_logger().error("half_messages_not_given_up", reason=error.message)
-            for one in halves:
-                self._schedule.put(one.half, RETRY_AFTER_FAILURE_MS)
+            for transaction in hopeless:
+                if transaction.is_open:  # others ended meanwhile
+                    self._schedule.put(transaction.half, RETRY_AFTER_FAILURE_MS)
 
     # ---- on the way to a producer ----
 
     def check(self, name: int) -> Check | None:
-        """What to ask about a half message; None when there is nothing to ask any more."""
-        one = self._transactions.get(name)
-        if one is None:
+        """What to ask a producer; None when the transaction is not open, or cannot be read now."""
+        transaction = self._transactions.get(name)
+        if transaction is None:
             return None
         try:
-            record = self._transactions.record(one)
+            record = self._transactions.record(transaction)
             message, properties = half_messages.committed(record, name)
         except MqError as error:
             structlog.get_logger().error("half_message_not_asked_about", reason=error.message)
             if not isinstance(error, StoreShort):
-                self.asked(name)  # or it would never be given up
+                self.asked(name)  # a damaged half message is given up after its checks
             return None
-        half = one.half
+        half = transaction.half
         return Check(
             half.producer_group,
             half.transaction_id,
@@ -161,5 +158,5 @@ class TransactionChecks:
         )
 
     def asked(self, name: int) -> None:
-        """The question has left."""
-        self._transactions.asked(name)
+        """The request has gone to a producer: counts the check."""
+        self._transactions.checked(name)

@@ -1,13 +1,13 @@
 """Half messages and op records as they lie in the log. No clock, no loop.
 
 A half message waits in queue 0 of RMQ_SYS_TRANS_HALF_TOPIC, with the topic and queue that it is
-meant for in its properties. Its queue offset there is its name for ever: a copy of it that stands
-further on in the log (`moved`) says the offset of the first.
+meant for in its properties. Its queue offset there is its name; a copy of it further on in the log
+(`copy_forward`) says the queue offset of the first.
 
 Op records lie in queue 0 of RMQ_SYS_TRANS_OP_HALF_TOPIC, in the order in which things happened:
 
-    tag d   body "17,18,"       these half messages are ended: committed, rolled back or given up
-    tag c   body "17:3,20:1,"   and so often the producers of these were asked
+    tag d   body "17,18,"       these half messages were committed, rolled back or given up
+    tag c   body "17:3,20:1,"   their producers were asked about them so many times
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from aerobee_wire import topics as names
 from aerobee_wire.record import TRANSACTION_COMMIT, TRANSACTION_MASK, Record
 
 QUEUE_ID = 0
-# The consumer group whose offsets say from where on the two topics matter, as in RocketMQ.
+# The consumer group whose offsets say where a start begins to read the two topics, as in RocketMQ.
 GROUP = names.SYSTEM_GROUP_PREFIX + "TRANS"
 MAX_ID_BYTES = 255
 MAX_IMMUNITY_S = 24 * 3_600
 
-ENDED = "d"
-ASKED = "c"
+ENDED_TAG = "d"
+CHECKED_TAG = "c"
 
 _FIRST_COPY_NAME = b"TRAN_PREPARED_QUEUE_OFFSET\x01"
-# Of a half message alone; what is committed has none of them.
-_WAITING = (
+# Properties that only a half message has; the committed message has none of them.
+_HALF_ONLY = (
     props.REAL_TOPIC,
     props.REAL_QUEUE_ID,
     props.HALF_STORED_MS,
@@ -41,16 +41,59 @@ _WAITING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Half:
-    """What a stored half message says of itself. Times in milliseconds."""
+class HalfMessage:
+    """What a stored half message says, without its body. Times in milliseconds."""
 
-    name: int  # queue offset of the first copy
+    name: int  # queue offset of its first copy
     topic: str  # that it is meant for
     transaction_id: str
     producer_group: str
     stored_ms: int
-    immunity_ms: int | None
-    checks: int
+    immunity_ms: int | None  # its producer is not asked before; None: transactionTimeOut
+    checks: int  # how often its producer was asked
+
+    @classmethod
+    def stored(cls, properties: Mapping[str, str], queue_offset: int, now_ms: int) -> HalfMessage:
+        """A message that `as_half` made, stored now at this queue offset."""
+        return cls(
+            name=queue_offset,
+            topic=properties[props.REAL_TOPIC],
+            transaction_id=properties[props.TRANSACTION_ID],
+            producer_group=properties[props.PRODUCER_GROUP],
+            stored_ms=now_ms,
+            immunity_ms=_immunity_ms(properties),
+            checks=0,
+        )
+
+    @classmethod
+    def of_record(cls, record: Record) -> HalfMessage:
+        """A record of the half topic."""
+        properties = record.properties
+        stored = props.whole_number(properties.get(props.HALF_STORED_MS, ""))
+        checks = props.whole_number(properties.get(props.TRANSACTION_CHECK_TIMES, ""))
+        return cls(
+            name=name_in(record),
+            topic=properties.get(props.REAL_TOPIC, ""),
+            transaction_id=properties.get(props.TRANSACTION_ID, ""),
+            producer_group=properties.get(props.PRODUCER_GROUP, ""),
+            stored_ms=record.store_timestamp_ms if stored is None else stored,
+            immunity_ms=_immunity_ms(properties),
+            checks=checks or 0,
+        )
+
+
+def name_in(record: Record) -> int:
+    """The name of a half message. Decodes no properties: a start reads many records."""
+    first = props.get(record.raw_properties, _FIRST_COPY_NAME)
+    name = None if first is None else props.whole_number(first)
+    return record.queue_offset if name is None else name
+
+
+def _immunity_ms(properties: Mapping[str, str]) -> int | None:
+    seconds = props.whole_number(properties.get(props.CHECK_IMMUNITY_TIME, ""))
+    if seconds is None or seconds < 0:
+        return None
+    return min(seconds, MAX_IMMUNITY_S) * 1_000
 
 
 # ---- into the half topic ----
@@ -61,7 +104,7 @@ def is_transactional(properties: Mapping[str, str]) -> bool:
 
 
 def name_transaction(properties: dict[str, str]) -> None:
-    """Puts the transaction id in and takes out what only the broker writes.
+    """Sets the transaction id, and removes the properties that only the broker sets.
 
     Raises InvalidParameter without a producer group, MessageIllegal for an id that is too long.
     """
@@ -69,7 +112,7 @@ def name_transaction(properties: dict[str, str]) -> None:
         raise InvalidParameter(
             "a transactional message names no producer group: give producer_group, or PGROUP"
         )
-    for name in (*_WAITING, props.TRANSACTION_PREPARED_QUEUE_OFFSET):
+    for name in (*_HALF_ONLY, props.TRANSACTION_PREPARED_QUEUE_OFFSET):
         properties.pop(name, None)
     unique = properties[props.UNIQUE_KEY]
     if len(unique.encode("utf-8", "surrogatepass")) > MAX_ID_BYTES:
@@ -88,48 +131,13 @@ def as_half(message: NewMessage, properties: dict[str, str]) -> NewMessage:
     return message
 
 
-def _immunity_ms(properties: Mapping[str, str]) -> int | None:
-    """How long the sender wants not to be asked; None: as long as the broker says."""
-    seconds = props.whole_number(properties.get(props.CHECK_IMMUNITY_TIME, ""))
-    if seconds is None or seconds < 0:
-        return None
-    return min(seconds, MAX_IMMUNITY_S) * 1_000
-
-
-def begun(properties: Mapping[str, str], queue_offset: int, now_ms: int) -> Half:
-    """What the message that `as_half` made says, stored now at this offset."""
-    return Half(
-        name=queue_offset,
-        topic=properties[props.REAL_TOPIC],
-        transaction_id=properties[props.TRANSACTION_ID],
-        producer_group=properties[props.PRODUCER_GROUP],
-        stored_ms=now_ms,
-        immunity_ms=_immunity_ms(properties),
-        checks=0,
-    )
-
-
-def name_in(record: Record) -> int:
-    """The name of a half message: without decoding its properties, since a start asks many."""
-    first = props.get(record.raw_properties, _FIRST_COPY_NAME)
-    name = None if first is None else props.whole_number(first)
-    return record.queue_offset if name is None else name
-
-
-def read(record: Record) -> Half:
-    """What a record of the half topic says."""
-    properties = record.properties
-    stored = props.whole_number(properties.get(props.HALF_STORED_MS, ""))
-    checks = props.whole_number(properties.get(props.TRANSACTION_CHECK_TIMES, ""))
-    return Half(
-        name=name_in(record),
-        topic=properties.get(props.REAL_TOPIC, ""),
-        transaction_id=properties.get(props.TRANSACTION_ID, ""),
-        producer_group=properties.get(props.PRODUCER_GROUP, ""),
-        stored_ms=record.store_timestamp_ms if stored is None else stored,
-        immunity_ms=_immunity_ms(properties),
-        checks=checks or 0,
-    )
+def copy_forward(record: Record, half: HalfMessage) -> NewMessage:
+    """The half message again, to be stored further on in the log under the same name."""
+    properties = dict(record.properties)
+    properties[props.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(half.name)
+    properties[props.HALF_STORED_MS] = str(half.stored_ms)
+    properties[props.TRANSACTION_CHECK_TIMES] = str(half.checks)
+    return NewMessage.copy_of(record, names.HALF_TOPIC, QUEUE_ID, properties)
 
 
 # ---- out of it ----
@@ -149,7 +157,7 @@ def destination(record: Record) -> tuple[str, int]:
 def committed(record: Record, name: int) -> tuple[NewMessage, dict[str, str]]:
     """The message as its consumers get it, and its decoded properties. Raises MessageIllegal."""
     topic, queue_id = destination(record)
-    properties = {key: value for key, value in record.properties.items() if key not in _WAITING}
+    properties = {key: value for key, value in record.properties.items() if key not in _HALF_ONLY}
     properties[props.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(name)
     message = NewMessage.copy_of(record, topic, queue_id, properties)
     message.sys_flag = record.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
@@ -158,20 +166,11 @@ def committed(record: Record, name: int) -> tuple[NewMessage, dict[str, str]]:
 
 
 def committed_from(record: Record) -> int:
-    """The half message that a record was committed from; -1 for any other record."""
+    """The name of the half message that a record was committed from; -1 for any other record."""
     if record.sys_flag & TRANSACTION_MASK != TRANSACTION_COMMIT:
         return -1
     name = props.whole_number(record.properties.get(props.TRANSACTION_PREPARED_QUEUE_OFFSET, ""))
     return -1 if name is None else name
-
-
-def moved(record: Record, half: Half) -> NewMessage:
-    """The half message again, to stand further on in the log."""
-    properties = dict(record.properties)
-    properties[props.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(half.name)
-    properties[props.HALF_STORED_MS] = str(half.stored_ms)
-    properties[props.TRANSACTION_CHECK_TIMES] = str(half.checks)
-    return NewMessage.copy_of(record, names.HALF_TOPIC, QUEUE_ID, properties)
 
 
 def given_up(record: Record, checks: int) -> NewMessage:
@@ -185,16 +184,17 @@ def given_up(record: Record, checks: int) -> NewMessage:
 # ---- op records ----
 
 
-def ended(halves: Iterable[int], now_ms: int) -> NewMessage:
-    return _op(ENDED, "".join(f"{name}," for name in halves), now_ms)
+def ended_record(half_names: Iterable[int], now_ms: int) -> NewMessage:
+    return _op_record(ENDED_TAG, "".join(f"{name}," for name in half_names), now_ms)
 
 
-def asked(checks: Mapping[int, int], now_ms: int) -> NewMessage:
-    """`checks`: half message → times."""
-    return _op(ASKED, "".join(f"{name}:{times}," for name, times in checks.items()), now_ms)
+def checked_record(checks: Mapping[int, int], now_ms: int) -> NewMessage:
+    """`checks`: name of a half message → how often its producer was asked."""
+    body = "".join(f"{name}:{count}," for name, count in checks.items())
+    return _op_record(CHECKED_TAG, body, now_ms)
 
 
-def _op(tag: str, body: str, now_ms: int) -> NewMessage:
+def _op_record(tag: str, body: str, now_ms: int) -> NewMessage:
     return NewMessage(
         names.OP_HALF_TOPIC,
         QUEUE_ID,
@@ -204,10 +204,10 @@ def _op(tag: str, body: str, now_ms: int) -> NewMessage:
     )
 
 
-def op_in(record: Record) -> tuple[list[int], dict[int, int]]:
-    """(half messages that ended, half message → times that it was asked for).
+def read_op_record(record: Record) -> tuple[list[int], dict[int, int]]:
+    """(names of half messages that ended, name → how often its producer was asked).
 
-    Raises ValueError for a body that is neither.
+    Raises ValueError for a record that is neither.
     """
     words = record.body.decode().split(",")[:-1]
     match record.properties.get(props.TAGS):
@@ -215,5 +215,5 @@ def op_in(record: Record) -> tuple[list[int], dict[int, int]]:
             return [int(word) for word in words], {}
         case "c":
             pairs = (word.partition(":") for word in words)
-            return [], {int(name): int(times) for name, _, times in pairs}
+            return [], {int(name): int(count) for name, _, count in pairs}
     raise ValueError("neither of the tags c and d")

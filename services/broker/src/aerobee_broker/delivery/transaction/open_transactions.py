@@ -1,30 +1,30 @@
-"""The half messages whose transactions are open, without their bodies. Knows no store, no clock."""
+"""The transactions that have not ended, without their bodies. Knows no store, no clock."""
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from aerobee_broker.delivery.transaction.half_messages import Half
+from aerobee_broker.delivery.transaction.half_messages import HalfMessage
+from aerobee_broker.delivery.transaction.states import TRANSITIONS, Event, State
 from aerobee_broker.store.messages import Appended
 
 _SLACK = 1_024
 
 
 @dataclass(slots=True, eq=False)
-class Open:
-    """A half message whose transaction is open."""
+class Transaction:
+    """A half message, where its newest copy lies, and the state of its transaction."""
 
-    half: Half
-    # Where it stands now.
+    half: HalfMessage
     queue_offset: int
     physical_offset: int
     size: int
-    # No op record that matters to it, or to a half message behind it, lies below this offset.
+    # No op record below this queue offset concerns it, or a half message behind it.
     op_floor: int
-    # Its end is in the log, and not known to be durable.
-    ending: bool = False
+    state: State = State.OPEN
 
     @property
     def name(self) -> int:
@@ -32,82 +32,111 @@ class Open:
 
     @property
     def end_offset(self) -> int:
+        """Physical; after the record."""
         return self.physical_offset + self.size
+
+    @property
+    def is_open(self) -> bool:
+        return self.state is State.OPEN
+
+    def advance(self, event: Event) -> None:
+        """Raises KeyError for an event that the state does not have."""
+        self.state = TRANSITIONS[self.state][event]
 
 
 class OpenTransactions:
+    """By name: the queue offset of the half message."""
+
     def __init__(self) -> None:
-        self.bytes = 0  # of the records of all of them
-        self._by_name: dict[int, Open] = {}
+        self.bytes = 0  # of all their records
+        self._by_name: dict[int, Transaction] = {}
         self._by_topic: Counter[str] = Counter()
         self._order: list[tuple[int, int]] = []  # heap of (queue offset, name), some out of date
+        self._unwritten_checks: dict[int, int] = {}  # name → checks
 
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def get(self, name: int) -> Open | None:
+    def get(self, name: int) -> Transaction | None:
         return self._by_name.get(name)
 
     def names(self) -> list[int]:
-        """Of those whose end is not in the log."""
-        return [one.name for one in self._by_name.values() if not one.ending]
+        """Of those in the state OPEN."""
+        return [name for name, transaction in self._by_name.items() if transaction.is_open]
 
     def by_topic(self) -> dict[str, int]:
         """Topic → half messages that are meant for it."""
         return {topic: count for topic, count in self._by_topic.items() if count}
 
-    def add(self, half: Half, place: Appended, op_floor: int) -> Open:
-        """In the place of another one of its name: that was never stored."""
+    def add(self, half: HalfMessage, appended: Appended, op_floor: int) -> Transaction:
+        """Replaces another one of its name: that half message was rolled back."""
         earlier = self._by_name.get(half.name)
         if earlier is not None:
             self.remove(earlier)
-        one = Open(half, place.queue_offset, place.physical_offset, place.store_size, op_floor)
-        self._by_name[half.name] = one
-        self.bytes += one.size
+        transaction = Transaction(
+            half, appended.queue_offset, appended.physical_offset, appended.store_size, op_floor
+        )
+        self._by_name[half.name] = transaction
+        self.bytes += transaction.size
         self._by_topic[half.topic] += 1
-        heapq.heappush(self._order, (one.queue_offset, half.name))
-        return one
+        heapq.heappush(self._order, (transaction.queue_offset, half.name))
+        return transaction
 
-    def remove(self, one: Open) -> None:
-        """Another one of its name stays."""
-        if self._by_name.get(one.name) is one:
-            del self._by_name[one.name]
-            self.bytes -= one.size
-            self._by_topic[one.half.topic] -= 1
+    def remove(self, transaction: Transaction) -> None:
+        """A newer entry under the same name is kept."""
+        if self._by_name.get(transaction.name) is transaction:
+            del self._by_name[transaction.name]
+            self.bytes -= transaction.size
+            self._by_topic[transaction.half.topic] -= 1
         if len(self._order) > 2 * len(self._by_name) + _SLACK:
-            self._order = [(each.queue_offset, each.name) for each in self._by_name.values()]
+            self._order = [(each.queue_offset, name) for name, each in self._by_name.items()]
             heapq.heapify(self._order)
 
-    def moved(self, one: Open, place: Appended, op_floor: int) -> None:
-        """Copied further on in the log; without effect when it has ended meanwhile."""
-        if self._by_name.get(one.name) is one:
-            self.bytes += place.store_size - one.size
-            one.queue_offset, one.physical_offset = place.queue_offset, place.physical_offset
-            one.size, one.op_floor = place.store_size, op_floor
-            heapq.heappush(self._order, (one.queue_offset, one.name))
+    def count_check(self, transaction: Transaction) -> None:
+        """Its producer was asked once more."""
+        half = transaction.half
+        transaction.half = replace(half, checks=half.checks + 1)
+        self._unwritten_checks[half.name] = half.checks + 1
 
-    def first(self) -> Open | None:
-        """The one that stands first in the log."""
+    @property
+    def unwritten_checks(self) -> Mapping[int, int]:
+        """Name → how often its producer was asked, where no op record says so yet."""
+        return self._unwritten_checks
+
+    def checks_written(self) -> None:
+        self._unwritten_checks = {}
+
+    def copied_forward(self, transaction: Transaction, appended: Appended, op_floor: int) -> None:
+        """Its newest copy lies there. Without effect when the transaction ended meanwhile."""
+        if self._by_name.get(transaction.name) is transaction:
+            self.bytes += appended.store_size - transaction.size
+            transaction.queue_offset = appended.queue_offset
+            transaction.physical_offset = appended.physical_offset
+            transaction.size, transaction.op_floor = appended.store_size, op_floor
+            heapq.heappush(self._order, (transaction.queue_offset, transaction.name))
+
+    def first(self) -> Transaction | None:
+        """The one whose half message lies first in the log."""
         order = self._order
         while order:
             queue_offset, name = order[0]
-            one = self._by_name.get(name)
-            if one is not None and one.queue_offset == queue_offset:
-                return one
+            transaction = self._by_name.get(name)
+            if transaction is not None and transaction.queue_offset == queue_offset:
+                return transaction
             heapq.heappop(order)
         return None
 
-    def below(self, physical_offset: int, max_bytes: int) -> list[Open]:
-        """Some of those that stand before a physical offset and are not ending: of `max_bytes`
+    def below(self, physical_offset: int, max_bytes: int) -> list[Transaction]:
+        """Some of those in the state OPEN that lie below a physical offset: of `max_bytes`
         together, and the last one may go beyond."""
         first = self.first()
         if first is None or first.physical_offset >= physical_offset:
             return []
         size, found = 0, []
-        for one in self._by_name.values():
-            if one.physical_offset < physical_offset and not one.ending:
-                found.append(one)
-                size += one.size
+        for transaction in self._by_name.values():
+            if transaction.physical_offset < physical_offset and transaction.is_open:
+                found.append(transaction)
+                size += transaction.size
                 if size >= max_bytes:
                     break
         return found

@@ -1,0 +1,161 @@
+"""Upkeep of transactions: what happens to them without a producer, at a start and every second.
+
+A start adds those that the log has as open, and completes torn commits. Every second the numbers of
+checks go into the log, half messages that lie far behind are copied forward, and the offsets of
+CID_RMQ_SYS_TRANS are set, from which the next start reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from aerobee_broker.commit.durable_log import DurableLog
+from aerobee_broker.delivery.transaction import half_messages
+from aerobee_broker.delivery.transaction.half_messages import GROUP, QUEUE_ID
+from aerobee_broker.delivery.transaction.open_transactions import OpenTransactions, Transaction
+from aerobee_broker.delivery.transaction.recovery import find_open, find_torn_commits
+from aerobee_broker.delivery.transaction.states import Event, State
+from aerobee_broker.delivery.transaction.transactions import BATCH_BYTES, Transactions, log_fields
+from aerobee_broker.errors import StoreShort
+from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
+from aerobee_chassis.clock import Clock
+from aerobee_chassis.lifecycle import Component
+from aerobee_wire import topics as names
+from aerobee_wire.status import MqError
+
+# A half message is copied forward once so much of log lies behind it, so that a start reads little;
+COPY_BEHIND_BYTES = 256 * 1024 * 1024
+# and so many times the bytes of all open ones, so that the copies do not follow one another.
+COPY_BEHIND_TIMES = 4
+CHECKS_A_RECORD = 10_000  # after a broken disk there may be more than one record holds
+_TOPICS = (names.HALF_TOPIC, names.OP_HALF_TOPIC)
+
+
+class TransactionUpkeep(Component):
+    def __init__(
+        self,
+        transactions: Transactions,
+        *,
+        log: DurableLog,
+        table: OpenTransactions,
+        offsets: ConsumerOffsets,
+        clock: Clock,
+    ) -> None:
+        self._transactions = transactions
+        self._log = log
+        self._store = log.store
+        self._table = table
+        self._offsets = offsets
+        self._clock = clock
+        self._torn: list[Transaction] = []  # TORN or MENDING
+
+    # ---- start, stop ----
+
+    def restore(self) -> None:
+        """The transactions that are open in the log. Blocks."""
+        destinations = set()
+        for found in find_open(self._store, self._offsets):
+            self._transactions.open(found.half, found.appended, found.op_floor)
+            if found.destination is not None:
+                destinations.add(found.destination)
+        if len(self._table):
+            structlog.get_logger().info("half_messages_open", count=len(self._table))
+            for transaction in find_torn_commits(self._store, destinations, self._table.get):
+                transaction.advance(Event.FIND_TORN)
+                self._torn.append(transaction)
+            self._mend_torn()
+
+    async def stop(self) -> None:
+        """After everything has been flushed."""
+        await asyncio.sleep(0)  # what was flushed last is finished in the next turn of the loop
+        self._set_offsets()
+
+    # ---- every second ----
+
+    async def round(self) -> None:
+        try:
+            self._mend_torn()
+            self._write_checks()
+            while behind := self._behind():
+                await self._copy_forward(behind)
+        except MqError as error:
+            structlog.get_logger().error("transactions_not_kept", reason=error.message)
+        self._set_offsets()
+
+    def _mend_torn(self) -> None:
+        """Appends the op record of torn commits; the next round tries again. Until then they cannot
+        be ended: a second commit would deliver the message twice."""
+        self._torn = [each for each in self._torn if each.state is not State.COMMITTED]
+        torn = [each for each in self._torn if each.state is State.TORN]
+        if not torn:
+            return
+        for transaction in torn:
+            transaction.advance(Event.MEND)
+        try:
+            self._transactions.append_end(torn)
+        except MqError as error:
+            structlog.get_logger().error("torn_commit_not_mended", reason=error.message)
+        else:
+            for transaction in torn:
+                structlog.get_logger().warning("torn_commit_mended", **log_fields(transaction))
+
+    def _write_checks(self) -> None:
+        checks = list(self._table.unwritten_checks.items())
+        if checks:
+            now = self._clock.now_ms()
+            starts = range(0, len(checks), CHECKS_A_RECORD)
+            parts = (dict(checks[start : start + CHECKS_A_RECORD]) for start in starts)
+            records = [half_messages.checked_record(part, now) for part in parts]
+            self._store.append(records, reserve=True)
+            self._table.checks_written()
+            self._log.schedule_flush()
+
+    # ---- half messages that lie far behind ----
+
+    def needed_from(self) -> int | None:
+        """The physical offset of the first half message whose transaction has not ended; None when
+        there is none."""
+        first = self._table.first()
+        return first.physical_offset if first else None
+
+    def _behind(self) -> list[Transaction]:
+        """A batch of those in files that retention wants, and of those from which on a start would
+        read long."""
+        lag = max(COPY_BEHIND_BYTES, COPY_BEHIND_TIMES * self._table.bytes)
+        limit = max(self._store.cleaning.wanted_below, self._store.end_offset - lag)
+        return self._table.below(limit, BATCH_BYTES)
+
+    async def _copy_forward(self, behind: Sequence[Transaction]) -> None:
+        copies, copied, hopeless = [], [], []
+        for transaction in behind:
+            # A copy would stand behind the deletion of its topic, and could be committed.
+            if self._transactions.is_of_deleted(transaction):
+                hopeless.append(transaction)
+                continue
+            try:
+                record = self._transactions.record(transaction)
+            except StoreShort:
+                raise
+            except MqError:
+                hopeless.append(transaction)
+            else:
+                copies.append(half_messages.copy_forward(record, transaction.half))
+                copied.append(transaction)
+        if hopeless:
+            await self._transactions.give_up(hopeless)
+        op_floor = self._store.max_offset(names.OP_HALF_TOPIC, QUEUE_ID)
+        places = await self._log.put_accepted(copies)
+        for transaction, place in zip(copied, places, strict=True):
+            self._table.copied_forward(transaction, place, op_floor)
+
+    def _set_offsets(self) -> None:
+        """From where on the next start must read."""
+        first = self._table.first()
+        half, op = (self._store.max_offset(topic, QUEUE_ID) for topic in _TOPICS)
+        if first is not None:
+            half, op = min(half, first.queue_offset), first.op_floor
+        for topic, offset in zip(_TOPICS, (half, op), strict=True):
+            self._offsets.commit(GROUP, topic, QUEUE_ID, offset)
