@@ -113,7 +113,7 @@ def test_every_call_may_meet_another_worker(namesrv: ServiceProcess) -> None:
         until_sync(all_settled, "all messages, each once")
         for client in clients:
             client.channel.close()
-    assert not started.events("rpc_failed") and not started.events("worker failed")
+    assert not started.events("rpc_failed") and not started.events("worker_failed")
 
 
 def test_a_worker_that_dies_is_replaced_and_all_end_with_the_parent(
@@ -122,8 +122,8 @@ def test_a_worker_that_dies_is_replaced_and_all_end_with_the_parent(
     with proxy(namesrv) as started:
         first = started.ready["workers"]
         os.kill(first[0], signal.SIGKILL)
-        until_sync(lambda: started.events("a worker serves again"), "another worker")
-        (line,) = started.events("a worker ended")
+        until_sync(lambda: started.events("worker_serves_again"), "another worker")
+        (line,) = started.events("worker_ended")
         assert line["exit_code"] == -signal.SIGKILL
         client = Client(started.address)
         client.queue()

@@ -1,4 +1,4 @@
-"""`python -m aerobee_proxy`: the command line of a proxy. Parses, and hands over."""
+"""`python -m aerobee_proxy`: the command line of a proxy. Parses it and runs the app."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     logs.configure("proxy", options.log_level)
     if options.ignored_keys:
-        structlog.get_logger().warning("options without effect", keys=options.ignored_keys)
+        structlog.get_logger().warning("options_without_effect", keys=options.ignored_keys)
     for hint in options.misspelt_variables:
-        structlog.get_logger().warning("environment variable without effect", hint=hint)
+        structlog.get_logger().warning("variable_without_effect", hint=hint)
     if options.workers > 1:
         return workers.run(options)
     return process.run(lambda: ProxyApp(options), options.grpc_transport)

@@ -1,4 +1,4 @@
-"""A proxy: what it is made of, and in which order that starts and stops.
+"""The process of a proxy: the order in which its components start and stop.
 
 Start: background work, metrics, port. Stop is the reverse; last of all the calls to brokers, which
 handlers and background work make until they have ended. Brokers may start later than a proxy.
@@ -29,7 +29,7 @@ from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.status import Refused
 from aerobee_wire.status import MqError, grpc_status_of, trailers_of
 
-STOP_GRACE_S = 1.0  # streams of clients last for ever: they are cut off
+STOP_GRACE_S = 1.0  # streams of clients never end by themselves: they are cut off
 EXPIRY_SCAN_S = 5.0
 USERS_SCAN_S = 2.0
 

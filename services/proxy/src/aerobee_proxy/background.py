@@ -1,4 +1,4 @@
-"""Work that goes on after the RPC that began it. Failures are logged."""
+"""Tasks that outlive the RPC that started them. Their failures are logged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-GRACE_S = 2.0  # for what is going on when a proxy ends: messages to give back, for the most part
+GRACE_S = 2.0  # for running tasks when the proxy stops; most of them give messages back
 
 
 class Background:
@@ -17,12 +17,12 @@ class Background:
 
     def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
-        self._tasks.add(task)  # a task that nobody holds may vanish
+        self._tasks.add(task)  # the loop itself keeps only a weak reference
         task.add_done_callback(self._done)
         return task
 
     async def close(self) -> None:
-        """Lets what is going on come to its end, and cancels what takes too long."""
+        """Waits for running tasks, and cancels those that take longer than GRACE_S."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=GRACE_S)
         for task in self._tasks:

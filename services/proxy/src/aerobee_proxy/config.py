@@ -24,26 +24,26 @@ _WITHOUT_EFFECT = Path(__file__).with_name("rocketmq_keys.txt")
 
 
 class ProxyOptions(Options):
-    # ---- where ----
+    # ---- addresses ----
     bind_address: str = "127.0.0.1"
     grpc_server_port: Port = 8_081
     namesrv_addr: str = ""
-    # What clients are told to dial, "host:port;host:port". Empty: what each of them dialled.
+    # The endpoints that clients shall dial, "host:port;host:port". Empty: those that they dialled.
     advertised_endpoints: str = ""
     use_endpoint_port_from_request: bool = True
-    # What serves the calls: gRPC's completion queue on the event loop itself, or grpc.aio.
+    # gRPC's completion queue on the event loop itself, or grpc.aio.
     grpc_transport: Transport = "COMPLETION_QUEUE"
 
     workers: int = Field(default=1, ge=1, le=64)  # processes that share the port
 
-    # ---- who may call ----
+    # ---- access ----
     authentication_enabled: bool = False
     authentication_users_file: str = ""
     authorization_enabled: bool = False
 
     # ---- TLS ---- (on the same port as plaintext, unless one of them is turned off)
     tls_server_mode: Literal["disabled", "permissive", "enforcing"] = "permissive"
-    # Without certificate and key of one's own: a self-signed one, made anew by each process.
+    # Without a certificate: a self-signed one, new with each process.
     tls_test_mode_enable: bool = True
     tls_cert_path: str = ""
     tls_key_path: str = ""
@@ -66,7 +66,7 @@ class ProxyOptions(Options):
     min_invisible_time_mills_for_recv: Milliseconds = 10_000
     max_invisible_time_mills: Milliseconds = 43_200_000
 
-    # ---- what clients are told ----
+    # ---- settings of clients ----
     grpc_client_producer_max_attempts: int = Field(default=3, ge=1)
     grpc_client_producer_backoff_initial_millis: Milliseconds = 10
     grpc_client_producer_backoff_max_millis: Milliseconds = 1_000
@@ -74,7 +74,7 @@ class ProxyOptions(Options):
     grpc_client_consumer_max_long_polling_timeout_millis: Milliseconds = 20_000
     grpc_client_consumer_long_polling_batch_size: int = Field(default=32, ge=1, le=32)
 
-    # ---- what an operator sees ----
+    # ---- metrics and logs ----
     metrics_exporter_type: Literal["DISABLE", "PROM"] = "DISABLE"
     metrics_prom_exporter_host: str = "127.0.0.1"
     metrics_prom_exporter_port: Port = 5_558

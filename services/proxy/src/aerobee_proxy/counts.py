@@ -1,4 +1,4 @@
-"""What a proxy counts."""
+"""Counters of a proxy, for its metrics and its logs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class ProxyCounts:
-    """Since the start."""
+    """Since the start of the process."""
 
     sent: int = 0
     received: int = 0

@@ -1,7 +1,7 @@
-"""What Prometheus sees of a proxy. Read at scrape time, so that nothing is counted twice.
+"""The metrics of a proxy, read at scrape time from what keeps them: there is no second count.
 
-Scrapes come from another thread: only lengths and numbers are read, which is safe. Nobody
-scrapes by default, and prometheus_client is loaded when somebody does.
+Scrapes run on another thread: they read only lengths and numbers, which is safe. The endpoint is
+off by default, and prometheus_client is loaded only where it is on.
 """
 
 from __future__ import annotations

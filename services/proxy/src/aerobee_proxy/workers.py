@@ -1,9 +1,9 @@
 """Several processes on one port, where one core is not enough: `workers=N`.
 
-The port is bound here, a socket for each worker, and the kernel deals connections out to them. A
-worker is a whole proxy; proxies share nothing, and a client may talk to several. This process only
-watches over them: it starts another when one ends, whose connections wait meanwhile, and ends them
-all when it is told to, or is killed.
+The parent process binds the port, with a listening socket for each worker, and the kernel spreads
+connections over these sockets. A worker is a whole proxy; workers share nothing, and a client may
+talk to several. The parent only supervises: when a worker ends it starts another on the same
+socket, where connections wait meanwhile, and it stops all of them when it is stopped or killed.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ FAILED = 1
 class Worker:
     number: int
     pid: int
-    news: int  # what it tells, once it serves: the fields of its ready line
+    ready_pipe: int  # the worker writes the fields of its ready line there, as JSON
     ready: dict[str, object] = field(default_factory=dict)
-    gone: bool = False  # it tells nothing any more
+    ready_pipe_closed: bool = False
 
 
 def run(options: ProxyOptions) -> int:
-    """Until SIGTERM or SIGINT; returns the exit code."""
+    """Runs until SIGTERM or SIGINT; returns the exit code."""
     try:
         listeners = _listeners(options)
     except StartError as error:
@@ -55,7 +55,8 @@ def run(options: ProxyOptions) -> int:
 
 
 def _listeners(options: ProxyOptions) -> list[list[socket.socket]]:
-    """Of each worker. Raises PortInUse, also where others would share the port."""
+    """The listening sockets of each worker. Raises PortInUse, also where another process shares the
+    port."""
     host = options.bind_address
     alone = listen(host, options.grpc_server_port)
     port = alone[0].getsockname()[1]
@@ -70,11 +71,11 @@ class _Parent:
         self._clock = SystemClock()
         self._listeners = listeners
         self._workers: dict[int, Worker] = {}
-        self._due: dict[int, int] = {}  # number of a worker → when to start it, milliseconds
-        # A worker that reads the end of it knows that this process is no more.
+        self._restart_ms: dict[int, int] = {}  # number of a worker → when to start it, monotonic
+        # Workers read it to the end, which comes when this process is gone, however it ended.
         self._tether, self._tether_end = os.pipe()
-        self._woken, wake = os.pipe()
-        for descriptor in (self._woken, wake):
+        self._wakeup, wake = os.pipe()  # signals write to it
+        for descriptor in (self._wakeup, wake):
             os.set_blocking(descriptor, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         self._wake = wake
@@ -82,7 +83,7 @@ class _Parent:
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._told_to_stop)
+            signal.signal(number, self._on_stop_signal)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for worker in range(self._options.workers):
             self._start(worker)
@@ -90,51 +91,51 @@ class _Parent:
         while not self._stopping:
             self._wait()
             if self._reap() and not self._all_ready:
-                code = FAILED  # it said why
+                code = FAILED  # the worker logged why
                 break
-            self._start_again()
+            self._restart()
         self._stop()
         structlog.get_logger().info("stopped")
         return code
 
-    def _told_to_stop(self, *_: object) -> None:
+    def _on_stop_signal(self, *_: object) -> None:
         self._stopping = True
 
     # ---- workers ----
 
     def _start(self, number: int) -> None:
-        """Raises OSError where there is no room for another process."""
+        """Raises OSError where the system refuses another process."""
         sys.stdout.flush()
-        news, tell = os.pipe()
+        ready_pipe, report = os.pipe()
         try:
             pid = os.fork()
         except OSError:
-            os.close(news)
-            os.close(tell)
+            os.close(ready_pipe)
+            os.close(report)
             raise
         if pid == 0:
-            self._become(number, news, tell)  # does not return
-        os.close(tell)
-        self._workers[pid] = Worker(number, pid, news)
+            self._become(number, ready_pipe, report)  # does not return
+        os.close(report)
+        self._workers[pid] = Worker(number, pid, ready_pipe)
 
-    def _become(self, number: int, news: int, tell: int) -> None:
-        """The life of a worker: this process is one from here on."""
+    def _become(self, number: int, ready_pipe: int, report: int) -> None:
+        """Turns this process into a worker; does not return."""
         code = FAILED
         try:
             signal.set_wakeup_fd(-1)
-            for one in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
-                signal.signal(one, signal.SIG_DFL)
+            for reset in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+                signal.signal(reset, signal.SIG_DFL)
             for worker in self._workers.values():
-                os.close(worker.news)
+                os.close(worker.ready_pipe)
             listeners = self._listeners.pop(number)
             self._close_listeners()
-            for descriptor in (news, self._tether_end, self._woken, self._wake):
+            for descriptor in (ready_pipe, self._tether_end, self._wakeup, self._wake):
                 os.close(descriptor)
             structlog.contextvars.bind_contextvars(worker=number)
-            threading.Thread(target=_end_with, args=(self._tether,), daemon=True).start()
+            threading.Thread(target=_stop_at_end_of, args=(self._tether,), daemon=True).start()
 
             def ready(fields: Mapping[str, object]) -> None:
-                os.write(tell, json.dumps(fields).encode() + b"\n")
+                os.write(report, json.dumps(fields).encode() + b"\n")
 
             options = _options_of(self._options, number)
             code = process.run(
@@ -145,72 +146,78 @@ class _Parent:
             sys.stdout.flush()
             sys.stderr.flush()
         except BaseException:
-            structlog.get_logger().exception("worker failed")
+            structlog.get_logger().exception("worker_failed")
             sys.stdout.flush()
         finally:
             os._exit(code)
 
     def _reap(self) -> bool:
-        """Whether a worker ended that should not have."""
+        """Collects child processes that ended; whether a worker was among them."""
         ended = False
-        # Whatever ended: in a container this is process 1, and so heir to a lost worker's relay.
+        # Any child: in a container this is process 1, which inherits the relay of a dead worker.
         for pid, status in iter(_ended_child, (0, 0)):
             worker = self._workers.get(pid)
             if worker is None:
                 continue
             ended = True
             self._forget(worker)
-            self._due[worker.number] = self._clock.monotonic_ms() + RESTART_MS
+            self._restart_ms[worker.number] = self._clock.monotonic_ms() + RESTART_MS
             if not self._stopping:
                 structlog.get_logger().error(
-                    "a worker ended",
+                    "worker_ended",
                     worker=worker.number,
                     exit_code=os.waitstatus_to_exitcode(status),
                 )
         return ended
 
-    def _start_again(self) -> None:
+    def _restart(self) -> None:
         now = self._clock.monotonic_ms()
-        for number, due in list(self._due.items()):
-            if due <= now and not self._stopping:
+        for number, restart_ms in list(self._restart_ms.items()):
+            if restart_ms <= now and not self._stopping:
                 try:
                     self._start(number)
-                    del self._due[number]
-                except OSError as error:  # the others go on serving
-                    self._due[number] = now + RESTART_MS
+                    del self._restart_ms[number]
+                except OSError as error:  # the other workers go on
+                    self._restart_ms[number] = now + RESTART_MS
                     structlog.get_logger().error(
-                        "a worker cannot start", worker=number, reason=error.strerror
+                        "worker_not_started", worker=number, reason=error.strerror
                     )
 
     def _forget(self, worker: Worker) -> None:
         del self._workers[worker.pid]
-        os.close(worker.news)
+        os.close(worker.ready_pipe)
 
     # ---- waiting ----
 
     def _wait(self) -> None:
-        """Until a signal, until a worker says that it serves, or until one is to be started."""
+        """Until a signal, until a worker serves, or until a worker is to be started."""
         workers = self._workers.values()
-        silent = {one.news: one for one in workers if not (one.ready or one.gone)}
-        due = min(self._due.values(), default=None)
-        timeout_s = None if due is None else max(0, due - self._clock.monotonic_ms()) / 1_000
-        heard, _, _ = select.select([self._woken, *silent], [], [], timeout_s)
-        for descriptor in heard:
-            if descriptor in silent:
-                self._hear(silent[descriptor])
+        starting = {
+            worker.ready_pipe: worker
+            for worker in workers
+            if not (worker.ready or worker.ready_pipe_closed)
+        }
+        next_ms = min(self._restart_ms.values(), default=None)
+        timeout_s = (
+            None if next_ms is None else max(0, next_ms - self._clock.monotonic_ms()) / 1_000
+        )
+        readable, _, _ = select.select([self._wakeup, *starting], [], [], timeout_s)
+        for descriptor in readable:
+            if descriptor in starting:
+                self._read_ready(starting[descriptor])
             else:
                 with contextlib.suppress(BlockingIOError):
-                    os.read(self._woken, 4_096)
+                    os.read(self._wakeup, 4_096)
 
-    def _hear(self, worker: Worker) -> None:
-        line = os.read(worker.news, 65_536)
-        if not line:  # it ended: SIGCHLD tells
-            worker.gone = True
+    def _read_ready(self, worker: Worker) -> None:
+        line = os.read(worker.ready_pipe, 65_536)
+        if not line:  # the worker ended: SIGCHLD follows
+            worker.ready_pipe_closed = True
             return
         worker.ready = json.loads(line)
         if self._all_ready:
-            structlog.get_logger().info("a worker serves again", worker=worker.number)
-        elif all(one.ready for one in self._workers.values()):
+            structlog.get_logger().info("worker_serves_again", worker=worker.number)
+        elif all(worker.ready for worker in self._workers.values()):
             self._all_ready = True
             structlog.get_logger().info("ready", **self._ready_fields())
             sys.stdout.flush()
@@ -236,9 +243,9 @@ class _Parent:
         self._signal(signal.SIGTERM)
         end = self._clock.monotonic_ms() + STOP_MS
         while self._workers and (left := end - self._clock.monotonic_ms()) > 0:
-            select.select([self._woken], [], [], left / 1_000)
+            select.select([self._wakeup], [], [], left / 1_000)
             with contextlib.suppress(BlockingIOError):
-                os.read(self._woken, 4_096)
+                os.read(self._wakeup, 4_096)
             self._reap()
         self._signal(signal.SIGKILL)
         for worker in list(self._workers.values()):
@@ -256,21 +263,21 @@ class _Parent:
 
 
 def _ended_child() -> tuple[int, int]:
-    """Process id and status of one; (0, 0) when there is none."""
+    """(process id, wait status) of a child that ended; (0, 0) without one."""
     try:
         return os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
         return 0, 0
 
 
-def _end_with(tether: int) -> None:
-    """Ends this process, in order, when the other side of the pipe is no more."""
+def _stop_at_end_of(tether: int) -> None:
+    """Stops this process, in order, when the parent's end of the pipe is closed."""
     os.read(tether, 1)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _options_of(options: ProxyOptions, number: int) -> ProxyOptions:
-    """Those of one worker: each has metrics of its own, on ports that follow one another."""
+    """The options of one worker: each serves its own metrics, on consecutive ports."""
     port = options.metrics_prom_exporter_port
     return options.model_copy(
         update={"metrics_prom_exporter_port": port + number if port else 0, "workers": 1}

@@ -175,7 +175,7 @@ def test_a_file_that_broke_leaves_the_users_of_before_until_it_is_right(file: Pa
         guard.users.refresh()
         file.unlink()
         guard.users.refresh()
-    assert [line["event"] for line in logs] == ["users not read again: those of before stay"]
+    assert [line["event"] for line in logs] == ["users_not_reloaded"]
     assert guard.check(signed(), PEER).name == "billing"
     write(file, {"username": "new", "password": SECRET})
     guard.users.refresh()
@@ -196,7 +196,7 @@ def test_a_file_that_others_can_open_is_worth_a_warning(file: Path, mode: int) -
     file.chmod(mode)
     with structlog.testing.capture_logs() as logs:
         Users(file)
-    assert [line["log_level"] for line in logs] == ["warning"] and "chmod 600" in logs[0]["event"]
+    assert [line["log_level"] for line in logs] == ["warning"] and "chmod 600" in logs[0]["advice"]
 
 
 @pytest.mark.parametrize(

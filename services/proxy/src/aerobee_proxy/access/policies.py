@@ -1,10 +1,10 @@
-"""What a user may do: policies over topics and consumer groups, and which of them decides. Pure.
+"""Policies over topics and consumer groups, and which of them decides a request. Pure.
 
     {"resource": "Topic:orders*", "actions": ["Pub", "Sub"], "decision": "ALLOW"}
 
 A resource is `Topic:NAME`, `Group:NAME`, `Topic:PREFIX*`, `Topic:*` or `*`. Of the policies that
-fit the one that names the resource most closely decides; among equals a denial; without any, the
-answer is no. Policies of the type DEFAULT count only where none of the type CUSTOM fits.
+match, the one with the most specific resource decides; among equals a denial; without any, the
+request is denied. Policies of type DEFAULT count only where none of type CUSTOM matches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEYS = frozenset({"resource", "actions", "decision", "policyType"})
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A call needs one of these actions on this resource."""
+    """A right that a request needs: one of these actions on this resource."""
 
     kind: str
     name: str
@@ -42,7 +42,7 @@ class Policy:
     allow: bool
     custom: bool = True
 
-    def fits(self, kind: str, name: str, action: str) -> bool:
+    def matches(self, kind: str, name: str, action: str) -> bool:
         if self.kind not in (ANY, kind) or not (self.actions & (ALL_ACTIONS | {action})):
             return False
         if self.pattern.endswith(ANY):
@@ -51,7 +51,7 @@ class Policy:
 
     @property
     def rank(self) -> tuple[bool, bool, bool, int, bool]:
-        """The greatest of those that fit decides."""
+        """Of the policies that match, the one with the greatest rank decides."""
         literal = not self.pattern.endswith(ANY)
         return self.custom, self.kind != ANY, literal, len(self.pattern), not self.allow
 
@@ -61,14 +61,14 @@ def allowed(policies: Iterable[Policy], need: Need) -> bool:
 
 
 def _decision(policies: Iterable[Policy], need: Need, action: str) -> bool:
-    fitting = [policy for policy in policies if policy.fits(need.kind, need.name, action)]
-    return max(fitting, key=lambda policy: policy.rank).allow if fitting else False
+    matching = [policy for policy in policies if policy.matches(need.kind, need.name, action)]
+    return max(matching, key=lambda policy: policy.rank).allow if matching else False
 
 
 def policies_of(entry: object) -> list[Policy]:
-    """One entry of a user's "policies", a policy for each resource of it.
+    """The policies of one entry of a user's "policies", one for each resource.
 
-    Raises ValueError, whose text goes on from "has a policy ".
+    Raises ValueError, whose text follows "has a policy ".
     """
     if not isinstance(entry, dict):
         raise ValueError("that is no object")

@@ -1,10 +1,10 @@
-"""Who may use this proxy, and for what: a JSON file, read again when it changes.
+"""The users of this proxy and their policies: a JSON file, read again when it changes.
 
     {"users": [{"username": "billing", "password": "…", "userStatus": "enable",
                 "policies": [{"resource": "Topic:orders", "actions": ["Sub"]}]}]}
 
-A file that cannot be used stops a start. One that is broken later is told in the log, and the users
-of before stay: a slip of the editor must not lock everybody out. No secret is ever shown.
+A file that cannot be read stops a start. A file that is broken later is logged, and the last good
+users stay: a slip of the editor must not lock everybody out. No secret is ever logged or shown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import structlog
 from aerobee_chassis.errors import ConfigError
 from aerobee_proxy.access.policies import Policy, policies_of
 
-# What ends a name in the header that carries it.
+# Without the characters that end a name in the authorization header.
 _USERNAME = re.compile(r"[^\s,/=]{1,128}")
 _KEYS = frozenset({"username", "password", "userType", "userStatus", "policies"})
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -46,13 +46,13 @@ class Users:
         self._broken = False
         self._seen = self._stat()
         self._by_name = read_users(path)
-        self._warn_of_readers()
+        self._check_mode()
 
     def get(self, name: str) -> User | None:
         return self._by_name.get(name)
 
     def refresh(self) -> None:
-        """Reads the file again if it is another one than the last time."""
+        """Reads the file again if it changed since the last time."""
         log = structlog.get_logger()
         try:
             found = self._stat()
@@ -61,12 +61,12 @@ class Users:
             users = read_users(self._path)
         except ConfigError as error:
             if not self._broken:
-                log.error("users not read again: those of before stay", reason=str(error))
+                log.error("users_not_reloaded", reason=str(error))
             self._broken = True
             return
         self._by_name, self._seen, self._broken = users, found, False
-        self._warn_of_readers()
-        log.info("users read again", users=len(users))
+        self._check_mode()
+        log.info("users_reloaded", users=len(users))
 
     def _stat(self) -> os.stat_result:
         try:
@@ -74,15 +74,17 @@ class Users:
         except OSError as error:
             raise ConfigError(_unreadable(self._path, error)) from None
 
-    def _warn_of_readers(self) -> None:
+    def _check_mode(self) -> None:
         if self._seen.st_mode & _OTHERS:
             structlog.get_logger().warning(
-                "the file of users is open to others: chmod 600 it", file=str(self._path)
+                "users_file_open_to_others",
+                file=str(self._path),
+                advice="chmod 600 it",
             )
 
 
 def read_users(path: Path) -> Mapping[str, User]:
-    """Name → user. Raises ConfigError, which names the file and the place and shows no secret."""
+    """Name → user. Raises ConfigError, which names the file and the entry and shows no secret."""
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -105,7 +107,7 @@ def read_users(path: Path) -> Mapping[str, User]:
 
 
 def _user(entry: object) -> User:
-    """Raises ValueError, whose text goes on from "entry 1 "."""
+    """Raises ValueError, whose text follows "entry 1 of the file of users … "."""
     if not isinstance(entry, dict):
         raise ValueError("is no object")
     unknown = sorted(entry.keys() - _KEYS)
