@@ -306,7 +306,7 @@ def test_a_rocketmq_file_is_read_and_its_idle_keys_are_named_once(tmp_path: Path
     )
     with broker:
         assert broker.ready["broker"] == "from-file"
-        warnings = broker.events("options without effect")
+        warnings = broker.events("options_without_effect")
     assert [one["keys"] for one in warnings] == [["brokerRole", "sendMessageThreadPoolNums"]]
 
 

@@ -79,7 +79,7 @@ def test_backup_is_used_when_the_file_is_broken(namesrv: ServiceProcess, tmp_pat
     (tmp_path / "namesrv" / "kvConfig.json").write_bytes(b"\0" * 40)
     namesrv.start()
     assert entries(namesrv.address) == {"k": "old"}
-    assert namesrv.events("kv config loaded from backup")
+    assert namesrv.events("kv_config_loaded_from_backup")
 
 
 # ---- how it stops ----
@@ -181,7 +181,7 @@ def test_options_come_from_file_environment_and_command_line(tmp_path: Path) -> 
 def test_keys_of_rocketmq_without_effect_are_named_in_one_warning(tmp_path: Path) -> None:
     keys = ("productEnvName=center", "clusterTest=false")
     with process(tmp_path, "--set", keys[0], "--set", keys[1]) as namesrv:
-        [warning] = namesrv.events("options without effect")
+        [warning] = namesrv.events("options_without_effect")
     assert warning["keys"] == ["clusterTest", "productEnvName"]
 
 

@@ -188,7 +188,7 @@ def test_a_certificate_that_cannot_be_loaded_again_is_logged_and_counted(tmp_pat
         before = certificates.shown(proxy.port)
         assert before == certificates.serial(certificate)
         certificate.write_text("broken\n")
-        event = "certificate not loaded, the one before stays"
+        event = "certificate_not_reloaded"
         [line] = until_sync(lambda: proxy.events(event), "an error in the log")
         assert line["level"] == "error" and str(certificate) in line["error"]
         assert certificates.shown(proxy.port) == before

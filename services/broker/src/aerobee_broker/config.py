@@ -114,7 +114,6 @@ class BrokerOptions(Options):
     metrics_exporter_type: Literal["DISABLE", "PROM"] = "DISABLE"
     metrics_prom_exporter_host: str = "127.0.0.1"
     metrics_prom_exporter_port: Port = 5_557
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     unsupported_keys: ClassVar[frozenset[str]] = keys_in(_WITHOUT_EFFECT)
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}

@@ -14,7 +14,7 @@ import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 from pydantic.alias_generators import to_camel
@@ -44,6 +44,8 @@ class Options(BaseModel):
     unsupported_keys: ClassVar[frozenset[str]] = frozenset()
     # environment variable → key
     environment_aliases: ClassVar[Mapping[str, str]] = {}
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     _ignored: tuple[str, ...] = PrivateAttr(default=())
     _misspelt: tuple[str, ...] = PrivateAttr(default=())

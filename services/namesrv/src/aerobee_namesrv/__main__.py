@@ -1,22 +1,14 @@
-"""`python -m aerobee_namesrv`: the command line of a name server. Parses, and hands over."""
+"""`python -m aerobee_namesrv`: the command line of a name server."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import sys
 from pathlib import Path
 
-import structlog
-
-from aerobee_chassis import logs, process
-from aerobee_chassis.config import load
-from aerobee_chassis.errors import ConfigError
+from aerobee_chassis import command_line, process
+from aerobee_chassis.command_line import Flag
 from aerobee_namesrv.app import NamesrvApp
 from aerobee_namesrv.config import NamesrvOptions
-
-EXIT_BAD_OPTIONS = 2
 
 EXAMPLE = """\
 example:
@@ -26,60 +18,29 @@ An option comes from the command line, else --set, else the environment (AEROBEE
 else the file (RocketMQ's key=value lines, or JSON). Keys are RocketMQ's where it has one.
 """
 
+FLAGS = (
+    Flag("--port", "P", "listenPort", "9876; 0 picks a free one", int),
+    Flag("--host", "H", "bindAddress", "address to listen on (127.0.0.1)"),
+    Flag(
+        "--data",
+        "DIR",
+        "kvConfigPath",
+        "keeps DIR/namesrv/kvConfig.json (~/aerobee)",
+        lambda folder: Path(folder) / "namesrv" / "kvConfig.json",
+    ),
+)
+
 
 def main(arguments: list[str] | None = None) -> int:
-    given = _parser().parse_args(arguments)
-    try:
-        options = _options(given)
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_BAD_OPTIONS
-    if given.print_config:
-        print(json.dumps(options.to_json(), indent=2))
-        return 0
-    logs.configure("namesrv", options.log_level)
-    if options.ignored_keys:
-        structlog.get_logger().warning("options without effect", keys=options.ignored_keys)
-    for hint in options.misspelt_variables:
-        structlog.get_logger().warning("environment variable without effect", hint=hint)
-    return process.run(lambda: NamesrvApp(options))
-
-
-def _options(given: argparse.Namespace) -> NamesrvOptions:
-    kv_config_path = given.data / "namesrv" / "kvConfig.json" if given.data else None
-    return load(
-        NamesrvOptions,
-        file=given.config,
-        environ=os.environ,
-        sets=given.sets,
-        cli={
-            "listenPort": given.port,
-            "bindAddress": given.host,
-            "kvConfigPath": kv_config_path,
-        },
-    )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m aerobee_namesrv",
+    return command_line.run(
+        arguments,
+        service="namesrv",
         description="The name server: keeps which broker serves which topic, and tells clients.",
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        example=EXAMPLE,
+        model=NamesrvOptions,
+        flags=FLAGS,
+        serve=lambda options: process.run(lambda: NamesrvApp(options)),
     )
-    parser.add_argument("--port", type=int, metavar="P", help="9876; 0 picks a free one")
-    parser.add_argument("--host", metavar="H", help="address to listen on (127.0.0.1)")
-    parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="keeps DIR/namesrv/kvConfig.json (~/aerobee)"
-    )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="file of options")
-    parser.add_argument(
-        "--set", action="append", default=[], dest="sets", metavar="KEY=VALUE", help="one option"
-    )
-    parser.add_argument(
-        "--print-config", action="store_true", help="show the resulting options and exit"
-    )
-    return parser
 
 
 if __name__ == "__main__":

@@ -48,7 +48,6 @@ class NamesrvOptions(Options):
     metrics_exporter_type: Literal["DISABLE", "PROM"] = "DISABLE"
     metrics_prom_exporter_host: str = "127.0.0.1"
     metrics_prom_exporter_port: Port = 5_556  # a broker on the same host has 5557
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     unsupported_keys: ClassVar[frozenset[str]] = keys_in(_WITHOUT_EFFECT)
 

@@ -128,7 +128,7 @@ class KVConfigManager:
                 continue
             if problems:
                 structlog.get_logger().warning(
-                    "kv config loaded from backup", path=str(path), problem=problems[0]
+                    "kv_config_loaded_from_backup", path=str(path), problem=problems[0]
                 )
             return table
         raise StartError(

@@ -35,9 +35,9 @@ async def scan_for_expired(
         await sleep(pause_ms / 1_000)
         late_ms = clock.monotonic_ms() - due_ms
         if late_ms > max(FIRST_SCAN_MS, interval_ms):
-            structlog.get_logger().warning("expiry scan left out", late_ms=late_ms)
+            structlog.get_logger().warning("expiry_scan_skipped", late_ms=late_ms)
         elif expired := table.expire():
-            structlog.get_logger().warning("brokers expired", count=expired)
+            structlog.get_logger().warning("brokers_expired", count=expired)
         pause_ms = interval_ms
 
 

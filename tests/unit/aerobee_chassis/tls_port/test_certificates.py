@@ -94,7 +94,7 @@ def test_what_cannot_be_loaded_is_told_once_and_the_old_one_stays(tmp_path: Path
     for _ in range(4):
         watched.poller.turn()
     [(event, fields)] = watched.told
-    assert event == "reload failed"
+    assert event == "reload_failed"
     assert "server.key is not the one of the certificate" in fields["error"]
     assert watched.context is before
 
@@ -111,7 +111,7 @@ def test_files_that_vanish_leave_the_old_one(tmp_path: Path) -> None:
     for _ in range(2):
         watched.poller.turn()
     [(event, fields)] = watched.told
-    assert event == "reload failed" and f"cannot read the private key {key}" in fields["error"]
+    assert event == "reload_failed" and f"cannot read the private key {key}" in fields["error"]
     assert watched.context is not None
 
 

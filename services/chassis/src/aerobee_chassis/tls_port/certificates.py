@@ -1,6 +1,6 @@
-"""The certificate that a relay shows: from files, loaded again when they change, or self-signed.
+"""The certificate of a relay: from files, loaded again when they change, or self-signed.
 
-Loads `ssl` when there is something to load, not before.
+Imports `ssl` when there is a certificate to load, not before.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ MAKER = "aerobee_chassis.tls_port.self_signed"
 
 
 class Certificates:
-    """`directory`: private, for a key that must be a file for a moment."""
+    """`directory`: private, for the self-signed key, which `ssl` takes from a file."""
 
     def __init__(
-        self, settings: TlsSettings, directory: str, poller: Poller, tell: Callable[..., None]
+        self, settings: TlsSettings, directory: str, poller: Poller, report: Callable[..., None]
     ) -> None:
         self._settings = settings
         self._directory = directory
         self._poller = poller
-        self._tell = tell
+        self._report = report
         self._context: ssl.SSLContext | None = None
         self._waiting: list[Callable[[ssl.SSLContext], None]] = []
         self._loaded: Stamp = ()
         self._seen: Stamp = ()
 
     def start(self) -> None:
-        """Loads what files there are. Raises CertificateError."""
+        """Loads the files, if they are given. Raises CertificateError."""
         if self._settings.cert_path:
             self._loaded = self._seen = self._stamp()
             self._context = self._load()
-            self._poller.call_later(self._settings.watch_interval_ms / 1000, self._look)
+            self._poller.call_later(self._settings.watch_interval_ms / 1000, self._check_files)
 
     def when_ready(self, callback: Callable[[ssl.SSLContext], None]) -> None:
-        """Calls back with what is valid now; the first time perhaps later."""
+        """Calls back at once, or when the self-signed certificate has been made."""
         if self._context is not None:
             callback(self._context)
             return
@@ -74,26 +74,26 @@ class Certificates:
                 stamps.append((status.st_mtime_ns, status.st_size, status.st_ino))
         return tuple(stamps)
 
-    def _look(self) -> None:
+    def _check_files(self) -> None:
         now, before = self._stamp(), self._seen
         self._seen = now
-        # Two files are not replaced at one stroke: what still changes is left for the next time.
+        # The two files are not replaced atomically: load them once they have stopped changing.
         if now == before and now != self._loaded:
             self._loaded = now
             try:
                 self._context = self._load()
             except CertificateError as error:
-                self._tell("reload failed", error=str(error))
+                self._report("reload_failed", error=str(error))
             else:
-                self._tell("reloaded", certificate=self._settings.cert_path)
-        self._poller.call_later(self._settings.watch_interval_ms / 1000, self._look)
+                self._report("reloaded", certificate=self._settings.cert_path)
+        self._poller.call_later(self._settings.watch_interval_ms / 1000, self._check_files)
 
     # ---- self-signed ----
 
     def _make(self) -> None:
         names = ["localhost", "127.0.0.1", "::1", socket.gethostname()]
         reading, writing = os.pipe()
-        # Not `subprocess`: 2 MB, for this.
+        # Importing `subprocess` would take 2 MB.
         child = os.posix_spawn(
             sys.executable,
             [sys.executable, "-m", MAKER, *names],
@@ -120,12 +120,12 @@ class Certificates:
         waiting, self._waiting = self._waiting, []
         try:
             if exit_code:
-                raise CertificateError(f"the program that makes one ended with {exit_code}")
+                raise CertificateError(f"{MAKER} ended with exit code {exit_code}")
             self._context = tls.load_pem(pem, self._directory)
         except CertificateError as error:
-            # Who waits runs into the time limit; who comes next causes another attempt.
-            self._tell("no self-signed certificate", error=str(error))
+            # Connections that wait time out; the next one causes another attempt.
+            self._report("no_self_signed_certificate", error=str(error))
             return
-        self._tell("self-signed certificate")
+        self._report("self_signed_certificate")
         for callback in waiting:
             callback(self._context)

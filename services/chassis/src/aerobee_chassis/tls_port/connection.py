@@ -1,6 +1,7 @@
 """One relayed connection: bytes from client to server and back, with backpressure and half-close.
 
-Both ends are non-blocking; what cannot be sent at once is kept, and nothing more is read for it.
+Both ends are non-blocking. Bytes that an end does not take at once are kept, and no more are read
+from the other end until it has taken them.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ CHUNK_BYTES = 256 * 1024
 NOTHING = memoryview(b"")
 
 
-class Way:
-    """One direction. Ended: the source has no more, or the sink takes no more."""
+class Direction:
+    """From `source` to `sink`. Ended: the source has no more bytes, or the sink takes none."""
 
     __slots__ = ("ended", "pending", "sink", "source")
 
@@ -53,8 +54,8 @@ class Way:
 
 
 class Connection:
-    """Relays between `client` and `backend` from `start` on, until both have ended or one broke;
-    then closes both.
+    """Relays between `client` and `backend` from `start` on, until both directions have ended or an
+    end broke; then closes both ends.
 
     `buffer` is shared by all connections of a thread.
     """
@@ -66,8 +67,8 @@ class Connection:
         self._client = client
         self._backend = backend
         self._buffer = buffer
-        self._up = Way(client, backend)
-        self._down = Way(backend, client)
+        self._up = Direction(client, backend)
+        self._down = Direction(backend, client)
 
     def start(self) -> None:
         self._wait()
@@ -84,14 +85,14 @@ class Connection:
     def _backend_ready(self, events: int) -> None:
         self._ready(events, self._down, self._up)
 
-    def _ready(self, events: int, from_here: Way, to_here: Way) -> None:
-        # Errors and hang-ups come unasked for, to whoever is waiting.
+    def _ready(self, events: int, from_here: Direction, to_here: Direction) -> None:
+        # epoll reports errors and hang-ups whatever the interest.
         if to_here.pending and events & ~IN:
             self._flush(to_here)
         if events & ~OUT and from_here.interest_in_source:
             self._forward(from_here)
 
-    def _forward(self, way: Way) -> None:
+    def _forward(self, way: Direction) -> None:
         buffer = self._buffer
         try:
             count = way.source.recv_into(buffer)
@@ -114,7 +115,7 @@ class Connection:
             way.pending = memoryview(bytes(buffer[sent:count]))
             self._wait()
 
-    def _flush(self, way: Way) -> None:
+    def _flush(self, way: Direction) -> None:
         try:
             sent = way.sink.send(way.pending)
         except BlockingIOError:
@@ -126,19 +127,19 @@ class Connection:
         if not way.pending:
             self._wait()
 
-    def _end(self, way: Way) -> None:
+    def _end(self, way: Direction) -> None:
         with contextlib.suppress(OSError):
             way.sink.shutdown(socket.SHUT_WR)
         self._ended(way)
 
-    def _sink_broke(self, way: Way) -> None:
+    def _sink_broke(self, way: Direction) -> None:
         if way is self._down:
             self.close()
         else:
-            # The server said its last, perhaps why, and closed: the client shall hear it.
+            # The server has closed, and the reason may be among its last bytes: still send them.
             self._ended(way)
 
-    def _ended(self, way: Way) -> None:
+    def _ended(self, way: Direction) -> None:
         way.ended, way.pending = True, NOTHING
         if self._up.ended and self._down.ended:
             self.close()

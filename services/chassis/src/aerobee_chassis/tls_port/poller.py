@@ -17,7 +17,7 @@ IN, OUT = select.EPOLLIN, select.EPOLLOUT
 
 
 class Poller:
-    """Calls back, from `run`, whoever waits for a descriptor or for a time."""
+    """Calls callbacks, from `run`, when a descriptor is ready or a time has come."""
 
     def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = monotonic_s
@@ -30,8 +30,7 @@ class Poller:
     def wait_for(self, fd: int, interest: int, on_event: OnEvent) -> None:
         """Calls `on_event(events)` whenever `fd` is ready for `interest` (IN, OUT, both).
 
-        Interest 0 is not to be told anything, not even that the other side has hung up: `epoll`
-        would tell it again and again.
+        Interest 0 stops that, for hang-ups too: `epoll` would report those again and again.
         """
         known = self._waiting.get(fd)
         if not interest:

@@ -1,11 +1,11 @@
-"""The process behind a shared port: looks at the first byte of each connection, ends TLS where the
-client speaks it, and passes bytes on to the server's unix domain socket. Knows no gRPC.
+"""The process behind a TLS port: looks at the first byte of each connection, terminates TLS where
+the client speaks it, and passes bytes on to the server's unix domain socket. Knows no gRPC.
 
-    python -m aerobee_chassis.tls_port.relay        started by `shared_port.front`, not by hand
+    python -m aerobee_chassis.tls_port.relay        started by `supervisor`, not by hand
 
 Its stdin holds one JSON line, a `RelaySettings`, and then the word "drain" when no more connections
-shall be taken. The end of stdin is the end of this process, so that it never outlives its server.
-Its stdout tells, one JSON object a line, what the server is to log or to count.
+shall be taken. At the end of stdin it exits, so that it never outlives its server. Its stdout has
+one JSON object a line: what the server is to log or to count.
 
 One thread, one buffer. It imports little and weighs 10 MB; `ssl` comes with a given certificate, or
 with the first client that speaks TLS.
@@ -28,7 +28,7 @@ from aerobee_chassis.tls_port.certificates import Certificates
 from aerobee_chassis.tls_port.connection import CHUNK_BYTES, Connection
 from aerobee_chassis.tls_port.poller import IN, OUT, Poller
 
-TYPE_CHECKING = False  # `typing` and `dataclasses` would weigh 3 MB here
+TYPE_CHECKING = False  # importing `typing` and `dataclasses` would take 3 MB
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
@@ -38,18 +38,19 @@ if TYPE_CHECKING:
     from aerobee_chassis.tls_port.tls import TlsEnd
 
 STDIN = 0
-# A TLS record that shakes hands; no HTTP/2 connection begins so.
+# Type of a TLS handshake record; an HTTP/2 connection begins with "P".
 TLS_FIRST_BYTE = b"\x16"
-# The server accepts slower than clients connect: ask again rather than refuse.
+# Between attempts to connect to the server while its backlog is full.
 BACKEND_RETRY_S = 0.02
-# Out of file descriptors: those in the backlog wait on.
+# While there are no file descriptors left; new connections stay in the backlog.
 ACCEPT_PAUSE_S = 0.2
 ACCEPTS_AT_ONCE = 64
-TELL_COUNTS_S = 0.5
+REPORT_COUNTS_S = 0.5
 
 
 class Hello:
-    """A connection until its bytes flow: first byte, agreement on TLS, the way to the server."""
+    """A connection before its bytes are relayed: first byte, TLS handshake, connection to the
+    server."""
 
     __slots__ = ("_client", "_peer", "_relay", "over")
 
@@ -65,8 +66,7 @@ class Hello:
         self._relay.poller.forget(self._client.fileno())
         self._client.close()
 
-    def silent(self) -> None:
-        """Its time is up."""
+    def time_out(self) -> None:
         if not self.over:
             self._relay.count("silent")
             self.give_up()
@@ -98,7 +98,7 @@ class Hello:
 
         try:
             self._client = end = TlsEnd(context, client)
-        except OSError:  # gone meanwhile
+        except OSError:  # the client has hung up
             self.give_up()
             return
         self._handshake(end)
@@ -118,15 +118,16 @@ class Hello:
             self._relay.poller.wait_for(end.fileno(), interest, lambda _: self._handshake(end))
 
     def _connect(self) -> None:
-        """Dials the server under the client's name, so that it sees whom it serves."""
+        """Binds our end of the server's socket to a file named after the client's address, so that
+        the server sees that address as its peer."""
         relay = self._relay
         relay.poller.forget(self._client.fileno())
-        name = relay.name_of(self._peer)
+        path = relay.path_of(self._peer)
         try:
             backend = socket.socket(socket.AF_UNIX)
             backend.setblocking(False)
-            backend.bind(name)
-            os.unlink(name)
+            backend.bind(path)
+            os.unlink(path)
         except OSError:  # no file descriptor left
             self.give_up()
             return
@@ -151,12 +152,12 @@ class Hello:
 
 
 class Relay:
-    def __init__(self, settings: RelaySettings, tell: Callable[..., None]) -> None:
+    def __init__(self, settings: RelaySettings, report: Callable[..., None]) -> None:
         self.settings = settings
         self.poller = Poller()
         self._directory = os.path.dirname(settings.backend)
-        self.certificates = Certificates(settings.tls, self._directory, self.poller, tell)
-        self._tell = tell
+        self.certificates = Certificates(settings.tls, self._directory, self.poller, report)
+        self._report = report
         self._counts: dict[str, int] = {}
         self._buffer = memoryview(bytearray(CHUNK_BYTES))
         self._listeners = [socket.socket(fileno=fd) for fd in settings.listeners]
@@ -169,13 +170,13 @@ class Relay:
         for listener in self._listeners:
             listener.setblocking(False)
         self._listen()
-        self._tell("relaying")
+        self._report("relaying")
         self.poller.run()
 
     def open(self, client: End, backend: End) -> None:
         Connection(self.poller, client, backend, self._buffer).start()
 
-    def name_of(self, peer: str) -> str:
+    def path_of(self, peer: str) -> str:
         return f"{self._directory}/{peer}"
 
     def _command(self, _: int) -> None:
@@ -200,36 +201,36 @@ class Relay:
             except ConnectionAbortedError:
                 continue
             except OSError as error:
-                self._tell("cannot accept", error=error.strerror)
-                for one in self._listeners:
-                    self.poller.forget(one.fileno())
+                self._report("accept_failed", error=error.strerror)
+                for listening in self._listeners:
+                    self.poller.forget(listening.fileno())
                 self.poller.call_later(ACCEPT_PAUSE_S, self._listen)
                 return
             client.setblocking(False)
-            with contextlib.suppress(OSError):  # gone already
+            with contextlib.suppress(OSError):  # the client has hung up
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             hello = Hello(self, client, text_of(address))
-            self.poller.call_later(self.settings.hello_timeout_ms / 1000, hello.silent)
+            self.poller.call_later(self.settings.hello_timeout_ms / 1000, hello.time_out)
 
-    def count(self, what: str) -> None:
+    def count(self, name: str) -> None:
         if not self._counts:
-            self.poller.call_later(TELL_COUNTS_S, self._tell_counts)
-        self._counts[what] = self._counts.get(what, 0) + 1
+            self.poller.call_later(REPORT_COUNTS_S, self._report_counts)
+        self._counts[name] = self._counts.get(name, 0) + 1
 
-    def _tell_counts(self) -> None:
-        """What happened since the last time."""
+    def _report_counts(self) -> None:
+        """Those since the last report."""
         counts, self._counts = self._counts, {}
-        self._tell("counted", **counts)
+        self._report("counted", **counts)
 
 
 def text_of(address: tuple[str, int]) -> str:
-    """ "host:port" of what `accept` says, in brackets if IPv6."""
+    """ "host:port" of an address from `accept`, the host in brackets if IPv6."""
     host, port = address[:2]
     host = host.removeprefix("::ffff:") if "." in host else host.partition("%")[0]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def tell(event: str, **fields: object) -> None:
+def report(event: str, **fields: object) -> None:
     """Raises BrokenPipeError when the server is gone."""
     os.write(1, json.dumps({"event": event, **fields}).encode() + b"\n")
 
@@ -241,23 +242,23 @@ def main() -> int:
     line = read_line()
     if not line:
         return 0
-    # In the shape of the dataclass, without loading it.
+    # With the attributes of the dataclass, without importing it.
     settings: RelaySettings = json.loads(line, object_hook=lambda v: types.SimpleNamespace(**v))
     allow_many_files()
     try:
-        Relay(settings, tell).run()
+        Relay(settings, report).run()
     except CertificateError as error:
-        tell("failed", error=str(error))
+        report("failed", error=str(error))
         return 1
     except BrokenPipeError:
-        pass  # nobody reads what is told: the server is gone, and the relay with it
-    # Its server may have been killed.
+        pass  # the server is gone
+    # A server that was killed has left it behind.
     remove(os.path.dirname(settings.backend))
     return 0
 
 
 def read_line() -> str:
-    """Byte by byte: what follows belongs to the relay. Empty: the server is gone."""
+    """The first line of stdin, byte by byte: the rest is for `Relay`. Empty: stdin has ended."""
     line = b""
     while byte := os.read(STDIN, 1):
         if byte == b"\n":
@@ -274,9 +275,9 @@ def remove(directory: str) -> None:
 
 
 def allow_many_files() -> None:
-    """A connection takes two descriptors; many systems give 1,024 unless asked."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    """A connection takes two descriptors, and the soft limit of many systems is 1,024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 if __name__ == "__main__":

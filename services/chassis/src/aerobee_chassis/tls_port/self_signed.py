@@ -18,24 +18,24 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from aerobee_chassis.clock import SystemClock
 
 COMMON_NAME = "aerobee self-signed"
-VALID = datetime.timedelta(days=3650)  # clients that accept it look at nothing; it dies with us
+VALID = datetime.timedelta(days=3650)  # clients that accept it verify nothing
 CLOCK_SKEW = datetime.timedelta(days=1)
 
 
 def make(names: list[str], now: datetime.datetime) -> bytes:
     """For host names and IP addresses. P-256: every TLS library of the last decade takes it."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, COMMON_NAME)])
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, COMMON_NAME)])
     certificate = (
         x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
+        .subject_name(subject)
+        .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)
         .not_valid_after(now + VALID)
-        .add_extension(x509.SubjectAlternativeName([_general(one) for one in names]), False)
-        # Its own authority, so that a client can be told to trust this one certificate.
+        .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), False)
+        # Its own authority: a client can be configured to trust this certificate.
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
         .sign(key, hashes.SHA256())
     )
@@ -56,7 +56,7 @@ def _general(name: str) -> x509.GeneralName:
 
 def main(names: list[str]) -> None:
     now = datetime.datetime.fromtimestamp(SystemClock().now_ms() / 1000, datetime.UTC)
-    with contextlib.suppress(BrokenPipeError):  # nobody wants it any more
+    with contextlib.suppress(BrokenPipeError):  # the relay is gone
         sys.stdout.buffer.write(make(names, now))
 
 

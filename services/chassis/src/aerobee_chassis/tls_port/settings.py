@@ -1,4 +1,4 @@
-"""What a shared port shall do. The relay gets it as one JSON line."""
+"""Settings of a TLS port. The relay gets them as one JSON line."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Mode = Literal["permissive", "enforcing"]
 class TlsSettings:
     """`permissive` takes TLS and plaintext, `enforcing` TLS only.
 
-    Without `cert_path` and `key_path` (PEM files) clients meet a self-signed certificate, made when
-    the first of them speaks TLS and never left in a file. The files are looked at every
-    `watch_interval_ms`, and loaded again when they have changed and stay as they are.
+    Without `cert_path` and `key_path` (PEM files) clients get a self-signed certificate, made when
+    the first of them speaks TLS and never left in a file. The files are checked every
+    `watch_interval_ms`, and loaded again when they have changed and then stayed the same.
     """
 
     mode: Mode = "permissive"
@@ -29,8 +29,8 @@ class TlsSettings:
 @dataclass(frozen=True, slots=True)
 class RelaySettings:
     """`listeners` are file descriptors that listen; `backend` the path of the server's socket, in a
-    directory that nobody else may enter. A client has `hello_timeout_ms` to say its first byte and
-    to agree on TLS.
+    directory that nobody else may enter. A client has `hello_timeout_ms` to send its first byte and
+    to complete a TLS handshake.
     """
 
     listeners: tuple[int, ...]

@@ -38,35 +38,34 @@ LONGEST_RESTART_S = 10.0
 # sun_path holds 107 bytes; beside the server's socket there is one named after each caller.
 MAX_DIRECTORY = 107 - len("/[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535")
 
-Said = Callable[[str, Mapping[str, Any]], None]
+OnReport = Callable[[str, Mapping[str, Any]], None]
 
 
 @dataclass(slots=True)
 class ConnectionCounts:
-    """Of connections, since the start."""
+    """Of connections, since the start. The field names are those that the relay reports."""
 
     plaintext: int = 0
     tls: int = 0
-    # Closed: nothing said in time, plaintext where TLS is asked for, no agreement on TLS.
+    # Closed by the relay: no byte in time, plaintext where TLS is enforced, a failed handshake.
     silent: int = 0
     refused_plaintext: int = 0
     failed_handshakes: int = 0
-    # Of changed certificates that could not be used.
+    # Changed certificates that could not be used.
     failed_reloads: int = 0
 
 
 class TlsPort:
-    """`host` and `port` are what clients dial; `listeners` are bound to it already, where several
-    processes share it. The server listens at `backend`, from between `open`
-    and `start` until between `drain` and `stop`.
+    """`host` and `port`: what clients dial. `listeners`: sockets bound to it already, where several
+    processes share it. The server listens at `backend`, and starts and stops in between:
 
-        shared.open()
-        await Server(…, host=shared.backend, port=0).start()
-        port = await shared.start()
+        tls_port.open()
+        await server.start()            # Server(…, host=tls_port.backend, port=0)
+        port = await tls_port.start()
         …
-        shared.drain()
-        await server.stop(grace_s)
-        await shared.stop()
+        tls_port.drain()
+        await server.stop()
+        await tls_port.stop()
     """
 
     def __init__(
@@ -98,17 +97,17 @@ class TlsPort:
         """Binds the port and starts the relay's process. Raises PortInUse, StartError."""
         self._listeners = self._listeners or listen(self._host, self._port)
         self._directory = private_directory()
-        self._relay = _Relay(self._listeners, self._said)
+        self._relay = _Relay(self._listeners, self._on_report)
 
     async def start(self) -> int:
         """Takes connections; returns the port. Raises CertificateError, StartError."""
         assert self._relay is not None, "not open"
         await self._relay.begin(self._settings())
-        self._keeper = asyncio.create_task(self._keep(), name="shared port")
+        self._keeper = asyncio.create_task(self._keep(), name="relay keeper")
         return int(self._listeners[0].getsockname()[1])
 
     def drain(self) -> None:
-        """Takes no more connections; those there are go on."""
+        """Takes no more connections; those that are open stay."""
         if self._keeper is not None:
             self._keeper.cancel()
         for listener in self._listeners:
@@ -134,47 +133,48 @@ class TlsPort:
         return RelaySettings(descriptors, path, self._tls, self._hello_timeout_ms)
 
     async def _keep(self) -> None:
-        """A relay that ends is replaced; its connections are lost, and clients connect again."""
+        """Replaces a relay that ends. Its connections are lost, and clients connect again."""
         log, wait_s = structlog.get_logger(), RESTART_S
         while True:
             assert self._relay is not None
             code = await self._relay.ended()
-            log.error("the relay ended, another is started", exit_code=code)
+            log.error("relay_ended", exit_code=code)
             await self._relay.stop()
             await asyncio.sleep(wait_s)
             try:
-                self._relay = _Relay(self._listeners, self._said)
+                self._relay = _Relay(self._listeners, self._on_report)
                 await self._relay.begin(self._settings())
                 wait_s = RESTART_S
             except StartError as error:
-                log.error("the relay does not start", error=str(error))
+                log.error("relay_not_started", error=str(error))
                 wait_s = min(2 * wait_s, LONGEST_RESTART_S)
 
-    def _said(self, event: str, fields: Mapping[str, Any]) -> None:
+    def _on_report(self, event: str, fields: Mapping[str, Any]) -> None:
+        """An event of the relay: counts, or something to log."""
         log = structlog.get_logger()
         if event == "counted":
             for name, count in fields.items():
                 setattr(self.counts, name, getattr(self.counts, name) + count)
-        elif event == "reload failed":
+        elif event == "reload_failed":
             self.counts.failed_reloads += 1
-            log.error("certificate not loaded, the one before stays", **fields)
+            log.error("certificate_not_reloaded", **fields, instead="the one before stays")
         elif event == "reloaded":
-            log.info("certificate loaded again", **fields)
-        elif event == "self-signed certificate":
-            log.info("clients that speak TLS get a self-signed certificate", **fields)
+            log.info("certificate_reloaded", **fields)
+        elif event == "self_signed_certificate":
+            log.info("self_signed_certificate", **fields)
         else:
             log.error(event, **fields)
 
 
 class _Relay:
-    """A relay process. What it says is told on the loop; its reader is a thread that sleeps."""
+    """A relay process. A thread reads what it reports, and calls `on_report` on the loop."""
 
-    def __init__(self, listeners: list[socket.socket], said: Said) -> None:
+    def __init__(self, listeners: list[socket.socket], on_report: OnReport) -> None:
         self._loop = asyncio.get_running_loop()
-        self._said = said
+        self._on_report = on_report
         self._relaying: asyncio.Future[None] = self._loop.create_future()
         self._ended = asyncio.Event()
-        self._context = contextvars.copy_context()  # of log lines
+        self._context = contextvars.copy_context()  # the fields of log lines
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", RELAY],
@@ -219,18 +219,18 @@ class _Relay:
         await asyncio.to_thread(self._reader.join)
         self._process.stdout.close()
         if self._relaying.done():
-            self._relaying.exception()  # seen
+            self._relaying.exception()  # retrieved: asyncio would log it
 
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._tell(json.loads(line))
-        self._tell({"event": "ended"})
+            self._pass_on(json.loads(line))
+        self._pass_on({"event": "ended"})
 
-    def _tell(self, fields: dict[str, Any]) -> None:
-        self._loop.call_soon_threadsafe(self._heard, fields, context=self._context)
+    def _pass_on(self, fields: dict[str, Any]) -> None:
+        self._loop.call_soon_threadsafe(self._on_line, fields, context=self._context)
 
-    def _heard(self, fields: dict[str, Any]) -> None:
+    def _on_line(self, fields: dict[str, Any]) -> None:
         event = fields.pop("event")
         if event == "relaying":
             self._relaying.set_result(None)
@@ -241,7 +241,7 @@ class _Relay:
             if not self._relaying.done():
                 self._relaying.set_exception(StartError(f"{RELAY} ended: see its output"))
         else:
-            self._said(event, fields)
+            self._on_report(event, fields)
 
 
 def listen(host: str, port: int, *, reuse_port: bool = False) -> list[socket.socket]:
@@ -271,7 +271,7 @@ def _bound(family: int, address: tuple[Any, ...], reuse_port: bool) -> socket.so
         if reuse_port:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
-            # "::" is every address; of a name, the IPv4 ones have sockets of their own.
+            # "::" takes IPv4 too; the IPv4 addresses of a name have sockets of their own.
             both = address[0] == "::"
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not both)
         listener.bind(address)
@@ -283,8 +283,8 @@ def _bound(family: int, address: tuple[Any, ...], reuse_port: bool) -> socket.so
 
 
 def private_directory() -> Path:
-    """A new directory that nobody else may enter: where temporary files go (TMPDIR), or in /tmp if
-    the path of that is too long for a socket's. Raises StartError.
+    """A new directory that nobody else may enter: in that of temporary files (TMPDIR), or in /tmp
+    if its path is too long for a socket. Raises StartError.
     """
     try:
         given = Path(tempfile.gettempdir())

@@ -1,6 +1,6 @@
-"""TLS as a server: certificates from files or self-signed, and a socket that speaks it.
+"""TLS as a server: contexts from certificates, and a connection in the shape of a socket.
 
-Loads `ssl`: 4 MB that a relay of plaintext does without.
+Imports `ssl`, 4 MB, which a relay of plaintext alone does without.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import ssl
 
 from aerobee_chassis.errors import CertificateError
 
-# One record is read whole, so that nothing stays behind where `epoll` does not see it.
+# Reading less would leave decrypted bytes in `ssl`, where `epoll` does not see them.
 MAX_RECORD_BYTES = 16 * 1024
 
 WOULD_WAIT = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 def load(cert_path: str, key_path: str, password: str = "") -> ssl.SSLContext:
-    """What a server needs to speak TLS 1.2 and later, offering HTTP/2. Raises CertificateError."""
+    """A server's context for TLS 1.2 and later, offering HTTP/2. Raises CertificateError."""
     for what, path in (("certificate", cert_path), ("private key", key_path)):
         try:
             os.close(os.open(path, os.O_RDONLY))
@@ -28,17 +28,17 @@ def load(cert_path: str, key_path: str, password: str = "") -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
-    # TLS 1.2 would let a client ask for it again and again: dear to us and cheap to it.
+    # In TLS 1.2 a client may renegotiate again and again: cheap for it and expensive for a server.
     context.options |= ssl.OP_NO_RENEGOTIATION
     encrypted = False
 
-    def say_password() -> str:  # given even if there is none: OpenSSL would ask at the terminal
+    def give_password() -> str:  # always, else OpenSSL prompts for one at the terminal
         nonlocal encrypted
         encrypted = True
         return password
 
     try:
-        context.load_cert_chain(cert_path, key_path, password=say_password)
+        context.load_cert_chain(cert_path, key_path, password=give_password)
     except (ssl.SSLError, ValueError) as error:
         reason = getattr(error, "reason", None)
         if reason == "KEY_VALUES_MISMATCH":
@@ -54,8 +54,8 @@ def load(cert_path: str, key_path: str, password: str = "") -> ssl.SSLContext:
 
 
 def load_pem(pem: bytes, directory: str) -> ssl.SSLContext:
-    """Of a key and its certificate in one text, which `ssl` takes from files only: it stands in
-    `directory` for a moment, readable by nobody else. Raises CertificateError.
+    """A context from a key and its certificate in one text. `ssl` reads files only: the text is
+    written to `directory`, readable by nobody else, and removed. Raises CertificateError.
     """
     path = f"{directory}/self-signed"
     try:
@@ -74,7 +74,7 @@ class TlsEnd:
         self._tls = context.wrap_socket(raw, server_side=True, do_handshake_on_connect=False)
 
     def handshake(self) -> bool | None:
-        """True: agreed; None: waits to read; False: waits to write. Raises OSError."""
+        """True: done; None: waits to read; False: waits to write. Raises OSError."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -87,7 +87,8 @@ class TlsEnd:
         return self._tls.fileno()
 
     def recv_into(self, buffer: memoryview, /) -> int:
-        """Whatever has arrived, if it fits. 0: the other side has ended."""
+        """The decrypted bytes that have arrived, while there is room for a whole record. 0: the
+        other side has ended. Raises BlockingIOError when there are none."""
         total = 0
         while len(buffer) - total >= MAX_RECORD_BYTES:
             try:
@@ -95,7 +96,7 @@ class TlsEnd:
             except WOULD_WAIT:
                 break
             if not count:
-                return total  # the end is met again by the next call
+                return total  # the next call reports the end
             total += count
         if not total:
             raise BlockingIOError
@@ -108,9 +109,9 @@ class TlsEnd:
             raise BlockingIOError from None
 
     def shutdown(self, how: int, /) -> None:
-        """Says that nothing more comes."""
+        """Sends close_notify, then shuts the socket down."""
         with contextlib.suppress(OSError):
-            # Sends the alert, and raises because the other side's has not come.
+            # It raises when the other side's close_notify has not come.
             self._tls.unwrap()
         socket.socket.shutdown(self._tls, how)
 

@@ -28,6 +28,6 @@ class RuntimeRpcs:
     ) -> pb.UpdateRuntimeConfigResponse:
         self._options.update(request.entries)
         structlog.get_logger().info(
-            "options changed", peer=call.peer, changed=dict(request.entries)
+            "options_changed", peer=call.peer, changed=dict(request.entries)
         )
         return pb.UpdateRuntimeConfigResponse()

@@ -1,0 +1,92 @@
+"""The command line of a service: reads its options, prints what is wrong with them, runs it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from aerobee_chassis import logs
+from aerobee_chassis.config import OptionsType, load
+from aerobee_chassis.errors import ConfigError
+
+EXIT_BAD_OPTIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A short way to give one key: `--port P` for `listenPort`."""
+
+    name: str
+    metavar: str
+    key: str
+    help: str
+    type: Callable[[str], Any] = str
+
+
+def run(
+    arguments: Sequence[str] | None,
+    *,
+    service: str,
+    description: str,
+    example: str,
+    model: type[OptionsType],
+    flags: Sequence[Flag],
+    serve: Callable[[OptionsType], int],
+) -> int:
+    """Serves with the options of command line, environment and file; returns the exit code.
+
+    `service`: its name in the log. `arguments`: those of the process if None.
+    """
+    parser = _parser(f"python -m aerobee_{service}", description, example, flags)
+    given = parser.parse_args(arguments)
+    try:
+        options = load(
+            model,
+            file=given.config,
+            environ=os.environ,
+            sets=given.sets,
+            cli={flag.key: getattr(given, flag.key) for flag in flags},
+        )
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_OPTIONS
+    if given.print_config:
+        print(json.dumps(options.to_json(), indent=2))
+        return 0
+    logs.configure(service, options.log_level)
+    if options.ignored_keys:
+        structlog.get_logger().warning("options_without_effect", keys=options.ignored_keys)
+    for hint in options.misspelt_variables:
+        structlog.get_logger().warning("environment_variable_without_effect", hint=hint)
+    return serve(options)
+
+
+def _parser(
+    program: str, description: str, example: str, flags: Sequence[Flag]
+) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description=description,
+        epilog=example,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for flag in flags:
+        parser.add_argument(
+            flag.name, dest=flag.key, type=flag.type, metavar=flag.metavar, help=flag.help
+        )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="file of options")
+    parser.add_argument(
+        "--set", action="append", default=[], dest="sets", metavar="KEY=VALUE", help="one option"
+    )
+    parser.add_argument(
+        "--print-config", action="store_true", help="show the resulting options and exit"
+    )
+    return parser
