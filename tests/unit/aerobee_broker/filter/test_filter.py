@@ -10,7 +10,7 @@ from aerobee_wire.tags import tags_code
 
 
 @pytest.mark.parametrize("expression", ["*", "", "  ", " * "])
-def test_everything_goes_through(expression: str) -> None:
+def test_an_empty_expression_matches_everything(expression: str) -> None:
     filter_ = compile_filter("TAG", expression)
     assert filter_.everything
     assert filter_.tags_codes is None
@@ -18,7 +18,7 @@ def test_everything_goes_through(expression: str) -> None:
 
 
 @pytest.mark.parametrize("expression", ["A||B", " A || B ", "A||||B", "||A||B||"])
-def test_only_the_tags_of_the_expression_go_through(expression: str) -> None:
+def test_only_the_tags_of_the_expression_match(expression: str) -> None:
     filter_ = compile_filter("TAG", expression)
     assert not filter_.everything
     assert filter_.tags_codes == frozenset(map(tags_code, "AB"))
@@ -28,13 +28,13 @@ def test_only_the_tags_of_the_expression_go_through(expression: str) -> None:
     assert not filter_.matches({})
 
 
-def test_tags_with_one_code_are_told_apart() -> None:
+def test_tags_with_the_same_code_are_distinguished() -> None:
     filter_ = compile_filter("TAG", "AaAa")
     assert filter_.tags_codes == frozenset([tags_code("BBBB")])
     assert not filter_.matches({"TAGS": "BBBB"})
 
 
-def test_condition_decides_and_no_unit_is_ruled_out_by_its_code() -> None:
+def test_a_condition_excludes_no_unit_by_its_tags_code() -> None:
     filter_ = compile_filter("SQL92", "price > 20")
     assert filter_.tags_codes is None
     assert not filter_.everything
@@ -42,12 +42,12 @@ def test_condition_decides_and_no_unit_is_ruled_out_by_its_code() -> None:
     assert not filter_.matches({"price": "20"})
 
 
-def test_expression_is_compiled_once() -> None:
+def test_an_expression_is_compiled_once() -> None:
     assert compile_filter("SQL92", "a = 'x'") is compile_filter("SQL92", "a = 'x'")
 
 
 @pytest.mark.parametrize(("kind", "expression"), [("TAG", "||"), ("SQL92", "price >")])
-def test_bad_expression_is_refused(kind: ExpressionType, expression: str) -> None:
+def test_an_invalid_expression_is_refused(kind: ExpressionType, expression: str) -> None:
     with pytest.raises(MqError) as caught:
         compile_filter(kind, expression)
     assert caught.value.code is Code.SUBSCRIPTION_PARSE_FAILED

@@ -26,7 +26,7 @@ def matches(text: str, **properties: str) -> bool:
     return compile_condition(text).matches(properties)
 
 
-# ---- what is understood ----
+# ---- syntax ----
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_comparison_of_a_missing_property_is_null(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["a <> 'x'", "NOT (a = 'x')", "NOT (a > 5)", "a NOT BETWEEN 1 AND 5"]
 )
-def test_its_negation_is_null_too_and_no_match(text: str) -> None:
+def test_negated_comparison_of_a_missing_property_is_null(text: str) -> None:
     assert value(text) is NULL
     assert not matches(text)
 
@@ -123,13 +123,13 @@ def test_in_of_a_missing_property_is_null() -> None:
 
 
 @pytest.mark.parametrize("verb", ["CONTAINS", "STARTSWITH", "ENDSWITH"])
-def test_text_tests_of_a_missing_property_are_false_with_not_as_well(verb: str) -> None:
+def test_text_tests_of_a_missing_property_are_false(verb: str) -> None:
     assert value(f"a {verb} 'x'") is FALSE
     assert value(f"a NOT {verb} 'x'") is FALSE
 
 
 @pytest.mark.parametrize("verb", ["CONTAINS", "STARTSWITH", "ENDSWITH"])
-def test_text_tests_with_an_empty_text_are_false_with_not_as_well(verb: str) -> None:
+def test_text_tests_with_an_empty_text_are_false(verb: str) -> None:
     assert value(f"a {verb} ''", a="x") is FALSE
     assert value(f"a NOT {verb} ''", a="x") is FALSE
 
@@ -203,11 +203,11 @@ def test_property_is_read_as_the_type_of_the_number(text: str, a: str, matched: 
 @pytest.mark.parametrize(
     "text", ["NOT (a = 5)", "a <> 5", "a = 5 OR b = 'x'", "NOT (a > 5 AND b = 'y')"]
 )
-def test_what_cannot_be_read_makes_the_whole_condition_fail(text: str) -> None:
+def test_an_unreadable_property_fails_the_whole_condition(text: str) -> None:
     assert not matches(text, a="five", b="x")
 
 
-def test_unless_it_was_decided_before() -> None:
+def test_an_unreadable_property_after_a_decision_is_not_read() -> None:
     assert matches("b = 'x' OR a = 5", a="five", b="x")
     assert matches("NOT (b = 'y' AND a = 5)", a="five", b="x")
 
@@ -238,7 +238,7 @@ def test_minus_of_a_property_is_null() -> None:
     assert value("-a = 5", a="-5") is NULL
 
 
-# ---- what is refused ----
+# ---- refused expressions and limits ----
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_minus_of_a_property_is_null() -> None:
         ("-TRUE = a", "before a number"),
     ],
 )
-def test_is_refused_with_a_sentence_that_says_what_is_wrong(text: str, complaint: str) -> None:
+def test_a_refusal_says_what_is_wrong_and_where(text: str, complaint: str) -> None:
     with pytest.raises(FilterSyntaxError, match=complaint) as caught:
         compile_condition(text)
     assert caught.value.code is Code.SUBSCRIPTION_PARSE_FAILED
@@ -303,7 +303,7 @@ def test_length_is_limited() -> None:
     fits = "a IN ('" + "x" * (MAX_CHARACTERS - 9) + "')"
     assert len(fits) == MAX_CHARACTERS
     compile_condition(fits)
-    with pytest.raises(FilterSyntaxError, match=f"at most {MAX_CHARACTERS}"):
+    with pytest.raises(FilterSyntaxError):
         compile_condition(fits + " ")
 
 
@@ -321,12 +321,12 @@ def test_nesting_bombs_are_refused(bomb: str) -> None:
         compile_condition(bomb)
 
 
-def test_deep_minus_is_folded_and_redundant_parentheses_cost_nothing() -> None:
+def test_repeated_minus_and_parentheses_are_no_nesting() -> None:
     assert matches("- " * 1000 + "5 = a", a="5")
     assert matches("(" * 1000 + "a = 'x'" + ")" * 1000, a="x")
 
 
-def test_what_is_allowed_runs_within_the_interpreters_stack() -> None:
+def test_the_deepest_allowed_nesting_can_be_evaluated() -> None:
     deepest = "NOT " * (MAX_DEPTH - 3) + "a = 'x'"
     assert matches(deepest, a="x") is ((MAX_DEPTH - 3) % 2 == 0)
     assert matches(" OR ".join(["a = 'y'"] * 700 + ["a = 'x'"]), a="x")

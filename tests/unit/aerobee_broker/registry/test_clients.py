@@ -9,7 +9,7 @@ import pytest
 
 from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.registry.clients import (
-    TELL_AGAIN_MS,
+    CONFLICT_INTERVAL_MS,
     CheckNotice,
     Client,
     Clients,
@@ -44,8 +44,8 @@ def client(name: str, *groups: str, **fields: object) -> Client:
     return Client(name, consumers=consumers)
 
 
-async def told(watch: Watch) -> list[str | CheckNotice]:
-    """The notices that wait; empty when there are none."""
+async def pending(watch: Watch) -> list[str | CheckNotice]:
+    """The pending notices."""
     try:
         async with asyncio.timeout(0):
             return await watch.next()
@@ -53,14 +53,14 @@ async def told(watch: Watch) -> list[str | CheckNotice]:
         return []
 
 
-def test_members_are_sorted_so_that_all_see_one_order(clients: Clients) -> None:
+def test_every_member_sees_the_members_in_one_order(clients: Clients) -> None:
     for name in ("b", "c", "a"):
         clients.heartbeat(client(name, "g"))
     assert clients.members("g") == ["a", "b", "c"]
     assert clients.members("unknown") == []
 
 
-def test_silence_is_forgotten_after_the_timeout_and_not_before(
+def test_a_silent_client_is_forgotten_after_the_timeout(
     clients: Clients, clock: ManualClock
 ) -> None:
     clients.heartbeat(client("silent", "g"))
@@ -73,67 +73,65 @@ def test_silence_is_forgotten_after_the_timeout_and_not_before(
     assert clients.members("g") == ["alive"]
 
 
-def test_setting_the_time_of_day_forgets_nobody(clients: Clients, clock: ManualClock) -> None:
+def test_setting_the_time_of_day_expires_no_client(clients: Clients, clock: ManualClock) -> None:
     clients.heartbeat(client("a", "g"))
     clock.jump(3_600_000)
     assert clients.scan() == []
 
 
-async def test_joining_and_leaving_is_told_to_the_members(clients: Clients) -> None:
+async def test_members_are_notified_when_one_joins_or_leaves(clients: Clients) -> None:
     watch = clients.watch("a")
     clients.heartbeat(client("a", "g"))
-    assert await told(watch) == ["g"]
+    assert await pending(watch) == ["g"]
     clients.heartbeat(client("a", "g"))
-    assert await told(watch) == [], "nothing changed"
+    assert await pending(watch) == [], "nothing changed"
     clients.heartbeat(client("b", "g", "h"))
-    assert await told(watch) == ["g"], "h is none of its groups"
+    assert await pending(watch) == ["g"], "h is none of its groups"
     clients.unregister("b", producer_group="", consumer_group="g")
-    assert await told(watch) == ["g"]
+    assert await pending(watch) == ["g"]
     assert clients.members("h") == ["b"]
 
 
-async def test_notices_of_one_group_are_joined(clients: Clients) -> None:
+async def test_pending_notices_of_one_group_are_one(clients: Clients) -> None:
     watch = clients.watch("a")
     clients.heartbeat(client("a", "g", "h"))
     for name in "bcd":
         clients.heartbeat(client(name, "g"))
-    assert await told(watch) == ["g", "h"]
-    assert await told(watch) == []
+    assert await pending(watch) == ["g", "h"]
+    assert await pending(watch) == []
 
 
-async def test_a_changed_subscription_is_told(clients: Clients) -> None:
+async def test_members_are_notified_of_a_changed_subscription(clients: Clients) -> None:
     watch = clients.watch("a")
     clients.heartbeat(client("a", "g"))
-    await told(watch)
+    await pending(watch)
     clients.heartbeat(client("a", "g", expression="x"))
-    assert await told(watch) == ["g"]
+    assert await pending(watch) == ["g"]
 
 
-async def test_groups_that_want_no_notices_get_none(clients: Clients) -> None:
+async def test_no_notices_for_broadcasting_or_switched_off_groups(clients: Clients) -> None:
     watch = clients.watch("a")
     clients.heartbeat(client("a", "quiet"))
     clients.heartbeat(client("a", "broadcast", model=MessageModel.BROADCASTING))
-    assert await told(watch) == []
+    assert await pending(watch) == []
 
 
-def test_the_end_of_the_stream_is_the_end_of_the_client(clients: Clients) -> None:
+def test_the_end_of_its_stream_forgets_the_client(clients: Clients) -> None:
     watch = clients.watch("a")
     clients.heartbeat(client("a", "g"))
-    clients.watch_ended(watch)
+    clients.end_watch(watch)
     assert clients.members("g") == [] and clients.all() == []
 
 
-async def test_a_client_that_came_back_survives_the_end_of_its_old_stream(
-    clients: Clients,
-) -> None:
+async def test_the_end_of_an_earlier_stream_forgets_nobody(clients: Clients) -> None:
     old = clients.watch("a")
     clients.heartbeat(client("a", "g"))
     new = clients.watch("a")
     assert await old.next() == [], "the old watch is over"
-    clients.watch_ended(old)
+    clients.end_watch(old)
     assert clients.members("g") == ["a"]
     clients.heartbeat(client("b", "g"))
-    assert await told(new) == ["g"]
+    assert await pending(new) == ["g"]
 
 
 def test_the_newest_subscription_of_a_group_counts(clients: Clients) -> None:
@@ -162,20 +160,20 @@ def test_unregistering_forgets_what_it_names(
 ) -> None:
     clients.heartbeat(Client("a", producer_groups=frozenset({"p"}), consumers={"g": consumer()}))
     unregister(clients)
-    assert [one.client_id for one in clients.all()] == left
+    assert [client.client_id for client in clients.all()] == left
 
 
-def test_a_queue_belongs_to_the_member_that_pulled_from_it_last(
+def test_a_queue_belongs_to_the_member_with_the_last_pull(
     clients: Clients, clock: ManualClock
 ) -> None:
     clients.heartbeat(client("a", "g", "h"))
     clients.heartbeat(client("b", "g"))
-    clients.pulls("a", "g", "t", 0)
-    clients.pulls("a", "g", "t", 1)
-    clients.pulls("a", "h", "t", 0)
+    clients.note_pull("a", "g", "t", 0)
+    clients.note_pull("a", "g", "t", 1)
+    clients.note_pull("a", "h", "t", 0)
     clock.advance(1)
-    clients.pulls("b", "g", "t", 1)
-    clients.pulls("stranger", "g", "t", 2)
+    clients.note_pull("b", "g", "t", 1)
+    clients.note_pull("stranger", "g", "t", 2)
     clients.heartbeat(client("b", "g"))  # forgets nothing
     assert clients.owners("g") == {("t", 0): "a", ("t", 1): "b"}
     clients.forget("b")
@@ -186,31 +184,31 @@ def test_a_queue_belongs_to_the_member_that_pulled_from_it_last(
 
 def subscribing(name: str, **topics: str) -> Client:
     """A member of group g."""
-    wanted = {
+    subscriptions = {
         topic: Subscription(topic, compile_filter("TAG", text)) for topic, text in topics.items()
     }
-    return Client(name, consumers={"g": Consumer(subscriptions=wanted)})
+    return Client(name, consumers={"g": Consumer(subscriptions=subscriptions)})
 
 
-def test_members_that_subscribe_differently_are_told_of_now_and_then(clock: ManualClock) -> None:
-    heard: list[tuple[str, dict[str, list[str]]]] = []
+def test_members_that_subscribe_differently_are_reported(clock: ManualClock) -> None:
+    reported: list[tuple[str, dict[str, list[str]]]] = []
     clients = Clients(
         clock,
         timeout_ms=120_000,
         notifies=lambda _: False,
-        on_conflict=lambda group, found: heard.append((group, dict(found))),
+        on_conflict=lambda group, found: reported.append((group, dict(found))),
     )
     clients.heartbeat(subscribing("a", t="x || y", u="*"))
     clients.heartbeat(subscribing("silent"))
     clients.heartbeat(subscribing("b", t="y||x", u="", **{"%RETRY%g": "*"}))
-    assert not heard, "the same, written in another way"
+    assert not reported, "the same, written in another way"
     clients.heartbeat(subscribing("b", t="y", u="*"))
-    clients.heartbeat(subscribing("b", t="z", u="*"))  # too soon to be told again
-    clock.advance(TELL_AGAIN_MS)
+    clients.heartbeat(subscribing("b", t="z", u="*"))  # within the interval
+    clock.advance(CONFLICT_INTERVAL_MS)
     clients.heartbeat(subscribing("b", t="y", u="*"))
-    clock.advance(TELL_AGAIN_MS)
+    clock.advance(CONFLICT_INTERVAL_MS)
     clients.heartbeat(subscribing("c", t="y"))
-    assert heard == [
+    assert reported == [
         ("g", {"t": ["x||y", "y"]}),
         ("g", {"t": ["x||y", "y"]}),
         ("g", {"t": ["x||y", "y"], "u": ["", "*"]}),
@@ -220,16 +218,15 @@ def test_members_that_subscribe_differently_are_told_of_now_and_then(clock: Manu
     clients.forget("silent")
     clients.heartbeat(subscribing("a", t="x"))
     clients.heartbeat(subscribing("b", t="y"))
-    assert heard[-1] == ("g", {"t": ["x", "y"]}), "told anew once the group was empty"
+    assert reported[-1] == ("g", {"t": ["x", "y"]}), "at once: the group was empty meanwhile"
 
 
-def test_a_consumer_that_pops_keeps_its_subscriptions_when_a_proxy_does_not_know_them(
-    clients: Clients,
-) -> None:
+def test_a_popping_consumer_keeps_its_subscriptions(clients: Clients) -> None:
+    """A heartbeat of a proxy that does not know them names none."""
     subscription = Subscription("t", compile_filter("TAG", "x"))
     knowing = Consumer(ConsumeType.POP, subscriptions={"t": subscription})
     clients.heartbeat(Client("a", consumers={"g": knowing}))
     clients.heartbeat(Client("a", consumers={"g": Consumer(ConsumeType.POP)}))
     assert clients.subscriptions("g") == {"t": subscription}
     clients.heartbeat(Client("a", consumers={"g": Consumer(ConsumeType.PUSH)}))
-    assert not clients.subscriptions("g"), "who pulls says what it wants"
+    assert not clients.subscriptions("g"), "one that pulls always names its own"

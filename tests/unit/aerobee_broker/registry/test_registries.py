@@ -1,4 +1,4 @@
-"""Topics and groups: by hand, by clients, at start; what is refused; what is told to whom."""
+"""The topic and group registries: creation, changes, deletion, durability, publishing."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
 # ---- topics ----
 
 
-async def test_putting_a_topic_says_whether_it_is_new(parts: Parts) -> None:
+async def test_put_answers_whether_the_topic_is_new(parts: Parts) -> None:
     put = parts.broker.topics.put
     assert [(await put(GOOD)).created, (await put(GOOD)).created] == [True, False]
     assert not (await put(replace(GOOD, write_queue_count=2))).created
     assert parts.broker.topics.get("t").write_queue_count == 2
 
 
-async def test_a_topic_that_is_there_stays_as_it_is_for_who_wants_a_new_one(parts: Parts) -> None:
+async def test_put_only_new_leaves_an_existing_topic(parts: Parts) -> None:
     other = replace(GOOD, write_queue_count=2)
     put = parts.broker.topics.put
-    assert [(await put(one, only_new=True)).created for one in (GOOD, other)] == [True, False]
+    assert [(await put(topic, only_new=True)).created for topic in (GOOD, other)] == [True, False]
     assert parts.broker.topics.get("t") == GOOD
 
 
-async def test_a_topic_is_durable_and_announced_before_the_answer(parts: Parts) -> None:
+async def test_put_returns_once_the_topic_is_published(parts: Parts) -> None:
     await parts.broker.topics.put(GOOD)
     stored = parts.tables.saved_topics._file.load() or {}
     assert "t" in stored["topicConfigTable"]
     assert "t" in parts.announced[-1]
 
 
-async def test_a_change_does_not_count_as_told_with_what_was_under_way(parts: Parts) -> None:
+async def test_a_change_during_a_publication_is_published_too(parts: Parts) -> None:
     saved = parts.tables.saved_topics
     writer, gate = saved._writer, asyncio.Event()
 
@@ -71,53 +71,53 @@ async def test_a_change_does_not_count_as_told_with_what_was_under_way(parts: Pa
     await first
 
 
-async def test_the_answer_names_the_name_servers_that_do_not_know_yet(parts: Parts) -> None:
+async def test_put_answers_with_unreachable_name_servers(parts: Parts) -> None:
     parts.unreachable = ["10.0.0.9:9876"]
     put = await parts.broker.topics.put(GOOD)
     assert put.unreachable_namesrvs == ["10.0.0.9:9876"]
 
 
 @pytest.mark.parametrize(
-    ("fields", "code", "says"),
+    ("fields", "code"),
     [
-        ({"topic": "a/b"}, Code.INVALID_PARAMETER, "illegal"),
-        ({"topic": "TBW102"}, Code.NO_PERMISSION, "system topic"),
-        ({"topic": "rmq_sys_x"}, Code.NO_PERMISSION, "system topic"),
-        ({"topic": "broker-a"}, Code.NO_PERMISSION, "system topic"),
-        ({"topic": "DefaultCluster"}, Code.NO_PERMISSION, "system topic"),
-        ({"read_queue_count": 0}, Code.INVALID_PARAMETER, "1 to 65536 queues"),
-        ({"write_queue_count": 65_537}, Code.INVALID_PARAMETER, "not 65537"),
-        ({"permission": 0}, Code.INVALID_PARAMETER, "6 is both"),
-        ({"permission": 16}, Code.INVALID_PARAMETER, "6 is both"),
-        ({"attributes": {"message.type": "SLOW"}}, Code.INVALID_PARAMETER, "NORMAL, FIFO"),
-        ({"attributes": {"message.type": "MIXED"}}, Code.INVALID_PARAMETER, "enableMixed"),
-        ({"attributes": {"cleanup.policy": "COMPACTION"}}, Code.INVALID_PARAMETER, "DELETE"),
-        ({"attributes": {"colour": "red"}}, Code.INVALID_PARAMETER, "colour=red"),
-        ({"attributes": {"reserve.time": "-2"}}, Code.INVALID_PARAMETER, "reserve.time"),
+        ({"topic": "a/b"}, Code.INVALID_PARAMETER),
+        ({"topic": "TBW102"}, Code.NO_PERMISSION),
+        ({"topic": "rmq_sys_x"}, Code.NO_PERMISSION),
+        ({"topic": "broker-a"}, Code.NO_PERMISSION),
+        ({"topic": "DefaultCluster"}, Code.NO_PERMISSION),
+        ({"read_queue_count": 0}, Code.INVALID_PARAMETER),
+        ({"write_queue_count": 65_537}, Code.INVALID_PARAMETER),
+        ({"permission": 0}, Code.INVALID_PARAMETER),
+        ({"permission": 16}, Code.INVALID_PARAMETER),
+        ({"attributes": {"message.type": "SLOW"}}, Code.INVALID_PARAMETER),
+        ({"attributes": {"message.type": "MIXED"}}, Code.INVALID_PARAMETER),
+        ({"attributes": {"cleanup.policy": "COMPACTION"}}, Code.INVALID_PARAMETER),
+        ({"attributes": {"colour": "red"}}, Code.INVALID_PARAMETER),
+        ({"attributes": {"reserve.time": "-2"}}, Code.INVALID_PARAMETER),
     ],
 )
-async def test_a_bad_topic_is_refused_with_what_to_do(
-    parts: Parts, fields: dict[str, Any], code: Code, says: str
+async def test_an_invalid_topic_is_refused(
+    parts: Parts, fields: dict[str, Any], code: Code
 ) -> None:
     before = parts.tables.topics.all()
-    with pytest.raises(MqError, match=says) as caught:
+    with pytest.raises(MqError) as caught:
         await parts.broker.topics.put(replace(GOOD, **fields))
     assert caught.value.code is code
     assert parts.tables.topics.all() == before
 
 
-async def test_a_deleted_topic_takes_its_queues_and_offsets_along(parts: Parts) -> None:
+async def test_deleting_a_topic_deletes_its_queues_and_offsets(parts: Parts) -> None:
     await parts.send("t", b"a", b"b")
     parts.tables.offsets.commit("g", "t", 0, 1)
     assert await parts.broker.administration.delete_topic("t")
     assert not await parts.broker.administration.delete_topic("t")
     assert parts.tables.offsets.get("g", "t", 0) is None
     await parts.send("t", b"new")
-    assert await parts.bodies("t") == [b"new"], "a topic of that name starts anew"
+    assert await parts.bodies("t") == [b"new"], "a recreated topic is empty"
 
 
-async def test_what_a_send_stores_while_its_topic_is_being_deleted_stays(parts: Parts) -> None:
-    """The send makes the topic again, before the deletion is saved and told."""
+async def test_a_send_during_a_deletion_recreates_the_topic(parts: Parts) -> None:
+    """Before the deletion is durable and published."""
     await parts.send("t", b"old")
     deletion = asyncio.create_task(parts.broker.administration.delete_topic("t"))
     await asyncio.sleep(0)
@@ -125,16 +125,16 @@ async def test_what_a_send_stores_while_its_topic_is_being_deleted_stays(parts: 
     await parts.send("t", b"new")
     assert await deletion
     assert await parts.bodies("t") == [b"new"]
-    assert "t" in parts.announced[-1], "the name servers are told of the new one"
+    assert "t" in parts.announced[-1], "the recreated one is published"
 
 
-async def test_a_system_topic_stays(parts: Parts) -> None:
+async def test_a_system_topic_cannot_be_deleted(parts: Parts) -> None:
     with pytest.raises(MqError) as caught:
         await parts.broker.administration.delete_topic("TBW102")
     assert caught.value.code is Code.NO_PERMISSION
 
 
-async def test_senders_to_a_topic_that_is_being_made_wait_for_it_too(parts: Parts) -> None:
+async def test_every_send_waits_until_its_topic_is_published(parts: Parts) -> None:
     gate = asyncio.Event()
 
     async def slow() -> list[str]:
@@ -149,10 +149,8 @@ async def test_senders_to_a_topic_that_is_being_made_wait_for_it_too(parts: Part
     assert [len(await send) for send in sends] == [1, 1, 1]
 
 
-async def test_a_send_whose_topic_is_deleted_while_it_is_made_stores_nothing(
-    parts: Parts,
-) -> None:
-    """Nobody could read it, and the next start would bring the topic back."""
+async def test_a_send_stores_nothing_once_its_topic_is_deleted(parts: Parts) -> None:
+    """Deleted while it is being created: a message would bring it back at the next start."""
     gate = asyncio.Event()
 
     async def slow() -> list[str]:
@@ -172,7 +170,7 @@ async def test_a_send_whose_topic_is_deleted_while_it_is_made_stores_nothing(
     assert "new" not in parts.store.topics()
 
 
-async def test_a_topic_that_only_the_log_knows_is_taken_up(tmp_path: Path) -> None:
+async def test_a_topic_that_only_the_log_has_is_adopted(tmp_path: Path) -> None:
     first = await Parts.begin(tmp_path)
     await first.broker.sender.send([message("t", b"a", 3)])
     await first.end()
@@ -183,7 +181,7 @@ async def test_a_topic_that_only_the_log_knows_is_taken_up(tmp_path: Path) -> No
     await second.end()
 
 
-async def test_without_auto_creation_tbw102_goes(tmp_path: Path) -> None:
+async def test_without_auto_creation_there_is_no_tbw102(tmp_path: Path) -> None:
     first = await Parts.begin(tmp_path)
     assert first.broker.topics.get("TBW102").permission == 7
     await first.end()
@@ -201,15 +199,15 @@ class FullDisk(RealDisk):
         super().rename(source, target)
 
 
-async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+async def test_a_topic_that_cannot_be_saved_is_refused(tmp_path: Path) -> None:
     disk = FullDisk()
     parts = await Parts.begin(tmp_path, disk=disk)
     disk.full = True
     for _ in range(2):  # the second one finds the topic in the table
-        with pytest.raises(MqError, match=r"topics\.json: No space left.*make room") as caught:
+        with pytest.raises(MqError) as caught:
             await parts.broker.topics.put(GOOD)
         assert caught.value.code is Code.SYSTEM_ERROR
-        with pytest.raises(MqError, match=r"topics\.json: No space left.*make room"):
+        with pytest.raises(MqError):
             await parts.send("t", b"a")
     disk.full = False
     announced = len(parts.announced)
@@ -219,7 +217,7 @@ async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     await parts.end()
 
 
-async def test_a_kill_in_the_middle_of_a_group_s_deletion_leaves_no_offsets_without_it(
+async def test_a_deleted_group_s_offsets_go_before_the_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = await Parts.begin(tmp_path)
@@ -241,16 +239,14 @@ async def test_a_kill_in_the_middle_of_a_group_s_deletion_leaves_no_offsets_with
     await parts.end()
 
 
-async def test_a_group_whose_deletion_was_not_saved_leaves_nothing_to_its_successor(
-    tmp_path: Path,
-) -> None:
+async def test_a_deletion_that_cannot_be_saved_removes_the_offsets(tmp_path: Path) -> None:
     disk = FullDisk()
     parts = await Parts.begin(tmp_path, disk=disk)
     await parts.send("t", b"a")
     await parts.group("g")
     parts.tables.offsets.commit("g", "t", 0, 1)
     disk.full = True
-    with pytest.raises(MqError, match="No space left"):
+    with pytest.raises(MqError):
         await parts.broker.administration.delete_group("g", remove_offsets=True)
     disk.full = False
     assert not await parts.broker.administration.delete_group("g", remove_offsets=True)
@@ -261,14 +257,14 @@ async def test_a_group_whose_deletion_was_not_saved_leaves_nothing_to_its_succes
 # ---- groups ----
 
 
-async def test_putting_a_group_makes_its_retry_topic(parts: Parts) -> None:
+async def test_put_creates_the_retry_topic_of_a_group(parts: Parts) -> None:
     assert await parts.broker.groups.put(SubscriptionGroup("g", retry_queue_count=2))
     assert not await parts.broker.groups.put(SubscriptionGroup("g", retry_max_times=3))
     assert parts.broker.topics.get("%RETRY%g").read_queue_count == 2
     assert parts.broker.groups.get("g").retry_max_times == 3
 
 
-async def test_whoever_uses_a_group_that_is_being_made_waits_for_it_too(parts: Parts) -> None:
+async def test_every_use_of_a_group_waits_until_it_is_durable(parts: Parts) -> None:
     saved = parts.tables.saved_groups
     writer, gate = saved._writer, asyncio.Event()
 
@@ -286,12 +282,12 @@ async def test_whoever_uses_a_group_that_is_being_made_waits_for_it_too(parts: P
     assert [(await use).consumer_group for use in uses] == ["new"] * 3
 
 
-async def test_a_group_that_could_not_be_saved_is_saved_by_its_next_use(tmp_path: Path) -> None:
+async def test_the_next_use_of_an_unsaved_group_saves_it(tmp_path: Path) -> None:
     disk = FullDisk()
     parts = await Parts.begin(tmp_path, disk=disk)
     disk.full = True
     for _ in range(2):  # the second one finds the group in the table
-        with pytest.raises(MqError, match=r"subscriptionGroup\.json: No space left.*make room"):
+        with pytest.raises(MqError):
             await parts.broker.groups.for_client("new")
     disk.full = False
     await parts.broker.groups.for_client("new")
@@ -302,26 +298,24 @@ async def test_a_group_that_could_not_be_saved_is_saved_by_its_next_use(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    "fields",
     [
-        ({"consumer_group": ""}, "blank"),
-        ({"consumer_group": "x" * 121}, "at most 120"),
-        ({"retry_max_times": -1}, "one attempt"),
-        ({"retry_queue_count": -1}, "retry queues"),
-        ({"retry_delays_ms": (-1,)}, "retry delay"),
-        ({"retry_delays_ms": tuple(range(65))}, "at most 64"),
-        ({"retry_delays_ms": (2**40,)}, "40 days"),
+        {"consumer_group": ""},
+        {"consumer_group": "x" * 121},
+        {"retry_max_times": -1},
+        {"retry_queue_count": -1},
+        {"retry_delays_ms": (-1,)},
+        {"retry_delays_ms": tuple(range(65))},
+        {"retry_delays_ms": (2**40,)},
     ],
 )
-async def test_a_bad_group_is_refused_with_what_to_do(
-    parts: Parts, fields: dict[str, Any], says: str
-) -> None:
-    with pytest.raises(MqError, match=says) as caught:
+async def test_an_invalid_group_is_refused(parts: Parts, fields: dict[str, Any]) -> None:
+    with pytest.raises(MqError) as caught:
         await parts.broker.groups.put(replace(SubscriptionGroup("g"), **fields))
     assert caught.value.code is Code.INVALID_PARAMETER
 
 
-async def test_a_deleted_group_may_leave_its_offsets(parts: Parts) -> None:
+async def test_deleting_a_group_may_leave_its_offsets(parts: Parts) -> None:
     await parts.send("t", b"a")
     for forget, left in ((False, 1), (True, None)):
         await parts.group("g")
@@ -331,7 +325,7 @@ async def test_a_deleted_group_may_leave_its_offsets(parts: Parts) -> None:
     assert not await parts.broker.administration.delete_group("g", remove_offsets=False)
 
 
-async def test_a_system_group_stays(parts: Parts) -> None:
+async def test_a_system_group_cannot_be_deleted(parts: Parts) -> None:
     with pytest.raises(MqError) as caught:
         await parts.broker.administration.delete_group("CID_RMQ_SYS_TRANS", remove_offsets=False)
     assert caught.value.code is Code.NO_PERMISSION

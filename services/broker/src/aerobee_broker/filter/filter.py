@@ -1,4 +1,4 @@
-"""What a subscription lets through: by tag, or by an SQL92 condition over the properties.
+"""Subscription filters: by tag, or by an SQL92 condition over the properties.
 
 A filter is compiled once per expression and is pure. Tags are compared twice: by code, on the
 20-byte units of the consume queue and without reading a message, and then as text, because two tags
@@ -27,14 +27,14 @@ CACHED_FILTERS = 100  # as many as RocketMQ keeps
 class Filter:
     expression_type: ExpressionType
     expression: str
-    # Codes of the tags that match; None: the unit alone rules nothing out.
+    # Codes of the tags that match; None: a consume-queue unit alone excludes no message.
     tags_codes: frozenset[int] | None = None
     tags: frozenset[str] = frozenset()
     condition: Condition | None = None
 
     @property
     def everything(self) -> bool:
-        """Whether it lets every message through."""
+        """Whether every message matches."""
         return not self.tags and self.condition is None
 
     def matches(self, message_properties: Mapping[str, str]) -> bool:
@@ -44,19 +44,19 @@ class Filter:
 
 
 def matching_records(wanted: Filter, records: bytes) -> list[bytes]:
-    """The records, as they are stored, that a condition lets through. The store checked them."""
+    """Of stored records, those that match, byte for byte. The store has checked their CRCs."""
     matching = []
     position = 0
-    for one in iter_records(records, check_crc=False):
-        if wanted.matches(one.properties):
-            matching.append(records[position : position + one.store_size])
-        position += one.store_size
+    for record in iter_records(records, check_crc=False):
+        if wanted.matches(record.properties):
+            matching.append(records[position : position + record.store_size])
+        position += record.store_size
     return matching
 
 
 @functools.lru_cache(maxsize=CACHED_FILTERS)
 def compile_filter(expression_type: ExpressionType, expression: str) -> Filter:
-    """Raises MqError SUBSCRIPTION_PARSE_FAILED, which says what is wrong with the expression."""
+    """Raises MqError SUBSCRIPTION_PARSE_FAILED, whose message says what is wrong."""
     if expression_type == "TAG":
         wanted = tags.parse_expression(expression)
         return Filter("TAG", expression, tags.codes_of(wanted), wanted)

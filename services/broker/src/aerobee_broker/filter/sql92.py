@@ -1,4 +1,4 @@
-"""SQL92 conditions over the properties of a message: a text becomes a function, once.
+"""SQL92 conditions over the properties of a message, compiled once into functions.
 
 Knows no subscription and no message: a condition maps properties, all of them strings, to true,
 false or null; only true is a match. Logic is three-valued (Kleene). The grammar is `sql92.lark`.
@@ -7,8 +7,9 @@ Not SQL, but what RocketMQ's users rely on:
 
 * A property is read as the type of the number that it is compared with: against an integer literal
   of 32 bits as such an integer, against a larger one as 64 bits, against a float literal as a
-  float. Two properties compare with < as floats. What cannot be read so makes the whole condition
-  fail: no match, whatever stands beside it under OR or NOT, unless that was decided before.
+  float. Two properties compare with < as floats. A property that cannot be read as that type makes
+  the whole condition fail: no match, whatever else stands under OR or NOT, unless AND or OR was
+  decided before.
 * `a = b` is null without a, false without b alone, and true without both.
 * CONTAINS, STARTSWITH, ENDSWITH are false without the property, and so are their NOT forms.
 * A property alone is never true.
@@ -58,7 +59,7 @@ class Condition:
 
 
 def compile_condition(text: str) -> Condition:
-    """Raises FilterSyntaxError, which says what is wrong and where."""
+    """Raises FilterSyntaxError, whose message says what is wrong and where."""
     if len(text) > MAX_CHARACTERS:
         raise FilterSyntaxError(
             f"the filter has {len(text)} characters: use at most {MAX_CHARACTERS}"
@@ -66,11 +67,11 @@ def compile_condition(text: str) -> Condition:
     try:
         operand: Any = _parser().parse(text)
     except UnexpectedInput as error:
-        raise FilterSyntaxError(_place(text, error)) from None
+        raise FilterSyntaxError(_syntax_error(text, error)) from None
     return Condition(text, operand.evaluate)
 
 
-def _place(text: str, error: UnexpectedInput) -> str:
+def _syntax_error(text: str, error: UnexpectedInput) -> str:
     if isinstance(error, UnexpectedToken) and error.token.type == "$END":
         return "the filter ends too early: write a condition such as price > 10"
     start = error.pos_in_stream or 0
@@ -83,7 +84,7 @@ def _parser() -> Lark:
     return Lark(
         grammar,
         parser="lalr",
-        lexer="basic",  # keywords stay reserved wherever they stand
+        lexer="basic",  # keywords are reserved everywhere
         transformer=_Meaning(),
         g_regex_flags=re.ASCII | re.IGNORECASE,  # in Unicode "ſ" would be an "S"
     )
@@ -99,7 +100,7 @@ def _not(test: Callable[[str, str], bool]) -> Callable[[str, str], bool]:
 
 @v_args(inline=True)
 class _Meaning(Transformer[Token, Operand]):
-    """What each alternative of the grammar means. The parser calls it as it goes."""
+    """The operand for each alternative of the grammar; the parser calls these bottom-up."""
 
     def start(self, operand: Operand) -> Operand:
         return operands.condition(operand)

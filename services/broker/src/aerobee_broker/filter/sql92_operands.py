@@ -1,8 +1,7 @@
-"""The meaning of SQL92 conditions: operands that are functions over properties, and how they
-combine.
+"""The semantics of SQL92 conditions: operands are functions over properties, and combine.
 
-Knows no syntax; `sql92.py` says what the rules are and calls this while it parses. Each function
-here returns a new operand or raises FilterSyntaxError.
+Knows no syntax: `sql92.py` states the rules and calls this while it parses. Each function here
+returns a new operand, or raises FilterSyntaxError.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from typing import Any
 
 from aerobee_wire.status import Code, MqError
 
-MAX_DEPTH = 64  # far below the interpreter's recursion limit; people write less than 10
+MAX_DEPTH = 64  # far below the interpreter's recursion limit; real filters have less than 10
 
 INT_RANGE = range(-(2**31), 2**31)
 LONG_RANGE = range(-(2**63), 2**63)
-MIN_DOUBLE = 5e-324  # the smallest above zero; RocketMQ takes no literal below it, not even 0.0
+MIN_DOUBLE = 5e-324  # the smallest above zero; RocketMQ refuses a literal below it, even 0.0
 MAX_DIGITS = 64
 
 Properties = Mapping[str, str]
@@ -101,12 +100,12 @@ def negative(operand: Operand) -> Operand:
 
 
 def conjunction(operands: Sequence[Operand]) -> Operand:
-    """AND: false if one is false, else null if one is null. Later ones may not be looked at."""
+    """AND: false if one is false, else null if one is null. May not evaluate the later ones."""
     return _chain(operands, decides=False)
 
 
 def disjunction(operands: Sequence[Operand]) -> Operand:
-    """OR: true if one is true, else null if one is null. Later ones may not be looked at."""
+    """OR: true if one is true, else null if one is null. May not evaluate the later ones."""
     return _chain(operands, decides=True)
 
 
@@ -157,12 +156,12 @@ def equal(left: Operand, right: Operand) -> Operand:
     read_left, read_right = readers or (_same, _same)
 
     def evaluate(properties: Properties) -> Value:
-        one, other = get_left(properties), get_right(properties)
-        if one is None:
-            return True if other is None else None
-        if other is None or readers is None:
+        left_value, right_value = get_left(properties), get_right(properties)
+        if left_value is None:
+            return True if right_value is None else None
+        if right_value is None or readers is None:
             return False
-        return bool(read_left(one) == read_right(other))
+        return bool(read_left(left_value) == read_right(right_value))
 
     return Operand(Kind.BOOLEAN, evaluate, _deeper(left, right))
 
@@ -185,13 +184,13 @@ def ordered(compare: Callable[[Any, Any], bool], left: Operand, right: Operand) 
     )
 
     def evaluate(properties: Properties) -> Value:
-        one = get_left(properties)
-        if one is None:
+        left_value = get_left(properties)
+        if left_value is None:
             return None
-        other = get_right(properties)
-        if other is None:
+        right_value = get_right(properties)
+        if right_value is None:
             return None
-        return compare(read_left(one), read_right(other))
+        return compare(read_left(left_value), read_right(right_value))
 
     return Operand(Kind.BOOLEAN, evaluate, _deeper(left, right))
 
@@ -224,7 +223,7 @@ def among(operand: Operand, texts: frozenset[str]) -> Operand:
 
 
 def text_test(test: Callable[[str, str], bool], operand: Operand, text: str) -> Operand:
-    """CONTAINS and the like. False for what is missing or no text, and for an empty literal."""
+    """CONTAINS, STARTSWITH, ENDSWITH. False for a missing or non-text value or empty literal."""
     get = operand.evaluate
 
     def evaluate(properties: Properties) -> Value:
@@ -242,7 +241,7 @@ def _deeper(*operands: Operand) -> int:
 
 
 def _readers(left: Kind, right: Kind) -> tuple[Read, Read] | None:
-    """How to read two values so that they compare; None when they never can."""
+    """Functions that make two values comparable; None when no two values ever are."""
     if left is right or (left in NUMBERS and right in NUMBERS) or Kind.UNKNOWN in (left, right):
         return _same, _same
     if left is Kind.TEXT:

@@ -1,7 +1,7 @@
-"""The live clients of this broker: who produces, who consumes, and what each subscribed to.
+"""The live clients of this broker: their producer groups, consumer groups and subscriptions.
 
-A client is known by its heartbeats and gone after `timeout_ms` of silence, or at once when the
-stream that it watches ends. Kept in memory only: after a restart the clients tell again.
+A client lives by its heartbeats and is forgotten after `timeout_ms` without one, or at once when
+the stream of its notices (WatchClient) ends. Memory only: heartbeats fill it after a restart.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ConsumeFrom(Enum):
 class Subscription:
     topic: str
     filter: Filter
-    # Milliseconds since the epoch at which the client made it; the newest of a group counts.
+    # When the client made it, milliseconds since the epoch; the newest of a group counts.
     version: int = 0
 
 
@@ -60,72 +60,72 @@ class Client:
     producer_groups: frozenset[str] = frozenset()
     consumers: Mapping[str, Consumer] = field(default_factory=dict)
     last_update_timestamp_ms: int = 0
-    seen_ms: int = 0  # of the clock that only goes forward
-    # (group, topic, queue id) → when it pulled from there last, of the same clock
-    pulled: dict[tuple[str, str, int], int] = field(default_factory=dict, compare=False)
+    last_heartbeat_ms: int = 0  # monotonic
+    # (group, topic, queue id) → its last pull, monotonic ms
+    last_pulls_ms: dict[tuple[str, str, int], int] = field(default_factory=dict, compare=False)
 
     @property
     def is_idle(self) -> bool:
         return not self.producer_groups and not self.consumers
 
 
-TELL_AGAIN_MS = 60_000
-MAX_CHECKS = 1_000  # that wait on the way to one client
+CONFLICT_INTERVAL_MS = 60_000
+MAX_PENDING_CHECKS = 1_000  # of one client
 
 
 @dataclass(frozen=True, slots=True)
 class CheckNotice:
-    """The client is to be asked about a half message, by its name."""
+    """The client is asked about a transaction, named by its half message's queue offset."""
 
     half_message: int
 
 
 class Watch:
-    """The notices for one client, on their way to it. A notice that waits is not repeated."""
+    """The pending notices of one client. A notice that is pending is not added again."""
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
         self._groups: set[str] = set()
         self._checks: dict[int, None] = {}
-        self._news = asyncio.Event()
+        self._pending = asyncio.Event()
         self._ended = False
 
     def notify(self, consumer_group: str) -> None:
         self._groups.add(consumer_group)
-        self._news.set()
+        self._pending.set()
 
     def check(self, half_message: int) -> bool:
-        """False: too many wait already."""
-        if len(self._checks) >= MAX_CHECKS:
+        """False: too many are pending."""
+        if len(self._checks) >= MAX_PENDING_CHECKS:
             return False
         self._checks[half_message] = None
-        self._news.set()
+        self._pending.set()
         return True
 
     def end(self) -> None:
         self._ended = True
-        self._news.set()
+        self._pending.set()
 
     async def next(self) -> list[str | CheckNotice]:
-        """The groups whose members changed, sorted, and what is to be asked; empty: the watch is
-        over."""
-        await self._news.wait()
+        """Waits for notices. The groups whose members changed, sorted, then the checks; empty: the
+        watch is over."""
+        await self._pending.wait()
         if self._ended:
             return []
         groups, self._groups = sorted(self._groups), set()
         checks, self._checks = self._checks, {}
-        self._news.clear()
+        self._pending.clear()
         return [*groups, *map(CheckNotice, checks)]
 
 
-# Topic → what the members of a group want of it, where that is not the same.
+# Topic → the different filter expressions of the members of one group.
 Differences = Mapping[str, list[str]]
 
 
 class Clients:
-    """`notifies`: whether the members of a group are to be told of changes. `on_conflict` hears of
-    a group whose members subscribe differently, once for each way in which they do, and of a group
-    once a minute at most."""
+    """`notifies`: whether the members of a group are notified of changes. `on_conflict` is called
+    when members of a group begin to subscribe differently, and when their differences change; once
+    a minute per group at most."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Clients:
     ) -> None:
         self._clock = clock
         self._on_conflict = on_conflict
-        # What was found last, and when it was told.
+        # Consumer group → the present differences, and when they were reported last (monotonic).
         self._conflicts: dict[str, tuple[Differences, int | None]] = {}
         self._timeout_ms = timeout_ms
         self._notifies = notifies
@@ -146,14 +146,14 @@ class Clients:
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
         self._watches: dict[str, Watch] = {}
 
-    # ---- who is there ----
+    # ---- the live clients ----
 
     def all(self) -> list[Client]:
         return [self._clients[client_id] for client_id in sorted(self._clients)]
 
     def silent_ms(self, client: Client) -> int:
         """Since its last heartbeat."""
-        return self._clock.monotonic_ms() - client.seen_ms
+        return self._clock.monotonic_ms() - client.last_heartbeat_ms
 
     def members(self, consumer_group: str) -> list[str]:
         """Client ids, sorted, so that every member sees the same order."""
@@ -166,8 +166,8 @@ class Clients:
         ]
 
     def producers(self) -> dict[str, list[Watch]]:
-        """Producer group → the watches of its live clients, by client id. Who watches nothing
-        cannot be asked."""
+        """Producer group → the watches of its live clients, by client id. A client without a watch
+        cannot be asked about a transaction."""
         found: dict[str, list[Watch]] = {}
         for client_id in sorted(self._watches.keys() & self._clients.keys()):
             for group in self._clients[client_id].producer_groups:
@@ -178,40 +178,43 @@ class Clients:
         """Topic → subscription, the newest of all members; None when the group has no members."""
         return self._subscriptions.get(consumer_group)
 
-    def pulls(self, client_id: str, consumer_group: str, topic: str, queue_id: int) -> None:
-        """A client reads a queue for its group. Of unknown clients nothing is kept."""
+    def note_pull(self, client_id: str, consumer_group: str, topic: str, queue_id: int) -> None:
+        """For `owners`. Pulls of unknown clients are not noted."""
         client = self._clients.get(client_id)
         if client is not None and consumer_group in client.consumers:
-            client.pulled[consumer_group, topic, queue_id] = self._clock.monotonic_ms()
+            client.last_pulls_ms[consumer_group, topic, queue_id] = self._clock.monotonic_ms()
 
     def owners(self, consumer_group: str) -> Mapping[tuple[str, int], str]:
         """(topic, queue id) → the member that pulled from it last."""
         latest: dict[tuple[str, int], tuple[int, str]] = {}
         for client_id in self._members.get(consumer_group, ()):
-            for (group, topic, queue_id), at_ms in self._clients[client_id].pulled.items():
+            for (group, topic, queue_id), at_ms in self._clients[client_id].last_pulls_ms.items():
                 if group == consumer_group:
                     found = latest.get((topic, queue_id), (-1, ""))
                     latest[topic, queue_id] = max(found, (at_ms, client_id))
         return {queue: client_id for queue, (_, client_id) in latest.items()}
 
-    # ---- they come and go ----
+    # ---- heartbeats and expiry ----
 
     def heartbeat(self, client: Client) -> None:
-        """A sign of life; what the client produces and consumes replaces what it did before.
+        """Its groups replace those of the heartbeat before.
 
-        A proxy that does not know what a client subscribes to says nothing of it: another one did.
+        A proxy may not know what a client subscribes to, because the client told another one: then
+        the subscriptions of the heartbeat before stay.
         """
         before = self._clients.get(client.client_id)
         if before is not None:
-            client = replace(client, consumers=_completed(client.consumers, before.consumers))
+            client = replace(
+                client, consumers=_with_subscriptions(client.consumers, before.consumers)
+            )
         now = self._clock
         self._clients[client.client_id] = replace(
             client,
             last_update_timestamp_ms=now.now_ms(),
-            seen_ms=now.monotonic_ms(),
-            pulled=before.pulled if before else {},
+            last_heartbeat_ms=now.monotonic_ms(),
+            last_pulls_ms=before.last_pulls_ms if before else {},
         )
-        self._settle(client.client_id, dict(before.consumers) if before else {})
+        self._update_groups(client.client_id, dict(before.consumers) if before else {})
 
     def unregister(self, client_id: str, *, producer_group: str, consumer_group: str) -> None:
         """Forgets these groups of a client, or all of it when neither is given."""
@@ -231,17 +234,21 @@ class Clients:
             self.forget(client_id)
         else:
             self._clients[client_id] = remaining
-            self._settle(client_id, dict(client.consumers))
+            self._update_groups(client_id, dict(client.consumers))
 
     def forget(self, client_id: str) -> None:
         client = self._clients.pop(client_id, None)
         if client is not None:
-            self._settle(client_id, dict(client.consumers))
+            self._update_groups(client_id, dict(client.consumers))
 
     def scan(self) -> list[str]:
-        """Forgets who has been silent too long, and returns their ids."""
+        """Forgets clients without a heartbeat for `timeout_ms`. Returns their ids."""
         limit = self._clock.monotonic_ms() - self._timeout_ms
-        silent = [one.client_id for one in self._clients.values() if one.seen_ms < limit]
+        silent = [
+            client.client_id
+            for client in self._clients.values()
+            if client.last_heartbeat_ms < limit
+        ]
         for client_id in silent:
             self.forget(client_id)
         return silent
@@ -249,15 +256,15 @@ class Clients:
     # ---- notices ----
 
     def watch(self, client_id: str) -> Watch:
-        """Notices for this client from now on; an earlier watch of it is over."""
+        """The notices for this client from now on; ends an earlier watch of it."""
         earlier = self._watches.get(client_id)
         if earlier is not None:
             earlier.end()
         watch = self._watches[client_id] = Watch(client_id)
         return watch
 
-    def watch_ended(self, watch: Watch) -> None:
-        """The client hung up: it is gone, unless it watches anew already."""
+    def end_watch(self, watch: Watch) -> None:
+        """Its stream ended: forgets the client, unless it has a new watch already."""
         if self._watches.get(watch.client_id) is watch:
             del self._watches[watch.client_id]
             self.forget(watch.client_id)
@@ -268,7 +275,7 @@ class Clients:
             watch.end()
 
     def notify(self, consumer_group: str) -> None:
-        """Tells the members that something about the group changed."""
+        """Notifies the members that the group changed: its members, or a subscription."""
         if not self._notifies(consumer_group):
             return
         for client_id in self._members.get(consumer_group, ()):
@@ -276,9 +283,9 @@ class Clients:
             if watch is not None:
                 watch.notify(consumer_group)
 
-    # ---- what follows from a change ----
+    # ---- groups ----
 
-    def _settle(self, client_id: str, before: dict[str, Consumer]) -> None:
+    def _update_groups(self, client_id: str, before: dict[str, Consumer]) -> None:
         client = self._clients.get(client_id)
         after = client.consumers if client else {}
         for group in before.keys() | after.keys():
@@ -289,12 +296,15 @@ class Clients:
                 members.add(client_id)
             else:
                 members.discard(client_id)
-            self._subscribe(group)
-            # Who only broadcasts has no queues to divide.
-            if any(one.message_model is MessageModel.CLUSTERING for one in self.consumers(group)):
+            self._merge_subscriptions(group)
+            # Members that all broadcast do not divide the queues among them.
+            if any(
+                consumer.message_model is MessageModel.CLUSTERING
+                for consumer in self.consumers(group)
+            ):
                 self.notify(group)
 
-    def _subscribe(self, group: str) -> None:
+    def _merge_subscriptions(self, group: str) -> None:
         if not self._members[group]:
             del self._members[group]
             self._subscriptions.pop(group, None)
@@ -308,37 +318,40 @@ class Clients:
                     merged[topic] = subscription
         self._subscriptions[group] = merged
         found = _differences(self.consumers(group))
-        before, told_ms = self._conflicts.get(group, ({}, None))
+        before, reported_ms = self._conflicts.get(group, ({}, None))
         if found and found != before:
             now_ms = self._clock.monotonic_ms()
-            if told_ms is None or now_ms - told_ms >= TELL_AGAIN_MS:
+            if reported_ms is None or now_ms - reported_ms >= CONFLICT_INTERVAL_MS:
                 self._on_conflict(group, found)
-                told_ms = now_ms
-        self._conflicts[group] = found, told_ms
+                reported_ms = now_ms
+        self._conflicts[group] = found, reported_ms
 
 
-def _completed(
+def _with_subscriptions(
     consumers: Mapping[str, Consumer], before: Mapping[str, Consumer]
 ) -> Mapping[str, Consumer]:
-    """With the subscriptions of before where a consumer that pops names none."""
+    """`consumers`, with the subscriptions of before where one that pops names none."""
     return {
         group: before[group]
-        if one.consume_type is ConsumeType.POP and not one.subscriptions and group in before
-        else one
-        for group, one in consumers.items()
+        if consumer.consume_type is ConsumeType.POP
+        and not consumer.subscriptions
+        and group in before
+        else consumer
+        for group, consumer in consumers.items()
     }
 
 
 def _differences(consumers: list[Consumer]) -> Differences:
-    """What one member's filter drops, no other will see: such a group loses messages in silence.
+    """Topics for which the members have different filters. A message goes to one member; if that
+    one's filter drops it, no other member sees it, and the group loses it unnoticed.
 
-    A topic that only some subscribe to counts too; those that do not want "". A member that has not
-    said yet what it wants does not count, nor do retry topics, which only classic clients name.
+    A topic that only some subscribe to counts too, as "" for the others. A member without any
+    subscription does not count yet, nor do retry topics, which only classic clients name.
     """
-    saying = [one.subscriptions for one in consumers if one.subscriptions]
-    topics = sorted({topic for one in saying for topic in one if not is_retry(topic)})
-    wanted = {topic: {_text(one.get(topic)) for one in saying} for topic in topics}
-    return {topic: sorted(texts) for topic, texts in wanted.items() if len(texts) > 1}
+    members = [consumer.subscriptions for consumer in consumers if consumer.subscriptions]
+    topics = sorted({topic for member in members for topic in member if not is_retry(topic)})
+    filters = {topic: {_text(member.get(topic)) for member in members} for topic in topics}
+    return {topic: sorted(texts) for topic, texts in filters.items() if len(texts) > 1}
 
 
 def _text(subscription: Subscription | None) -> str:

@@ -1,4 +1,4 @@
-"""Which consumer groups there are. Each has a retry topic from the moment that it exists."""
+"""The consumer groups of this broker. A group has a retry topic from its creation on."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class GroupRegistry:
         self._saved = saved
         self._topics = topics
         self._options = options
-        # Created or changed, and not durable yet: the revision that must be. A failed write leaves
-        # it here, and whoever needs the group next tries again.
+        # Groups created or changed and not durable yet, with the revision of the table that has to
+        # be saved. When that fails, the next use of the group tries again.
         self._unsaved: dict[str, int] = {}
 
     def is_system(self, consumer_group: str) -> bool:
@@ -48,7 +48,7 @@ class GroupRegistry:
         return group
 
     def ready(self, consumer_group: str) -> SubscriptionGroup | None:
-        """The group when there is nothing to wait for."""
+        """The group, if it is durable."""
         return None if consumer_group in self._unsaved else self.table.get(consumer_group)
 
     async def for_client(self, consumer_group: str) -> SubscriptionGroup:
@@ -63,25 +63,26 @@ class GroupRegistry:
                 raise GroupNotExist(consumer_group)
             self._put(SubscriptionGroup(consumer_group))
             structlog.get_logger().info("group_created", group=consumer_group, by="client")
-        await self._settle(consumer_group)
+        await self._ensure_saved(consumer_group)
         return self.get(consumer_group)  # it may have been changed, or deleted, meanwhile
 
     async def put(self, group: SubscriptionGroup) -> bool:
-        """Creates or changes; False: it was there. Raises InvalidParameter."""
+        """Creates (True) or changes (False). Raises InvalidParameter."""
         self._check(group)
         created = self._put(group)
         structlog.get_logger().info(
             "group_created" if created else "group_changed", group=group.consumer_group, by="admin"
         )
-        await self._settle(group.consumer_group)
-        await self.retry_topic(group)
+        await self._ensure_saved(group.consumer_group)
+        await self.ensure_retry_topic(group)
         return created
 
     def remove(self, consumer_group: str, forget: Callable[[], None]) -> bool:
-        """False: there was no such group. Its retry and dead-letter topics stay. `forget` takes
-        away what else is known of it. `save` is to follow."""
+        """False: there was no such group. Its retry and dead-letter topics stay. `forget` removes
+        what other tables have of it; then nothing is done if it raises. To be followed by `save`.
+        Raises NoPermission for a system group."""
         if self.is_system(consumer_group):
-            raise NoPermission(f"{consumer_group} is a system group and stays")
+            raise NoPermission(f"{consumer_group} is a system group: it cannot be deleted")
         if self.table.get(consumer_group) is None:
             return False
         forget()
@@ -93,8 +94,8 @@ class GroupRegistry:
     async def save(self) -> None:
         await self._saved.save()
 
-    async def retry_topic(self, group: SubscriptionGroup) -> None:
-        """Sees to it that the group's retry topic exists, as far as the group retries at all."""
+    async def ensure_retry_topic(self, group: SubscriptionGroup) -> None:
+        """Nothing for a group without retries."""
         if group.retry_queue_count > 0:
             topic = names.retry_topic(group.consumer_group)
             await self._topics.for_group(topic, group.retry_queue_count)
@@ -106,7 +107,7 @@ class GroupRegistry:
             self._unsaved[group.consumer_group] = self.table.revision
         return created
 
-    async def _settle(self, consumer_group: str) -> None:
+    async def _ensure_saved(self, consumer_group: str) -> None:
         revision = self._unsaved.get(consumer_group)
         await self._saved.save()
         if self._unsaved.get(consumer_group) == revision:  # not changed again meanwhile
@@ -133,7 +134,7 @@ class GroupRegistry:
         if len(delays) > MAX_RETRY_DELAYS:
             raise InvalidParameter(
                 f"a group has at most {MAX_RETRY_DELAYS} retry delays, not {len(delays)}: "
-                "beyond the last, the last is used again"
+                "further attempts use the last one"
             )
         if not all(0 <= delay <= MAX_RETRY_DELAY_MS for delay in delays):
             raise InvalidParameter(

@@ -1,7 +1,9 @@
-"""Which topics there are, and how they come to be: by hand, by the first message, from a group.
+"""The topics of this broker, and how they are created: by an administrator, by the first message,
+or for a group.
 
-A topic exists for the sender once it is in `topics.json` and every name server that can be reached
-knows it. Rules of RocketMQ's TopicConfigManager: an unknown topic inherits from TBW102.
+A topic is published once it is in `topics.json` and registered with every name server that can be
+reached; a send to it waits for that. Rules of RocketMQ's TopicConfigManager: an unknown topic
+inherits from TBW102.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from aerobee_broker.metadata.topics import INHERIT, READ, READ_WRITE, TopicConfi
 from aerobee_wire import topics as names
 from aerobee_wire.properties import whole_number
 
-# Tells the name servers of the topics as they are now; returns those that could not be told.
+# Registers the topics as they are now with the name servers; returns those that it did not reach.
 Announce = Callable[[], Awaitable[list[str]]]
 # Creates a topic on the other brokers.
 Spread = Callable[[TopicConfig], Awaitable[None]]
@@ -32,7 +34,7 @@ _TRANSACTION_TOPICS = (names.HALF_TOPIC, names.OP_HALF_TOPIC, names.CHECK_MAX_TI
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class PutResult:
     created: bool
     unreachable_namesrvs: list[str]
 
@@ -52,19 +54,19 @@ class TopicRegistry:
         self._options = options
         self._announce = announce
         self._spread = spread
-        # Created or changed, and not durable or not announced yet. None: that failed, and whoever
-        # needs the topic next tries again.
-        self._settling: dict[str, asyncio.Task[list[str]] | None] = {}
+        # Topics created or changed and not published yet, with the task that publishes them. None:
+        # it failed, and the next use of the topic tries again.
+        self._publishing: dict[str, asyncio.Task[list[str]] | None] = {}
         self._system = names.SYSTEM_TOPICS | {options.broker_cluster_name, options.broker_name}
 
     def is_system(self, topic: str) -> bool:
         return topic in self._system or names.is_system(topic)
 
-    # ---- for messages ----
+    # ---- use ----
 
     def ready(self, topic: str) -> TopicConfig | None:
-        """The topic when there is nothing to wait for."""
-        return None if topic in self._settling else self.table.get(topic)
+        """The topic, if it is published."""
+        return None if topic in self._publishing else self.table.get(topic)
 
     def get(self, topic: str) -> TopicConfig:
         config = self.table.get(topic)
@@ -82,9 +84,9 @@ class TopicRegistry:
             structlog.get_logger().info(
                 "topic_created", topic=topic, queues=config.write_queue_count, by="send"
             )
-            await self._settle(topic, spread=config)
-        elif topic in self._settling:
-            await self._settle(topic)
+            await self._ensure_published(topic, spread=config)
+        elif topic in self._publishing:
+            await self._ensure_published(topic)
         return self.get(topic)  # it may have been changed, or deleted, meanwhile
 
     async def for_group(self, topic: str, queue_count: int = 1) -> TopicConfig:
@@ -93,9 +95,9 @@ class TopicRegistry:
         if config is None or config.queue_count < queue_count:
             config = TopicConfig(topic, queue_count, queue_count, READ_WRITE)
             self.table.put(config)
-            await self._settle_anew(topic)
-        elif topic in self._settling:
-            await self._settle(topic)
+            await self._publish_change(topic)
+        elif topic in self._publishing:
+            await self._ensure_published(topic)
         return config
 
     def _inherited(self, topic: str, queue_count: int) -> TopicConfig:
@@ -105,32 +107,33 @@ class TopicRegistry:
         count = min(queue_count or CLIENT_DEFAULT_QUEUES, parent.write_queue_count)
         return TopicConfig(topic, count, count, parent.permission & ~INHERIT)
 
-    # ---- by hand ----
+    # ---- administration ----
 
-    async def put(self, config: TopicConfig, *, only_new: bool = False) -> Put:
+    async def put(self, config: TopicConfig, *, only_new: bool = False) -> PutResult:
         """Creates or changes. Raises InvalidParameter, NoPermission."""
         self._check(config)
         known = self.table.get(config.topic)
         if only_new and known is not None:
-            if config.topic in self._settling:
-                await self._settle(config.topic)
-            return Put(created=False, unreachable_namesrvs=[])
+            if config.topic in self._publishing:
+                await self._ensure_published(config.topic)
+            return PutResult(created=False, unreachable_namesrvs=[])
         created = self.table.put(config)
-        if known == config and config.topic not in self._settling:
-            return Put(created=False, unreachable_namesrvs=[])
+        if known == config and config.topic not in self._publishing:
+            return PutResult(created=False, unreachable_namesrvs=[])
         structlog.get_logger().info(
             "topic_created" if created else "topic_changed",
             topic=config.topic,
             queues=config.write_queue_count,
             by="admin",
         )
-        return Put(created, await self._settle_anew(config.topic))
+        return PutResult(created, await self._publish_change(config.topic))
 
     async def remove(self, topic: str, forget: Callable[[], None]) -> bool:
-        """False: there was no such topic. `forget` takes away what else is known of it, in the same
-        loop turn. Raises NoPermission for a system topic."""
+        """False: there was no such topic. `forget` removes what other tables have of it, in the
+        same loop turn. Raises NoPermission for a system topic, and what `forget` raises: then
+        nothing is done."""
         if self.is_system(topic):
-            raise NoPermission(f"{topic} is a system topic and stays")
+            raise NoPermission(f"{topic} is a system topic: it cannot be deleted")
         if topic not in self.table:
             return False
         forget()
@@ -151,7 +154,7 @@ class TopicRegistry:
                 )
         if not 0 < config.permission <= ALL_PERMISSIONS:
             raise InvalidParameter(
-                f"permission {config.permission} is none: add 4 to read, 2 to write; 6 is both"
+                f"permission {config.permission} is unknown: add 4 to read, 2 to write; 6 is both"
             )
         self._check_attributes(config)
 
@@ -169,12 +172,12 @@ class TopicRegistry:
                 allowed = value == fixed
             if not allowed:
                 raise InvalidParameter(
-                    f"attribute {name}={value} is not taken: message.type is one of "
+                    f"attribute {name}={value} is not supported: message.type is one of "
                     f"{', '.join(MESSAGE_TYPES[:-1])} (MIXED with enableMixedMessageType), "
                     "queue.type SimpleCQ, cleanup.policy DELETE"
                 )
 
-    # ---- at start ----
+    # ---- at the start ----
 
     def create_system_topics(self) -> None:
         options = self._options
@@ -207,7 +210,7 @@ class TopicRegistry:
             self.table.put(config)
 
     def adopt(self, stored: Iterable[tuple[str, Iterable[int]]]) -> list[str]:
-        """Makes up for topics that are in the store and not in the table, because `topics.json` is
+        """Adds topics and queues that the store has and the table has not, because `topics.json` is
         older than the log or was lost. `stored`: topic and queue ids. Returns their names."""
         adopted = []
         for topic, queue_ids in stored:
@@ -221,20 +224,23 @@ class TopicRegistry:
                 adopted.append(topic)
         return adopted
 
-    # ---- to be durable and known ----
+    # ---- publishing ----
 
-    async def _settle(self, topic: str, *, spread: TopicConfig | None = None) -> list[str]:
-        task = self._settling.get(topic)
+    async def _ensure_published(
+        self, topic: str, *, spread: TopicConfig | None = None
+    ) -> list[str]:
+        """`spread`: created on the other brokers too. Returns the unreachable name servers."""
+        task = self._publishing.get(topic)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._publish(topic, spread))
-            self._settling[topic] = task
+            self._publishing[topic] = task
         return await asyncio.shield(task)
 
-    async def _settle_anew(self, topic: str) -> list[str]:
-        """Of a change: what is under way may be without it."""
-        while (task := self._settling.get(topic)) is not None:
+    async def _publish_change(self, topic: str) -> list[str]:
+        """Anew: a task that runs already may have read the table before the change."""
+        while (task := self._publishing.get(topic)) is not None:
             await asyncio.wait([task])
-        return await self._settle(topic)
+        return await self._ensure_published(topic)
 
     async def _publish(self, topic: str, spread: TopicConfig | None) -> list[str]:
         unreachable: list[str] = []
@@ -245,7 +251,7 @@ class TopicRegistry:
             else:
                 unreachable = await self._announce()
         except BaseException:
-            self._settling[topic] = None
+            self._publishing[topic] = None
             raise
-        del self._settling[topic]
+        del self._publishing[topic]
         return unreachable

@@ -28,7 +28,7 @@ class ClientRpcs:
     async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
         client = convert.client(request, call.peer)
         for consumer_group in client.consumers:
-            await self._groups.retry_topic(await self._groups.for_client(consumer_group))
+            await self._groups.ensure_retry_topic(await self._groups.for_client(consumer_group))
         self._clients.heartbeat(client)
         return pb.HeartbeatResponse()
 
@@ -56,7 +56,7 @@ class ClientRpcs:
                         changed = pb.GroupMembersChanged(consumer_group=notice)
                         await call.write(pb.ClientNotice(group_members_changed=changed))
         finally:
-            self._clients.watch_ended(watch)
+            self._clients.end_watch(watch)
 
     async def _check_back(self, half_message: int, call: Call) -> None:
         check = self._checks.check(half_message)

@@ -126,7 +126,7 @@ async def test_the_last_failed_attempt_makes_a_dead_letter(
             continue
         parts = await Parts.begin(tmp_path / str(attempt))
         await parts.group("g", retry_max_times=retry_max_times, retry_delays_ms=(3_600_000,))
-        await parts.broker.groups.retry_topic(parts.broker.groups.get("g"))
+        await parts.broker.groups.ensure_retry_topic(parts.broker.groups.get("g"))
         await fail(parts, attempt, own_max_times)
         is_dead = "%DLQ%g" in parts.broker.topics.table and await parts.bodies("%DLQ%g") != []
         assert is_dead == (attempt == attempts)

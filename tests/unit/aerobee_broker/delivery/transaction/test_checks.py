@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.delivery.transaction.transactions import End, Resolution
-from aerobee_broker.registry.clients import MAX_CHECKS, Client
+from aerobee_broker.registry.clients import MAX_PENDING_CHECKS, Client
 from aerobee_broker.rpc.clients import ClientRpcs
 from aerobee_wire import topics as names
 from aerobee_wire.status import Code
@@ -275,7 +275,7 @@ async def test_a_producer_that_does_not_read_is_not_heaped_upon(begin: Begin) ->
         halves = [message("t", b"x", 1, properties=dict(given)) for _ in range(100)]
         await parts.broker.sender.send(halves)
     await asyncio.sleep(10)
-    assert len(await watch.next()) == MAX_CHECKS
+    assert len(await watch.next()) == MAX_PENDING_CHECKS
     await asyncio.sleep(2)
     assert len(await watch.next()) == 100, "the others a second later"
 

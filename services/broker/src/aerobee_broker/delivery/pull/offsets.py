@@ -39,7 +39,7 @@ class Progress:
     max_offset: int
     consumer_offset: int | None
     last_timestamp_ms: int
-    client_id: str = ""  # who pulled from it last
+    client_id: str = ""  # of the last pull
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +111,23 @@ class OffsetQueries:
             for queue_id, offset in sorted(self._offsets.of(consumer_group, name).items())
         ]
 
-    def update(self, consumer_group: str, positions: Iterable[QueueOffset]) -> None:
-        """Overwrites, also backwards; all or none. Of a group that was reset and has live members,
-        those commits are not taken that may have been under way when it was."""
+    def update(self, consumer_group: str, offsets: Iterable[QueueOffset]) -> None:
+        """Overwrites, also backwards; all or none. After a reset of a group with live members,
+        commits that may have been sent before it are dropped.
+
+        Raises GroupNotExist, TopicNotExist, NoPermission, InvalidParameter."""
         self._groups.get(consumer_group)
         _check_own(consumer_group)
-        checked = list(positions)
-        for one in checked:
-            self._queues(self._topics.get(one.topic), [one.queue_id])
-            if one.queue_offset < 0:
-                raise InvalidParameter(f"queue offset {one.queue_offset} is below 0")
-        nobody_to_tell = not self._clients.consumers(consumer_group)
-        for one in checked:
-            if nobody_to_tell:
-                self._offsets.take_reset(consumer_group, one.topic, one.queue_id)
-            self._offsets.commit(consumer_group, one.topic, one.queue_id, one.queue_offset)
+        checked = list(offsets)
+        for offset in checked:
+            self._queues(self._topics.get(offset.topic), [offset.queue_id])
+            if offset.queue_offset < 0:
+                raise InvalidParameter(f"queue offset {offset.queue_offset} is below 0")
+        has_members = bool(self._clients.consumers(consumer_group))
+        for offset in checked:
+            if not has_members:  # none whose earlier commit could undo a reset
+                self._offsets.take_reset(consumer_group, offset.topic, offset.queue_id)
+            self._offsets.commit(consumer_group, offset.topic, offset.queue_id, offset.queue_offset)
 
     async def reset(
         self,
@@ -136,8 +138,9 @@ class OffsetQueries:
         timestamp_ms: int | None = None,
         queue_offset: int | None = None,
     ) -> list[QueueOffset]:
-        """Moves a group to a store time (below 0: the end) or to an offset, within the bounds. It
-        is durable then. Raises what the store raises: when its log takes nothing, nothing is done.
+        """Sets a group's offsets to a store time (below 0: the end) or to an offset, within the
+        bounds of each queue. Returns when that is durable. Raises as `update` does, and what the
+        store raises; nothing is done when the log takes no records.
         """
         self._groups.get(consumer_group)
         _check_own(consumer_group)
@@ -146,12 +149,12 @@ class OffsetQueries:
             queue_id: self._target(topic, queue_id, timestamp_ms, queue_offset)
             for queue_id in queues
         }
-        logged = self._on_reset(consumer_group, topic, offsets)
+        durable = self._on_reset(consumer_group, topic, offsets)
         for queue_id, offset in offsets.items():
             self._offsets.reset(consumer_group, topic, queue_id, offset)
             self._polls.wake_pulls(topic, queue_id)
-        if logged is not None:
-            await asyncio.shield(logged)
+        if durable is not None:
+            await asyncio.shield(durable)
         await self._saved_offsets.save()
         return [QueueOffset(topic, queue_id, offset) for queue_id, offset in offsets.items()]
 
@@ -167,7 +170,7 @@ class OffsetQueries:
         return self._store.search_offset(topic, queue_id, timestamp_ms, upper=False)
 
     def progress(self, consumer_group: str, topic: str = "") -> list[Progress]:
-        """Queue by queue, over the topics that the group subscribed to or has offsets in."""
+        """Queue by queue, of all topics that the group has subscribed to or has offsets in."""
         self._groups.get(consumer_group)
         topics = [topic] if topic else self.topics_of(consumer_group)
         owners = self._clients.owners(consumer_group)
@@ -184,7 +187,7 @@ class OffsetQueries:
         return sorted({*self._offsets.topics_of(consumer_group), *subscribed, retry})
 
     def lag(self, consumer_group: str, topic: str) -> int:
-        """Messages behind, over all queues of a topic; one never read counts from its start."""
+        """Messages behind, over all queues of a topic; all of a queue without an offset."""
         config = self._topics.table.get(topic)
         offsets = self._offsets.of(consumer_group, topic)
         behind = 0
@@ -218,6 +221,6 @@ class OffsetQueries:
 
 
 def _check_own(consumer_group: str) -> None:
-    """The broker reads its own topics from these offsets on when it starts."""
+    """A start reads the broker's own topics from the offsets of its system groups on."""
     if names.is_system_group(consumer_group):
         raise NoPermission(f"{consumer_group} is a system group: its offsets are the broker's own")

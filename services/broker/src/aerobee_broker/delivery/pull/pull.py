@@ -82,7 +82,7 @@ class Pull:
         self._access.check_filter(wanted)
         if group is not None:
             self._check_broadcast(group)
-            self._clients.pulls(
+            self._clients.note_pull(
                 request.client_id, request.consumer_group, request.topic, request.queue_id
             )
             reset = self._commit_offset(request)

@@ -94,7 +94,7 @@ class SendBack:
         return outcomes
 
     async def _make_topics(self, group: SubscriptionGroup) -> None:
-        await self._groups.retry_topic(group)
+        await self._groups.ensure_retry_topic(group)
         await self._topics.for_group(names.dead_letter_topic(group.consumer_group))
 
     def _next(self, group: SubscriptionGroup, entry: Entry) -> tuple[NewMessage, bool]:
