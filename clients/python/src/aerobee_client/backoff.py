@@ -1,4 +1,4 @@
-"""Waits that double from failure to failure. Pure."""
+"""Exponential back-off: waits that double with each failure. Pure."""
 
 from __future__ import annotations
 

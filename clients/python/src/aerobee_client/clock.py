@@ -1,4 +1,4 @@
-"""The clock that the client is given; the only place that asks the system for the time."""
+"""The clock, an argument of everything in the client that needs the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a listener says what became of a message."""
+"""What a listener answers: consumed, consume again, or dead-letter."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ DEAD_LETTER_LEVEL = -1
 
 
 class ConsumeResult(Enum):
-    """What a listener may return; None means SUCCESS. (In RocketMQ's Java client null means
-    RECONSUME_LATER; a Python function without a return statement has done its work.)"""
+    """What a listener may return. None means SUCCESS: a Python function without a return statement
+    has succeeded. (In RocketMQ's Java client null means RECONSUME_LATER.)"""
 
     SUCCESS = 1
-    # Again after the delay that the group's retry policy gives this attempt; dead-lettered once the
-    # attempts are used up.
+    # Redeliver after the delay of the group's retry policy; dead-letter once the attempts are used
+    # up.
     RECONSUME_LATER = 2
-    # To the dead-letter topic now.
+    # To the dead-letter topic, now.
     DEAD_LETTER = 3
 
 
 class ReconsumeLater(Exception):  # a verdict, not an error
-    """Raised by a listener: consume the message again, after `delay_level` (1 to 18; 0: as the
-    group's retry policy says). The text travels with the message as its failure description."""
+    """Raised by a listener: redeliver the message after `delay_level` (1 to 18; 0: by the group's
+    retry policy). The text becomes the failure description of the message."""
 
     def __init__(self, description: str = "", *, delay_level: int = 0) -> None:
         if delay_level and not FIRST_DELAY_LEVEL <= delay_level <= LAST_DELAY_LEVEL:
@@ -33,5 +33,5 @@ class ReconsumeLater(Exception):  # a verdict, not an error
 
 
 class DeadLetter(Exception):  # a verdict, not an error
-    """Raised by a listener: send the message to the dead-letter topic now. The text travels with it
-    as its failure description."""
+    """Raised by a listener: send the message to the dead-letter topic now. The text becomes its
+    failure description."""

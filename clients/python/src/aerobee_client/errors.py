@@ -1,10 +1,10 @@
-"""What the client raises. The codes are those of the wire; no other exception leaves a public call.
+"""What the client raises: MqError with a code of the wire, or one of its subclasses.
 
 MqError                  code, message, retryable, retry_after_ms
 ├─ NamesrvUnreachable    no name server of the list answers
 ├─ BrokerUnreachable     a broker (or one name server) cannot be reached, or the connection broke
-├─ RequestTimeout        no answer in time; whether the request was carried out is unknown
-├─ ClientClosed          the call came before start or after close
+├─ RequestTimeout        no answer in time; whether the request was executed is unknown
+├─ ClientClosed          called before start or after close
 └─ PartialSend           some messages of a batch were stored and others were not
 """
 

@@ -1,5 +1,5 @@
-"""An asyncio loop in a background thread, for the synchronous classes. Each object has its own, so
-that one may be made after a fork and used from any thread.
+"""An asyncio loop in a background thread, for the plain classes. Each object has its own, so that
+it may be made after a fork and used from any thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """A daemon thread: a program that forgets to close still ends."""
+    """A daemon thread: it does not keep a program from ending."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -39,7 +39,7 @@ class LoopThread:
         return self._loop is not None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs it on the loop and waits. An interrupt (Ctrl-C) cancels it."""
+        """Runs `coroutine` on the loop and waits for its result. Ctrl-C cancels it."""
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise MqError(
@@ -59,8 +59,8 @@ class LoopThread:
             raise
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Starts it on the loop. Raises ILLEGAL_OPERATION when the thread does not run."""
-        with self._lock:  # or the loop may end before it takes this, and nobody would answer
+        """Starts `coroutine` on the loop. Raises ILLEGAL_OPERATION when the thread does not run."""
+        with self._lock:  # or the loop could end before it takes the coroutine
             if self._loop is None:
                 coroutine.close()
                 raise self._not_running()
@@ -84,7 +84,7 @@ class LoopThread:
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         try:
-            with suppress(SystemExit):  # of a task, which has it as its result
+            with suppress(SystemExit):  # raised by a task, whose result it is too
                 loop.run_forever()
             with self._lock:
                 self._loop = None

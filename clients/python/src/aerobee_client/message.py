@@ -16,7 +16,7 @@ LAST_DELAY_LEVEL = 18
 _FLAG_BOUND = 1 << 31
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# Programs send many messages to few topics; a check costs as much as the rest of a Message.
+# Programs send many messages to few topics; the check costs as much as the rest of a Message.
 _check_topic = lru_cache(maxsize=1024)(check_topic)
 
 
@@ -27,10 +27,11 @@ def _illegal(text: str) -> MqError:
 class Message:
     """A message to send.
 
-    `tag`: what consumers filter by. `keys`: what it can be looked up by; a key holds no space.
-    `properties`: the user's own. `deliver_at`: not before this time, which knows its time zone; up
-    to 3 days ahead, and recalled until then by `Producer.recall`. `delay_level`: 1 to 18 delays it
-    (1 s to 2 h by default); 0 does not. `flag`: an opaque number of the user.
+    `tag`: consumers filter by it. `keys`: the message can be found by each; a key holds no space.
+    `properties`: the user's own. `deliver_at`: delivered at this time, which has a time zone, at
+    the earliest; up to 3 days ahead, and `Producer.recall` can recall it until then. `delay_level`:
+    1 to 18 delays it (1 s to 2 h by default); 0 does not. `flag`: a number of the user's, not
+    interpreted.
 
     Raises MqError: INVALID_PARAMETER (the topic's name), MESSAGE_ILLEGAL (empty body, a reserved or
     unprintable property, a bad tag, key, delay level, time or flag); TypeError when the body is not
@@ -121,7 +122,7 @@ def _check_time(deliver_at: datetime, delay_level: int) -> None:
 
 
 def _epoch_ms(moment: datetime) -> int:
-    """Milliseconds since the epoch, rounded up: no part of one makes a message early."""
+    """Milliseconds since the epoch, rounded up, so that no message is delivered early."""
     return -((_EPOCH - moment) // timedelta(milliseconds=1))
 
 
@@ -149,7 +150,7 @@ def _check_properties(properties: Mapping[str, str]) -> None:
 
 
 class StoredRecord(Protocol):
-    """A message as a broker keeps it: `aerobee_wire.record.Record`, or the plain form of the
+    """A message as a broker stores it: `aerobee_wire.record.Record`, or a message of the
     contract."""
 
     @property
@@ -185,11 +186,11 @@ class StoredRecord(Protocol):
 
 
 class ReceivedMessage:
-    """A message that was received. What is not asked for is not decoded.
+    """A received message. Its fields are decoded when they are read.
 
-    `topic`: as stored; a push consumer shows the listener the origin topic of a retried message,
-    and `stored_topic` stays. `reconsume_times`: 0 at the first delivery. `broker_name`: "" when
-    unknown.
+    `topic`: the topic that it is stored in; but a listener is shown the origin topic of a retry,
+    whose own is then `stored_topic`. `reconsume_times`: failed deliveries; 0 at the first one.
+    `broker_name`: "" when unknown.
     """
 
     __slots__ = ("_record", "broker_name", "queue_offset", "reconsume_times", "topic")
@@ -205,10 +206,18 @@ class ReceivedMessage:
         where = f"{self.stored_topic}/{self.broker_name}/{self.queue_id}"
         return f"ReceivedMessage({where} at {self.queue_offset}, {self.message_id})"
 
+    def show_origin_topic(self) -> None:
+        """Makes `topic` the origin topic, for a listener."""
+        self.topic = self.origin_topic
+
+    def count_failure(self) -> None:
+        """Counts a failed delivery that the broker could not be told of."""
+        self.reconsume_times += 1
+
     @property
     def body(self) -> bytes:
-        """As the producer gave it. Raises MESSAGE_ILLEGAL when it was compressed in a way that is
-        not known here."""
+        """As the producer gave it. Raises MESSAGE_ILLEGAL when it is compressed by a method that
+        this client does not know."""
         return decompressed(self._record.body, self._record.sys_flag)
 
     @property
@@ -221,7 +230,7 @@ class ReceivedMessage:
         return self._record.properties
 
     def _property(self, name: str) -> str:
-        """One property; "" when it is absent."""
+        """The value of a property; "" when it is absent."""
         return self._record.properties.get(name, "")
 
     @property
@@ -234,12 +243,12 @@ class ReceivedMessage:
 
     @property
     def message_id(self) -> str:
-        """The id that the producer gave it; the same in every retry."""
+        """The unique id that the producer gave it; the same in every retry."""
         return self._property(names.UNIQUE_KEY) or self._record.offset_message_id
 
     @property
     def offset_message_id(self) -> str:
-        """Where this record is: store host and physical offset, in hex."""
+        """Store host and physical offset of this record, in hex."""
         return self._record.offset_message_id
 
     @property
@@ -248,7 +257,7 @@ class ReceivedMessage:
 
     @property
     def origin_topic(self) -> str:
-        """Where it was first sent, of a retry or dead letter too."""
+        """The topic that its producer sent it to, also of a retry or dead letter."""
         return (
             self._property(names.DLQ_ORIGIN_TOPIC)
             or self._property(names.RETRY_TOPIC)
@@ -263,7 +272,7 @@ class ReceivedMessage:
 
     @property
     def failure_reason(self) -> str:
-        """Why the last consumption failed, e.g. the class of the exception; "" when it did not."""
+        """Why the last delivery failed, e.g. the class of an exception; "" when none failed."""
         return self._property(names.DLQ_REASON)
 
     @property

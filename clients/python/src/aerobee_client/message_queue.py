@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 
 class MessageQueue(NamedTuple):
-    """Sorts by topic, broker name and queue id, the order on which every member of a group bases
-    its rebalance."""
+    """Sorts by topic, broker name and queue id, as every member of a group does to rebalance."""
 
     topic: str
     broker_name: str

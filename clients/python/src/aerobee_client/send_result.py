@@ -9,12 +9,11 @@ from aerobee_wire import message_id as ids
 
 
 class SendResult(NamedTuple):
-    """The message is durable as the broker's flushDiskType promises. Every other outcome is an
-    MqError; so is FLUSH_DISK_TIMEOUT (10), where the message is stored but not known to be durable.
+    """The message is as durable as the broker's flushDiskType says. Every other outcome is an
+    MqError, also FLUSH_DISK_TIMEOUT (10): the message is stored, but may not be durable.
 
-    `message_id`: the property UNIQ_KEY, which stays with the message in every retry.
-    `recall_handle`: of a message that waits for its `deliver_at`, for `Producer.recall`; else
-    empty.
+    `message_id`: the property UNIQ_KEY, the same in every retry. `recall_handle`: for
+    `Producer.recall`, of a message with `deliver_at`; else empty.
     """
 
     message_id: str
@@ -26,5 +25,5 @@ class SendResult(NamedTuple):
 
     @property
     def offset_message_id(self) -> str:
-        """Upper-case hex of store host and physical offset; what get_message takes."""
+        """Store host and physical offset in upper-case hex; what `get_message` takes."""
         return ids.offset_message_id(ids.pack_host(self.store_host), self.physical_offset)

@@ -32,14 +32,14 @@ class HeldSendBack:
     """A broker whose answers the test gives."""
 
     def __init__(self) -> None:
-        self.given: list[tuple[str, asyncio.Future[bool]]] = []
+        self.sent: list[tuple[str, asyncio.Future[bool]]] = []
 
-    def give(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
+    def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.given.append((rejection.reason, done))
+        self.sent.append((rejection.reason, done))
         return done
 
-    async def drained(self) -> None: ...
+    async def drain(self) -> None: ...
 
 
 @pytest.mark.parametrize("taken", [True, False])
@@ -75,7 +75,7 @@ async def test_an_overdue_listener_that_fails_makes_no_second_retry(taken: bool)
     consumption.sweep()
     may_fail.set()
     await asyncio.sleep(0.1)
-    ((reason, answer),) = send_back.given
+    ((reason, answer),) = send_back.sent
     assert reason == "ConsumeTimeout"
     answer.set_result(taken)
     await asyncio.sleep(6)

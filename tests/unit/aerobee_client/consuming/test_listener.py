@@ -126,5 +126,5 @@ def test_text_of_an_exception_that_fails_itself_is_told_as_such() -> None:
             raise RuntimeError("no words")
 
     assert rejection_of(Mute()) == Rejection(
-        "Mute", "(asking it for its text raised RuntimeError)", 0
+        "Mute", "(its __str__ raised RuntimeError)", 0
     )

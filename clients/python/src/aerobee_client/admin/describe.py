@@ -1,4 +1,4 @@
-"""Messages of the contract as descriptions. Pure."""
+"""Converting responses of the contract to descriptions. Pure."""
 
 from __future__ import annotations
 
@@ -110,9 +110,9 @@ def progress(broker_name: str, stats: offset_pb2.QueueConsumeStats) -> d.QueuePr
 def cluster(info: namesrv_pb2.GetClusterInfoResponse) -> d.ClusterDescription:
     live = (
         d.LiveBroker(
-            one.cluster, one.broker_address, one.last_update_timestamp_ms, one.heartbeat_timeout_ms
+            row.cluster, row.broker_address, row.last_update_timestamp_ms, row.heartbeat_timeout_ms
         )
-        for one in info.live_brokers
+        for row in info.live_brokers
     )
     return d.ClusterDescription(tuple(broker(data) for data in info.brokers), tuple(live))
 

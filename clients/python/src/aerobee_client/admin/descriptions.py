@@ -1,4 +1,4 @@
-"""What an admin client answers with: frozen dataclasses, of which `dataclasses.asdict` makes JSON.
+"""The results of an admin client: frozen dataclasses, which `dataclasses.asdict` turns into JSON.
 
 Times are milliseconds since the epoch, sizes bytes.
 """
@@ -14,12 +14,12 @@ from aerobee_client.message import ReceivedMessage
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """On one broker. `created`: False when it was there and changed, or was the same."""
+    """A topic or group on one broker. `created`: False when it existed already."""
 
     broker_name: str
     address: str
     created: bool
-    # Name servers that do not know yet and will by the broker's next registration.
+    # Name servers that learn of it with the next registration of the broker.
     unreachable_namesrvs: tuple[str, ...] = ()
 
 
@@ -72,7 +72,7 @@ class QueueStatus:
     broker_name: str
     queue_id: int
     min_offset: int
-    # What the next message gets.
+    # The offset of the next message.
     max_offset: int
     # Store times; 0 in an empty queue.
     earliest_timestamp_ms: int
@@ -82,7 +82,7 @@ class QueueStatus:
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
     consumer_group: str
-    # Deliveries of a message before it is dead-lettered.
+    # Deliveries before a message is dead-lettered.
     max_attempts: int
     # Before each retry; empty: the broker's delay levels from level 3 on.
     retry_delays_ms: tuple[int, ...]
@@ -115,11 +115,11 @@ class QueueProgress:
     max_offset: int
     # None: the group has not consumed from this queue.
     consumer_offset: int | None
-    # Messages that are stored and not consumed.
+    # Messages that are stored and not consumed yet.
     lag: int
     # Store time of the last message consumed; 0: unknown.
     last_timestamp_ms: int
-    # The owner of the queue; "": unknown.
+    # The member that owns the queue; "": unknown.
     client_id: str
 
 
@@ -147,7 +147,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """Numbers of a running broker; its fields are those of GetBrokerStatusResponse."""
+    """State and counters of a broker; the fields are those of GetBrokerStatusResponse."""
 
     cluster: str
     broker_name: str
@@ -158,7 +158,7 @@ class BrokerStatus:
     min_physical_offset: int
     max_physical_offset: int
     flushed_physical_offset: int
-    # Why the store takes no writes; "": it does.
+    # Why the store takes no writes; "": it takes them.
     read_only_reason: str
     messages_in_total: int
     messages_out_total: int
@@ -176,12 +176,12 @@ class BrokerStatus:
 
 @dataclass(frozen=True, slots=True)
 class Browsed:
-    """Part of a queue. `status`: FOUND, NO_NEW_MESSAGE, or OFFSET_MOVED (go on at
+    """Part of a queue. `status`: FOUND, NO_NEW_MESSAGE, or OFFSET_MOVED (read on from
     next_begin_offset)."""
 
     status: str
     broker_name: str
-    # Commit-log records one after the other, as they are stored (docs/storage_format.md).
+    # Concatenated records of the commit log (docs/storage_format.md).
     records: bytes
     message_count: int
     next_begin_offset: int

@@ -1,6 +1,6 @@
-"""Which brokers a producer should leave alone for a while, judged by how long they took to answer.
+"""Which brokers a producer avoids for a while, by the latency of their answers. Off by default.
 
-Pure: no clock, no I/O. Off by default. Source: RocketMQ's MQFaultStrategy.
+Pure: no clock, no I/O. Source: RocketMQ's MQFaultStrategy.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from aerobee_client.message_queue import MessageQueue
 
-# From this latency on (ms) → for how long the broker is avoided (ms). The highest that is reached.
+# (latency from which on, for how long the broker is avoided), both in ms; the first that applies.
 NOT_AVAILABLE_MS: tuple[tuple[int, int], ...] = (
     (15_000, 30_000),
     (5_000, 10_000),
@@ -37,7 +37,7 @@ class _Fault:
 
 
 class LatencyFault:
-    """Remembers the faults of brokers by name. `now_ms` is a monotonic time."""
+    """The last latency of each broker, by name. `now_ms` is of a monotonic clock."""
 
     def __init__(self) -> None:
         self._faults: dict[str, _Fault] = {}

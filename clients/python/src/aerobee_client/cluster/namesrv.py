@@ -1,7 +1,7 @@
-"""Asking the name servers: any one of the list will do, and a silent one is passed over.
+"""Calling name servers: the first of the list that answers will do.
 
-Name servers share nothing: one that has just started may not know yet what another knows, so
-"there is no such topic" is believed only when every one that answers says it.
+Name servers share nothing: one that has just started may not know a topic yet that another knows.
+So TOPIC_NOT_EXIST counts only when all that answer say it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def namesrv_addresses(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 class NamesrvClient:
-    """Calls name servers: starts at a random one and stays with one that answers."""
+    """Calls name servers: starts with a random one, and stays with one that answers."""
 
     def __init__(self, transport: Transport, addresses: Sequence[str]) -> None:
         self.addresses = tuple(addresses)
@@ -59,7 +59,7 @@ class NamesrvClient:
         self._current = random.randrange(len(self.addresses))
 
     async def call(self, rpc: Rpc[Q, R], request: Q) -> R:
-        """The answer of the first that answers. Raises NamesrvUnreachable, or its refusal."""
+        """The response of the first that answers. Raises NamesrvUnreachable, or its refusal."""
         start = self._current
         reason = ""
         refusal: MqError | None = None
@@ -82,8 +82,7 @@ class NamesrvClient:
         raise refusal or NamesrvUnreachable(self.addresses, reason)
 
     async def call_each(self, rpc: Rpc[Q, R], request: Q) -> list[R]:
-        """Calls every name server, for edits: they do not tell one another. Raises as soon as one
-        fails."""
+        """Calls every name server, for changes: they share nothing. Raises as soon as one fails."""
         return [
             await self._transport.call(address, rpc, request, timeout_s=CALL_TIMEOUT_S)
             for address in self.addresses

@@ -1,4 +1,4 @@
-"""Calls over gRPC: one channel per address, deadlines, and failures turned into MqError.
+"""Calls over gRPC: one channel per address, deadlines, failures as MqError.
 
 The only module of the client that knows grpc. It neither retries nor chooses an address.
 """
@@ -29,39 +29,39 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # How long one attempt to connect may take (default: 20 s).
     ("grpc.min_reconnect_backoff_ms", 3_000),
-    # A peer that is frozen or cut off is noticed after 40 s; TCP alone would wait for ever.
+    # A peer that is frozen or cut off is noticed after 40 s; by TCP alone, never.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    # Brokers are addressed directly; http_proxy in the environment is meant for the web.
+    # http_proxy in the environment does not apply to brokers.
     ("grpc.enable_http_proxy", 0),
 )
 
-CLOSED = "this client was closed in the middle of the call"
+CLOSED = "this client was closed during the call"
 
-# For failures that carry no code of ours: grpc itself refused, or the peer is something else.
+# For failures without one of our codes: grpc itself failed, or the peer is no server of ours.
 _CODE_OF_STATUS = {
     grpc.StatusCode.UNIMPLEMENTED: Code.REQUEST_CODE_NOT_SUPPORTED,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: Code.MESSAGE_ILLEGAL,  # over 64 MiB on either side
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Code.MESSAGE_ILLEGAL,  # over 64 MiB, either way
     grpc.StatusCode.INVALID_ARGUMENT: Code.INVALID_PARAMETER,
 }
 
 
 class Transport(Protocol):
-    """What the client needs of a network. Addresses are "host:port"."""
+    """The network, as the client needs it. Addresses are "host:port"."""
 
     async def call(self, address: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float) -> R:
-        """Raises MqError: BrokerUnreachable, RequestTimeout, or what the peer answered."""
+        """Raises MqError: BrokerUnreachable, RequestTimeout, or the refusal of the peer."""
 
     def stream(self, address: str, rpc: Rpc[Q, R], request: Q) -> AsyncGenerator[R, None]:
-        """The messages of a server stream; raises like `call`, also in the middle."""
+        """The responses of a server stream. Raises like `call`, also after some responses."""
 
     async def close(self) -> None: ...
 
 
 class GrpcTransport:
-    """`Transport` over `grpc.aio`. To be made, used and closed on one event loop."""
+    """`Transport` over `grpc.aio`. To be used and closed on one event loop."""
 
     def __init__(self) -> None:
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -117,8 +117,8 @@ class GrpcTransport:
 
 
 def _is_cancelled() -> bool:
-    """Whether a CancelledError is meant for this task. What grpc raises when its channel is closed
-    in the middle of a call is one too, although nobody cancelled whoever waits."""
+    """Whether this task is cancelled. grpc also raises CancelledError when a channel is closed
+    during a call, although the waiting task is not cancelled."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 

@@ -1,7 +1,7 @@
-"""Consuming the messages of many queues at a time, in no order: the listener runs, what it consumed
-moves the queue's offset, what it refused goes back to the broker.
+"""Consuming the messages of many queues concurrently, in no order: a message that the listener
+consumed advances the offset of its queue, one that it rejected is sent back to the broker.
 
-A message that the broker does not take back is consumed again here after 5 s.
+A message that the broker does not take back goes to the listener again after 5 s.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aerobee_client.message import ReceivedMessage
 log = logging.getLogger(__name__)
 
 CONSUME_AGAIN_S = 5.0
-TIMEOUT_DELAY_LEVEL = 3  # a message whose listener takes too long comes again after 10 s
+TIMEOUT_DELAY_LEVEL = 3  # a message whose listener timed out is redelivered after 10 s
 SWEEP_INTERVAL_S = 60.0
 
 
@@ -49,14 +49,14 @@ class ConcurrentConsumption:
         self._runner: Runner = runner(consume, concurrency, clock, self._done)
         self._open: set[Batch] = set()
         self._overdue: set[Batch] = set()
-        # On their way back to the broker, and what to do when it does not take them.
-        self._given: dict[ReceivedMessage, Callable[[], None]] = {}
+        # Messages being sent back → what to do when the broker does not take the message.
+        self._sent_back: dict[ReceivedMessage, Callable[[], None]] = {}
         self._closing = False
         self._sweeper: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._runner.start()
-        self._sweeper = asyncio.create_task(self._sweep_on(), name="consume timeout")
+        self._sweeper = asyncio.create_task(self._sweep_forever(), name="consume timeout")
 
     def runs_on(self, thread: threading.Thread) -> bool:
         """Whether listeners run on `thread`."""
@@ -67,14 +67,14 @@ class ConcurrentConsumption:
         return task in self._runner.tasks
 
     def submit(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
-        """`messages` were put into `process_queue`."""
+        """Passes `messages`, which are in `process_queue`, to the listener."""
         for start in range(0, len(messages), self._batch_size):
             batch = Batch(process_queue, list(messages[start : start + self._batch_size]))
             self._open.add(batch)
             self._runner.submit(batch)
 
     async def close(self, timeout_s: float) -> None:
-        """Waits for the listeners that run, and until what they refused is given back."""
+        """Waits for running listeners, and until the messages that they rejected are sent back."""
         self._closing = True
         try:
             if self._sweeper is not None:
@@ -82,28 +82,28 @@ class ConcurrentConsumption:
                 await asyncio.gather(self._sweeper, return_exceptions=True)
             if not await self._runner.close(timeout_s):
                 log.warning(
-                    "listeners still run after %.1f s: their messages come again", timeout_s
+                    "listeners still run after %.1f s: their messages are redelivered", timeout_s
                 )
         finally:  # also when it is cancelled
-            await self._send_back.drained()
+            await self._send_back.drain()
 
     def _done(self, batch: Batch, verdicts: Verdicts | None) -> None:
         self._open.discard(batch)
         self._overdue.discard(batch)
         process_queue = batch.process_queue
         if verdicts is None or process_queue.dropped:
-            return  # not consumed, or another member's by now: it is delivered again
+            return  # skipped, or the queue is released: its next owner gets the messages
         consumed: list[ReceivedMessage] = []
         for message, rejection in zip(batch.messages, verdicts, strict=True):
             if rejection is None:
                 consumed.append(message)
             elif message in process_queue:
-                refused = partial(self._refused, process_queue, message)
-                self._give_back(process_queue, message, rejection, refused)
+                on_refusal = partial(self._consume_later, process_queue, message)
+                self._give_back(process_queue, message, rejection, on_refusal)
         if consumed:
-            self._settle(process_queue, consumed)
+            self._remove(process_queue, consumed)
 
-    def _settle(self, process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+    def _remove(self, process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         self._offsets.advance(process_queue.queue, process_queue.remove(messages))
 
     def _give_back(
@@ -111,30 +111,30 @@ class ConcurrentConsumption:
         process_queue: ProcessQueue,
         message: ReceivedMessage,
         rejection: Rejection,
-        refused: Callable[[], None],
+        on_refusal: Callable[[], None],
     ) -> None:
-        """`refused` is called when the broker does not take it. A message that is on its way back
-        already, because its listener took too long, is not given a second time: that would be a
-        second retry of it."""
-        on_its_way = message in self._given
-        self._given[message] = refused
-        if on_its_way:
+        """Sends `message` back; calls `on_refusal` when the broker does not take it. A message that
+        is being sent back already, because its listener timed out, is not sent a second time: the
+        group would get two retries of it."""
+        pending = message in self._sent_back
+        self._sent_back[message] = on_refusal
+        if pending:
             return
 
-        def given(done: asyncio.Future[bool]) -> None:
-            refused = self._given.pop(message)
+        def on_done(done: asyncio.Future[bool]) -> None:
+            on_refusal = self._sent_back.pop(message)
             if process_queue.dropped or message not in process_queue:
                 return
             if done.result():
-                self._settle(process_queue, [message])
+                self._remove(process_queue, [message])
             elif not self._closing:
-                refused()
+                on_refusal()
 
-        self._send_back.give(message, rejection).add_done_callback(given)
+        self._send_back.send(message, rejection).add_done_callback(on_done)
 
-    def _refused(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-        """The listener gets it once more."""
-        message.reconsume_times += 1
+    def _consume_later(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+        """Passes a rejected message to the listener again, after CONSUME_AGAIN_S."""
+        message.count_failure()
         loop = asyncio.get_running_loop()
         loop.call_later(CONSUME_AGAIN_S, self._consume_again, process_queue, message)
 
@@ -142,14 +142,14 @@ class ConcurrentConsumption:
         if not self._closing and not process_queue.dropped and message in process_queue:
             self.submit(process_queue, [message])
 
-    async def _sweep_on(self) -> None:
+    async def _sweep_forever(self) -> None:
         while True:
             await asyncio.sleep(min(self._timeout_s, SWEEP_INTERVAL_S))
             self.sweep()
 
     def sweep(self) -> None:
-        """Gives back the messages whose listener has run for longer than the consume timeout; what
-        it answers later no longer counts. What the broker does not take, the next sweep gives back.
+        """Sends back the messages whose listener has run longer than the consume timeout; its later
+        answer is ignored. A message that the broker does not take is sent back by the next sweep.
         """
         before_ms = self._clock.monotonic_ms() - int(self._timeout_s * 1000)
         for batch in self._open - self._overdue:
@@ -161,6 +161,6 @@ class ConcurrentConsumption:
             for message in batch.messages:
                 if message in batch.process_queue:
                     rejection = Rejection("ConsumeTimeout", text, TIMEOUT_DELAY_LEVEL)
-                    # Its listener still runs, so it is not consumed again here meanwhile.
-                    again = partial(self._overdue.discard, batch)
-                    self._give_back(batch.process_queue, message, rejection, again)
+                    # Its listener still runs: it must not get the message a second time.
+                    on_refusal = partial(self._overdue.discard, batch)
+                    self._give_back(batch.process_queue, message, rejection, on_refusal)

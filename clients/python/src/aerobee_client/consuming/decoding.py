@@ -1,4 +1,4 @@
-"""Records of a pull answer as received messages. Pure."""
+"""The records of a pull response as received messages. Pure."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ def received(
     tags: frozenset[bytes] = frozenset(),
     origin_topics: bool = False,
 ) -> list[ReceivedMessage]:
-    """The messages of concatenated records; of these tags only, when there are any.
+    """The messages of concatenated records; those of `tags` only, when there are any.
 
-    `origin_topics`: those of a retry topic show the topic that they were first sent to.
-    Raises MESSAGE_CORRUPTED when a record fails its check; none of them is then returned.
+    `origin_topics`: messages of a retry topic show their origin topic. Raises MESSAGE_CORRUPTED
+    when a record fails its check.
     """
     messages = []
     try:
         for record in iter_records(records):
             if tags and properties.get(record.raw_properties, _TAGS) not in tags:
-                continue  # brokers compare only the hash codes of tags
+                continue  # the broker compares only the hash codes of tags
             message = ReceivedMessage(record, broker_name)
             if origin_topics and is_retry(record.topic):
-                message.topic = message.origin_topic
+                message.show_origin_topic()
             messages.append(message)
     except CorruptRecord as error:
         raise MqError(

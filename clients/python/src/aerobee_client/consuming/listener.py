@@ -1,4 +1,4 @@
-"""Calling the user's listener and making its answer a verdict for each message. Pure.
+"""Calling the user's listener and turning its answer into one verdict for each message. Pure.
 
 A listener is a function or a coroutine function of one message, or (batch listener) of a list.
 """
@@ -28,7 +28,7 @@ BatchAnswer = ConsumeResult | None | Sequence[ConsumeResult]
 Listener = Callable[[ReceivedMessage], Answer | Awaitable[Answer]]
 BatchListener = Callable[[list[ReceivedMessage]], BatchAnswer | Awaitable[BatchAnswer]]
 
-# One for each message: None = consumed.
+# One verdict for each message; None: consumed.
 Verdicts = list[Rejection | None]
 
 _RECONSUME_LATER = Rejection("RECONSUME_LATER", "the listener returned RECONSUME_LATER")
@@ -41,15 +41,15 @@ _BY_RESULT = {
 
 
 class Consume:
-    """Runs the listener over a list of messages. `is_coroutine` tells which of `call` and
-    `call_async` to use."""
+    """Calls the listener with messages: by `call_async` when it is a coroutine function
+    (`is_coroutine`), else by `call`."""
 
     def __init__(self, listener: Listener | None, batch_listener: BatchListener | None) -> None:
         if (listener is None) == (batch_listener is None):
             raise MqError(
                 Code.INVALID_PARAMETER, "give a consumer either a listener or a batch_listener"
             )
-        self._one = batch_listener is None
+        self._single = batch_listener is None
         self._function = cast(Callable[[Any], Any], listener or batch_listener)
         call = getattr(self._function, "__call__", None)  # noqa: B004  # an object with async __call__
         self.is_coroutine = inspect.iscoroutinefunction(self._function) or (
@@ -57,16 +57,16 @@ class Consume:
         )
 
     def call(self, messages: list[ReceivedMessage]) -> Verdicts:
-        """In a thread. Never raises."""
-        argument = messages[0] if self._one else list(messages)  # the listener's own
+        """Called in a thread. Never raises."""
+        argument = messages[0] if self._single else list(messages)  # a list of its own
         try:
             return verdicts(self._function(argument), len(messages))
-        except BaseException as error:  # SystemExit too: the message is not consumed
+        except BaseException as error:  # also SystemExit: the message is not consumed
             return self._failed(messages, error)
 
     async def call_async(self, messages: list[ReceivedMessage]) -> Verdicts:
-        """On the loop. Raises only CancelledError, when the task that runs it is cancelled."""
-        argument = messages[0] if self._one else list(messages)  # the listener's own
+        """Called on the loop. Raises only CancelledError, when the running task is cancelled."""
+        argument = messages[0] if self._single else list(messages)  # a list of its own
         try:
             return verdicts(await self._function(argument), len(messages))
         except asyncio.CancelledError as error:
@@ -84,13 +84,13 @@ class Consume:
 
 
 def verdicts(answer: object, count: int) -> Verdicts:
-    """Of what a listener returned for `count` messages. Raises TypeError for anything else."""
+    """The verdicts that a listener's `answer` for `count` messages stands for. Raises TypeError."""
     if answer is None:
         return [None] * count
     if isinstance(answer, ConsumeResult):
         return [_BY_RESULT[answer]] * count
     if isinstance(answer, Sequence) and len(answer) == count:
-        listed = [_BY_RESULT[one] for one in answer if isinstance(one, ConsumeResult)]
+        listed = [_BY_RESULT[result] for result in answer if isinstance(result, ConsumeResult)]
         if len(listed) == count:
             return listed
     raise TypeError(
@@ -100,7 +100,7 @@ def verdicts(answer: object, count: int) -> Verdicts:
 
 
 def rejection_of(error: BaseException) -> Rejection:
-    """The exception's class and text, and what it asks for."""
+    """The class and text of an exception, and the delay level that it asks for."""
     level = 0
     if isinstance(error, ReconsumeLater):
         level = error.delay_level
@@ -110,8 +110,8 @@ def rejection_of(error: BaseException) -> Rejection:
 
 
 def _text_of(error: BaseException) -> str:
-    """Of a user's exception, whose text may itself fail."""
+    """The text of a user's exception, whose `__str__` may raise."""
     try:
         return str(error)
     except Exception as failure:
-        return f"(asking it for its text raised {type(failure).__name__})"
+        return f"(its __str__ raised {type(failure).__name__})"

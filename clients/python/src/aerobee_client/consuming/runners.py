@@ -1,7 +1,7 @@
-"""Where listeners run: on threads, or as tasks on the loop; at most `concurrency` at a time.
+"""Runners of the listener: on threads, or in tasks on the loop; at most `concurrency` at a time.
 
-A runner is given batches and hands each back with its verdicts, on the loop. It knows neither
-offsets nor brokers.
+A runner takes batches and reports each with its verdicts, on the loop. It knows neither offsets nor
+brokers.
 """
 
 from __future__ import annotations
@@ -22,37 +22,38 @@ from aerobee_client.message import ReceivedMessage
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """What one call of the listener gets, all of one queue."""
+    """The messages of one call of the listener, all of one queue."""
 
     process_queue: ProcessQueue
     messages: list[ReceivedMessage]
-    # When the listener began, of the monotonic clock; 0: it has not. Set where the listener runs.
+    # When the listener started, in ms of the monotonic clock; 0: it has not. Set by the runner.
     started_ms: int = 0
 
 
-# Called on the loop; None when the batch was skipped.
+# Called on the loop; verdicts None: the batch was skipped.
 OnDone = Callable[[Batch, Verdicts | None], None]
 
 
 class Runner(Protocol):
     @property
     def threads(self) -> list[threading.Thread]:
-        """Those that listeners run on; none for coroutines."""
+        """The threads that run listeners; [] for coroutine functions."""
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Those that listeners run in; none for functions."""
+        """The tasks that run listeners; [] for plain functions."""
 
     def start(self) -> None: ...
     def submit(self, batch: Batch) -> None: ...
 
     async def close(self, timeout_s: float) -> bool:
-        """Skips what has not begun and waits for what runs. False: some still ran at the end."""
+        """Skips the batches that have not started and waits for those that run. False: some still
+        run after `timeout_s`."""
 
 
 class ThreadRunner:
-    """For plain functions. A listener that never returns keeps its thread; the threads are daemons,
-    so the program can still end."""
+    """Runs plain functions. The threads are daemons: a listener that never returns does not keep
+    the program from ending."""
 
     def __init__(self, consume: Consume, concurrency: int, clock: Clock, on_done: OnDone) -> None:
         self._consume = consume
@@ -89,7 +90,7 @@ class ThreadRunner:
         self._batches.put(batch)
 
     async def close(self, timeout_s: float) -> bool:
-        self._closing = True  # every batch that is taken from now on is skipped
+        self._closing = True  # batches taken from now on are skipped
         for _ in self._threads:
             self._batches.put(None)
         if self._open:
@@ -115,11 +116,11 @@ class ThreadRunner:
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(self._report)
-        except RuntimeError:  # the loop has ended: close() gave this listener up
+        except RuntimeError:  # the loop has ended: close() did not wait for this listener
             return
 
     def _report(self) -> None:
-        # Cleared first: what a thread adds from here on is seen below or wakes the loop again.
+        # Cleared first: a batch that a thread adds from here on is seen below, or wakes the loop.
         self._wake_pending = False
         while self._done:
             batch, result = self._done.popleft()
@@ -130,7 +131,7 @@ class ThreadRunner:
 
 
 class TaskRunner:
-    """For coroutine functions."""
+    """Runs coroutine functions."""
 
     def __init__(self, consume: Consume, concurrency: int, clock: Clock, on_done: OnDone) -> None:
         self._consume = consume

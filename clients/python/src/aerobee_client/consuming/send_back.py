@@ -1,8 +1,8 @@
-"""Giving failed messages back to their broker, several in one request when several are waiting.
+"""Sending rejected messages back to their broker, in batches of those that wait.
 
-The broker delays each and puts it into the group's retry topic, or into the dead-letter topic once
-its attempts are used up. It makes them from its own record; when that is gone (expired, damaged),
-the message that is here is sent to the retry topic instead, as RocketMQ's clients do.
+The broker copies each, delayed, to the retry topic of the group, or to the dead-letter topic once
+its attempts are used up. It copies its own record; when it can no longer read that (expired,
+damaged), the client sends its copy to the retry topic instead, as RocketMQ's clients do.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S = 5.0
 MAX_ENTRIES = 128
-# The broker keeps as much (contract: Failure).
+# What the broker keeps of each (contract: Failure).
 REASON_BYTES = 256
 DESCRIPTION_BYTES = 1_024
-# Codes of an entry whose record the broker cannot read (any more).
+# Refusals of an entry whose record the broker cannot read.
 _RECORD_GONE = frozenset({Code.SYSTEM_ERROR, Code.MESSAGE_CORRUPTED})
 FIRST_RETRY_LEVEL = 3
 LAST_LEVEL = 18
-_COMPRESSION = COMPRESSED | 0x700  # of the sys flag: whether, and how
-# Of one delivery, or what would file the message elsewhere once more.
-_NOT_AGAIN = (
+_COMPRESSION = COMPRESSED | 0x700  # bits of the sys flag: whether compressed, and how
+# Properties of one delivery, and those that would delay or route the message again.
+_DROPPED = (
     names.DELAY,
     names.TIMER_DELAY_SEC,
     names.TIMER_DELAY_MS,
@@ -51,8 +51,8 @@ _SEPARATORS = str.maketrans({names.NAME_END: " ", names.VALUE_END: " "})
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a message goes back. `delay_level`: 0 as the group's policy says, 1 to 18 that one, below
-    0 to the dead-letter topic now."""
+    """Why a message is sent back. `delay_level`: 0 = by the retry policy of the group; 1 to 18 =
+    this one; below 0 = to the dead-letter topic now."""
 
     reason: str
     description: str = ""
@@ -60,7 +60,7 @@ class Rejection:
 
 
 def cut(text: str, limit_bytes: int) -> str:
-    """`text`, at most `limit_bytes` long in UTF-8."""
+    """`text` cut to at most `limit_bytes` of UTF-8."""
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= limit_bytes:
         return encoded.decode()
@@ -68,7 +68,9 @@ def cut(text: str, limit_bytes: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Given:
+class _Entry:
+    """`done`: True when the broker has stored the retry or dead letter."""
+
     message: ReceivedMessage
     rejection: Rejection
     done: asyncio.Future[bool]
@@ -81,28 +83,29 @@ class SendBack:
         self._instance = instance
         self._consumer_group = consumer_group
         self._max_reconsume_times = max_reconsume_times
-        self._waiting: dict[str, deque[_Given]] = {}
+        self._waiting: dict[str, deque[_Entry]] = {}  # by broker name
         self._senders: dict[str, asyncio.Task[None]] = {}
         self._draining = False
 
-    def give(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
-        """Starts it. True: the broker has stored the retry or dead letter; False: it has not."""
+    def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
+        """Starts sending. True: the broker has stored the retry or dead letter; False: it has
+        not."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         broker_name = message.broker_name
-        self._waiting.setdefault(broker_name, deque()).append(_Given(message, rejection, done))
+        self._waiting.setdefault(broker_name, deque()).append(_Entry(message, rejection, done))
         if broker_name not in self._senders:
             self._senders[broker_name] = asyncio.create_task(self._send_all(broker_name))
         return done
 
-    async def drained(self) -> None:
-        """Returns once nothing is waiting. A broker that takes none is not asked again from now on:
-        its messages come again anyhow."""
+    async def drain(self) -> None:
+        """Returns once no message waits. From now on the first failure of a broker ends the wait of
+        all its messages: they are redelivered anyway, to the next owner of their queues."""
         self._draining = True
         while self._senders:
             await asyncio.gather(*self._senders.values())
 
-    def _entry(self, given: _Given) -> message_pb2.SendBackEntry:
-        message, rejection = given.message, given.rejection
+    def _to_proto(self, entry: _Entry) -> message_pb2.SendBackEntry:
+        message, rejection = entry.message, entry.rejection
         return message_pb2.SendBackEntry(
             physical_offset=message.physical_offset,
             origin_topic=message.stored_topic,
@@ -121,7 +124,7 @@ class SendBack:
             batch = [waiting.popleft() for _ in range(min(len(waiting), MAX_ENTRIES))]
             try:
                 accepted = await self._send(broker_name, batch)
-            except Exception as error:  # whatever it is, these messages are still ours
+            except Exception as error:  # any failure: these messages are not sent back
                 log.warning(
                     "%d messages not sent back to broker %s: %r", len(batch), broker_name, error
                 )
@@ -130,16 +133,17 @@ class SendBack:
                     batch += waiting
                     accepted += [False] * len(waiting)
                     waiting.clear()
-            for one, ok in zip(batch, accepted, strict=True):
-                if not one.done.done():
-                    one.done.set_result(ok)
-        # At once, with no await since the last look: what is given from now on starts a new task.
+            for entry, ok in zip(batch, accepted, strict=True):
+                if not entry.done.done():
+                    entry.done.set_result(ok)
+        # No await since the check that nothing waits: the next `send` starts a new task.
         del self._senders[broker_name]
 
-    async def _send(self, broker_name: str, batch: Sequence[_Given]) -> list[bool]:
+    async def _send(self, broker_name: str, batch: Sequence[_Entry]) -> list[bool]:
+        """Whether the broker has stored each entry. Raises MqError."""
         request = message_pb2.SendBackRequest(
             consumer_group=self._consumer_group,
-            entries=map(self._entry, batch),
+            entries=map(self._to_proto, batch),
             client_id=self._instance.client_id,
         )
         address = self._instance.routes.address_of(broker_name)
@@ -147,46 +151,46 @@ class SendBack:
             address, rpcs.SEND_BACK, request, timeout_s=CALL_TIMEOUT_S
         )
         accepted = [not result.code for result in response.results]
-        for index, (given, result) in enumerate(zip(batch, response.results, strict=True)):
+        for index, (entry, result) in enumerate(zip(batch, response.results, strict=True)):
             if not result.code:
                 continue
             log.warning(
                 "message at physical offset %d not sent back to broker %s: %s",
-                given.message.physical_offset,
+                entry.message.physical_offset,
                 broker_name,
                 result.message,
             )
             if result.code in _RECORD_GONE:
-                accepted[index] = await self._send_anew(address, given)
+                accepted[index] = await self._send_copy(address, entry)
         return accepted
 
-    async def _send_anew(self, address: str, given: _Given) -> bool:
-        """A message without a record, to the group's retry topic. The broker makes a dead letter of
-        it when it was consumed too often."""
-        request = message_pb2.SendRequest(messages=[self._anew(given)])
+    async def _send_copy(self, address: str, entry: _Entry) -> bool:
+        """Sends the client's copy to the retry topic of the group. The broker dead-letters it when
+        its attempts are used up."""
+        request = message_pb2.SendRequest(messages=[self._copy(entry)])
         try:
             await self._instance.transport.call(
                 address, SEND, EncodedSend(request), timeout_s=CALL_TIMEOUT_S
             )
         except MqError as error:
-            log.warning("%r not sent to its retry topic: %s", given.message, error)
+            log.warning("%r not sent to its retry topic: %s", entry.message, error)
             return False
         return True
 
-    def _anew(self, given: _Given) -> message_pb2.Message:
-        message, rejection = given.message, given.rejection
-        kept = {name: text for name, text in message.properties.items() if name not in _NOT_AGAIN}
+    def _copy(self, entry: _Entry) -> message_pb2.Message:
+        message, rejection = entry.message, entry.rejection
+        kept = {name: text for name, text in message.properties.items() if name not in _DROPPED}
         kept.setdefault(names.RETRY_TOPIC, message.stored_topic)
         kept[names.ORIGIN_MESSAGE_ID] = message.origin_message_id
         kept[names.DLQ_REASON] = cut(rejection.reason.translate(_SEPARATORS), REASON_BYTES)
         kept[names.DLQ_REASON_DESCRIPTION] = cut(
             rejection.description.translate(_SEPARATORS), DESCRIPTION_BYTES
         )
-        most = self._max_reconsume_times
+        limit = self._max_reconsume_times
         if rejection.delay_level < 0:
-            most = 0  # that is once too often by now
-        if most is not None:
-            kept[names.MAX_RECONSUME_TIMES] = str(most)
+            limit = 0  # reached by now: the broker dead-letters the message
+        if limit is not None:
+            kept[names.MAX_RECONSUME_TIMES] = str(limit)
         level = rejection.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
         kept[names.DELAY] = str(min(max(level, 0), LAST_LEVEL))
         return message_pb2.Message(

@@ -1,8 +1,8 @@
 """How the queues of a topic are divided among the members of a group: pure functions.
 
 A strategy is called by every member with the same sorted lists and its own client id, and returns
-its share. It must be deterministic: then the shares of all members are disjoint and cover all
-queues, without a word between them. Source: RocketMQ's AllocateMessageQueueStrategy.
+its share. Every strategy is deterministic, so the shares of all members are disjoint and cover all
+queues without any communication. Source: RocketMQ's AllocateMessageQueueStrategy.
 """
 
 from aerobee_client.rebalance.consistent_hash import consistent_hash

@@ -1,4 +1,4 @@
-"""CONSISTENT_HASH: a ring of hashes, so that a member who comes or goes moves few queues."""
+"""CONSISTENT_HASH: a ring of hashes, so that a member that joins or leaves moves few queues."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ VIRTUAL_NODES = 10
 
 
 def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Strategy:
-    """Each member stands at `virtual_nodes` places of the ring; a queue belongs to the first member
-    at or after its own place."""
+    """Each member is at `virtual_nodes` positions of the ring; a queue belongs to the first member
+    at or after its own position."""
 
     def strategy(
         client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
         ring = sorted(
-            (_place(f"{member}-{node}"), member)
+            (_position(f"{member}-{node}"), member)
             for member in client_ids
             for node in range(virtual_nodes)
         )
-        places = [place for place, _ in ring]
+        positions = [position for position, _ in ring]
         return [
             queue
             for queue in queues
-            if ring[bisect_left(places, _place(_key(queue))) % len(ring)][1] == client_id
+            if ring[bisect_left(positions, _position(_key(queue))) % len(ring)][1] == client_id
         ]
 
     return strategy
 
 
 def _key(queue: MessageQueue) -> str:
-    """The text that RocketMQ's clients hash, so that both kinds can share a group."""
+    """The text that RocketMQ's clients hash too, so that they may be members of the same group."""
     return (
         f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
         f"queueId={queue.queue_id}]"
     )
 
 
-def _place(key: str) -> int:
+def _position(key: str) -> int:
     """The first 4 bytes of the MD5, big-endian."""
     digest = hashlib.md5(key.encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big")

@@ -25,12 +25,12 @@ def average(
 def average_by_circle(
     client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> list[MessageQueue]:
-    """AVG_BY_CIRCLE: dealt out like cards."""
+    """AVG_BY_CIRCLE: the queues in turn, one for each member."""
     return list(queues[client_ids.index(client_id) :: len(client_ids)])
 
 
 def config(mine: Sequence[MessageQueue]) -> Strategy:
-    """CONFIG: a fixed list; the user answers for its fitting those of the other members."""
+    """CONFIG: a fixed list; the user makes sure that the lists of all members fit together."""
     fixed = list(mine)
 
     def strategy(
@@ -43,8 +43,8 @@ def config(mine: Sequence[MessageQueue]) -> Strategy:
 
 
 def machine_room(rooms: Collection[str]) -> Strategy:
-    """MACHINE_ROOM: only brokers whose name is "room@name" with a room of `rooms`; runs of equal
-    size, and the remainder one by one."""
+    """MACHINE_ROOM: only queues of brokers named "room@name" with a room of `rooms`; contiguous
+    runs of equal size, the remainder one by one."""
 
     def strategy(
         client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
@@ -86,6 +86,6 @@ def machine_room_nearby(
 
 
 def _room_of_broker(broker_name: str) -> str:
-    """Of "room@name"; "" when the name has no room."""
+    """The room of a broker named "room@name"; "" when the name has none."""
     room, at, _ = broker_name.partition("@")
     return room if at else ""

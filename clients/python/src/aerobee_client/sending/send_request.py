@@ -1,8 +1,7 @@
-"""Turning messages into Send requests, many at a time, and responses into results. Pure.
+"""Encoding messages as Send requests, and decoding the responses. Pure.
 
-Bulk goes in the columnar form, one topic and queue per request, which costs the least on both
-sides; delayed messages and those to a retry topic go in the plain form, because the broker decides
-about each by itself.
+A batch in columns, one topic and queue for all its messages, costs both sides the least. Delayed
+messages and those to a retry topic go one by one in a request, because the broker routes each.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from aerobee_client.send_result import SendResult
 from aerobee_wire.properties import decode
 from aerobee_wire.topics import is_retry
 
-# One request: large enough that the call costs little per message, small enough to flow.
+# Limits of a request: large enough that the cost of the call is small per message.
 RUN_MESSAGES = 512
 RUN_BYTES = 1024 * 1024
 
 
 def runs(messages: Sequence[Message]) -> Iterator[list[int]]:
-    """Indexes of the messages of each request: one topic, all delayed or none, within the limits. A
-    message over the byte limit travels alone."""
+    """Splits `messages` into runs, one for each request: their indexes. A run has one topic, is all
+    delayed or not at all, and within the limits; a message over RUN_BYTES is a run by itself."""
     groups: dict[tuple[str, bool], list[int]] = {}
     for index, message in enumerate(messages):
         groups.setdefault((message.topic, message.delayed), []).append(index)
@@ -55,7 +54,7 @@ def request(
     born_timestamp_ms: int,
     default_queue_count: int,
 ) -> EncodedSend:
-    """Of one run. The queue is to be set."""
+    """The request for one run of messages. Its queue is still to be set."""
     head = message_pb2.SendRequest(
         producer_group=producer_group, default_queue_count=default_queue_count
     )
@@ -88,7 +87,7 @@ def request(
 
 
 def set_queue(request: EncodedSend, queue_id: int) -> None:
-    """Sends all messages of `request` to this queue."""
+    """Sets the queue of all messages of `request`."""
     if request.head.HasField("batch"):
         request.head.batch.queue_id = queue_id
     for message in request.head.messages:
@@ -98,14 +97,19 @@ def set_queue(request: EncodedSend, queue_id: int) -> None:
 def results(
     response: message_pb2.SendResponse, message_ids: Sequence[str], queue: MessageQueue
 ) -> list[SendResult]:
-    """Of one run that was sent to `queue`."""
+    """The results of one run that was sent to `queue`."""
     host = response.store_host
     if not response.HasField("batch_result"):
         return [
             SendResult(
-                message_id, queue, one.queue_offset, one.physical_offset, host, one.recall_handle
+                message_id,
+                queue,
+                stored.queue_offset,
+                stored.physical_offset,
+                host,
+                stored.recall_handle,
             )
-            for message_id, one in zip(message_ids, response.results, strict=True)
+            for message_id, stored in zip(message_ids, response.results, strict=True)
         ]
     batch = response.batch_result
     first = batch.first_queue_offset
