@@ -114,7 +114,7 @@ async def _lag(admin: AsyncAdminClient, group: str, topic: str, lag: int) -> boo
     return sum(queue.lag for queue in await admin.consume_progress(group, topic)) == lag
 
 
-async def test_failure_is_retried_and_dead_lettered_after_exactly_the_attempts(
+async def test_a_message_is_dead_lettered_after_its_attempts(
     namesrv: str,
 ) -> None:
     attempts: Counter[bytes] = Counter()
@@ -180,9 +180,7 @@ async def test_listener_may_dead_letter_at_once(namesrv: str) -> None:
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
-async def test_message_whose_record_is_gone_is_dead_lettered_all_the_same(
-    namesrv: str, by_hand: bool
-) -> None:
+async def test_without_a_record_a_message_is_dead_lettered(namesrv: str, by_hand: bool) -> None:
     name = f"gone-{by_hand}".lower()
     born: list[int] = []
 
@@ -209,7 +207,7 @@ async def test_message_whose_record_is_gone_is_dead_lettered_all_the_same(
     assert born == [letter.born_timestamp_ms]
 
 
-async def test_topic_that_is_made_again_is_consumed_from_its_first_message(namesrv: str) -> None:
+async def test_a_topic_created_again_is_consumed_from_its_start(namesrv: str) -> None:
     """Its member is busy with the old one meanwhile."""
     hold = asyncio.Event()
     seen: list[bytes] = []
@@ -236,7 +234,7 @@ async def test_topic_that_is_made_again_is_consumed_from_its_first_message(names
             await until(lambda: {b"%d" % n for n in range(5)} <= set(seen))
 
 
-async def test_members_share_the_queues_and_a_leaver_loses_nothing(namesrv: str) -> None:
+async def test_members_share_the_queues_and_lose_nothing(namesrv: str) -> None:
     seen: list[bytes] = []
     async with (
         AsyncAdminClient(namesrv) as admin,
@@ -266,7 +264,7 @@ def _owned(consumer: AsyncPushConsumer, topic: str) -> int:
     return sum(queue.topic == topic for queue in consumer.queues)
 
 
-async def test_group_goes_on_where_it_stopped_and_can_be_reset(namesrv: str) -> None:
+async def test_a_group_resumes_and_can_be_reset(namesrv: str) -> None:
     seen: list[bytes] = []
 
     async def consume_until(count: int) -> None:
@@ -286,7 +284,7 @@ async def test_group_goes_on_where_it_stopped_and_can_be_reset(namesrv: str) -> 
         assert Counter(seen[51:]) == Counter([b"%d" % n for n in range(50)] + [b"new"])
 
 
-async def test_running_member_follows_a_reset(namesrv: str) -> None:
+async def test_a_running_member_follows_a_reset(namesrv: str) -> None:
     seen: list[bytes] = []
     async with AsyncAdminClient(namesrv) as admin, AsyncProducer("p", namesrv=namesrv) as producer:
         await admin.create_topic("reset", queues=1)
@@ -301,7 +299,7 @@ async def test_running_member_follows_a_reset(namesrv: str) -> None:
     assert seen[-4:] == [b"2", b"3", b"4", b"wakes the pull"]
 
 
-async def test_new_group_begins_where_it_is_told(namesrv: str) -> None:
+async def test_a_new_group_starts_where_it_is_told(namesrv: str) -> None:
     async with AsyncAdminClient(namesrv) as admin, AsyncProducer("p", namesrv=namesrv) as producer:
         await admin.create_topic("where", queues=1)
         for n in range(4):
@@ -323,7 +321,7 @@ async def test_new_group_begins_where_it_is_told(namesrv: str) -> None:
         assert seen[0] == first.body
 
 
-async def test_delayed_message_does_not_come_early(namesrv: str) -> None:
+async def test_a_delayed_message_is_never_early(namesrv: str) -> None:
     arrived: list[ReceivedMessage] = []
     consumer = AsyncPushConsumer("late-g", arrived.append, namesrv=namesrv)
     consumer.subscribe("late")
@@ -335,7 +333,7 @@ async def test_delayed_message_does_not_come_early(namesrv: str) -> None:
     assert (message.topic, message.tag, message.keys) == ("late", "T", ("k",))
 
 
-async def test_a_message_comes_at_its_time_unless_it_is_recalled(namesrv: str) -> None:
+async def test_a_message_is_delivered_at_its_time_unless_recalled(namesrv: str) -> None:
     arrived: list[ReceivedMessage] = []
     consumer = AsyncPushConsumer("timed-g", arrived.append, namesrv=namesrv)
     consumer.subscribe("timed")
@@ -358,7 +356,7 @@ async def test_a_message_comes_at_its_time_unless_it_is_recalled(namesrv: str) -
     assert arrived[1].store_timestamp_ms >= due.timestamp() * 1000
 
 
-async def test_long_listener_is_waited_for_by_close(namesrv: str) -> None:
+async def test_close_waits_for_a_long_listener(namesrv: str) -> None:
     begun, finish = threading.Event(), threading.Event()
     done: list[bytes] = []
 
@@ -443,7 +441,7 @@ def test_body_over_the_brokers_limit_is_refused_by_the_broker(namesrv: str) -> N
         assert producer.send(Message("large", bytes(4 * 1024 * 1024))).queue_offset == 0
 
 
-def test_nobody_at_the_address_is_told_with_advice() -> None:
+def test_an_unreachable_name_server_is_named() -> None:
     with (
         Producer("p", namesrv="127.0.0.1:1") as producer,
         pytest.raises(NamesrvUnreachable, match=r"127\.0\.0\.1:1.*NAMESRV_ADDR"),
@@ -455,7 +453,7 @@ def test_nobody_at_the_address_is_told_with_advice() -> None:
         PushConsumer("g", print, namesrv="127.0.0.1:1").start()
 
 
-def test_unknown_things_are_typed_errors(namesrv: str) -> None:
+def test_unknown_names_have_their_codes(namesrv: str) -> None:
     with AdminClient(namesrv) as admin:
         for code, ask in (
             (Code.TOPIC_NOT_EXIST, lambda: admin.topic_status("nowhere")),

@@ -63,7 +63,7 @@ async def revive(process: ServiceProcess) -> None:
     await asyncio.to_thread(process.start)
 
 
-async def test_acknowledged_messages_survive_a_killed_broker_and_reach_the_consumer(
+async def test_acknowledged_messages_survive_a_killed_broker(
     suite: Suite,
 ) -> None:
     """P1, P2, P7: producer and consumer run on while the broker is killed three times."""
@@ -145,7 +145,7 @@ async def test_offsets_outlive_a_broker_that_is_stopped(suite: Suite) -> None:
     assert seen[100:] == [b"new"]
 
 
-async def test_clients_work_on_while_the_name_server_is_away_and_after_it_came_back(
+async def test_clients_work_while_the_name_server_restarts(
     suite: Suite,
 ) -> None:
     address = suite.namesrv.address
@@ -166,7 +166,7 @@ async def test_clients_work_on_while_the_name_server_is_away_and_after_it_came_b
         )
 
 
-async def test_other_broker_takes_over_while_one_is_dead(tmp_path: Path) -> None:
+async def test_the_other_broker_takes_over(tmp_path: Path) -> None:
     suite = Suite(tmp_path, "broker-a", "broker-b")
     address = suite.namesrv.address
     seen: list[bytes] = []

@@ -90,20 +90,18 @@ async def ask(transport: GrpcTransport, address: str, timeout_s: float = 5) -> l
     return list(response.client_ids)
 
 
-async def test_call_brings_the_answer(transport: GrpcTransport, peer: Peer) -> None:
+async def test_a_call_returns_the_response(transport: GrpcTransport, peer: Peer) -> None:
     assert await ask(transport, peer.address) == ["g"]
 
 
-async def test_nobody_there_is_unreachable_and_named(transport: GrpcTransport, peer: Peer) -> None:
+async def test_an_unreachable_peer_is_named(transport: GrpcTransport, peer: Peer) -> None:
     await peer.stop()
     with pytest.raises(BrokerUnreachable) as caught:
         await ask(transport, peer.address)
     assert peer.address in caught.value.message and caught.value.retryable
 
 
-async def test_peer_that_restarts_on_its_port_is_found_again(
-    transport: GrpcTransport, peer: Peer
-) -> None:
+async def test_a_peer_that_restarts_is_reached_again(transport: GrpcTransport, peer: Peer) -> None:
     await ask(transport, peer.address)
     await peer.stop()
     with pytest.raises(BrokerUnreachable):
@@ -112,7 +110,7 @@ async def test_peer_that_restarts_on_its_port_is_found_again(
     assert await until(lambda: ask(transport, peer.address), retry_on=(BrokerUnreachable,))
 
 
-async def test_silence_ends_at_the_deadline(transport: GrpcTransport) -> None:
+async def test_a_silent_peer_is_a_timeout(transport: GrpcTransport) -> None:
     async def never(request: Any, context: Any) -> None:
         await asyncio.Event().wait()
 
@@ -124,7 +122,7 @@ async def test_silence_ends_at_the_deadline(transport: GrpcTransport) -> None:
     await peer.stop()
 
 
-async def test_error_crosses_with_code_and_advice(transport: GrpcTransport) -> None:
+async def test_errors_cross_with_code_and_message(transport: GrpcTransport) -> None:
     error = MqError(Code.FLOW_CONTROL, "slow down: try again in 20 ms", retry_after_ms=20)
 
     async def refuse(request: Any, context: Any) -> None:
@@ -139,7 +137,7 @@ async def test_error_crosses_with_code_and_advice(transport: GrpcTransport) -> N
     await peer.stop()
 
 
-async def test_stream_that_breaks_is_unreachable(transport: GrpcTransport, peer: Peer) -> None:
+async def test_a_broken_stream_is_unreachable(transport: GrpcTransport, peer: Peer) -> None:
     async with aclosing(transport.stream(peer.address, rpcs.WATCH_CLIENT, WATCH)) as notices:
         first = await anext(notices)
         assert first.HasField("watching")
@@ -167,13 +165,13 @@ async def test_abandoned_stream_is_cancelled_at_the_peer(transport: GrpcTranspor
     await peer.stop()
 
 
-async def test_address_that_is_no_host_is_a_typed_error(transport: GrpcTransport) -> None:
+async def test_a_bad_address_is_unreachable(transport: GrpcTransport) -> None:
     with pytest.raises(MqError) as caught:
         await ask(transport, "no-such-host.invalid:1", timeout_s=3)
     assert caught.value.code in (Code.BROKER_UNREACHABLE, Code.REQUEST_TIMEOUT)
 
 
-async def test_close_in_the_middle_of_a_call_is_a_typed_error(transport: GrpcTransport) -> None:
+async def test_close_during_a_call_is_unreachable(transport: GrpcTransport) -> None:
     """Whoever waits for the answer was not cancelled."""
     asked = asyncio.Event()
 

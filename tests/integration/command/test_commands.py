@@ -187,7 +187,7 @@ def test_a_body_can_come_from_stdin(up: Up) -> None:
 # ---- dead letters ----
 
 
-def test_a_dead_letter_tells_where_it_comes_from_and_why(up: Up) -> None:
+def test_a_dead_letter_has_its_origin_and_reason(up: Up) -> None:
     (letter,) = dead_letters(up, "billing", ["order 7"])
     (original,) = json_of(up, "message", "query", "billing-orders", "--key", "key-0")
     assert letter["message_id"] == original["message_id"]
@@ -236,7 +236,7 @@ def test_looking_at_dead_letters_consumes_none(up: Up, tmp_path: Path) -> None:
     assert json_of(up, "dlq", "list", "lookers") == letters
 
 
-def test_redriven_dead_letters_reach_the_group_that_failed_and_no_other(up: Up) -> None:
+def test_redriven_dead_letters_reach_only_their_group(up: Up) -> None:
     letters = dead_letters(up, "menders", ["x", "y"])
     topic = "menders-orders"
     json_of(up, "group", "create", "others")
@@ -304,7 +304,7 @@ def test_a_group_without_dead_letters_lists_none(up: Up) -> None:
 # ---- cluster ----
 
 
-def test_the_broker_tells_how_it_does(up: Up) -> None:
+def test_broker_status_shows_its_counters(up: Up) -> None:
     status = json_of(up, "broker", "status", "broker-a")
     assert status["broker_address"] == up.broker
     assert status["read_only_reason"] == ""
@@ -330,7 +330,7 @@ def test_the_broker_tells_how_it_does(up: Up) -> None:
         (("broker", "status", "broker-z"), "broker-z"),
     ],
 )
-def test_an_error_is_one_line_that_names_the_culprit(
+def test_an_error_is_one_line_that_names_the_cause(
     up: Up, arguments: tuple[str, ...], text: str
 ) -> None:
     done = aerobee(*arguments, namesrv=up.namesrv)
@@ -339,7 +339,7 @@ def test_an_error_is_one_line_that_names_the_culprit(
     assert text in done.stderr
 
 
-def test_an_unreachable_name_server_is_one_line_that_says_what_to_do() -> None:
+def test_an_unreachable_name_server_is_one_line() -> None:
     done = aerobee("topic", "list", namesrv=CLOSED)
     assert done.returncode == 1 and not done.stdout
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
@@ -352,7 +352,7 @@ def test_the_name_server_can_be_given_before_or_after_the_command(up: Up) -> Non
     assert json.loads(before.stdout) == json.loads(after.stdout) != []
 
 
-def test_who_reads_no_more_of_the_output_causes_no_complaint(up: Up) -> None:
+def test_a_closed_output_pipe_is_no_error(up: Up) -> None:
     command = [*COMMAND, "--namesrv", up.namesrv, "topic", "list"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None and process.stderr is not None

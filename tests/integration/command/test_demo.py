@@ -95,7 +95,7 @@ def test_the_demo_finds_what_the_file_says(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_demo_survives_a_broker_that_is_killed_in_the_middle(tmp_path: Path) -> None:
+def test_the_demo_survives_a_killed_broker(tmp_path: Path) -> None:
     messages = 10_000
     with Demo(tmp_path, "--messages", str(messages)) as demo:
         until_sync(lambda: demo.stored() > messages / 5, "a fifth of the flights is stored")
@@ -126,7 +126,7 @@ def test_a_signal_during_the_report_stops_spark_too(tmp_path: Path) -> None:
     assert [path.name for path in demo.out.iterdir()] == ["demo.log"]
 
 
-def test_data_of_others_is_left_alone(tmp_path: Path) -> None:
+def test_a_directory_with_other_data_is_refused(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     (data / "precious").touch()

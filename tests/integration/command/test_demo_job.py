@@ -79,9 +79,7 @@ async def test_the_figures_equal_those_of_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [1, 2])
-async def test_the_figures_hold_when_the_broker_is_killed_in_the_middle(
-    tmp_path: Path, kills: int
-) -> None:
+async def test_the_figures_hold_when_the_broker_is_killed(tmp_path: Path, kills: int) -> None:
     """The second kill hits the broker while it starts again."""
     total = 20_000
     restarts: list[str] = []

@@ -93,7 +93,7 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-async def test_a_child_gets_its_last_arguments_late_and_tells_when_it_is_ready(
+async def test_a_child_takes_its_last_arguments_before_it_runs(
     make: Launch, lines: list[str]
 ) -> None:
     child = make("serve")
@@ -107,9 +107,7 @@ async def test_a_child_gets_its_last_arguments_late_and_tells_when_it_is_ready(
     assert not is_alive(pid)
 
 
-async def test_a_child_that_cannot_start_tells_why_in_one_line(
-    make: Launch, lines: list[str]
-) -> None:
+async def test_a_child_that_cannot_start_says_why(make: Launch, lines: list[str]) -> None:
     child = make("refuse")
     await child.launch()
     await child.begin()
@@ -119,7 +117,7 @@ async def test_a_child_that_cannot_start_tells_why_in_one_line(
     assert not lines
 
 
-async def test_a_child_that_ends_unasked_is_noticed(make: Launch) -> None:
+async def test_a_child_that_ends_by_itself_is_noticed(make: Launch) -> None:
     child = make("die")
     await child.launch()
     await child.begin("1")
@@ -127,7 +125,7 @@ async def test_a_child_that_ends_unasked_is_noticed(make: Launch) -> None:
     assert str(child.failure()) == "service ended with exit code 3: see its log"
 
 
-async def test_a_killed_child_is_told_by_its_signal(make: Launch) -> None:
+async def test_a_killed_child_is_reported_with_its_signal(make: Launch) -> None:
     child = make("serve")
     await child.launch()
     await child.begin("1")
@@ -154,7 +152,7 @@ async def test_a_child_that_never_began_stops_too(make: Launch) -> None:
     assert not is_alive(pid)
 
 
-async def test_what_a_child_started_is_stopped_with_it(make: Launch, lines: list[str]) -> None:
+async def test_grandchildren_are_stopped_too(make: Launch, lines: list[str]) -> None:
     child = make("parent")
     await child.launch()
     await child.begin("1")
@@ -166,7 +164,7 @@ async def test_what_a_child_started_is_stopped_with_it(make: Launch, lines: list
 
 
 @pytest.mark.parametrize("stage", ["begin", "wait"])
-def test_no_child_survives_a_starter_that_is_killed(stage: str) -> None:
+def test_no_child_outlives_its_killed_starter(stage: str) -> None:
     starter = subprocess.Popen(
         [sys.executable, "-c", STARTER, "parent", stage], stdout=subprocess.PIPE, text=True
     )
@@ -184,7 +182,7 @@ def test_no_child_survives_a_starter_that_is_killed(stage: str) -> None:
     until_sync(lambda: not any(map(is_alive, pids)), "all children have ended")
 
 
-async def test_children_do_not_get_the_terminal_s_ctrl_c(make: Launch) -> None:
+async def test_children_do_not_get_ctrl_c_of_the_terminal(make: Launch) -> None:
     child = make("serve")
     await child.launch()
     await child.begin("1")
@@ -192,7 +190,7 @@ async def test_children_do_not_get_the_terminal_s_ctrl_c(make: Launch) -> None:
     assert os.getpgid(child.pid) == child.pid != os.getpgid(0)
 
 
-async def test_a_log_that_cannot_be_written_ends_no_child() -> None:
+async def test_a_log_that_cannot_be_written_stops_no_child() -> None:
     def full(line: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -205,7 +203,7 @@ async def test_a_log_that_cannot_be_written_ends_no_child() -> None:
     assert not is_alive(pid)
 
 
-async def test_the_end_of_a_child_is_noticed_though_what_it_started_lives_on(
+async def test_the_end_of_a_child_is_noticed_despite_grandchildren(
     make: Launch, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervise, "REST_GRACE_S", 0.1)

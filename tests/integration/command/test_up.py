@@ -28,7 +28,7 @@ def can_connect(address: str) -> bool:
         return client.connect_ex((host, int(port))) == 0
 
 
-def test_one_line_tells_where_all_serve(up: Up) -> None:
+def test_the_ready_line_has_every_address(up: Up) -> None:
     address = r"127\.0\.0\.1:\d+"
     assert re.fullmatch(f"ready namesrv={address} broker={address} proxy={address}", up.stdout)
     assert can_connect(up.namesrv) and can_connect(up.broker) and can_connect(up.proxy)
@@ -65,14 +65,14 @@ def test_a_signal_stops_everything_in_order(tmp_path: Path, number: signal.Signa
     assert up.stdout.count("\n") == 0
 
 
-def test_no_process_survives_when_it_is_killed(up: Up) -> None:
+def test_no_service_outlives_the_killed_command(up: Up) -> None:
     pids = children(up.process.pid)
     up.end(signal.SIGKILL)
     until_sync(lambda: not any(map(is_alive, pids)), "all services have ended")
 
 
 @pytest.mark.parametrize("module", ["aerobee_namesrv", "aerobee_broker", "aerobee_proxy"])
-def test_when_one_dies_the_others_are_stopped(up: Up, module: str) -> None:
+def test_one_service_that_dies_stops_the_others(up: Up, module: str) -> None:
     pids = children(up.process.pid)
     os.kill(up.service_pid(module), signal.SIGKILL)
     assert up.wait() == 1
@@ -81,7 +81,7 @@ def test_when_one_dies_the_others_are_stopped(up: Up, module: str) -> None:
     assert not any(map(is_alive, pids))
 
 
-def test_a_port_in_use_is_told_in_one_line(up: Up, tmp_path: Path) -> None:
+def test_a_port_in_use_is_one_line(up: Up, tmp_path: Path) -> None:
     port = up.broker.rpartition(":")[2]
     done = aerobee(
         *("up", "--data", str(tmp_path / "other"), "--namesrv-port", "0", "--broker-port", port),
@@ -92,7 +92,7 @@ def test_a_port_in_use_is_told_in_one_line(up: Up, tmp_path: Path) -> None:
     assert last.startswith("error: broker: ") and port in last
 
 
-def test_a_data_directory_that_is_in_use_is_told_in_one_line(up: Up, tmp_path: Path) -> None:
+def test_a_data_directory_in_use_is_one_line(up: Up, tmp_path: Path) -> None:
     done = aerobee(
         *("up", "--data", str(tmp_path), "--namesrv-port", "0", "--broker-port", "0"),
         *("--proxy-port", "0"),
@@ -110,7 +110,7 @@ def test_a_data_directory_that_is_in_use_is_told_in_one_line(up: Up, tmp_path: P
         ("proxy.maxMessageSiz=1", "proxy", "maxMessageSize"),
     ],
 )
-def test_an_unknown_option_is_refused_with_the_nearest_known_one(
+def test_an_unknown_option_is_refused_with_the_nearest(
     tmp_path: Path, item: str, service: str, nearest: str
 ) -> None:
     done = aerobee(
@@ -122,7 +122,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_known_one(
     assert last.startswith(f"error: {service}: ") and nearest in last
 
 
-def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_messages_survive_a_restart(tmp_path: Path) -> None:
     with Up(tmp_path) as up:
         aerobee_json("topic", "create", "orders", "--queues", "3", namesrv=up.namesrv)
         sent = aerobee_json("message", "send", "orders", "hello", namesrv=up.namesrv)

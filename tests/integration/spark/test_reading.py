@@ -111,9 +111,7 @@ def test_a_group_is_its_dead_letter_and_retry_topics(
     assert [row[0] for row in everyone] == [DEAD, topics.dead_letter_topic("others")]
 
 
-def test_a_group_without_dead_letters_gives_nothing_and_an_unknown_group_an_error(
-    broker: FakeBroker, admin: AdminClient
-) -> None:
+def test_only_an_unknown_group_is_an_error(broker: FakeBroker, admin: AdminClient) -> None:
     broker.groups.add(GROUP)
     assert planned(admin, consumerGroup=GROUP) == []
     with pytest.raises(MqError) as raised:
@@ -153,7 +151,7 @@ def test_a_start_that_is_expired_is_data_loss(broker: FakeBroker, admin: AdminCl
     assert planned(admin, topic=TOPIC) == [(TOPIC, "broker-a", 0, 5, 9)]
 
 
-def test_a_broker_that_is_down_fails_the_plan_unless_told_otherwise(
+def test_a_broker_that_is_down_fails_the_plan_by_default(
     cluster: FakeCluster, admin: AdminClient
 ) -> None:
     put(cluster["broker-a"], 1)
@@ -175,7 +173,7 @@ def test_a_range_is_read_exactly(broker: FakeBroker, admin: AdminClient) -> None
     assert read(admin, OffsetRange(A0, 10, 90)) == list(range(10, 90))
 
 
-def test_small_answers_are_put_together(broker: FakeBroker, admin: AdminClient) -> None:
+def test_small_responses_are_combined(broker: FakeBroker, admin: AdminClient) -> None:
     put(broker, 100)
     broker.most_messages = 7
     chunks = list(read_range(admin, OffsetRange(A0, 0, 100), options(topic=TOPIC)))
@@ -183,7 +181,7 @@ def test_small_answers_are_put_together(broker: FakeBroker, admin: AdminClient) 
     assert read(admin, OffsetRange(A0, 3, 97), pullBatchSize="20") == list(range(3, 97))
 
 
-def test_bodies_larger_than_a_pull_come_one_by_one(broker: FakeBroker, admin: AdminClient) -> None:
+def test_bodies_larger_than_a_pull_are_read(broker: FakeBroker, admin: AdminClient) -> None:
     for _ in range(3):
         broker.put(TOPIC, bytes(5 * 1024 * 1024))
     assert read(admin, OffsetRange(A0, 0, 3), maxBytesPerPull="1024") == [0, 1, 2]
@@ -200,15 +198,13 @@ def test_reading_registers_no_group_and_commits_nothing(
     assert not any(pull.consumer_group or pull.HasField("commit_offset") for pull in broker.pulls)
 
 
-def test_a_broker_that_is_away_for_a_moment_is_asked_again(
-    broker: FakeBroker, admin: AdminClient
-) -> None:
+def test_a_broker_that_restarts_is_asked_again(broker: FakeBroker, admin: AdminClient) -> None:
     put(broker, 10)
     broker.failures = 2
     assert read(admin, OffsetRange(A0, 0, 10)) == list(range(10))
 
 
-def test_a_broker_that_stays_away_fails_the_read_unless_told_otherwise(
+def test_a_broker_that_stays_down_fails_the_read_by_default(
     broker: FakeBroker, admin: AdminClient
 ) -> None:
     put(broker, 10)

@@ -116,9 +116,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_report_holds_what_died_and_says_that_it_read_everything(
-    namesrv: str, tmp_path: Path
-) -> None:
+def test_a_report_has_every_dead_letter_and_is_complete(namesrv: str, tmp_path: Path) -> None:
     out = tmp_path / "report"
     extra = tmp_path / "extra.json"
     extra.write_text(json.dumps({"messages_sent": SENT, "mean_delay_by_tag": {"UA": -1.5}}))
@@ -167,7 +165,7 @@ def test_a_report_holds_what_died_and_says_that_it_read_everything(
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_broker_that_is_down_makes_the_report_incomplete_and_the_exit_code_tells(
+def test_a_broker_that_is_down_makes_the_report_incomplete(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
     for broker in cluster.brokers.values():
@@ -229,14 +227,14 @@ def descendants(pid: int, name: str) -> list[int]:
 # ---- what is refused before Spark starts ----
 
 
-def test_an_unknown_group_is_told_at_once(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_an_unknown_group_fails_before_spark_starts(cluster: FakeCluster, tmp_path: Path) -> None:
     made = report("--namesrv", cluster.namesrv, "--group", "nobody", "--out", str(tmp_path / "r"))
     assert made.returncode == 1
     assert_one_line(made.stderr, "nobody")
     assert list((tmp_path / "r").iterdir()) == []
 
 
-def test_a_name_server_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_an_unreachable_name_server_is_one_line(tmp_path: Path) -> None:
     made = report("--namesrv", "127.0.0.1:1", "--group", GROUP, "--out", str(tmp_path))
     assert made.returncode == 1
     assert_one_line(made.stderr, "no name server answers at 127.0.0.1:1")
@@ -251,9 +249,7 @@ def test_without_java_the_report_says_what_to_install(tmp_path: Path) -> None:
     assert_one_line(made.stderr, "install Java 17 or newer", "JAVA_HOME")
 
 
-def test_a_spark_that_is_not_there_is_told_and_leaves_nothing(
-    cluster: FakeCluster, tmp_path: Path
-) -> None:
+def test_a_missing_spark_leaves_nothing_behind(cluster: FakeCluster, tmp_path: Path) -> None:
     cluster["broker-a"].put(DEAD, b"{}")
     made = report(
         *("--namesrv", cluster.namesrv, "--group", GROUP, "--out", str(tmp_path), "--quiet"),

@@ -339,7 +339,7 @@ def test_the_figures_are_those_of_the_messages(
     assert listing.time_span(folder) == (1_760_000_001_000, 1_760_000_025_000)
 
 
-def test_a_group_without_dead_letters_has_zeros_and_what_was_not_read_is_null(
+def test_a_group_without_dead_letters_has_zeros(
     spark: SparkSession, cluster: FakeCluster, tmp_path: Path
 ) -> None:
     cluster["broker-a"].groups.add(GROUP)
@@ -352,7 +352,7 @@ def test_a_group_without_dead_letters_has_zeros_and_what_was_not_read_is_null(
     assert listing.time_span(folder) is None
 
 
-def test_messages_of_a_window_are_those_stored_in_it(
+def test_a_time_window_selects_by_store_time(
     spark: SparkSession, cluster: FakeCluster, tmp_path: Path
 ) -> None:
     for number in range(10):
@@ -374,7 +374,7 @@ def test_messages_without_tag_reason_or_sane_times_are_counted(
     assert {sample["body_kind"] for sample in summary["samples"]} == {"omitted"}
 
 
-def test_what_is_deleted_while_it_is_read_makes_the_report_incomplete(
+def test_deletion_while_reading_makes_the_report_incomplete(
     spark: SparkSession, cluster: FakeCluster, tmp_path: Path
 ) -> None:
     for number in range(20):

@@ -121,7 +121,7 @@ class DamagedAdmin:
         return []
 
 
-def test_a_query_that_leaves_a_damaged_record_out_says_so(
+def test_a_query_reports_damaged_records(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("aerobee_cli.commands.message.admin_client", lambda *_: DamagedAdmin())
@@ -147,15 +147,15 @@ def test_an_illegal_name_is_refused_without_asking_a_server(
         (FileNotFoundError(2, "No such file or directory", "x"), "No such file or directory: 'x'"),
     ],
 )
-def test_an_expected_error_is_told_as_it_is(error: Exception, text: str) -> None:
+def test_an_expected_error_is_printed_as_it_is(error: Exception, text: str) -> None:
     assert main.explain(error).endswith(text)
 
 
-def test_an_unexpected_error_says_how_to_see_where_it_comes_from() -> None:
+def test_an_unexpected_error_names_the_traceback_variable() -> None:
     assert "AEROBEE_TRACEBACK=1" in main.explain(ZeroDivisionError("division by zero"))
 
 
-def test_the_command_loads_nothing_slow_before_it_knows_what_to_do() -> None:
+def test_the_command_loads_nothing_slow_before_it_runs() -> None:
     """So that `aerobee up` has its children started at once."""
     program = (
         "import sys; from aerobee_cli import app, main; from aerobee_cli.processes import up; "

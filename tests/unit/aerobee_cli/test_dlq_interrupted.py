@@ -66,7 +66,7 @@ def stored(broker: MemoryBroker) -> list[str]:
     return [record.unique_message_id for record in broker.messages("orders")]
 
 
-def test_redrive_that_cannot_read_on_tells_what_it_sent(
+def test_redrive_that_fails_to_read_shows_what_it_sent(
     broker: MemoryBroker, cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fail_second_page(cluster)
@@ -78,7 +78,7 @@ def test_redrive_that_cannot_read_on_tells_what_it_sent(
     assert "it starts again" in shown.err and "1,024" in shown.err
 
 
-def test_redrive_that_is_interrupted_tells_what_it_sent(
+def test_interrupted_redrive_shows_what_it_sent(
     broker: MemoryBroker, cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt(address: str, request: Any) -> None:
@@ -93,7 +93,7 @@ def test_redrive_that_is_interrupted_tells_what_it_sent(
     assert 100 <= len(told) < COUNT
 
 
-def test_redrive_that_breaks_off_shows_what_it_sent_to_people_too(
+def test_failed_redrive_shows_what_it_sent_in_a_table(
     broker: MemoryBroker, cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fail_second_page(cluster)
@@ -101,9 +101,7 @@ def test_redrive_that_breaks_off_shows_what_it_sent_to_people_too(
     assert "ID1023" in capsys.readouterr().out
 
 
-def test_export_that_fails_leaves_the_file_of_the_one_before(
-    cluster: MemoryCluster, tmp_path: Path
-) -> None:
+def test_failed_export_keeps_the_earlier_file(cluster: MemoryCluster, tmp_path: Path) -> None:
     """After a purge it may be all there is."""
     out = tmp_path / "dead.jsonl"
     assert run("export", "--out", str(out)) == 0
@@ -115,7 +113,7 @@ def test_export_that_fails_leaves_the_file_of_the_one_before(
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_export_to_a_full_disk_is_told_and_leaves_nothing(
+def test_export_to_a_full_disk_leaves_nothing(
     cluster: MemoryCluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -130,7 +128,7 @@ def test_export_to_a_full_disk_is_told_and_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
-def test_export_goes_to_what_is_no_file_too(
+def test_export_writes_to_links_and_devices(
     cluster: MemoryCluster, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     link = tmp_path / "link"
@@ -142,7 +140,7 @@ def test_export_goes_to_what_is_no_file_too(
 
 
 @pytest.mark.parametrize("command", [("list",), ("purge", "--yes"), ("export",)])
-def test_dead_letters_whose_route_is_away_are_not_taken_for_none(
+def test_a_missing_route_is_not_taken_for_no_dead_letters(
     cluster: MemoryCluster, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A purge that broke off took the route first; the broker brings it back within a minute."""
@@ -157,7 +155,7 @@ def test_dead_letters_whose_route_is_away_are_not_taken_for_none(
     assert shown.err.startswith("error: ") and DEAD in shown.err
 
 
-def test_purge_that_another_one_was_quicker_than_says_so(
+def test_a_purge_of_purged_dead_letters_finds_none(
     broker: MemoryBroker, cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.answers["DeleteTopic"] = lambda *_: broker.topics.pop(DEAD, None) and None

@@ -39,13 +39,15 @@ def test_body_is_what_the_producer_gave(body: bytes, sys_flag: int) -> None:
         (zlib.compress(BODY)[:-10], ZLIB, "too early"),
     ],
 )
-def test_body_that_cannot_be_read_is_a_typed_error(body: bytes, sys_flag: int, text: str) -> None:
+def test_a_body_that_cannot_be_decompressed_is_refused(
+    body: bytes, sys_flag: int, text: str
+) -> None:
     with pytest.raises(MqError, match=text) as caught:
         decompressed(body, sys_flag)
     assert caught.value.code is Code.MESSAGE_ILLEGAL
 
 
-def test_bomb_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decompression_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compression, "MAX_BODY_BYTES", 1_000)
     with pytest.raises(MqError, match="1000"):
         decompressed(zlib.compress(BODY), ZLIB)

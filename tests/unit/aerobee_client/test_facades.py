@@ -92,7 +92,7 @@ def test_loop_thread_runs_coroutines_and_passes_errors_on() -> None:
     loop.stop()
 
 
-def test_stopping_cancels_what_still_runs() -> None:
+def test_stopping_the_loop_cancels_its_coroutines() -> None:
     begun, ended = threading.Event(), threading.Event()
 
     async def wait() -> None:
@@ -126,7 +126,7 @@ def test_blocking_call_inside_its_own_loop_is_refused() -> None:
     loop.stop()
 
 
-def test_use_before_start_and_after_close_is_a_typed_error() -> None:
+def test_use_before_start_or_after_close_is_refused() -> None:
     producer = Producer("p", namesrv="127.0.0.1:1")
     for _ in range(2):
         with pytest.raises(MqError) as caught:
@@ -151,7 +151,7 @@ def test_bad_name_server_leaves_no_thread_behind(namesrv: str) -> None:
     assert threading.active_count() == before
 
 
-def test_call_that_meets_the_end_of_the_loop_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_during_stop_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread stops the loop just as this one hands its coroutine over."""
     hand_over = asyncio.run_coroutine_threadsafe
     loop = LoopThread("test loop")
@@ -174,7 +174,7 @@ def test_call_that_meets_the_end_of_the_loop_is_answered(monkeypatch: pytest.Mon
     assert not stopping.is_alive()
 
 
-def test_loop_that_ends_by_itself_leaves_nobody_waiting() -> None:
+def test_a_loop_that_ends_by_itself_fails_its_calls() -> None:
     async def leave() -> None:
         sys.exit(3)
 

@@ -82,7 +82,7 @@ def test_a_time_is_rounded_up_so_that_no_message_is_early(microsecond: int, due:
     assert properties.decode(encoded) == {"UNIQ_KEY": "U", "TIMER_DELIVER_MS": str(due)}
 
 
-def test_encoded_properties_hold_id_tag_keys_delay_and_the_users_own() -> None:
+def test_encoded_properties_include_the_users_own() -> None:
     message = Message(
         "t", b"x", tag="UA", keys=["k1", "k2"], properties={"café": "crème"}, delay_level=3
     )
@@ -139,7 +139,7 @@ def test_received_message_shows_the_record() -> None:
     assert message.properties["mine"] == "1"
 
 
-def test_message_without_unique_key_is_named_by_its_offset_message_id() -> None:
+def test_without_a_unique_key_the_offset_message_id_is_the_id() -> None:
     message = ReceivedMessage(stored())
     assert message.message_id == message.offset_message_id == message.origin_message_id
 
@@ -163,6 +163,6 @@ def test_dead_letter_shows_origin_and_reason() -> None:
     "arguments",
     [{"tag": 5}, {"keys": ["ok", 5]}, {"properties": {"a": 5}}, {"properties": {5: "a"}}],
 )
-def test_what_is_no_text_is_told_by_name(arguments: dict[str, Any]) -> None:
+def test_a_value_that_is_no_text_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match="is text, not int"):
         Message("t", b"x", **arguments)

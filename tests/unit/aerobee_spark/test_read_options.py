@@ -81,9 +81,7 @@ def test_an_option_and_its_alias_together_are_refused() -> None:
         (TOPIC | {"endingOffsets": "latest", "endingTimestamp": "1"}, "exclude each other"),
     ],
 )
-def test_what_is_missing_or_contradicts_itself_is_refused(
-    options: dict[str, str], words: str
-) -> None:
+def test_missing_or_contradictory_options_are_refused(options: dict[str, str], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         ReadOptions.parse(options)
 
@@ -105,7 +103,7 @@ def test_what_is_missing_or_contradicts_itself_is_refused(
         ("topic", "a b", "is illegal"),
     ],
 )
-def test_a_bad_value_is_refused_with_its_option_and_what_to_write(
+def test_a_bad_value_is_refused_with_its_option(
     name: str, value: str, words: str
 ) -> None:
     with pytest.raises(OptionError, match=f"the option {name} is .*{words}"):

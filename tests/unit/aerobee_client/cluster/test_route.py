@@ -49,12 +49,12 @@ def cache_of(cluster: MemoryCluster, clock: Clock | None = None) -> RouteCache:
     return RouteCache(NamesrvClient(cluster, cluster.namesrvs), clock or ManualClock())
 
 
-def test_producer_writes_where_it_may_and_a_master_lives() -> None:
+def test_producers_write_to_writable_queues_with_a_master() -> None:
     route = route_of(("a", 2, 1, 6), ("b", 2, 2, 4), ("c", 1, 1, 6))
     assert writable_queues("t", route) == [MessageQueue("t", "a", 0)]
 
 
-def test_consumer_reads_without_a_master() -> None:
+def test_consumers_read_without_a_master() -> None:
     route = route_of(("c", 1, 1, 4), ("a", 2, 1, 2), ("b", 1, 0, 6))
     assert readable_queues("t", route) == [MessageQueue("t", "b", 0), MessageQueue("t", "c", 0)]
 
@@ -66,7 +66,7 @@ def test_order_topic_configuration_names_the_queues() -> None:
     assert [(q.broker_name, q.queue_id) for q in writable_queues("t", route)] == queues
 
 
-def test_queues_are_taken_in_turn_and_the_failed_broker_is_passed_over() -> None:
+def test_queues_are_chosen_in_turn_but_for_the_avoided_broker() -> None:
     queues = [MessageQueue("t", name, n) for name in "ab" for n in range(2)]
     info = PublishInfo(queues)
     taken = [info.choose() for _ in range(8)]
@@ -121,7 +121,7 @@ def test_missing_or_bad_address_is_refused(given: str) -> None:
     assert caught.value.code is Code.INVALID_PARAMETER
 
 
-async def test_any_name_server_that_answers_will_do() -> None:
+async def test_any_name_server_that_answers_is_enough() -> None:
     broker = MemoryBroker("a", "10.0.0.9:10911", topics={"t": 1})
     cluster = MemoryCluster(broker, namesrvs=NAMESRVS)
     for down in NAMESRVS:
@@ -139,7 +139,7 @@ async def test_no_answer_from_any_name_server_names_them_all() -> None:
     assert "NAMESRV_ADDR" in caught.value.message
 
 
-async def test_name_server_that_has_just_started_is_not_believed_alone() -> None:
+async def test_a_topic_unknown_to_one_name_server_is_found() -> None:
     broker = MemoryBroker("a", "10.0.0.9:10911", topics={"t": 1})
     cluster = MemoryCluster(broker, namesrvs=NAMESRVS)
 
@@ -152,7 +152,7 @@ async def test_name_server_that_has_just_started_is_not_believed_alone() -> None
         assert len(await cache_of(cluster).subscribe_queues("t")) == 1
 
 
-async def test_unknown_topic_is_written_by_the_route_of_the_default_topic() -> None:
+async def test_an_unknown_topic_uses_the_route_of_the_default_topic() -> None:
     broker = MemoryBroker("a", "10.0.0.9:10911", topics={"TBW102": 8})
     clock = ManualClock()
     routes = cache_of(MemoryCluster(broker), clock)
@@ -165,21 +165,21 @@ async def test_unknown_topic_is_written_by_the_route_of_the_default_topic() -> N
     assert not info.is_default and len(info.queues) == 2
 
 
-async def test_unknown_topic_without_default_topic_says_how_to_create_it() -> None:
+async def test_an_unknown_topic_without_a_default_is_refused() -> None:
     routes = cache_of(MemoryCluster(MemoryBroker("a", "10.0.0.9:10911")))
     with pytest.raises(MqError, match="aerobee topic create new") as caught:
         await routes.publish_info("new")
     assert caught.value.code is Code.TOPIC_NOT_EXIST
 
 
-async def test_dead_letter_topic_is_never_made_up_from_the_default_topic() -> None:
+async def test_a_dead_letter_topic_never_uses_the_default_topic() -> None:
     broker = MemoryBroker("a", "10.0.0.9:10911", topics={"TBW102": 8})
     with pytest.raises(MqError) as caught:
         await cache_of(MemoryCluster(broker)).publish_info("%DLQ%g")
     assert caught.value.code is Code.TOPIC_NOT_EXIST
 
 
-async def test_route_is_kept_while_name_servers_are_silent_or_empty() -> None:
+async def test_a_route_is_kept_while_name_servers_do_not_answer() -> None:
     broker = MemoryBroker("a", "10.0.0.9:10911", topics={"t": 2})
     cluster = MemoryCluster(broker)
     clock = ManualClock()
@@ -195,7 +195,7 @@ async def test_route_is_kept_while_name_servers_are_silent_or_empty() -> None:
     assert routes.address_of("a") == broker.address
 
 
-async def test_change_of_a_route_is_told_and_an_equal_one_is_not() -> None:
+async def test_only_a_changed_route_calls_on_change() -> None:
     broker = MemoryBroker("a", "10.0.0.9:10911", topics={"t": 2})
     changes: list[int] = []
     cluster = MemoryCluster(broker)
@@ -215,7 +215,7 @@ async def test_change_of_a_route_is_told_and_an_equal_one_is_not() -> None:
     assert len((await routes.publish_info("t")).queues) == 3
 
 
-async def test_unknown_broker_is_a_typed_error() -> None:
+async def test_an_unknown_broker_is_refused() -> None:
     with pytest.raises(MqError) as caught:
         cache_of(MemoryCluster()).address_of("nobody")
     assert caught.value.code is Code.BROKER_NOT_EXIST and caught.value.retryable

@@ -43,7 +43,7 @@ class HeldSendBack:
 
 
 @pytest.mark.parametrize("taken", [True, False])
-async def test_an_overdue_listener_that_fails_makes_no_second_retry(taken: bool) -> None:
+async def test_a_timed_out_listener_that_fails_makes_no_second_retry(taken: bool) -> None:
     clock, send_back = ManualClock(), HeldSendBack()
     clock.advance(1)
     offsets = OffsetStore(cast(Any, None), "g")

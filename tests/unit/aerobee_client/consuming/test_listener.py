@@ -32,22 +32,22 @@ def test_dead_letter_asks_for_the_dead_letter_topic() -> None:
     assert rejection is not None and rejection.delay_level == -1
 
 
-def test_list_judges_each_message() -> None:
+def test_a_list_has_a_verdict_for_each_message() -> None:
     first, second = verdicts([ConsumeResult.SUCCESS, ConsumeResult.RECONSUME_LATER], 2)
     assert first is None and second is not None
 
 
 @pytest.mark.parametrize("answer", [True, 1, "ok", [ConsumeResult.SUCCESS], [1, 2]])
-def test_any_other_answer_is_a_failure_that_says_so(answer: object) -> None:
+def test_any_other_answer_is_refused(answer: object) -> None:
     with pytest.raises(TypeError, match="the listener returned"):
         verdicts(answer, 2)
 
 
-def test_exception_travels_as_class_and_text() -> None:
+def test_an_exception_becomes_reason_and_description() -> None:
     assert rejection_of(ValueError("no arrival time")) == Rejection("ValueError", "no arrival time")
 
 
-def test_exceptions_may_ask_for_a_level() -> None:
+def test_exceptions_may_choose_the_delay_level() -> None:
     assert rejection_of(ReconsumeLater("busy", delay_level=2)) == Rejection(
         "ReconsumeLater", "busy", 2
     )
@@ -89,7 +89,7 @@ async def test_coroutine_listener_is_awaited() -> None:
     assert Consume(Listener(), None).is_coroutine
 
 
-async def test_cancellation_inside_a_listener_is_a_failure_and_of_its_task_is_not() -> None:
+async def test_only_cancelling_the_task_cancels_a_listener() -> None:
     async def listen(message: Any) -> None:
         await inner
 
@@ -120,11 +120,9 @@ def test_cut_text_is_a_prefix_within_the_limit(text: str, limit: int) -> None:
     assert text.encode("utf-8", "replace").startswith(result.encode())
 
 
-def test_text_of_an_exception_that_fails_itself_is_told_as_such() -> None:
+def test_an_exception_whose_text_raises_is_described() -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no words")
 
-    assert rejection_of(Mute()) == Rejection(
-        "Mute", "(its __str__ raised RuntimeError)", 0
-    )
+    assert rejection_of(Mute()) == Rejection("Mute", "(its __str__ raised RuntimeError)", 0)

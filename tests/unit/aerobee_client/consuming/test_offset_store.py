@@ -38,7 +38,7 @@ def offsets_at(brokers: Brokers) -> OffsetStore:
     return OffsetStore(cast(Any, brokers), "g")
 
 
-async def test_a_topic_that_is_gone_does_not_keep_the_others_from_being_committed() -> None:
+async def test_a_deleted_topic_does_not_block_other_commits() -> None:
     brokers = Brokers()
 
     def refuse(address: str, request: Any) -> None:
@@ -56,7 +56,7 @@ async def test_a_topic_that_is_gone_does_not_keep_the_others_from_being_committe
     assert brokers.calls == calls, "it is committed"
 
 
-async def test_a_broker_that_cannot_be_reached_is_asked_once() -> None:
+async def test_an_unreachable_broker_is_asked_once() -> None:
     brokers = Brokers()
 
     def refuse(address: str, request: Any) -> None:
@@ -70,7 +70,7 @@ async def test_a_broker_that_cannot_be_reached_is_asked_once() -> None:
     assert brokers.calls == 1
 
 
-async def test_a_queue_that_was_let_go_meanwhile_is_not_set_back() -> None:
+async def test_a_queue_released_meanwhile_is_not_committed() -> None:
     """Its next owner has consumed on, while another broker kept the commit waiting."""
     brokers = Brokers()
     gate = brokers.gates["a"] = asyncio.Event()

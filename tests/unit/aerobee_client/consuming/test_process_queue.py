@@ -32,7 +32,7 @@ def new(**limits: int) -> ProcessQueue:
     return ProcessQueue(QUEUE, FlowLimits(**limits))
 
 
-def test_commit_offset_is_the_smallest_that_waits_or_the_next_to_pull() -> None:
+def test_the_offset_to_commit_is_the_first_waiting_or_the_next() -> None:
     queue = new()
     first, second, third = messages(5, 6, 9)
     queue.put([first, second, third], 12)
@@ -54,7 +54,7 @@ def test_removing_twice_counts_once() -> None:
     assert queue.size_bytes == 0 and len(queue) == 0
 
 
-def test_only_the_very_message_is_in_the_queue() -> None:
+def test_membership_is_by_identity() -> None:
     queue = new()
     mine, other = messages(5)[0], messages(5)[0]
     queue.put([mine], 6)
@@ -87,7 +87,7 @@ def test_committed_offset_never_passes_a_waiting_message(offsets: list[int], ran
         ({"span": 10}, messages(0, 11)),
     ],
 )
-async def test_pulling_pauses_over_a_limit_and_goes_on_below(
+async def test_pulling_pauses_above_a_limit(
     limits: dict[str, int], full: list[ReceivedMessage]
 ) -> None:
     queue = new(**limits)
@@ -101,7 +101,7 @@ async def test_pulling_pauses_over_a_limit_and_goes_on_below(
     await waiting
 
 
-async def test_dropped_queue_holds_nobody_up() -> None:
+async def test_dropping_releases_those_who_wait_for_room() -> None:
     queue = new(messages=1)
     queue.put(messages(0, 1, 2), 3)
     queue.drop()

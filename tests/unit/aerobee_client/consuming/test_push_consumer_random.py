@@ -209,7 +209,9 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_nothing_is_lost_and_nothing_left(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_message_is_consumed_and_no_offset_passes_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def life() -> None:
         history = History(seed)
         ids = history.rng

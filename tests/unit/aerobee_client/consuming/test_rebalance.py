@@ -85,13 +85,13 @@ def test_average_is_rocketmqs_formula(queues: list[MessageQueue], clients: list[
         assert rebalance.average(client, queues, clients) == expected
 
 
-def test_average_gives_contiguous_runs_and_circle_deals_out() -> None:
+def test_average_gives_runs_and_circle_gives_turns() -> None:
     queues = queues_of("a", count=5)
     assert rebalance.average("c1", queues, ["c1", "c2"]) == queues[:3]
     assert rebalance.average_by_circle("c1", queues, ["c1", "c2"]) == queues[::2]
 
 
-def test_config_takes_its_list_whoever_else_is_there() -> None:
+def test_config_ignores_the_other_members() -> None:
     queues = queues_of("a")
     strategy = rebalance.config([queues[2], MessageQueue("other", "a", 0)])
     assert strategy("c1", queues, ["c1", "c2"]) == [queues[2]]
@@ -104,7 +104,7 @@ def test_machine_room_leaves_out_other_rooms() -> None:
     assert strategy("c2", queues, ["c1", "c2"]) == [queues[1]]
 
 
-def test_nearby_keeps_to_its_room_and_shares_rooms_without_members() -> None:
+def test_nearby_shares_rooms_without_members_among_all() -> None:
     queues = queues_of("east@a", "west@b", "north@c", count=2)
     strategy = rebalance.machine_room_nearby(rebalance.average, room_of_queue, room_of_client)
     clients = ["east-1", "west-1"]
@@ -113,7 +113,7 @@ def test_nearby_keeps_to_its_room_and_shares_rooms_without_members() -> None:
 
 
 @given(queues=QUEUES, clients=CLIENTS.filter(lambda clients: len(clients) > 1))
-def test_consistent_hash_moves_only_queues_of_the_member_that_leaves(
+def test_consistent_hash_moves_only_the_queues_of_a_leaver(
     queues: list[MessageQueue], clients: list[str]
 ) -> None:
     strategy = rebalance.consistent_hash()
@@ -125,7 +125,7 @@ def test_consistent_hash_moves_only_queues_of_the_member_that_leaves(
     assert rest
 
 
-def test_consistent_hash_places_by_the_md5_of_rocketmqs_text() -> None:
+def test_consistent_hash_uses_the_md5_of_rocketmqs_text() -> None:
     """Of 8 queues one falls to c1: a ring of MD5 prefixes built apart from this code says so."""
     queues = queues_of("a", count=8)
     mine = rebalance.consistent_hash()("c1", queues, ["c1", "c2"])

@@ -81,7 +81,7 @@ def test_crc_of_a_record_is_no_property() -> None:
     assert_equal_to_reference(b"".join(rows))
 
 
-def test_what_only_looks_like_the_crc_of_a_record_is_read_as_what_it_is() -> None:
+def test_a_property_that_looks_like_a_crc_is_read() -> None:
     """The 20 bytes before the end reach into the topic and the body when properties are short."""
     tail = record.crc_tail(7)
     for cut in range(20):

@@ -43,7 +43,7 @@ def test_an_end_before_the_start_reads_nothing() -> None:
     assert bounds_of(17, 12) == (17, 17)
 
 
-def test_a_start_below_the_minimum_is_data_loss_that_names_queue_and_offsets() -> None:
+def test_a_start_below_the_minimum_is_data_loss() -> None:
     with pytest.raises(DataLossError) as raised:
         bounds_of(4, LATEST)
     for part in ("queue 1 of flights on broker-a", "wanted queue offset 4", "min offset is 10"):
@@ -56,7 +56,7 @@ def test_an_offset_above_the_maximum_is_data_loss(start: int, end: int) -> None:
         bounds_of(start, end)
 
 
-def test_without_fail_on_data_loss_the_range_is_cut_to_what_is_there() -> None:
+def test_without_fail_on_data_loss_the_range_is_cut() -> None:
     assert bounds_of(4, 30, strict=False) == (10, 20)
     assert bounds_of(25, 30, strict=False) == (20, 20)
     assert bounds_of(1, 3, strict=False) == (10, 10)
@@ -100,7 +100,7 @@ RANGES = st.lists(
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(RANGES, st.integers(1, 40), st.integers(1, 20))
-def test_a_split_covers_every_offset_once_and_keeps_to_its_limits(
+def test_splits_cover_every_offset_once(
     ranges: list[OffsetRange], max_records: int, min_partitions: int
 ) -> None:
     parts = split(ranges, max_records=max_records, min_partitions=min_partitions)

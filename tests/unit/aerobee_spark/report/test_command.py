@@ -104,7 +104,7 @@ def test_an_incomplete_report_exits_with_three(
 
 
 @pytest.mark.parametrize(("limit", "code"), [("1", 4), ("2", 4), ("3", 0)])
-def test_so_many_new_dead_letters_exit_with_four(
+def test_more_new_dead_letters_than_allowed_exit_with_four(
     asked: list[ReportRequest], limit: str, code: int
 ) -> None:
     assert call("--fail-if-new", limit) == code
@@ -145,7 +145,7 @@ def test_wrong_arguments_exit_with_two_and_say_what_to_write(
     assert asked == []
 
 
-def test_a_missing_name_server_or_an_extra_that_is_no_object_exits_with_two(
+def test_a_missing_name_server_or_bad_extra_exits_with_two(
     asked: list[ReportRequest], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "extra.json").write_text("[1]")
@@ -173,7 +173,7 @@ def java_that_says(folder: Path, text: str, code: int = 0) -> dict[str, str]:
     ("text", "version"),
     [('openjdk version "17.0.15" 2025-04-15', 17), ('java version "25" 2025-09-16', 25)],
 )
-def test_java_17_and_newer_will_do(text: str, version: int, tmp_path: Path) -> None:
+def test_java_17_and_newer_are_accepted(text: str, version: int, tmp_path: Path) -> None:
     assert java.require_java(java_that_says(tmp_path, text)) == version
 
 
@@ -185,14 +185,12 @@ def test_java_17_and_newer_will_do(text: str, version: int, tmp_path: Path) -> N
         ("what?", "does not run as Java"),
     ],
 )
-def test_an_older_or_broken_java_is_refused_with_what_to_install(
-    text: str, words: str, tmp_path: Path
-) -> None:
+def test_an_older_or_broken_java_is_refused(text: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(ReportError, match=f"{words}.*install Java 17 or newer"):
         java.require_java(java_that_says(tmp_path, text))
 
 
-def test_no_java_at_all_is_refused_with_what_to_install(tmp_path: Path) -> None:
+def test_a_missing_java_is_refused(tmp_path: Path) -> None:
     for environ in ({"PATH": str(tmp_path)}, {"JAVA_HOME": str(tmp_path)}):
         with pytest.raises(ReportError, match="install Java 17 or newer"):
             java.require_java(environ)
@@ -239,7 +237,7 @@ def test_a_report_that_fails_leaves_the_earlier_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["facts", "csv"])
-def test_folders_of_somebody_else_are_not_touched(name: str, tmp_path: Path) -> None:
+def test_folders_that_no_report_wrote_are_not_touched(name: str, tmp_path: Path) -> None:
     (tmp_path / name).mkdir()
     (tmp_path / name / "photo.jpg").write_text("")
     with pytest.raises(ReportError, match=r"photo.jpg, which no report wrote"):

@@ -14,7 +14,7 @@ def planned(queue: Queue, start: int, end: int) -> QueueCoverage:
     return QueueCoverage(queue, Bounds(0, 100), OffsetRange(queue, start, end))
 
 
-def test_complete_means_every_queue_gave_as_many_rows_as_its_range_has_offsets() -> None:
+def test_complete_is_one_row_for_each_offset_of_every_range() -> None:
     coverage = with_rows([planned(Q0, 0, 10), planned(Q1, 5, 5)], {Q0: 10}, {})
     assert coverage.complete
     assert (coverage.rows, coverage.expected, coverage.problems) == (10, 10, [])
@@ -36,7 +36,7 @@ def test_too_many_rows_are_a_problem_too() -> None:
     assert with_rows([planned(Q0, 0, 10)], {Q0: 11}, {}).problems
 
 
-def test_a_queue_whose_broker_did_not_answer_leaves_the_whole_unknown() -> None:
+def test_a_silent_broker_makes_completeness_unknown() -> None:
     down = QueueCoverage(Q1, None, None, problem="broker-b is down")
     coverage = with_rows([planned(Q0, 0, 10), down], {Q0: 10}, {})
     assert not coverage.complete

@@ -121,7 +121,7 @@ def rendered(found: Figures, *, rows: int = 3, problem: str = "", **request: Any
     return page.render(summary, asked.extra)
 
 
-def test_a_page_is_well_formed_and_needs_nothing_from_elsewhere() -> None:
+def test_a_page_is_well_formed_and_self_contained() -> None:
     html = rendered(figures("UA"))
     seen = outline(html)
     assert {"svg", "table", "details", "figure", "main", "h1"} <= seen.met
@@ -130,7 +130,7 @@ def test_a_page_is_well_formed_and_needs_nothing_from_elsewhere() -> None:
     assert "All 3 messages in 1 queue were read." in html
 
 
-def test_what_a_sender_wrote_is_escaped_everywhere() -> None:
+def test_user_text_is_escaped_everywhere() -> None:
     extra = {EVIL: EVIL, "by_tag": {EVIL: 1.5}, "list": [{EVIL: EVIL}], "other": [EVIL]}
     html = rendered(figures(EVIL), extra=extra, problem=EVIL)
     assert "script" not in outline(html).met
@@ -154,7 +154,7 @@ def test_a_page_without_messages_says_that_there_are_none() -> None:
     assert "No dead letters" in html
 
 
-def test_figures_of_others_are_shown_as_tiles_bars_and_tables() -> None:
+def test_extra_figures_are_tiles_bars_and_tables() -> None:
     extra = {
         "messages_sent": 20_000,
         "mean_delay_by_tag": {"UA": 3.5, "AS": -7.25},
@@ -194,7 +194,7 @@ def test_negative_bars_go_to_the_left_of_zero() -> None:
     assert [(bar.x, bar.width, bar.share) for bar in drawn.bars] == [(25, 75, None), (0, 25, None)]
 
 
-def test_bars_beyond_the_most_are_summed_up() -> None:
+def test_bars_over_the_limit_are_summed() -> None:
     drawn = charts.bars({str(i): 1 for i in range(charts.MOST_BARS + 5)})
     assert (len(drawn.bars), drawn.hidden, drawn.hidden_sum) == (charts.MOST_BARS, 5, 5)
 

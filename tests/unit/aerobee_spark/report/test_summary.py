@@ -46,7 +46,7 @@ def test_the_keys_are_always_the_same() -> None:
     assert json.loads(json.dumps(summary_of())) == summary_of()
 
 
-def test_what_was_not_looked_at_is_null_and_what_was_not_found_is_zero() -> None:
+def test_unknown_is_null_and_nothing_is_zero() -> None:
     both, only_retries = summary_of(), summary_of(kinds=(RETRY,))
     assert (both["dead_letters"], both["dead_letters_by_tag"]) == (0, {})
     assert both["retries"]["records"] == 0
@@ -115,7 +115,7 @@ def test_a_summary_of_something_else_counts_as_none(
     assert (found.queues((DLQ, RETRY)), found.earlier) == (frozenset(), None)
 
 
-def test_an_earlier_report_without_dead_letters_is_no_measure_of_what_is_new(
+def test_an_earlier_report_without_dead_letters_is_ignored(
     tmp_path: Path,
 ) -> None:
     assert previous(tmp_path, kinds=[RETRY]).earlier is None

@@ -1,0 +1,153 @@
+"""Start, close, callbacks and one-way sends of a producer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aerobee_client.errors import ClientClosed
+from aerobee_client.message import Message
+from aerobee_client.producer import ONEWAY_WINDOW
+from aerobee_wire.status import Code, MqError
+from support.client.memory_cluster import MemoryBroker, MemoryCluster
+from support.client.producing import TOPIC, producer
+from support.clock.polling import until
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+async def _after(release: asyncio.Event, cluster: MemoryCluster, request: Any) -> Any:
+    await release.wait()
+    (broker,) = cluster.brokers.values()
+    return await cluster._Send(broker, request)
+
+
+async def test_callback_gets_result_or_error(broker: MemoryBroker) -> None:
+    told: list[tuple[Any, Any]] = []
+    async with producer(MemoryCluster(broker)) as sender:
+        good = sender.send_async(Message(TOPIC, b"x"), lambda *told_of: told.append(told_of))
+        bad = sender.send_async(
+            Message("SCHEDULE_TOPIC_XXXX", b"x"), lambda *told_of: told.append(told_of)
+        )
+        await asyncio.gather(good, bad, return_exceptions=True)
+        await asyncio.sleep(0)
+    by_kind = sorted(told, key=lambda pair: pair[1] is not None)
+    assert by_kind[0] == (good.result(), None)
+    assert by_kind[1] == (None, bad.exception())
+
+
+async def test_close_waits_for_one_way_sends_which_never_raise(broker: MemoryBroker) -> None:
+    cluster = MemoryCluster(broker)
+    async with producer(cluster) as sender:
+        await sender.send_oneway(Message(TOPIC, b"x"))
+        await sender.queues(TOPIC)
+    assert len(broker.messages(TOPIC)) == 1
+    cluster.answers["Send"] = lambda address, request: _raise(MqError(Code.SYSTEM_BUSY, "busy"))
+    async with producer(cluster) as sender:
+        await sender.send_oneway(Message(TOPIC, b"x"))
+    assert len(cluster.requests("Send")) == 2
+
+
+async def test_close_waits_for_sends_in_flight(broker: MemoryBroker) -> None:
+    cluster = MemoryCluster(broker)
+    release = asyncio.Event()
+
+    cluster.answers["Send"] = lambda address, request: _after(release, cluster, request)
+    sender = producer(cluster)
+    await sender.start()
+    sending = sender.send_async(Message(TOPIC, b"x"))
+    await until(lambda: cluster.requests("Send"))
+    closing = asyncio.create_task(sender.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    release.set()
+    await closing
+    assert sending.done() and sending.result().queue_offset == 0
+
+
+async def test_close_waits_for_a_send_that_was_just_started(
+    broker: MemoryBroker,
+) -> None:
+    told: list[tuple[Any, Any]] = []
+    async with producer(MemoryCluster(broker)) as sender:
+        sending = sender.send_async(Message(TOPIC, b"x"), lambda *told_of: told.append(told_of))
+    assert sending.result().queue_offset == 0
+    assert len(broker.messages(TOPIC)) == 1
+    assert told == [(sending.result(), None)]
+
+
+async def test_close_does_not_wait_for_a_cancelled_send(
+    broker: MemoryBroker,
+) -> None:
+    async with producer(MemoryCluster(broker)) as sender:
+        sender.send_async(Message(TOPIC, b"x")).cancel()
+    assert not broker.messages(TOPIC)
+
+
+async def test_cancelled_close_unregisters(broker: MemoryBroker) -> None:
+    cluster = MemoryCluster(broker)
+    sender = producer(cluster)
+    await sender.start()
+    await sender.queues(TOPIC)
+    await until(lambda: broker.clients)
+    cluster.answers["Send"] = lambda address, request: _after(asyncio.Event(), cluster, request)
+    sending = sender.send_async(Message(TOPIC, b"x"))
+    await until(lambda: cluster.requests("Send"))
+    closing = asyncio.create_task(sender.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    sending.cancel()
+    await asyncio.gather(sending, return_exceptions=True)
+    assert not broker.clients
+    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+async def test_use_before_start_or_after_close_is_refused(broker: MemoryBroker) -> None:
+    sender = producer(MemoryCluster(broker))
+    with pytest.raises(ClientClosed, match="start"):
+        await sender.send(Message(TOPIC, b"x"))
+    await sender.start()
+    await sender.close()
+    await sender.close()
+    with pytest.raises(ClientClosed):
+        await sender.queues(TOPIC)
+
+
+async def test_a_producer_registers_and_unregisters(broker: MemoryBroker) -> None:
+    cluster = MemoryCluster(broker)
+    async with producer(cluster) as sender:
+        await sender.send(Message(TOPIC, b"x"))
+        await until(lambda: broker.clients)
+        (beat,) = broker.clients.values()
+        assert list(beat.producer_groups) == ["p"]
+        assert not broker.watchers
+    assert not broker.clients
+
+
+def test_a_producer_may_start_again_in_another_loop(broker: MemoryBroker) -> None:
+    """As the synchronous one does when it is started again."""
+    cluster = MemoryCluster(broker)
+    sender = producer(cluster)
+
+    async def life() -> None:
+        release = asyncio.Event()
+        cluster.answers["Send"] = lambda address, request: _after(release, cluster, request)
+        async with sender:
+            sending = sender.send_async(Message(TOPIC, b"x"))
+            for _ in range(ONEWAY_WINDOW):
+                await sender.send_oneway(Message(TOPIC, b"y"))
+            waiting = asyncio.create_task(sender.send_oneway(Message(TOPIC, b"z")))
+            await asyncio.sleep(0.01)
+            asyncio.get_running_loop().call_later(0.01, release.set)
+        assert sending.result().message_id
+        await waiting
+
+    for _ in range(2):
+        asyncio.run(life())
+    assert len(broker.messages(TOPIC)) == 2 * (ONEWAY_WINDOW + 2)

@@ -1,0 +1,42 @@
+"""A broker in memory with the topic "flights", and members of the group that consumes it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from aerobee_client.push_consumer import AsyncPushConsumer
+from support.client.consumer_group import GROUP, NAMESRV, TOPIC, Join
+from support.client.memory_cluster import MemoryBroker, MemoryCluster
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    broker = MemoryBroker("a", "10.0.0.11:10911")
+    broker.create(TOPIC, 4)
+    return broker
+
+
+@pytest.fixture
+def cluster(broker: MemoryBroker) -> MemoryCluster:
+    return MemoryCluster(broker)
+
+
+@pytest.fixture
+async def join(cluster: MemoryCluster) -> AsyncIterator[Join]:
+    """Starts members of the group; all of them leave at the end."""
+    async with AsyncExitStack() as stack:
+
+        async def start(
+            listener: Any = None, *, expression: str = "*", **settings: Any
+        ) -> AsyncPushConsumer:
+            consumer = AsyncPushConsumer(
+                GROUP, listener, namesrv=NAMESRV, transport=cluster, **settings
+            )
+            consumer.subscribe(TOPIC, expression)
+            return await stack.enter_async_context(consumer)
+
+        yield start

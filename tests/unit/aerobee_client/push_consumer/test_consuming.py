@@ -1,0 +1,153 @@
+"""Consuming: every message once, on threads or tasks, one by one or in batches, by tag."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from aerobee_client.errors import NamesrvUnreachable
+from aerobee_client.message import ReceivedMessage
+from aerobee_client.push_consumer import AsyncPushConsumer
+from aerobee_wire.status import Code, MqError
+from support.client.consumer_group import GROUP, NAMESRV, Join, committed, fill, owned, wake
+from support.client.memory_cluster import MemoryBroker, MemoryCluster
+from support.clock.polling import until
+
+
+async def test_every_message_reaches_the_listener_once(broker: MemoryBroker, join: Join) -> None:
+    fill(broker, 1_000)
+    seen: list[bytes] = []
+    consumer = await join(lambda message: seen.append(message.body))
+    await until(lambda: len(seen) >= 1_000)
+    await consumer.close()
+    assert Counter(seen) == Counter(b"%d" % n for n in range(1_000))
+    assert committed(broker) == 1_000
+
+
+async def test_coroutine_listeners_run_concurrently(broker: MemoryBroker, join: Join) -> None:
+    seen: list[bytes] = []
+    running: list[int] = []
+    together: list[int] = []
+
+    async def listen(message: ReceivedMessage) -> None:
+        running.append(1)
+        await asyncio.sleep(0)
+        together.append(len(running))
+        running.pop()
+        seen.append(message.body)
+
+    await join(listen, concurrency=3)
+    fill(broker, 50)
+    await wake(broker)
+    await until(lambda: len(seen) == 50)
+    assert max(together) <= 3
+
+
+async def test_a_new_message_wakes_the_long_poll(broker: MemoryBroker, join: Join) -> None:
+    seen: list[bytes] = []
+    await join(lambda message: seen.append(message.body))
+    fill(broker, 10)
+    await wake(broker)
+    await until(lambda: len(seen) == 10)
+
+
+async def test_batches_have_at_most_the_maximum_size(broker: MemoryBroker, join: Join) -> None:
+    fill(broker, 100)
+    sizes: list[int] = []
+    await join(
+        batch_listener=lambda messages: sizes.append(len(messages)),
+        consume_message_batch_max_size=8,
+    )
+    await until(lambda: sum(sizes) == 100)
+    assert max(sizes) == 8
+
+
+async def test_a_batch_listener_may_change_its_list(broker: MemoryBroker, join: Join) -> None:
+    fill(broker, 40)
+    seen: list[bytes] = []
+
+    def listen(messages: list[ReceivedMessage]) -> None:
+        while messages:
+            seen.append(messages.pop().body)
+
+    consumer = await join(batch_listener=listen, consume_message_batch_max_size=8)
+    await until(lambda: len(seen) == 40)
+    await consumer.close()
+    assert committed(broker) == 40
+
+
+async def test_tags_with_the_same_hash_code_are_filtered_out(
+    broker: MemoryBroker, join: Join
+) -> None:
+    """Brokers compare hash codes; "Aa" and "BB" have the same one in Java."""
+    for tag in ("Aa", "BB", "UA"):
+        fill(broker, 20, TAGS=tag)
+    fill(broker, 20)
+    seen: list[str] = []
+    consumer = await join(lambda message: seen.append(message.tag), expression="Aa || UA")
+    await until(lambda: len(seen) == 40)
+    await consumer.close()
+    assert Counter(seen) == {"Aa": 20, "UA": 20}
+    assert committed(broker) == 80  # those of other tags are passed, too
+
+
+async def test_offsets_advance_past_messages_that_are_filtered_out(
+    broker: MemoryBroker, join: Join
+) -> None:
+    fill(broker, 40, TAGS="UA")
+    consumer = await join(print, expression="DL")
+    await until(lambda: committed(broker) == 40)  # by the next pulls
+    assert len(owned(consumer)) == 4
+
+
+async def test_start_fails_without_a_name_server(cluster: MemoryCluster, join: Join) -> None:
+    cluster.down.add(NAMESRV)
+    with pytest.raises(NamesrvUnreachable):
+        await join(print)
+
+
+async def test_start_fails_when_every_broker_refuses_the_group(
+    cluster: MemoryCluster, join: Join
+) -> None:
+    def refuse(address: str, request: Any) -> None:
+        raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "create the group first")
+
+    cluster.answers["Heartbeat"] = refuse
+    with pytest.raises(MqError) as caught:
+        await join(print)
+    assert caught.value.code is Code.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"consumer_group": "not legal"}, Code.INVALID_PARAMETER),
+        ({"concurrency": 0}, Code.INVALID_PARAMETER),
+        ({"pull_batch_size": 5_000}, Code.INVALID_PARAMETER),
+        ({"batch_listener": print}, Code.INVALID_PARAMETER),
+        ({"consume_timeout": timedelta(0)}, Code.INVALID_PARAMETER),
+        ({"max_reconsume_times": -1}, Code.INVALID_PARAMETER),
+        ({"max_reconsume_times": 1 << 31}, Code.INVALID_PARAMETER),
+        ({"consume_timestamp_ms": -1}, Code.INVALID_PARAMETER),
+        ({"consume_timestamp_ms": 1 << 63}, Code.INVALID_PARAMETER),
+    ],
+)
+def test_bad_setting_is_refused(arguments: dict[str, Any], code: Code) -> None:
+    with pytest.raises(MqError) as caught:
+        AsyncPushConsumer(**{"consumer_group": GROUP, "listener": print, **arguments})
+    assert caught.value.code is code
+
+
+@pytest.mark.parametrize(
+    ("topic", "expression", "code"),
+    [("not legal", "*", Code.INVALID_PARAMETER), ("t", "||", Code.SUBSCRIPTION_PARSE_FAILED)],
+)
+def test_bad_subscription_is_refused(topic: str, expression: str, code: Code) -> None:
+    consumer = AsyncPushConsumer(GROUP, print, namesrv=NAMESRV)
+    with pytest.raises(MqError) as caught:
+        consumer.subscribe(topic, expression)
+    assert caught.value.code is code
