@@ -103,9 +103,7 @@ def test_missing_or_contradictory_options_are_refused(options: dict[str, str], w
         ("topic", "a b", "is illegal"),
     ],
 )
-def test_a_bad_value_is_refused_with_its_option(
-    name: str, value: str, words: str
-) -> None:
+def test_a_bad_value_is_refused_with_its_option(name: str, value: str, words: str) -> None:
     with pytest.raises(OptionError, match=f"the option {name} is .*{words}"):
         parse(**{name: value})
 
