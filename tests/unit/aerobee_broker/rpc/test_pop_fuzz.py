@@ -1,5 +1,5 @@
-"""Requests that nobody would send, to PopService: each has an answer of its contract, none is
-unforeseen, and what was on lease before is settled by nobody else's name for it."""
+"""Mutated requests to PopService: each is answered with a code of its contract, none is logged as
+an error, and a lease is settled only by a request that names it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def pop() -> pb.PopRequest:
 
 
 def requests(lease: pb.Lease) -> dict[str, Message]:
-    """One that is good, of each RPC."""
+    """A good request of each RPC."""
     change = pb.InvisibleChange(lease=lease, invisible_duration_ms=10)
     lease_set = pb.LeaseSet(
         consumer_group=lease.consumer_group,
@@ -88,7 +88,7 @@ class World:
         services = self.parts.broker.services()
         self._methods = {m.name: m for service in services for m in service.methods}
         self.runner.run(self.a_lease())
-        self.runner.run(self.settled())
+        self.runner.run(self.let_leases_expire())
         self.before = self.sizes()
 
     async def _begin(self, path: Path) -> Parts:
@@ -107,7 +107,7 @@ class World:
         return method_answer(answer)
 
     async def a_lease(self) -> pb.Lease:
-        """Of a new message."""
+        """A lease on a new message."""
         await self.parts.send("orders", b"body", properties={"color": "red"})
         answer = await self.ask("Pop", pop())
         (record,) = iter_records(answer.records)
@@ -120,8 +120,8 @@ class World:
             expires_timestamp_ms=answer.pop_time_ms + answer.invisible_duration_ms,
         )
 
-    async def settled(self) -> None:
-        """Time passes: the longest lease ends."""
+    async def let_leases_expire(self) -> None:
+        """Waits for longer than the longest lease."""
         await asyncio.sleep(43_300)
 
     def sizes(self) -> dict[str, int]:
@@ -156,17 +156,18 @@ def name_of(lease: pb.Lease) -> tuple[Any, ...]:
 def named(request: Any) -> set[tuple[Any, ...]]:
     """The leases that a request settles or changes."""
     entries = [*getattr(request, "changes", ()), *getattr(request, "entries", ())]
-    names = {name_of(one) for one in getattr(request, "leases", [e.lease for e in entries])}
-    for one in getattr(request, "lease_sets", ()):
-        key = (one.consumer_group, one.topic, one.queue_id)
-        names |= {(*key, offset, one.lease_id) for offset in one.queue_offsets}
+    leases = getattr(request, "leases", [entry.lease for entry in entries])
+    names = set(map(name_of, leases))
+    for lease_set in getattr(request, "lease_sets", ()):
+        key = (lease_set.consumer_group, lease_set.topic, lease_set.queue_id)
+        names |= {(*key, offset, lease_set.lease_id) for offset in lease_set.queue_offsets}
     return names
 
 
 @pytest.mark.parametrize("rpc", ALLOWED)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_whatever_is_asked_has_an_answer_and_leaves_nothing(
+def test_a_mutated_request_is_answered_and_leaves_nothing_behind(
     world: World, rpc: str, data: st.DataObject
 ) -> None:
     lease = world.runner.run(world.a_lease())
@@ -176,11 +177,11 @@ def test_whatever_is_asked_has_an_answer_and_leaves_nothing(
         try:
             answer = await world.ask(rpc, request)
             codes = [result.code for result in getattr(answer, "results", ())]
-            codes += [one.result.code for one in getattr(answer, "failures", ())]
+            codes += [failure.result.code for failure in getattr(answer, "failures", ())]
         except MqError as error:
             codes = [error.code]
         acked = await world.ask("Ack", pb.AckRequest(leases=[lease]))
-        await world.settled()
+        await world.let_leases_expire()
         return codes, [result.code for result in acked.results]
 
     with structlog.testing.capture_logs() as logs:
@@ -188,5 +189,5 @@ def test_whatever_is_asked_has_an_answer_and_leaves_nothing(
     assert not [line for line in logs if line["log_level"] in ("error", "critical")]
     assert set(codes) <= ALLOWED[rpc], [Code(code) for code in codes]
     if name_of(lease) not in named(request):
-        assert acked == [Code.SUCCESS], "the lease is as it was"
+        assert acked == [Code.SUCCESS], "the lease is untouched"
     assert world.sizes() == world.before

@@ -1,5 +1,5 @@
-"""The same messages with a map of properties, with encoded ones, and asked about briefly: whatever
-they are, the same is stored or refused."""
+"""Messages with a map of properties, with encoded properties, and by the fast path: the same
+records are stored, or the same refusal is answered."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from aerobee_wire import properties as props
 from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
+from support.broker.handlers import Handlers
 from support.broker.harness import Parts
 from support.clock.virtual_loop import LoopClock, VirtualLoop
-from support.proxy.harness import FakeCall
 
 Properties = dict[str, str]
 Sent = tuple[Properties, dict[str, Any]]  # properties, the other fields
-# A stored message, but for the ids that the broker makes up.
+# A stored message without the ids that the broker makes.
 Kept = tuple[object, ...]
 MADE_UP = ("UNIQ_KEY", "__transactionId__")
 
@@ -49,7 +49,7 @@ _ODD: dict[str, list[Any]] = {
 
 @st.composite
 def sent(draw: st.DrawFn) -> Sent:
-    """Mostly one that is taken: what is refused hides its neighbours."""
+    """Mostly a message that is taken: a refused one hides its neighbours in the request."""
     first = draw(st.sampled_from([{"UNIQ_KEY": "U"}] * 6 + [{"UNIQ_KEY": ""}, {}]))
     properties = first | draw(st.dictionaries(NAMES, VALUES, max_size=2))
     fields = {"topic": "t", "queue_id": 0, "body": b"x"}
@@ -60,39 +60,33 @@ def sent(draw: st.DrawFn) -> Sent:
 
 
 class Form:
-    """A broker that is sent everything in one form."""
+    """A broker that is sent every message in one form."""
 
-    def __init__(self, parts: Parts, encoded: bool, brief: bool) -> None:
+    def __init__(self, parts: Parts, *, encoded: bool, brief: bool) -> None:
         self.parts = parts
+        self._handlers = Handlers(parts)
         self._encoded, self._brief = encoded, brief
-        self._send = next(
-            method
-            for service in parts.broker.services()
-            for method in service.methods
-            if method.name == "Send"
-        )
 
     async def send(self, messages: list[Sent]) -> list[Kept] | str:
-        """What is new in the log, or why nothing is."""
+        """What is new in the log, or why the request was refused."""
         begin = self.parts.store.end_offset
         try:
-            response = await self._send.handler(self._request(messages), FakeCall())
+            response = await self._handlers("Send", self._request(messages))
         except MqError as error:
             assert self.parts.store.end_offset == begin
             return f"{error.code.name} {error.message}"
-        assert isinstance(response, message_pb2.SendResponse)
         assert len(response.queue_offsets or response.results) == len(messages)
-        await self.parts.broker.commit.drain()  # also of what does not wait
-        stored = list(self._from(begin))
+        await self.parts.broker.commit.drain()  # flushes what was not waited for
+        stored = list(self._records_from(begin))
         if response.queue_offsets:
-            assert [one.queue_offset for one in stored] == list(response.queue_offsets)
+            assert [record.queue_offset for record in stored] == list(response.queue_offsets)
         else:
-            assert [one.physical_offset for one in stored] == [
-                one.physical_offset for one in response.results
+            assert [record.physical_offset for record in stored] == [
+                result.physical_offset for result in response.results
             ]
-        return [_kept(one) for one in stored]
+        return [_kept(record) for record in stored]
 
-    def _from(self, offset: int) -> Iterator[Record]:
+    def _records_from(self, offset: int) -> Iterator[Record]:
         while offset < self.parts.store.end_offset:
             record = self.parts.store.get(offset)
             yield record
@@ -100,23 +94,25 @@ class Form:
 
     def _request(self, messages: list[Sent]) -> message_pb2.SendRequest:
         request = message_pb2.SendRequest(brief=self._brief, producer_group="p")
-        for named, fields in messages:
-            one = request.messages.add(**fields)
+        for properties, fields in messages:
+            message = request.messages.add(**fields)
             if self._encoded:
-                one.encoded_properties = props.encode(named)
+                message.encoded_properties = props.encode(properties)
             else:
-                # Encoded, what is empty is not there.
-                one.properties.update({name: value for name, value in named.items() if value})
+                # The encoded form has no empty values.
+                message.properties.update(
+                    {name: value for name, value in properties.items() if value}
+                )
         return request
 
 
 def _kept(record: Record) -> Kept:
-    named = record.properties
+    properties = record.properties
     for name in MADE_UP:
-        if len(named.get(name, "")) == 32:
-            named[name] = "made up"
+        if len(properties.get(name, "")) == 32:
+            properties[name] = "made up"
     return (
-        (record.topic, record.queue_id, record.body, named),
+        (record.topic, record.queue_id, record.body, properties),
         (record.flag, record.sys_flag, record.born_timestamp_ms, record.born_host),
         (record.reconsume_times, record.prepared_transaction_offset, record.store_host),
     )
@@ -134,7 +130,7 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.Ru
             ("brief", True, True),
         ):
             parts = await Parts.begin(path / name, clock=clock, maxMessageSize=1_024)
-            made.append(Form(parts, encoded, brief))
+            made.append(Form(parts, encoded=encoded, brief=brief))
         return made
 
     async def end() -> None:
@@ -149,7 +145,7 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.Ru
 
 @given(messages=st.lists(sent(), min_size=1, max_size=3))
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_the_form_makes_no_difference(
+def test_the_form_of_a_send_makes_no_difference(
     forms: tuple[asyncio.Runner, list[Form]], messages: list[Sent]
 ) -> None:
     runner, each = forms

@@ -1,0 +1,55 @@
+"""A broker's handlers by RPC name: protobuf in, protobuf out, no sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from aerobee_chassis.rpc.services import Method
+from aerobee_wire.status import MqError
+from support.broker.harness import Parts
+
+
+class FakeCall:
+    """`Call` of a client at 10.0.0.7:4711."""
+
+    metadata: Mapping[str, str] = {}
+    peer = "10.0.0.7:4711"
+
+    def __init__(self) -> None:
+        self.written: asyncio.Queue[Any] = asyncio.Queue()
+
+    def time_remaining_s(self) -> float | None:
+        return None
+
+    def cancelled(self) -> bool:
+        return False
+
+    async def write(self, message: Any) -> None:
+        await self.written.put(message)
+
+    async def write_all(self, messages: Iterable[Any], *, more_follows: bool = False) -> None:
+        for message in messages:
+            await self.write(message)
+
+
+class Handlers:
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self._methods: dict[str, Method] = {
+            method.name: method for service in parts.broker.services() for method in service.methods
+        }
+
+    async def __call__(self, name: str, request: Any, call: FakeCall | None = None) -> Any:
+        method = self._methods[name]
+        # Parsed anew: what a handler gets has crossed the wire.
+        parsed = method.request.FromString(request.SerializeToString())
+        return await method.handler(parsed, call or FakeCall())
+
+    async def refused(self, name: str, request: Any) -> MqError:
+        with pytest.raises(MqError) as caught:
+            await self(name, request)
+        return caught.value

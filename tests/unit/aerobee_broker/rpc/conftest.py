@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from support.broker.handlers import Handlers
+from support.broker.harness import Parts
+
+
+@pytest.fixture
+async def handlers(tmp_path: Path) -> AsyncIterator[Handlers]:
+    parts = await Parts.begin(tmp_path)
+    yield Handlers(parts)
+    await parts.end()

@@ -1,0 +1,85 @@
+"""AdminService over wired parts, and how errors cross the wire."""
+
+from __future__ import annotations
+
+from aerobee.broker.v1 import admin_pb2, message_pb2
+from aerobee.namesrv.v1 import namesrv_pb2
+
+from aerobee_broker.app import failure_of
+from aerobee_wire.status import Code, MqError, error_from
+from support.broker.handlers import Handlers
+
+
+async def test_topics_are_put_listed_and_deleted(handlers: Handlers) -> None:
+    config = namesrv_pb2.TopicConfig(
+        topic="t",
+        read_queue_count=2,
+        write_queue_count=2,
+        permission=6,
+        attributes={"message.type": "FIFO"},
+    )
+    put = admin_pb2.PutTopicRequest(topic=config)
+    handlers.parts.unreachable = ["n:1"]
+    response = await handlers("PutTopic", put)
+    assert (response.created, list(response.unreachable_namesrvs)) == (True, ["n:1"])
+    assert (await handlers("GetTopic", admin_pb2.GetTopicRequest(topic="t"))).topic == config
+    listed = await handlers("ListTopics", admin_pb2.ListTopicsRequest())
+    assert [config.topic for config in listed.topics] == ["t"]
+    everything = await handlers("ListTopics", admin_pb2.ListTopicsRequest(include_system=True))
+    assert {"TBW102", "SCHEDULE_TOPIC_XXXX"} <= {config.topic for config in everything.topics}
+    delete = admin_pb2.DeleteTopicRequest(topic="t")
+    assert [(await handlers("DeleteTopic", delete)).deleted for _ in range(2)] == [True, False]
+    assert (await handlers.refused("GetTopic", admin_pb2.GetTopicRequest(topic="t"))).code is (
+        Code.TOPIC_NOT_EXIST
+    )
+
+
+async def test_groups_are_put_listed_and_deleted(handlers: Handlers) -> None:
+    config = admin_pb2.GroupConfig(
+        consumer_group="g",
+        consume_enable=True,
+        retry_queue_count=1,
+        retry_max_times=2,
+        retry_delays_ms=[100, 200],
+        consume_timeout_minutes=15,
+        attributes={"team": "blue"},
+    )
+    assert (await handlers("PutGroup", admin_pb2.PutGroupRequest(group=config))).created
+    get = admin_pb2.GetGroupRequest(consumer_group="g")
+    assert (await handlers("GetGroup", get)).group == config
+    listed = await handlers("ListGroups", admin_pb2.ListGroupsRequest())
+    assert [group.consumer_group for group in listed.groups] == ["g"]
+    everything = await handlers("ListGroups", admin_pb2.ListGroupsRequest(include_system=True))
+    assert "TOOLS_CONSUMER" in {group.consumer_group for group in everything.groups}
+    delete = admin_pb2.DeleteGroupRequest(consumer_group="g", remove_offsets=True)
+    assert [(await handlers("DeleteGroup", delete)).deleted for _ in range(2)] == [True, False]
+    assert (await handlers.refused("GetGroup", get)).code is Code.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+async def test_the_status_counts_messages_in_and_out(handlers: Handlers) -> None:
+    await handlers.parts.group("g")
+    await handlers.parts.send("t", b"a", b"b")
+    await handlers.parts.send("t", b"c", properties={"DELAY": "18"})
+    subscription = message_pb2.Subscription(topic="t", expression="*")
+    pull = message_pb2.PullRequest(topic="t", consumer_group="g", subscription=subscription)
+    await handlers("Pull", pull)
+    status = await handlers("GetBrokerStatus", admin_pb2.GetBrokerStatusRequest())
+    assert (status.messages_in_total, status.messages_out_total) == (3, 2)
+    assert status.delayed_messages == {"level 18 (7200 s)": 1}
+    assert status.flushed_physical_offset == status.max_physical_offset > 0
+
+
+# ---- errors ----
+
+
+def test_a_broker_error_keeps_code_and_advice() -> None:
+    failure = failure_of(MqError(Code.SYSTEM_BUSY, "later", retry_after_ms=100))
+    assert failure is not None
+    assert (failure.status, failure.message) == ("RESOURCE_EXHAUSTED", "later")
+    told = error_from(failure.message, failure.trailers)
+    assert told is not None
+    assert (told.code, told.retryable, told.retry_after_ms) == (Code.SYSTEM_BUSY, True, 100)
+
+
+def test_a_defect_is_answered_without_details() -> None:
+    assert failure_of(ZeroDivisionError("secret")) is None

@@ -1,0 +1,91 @@
+"""ClientService over wired parts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from aerobee.broker.v1 import client_pb2, message_pb2
+
+from aerobee_wire.status import Code
+from support.broker.handlers import FakeCall, Handlers
+
+
+def heartbeat(client_id: str = "c1", group: str = "g", expression: str = "*") -> Any:
+    subscription = message_pb2.Subscription(topic="t", expression=expression, version=1)
+    consumer = client_pb2.ConsumerData(
+        consumer_group=group, consume_type=client_pb2.PUSH, subscriptions=[subscription]
+    )
+    return client_pb2.HeartbeatRequest(
+        client_id=client_id, producer_groups=["p"], consumers=[consumer], language="python"
+    )
+
+
+async def test_a_heartbeat_creates_the_group_and_its_retry_topic(handlers: Handlers) -> None:
+    await handlers("Heartbeat", heartbeat())
+    assert handlers.parts.broker.groups.get("g").retry_max_times == 16
+    assert handlers.parts.broker.topics.get("%RETRY%g").permission == 6
+    members = client_pb2.ListGroupMembersRequest(consumer_group="g")
+    assert list((await handlers("ListGroupMembers", members)).client_ids) == ["c1"]
+    listed = (await handlers("ListClients", client_pb2.ListClientsRequest(group="g"))).clients
+    assert [(client.client_id, client.address, client.language) for client in listed] == [
+        ("c1", "10.0.0.7:4711", "python")
+    ]
+    consumer = listed[0].consumers[0]
+    assert (consumer.consume_type, consumer.message_model) == (
+        client_pb2.PUSH,
+        client_pb2.CLUSTERING,
+    )
+    assert consumer.subscriptions[0].expression == "*"
+    nobody = client_pb2.ListClientsRequest(group="nobody")
+    assert not (await handlers("ListClients", nobody)).clients
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (heartbeat(client_id=""), Code.INVALID_PARAMETER),
+        (heartbeat(expression="||"), Code.SUBSCRIPTION_PARSE_FAILED),
+        (heartbeat(group="a b"), Code.INVALID_PARAMETER),
+    ],
+)
+async def test_a_bad_heartbeat_registers_no_client(
+    handlers: Handlers, request_: Any, code: Code
+) -> None:
+    assert (await handlers.refused("Heartbeat", request_)).code is code
+    assert handlers.parts.broker.clients.all() == []
+
+
+async def test_an_unknown_enum_value_is_refused(handlers: Handlers) -> None:
+    request = heartbeat()
+    request.consumers[0].consume_type = 77
+    assert (await handlers.refused("Heartbeat", request)).code is Code.INVALID_PARAMETER
+
+
+async def test_a_watch_begins_with_watching_and_carries_notices(handlers: Handlers) -> None:
+    call = FakeCall()
+    watch = asyncio.create_task(
+        handlers("WatchClient", client_pb2.WatchClientRequest(client_id="c1"), call)
+    )
+    assert (await call.written.get()).WhichOneof("notice") == "watching"
+    await handlers("Heartbeat", heartbeat())
+    notice = await call.written.get()
+    assert notice.group_members_changed.consumer_group == "g"
+    watch.cancel()
+    await asyncio.wait([watch])
+    assert handlers.parts.broker.clients.all() == []
+
+
+async def test_a_stopping_broker_ends_the_watches(handlers: Handlers) -> None:
+    request = client_pb2.WatchClientRequest(client_id="c1")
+    watch = asyncio.create_task(handlers("WatchClient", request))
+    await asyncio.sleep(1)
+    handlers.parts.broker.clients.close()
+    assert await watch is None
+
+
+async def test_an_unregistered_client_is_gone_at_once(handlers: Handlers) -> None:
+    await handlers("Heartbeat", heartbeat())
+    await handlers("UnregisterClient", client_pb2.UnregisterClientRequest(client_id="c1"))
+    assert handlers.parts.broker.clients.all() == []

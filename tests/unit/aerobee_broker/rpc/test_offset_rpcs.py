@@ -1,0 +1,48 @@
+"""OffsetService over wired parts."""
+
+from __future__ import annotations
+
+from aerobee.broker.v1 import offset_pb2
+
+from aerobee_wire.status import Code
+from support.broker.handlers import Handlers
+
+
+async def test_offsets_are_stored_queried_and_reset(handlers: Handlers) -> None:
+    await handlers.parts.group("g")
+    await handlers.parts.send("t", b"a", b"b")
+    update = offset_pb2.UpdateConsumerOffsetsRequest(
+        consumer_group="g", offsets=[offset_pb2.QueueOffset(topic="t", queue_offset=2)]
+    )
+    await handlers("UpdateConsumerOffsets", update)
+    query = offset_pb2.QueryConsumerOffsetsRequest(consumer_group="g")
+    assert [
+        stored.queue_offset for stored in (await handlers("QueryConsumerOffsets", query)).offsets
+    ] == [2]
+    bounds = await handlers("GetQueueOffsets", offset_pb2.GetQueueOffsetsRequest(topic="t"))
+    assert [queue.max_offset for queue in bounds.queues] == [2, 0, 0, 0]
+    reset = offset_pb2.ResetConsumerOffsetsRequest(consumer_group="g", topic="t", timestamp_ms=-1)
+    moved = await handlers("ResetConsumerOffsets", reset)
+    assert [moved_to.queue_offset for moved_to in moved.offsets] == [2, 0, 0, 0]
+    stats = await handlers("GetConsumeStats", offset_pb2.GetConsumeStatsRequest(consumer_group="g"))
+    read = next(queue for queue in stats.queues if queue.topic == "t" and queue.queue_id == 0)
+    assert (read.consumer_offset, read.max_offset) == (2, 2)
+    unread = next(queue for queue in stats.queues if queue.topic == "%RETRY%g")
+    assert not unread.HasField("consumer_offset")
+
+
+async def test_a_reset_without_a_target_is_refused(handlers: Handlers) -> None:
+    await handlers.parts.group("g")
+    await handlers.parts.send("t", b"x")
+    request = offset_pb2.ResetConsumerOffsetsRequest(consumer_group="g", topic="t")
+    assert (await handlers.refused("ResetConsumerOffsets", request)).code is Code.INVALID_PARAMETER
+
+
+async def test_a_reset_to_offset_0_is_not_absent(handlers: Handlers) -> None:
+    await handlers.parts.group("g")
+    await handlers.parts.send("t", b"x")
+    request = offset_pb2.ResetConsumerOffsetsRequest(
+        consumer_group="g", topic="t", queue_offset=0, queue_ids=[0]
+    )
+    moved = await handlers("ResetConsumerOffsets", request)
+    assert [(moved_to.queue_id, moved_to.queue_offset) for moved_to in moved.offsets] == [(0, 0)]
