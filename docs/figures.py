@@ -1,4 +1,4 @@
-"""Puts the figures of build/bench.json into README.md, between its two marks.
+"""Puts the figures of build/bench.json into docs/benchmarks.md, between its two marks.
 
 make bench && .venv/bin/python docs/figures.py
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = ROOT / "build" / "bench.json"
-PAGE = ROOT / "README.md"
+PAGE = ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 HEAD = "| what | unit | ours | baseline | ratio | how |\n|---|---|---:|---:|---:|---|\n"
 

@@ -269,7 +269,7 @@ def test_a_broker_that_died_is_started_again_by_the_engine(project: Project) -> 
 def test_what_the_broker_advertises_can_be_chosen(
     project: Project, host: str, reached_from: str
 ) -> None:
-    """README, "From where the broker can be reached": the port is the same on either side."""
+    """docs/configuration.md, "From where the broker can be reached": one port on either side."""
     alone = ("--no-deps", "broker")
     project.run("up", "--detach", "--wait", "--no-build", *alone, AEROBEE_BROKER_HOST=host)
     address = broker_address(project)

@@ -32,6 +32,12 @@ VERBS = ("install", "demo", "up", "test", "bench", "check", "fault", "lock", "cl
 # Names that the field knows.
 KNOWN_MANAGERS = {"RouteInfoManager", "KVConfigManager", "KvConfigManager"}
 VAGUE = re.compile(r".+(Manager|Service|Impl|Helper|Utils?|Base)$")
+# Class names that were replaced by terms of the field (docs/glossary.md).
+PRIVATE_DIALECT = {
+    *("Archive", "Choice", "Chooser", "Coalescer", "Due", "Filed", "Held", "Incoming", "Intake"),
+    *("OffLoop", "Parts", "Positions", "Presence", "Questions", "Renewals", "Row", "Seldom"),
+    *("Settling", "Shown", "Surroundings", "Turns", "Wish"),
+}
 CLOCK = ROOT / "services" / "chassis" / "src" / "aerobee_chassis" / "clock.py"
 TOPIC_NAMES = ROOT / "proto" / "src" / "aerobee_wire" / "topics.py"
 
@@ -199,6 +205,15 @@ def test_no_class_has_a_name_that_says_nothing() -> None:
     ] == []
 
 
+def test_no_class_has_a_name_of_the_old_private_dialect() -> None:
+    assert [
+        (relative(path), node.name)
+        for path in sources()
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ClassDef) and node.name in PRIVATE_DIALECT
+    ] == []
+
+
 def swallows(handler: ast.ExceptHandler) -> bool:
     """Whether it drops any exception at all without a word."""
     caught = ast.unparse(handler.type) if handler.type else "BaseException"
@@ -300,6 +315,17 @@ def test_a_document_that_a_source_points_to_exists() -> None:
     ] == []
 
 
+def glossary() -> list[str]:
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    return re.findall(r"^\| ([^|]+?) \| [^|]+ \|$", page.partition("|---|---|")[2], re.MULTILINE)
+
+
+def test_the_glossary_is_sorted_and_defines_each_term_once() -> None:
+    terms = [term.casefold() for term in glossary()]
+    assert len(terms) > 50
+    assert terms == sorted(set(terms))
+
+
 def test_decisions_are_numbered_and_say_what_follows() -> None:
     records = sorted((ROOT / "docs" / "adr").glob("*.md"))
     assert [int(path.name[:4]) for path in records] == list(range(1, len(records) + 1))
@@ -308,8 +334,8 @@ def test_decisions_are_numbered_and_say_what_follows() -> None:
         assert headings == ["Context", "Decision", "Consequences"], path.name
 
 
-def test_the_readme_shows_no_figure_that_make_bench_does_not_measure() -> None:
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_pages_show_no_figure_that_make_bench_does_not_measure() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     shown = page.partition("<!-- figures: begin -->")[2].partition("<!-- figures: end -->")[0]
     bench = (ROOT / "tests" / "bench" / "run.py").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(\w+)`", shown, re.MULTILINE)) <= set(

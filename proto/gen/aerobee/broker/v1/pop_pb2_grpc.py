@@ -73,11 +73,11 @@ class PopServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Ack(self, request, context):
-        """Settles messages: they do not come again. Message by message; durable before the answer, one group
+        """Acknowledges messages: they are not redelivered. Message by message; durable before the answer, one group
         commit for all. Codes of a message:
         SUCCESS (0): settled, or it was already and the lease's own time is not over.
-        INVALID_RECEIPT_HANDLE (1006): the lease is over, or there never was one; the message comes, or has
-        come, again.
+        INVALID_RECEIPT_HANDLE (1006): the lease is over, or there never was one; the message is, or was,
+        redelivered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -86,8 +86,8 @@ class PopServiceServicer:
     def ChangeInvisibleDuration(self, request, context):
         """Sets anew, counted from now, for how long messages stay invisible. The lease and its id stay. 0: visible
         at once. Entry by entry; durable before the answer. Codes of an entry:
-        SUCCESS (0) · INVALID_RECEIPT_HANDLE (1006): as for Ack, for what is settled already, and for what
-        `unless_changed` keeps.
+        SUCCESS (0) · INVALID_RECEIPT_HANDLE (1006): as for Ack, for a lease that is settled already, and for one
+        that `unless_changed` keeps.
         INVALID_PARAMETER (29): the duration is below 0 or above 43,200,000 (12 h).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

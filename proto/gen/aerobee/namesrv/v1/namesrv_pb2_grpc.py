@@ -215,8 +215,9 @@ class NamesrvServiceServicer:
     def WipeWritePermission(self, request, context):
         """---- edits ----
 
-        Takes the write permission from every topic of a broker, to drain it. Lasts until the broker
-        registers with a changed data version.
+        Takes the write permission from the routes of every topic of a broker, here only: clients send to
+        other brokers once they have the new route. The broker is not told and goes on taking sends. Lasts
+        until it registers with a changed data version, or anew after it was gone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

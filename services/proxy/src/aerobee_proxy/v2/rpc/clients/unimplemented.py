@@ -1,4 +1,7 @@
-"""RPCs that brokers do not offer: answered with the status NOT_IMPLEMENTED."""
+"""RPCs that brokers do not offer: answered with the status NOT_IMPLEMENTED.
+
+docs/compatibility.md lists them under *Limits*.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Every command and every program of README.md does what a reader would expect: it runs.
+"""Every command and every program of README.md and docs/ does what a reader would expect: it runs.
 
-In the order of the page, against the services that `aerobee up` of the page itself started. What is
-too heavy to run twice is run by the test that is named in `RUN_ELSEWHERE`.
+In the order of the pages, against the services that `aerobee up` of docs/usage.md itself started;
+what an earlier page has is not run again. What is too heavy to run twice is run by the test that is
+named in `RUN_ELSEWHERE`, and of other `make` commands it is shown that they exist (`make -n`).
 """
 
 from __future__ import annotations
@@ -18,53 +19,81 @@ from pathlib import Path
 
 import pytest
 
-from support.repository.tree import ROOT
+from support.repository.tree import ROOT, files
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 BIN = Path(sys.executable).parent
 COMMAND_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
+FIRST_PAGES = ("README.md", "docs/usage.md")
+# Of these languages no block is a command.
+OTHER_LANGUAGES = {"json", "mermaid", "text", "yaml"}
 
 # command → (test module, what in it runs the command)
 RUN_ELSEWHERE = {
     "make demo": ("tests/integration/command/test_demo.py", '"demo"'),
     "docker compose up": ("tests/integration/test_compose.py", "DockerCompose"),
+    "PYTHONPATH=tests .venv/bin/python -m bench.compare": (
+        "tests/integration/command/test_compare.py",
+        '"bench.compare"',
+    ),
 }
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of the page."""
+    """A fenced block of a page."""
 
+    page: str
     language: str
     text: str
     line: int
 
     @property
     def commands(self) -> list[str]:
-        return [line for line in self.text.splitlines() if line and not line.startswith("#")]
+        """Its lines that are neither empty nor a comment, without the comment behind them."""
+        lines = (re.sub(r"\s+# .*", "", line) for line in self.text.splitlines())
+        return [line for line in lines if line and not line.startswith("#")]
+
+
+def pages() -> list[str]:
+    """Every page that a reader may take commands from, those that build on no other first."""
+    names = [str(path.relative_to(ROOT)) for path in files() if path.suffix == ".md"]
+    return sorted(names, key=lambda name: (name not in FIRST_PAGES, name))
 
 
 def blocks() -> list[Block]:
-    pattern = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    pattern = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
     return [
-        Block(found[1], found[2], README.count("\n", 0, found.start()) + 2)
-        for found in pattern.finditer(README)
+        Block(page, found[1], found[2], text.count("\n", 0, found.start()) + 2)
+        for page in pages()
+        for text in [(ROOT / page).read_text(encoding="utf-8")]
+        for found in pattern.finditer(text)
     ]
 
 
 def runnable() -> list[Block]:
     """Those that a reader would type, without the ones that are started or run elsewhere."""
-    return [
-        block
-        for block in blocks()
-        if block.language in ("sh", "python")
-        and not set(block.commands) <= RUN_ELSEWHERE.keys()
-        and not block.text.startswith("aerobee up")
-    ]
+    found: dict[str, Block] = {}
+    for block in blocks():
+        elsewhere = set(block.commands) <= RUN_ELSEWHERE.keys()
+        of_make = all(command.startswith("make ") for command in block.commands)
+        started = block.text.startswith("aerobee up")
+        if block.language in ("sh", "python") and not (elsewhere or of_make or started):
+            found.setdefault(block.text, block)
+    return list(found.values())
+
+
+def of_make() -> list[str]:
+    """The `make` commands of all pages, but those that are run elsewhere."""
+    commands = {
+        command for block in blocks() if block.language == "sh" for command in block.commands
+    }
+    return sorted(
+        command for command in commands - RUN_ELSEWHERE.keys() if command.startswith("make ")
+    )
 
 
 class Up:
@@ -121,17 +150,17 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     assert made.stop() == 0
 
 
-# In the order of the page: what a command finds is what those before it left.
-@pytest.mark.parametrize("block", runnable(), ids=lambda block: f"line-{block.line}")
-def test_a_block_of_the_readme_runs(up: Up, block: Block) -> None:
+# In the order of the pages: what a command finds is what those before it left.
+@pytest.mark.parametrize("block", runnable(), ids=lambda block: f"{block.page}-{block.line}")
+def test_a_block_runs(up: Up, block: Block) -> None:
     done = up.run(block)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "error" not in done.stderr.lower(), done.stderr
 
 
-def test_the_story_of_the_readme_ends_as_it_says(up: Up) -> None:
+def test_the_story_of_the_pages_ends_as_they_say(up: Up) -> None:
     """Needs the blocks before it: one dead letter, with its reason, in the report's files."""
-    listed = up.run(Block("sh", "aerobee dlq list billing --json", 0))
+    listed = up.run(Block("", "sh", "aerobee dlq list billing --json", 0))
     assert '"nothing was paid"' in listed.stdout
     assert '"unpaid"' in listed.stdout
     assert "order-8" in listed.stdout
@@ -145,14 +174,33 @@ def test_what_is_not_run_here_is_run_by_another_test(command: str) -> None:
     assert call in (ROOT / module).read_text(encoding="utf-8")
 
 
-def test_every_verb_that_the_readme_names_exists() -> None:
+@pytest.mark.parametrize("command", of_make())
+def test_a_make_command_exists(command: str) -> None:
+    verb = shlex.split(command)
+    done = subprocess.run(
+        ["make", "--dry-run", *verb[1:]], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_block_says_what_it_is() -> None:
+    known = OTHER_LANGUAGES | {"sh", "python"}
+    assert [f"{block.page}:{block.line}" for block in blocks() if block.language not in known] == []
+
+
+def test_every_verb_that_the_pages_name_exists() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    verbs = set(re.findall(r"`?make ([a-z]+)", README))
-    assert verbs <= set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    named = {
+        verb
+        for page in pages()
+        for verb in re.findall(r"`make ([a-z]+)", (ROOT / page).read_text(encoding="utf-8"))
+    }
+    assert named <= set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
 
 
-def test_what_the_readme_says_to_set_is_read_by_the_compose_file() -> None:
+def test_what_the_pages_say_to_set_is_read_by_the_compose_file() -> None:
     compose = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
-    named = set(re.findall(r"`(AEROBEE_\w+_(?:HOST|PORT))[`=]", README)) - {"AEROBEE_LISTEN_PORT"}
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(AEROBEE_\w+_(?:HOST|PORT))[`=]", page)) - {"AEROBEE_LISTEN_PORT"}
     assert named
     assert {name for name in named if f"${{{name}:-" in compose} == named
