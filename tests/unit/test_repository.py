@@ -28,15 +28,16 @@ from support.repository.tree import (
 
 DEPLOY = ROOT / "deploy"
 LOCK = ROOT / "requirements.lock"
+PYTHONS = ("3.11", "3.12", "3.13")
 VERBS = ("install", "demo", "up", "test", "bench", "check", "fault", "lock", "clean", "help")
 # Names that the field knows.
 KNOWN_MANAGERS = {"RouteInfoManager", "KVConfigManager", "KvConfigManager"}
 VAGUE = re.compile(r".+(Manager|Service|Impl|Helper|Utils?|Base)$")
 # Class names that were replaced by terms of the field (docs/glossary.md).
 PRIVATE_DIALECT = {
-    *("Archive", "Choice", "Chooser", "Coalescer", "Due", "Filed", "Held", "Incoming", "Intake"),
+    *("Archive", "Choice", "Chooser", "Coalescer", "Due", "Filed", "Incoming", "Intake"),
     *("OffLoop", "Parts", "Positions", "Presence", "Questions", "Renewals", "Row", "Seldom"),
-    *("Settling", "Shown", "Surroundings", "Turns", "Wish"),
+    *("Settling", "Shown", "Turns", "Wish"),
 }
 CLOCK = ROOT / "services" / "chassis" / "src" / "aerobee_chassis" / "clock.py"
 TOPIC_NAMES = ROOT / "proto" / "src" / "aerobee_wire" / "topics.py"
@@ -114,6 +115,9 @@ def test_a_distribution_is_typed_and_has_the_version_of_the_changelog(
 ) -> None:
     assert (distribution.package / "py.typed").is_file()
     assert distribution.metadata["requires-python"] == ">=3.11"
+    assert {f"Programming Language :: Python :: {version}" for version in PYTHONS} == {
+        line for line in distribution.metadata["classifiers"] if "Python" in line
+    }
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     newest = re.search(r"^## (\d+\.\d+\.\d+)", changelog, re.MULTILINE)
     assert newest
