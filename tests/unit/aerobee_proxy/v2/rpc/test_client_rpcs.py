@@ -1,0 +1,240 @@
+"""RPCs of every client against a cluster in memory: admission, routes, assignments, heartbeats.
+
+The refusals are those of the StatusCode × RPC table that need more than one field; the tests of the
+validation have those of single fields.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import structlog
+from aerobee.broker.v1.admin_pb2 import GetGroupResponse, GroupConfig
+from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse
+from apache.rocketmq.v2 import definition_pb2 as d
+from apache.rocketmq.v2 import service_pb2 as s
+from apache.rocketmq.v2.definition_pb2 import Code
+from apache.rocketmq.v2.service_pb2 import DESCRIPTOR
+
+from aerobee_chassis.rpc.services import bind
+from aerobee_proxy.v2 import sessions
+from aerobee_wire.rpcs import UNREGISTER_CLIENT
+from aerobee_wire.status import Code as BrokerCode
+from aerobee_wire.status import MqError
+from support.proxy.harness import BROKER, CLIENT_ID, Cluster, FakeCall, route
+
+ENDPOINTS = d.Endpoints(
+    scheme=d.AddressScheme.DOMAIN_NAME, addresses=[d.Address(host="mq.test", port=18081)]
+)
+TOPIC = d.Resource(name="orders")
+GROUP = d.Resource(name="g")
+PUSH, PRODUCER = d.ClientType.PUSH_CONSUMER, d.ClientType.PRODUCER
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+async def ask(cluster: Cluster, rpc: str, request: Any, call: FakeCall | None = None) -> Any:
+    return await getattr(cluster.proxy().rpcs, rpc)(request, call or FakeCall())
+
+
+def test_every_rpc_has_a_handler(cluster: Cluster) -> None:
+    service = bind(DESCRIPTOR.services_by_name["MessagingService"], cluster.proxy().rpcs)
+    assert len(service.methods) == 17
+
+
+@pytest.mark.parametrize(
+    ("rpc", "request_"),
+    [
+        ("query_route", s.QueryRouteRequest()),
+        ("heartbeat", s.HeartbeatRequest()),
+        ("send_message", s.SendMessageRequest()),
+        ("query_assignment", s.QueryAssignmentRequest()),
+        ("ack_message", s.AckMessageRequest()),
+        (
+            "forward_message_to_dead_letter_queue",
+            s.ForwardMessageToDeadLetterQueueRequest(),
+        ),
+        ("change_invisible_duration", s.ChangeInvisibleDurationRequest()),
+        ("update_offset", s.UpdateOffsetRequest()),
+        ("get_offset", s.GetOffsetRequest()),
+        ("query_offset", s.QueryOffsetRequest()),
+        ("end_transaction", s.EndTransactionRequest()),
+        ("notify_client_termination", s.NotifyClientTerminationRequest()),
+        ("recall_message", s.RecallMessageRequest()),
+        ("sync_lite_subscription", s.SyncLiteSubscriptionRequest()),
+    ],
+)
+async def test_unary_call_without_a_client_id(cluster: Cluster, rpc: str, request_: Any) -> None:
+    answer = await ask(cluster, rpc, request_, FakeCall(metadata={}))
+    assert answer.status.code == Code.CLIENT_ID_REQUIRED
+
+
+@pytest.mark.parametrize(
+    ("rpc", "request_"),
+    [
+        ("receive_message", s.ReceiveMessageRequest()),
+        ("pull_message", s.PullMessageRequest()),
+    ],
+)
+async def test_stream_without_a_client_id(cluster: Cluster, rpc: str, request_: Any) -> None:
+    call = FakeCall(metadata={})
+    await ask(cluster, rpc, request_, call)
+    assert call.written[0].status.code == Code.CLIENT_ID_REQUIRED
+
+
+async def test_clients_beyond_the_limit_are_refused(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MAX_SESSIONS", 2)
+    rpcs = cluster.proxy().rpcs
+    request = s.QueryRouteRequest(topic=TOPIC, endpoints=ENDPOINTS)
+    codes = [
+        (await rpcs.query_route(request, FakeCall({"x-mq-client-id": name}))).status.code
+        for name in ("a", "b", "c", "a", "b")
+    ]
+    assert codes == [Code.OK, Code.OK, Code.TOO_MANY_REQUESTS, Code.OK, Code.OK]
+
+
+async def test_client_id_has_a_maximum_length(cluster: Cluster) -> None:
+    request = s.QueryRouteRequest(topic=TOPIC, endpoints=ENDPOINTS)
+    for size, code in ((512, Code.OK), (513, Code.CLIENT_ID_REQUIRED)):
+        answer = await ask(
+            cluster, "query_route", request, FakeCall({"x-mq-client-id": "a" * size})
+        )
+        assert answer.status.code == code
+
+
+async def test_status_of_a_defect_has_no_details(cluster: Cluster) -> None:
+    cluster.transport.answers["GetTopicRoute"] = ZeroDivisionError("a secret")
+    answer = await ask(
+        cluster, "query_route", s.QueryRouteRequest(topic=TOPIC, endpoints=ENDPOINTS)
+    )
+    assert answer.status.code == Code.INTERNAL_SERVER_ERROR
+    assert "secret" not in answer.status.message
+
+
+async def test_route_has_the_dialled_endpoints(cluster: Cluster) -> None:
+    answer = await ask(
+        cluster, "query_route", s.QueryRouteRequest(topic=TOPIC, endpoints=ENDPOINTS)
+    )
+    assert answer.status.code == Code.OK
+    assert [found.id for found in answer.message_queues] == [0, 1, 2, 3]
+    assert all(found.broker.endpoints == ENDPOINTS for found in answer.message_queues)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"topic": d.Resource(name="a b")}, Code.ILLEGAL_TOPIC),
+        ({"topic": d.Resource(name="TBW102")}, Code.ILLEGAL_TOPIC),
+        ({"endpoints": d.Endpoints()}, Code.ILLEGAL_ACCESS_POINT),
+        ({"topic": d.Resource(name="unknown")}, Code.TOPIC_NOT_FOUND),
+    ],
+)
+async def test_route_is_refused(cluster: Cluster, change: dict[str, Any], code: Code) -> None:
+    request = s.QueryRouteRequest(**{"topic": TOPIC, "endpoints": ENDPOINTS, **change})
+    assert (await ask(cluster, "query_route", request)).status.code == code
+
+
+async def test_status_without_a_name_server(cluster: Cluster) -> None:
+    cluster.transport.answers["GetTopicRoute"] = None
+    request = s.QueryRouteRequest(topic=TOPIC, endpoints=ENDPOINTS)
+    assert (await ask(cluster, "query_route", request)).status.code == Code.PROXY_TIMEOUT
+
+
+def assignment(**change: Any) -> s.QueryAssignmentRequest:
+    return s.QueryAssignmentRequest(
+        **{"topic": TOPIC, "group": GROUP, "endpoints": ENDPOINTS, **change}
+    )
+
+
+async def test_assignment_has_one_queue_for_each_broker(cluster: Cluster) -> None:
+    answer = await ask(cluster, "query_assignment", assignment())
+    assert [found.message_queue.id for found in answer.assignments] == [-1]
+
+
+async def test_assignment_of_a_fifo_group_has_every_queue(cluster: Cluster) -> None:
+    group = GroupConfig(consumer_group="g", consume_message_orderly=True, retry_max_times=3)
+    cluster.transport.answers["GetGroup"] = GetGroupResponse(group=group)
+    answer = await ask(cluster, "query_assignment", assignment())
+    assert [found.message_queue.id for found in answer.assignments] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"topic": d.Resource(name="")}, Code.ILLEGAL_TOPIC),
+        ({"group": d.Resource(name="a b")}, Code.ILLEGAL_CONSUMER_GROUP),
+        ({"topic": d.Resource(name="unknown")}, Code.TOPIC_NOT_FOUND),
+        ({"topic": d.Resource(name="write_only")}, Code.FORBIDDEN),
+        ({"endpoints": d.Endpoints()}, Code.ILLEGAL_ACCESS_POINT),
+    ],
+)
+async def test_assignment_is_refused(cluster: Cluster, change: dict[str, Any], code: Code) -> None:
+    cluster.routes["write_only"] = route(2)
+    answer = await ask(cluster, "query_assignment", assignment(**change))
+    assert answer.status.code == code
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (PRODUCER, Code.OK),
+        (d.ClientType.CLIENT_TYPE_UNSPECIFIED, Code.UNRECOGNIZED_CLIENT_TYPE),
+    ],
+)
+async def test_heartbeat_before_settings(cluster: Cluster, kind: d.ClientType, code: Code) -> None:
+    answer = await ask(cluster, "heartbeat", s.HeartbeatRequest(client_type=kind))
+    assert answer.status.code == code
+
+
+async def test_termination_of_an_unknown_client(cluster: Cluster) -> None:
+    request = s.NotifyClientTerminationRequest()
+    answer = await ask(cluster, "notify_client_termination", request)
+    assert answer.status.code == Code.OK
+
+
+async def test_failed_heartbeats_are_logged_with_a_throttle(cluster: Cluster) -> None:
+    cluster.transport.answers["Heartbeat"] = MqError(BrokerCode.REQUEST_TIMEOUT, "no answer")
+    rpcs = cluster.proxy().rpcs
+    request = s.HeartbeatRequest(client_type=PUSH, group=GROUP)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(20):
+            answer = await rpcs.heartbeat(request, FakeCall())
+            assert answer.status.code == Code.OK
+            cluster.clock.advance(1_000)
+    logged = [(line["broker"], line["suppressed"]) for line in logs]
+    assert logged == [("broker-a", 0), ("broker-a", 9)]
+
+
+async def test_termination_goes_on_without_the_client(cluster: Cluster) -> None:
+    other = BrokerData(broker_name="broker-b", addresses={0: "10.0.0.2:10911"})
+    cluster.transport.answers["GetClusterInfo"] = GetClusterInfoResponse(brokers=[BROKER, other])
+    proxy = cluster.proxy()
+    rpcs = proxy.rpcs
+    request = s.NotifyClientTerminationRequest(group=GROUP)
+
+    async def terminate() -> None:
+        await rpcs.notify_client_termination(request, FakeCall())
+
+    cluster.transport.gate.clear()
+    terminating = asyncio.create_task(terminate())
+    await asyncio.sleep(1)
+    terminating.cancel()
+    await asyncio.wait([terminating])
+    cluster.transport.gate.set()
+    await proxy.background.close()
+    assert len(cluster.transport.requests(UNREGISTER_CLIENT)) == 2
+
+
+async def test_termination_unregisters_from_one_group(cluster: Cluster) -> None:
+    group = d.Resource(name="billing", resource_namespace="eu")
+    request = s.NotifyClientTerminationRequest(group=group)
+    await ask(cluster, "notify_client_termination", request)
+    (asked,) = cluster.transport.requests(UNREGISTER_CLIENT)
+    assert (asked.client_id, asked.consumer_group) == (CLIENT_ID, "eu%billing")
