@@ -201,7 +201,7 @@ def test_the_last_failure_replaces_the_one_before() -> None:
     assert second["DLQ_REASON"] == "ValueError"
     assert "DLQ_REASON_DESCRIPTION" not in second
     _, silent = retried(stored(first))
-    assert "DLQ_REASON" not in silent, "an old reason would be taken for the last one"
+    assert "DLQ_REASON" not in silent, "an old reason would be taken for the last"
 
 
 def test_separators_in_a_reason_do_not_make_properties() -> None:
@@ -224,8 +224,8 @@ def test_the_longest_properties_still_fit_as_retry_and_dead_letter() -> None:
     assert len(props.encode(longest)) == room
     group = SubscriptionGroup("g" * 120, retry_delays_ms=(2**31,))
     failure = Failure("r" * 300, "d" * 2_000)
-    one = stored(longest, topic="t" * 127, born_host=HOST)
-    message, properties = retried(one, group, failure=failure)
+    first = stored(longest, topic="t" * 127, born_host=HOST)
+    message, properties = retried(first, group, failure=failure)
     assert len(message.properties) <= props.MAX_BYTES
     assert properties["DLQ_REASON"].startswith("r")
     again = stored(properties, topic="%RETRY%" + "g" * 120)

@@ -42,7 +42,7 @@ async def test_a_message_is_delivered_retry_max_times_plus_1_times(
         deliveries += 1
     assert deliveries == attempts
     dead = await parts.read("%DLQ%g")
-    assert [one.body for one in dead] == [b"poison"]
+    assert [record.body for record in dead] == [b"poison"]
     assert dead[0].reconsume_times == attempts
     assert len(await parts.read("%RETRY%g")) == attempts - 1
 
@@ -75,7 +75,7 @@ async def test_a_negative_level_dead_letters_at_once(parts: Parts) -> None:
 async def test_entries_are_independent(parts: Parts) -> None:
     await parts.group("g", retry_delays_ms=(0,))
     stored = await parts.send("t", b"a", b"b")
-    places = [one.physical_offset for one in stored]
+    places = [result.physical_offset for result in stored]
     outcomes = await send_back(
         parts,
         Entry(places[0]),
@@ -83,7 +83,7 @@ async def test_entries_are_independent(parts: Parts) -> None:
         Entry(10**12),
         Entry(places[1], delay_level=-1),
     )
-    codes = [one.error.code if one.error else None for one in outcomes]
+    codes = [outcome.error.code if outcome.error else None for outcome in outcomes]
     assert codes == [None, Code.SYSTEM_ERROR, Code.SYSTEM_ERROR, None]
     assert await parts.bodies("%RETRY%g") == [b"a"]
     assert await parts.bodies("%DLQ%g") == [b"b"]
