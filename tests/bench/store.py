@@ -60,11 +60,11 @@ def put(store: MessageStore, batch: list[NewMessage]) -> float:
     """Stores a batch durably; returns the seconds that the loop's thread spent on it."""
     start = time.perf_counter()
     store.append(batch)
-    store.write()
+    store.flush.write()
     middle = time.perf_counter()
-    flushed = store.sync()
+    flushed = store.flush.sync()
     end = time.perf_counter()
-    store.confirm(flushed)
+    store.flush.confirm(flushed)
     return middle - start + time.perf_counter() - end
 
 

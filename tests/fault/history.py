@@ -18,7 +18,7 @@ from pathlib import Path
 
 from aerobee_broker.errors import StoreError
 from aerobee_broker.store.message_store import MessageStore
-from aerobee_broker.store.messages import NewColumns, NewMessage
+from aerobee_broker.store.messages import NewBatch, NewMessage
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import properties, record
 from aerobee_wire.topics import retry_topic
@@ -108,20 +108,18 @@ class History:
 
     def append(self) -> None:
         if self.rng.random() < 0.3:
-            self.append_columns()
+            self.append_batch()
         else:
             self.append_messages()
 
-    def append_columns(self) -> None:
+    def append_batch(self) -> None:
         assert self.store is not None
         first, *others = (self.message() for _ in range(self.rng.randint(1, 6)))
         bodies = [one.body for one in (first, *others)]
         strings = [one.properties for one in (first, *others)]
-        columns = NewColumns(
-            first.topic, first.queue_id, bodies, strings, born_host=first.born_host
-        )
+        columns = NewBatch(first.topic, first.queue_id, bodies, strings, born_host=first.born_host)
         try:
-            offset = self.store.append_columns(columns).first_queue_offset
+            offset = self.store.append_batch(columns).first_queue_offset
         except StoreError:
             return
         queue = (first.topic, first.queue_id)
@@ -165,7 +163,7 @@ class History:
         assert self.store is not None
         written = self.store.written_offset
         try:
-            self.store.write()
+            self.store.flush.write()
         except StoreError:
             self.unconfirmed = [one for one in self.unconfirmed if one[0] <= written]
 
@@ -173,12 +171,12 @@ class History:
         """As group commit does it: sealed, then written while messages come in."""
         assert self.store is not None
         try:
-            self.store.seal()
+            self.store.flush.seal()
             if self.rng.random() < 0.5:
                 self.append()
-            return self.store.write_and_sync()
+            return self.store.flush.write_and_sync()
         except StoreError:
-            self.store.forget_unwritten()
+            self.store.flush.roll_back()
             written = self.store.written_offset
             self.unconfirmed = [one for one in self.unconfirmed if one[0] <= written]
             return self.store.flushed_offset
@@ -191,12 +189,12 @@ class History:
         else:
             self.write()
             try:
-                flushed = self.store.sync()
+                flushed = self.store.flush.sync()
             except StoreError:
                 return
         if self.rng.random() < 0.3:
             self.append()
-        self.store.confirm(flushed)
+        self.store.flush.confirm(flushed)
         for end, queue, offset, body in list(self.unconfirmed):
             if end <= flushed:
                 self.confirmed.setdefault(queue, {})[offset] = body
@@ -230,7 +228,7 @@ class History:
     def upkeep(self) -> None:
         assert self.store is not None
         for _ in range(self.rng.randint(1, 4)):
-            if not self.store.upkeep():
+            if not self.store.maintain_files():
                 break
 
     def look(self) -> None:

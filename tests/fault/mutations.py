@@ -13,10 +13,10 @@ import pytest
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.commit.group_commit import GroupCommit
 from aerobee_broker.store.derived.derived_flush import DerivedFlush
-from aerobee_broker.store.derived.dispatch import Batch, Dispatch
+from aerobee_broker.store.derived.dispatch import Dispatch, UnconfirmedAppend
+from aerobee_broker.store.flush import Flush
 from aerobee_broker.store.log.commit_log import CommitLog
-from aerobee_broker.store.message_store import MessageStore
-from aerobee_broker.store.reading import reader
+from aerobee_broker.store.reading import record_check
 from aerobee_broker.store.recovery import recovery, scan
 from aerobee_wire import record
 
@@ -38,17 +38,17 @@ def skip_the_crc(patch: pytest.MonkeyPatch) -> None:
         return good(*given, check_crc=False)
 
     patch.setattr(scan, "scan", scan_unchecked)
-    patch.setattr(reader, "crc32", lambda data: 0)
+    patch.setattr(record_check, "crc32", lambda data: 0)
     patch.setattr(record, "crc_tail", lambda crc: b"")
     patch.setattr(record, "has_crc_tail", lambda tail: False)
-    patch.setattr(reader, "_BAD_BODY", "")
+    patch.setattr(record_check, "_BAD_BODY", "")
 
 
 def drop_one_dispatch(patch: pytest.MonkeyPatch) -> None:
     good = Dispatch.add
     count = 0
 
-    def add(self: Dispatch, batch: Batch) -> None:
+    def add(self: Dispatch, batch: UnconfirmedAppend) -> None:
         nonlocal count
         count += 1
         if count % 10 == 0:
@@ -85,14 +85,14 @@ def ignore_a_failed_fsync(patch: pytest.MonkeyPatch) -> None:
 
 
 def expose_before_flush(patch: pytest.MonkeyPatch) -> None:
-    good = MessageStore._write_sealed
+    good = Flush._write_sealed
 
-    def write(self: MessageStore) -> int:
+    def write(self: Flush) -> int:
         written = good(self)
         self._dispatch.confirm(written)
         return written
 
-    patch.setattr(MessageStore, "_write_sealed", write)
+    patch.setattr(Flush, "_write_sealed", write)
 
 
 def keep_records_behind_a_torn_tail(patch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def skip_the_directory_sync_of_a_new_file(patch: pytest.MonkeyPatch) -> None:
 
 
 def skip_the_rollback_of_a_failed_write(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Dispatch, "undo", lambda self, written: None)
+    patch.setattr(Dispatch, "roll_back", lambda self, written: None)
 
 
 def trust_the_page_cache_after_a_failed_fsync(patch: pytest.MonkeyPatch) -> None:
@@ -145,9 +145,9 @@ def trust_the_page_cache_after_a_failed_fsync(patch: pytest.MonkeyPatch) -> None
 
 def acknowledge_appends_of_the_running_sync(patch: pytest.MonkeyPatch) -> None:
     async def flush(self: GroupCommit) -> None:
-        self._store.write()
-        flushed = await self._flusher(self._store.sync)
-        arrivals = self._store.confirm(flushed)
+        self._store.flush.write()
+        flushed = await self._flusher(self._store.flush.sync)
+        arrivals = self._store.flush.confirm(flushed)
         self._flush_waiters.release_up_to(self._store.end_offset)
         if arrivals:
             self._on_arrivals(arrivals)

@@ -53,15 +53,15 @@ def main() -> None:
             for n in numbers
         ]
         places = store.append(batch)
-        store.write()
-        store.confirm(store.sync())
+        store.flush.write()
+        store.flush.confirm(store.flush.sync())
         said = [
             [message.topic, place.queue_id, place.queue_offset, n]
             for message, place, n in zip(batch, places, numbers, strict=True)
         ]
         os.write(1, json.dumps(said).encode() + b"\n")
         store.maintain(clock.now_ms())
-        store.upkeep()
+        store.maintain_files()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def scenario(history: History) -> None:
             history.clock.advance(5_000)
             assert history.store is not None
             history.store.maintain(history.clock.now_ms())
-            while history.store.upkeep():
+            while history.store.maintain_files():
                 pass
         if step == 15:
             history.restart()

@@ -50,8 +50,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.store.write()
-        self.store.confirm(self.store.sync())
+        self.store.flush.write()
+        self.store.flush.confirm(self.store.flush.sync())
         for queue, body in self.waiting:
             self.durable.setdefault(queue, []).append(body)
         self.waiting.clear()
@@ -60,7 +60,7 @@ class StoreMachine(RuleBasedStateMachine):
     def upkeep(self, seconds: int) -> None:
         self.clock.advance(seconds * 1_000)
         self.store.maintain(self.clock.now_ms())
-        while self.store.upkeep():
+        while self.store.maintain_files():
             pass
 
     @rule()

@@ -11,13 +11,13 @@ from support.disk.stores import PATH, open_store, visible
 def test_a_message_is_not_visible_before_it_is_durable() -> None:
     store = open_store(SimulatedDisk())
     [place] = store.append([NewMessage("orders", 0, b"first")])
-    for step in (store.write, store.sync):
+    for step in (store.flush.write, store.flush.sync):
         assert store.read("orders", 0, 0).status is ReadStatus.NO_NEW
         assert store.max_offset("orders", 0) == 0
         assert store.query("orders", "ID") == []
         assert store.units("orders", 0, 0, 10) == []
         flushed = step()
-    [arrival] = store.confirm(flushed)
+    [arrival] = store.flush.confirm(flushed)
     assert (arrival.topic, arrival.queue_id, arrival.max_offset) == ("orders", 0, 1)
     assert store.read("orders", 0, 0).status is ReadStatus.FOUND
     assert store.get(place.physical_offset).body == b"first"
@@ -26,13 +26,13 @@ def test_a_message_is_not_visible_before_it_is_durable() -> None:
 def test_what_is_appended_during_a_flush_waits_for_the_next_one() -> None:
     store = open_store(SimulatedDisk())
     store.append([NewMessage("orders", 0, b"first")])
-    store.write()
-    flushed = store.sync()
+    store.flush.write()
+    flushed = store.flush.sync()
     store.append([NewMessage("orders", 0, b"second")])
-    store.write()
-    store.confirm(flushed)
+    store.flush.write()
+    store.flush.confirm(flushed)
     assert visible(store) == {("orders", 0): {0: b"first"}}
-    store.confirm(store.sync())
+    store.flush.confirm(store.flush.sync())
     assert visible(store) == {("orders", 0): {0: b"first", 1: b"second"}}
 
 
@@ -43,9 +43,9 @@ def test_visible_messages_survive_a_power_cut() -> None:
         store = open_store(disk)
         for number in range(12):
             store.append([NewMessage(TOPICS[number % 2], 0, b"%d" % number * 700)])
-            store.write()
+            store.flush.write()
             if number % 3 == 2:
-                store.confirm(store.sync())
+                store.flush.confirm(store.flush.sync())
         shown = visible(store)
         after = visible(open_store(disk.after_power_cut(seed)))
         for queue, messages in shown.items():
@@ -59,7 +59,7 @@ def test_recovered_records_are_flushed_before_they_are_served() -> None:
     disk = SimulatedDisk(4)
     store = open_store(disk)
     store.append([NewMessage("orders", 0, b"x" * 1_500) for _ in range(9)])
-    store.write()
+    store.flush.write()
     disk = disk.after_kill()
     shown = visible(open_store(disk))
     assert len(shown["orders", 0]) == 9

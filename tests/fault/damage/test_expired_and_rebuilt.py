@@ -90,21 +90,21 @@ class History:
         return NewMessage(topic, self.rng.randrange(2), body, properties.encode({"KEYS": key}))
 
     def tick(self) -> None:
-        self.store._derived_flush.want()
+        self.store._derived_flush.request()
         self._upkeep(4, 1)
         checkpoint = decode(self.disk.files()[PATH / "checkpoint"])
         covered = checkpoint is not None and checkpoint.dispatched == self.store.confirmed_offset
         self._may_clean(covered)
         self._upkeep(self.rng.randint(1, 4), 1_000)
         self._may_clean(False)
-        claim(not self.store.read_only_reason, "the store is read-only")
+        claim(not self.store.flush.read_only_reason, "the store is read-only")
 
     def _upkeep(self, times: int, step_ms: int) -> None:
         for _ in range(times):
             self.clock.advance(step_ms)
             self.store.maintain(self.clock.now_ms())
             for _ in range(self.rng.randint(1, 12)):
-                self.store.upkeep()
+                self.store.maintain_files()
 
     def delete(self) -> None:
         topic = self.rng.choice(TOPICS)

@@ -34,16 +34,16 @@ def test_sends_are_refused_while_the_disk_is_full_only(
         for _ in range(30):
             try:
                 store.append([history.message() for _ in range(3)])
-                store.write()
+                store.flush.write()
             except DiskFull:
                 refused += 1
                 before = visible(store)
                 break
-            store.confirm(store.sync())
+            store.flush.confirm(store.flush.sync())
             store.maintain(history.clock.now_ms())
         else:
             before = visible(store)
-        assert not store.read_only_reason
+        assert not store.flush.read_only_reason
         history.disk.capacity = None
         history.clock.advance(60_000)
         store.maintain(history.clock.now_ms())
@@ -68,7 +68,7 @@ def test_error_names_the_file() -> None:
     def fill() -> None:
         for _ in range(20):
             store.append([history.message()])
-            store.write()
+            store.flush.write()
 
     with pytest.raises(DiskFull, match=r"no room on the disk for .*commitlog/0000"):
         fill()

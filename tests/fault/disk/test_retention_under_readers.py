@@ -35,11 +35,11 @@ def test_readers_meet_only_their_own_messages_while_files_expire(campaign: Campa
             named = properties.encode({"UNIQ_KEY": f"ID{number}"})
             store.append([NewMessage(topic, queue_id, body, named)])
             sent[place].append(body)
-            store.write()
-            store.confirm(store.sync())
+            store.flush.write()
+            store.flush.confirm(store.flush.sync())
             clock.advance(rng.choice([0, 300]))
             store.maintain(clock.now_ms())
-            store.upkeep()
+            store.maintain_files()
             topic, queue_id = place = rng.choice(sorted(positions))
             result = store.read(topic, queue_id, positions[place], max_messages=rng.randint(1, 9))
             if result.status is ReadStatus.OFFSET_TOO_SMALL:
@@ -84,12 +84,12 @@ def test_a_recreated_topic_shows_none_of_its_old_messages(
             body = f"{generation}.{number}|".encode() * rng.randint(1, 40)
             [place] = store.append([NewMessage("orders", 0, body)])
             store.append([NewMessage("other", 0, body)])
-            store.write()
-            store.confirm(store.sync())
+            store.flush.write()
+            store.flush.confirm(store.flush.sync())
             current[place.queue_offset] = body
             if rng.random() < 0.1:
                 store.maintain(number * 1_000)
-                store.upkeep()
+                store.maintain_files()
             if rng.random() < 0.05:
                 disk = disk.after_kill() if rng.random() < 0.5 else disk.after_power_cut(number)
                 if rng.random() < 0.3:

@@ -305,4 +305,4 @@ async def test_the_loop_runs_while_a_sync_hangs(ends_well: bool) -> None:
 async def maintain(parts: Parts) -> None:
     """What the broker does once a second."""
     parts.store.maintain(parts.clock.now_ms())
-    await parts.flusher(parts.store.upkeep)
+    await parts.flusher(parts.store.maintain_files)

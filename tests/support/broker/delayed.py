@@ -40,7 +40,7 @@ async def clean(parts: Parts) -> int:
     """A look of retention; returns where the log begins."""
     await asyncio.sleep(2)
     parts.store.maintain(parts.clock.now_ms())
-    while parts.store.upkeep():
+    while parts.store.maintain_files():
         pass
     return parts.store.min_physical_offset
 

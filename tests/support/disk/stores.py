@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from aerobee_broker.disk import Disk
-from aerobee_broker.store.message_store import MessageStore, unheard
+from aerobee_broker.store.damage import ignore_event
+from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Appended, NewMessage, ReadStatus
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import record
@@ -46,7 +47,7 @@ def open_store(
     disk: Disk | None = None,
     options: StoreOptions = SMALL,
     clock: ManualClock | None = None,
-    on_event: Event = unheard,
+    on_event: Event = ignore_event,
 ) -> MessageStore:
     return MessageStore.open(
         PATH,
@@ -60,8 +61,8 @@ def open_store(
 
 def flush(store: MessageStore) -> None:
     """Everything that was appended is durable and visible."""
-    store.write()
-    store.confirm(store.sync())
+    store.flush.write()
+    store.flush.confirm(store.flush.sync())
 
 
 def send(store: MessageStore, messages: Sequence[NewMessage]) -> list[Appended]:
@@ -75,7 +76,7 @@ def upkeep(store: MessageStore, clock: ManualClock) -> None:
     for _ in range(3):
         clock.advance(10_000)
         store.maintain(clock.now_ms())
-        while store.upkeep():
+        while store.maintain_files():
             pass
 
 

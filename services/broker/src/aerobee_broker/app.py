@@ -109,7 +109,7 @@ class BrokerApp(App):
         metrics = MetricsEndpoint(
             options,
             self._meters.registry,
-            ready=lambda: self.serving and not store.read_only_reason,
+            ready=lambda: self.serving and not store.flush.read_only_reason,
         )
         await self.lifecycle.start(
             *broker.components(),

@@ -323,8 +323,8 @@ class Broker:
             clock=clock,
         )
         self.timer_recall = TimerRecall(self.log, waiting, self.timer_delivery, clock)
-        store.protect(progress.needed_from)
-        store.protect(self.timer_delivery.needed_from)
+        store.cleaning.protect(progress.needed_from)
+        store.cleaning.protect(self.timer_delivery.needed_from)
         self.router = DelayRouter(self.delays, timer_queue, clock)
 
     def _wire_transactions(self, tables: Tables, meters: Meters) -> None:
@@ -343,7 +343,7 @@ class Broker:
         self.transaction_upkeep = TransactionUpkeep(
             self.transactions, log=self.log, table=table, offsets=tables.offsets, clock=clock
         )
-        self.store.protect(self.transaction_upkeep.needed_from)
+        self.store.cleaning.protect(self.transaction_upkeep.needed_from)
         self.checks = TransactionChecks(
             self.transactions,
             schedule,
@@ -471,7 +471,7 @@ class Broker:
         """In the order of their start. Stopped in reverse: delivery ends, then everything is
         flushed, then the tables are saved."""
         return (
-            Step(start=self.store.restored),
+            Step(start=self.store.enable_read_retries),
             self._tables,
             Step(restore=self._restore_registries),
             self.transaction_upkeep,

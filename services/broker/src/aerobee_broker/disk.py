@@ -48,7 +48,7 @@ class DiskFile(Protocol):
     def close(self) -> None: ...
 
 
-class Held(Protocol):
+class FileLock(Protocol):
     """A lock that is held until it is closed or the process ends."""
 
     def close(self) -> None: ...
@@ -90,7 +90,7 @@ class Disk(Protocol):
 
     def sync_directory(self, path: Path) -> None: ...
 
-    def lock(self, path: Path) -> Held | None:
+    def lock(self, path: Path) -> FileLock | None:
         """None when another process holds it."""
 
     def usage(self, path: Path) -> Usage: ...

@@ -36,7 +36,8 @@ from pathlib import Path
 from aerobee_wire.status import Code, MqError
 
 # What the process or the system lacks: no file is damaged by that.
-SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+SHORTAGES = (*NO_DESCRIPTOR, errno.ENOMEM)
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # What a file system says of a file that it cannot read; the last one on Linux alone.
 _UNREADABLE = (errno.EIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO))

@@ -28,14 +28,14 @@ def periodic_work(
 
     async def keep_store() -> None:
         store.maintain(around.clock.now_ms())
-        while await around.flusher(store.upkeep):
+        while await around.flusher(store.maintain_files):
             pass
 
     async def report_health() -> None:
-        server.set_serving(not store.read_only_reason)
+        server.set_serving(not store.flush.read_only_reason)
 
     async def check_transactions() -> None:
-        if not store.read_only_reason:
+        if not store.flush.read_only_reason:
             await broker.checks.round()
             await broker.transaction_upkeep.round()
 

@@ -154,7 +154,7 @@ async def test_appends_are_blocked_until_a_failure_is_rolled_back(
     disk = BrokenDisk()
     parts = await Parts.begin(tmp_path, disk=disk, flushDiskType=flush)
     await parts.send("t", b"a")
-    forget = parts.store.forget_unwritten
+    forget = parts.store.flush.roll_back
     between: list[asyncio.Task[list[SendResult]]] = []
 
     def forget_and_go_on() -> None:
@@ -162,7 +162,7 @@ async def test_appends_are_blocked_until_a_failure_is_rolled_back(
         disk.write_error = 0
         between.append(asyncio.create_task(parts.send("t", b"c")))
 
-    monkeypatch.setattr(parts.store, "forget_unwritten", forget_and_go_on)
+    monkeypatch.setattr(parts.store.flush, "roll_back", forget_and_go_on)
     disk.write_error = errno.ENOSPC
     with pytest.raises(DiskFull):
         await parts.send("t", b"b")

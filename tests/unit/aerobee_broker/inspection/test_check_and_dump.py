@@ -52,8 +52,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = opened(path)
     for number in range(COUNT):
         store.append([message(number)])
-        store.write()
-        store.confirm(store.sync())
+        store.flush.write()
+        store.flush.confirm(store.flush.sync())
     store.close()
     return path
 
@@ -192,20 +192,20 @@ def test_damaged_record_is_told_with_its_physical_offset(
     sizes = path.read_bytes()
     flip_a_body(store)
     code, report = check(store, capsys)
-    place = 0
+    physical_offset = 0
     for _ in range(7):
-        place += int.from_bytes(sizes[place : place + 4], "big")
+        physical_offset += int.from_bytes(sizes[physical_offset : physical_offset + 4], "big")
     assert code == 1
-    assert [problem["physical_offset"] for problem in report["problems"]] == [place]
+    assert [problem["physical_offset"] for problem in report["problems"]] == [physical_offset]
 
 
 def test_torn_tail_of_a_crash_is_a_note(made: Path, tmp_path: Path) -> None:
     store = opened(tmp_path / "store")
     store.append([message(1)])
-    store.write()
-    store.confirm(store.sync())
+    store.flush.write()
+    store.flush.confirm(store.flush.sync())
     end = store.append([message(2)])[0].physical_offset
-    store.write()
+    store.flush.write()
     # A copy taken now is what a crash would leave, but that half of the last record is lost.
     crashed = Path(shutil.copytree(tmp_path / "store", tmp_path / "crashed"))
     store.close()

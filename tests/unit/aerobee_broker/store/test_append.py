@@ -40,7 +40,7 @@ def test_record_on_the_disk_is_that_of_the_codec(whole_crc: bool) -> None:
     """Facts §2.1, and §2.4 for the CRC of the record."""
     disk = SimulatedDisk()
     store = open_store(disk, replace(SMALL, whole_crc=whole_crc))
-    [place] = send(store, [full()])
+    [appended] = send(store, [full()])
     expected = record.encode(
         topic="orders",
         queue_id=3,
@@ -59,7 +59,7 @@ def test_record_on_the_disk_is_that_of_the_codec(whole_crc: bool) -> None:
         whole_crc=whole_crc,
     )
     assert disk.files()[FIRST].rstrip(b"\0") == expected.rstrip(b"\0")
-    assert place == (3, 0, 0, len(expected))
+    assert appended == (3, 0, 0, len(expected))
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_sys_flag_says_what_the_hosts_are_whatever_the_sender_says() -> None:
 
 def test_offsets_count_per_queue_and_places_follow_one_another() -> None:
     store = open_store()
-    places = send(store, [NewMessage("a", n % 2, b"x" * (n + 1)) for n in range(6)])
-    assert [(place.queue_id, place.queue_offset) for place in places] == [
+    appended = send(store, [NewMessage("a", n % 2, b"x" * (n + 1)) for n in range(6)])
+    assert [(message.queue_id, message.queue_offset) for message in appended] == [
         (0, 0),
         (1, 0),
         (0, 1),
@@ -98,8 +98,11 @@ def test_offsets_count_per_queue_and_places_follow_one_another() -> None:
         (0, 2),
         (1, 2),
     ]
-    ends = [place.physical_offset + place.store_size for place in places]
-    assert [place.physical_offset for place in places] == [0, *ends[:-1]]
+    ends = [message.physical_offset + message.store_size for message in appended]
+    assert [message.physical_offset for message in appended] == [
+        0,
+        *ends[:-1],
+    ]
     assert store.end_offset == ends[-1]
 
 
@@ -112,10 +115,10 @@ def test_prepared_and_rollback_records_take_no_queue_offset() -> None:
         record.TRANSACTION_ROLLBACK,
         record.TRANSACTION_COMMIT,
     ]
-    places = send(store, [NewMessage("a", 0, b"%d" % kind, sys_flag=kind) for kind in kinds])
-    assert [place.queue_offset for place in places] == [0, 0, 0, 1]
+    appended = send(store, [NewMessage("a", 0, b"%d" % kind, sys_flag=kind) for kind in kinds])
+    assert [message.queue_offset for message in appended] == [0, 0, 0, 1]
     assert visible(store) == {("a", 0): {0: b"0", 1: b"8"}}
-    assert store.get(places[0].physical_offset).body == b"4"
+    assert store.get(appended[0].physical_offset).body == b"4"
 
 
 def test_tags_code_is_the_hash_of_the_tag_or_what_the_topic_wants() -> None:
@@ -165,8 +168,8 @@ def test_a_batch_with_an_illegal_message_is_refused_as_a_whole(
     with pytest.raises(MessageIllegal, match=reason):
         store.append([good, message, good])
     assert store.end_offset == 0
-    [place] = send(store, [good])
-    assert (place.queue_offset, place.physical_offset) == (0, 0)
+    [stored] = send(store, [good])
+    assert (stored.queue_offset, stored.physical_offset) == (0, 0)
     assert visible(store)["a", 0] == {0: b"good"}
 
 
@@ -185,15 +188,15 @@ def test_a_batch_may_span_files_and_each_file_ends_with_a_blank_record() -> None
     """§2.5: a record leaves 8 bytes, or goes to the next file; the blank says how many are left."""
     disk = SimulatedDisk()
     store = open_store(disk)
-    places = send(store, [NewMessage("a", 0, b"x" * 1_900) for _ in range(20)])
+    appended = send(store, [NewMessage("a", 0, b"x" * 1_900) for _ in range(20)])
     size = SMALL.commit_log_file_size
-    assert {place.physical_offset // size for place in places} == set(range(5))
+    assert {message.physical_offset // size for message in appended} == set(range(5))
     for number in range(4):
         data = disk.files()[LOG / f"{number * size:020d}"]
         last = max(
-            place.physical_offset + place.store_size
-            for place in places
-            if place.physical_offset // size == number
+            message.physical_offset + message.store_size
+            for message in appended
+            if message.physical_offset // size == number
         )
         assert data[last - number * size :][:8] == record.BLANK.pack(
             (number + 1) * size - last, record.MAGIC_BLANK
@@ -224,7 +227,7 @@ def test_each_write_is_one_call_a_file() -> None:
     before = disk.steps
     for _ in range(10):
         store.append([NewMessage("b", 1, b"x") for _ in range(5)])
-    store.write()
+    store.flush.write()
     assert disk.steps == before + 1
     flush(store)
     assert len(visible(store)["b", 1]) == 50

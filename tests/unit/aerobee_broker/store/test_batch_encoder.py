@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aerobee_broker.errors import DiskFull, MessageIllegal
 from aerobee_broker.store.message_store import MessageStore
-from aerobee_broker.store.messages import NewColumns
+from aerobee_broker.store.messages import NewBatch
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import record
 from aerobee_wire.properties import encode
@@ -37,12 +37,12 @@ strings = st.one_of(
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> NewColumns:
+def batches(draw: st.DrawFn) -> NewBatch:
     message = st.tuples(st.binary(min_size=1, max_size=1_900), strings)
     messages = draw(st.lists(message, min_size=1, max_size=9))
     flag = st.integers(-(1 << 31), (1 << 31) - 1)
     count = len(messages)
-    return NewColumns(
+    return NewBatch(
         draw(st.sampled_from(["a", retry_topic("g" * 130), TAGGED])),
         draw(st.integers(0, 2)),
         [body for body, _ in messages],
@@ -67,7 +67,7 @@ def opened(disk: SimulatedDisk, clock: ManualClock, options: StoreOptions) -> Me
 
 @settings(max_examples=60, deadline=None)
 @given(given=st.lists(batches(), max_size=6), whole_crc=st.booleans())
-def test_files_are_those_of_messages_one_by_one(given: list[NewColumns], whole_crc: bool) -> None:
+def test_files_are_those_of_messages_one_by_one(given: list[NewBatch], whole_crc: bool) -> None:
     """Log, consume queues, index and checkpoint, byte for byte; and what append answers."""
     options = replace(SMALL, whole_crc=whole_crc)
     disks = SimulatedDisk(), SimulatedDisk()
@@ -77,9 +77,11 @@ def test_files_are_those_of_messages_one_by_one(given: list[NewColumns], whole_c
     for columns in given:
         messages = [columns.message(number) for number in range(len(columns.bodies))]
         expected = singly.append(messages)
-        first, places = at_once.append_columns(columns)
-        assert places == [one.physical_offset for one in expected]
-        assert [first + n for n in range(len(places))] == [one.queue_offset for one in expected]
+        first, physical_offsets = at_once.append_batch(columns)
+        assert physical_offsets == [one.physical_offset for one in expected]
+        assert [first + n for n in range(len(physical_offsets))] == [
+            one.queue_offset for one in expected
+        ]
         flush(at_once)
         flush(singly)
     assert visible(at_once) == visible(singly)
@@ -91,15 +93,15 @@ def test_files_are_those_of_messages_one_by_one(given: list[NewColumns], whole_c
 def test_columns_that_could_not_be_written_were_never_appended() -> None:
     disk = SimulatedDisk()
     store = opened(disk, ManualClock(), SMALL)
-    store.append_columns(NewColumns("a", 0, [b"first"], [b""]))
+    store.append_batch(NewBatch("a", 0, [b"first"], [b""]))
     flush(store)
     disk.capacity = 0
-    _, places = store.append_columns(NewColumns("a", 0, [b"x" * 1_900] * 9, [b""] * 9))
+    _, physical_offsets = store.append_batch(NewBatch("a", 0, [b"x" * 1_900] * 9, [b""] * 9))
     with pytest.raises(DiskFull):
-        store.write()
+        store.flush.write()
     disk.capacity = None
-    again = store.append_columns(NewColumns("a", 0, [b"second"], [b""]))
-    assert again == (1, places[:1]), "their offsets and places are free again"
+    again = store.append_batch(NewBatch("a", 0, [b"second"], [b""]))
+    assert again == (1, physical_offsets[:1]), "their offsets and places are free again"
     flush(store)
     assert visible(store) == {("a", 0): {0: b"first", 1: b"second"}}
 
@@ -117,22 +119,22 @@ def test_columns_that_could_not_be_written_were_never_appended() -> None:
 def test_one_illegal_message_refuses_all(body: bytes, properties: bytes, says: str) -> None:
     store = opened(SimulatedDisk(), ManualClock(), SMALL)
     with pytest.raises(MessageIllegal, match=says):
-        store.append_columns(NewColumns("a", 0, [b"good", body], [b"", properties]))
+        store.append_batch(NewBatch("a", 0, [b"good", body], [b"", properties]))
     assert store.end_offset == 0
-    assert store.append_columns(NewColumns("a", 0, [b"good"], [b""])) == (0, [0])
+    assert store.append_batch(NewBatch("a", 0, [b"good"], [b""])) == (0, [0])
 
 
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        (NewColumns("a" * 128, 0, [b"x"], [b""]), "topic name has 128 bytes"),
-        (NewColumns("a", -1, [b"x"], [b""]), "there can be no queue"),
-        (NewColumns("a", 0, [b"x"], [b""], born_host="nowhere"), "is no address"),
-        (NewColumns("a", 0, [b"x"], [b""], sys_flag=record.TRANSACTION_PREPARED), "one by one"),
+        (NewBatch("a" * 128, 0, [b"x"], [b""]), "topic name has 128 bytes"),
+        (NewBatch("a", -1, [b"x"], [b""]), "there can be no queue"),
+        (NewBatch("a", 0, [b"x"], [b""], born_host="nowhere"), "is no address"),
+        (NewBatch("a", 0, [b"x"], [b""], sys_flag=record.TRANSACTION_PREPARED), "one by one"),
     ],
 )
-def test_what_all_messages_share_is_checked(columns: NewColumns, says: str) -> None:
+def test_what_all_messages_share_is_checked(columns: NewBatch, says: str) -> None:
     store = opened(SimulatedDisk(), ManualClock(), SMALL)
     with pytest.raises(MessageIllegal, match=says):
-        store.append_columns(columns)
+        store.append_batch(columns)
     assert store.end_offset == 0

@@ -70,27 +70,27 @@ def test_arrivals_say_which_queues_have_new_messages_and_their_tags() -> None:
     store = open_store()
     store.append([NewMessage("a", 0, b"0", b"TAGS\x01red\x02"), NewMessage("b", 1, b"1")])
     store.append([NewMessage("a", 0, b"2", b"TAGS\x01blue\x02")])
-    store.write()
+    store.flush.write()
     arrivals = {
         (one.topic, one.queue_id): (one.first_offset, one.max_offset, one.tags_codes)
-        for one in store.confirm(store.sync())
+        for one in store.flush.confirm(store.flush.sync())
     }
     assert arrivals == {
         ("a", 0): (0, 2, frozenset({tags_code("red"), tags_code("blue")})),
         ("b", 1): (0, 1, frozenset({0})),
     }
-    assert store.confirm(store.sync()) == []
+    assert store.flush.confirm(store.flush.sync()) == []
 
 
 def test_a_flush_covers_what_was_written_when_it_began() -> None:
     store = open_store()
     store.append(ONE)
-    assert store.sync() == 0
-    written = store.write()
+    assert store.flush.sync() == 0
+    written = store.flush.write()
     assert store.flushed_offset == 0
-    assert store.sync() == written == store.flushed_offset
+    assert store.flush.sync() == written == store.flushed_offset
     assert store.confirmed_offset == 0
-    store.confirm(written)
+    store.flush.confirm(written)
     assert store.confirmed_offset == written
 
 
@@ -109,8 +109,8 @@ def test_many_appends_and_one_flush_on_another_thread(tmp_path: Path) -> None:
     def flusher() -> None:
         try:
             while not stop.is_set():
-                store.sync()
-                store.upkeep()
+                store.flush.sync()
+                store.maintain_files()
         except BaseException as error:
             failures.append(error)
 
@@ -118,8 +118,8 @@ def test_many_appends_and_one_flush_on_another_thread(tmp_path: Path) -> None:
     thread.start()
     for n in range(2_000):
         store.append([NewMessage("a", n % 4, b"%d" % n * 100)])
-        store.write()
-        store.confirm(store.flushed_offset)
+        store.flush.write()
+        store.flush.confirm(store.flushed_offset)
         if n % 100 == 0:
             store.maintain(n)
     stop.set()
@@ -142,17 +142,17 @@ def test_appends_go_on_while_another_thread_writes(tmp_path: Path) -> None:
     sent = 0
     with ThreadPoolExecutor(1) as flusher:
         for flush_number in range(100):
-            store.seal()
-            under_way = flusher.submit(store.write_and_sync)
+            store.flush.seal()
+            under_way = flusher.submit(store.flush.write_and_sync)
             for _ in range(20):
                 store.append([NewMessage("a", sent % 4, b"%d" % sent * 100)])
                 sent += 1
                 read = store.read("a", sent % 4, max(0, store.max_offset("a", sent % 4) - 2))
                 assert read.corrupted_count == 0
-            store.confirm(under_way.result())
+            store.flush.confirm(under_way.result())
             if flush_number % 10 == 0:
                 store.maintain(flush_number)
-                flusher.submit(store.upkeep).result()
+                flusher.submit(store.maintain_files).result()
     flush(store)
     shown = visible(store)
     assert sorted(int(body[: len(body) // 100]) for q in shown.values() for body in q.values()) == [
@@ -169,14 +169,14 @@ def test_deleted_topic_is_gone_at_once_and_starts_again_at_0() -> None:
     send(store, ONE * 3)
     upkeep(store, clock)
     store.append(ONE)
-    store.write()
+    store.flush.write()
     store.delete_topic("a")
     assert store.topics() == []
-    assert store.confirm(store.sync()) == []
+    assert store.flush.confirm(store.flush.sync()) == []
     assert store.max_offset("a", 0) == 0
     assert not [path for path in disk.files() if "consumequeue" in path.parts]
-    [place] = send(store, ONE)
-    assert place.queue_offset == 0
+    [message] = send(store, ONE)
+    assert message.queue_offset == 0
     upkeep(store, clock)
     store.close()
     assert visible(open_store(disk.after_kill())) == {("a", 0): {0: b"x"}}

@@ -34,14 +34,14 @@ def test_failed_sync_makes_the_store_read_only_for_ever() -> None:
     send(store, [NewMessage("a", 0, b"first")])
     broken_once(disk, "commitlog")
     store.append([NewMessage("a", 0, b"second")])
-    store.write()
+    store.flush.write()
     with pytest.raises(StoreFlushError, match="Input/output error"):
-        store.sync()
-    assert "flushing" in store.read_only_reason
+        store.flush.sync()
+    assert "flushing" in store.flush.read_only_reason
     assert events.count("store_read_only") == 1
     # The disk is well again; that proves nothing about what was written before.
     with pytest.raises(StoreFlushError, match="nothing was flushed"):
-        store.sync()
+        store.flush.sync()
     with pytest.raises(StoreReadOnly, match="read-only: flushing"):
         store.append([NewMessage("a", 0, b"third")])
     assert visible(store) == {("a", 0): {0: b"first"}}
@@ -53,12 +53,12 @@ def test_appends_that_wait_when_the_store_becomes_read_only_are_undone() -> None
     send(store, [NewMessage("a", 0, b"zeroth")])
     broken_once(disk, "commitlog")
     store.append([NewMessage("a", 0, b"first")])
-    store.write()
+    store.flush.write()
     store.append([NewMessage("a", 0, b"second")])
     with pytest.raises(StoreFlushError):
-        store.sync()
+        store.flush.sync()
     with pytest.raises(StoreReadOnly):
-        store.write()
+        store.flush.write()
     assert store.end_offset == store.written_offset
 
 
@@ -70,7 +70,7 @@ def test_failed_sync_of_derived_files_makes_the_store_read_only_too() -> None:
     send(store, [NewMessage("a", 0, b"first")])
     broken_once(disk, "consumequeue")
     upkeep(store, clock)
-    assert "derived" in store.read_only_reason
+    assert "derived" in store.flush.read_only_reason
     assert visible(store) == {("a", 0): {0: b"first"}}
 
 
@@ -80,12 +80,12 @@ def test_read_only_store_closes_as_after_a_crash_and_recovers() -> None:
     send(store, [NewMessage("a", 0, b"first")])
     broken_once(disk, "commitlog")
     store.append([NewMessage("a", 0, b"second")])
-    store.write()
+    store.flush.write()
     with pytest.raises(StoreFlushError):
-        store.sync()
+        store.flush.sync()
     store.close()
     reopened = open_store(disk.after_kill())
-    assert not reopened.read_only_reason
+    assert not reopened.flush.read_only_reason
     assert visible(reopened) == {("a", 0): {0: b"first", 1: b"second"}}
     send(reopened, [NewMessage("a", 0, b"third")])
     survivors = visible(open_store(reopened._disk.after_power_cut(1)))  # type: ignore[attr-defined]
@@ -108,7 +108,7 @@ def test_a_directory_that_is_removed_before_it_is_synced_does_no_harm(
 
     monkeypatch.setattr(disk, "sync_directory", gone)
     upkeep(store, clock)
-    assert store.read_only_reason == ""
+    assert store.flush.read_only_reason == ""
 
 
 def dispatched(disk: SimulatedDisk) -> int:
@@ -143,7 +143,7 @@ def test_a_process_short_of_open_files_syncs_derived_files_later(
     left = short_of_files(monkeypatch, disk, part)
     for _ in range(3):
         upkeep(store, clock)
-    assert store.read_only_reason == ""
+    assert store.flush.read_only_reason == ""
     assert dispatched(disk) == 0
     left.clear()
     upkeep(store, clock)
@@ -164,9 +164,9 @@ def test_a_process_short_of_open_files_takes_messages_again_when_it_is_not(
     left = short_of_files(monkeypatch, disk, "commitlog")
     store.append(big)
     with pytest.raises(StoreWriteError, match="raise the limit of open files"):
-        store.write()
-    assert store.read_only_reason == ""
+        store.flush.write()
+    assert store.flush.read_only_reason == ""
     left.clear()
-    assert [place.queue_offset for place in send(store, big)] == [4, 5, 6, 7]
+    assert [message.queue_offset for message in send(store, big)] == [4, 5, 6, 7]
     assert len(visible(store)["a", 0]) == 8
     assert len(visible(open_store(disk.after_power_cut(1)))["a", 0]) == 8

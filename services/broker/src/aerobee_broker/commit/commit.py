@@ -76,7 +76,7 @@ class Commit(ABC):
             await asyncio.wait([self._task])
 
     def _confirm(self, flushed: int) -> None:
-        arrivals = self._store.confirm(flushed)
+        arrivals = self._store.flush.confirm(flushed)
         self._visible = flushed
         self._flush_waiters.release_up_to(flushed)
         if arrivals:
@@ -88,8 +88,8 @@ class Commit(ABC):
         in the log.
         """
         self._flush_waiters.fail(error, above)
-        self._store.block_appends(error)
-        asyncio.get_running_loop().call_soon(self._store.unblock_appends)
+        self._store.flush.block_appends(error)
+        asyncio.get_running_loop().call_soon(self._store.flush.unblock_appends)
 
 
 class CommitWaiters:

@@ -16,7 +16,7 @@ import structlog
 from aerobee_broker.commit.commit import Commit
 from aerobee_broker.errors import FlushTimeout, TooMuchUnflushed
 from aerobee_broker.store.message_store import MessageStore
-from aerobee_broker.store.messages import Appended, AppendedColumns, NewColumns, NewMessage
+from aerobee_broker.store.messages import Appended, AppendedBatch, NewBatch, NewMessage
 
 # Senders wait for the disk, each with its messages in memory: above this they are refused, and so
 # are pops and send-backs. Acknowledgements are not: they are small, and each is stored once.
@@ -51,10 +51,10 @@ class DurableLog:
             self._commit.schedule()
         return places
 
-    async def put_columns(self, columns: NewColumns) -> AppendedColumns:
+    async def put_batch(self, columns: NewBatch) -> AppendedBatch:
         """`put` for messages of one topic and queue."""
         self.check_room()
-        appended = self.store.append_columns(columns)
+        appended = self.store.append_batch(columns)
         await self._commit.durable(self.store.end_offset)
         return appended
 

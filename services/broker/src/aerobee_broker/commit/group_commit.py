@@ -47,11 +47,11 @@ class GroupCommit(Commit):
             self._task = None
 
     async def _flush(self) -> None:
-        self._store.seal()
+        self._store.flush.seal()
         try:
-            flushed = await self._flusher(self._store.write_and_sync)
+            flushed = await self._flusher(self._store.flush.write_and_sync)
         except MqError:
             # Rolls back what was appended meanwhile too: it would lie behind a gap.
-            self._store.forget_unwritten()
+            self._store.flush.roll_back()
             raise
         self._confirm(flushed)

@@ -67,7 +67,7 @@ class IntervalCommit(Commit):
     def _write(self) -> None:
         self._scheduled_write = None
         try:
-            self._written = self._store.write()
+            self._written = self._store.flush.write()
         except MqError as error:
             structlog.get_logger().error("write_failed", reason=error.message)
             # What earlier writes took stands in the log, and is flushed as before.
@@ -98,7 +98,7 @@ class IntervalCommit(Commit):
         return behind >= self._least_bytes or since >= self._thorough_s or awaited
 
     async def _flush(self) -> None:
-        flushed = await self._flusher(self._store.sync)
+        flushed = await self._flusher(self._store.flush.sync)
         self._flushed_at = asyncio.get_running_loop().time()
         self._confirm(flushed)
 

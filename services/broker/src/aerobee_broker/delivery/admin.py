@@ -156,7 +156,7 @@ class Administration:
             min_physical_offset=store.min_physical_offset,
             max_physical_offset=store.end_offset,
             flushed_physical_offset=store.flushed_offset,
-            read_only_reason=store.read_only_reason,
+            read_only_reason=store.flush.read_only_reason,
             messages_in_total=meters.messages_in,
             messages_out_total=meters.messages_out,
             dead_letters_total=meters.dead_letters,
@@ -193,7 +193,7 @@ class Administration:
             ("pop_waiting_messages", leases.waiting),
             ("pop_blocked_message_groups", leases.blocked_groups),
             ("timing_messages", self._timers.waiting),
-            ("store_read_only", bool(store.read_only_reason)),
+            ("store_read_only", bool(store.flush.read_only_reason)),
         ):
             self._meters.set(name, value)
         for group in self._groups.table.all():

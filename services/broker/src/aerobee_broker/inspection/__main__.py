@@ -52,7 +52,7 @@ def _check(given: argparse.Namespace, options: BrokerOptions) -> int:
         report = check.check(
             store,
             store_options(options),
-            codes_of_topics=tags_codes(options),
+            tags_code_of=tags_codes(options),
             progress=_tell_progress,
         )
     finally:

@@ -1,8 +1,8 @@
 """Verifies a store: every record with its CRC, every unit, every index entry, every JSON file.
 
-Consume queues and index are derived once more from the log, into a scratch directory, and compared
-with what is there. A tail that a crash tore and files that the next start rebuilds are told, and
-are no problems: nothing that was acknowledged is lost by them.
+Consume queues and index are derived again from the log, in a scratch directory, and compared with
+the store's. A torn tail and files that the next start rebuilds are notes, not problems: nothing
+that was acknowledged is lost by them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from aerobee_broker.disk import Disk, read_file
 from aerobee_broker.inspection import derived
 from aerobee_broker.inspection.stopped_store import Problem, StoppedStore
 from aerobee_broker.inspection.walk import Walk
-from aerobee_broker.store.derived.consume_queue import ConsumeQueues, TagsCode
+from aerobee_broker.store.derived.consume_queue import TagsCode
 from aerobee_broker.store.derived.dispatch import Dispatch
-from aerobee_broker.store.derived.index import Index
 from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_broker.store.options import StoreOptions
 from aerobee_broker.store.recovery.derive import Deriver
+from aerobee_broker.store.recovery.scan import Records
 from aerobee_wire.checked_json import decode
 
-Progress = Callable[[int, int], None]  # bytes read, bytes there are at most
+Progress = Callable[[int, int], None]  # bytes read, bytes of all log files
 
 _PROGRESS_BYTES = 256 << 20
 _SCRATCH_FILES = 256
@@ -33,7 +33,7 @@ _SCRATCH_FILES = 256
 
 @dataclass(slots=True)
 class Report:
-    """What was found. `notes` are no problems: the next start settles them."""
+    """What was found. `notes` are no problems: the next start recovers."""
 
     path: Path
     log_files: int = 0
@@ -73,26 +73,26 @@ def check(
     store: StoppedStore,
     options: StoreOptions,
     *,
-    codes_of_topics: dict[str, TagsCode],
+    tags_code_of: dict[str, TagsCode],
     progress: Progress,
 ) -> Report:
-    """Reads everything once. `codes_of_topics` as `MessageStore.open` takes them."""
+    """Reads everything once. `tags_code_of` as `MessageStore.open` takes it."""
     report = Report(store.path, log_files=len(store.log.starts), problems=store.problems)
     with tempfile.TemporaryDirectory(prefix="aerobee-check-") as scratch:
-        rebuilt = Rebuilt(store, options, Path(scratch), codes_of_topics)
+        rebuilt = Rebuilt(store, options, Path(scratch), tags_code_of)
         walk = Walk(store)
-        report.begin_offset = told = walk.end
-        for records, place in walk:
+        report.begin_offset = reported = walk.end
+        for records, end in walk:
             report.records += len(records)
-            rebuilt.take(records, place, walk.lost_bytes)
-            if place - told >= _PROGRESS_BYTES:
-                told = place
-                progress(place - report.begin_offset, store.end_of_files() - report.begin_offset)
+            rebuilt.add(records, end, walk.lost_bytes)
+            if end - reported >= _PROGRESS_BYTES:
+                reported = end
+                progress(end - report.begin_offset, store.end_of_files() - report.begin_offset)
         report.end_offset = walk.end
         _note_state(store, walk, report)
         rebuilt.finish()
         report.queues, report.units = derived.compare_queues(store, options, rebuilt.queues)
-        if options.index_enabled:
+        if rebuilt.index is not None:
             report.index_entries = derived.compare_index(store, options, rebuilt.index)
         rebuilt.close()
     check_json(store.disk, store.path / "config", store.problems)
@@ -100,50 +100,38 @@ def check(
 
 
 class Rebuilt:
-    """Consume queues and index of the log, made anew in a scratch directory."""
+    """Consume queues and index of the log, derived again in a scratch directory."""
 
     def __init__(
         self,
         store: StoppedStore,
         options: StoreOptions,
         scratch: Path,
-        codes_of_topics: dict[str, TagsCode],
+        tags_code_of: dict[str, TagsCode],
     ) -> None:
         self._files = OpenFiles(store.disk, _SCRATCH_FILES)
-        self.queues = ConsumeQueues(
-            store.disk,
-            scratch / "consumequeue",
-            options.consume_queue_file_size,
-            self._files,
-            codes_of_topics,
-        )
-        self.index = Index(
-            store.disk,
-            scratch / "index",
-            options.index_slot_count,
-            options.index_entry_count,
-            self._files,
-        )
-        self._dispatch = Dispatch(self.queues, self.index, options.unwritten_units)
+        dispatch = Dispatch.of_store(store.disk, scratch, options, self._files, tags_code_of)
+        self.queues = dispatch.queues
+        self.index = dispatch.index
+        self._lost_bytes = 0
         self._deriver = Deriver(
             store.log,
-            self.queues,
-            self.index if options.index_enabled else None,
-            self._dispatch,
+            dispatch,
+            lambda file, offset, reason: store.problems.append(Problem(file, reason, offset)),
             deleted_topics=store.deleted_topics,
             queues_from=0,
             index_from=0,
-            on_damage=lambda file, place, reason: store.problems.append(
-                Problem(file, reason, place)
-            ),
         )
 
-    def take(self, records: Any, place: int, lost_bytes: int) -> None:
-        self._deriver.lost_bytes = max(self._deriver.lost_bytes, lost_bytes)
-        self._deriver.derive(records, place)
+    def add(self, records: Records, end: int, lost_bytes: int) -> None:
+        """Records that end at the physical offset `end`, after `lost_bytes` of damage so far."""
+        self._deriver.add_lost_bytes(lost_bytes - self._lost_bytes)
+        self._lost_bytes = lost_bytes
+        self._deriver.derive(records, end)
 
     def finish(self) -> None:
-        self.index.write()
+        if self.index is not None:
+            self.index.write()
 
     def close(self) -> None:
         self._files.close()

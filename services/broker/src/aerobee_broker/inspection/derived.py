@@ -172,8 +172,8 @@ def _all_entries(store: StoppedStore, options: StoreOptions, index: Index) -> np
 
 def _pairs(entries: npt.NDArray[Any], low: int, end: int) -> npt.NDArray[Any]:
     """(physical offset, hash) of the entries of records in [low, end), sorted."""
-    places = entries["physical_offset"]
-    chosen = entries[(places >= low) & (places < end)]
+    physical_offsets = entries["physical_offset"]
+    chosen = entries[(physical_offsets >= low) & (physical_offsets < end)]
     pairs = np.empty(len(chosen), dtype=[("physical_offset", np.int64), ("hash", np.int64)])
     pairs["physical_offset"], pairs["hash"] = chosen["physical_offset"], chosen["hash"]
     return np.sort(pairs)

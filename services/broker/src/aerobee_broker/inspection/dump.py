@@ -13,15 +13,16 @@ from aerobee_wire.record import Record, decode
 
 
 def dump(store: StoppedStore, *, topic: str | None, begin: int) -> Iterator[Record]:
-    """Whole records from the first one at or behind the physical offset `begin` on. Damage on the
-    way goes to `store.problems`."""
+    """Whole records, from the first one at or behind the physical offset `begin` on. Damage on the
+    way goes to `store.problems`.
+    """
     low = store.log.starts[0] if store.log.starts else 0
-    place: int | None = max(begin, low)
+    first: int | None = max(begin, low)
     if begin > low:
-        place = find_record(store.log, begin, store.end_of_files(), check_crc=False)
-    if place is None:
+        first = find_record(store.log, begin, store.end_of_files(), check_crc=False)
+    if first is None:
         return
-    for records, _ in Walk(store, place):
+    for records, _ in Walk(store, first):
         at = 0
         for size in records.sizes.tolist():
             record = decode(records.data, at, check_crc=False)
@@ -53,7 +54,7 @@ def to_json(record: Record) -> dict[str, Any]:
 
 
 def to_line(record: Record) -> str:
-    """The same for people, on one line."""
+    """The same on one line, for people."""
     properties = record.properties
     parts = [
         f"{record.physical_offset:>14}",

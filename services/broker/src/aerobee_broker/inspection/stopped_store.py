@@ -1,7 +1,6 @@
 """The files of a store that no broker has open, for reading only.
 
-A broker that opens the same store would extend, cut and rebuild files; here they are taken as they
-are.
+A broker that opens the store would extend, cut and rebuild files; here they stay as they are.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aerobee_broker.disk import Disk, Held, read_file
+from aerobee_broker.disk import Disk, FileLock, read_file
 from aerobee_broker.store.derived.checkpoint import Checkpoint, CheckpointFile
 from aerobee_broker.store.log.commit_log import CommitLog, start_of
 from aerobee_broker.store.log.open_files import OpenFiles
@@ -21,20 +20,20 @@ MAX_OPEN_FILES = 64
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong. `physical_offset` is -1 where it is not about a place in the log."""
+    """One thing that is wrong. `physical_offset` is -1 where it is not about bytes of the log."""
 
     file: Path
     what: str
     physical_offset: int = -1
 
     def __str__(self) -> str:
-        place = f" at physical offset {self.physical_offset}" if self.physical_offset >= 0 else ""
-        return f"{self.file}{place}: {self.what}"
+        where = f" at physical offset {self.physical_offset}" if self.physical_offset >= 0 else ""
+        return f"{self.file}{where}: {self.what}"
 
 
 @dataclass(slots=True)
 class StoppedStore:
-    """An opened look at a store. `close` lets its lock go."""
+    """A store opened for reading. `close` releases its lock."""
 
     path: Path
     disk: Disk
@@ -44,7 +43,7 @@ class StoppedStore:
     deleted_topics: dict[str, int]
     clean: bool  # the broker stopped in order
     problems: list[Problem] = field(default_factory=list)
-    _lock: Held | None = None
+    _lock: FileLock | None = None
 
     def close(self) -> None:
         self.open_files.close()
@@ -70,7 +69,7 @@ def directory_of(path: Path) -> Path:
 
 
 def open_stopped(path: Path, disk: Disk) -> StoppedStore:
-    """Takes the store's lock and finds its files. Raises StartError while a broker has it."""
+    """Locks the store and finds its files. Raises StartError while a broker has it open."""
     path = directory_of(path)
     lock = disk.lock(path / "lock")
     if lock is None:
@@ -94,7 +93,7 @@ def open_stopped(path: Path, disk: Disk) -> StoppedStore:
 
 
 def _file_size(disk: Disk, path: Path, checkpoint: Checkpoint | None) -> int:
-    """What the checkpoint says; without one, the size of the first file."""
+    """Of a log file: what the checkpoint says; without one, the size of the first file."""
     if checkpoint is not None:
         return checkpoint.file_size
     for name in disk.list(path / "commitlog"):
@@ -112,7 +111,7 @@ def size_of(disk: Disk, path: Path) -> int:
 
 
 def _starts(disk: Disk, log: CommitLog, problems: list[Problem]) -> list[int]:
-    """Where the files start; what is wrong with their names and sizes goes to `problems`."""
+    """Where the log files start; what is wrong with their names and sizes goes to `problems`."""
     starts = [start for name in disk.list(log.folder) if (start := start_of(name)) is not None]
     for index, start in enumerate(starts):
         path = log.path_of(start)
@@ -132,7 +131,7 @@ def _deleted_topics(disk: Disk, path: Path, problems: list[Problem]) -> dict[str
     file = path / "config" / "deletedTopics.json"
     try:
         found = decode(read_file(disk, file))
-        return {str(topic): int(place) for topic, place in found.items()}
+        return {str(topic): int(offset) for topic, offset in found.items()}
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError) as error:

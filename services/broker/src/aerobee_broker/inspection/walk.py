@@ -1,6 +1,6 @@
-"""Goes through a commit log from record to record and says what is wrong in it, as recovery would.
+"""Walks a commit log from record to record, and reports the damage that recovery would report.
 
-Decides nothing about it and changes nothing.
+Changes nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from aerobee_broker.store.recovery.scan import End, Records, Stop, find_record, 
 
 
 class Walk:
-    """Iterate over it for (records, place behind them); then look at the other fields.
+    """Iterate over it for (records, physical offset behind them), then read its fields.
 
-    `end`: where the records end. `tail`: what lies there and goes at the next start; empty when it
-    is nothing. `lost_bytes`: of the log in front of `end` that are no records.
+    `end`: the physical offset at which the records end. `tail`: what is wrong with the torn tail
+    there, which the next start truncates; empty when there is none. `lost_bytes`: of the log before
+    `end` that are no records.
     """
 
     def __init__(self, store: StoppedStore, begin: int | None = None) -> None:
@@ -29,49 +30,50 @@ class Walk:
 
     def __iter__(self) -> Iterator[tuple[Records, int]]:
         log = self._log
-        place = self.end
-        while log.start_at(place) in log.starts:
-            file_end = log.start_at(place) + log.file_size
-            if place + BLANK_RESERVE > file_end:
-                place = file_end
+        at = self.end
+        while log.start_at(at) in log.starts:
+            file_end = log.start_at(at) + log.file_size
+            if at + BLANK_RESERVE > file_end:
+                at = file_end
                 continue
-            records, place, end = scan_log(log, place, check_crc=True)
-            self.end = place
-            yield records, place
+            records, at, end = scan_log(log, at, check_crc=True)
+            self.end = at
+            yield records, at
             if end.stop is Stop.BLANK:
-                place = file_end
+                at = file_end
             elif end.stop is not Stop.MORE:
-                following = self._behind(place, end)
-                if following is None:
+                next_at = self._behind(at, end)
+                if next_at is None:
                     break
                 if end.damaged is not None:
-                    yield end.damaged, place + len(end.damaged.data)
-                place = following
-            self.end = max(self.end, place)
-        self._look_for_a_gap(place)
+                    yield end.damaged, at + len(end.damaged.data)
+                at = next_at
+            self.end = max(self.end, at)
+        self._check_durable_end(at)
 
-    def _behind(self, place: int, end: End) -> int | None:
-        """Where the next whole record lies; None when the log ends at `place`."""
+    def _behind(self, physical_offset: int, end: End) -> int | None:
+        """Where the next whole record lies behind a bad one; None when the log ends there."""
         checkpoint = self._store.checkpoint
         durable = checkpoint.flushed if checkpoint else None
-        if durable is not None and place >= durable:
+        if durable is not None and physical_offset >= durable:
             self.tail = end.reason
             return None
         limit = self._store.end_of_files() if durable is None else durable
-        behind = place + (len(end.damaged.data) if end.damaged else 1)
-        following = find_record(self._log, behind, limit, check_crc=True)
-        if following is None and durable is None:
+        behind = physical_offset + (len(end.damaged.data) if end.damaged else 1)
+        next_at = find_record(self._log, behind, limit, check_crc=True)
+        if next_at is None and durable is None:
             self.tail = end.reason
             return None
         reason = end.reason or "zeros in the place of a record"
-        self._store.problems.append(Problem(self._log.path_of(place), reason, place))
-        following = limit if following is None else following
-        self.lost_bytes += following - place
-        return following
+        path = self._log.path_of(physical_offset)
+        self._store.problems.append(Problem(path, reason, physical_offset))
+        next_at = limit if next_at is None else next_at
+        self.lost_bytes += next_at - physical_offset
+        return next_at
 
-    def _look_for_a_gap(self, place: int) -> None:
-        """Acknowledged records that are not there at all."""
+    def _check_durable_end(self, end: int) -> None:
+        """That the log reaches what was durable."""
         checkpoint = self._store.checkpoint
-        if checkpoint is not None and place < checkpoint.flushed:
+        if checkpoint is not None and end < checkpoint.flushed:
             what = f"the log ends here, and it was durable up to {checkpoint.flushed}"
-            self._store.problems.append(Problem(self._log.path_of(place), what, place))
+            self._store.problems.append(Problem(self._log.path_of(end), what, end))

@@ -1,8 +1,8 @@
-"""Columns: the records of messages of one topic and queue, made field by field, not one by one.
+"""The records of a batch of one topic and queue, made field by field instead of one by one.
 
 The bytes are those that `append.py` makes. Each step is one pass over a list with the loop inside
 the interpreter, and what all records share is packed once. Measured at 1 KiB in batches of 128:
-1.5 µs a message, half of what `append` takes.
+1.5 µs a message, where the loop of `append.py` takes 2.5.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import chain, repeat
 from isal.isal_zlib import crc32
 
 from aerobee_broker.store.derived.consume_queue import TAGS, ConsumeQueue, TagsCodes
-from aerobee_broker.store.messages import UNIT, NewColumns
+from aerobee_broker.store.messages import UNIT, NewBatch
 from aerobee_wire import record
 from aerobee_wire.properties import VALUE_END_BYTES
 from aerobee_wire.properties import get as get_property
@@ -39,12 +39,12 @@ _HEADER = {
 }
 
 
-class ColumnsEncoder:
+class BatchEncoder:
     """Makes the records of one batch. `born_host` and `store_host` are packed."""
 
     def __init__(
         self,
-        columns: NewColumns,
+        batch: NewBatch,
         queue: ConsumeQueue,
         born_host: bytes,
         *,
@@ -52,13 +52,13 @@ class ColumnsEncoder:
         now_ms: int,
         tail_bytes: int,
     ) -> None:
-        self._columns = columns
+        self._batch = batch
         self._queue = queue
         self._hosts = (born_host, store_host)
         self._now_ms = now_ms
         self._tail_bytes = tail_bytes
-        self.body_lengths = list(map(len, columns.bodies))
-        self.properties_lengths = list(map(len, columns.properties))
+        self.body_lengths = list(map(len, batch.bodies))
+        self.properties_lengths = list(map(len, batch.properties))
         self._host_bits = record.host_bits(born_host, store_host)
         self.header = _HEADER[self._host_bits]
         fixed = self.header.size + len(queue.topic.field) + _LENGTH.size + tail_bytes
@@ -67,17 +67,17 @@ class ColumnsEncoder:
             for body, properties in zip(self.body_lengths, self.properties_lengths, strict=True)
         ]
 
-    def records(self, places: Sequence[int]) -> list[bytes]:
-        """The bytes of the record at each of `places`, `parts_each` items a record."""
-        columns, topic = self._columns, self._queue.topic
+    def records(self, physical_offsets: Sequence[int]) -> list[bytes]:
+        """The bytes of the records at these physical offsets, `parts_each` items a record."""
+        batch, topic = self._batch, self._queue.topic
         heads = map(
             self.header.pack,
             self.sizes,
             repeat(_MAGIC.pack(topic.magic)),
-            [crc32(body) & CRC_MASK for body in columns.bodies],
+            [crc32(body) & CRC_MASK for body in batch.bodies],
             self._queues_and_flags(),
-            range(self._queue.next_offset, self._queue.next_offset + len(places)),
-            places,
+            range(self._queue.next_offset, self._queue.next_offset + len(physical_offsets)),
+            physical_offsets,
             repeat(self._common()),
             self.body_lengths,
         )
@@ -88,14 +88,14 @@ class ColumnsEncoder:
         }
         fields = zip(
             heads,
-            columns.bodies,
+            batch.bodies,
             map(between.__getitem__, self.properties_lengths),
-            columns.properties,
+            batch.properties,
             strict=True,
         )
         if not self._tail_bytes:
             return list(map(b"".join, fields))
-        # One pass of the CRC over the joined record is quicker than three over its parts.
+        # One pass of the CRC over the joined record is faster than three over its parts.
         records = list(map(b"".join, fields))
         tails = crc_tails(map(crc32, records))
         return list(chain.from_iterable(zip(records, tails, strict=True)))
@@ -105,34 +105,34 @@ class ColumnsEncoder:
         return 2 if self._tail_bytes else 1
 
     def _queues_and_flags(self) -> Iterable[bytes]:
-        queue_id = self._columns.queue_id
-        if not self._columns.flags:
+        queue_id = self._batch.queue_id
+        if not self._batch.flags:
             return repeat(_QUEUE_AND_FLAG.pack(queue_id, 0))
-        return [_QUEUE_AND_FLAG.pack(queue_id, flag) for flag in self._columns.flags]
+        return [_QUEUE_AND_FLAG.pack(queue_id, flag) for flag in self._batch.flags]
 
     def _common(self) -> bytes:
-        sys_flag = self._columns.sys_flag & ~record.HOST_BITS | self._host_bits
-        born_ms, (born_host, store_host) = self._columns.born_timestamp_ms, self._hosts
+        sys_flag = self._batch.sys_flag & ~record.HOST_BITS | self._host_bits
+        born_ms, (born_host, store_host) = self._batch.born_timestamp_ms, self._hosts
         return _COMMON[self._host_bits].pack(
             *(sys_flag, born_ms, born_host, self._now_ms, store_host, 0, 0)
         )
 
-    def units(self, places: Sequence[int], tags_codes: TagsCodes) -> bytes:
-        """Their units in the consume queue."""
+    def units(self, physical_offsets: Sequence[int], tags_codes: TagsCodes) -> bytes:
+        """The units of the records at these physical offsets, one after the other."""
         codes = self._codes(tags_codes)
-        return b"".join(map(UNIT.pack, places, self.sizes, codes))
+        return b"".join(map(UNIT.pack, physical_offsets, self.sizes, codes))
 
     def _codes(self, tags_codes: TagsCodes) -> list[int]:
-        strings, own = self._columns.properties, self._queue.topic.tags_code
+        strings, own = self._batch.properties, self._queue.topic.tags_code
         if own is not None:
             return [own(string, self._now_ms) for string in strings]
         if any(map(bytes.startswith, strings, repeat(TAGS))):
             return [
                 tags_codes[get_property(string, TAGS) if string else None] for string in strings
             ]
-        # Not the first property: then it follows the end of another value.
+        # TAGS is not the first property, so it follows the end of another value.
         found = [string.partition(_TAGS_INSIDE)[2] for string in strings]
-        # Few differ in a batch: each is looked at once.
+        # Few differ in a batch: each is hashed once.
         codes = {
             tags: tags_codes[tags.partition(VALUE_END_BYTES)[0] or None] for tags in set(found)
         }

@@ -1,4 +1,4 @@
-"""What was found damaged: each place told once, the last ones remembered."""
+"""What the store tells its owner: events to be logged, and damaged records."""
 
 from __future__ import annotations
 
@@ -8,25 +8,32 @@ from pathlib import Path
 
 from aerobee_broker.store.messages import Corruption
 
-Event = Callable[[str, Mapping[str, object]], None]
+EventListener = Callable[[str, Mapping[str, object]], None]  # event, fields
+DamageListener = Callable[[Path, int, str], None]  # file, physical offset, reason
 
 _REMEMBERED = 1_000
-_PLACES = 10_000  # told once; beyond that many places, perhaps twice
+_OFFSETS = 10_000  # reported once; beyond that many, perhaps twice
+
+
+def ignore_event(event: str, fields: Mapping[str, object]) -> None:
+    """A listener for a store whose events are not logged."""
 
 
 class DamageRegister:
-    def __init__(self, on_event: Event) -> None:
+    """Reports each damaged record once, and remembers the last ones."""
+
+    def __init__(self, on_event: EventListener) -> None:
         self.count = 0
         self.last: deque[Corruption] = deque(maxlen=_REMEMBERED)
         self._event = on_event
-        self._places: set[int] = set()
+        self._offsets: set[int] = set()
 
     def report(self, file: Path, physical_offset: int, reason: str) -> None:
-        """The bytes at this place should be a record and are not, or no longer."""
-        if physical_offset in self._places:
+        """The bytes at this physical offset should be a record and are none, or a damaged one."""
+        if physical_offset in self._offsets:
             return
-        if len(self._places) < _PLACES:
-            self._places.add(physical_offset)
+        if len(self._offsets) < _OFFSETS:
+            self._offsets.add(physical_offset)
         self.count += 1
         self.last.append(Corruption(file, physical_offset, reason))
         self._event(

@@ -60,7 +60,7 @@ class NewMessage:
 
 
 @dataclass(slots=True)
-class NewColumns:
+class NewBatch:
     """Messages (one or more) of one topic and queue to append; a list for all that differs.
 
     `properties` has an encoded string for each body. `flags` has a number for each, or none: then
@@ -90,7 +90,7 @@ class NewColumns:
         )
 
 
-class AppendedColumns(NamedTuple):
+class AppendedBatch(NamedTuple):
     """Where such messages went: queue offsets follow one another, places need not (files end)."""
 
     first_queue_offset: int

@@ -15,6 +15,7 @@ MAX_TOPIC = 255
 # What stands around a body: header with IPv6 hosts, V2 topic length, longest topic and properties.
 MAX_BODY = 32 << 20  # the highest maxMessageSize; a store may hold bodies of an earlier, higher one
 RECORD_OVERHEAD = FIXED_V1 + 24 + 1 + MAX_TOPIC + MAX_PROPERTIES
+MAX_RECORD = MAX_BODY + RECORD_OVERHEAD
 
 
 @dataclass(frozen=True, slots=True)

@@ -339,7 +339,7 @@ async def test_a_move_that_the_disk_ends_late_loses_nothing(
 
     with monkeypatch.context() as patch:
         if not room:
-            patch.setattr(parts.store, "write_and_sync", fail)
+            patch.setattr(parts.store.flush, "write_and_sync", fail)
         parts.flusher.hold()
         await asyncio.sleep(30)  # longer than a flush may take
         parts.flusher.let_go()
@@ -365,7 +365,7 @@ async def test_a_recall_whose_caller_goes_away_holds_when_the_log_has_it(
 
     with monkeypatch.context() as patch:
         if not room:
-            patch.setattr(parts.store, "write_and_sync", fail)
+            patch.setattr(parts.store.flush, "write_and_sync", fail)
         parts.flusher.hold()
         under_way = asyncio.create_task(recall(parts, stored))
         await asyncio.sleep(0.1)
@@ -584,7 +584,7 @@ class Campaign:
             doing.append(asyncio.create_task(recall(parts, self.sent[body])))
         await asyncio.sleep(self.rng.random() * 2)
         if self.rng.random() < 0.5:
-            parts.store.write()
+            parts.store.flush.write()
             await asyncio.sleep(self.rng.random())
         cut: Disk = (
             self.disk.after_power_cut(self.rng.randrange(1 << 30))
@@ -626,7 +626,7 @@ async def test_a_batch_that_a_power_cut_tears_comes_again(tmp_path: Path) -> Non
         await timed(parts, body, 1_000)
     parts.flusher.hold()
     await asyncio.sleep(1.1)
-    parts.store.write()
+    parts.store.flush.write()
     assert parts.store.written_offset > parts.store.flushed_offset
     torn = 0
     for seed in range(12):

@@ -304,7 +304,7 @@ async def _settle() -> None:
 
 def _failing_disk(parts: Parts) -> AbstractContextManager[Any]:
     error = StoreWriteError("injected")
-    return mock.patch.object(parts.store, "write_and_sync", side_effect=error)
+    return mock.patch.object(parts.store.flush, "write_and_sync", side_effect=error)
 
 
 async def _now(clock: LoopClock) -> int:

@@ -263,16 +263,16 @@ async def test_a_set_that_the_disk_does_not_take_is_on_lease_as_before(
     consumer = PopConsumer(parts)
     got = await consumer.pop()
     await consumer.ack(got[1])
-    write = parts.store.write_and_sync
+    write = parts.store.flush.write_and_sync
 
     def broken() -> int:
         raise StoreWriteError("no space")
 
-    monkeypatch.setattr(parts.store, "write_and_sync", broken)
+    monkeypatch.setattr(parts.store.flush, "write_and_sync", broken)
     with pytest.raises(StoreWriteError):
         await consumer.ack_sets(lease_set(*got[:3]))
     await asyncio.sleep(0)
-    monkeypatch.setattr(parts.store, "write_and_sync", write)
+    monkeypatch.setattr(parts.store.flush, "write_and_sync", write)
     assert consumer.committed() == 0
     assert await consumer.ack_sets(lease_set(got[2])) == [Code.SUCCESS]
     await asyncio.sleep(10.1)
@@ -287,17 +287,17 @@ async def test_what_the_disk_does_not_take_is_as_if_it_had_not_happened(
     await parts.send(TOPIC, b"1", b"2")
     consumer = PopConsumer(parts)
     (got,) = await consumer.pop(1)
-    write = parts.store.write_and_sync
+    write = parts.store.flush.write_and_sync
 
     def broken() -> int:
         raise StoreWriteError("no space")
 
-    monkeypatch.setattr(parts.store, "write_and_sync", broken)
+    monkeypatch.setattr(parts.store.flush, "write_and_sync", broken)
     for attempt in (consumer.ack(got), consumer.change(got, 0), consumer.pop(1)):
         with pytest.raises(StoreWriteError):
             await attempt
         await asyncio.sleep(0)
-    monkeypatch.setattr(parts.store, "write_and_sync", write)
+    monkeypatch.setattr(parts.store.flush, "write_and_sync", write)
     assert consumer.committed() == 0
     assert [(one.body, one.attempt) for one in await consumer.pop()] == [(b"2", 1)]
     assert await consumer.ack(got) == [Code.SUCCESS]
@@ -355,10 +355,10 @@ async def test_what_is_lost_when_the_log_takes_nothing_keeps_no_other_message(
         return ReadResult(ReadStatus.OFFSET_TOO_SMALL, 1, 1, 3)
 
     monkeypatch.setattr(parts.store, "read", without_the_first)
-    parts.store.block_appends(StoreWriteError("no space"))
+    parts.store.flush.block_appends(StoreWriteError("no space"))
     with pytest.raises(StoreWriteError):
         await consumer.pop(1)
-    parts.store.unblock_appends()
+    parts.store.flush.unblock_appends()
     assert [(one.body, one.attempt) for one in await consumer.pop(1)] == [(b"2", 1)]
     parts = await crash(parts, tmp_path / "b")
     assert bodies(await PopConsumer(parts).pop()) == [b"3"]
@@ -448,12 +448,12 @@ async def test_a_settlement_that_the_disk_does_not_take_after_a_reset_brings_not
     await parts.send(TOPIC, b"1", b"2", b"3")
     consumer = PopConsumer(parts)
     got = await consumer.pop(2)
-    write = parts.store.write_and_sync
+    write = parts.store.flush.write_and_sync
 
     def broken() -> int:
         raise StoreWriteError("no space")
 
-    monkeypatch.setattr(parts.store, "write_and_sync", broken)
+    monkeypatch.setattr(parts.store.flush, "write_and_sync", broken)
     parts.flusher.hold()
     settling = asyncio.create_task(consumer.ack_sets(lease_set(*got)))
     await asyncio.sleep(0.001)
@@ -466,7 +466,7 @@ async def test_a_settlement_that_the_disk_does_not_take_after_a_reset_brings_not
     with pytest.raises(StoreWriteError):
         await moving
     await asyncio.sleep(0.01)
-    monkeypatch.setattr(parts.store, "write_and_sync", write)
+    monkeypatch.setattr(parts.store.flush, "write_and_sync", write)
     assert consumer.committed() == 3
     await asyncio.sleep(11)
     assert await consumer.pop() == []
@@ -482,12 +482,12 @@ async def test_a_lease_that_the_log_lost_after_nobody_waited_any_more_loses_no_m
     consumer = PopConsumer(parts)
     await consumer.ack(*await consumer.pop(1))
     parts.flusher.hold()
-    write = parts.store.write_and_sync
+    write = parts.store.flush.write_and_sync
 
     def broken() -> int:
         raise StoreWriteError("no space")
 
-    monkeypatch.setattr(parts.store, "write_and_sync", broken)
+    monkeypatch.setattr(parts.store.flush, "write_and_sync", broken)
     popping = asyncio.create_task(consumer.pop(2, invisible_ms=60_000))
     await asyncio.sleep(0.001)
     if how == "cancelled":
@@ -497,7 +497,7 @@ async def test_a_lease_that_the_log_lost_after_nobody_waited_any_more_loses_no_m
     assert isinstance((await asyncio.gather(popping, return_exceptions=True))[0], BaseException)
     parts.flusher.let_go()
     await asyncio.sleep(0.01)
-    monkeypatch.setattr(parts.store, "write_and_sync", write)
+    monkeypatch.setattr(parts.store.flush, "write_and_sync", write)
     await consumer.pop(1, invisible_ms=60_000)
     parts = await crash(parts, tmp_path / "b")
     await asyncio.sleep(61)
@@ -539,7 +539,7 @@ def no_room(parts: Parts) -> Iterator[None]:
         raise DiskFull("no room")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts.store, "write_and_sync", full)
+        patch.setattr(parts.store.flush, "write_and_sync", full)
         yield
 
 

@@ -189,7 +189,7 @@ async def test_a_commit_that_fails_leaves_the_transaction_open(
         raise StoreWriteError("the disk is out")
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts.store, "write_and_sync", fail)
+        patch.setattr(parts.store.flush, "write_and_sync", fail)
         with pytest.raises(MqError, match="the disk is out"):
             await end(parts, stored)
     await asyncio.sleep(0.01)
@@ -205,7 +205,7 @@ async def test_a_half_message_that_is_not_stored_is_not_open(
         raise StoreWriteError("the disk is out")
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts.store, "write_and_sync", fail)
+        patch.setattr(parts.store.flush, "write_and_sync", fail)
         with pytest.raises(MqError, match="the disk is out"):
             await half(parts, b"a")
     assert len(parts.broker.transactions) == 0
@@ -221,7 +221,7 @@ async def test_a_half_message_that_is_not_stored_is_not_open_though_nobody_waits
         raise DiskFull("there is no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts.store, "write_and_sync", fail)
+        patch.setattr(parts.store.flush, "write_and_sync", fail)
         parts.flusher.hold()
         sending = asyncio.create_task(half(parts, b"a"))
         await asyncio.sleep(0.1)
@@ -284,11 +284,11 @@ async def test_a_write_that_fails_later_undoes_no_end_that_was_written(
     assert parts.store.flushed_offset < parts.store.written_offset
 
     def fail() -> int:
-        parts.store.forget_unwritten()
+        parts.store.flush.roll_back()
         raise DiskFull("there is no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts.store, "write", fail)
+        patch.setattr(parts.store.flush, "write", fail)
         with pytest.raises(MqError, match="there is no room"):
             await parts.send("t", b"b")
     await asyncio.sleep(0.01)

@@ -31,7 +31,7 @@ def test_unit_is_20_bytes_of_place_size_and_tags_code() -> None:
     """§3.1: file of 6,000,000 bytes named by the byte offset of its first unit."""
     disk = SimulatedDisk()
     store = open_store(disk, StoreOptions(commit_log_file_size=1 << 16, index_enabled=False))
-    places = send(
+    appended = send(
         store, [NewMessage("orders", 2, b"x" * n, b"TAGS\x01UA\x02") for n in range(1, 4)]
     )
     store.close()
@@ -39,7 +39,8 @@ def test_unit_is_20_bytes_of_place_size_and_tags_code() -> None:
     assert name == f"orders/2/{0:020d}"
     assert len(data) == 6_000_000
     units = b"".join(
-        UNIT.pack(place.physical_offset, place.store_size, tags_code("UA")) for place in places
+        UNIT.pack(message.physical_offset, message.store_size, tags_code("UA"))
+        for message in appended
     )
     assert data.rstrip(b"\0") == units.rstrip(b"\0")
 
@@ -249,8 +250,8 @@ def test_zeros_among_the_units_do_not_move_the_first_offset_past_messages(hole: 
     for offset in range(128):
         if offset in hole:
             continue
-        place = expected[offset][0]
-        found = queues.first_at_or_after(queue, place)
+        physical_offset = expected[offset][0]
+        found = queues.first_at_or_after(queue, physical_offset)
         assert found <= offset
         assert found == offset or set(range(found, offset)) <= set(hole)
 

@@ -36,10 +36,12 @@ def reference(keys: list[Key]) -> bytes:
     slots = [0] * SLOTS
     entries = [bytes(ENTRY.size)]
     begin_ms = keys[0][3]
-    for number, (topic, key, place, stored_ms) in enumerate(keys, start=1):
+    for number, (topic, key, physical_offset, stored_ms) in enumerate(keys, start=1):
         value = abs(java_hash(f"{topic}#{key}"))
         slot = value % SLOTS
-        entries.append(ENTRY.pack(value, place, (stored_ms - begin_ms) // 1000, slots[slot]))
+        entries.append(
+            ENTRY.pack(value, physical_offset, (stored_ms - begin_ms) // 1000, slots[slot])
+        )
         slots[slot] = number
     header = HEADER.pack(
         begin_ms,
@@ -73,10 +75,10 @@ def fill(store: MessageStore, clock: ManualClock, count: int, seed: int = 1) -> 
             named["UNIQ_KEY"] = f"ID{number:08d}"
         if rng.random() < 0.5:
             named["KEYS"] = rng.choice(["a", "b c", " d  e ", "ключ", "\U0001f600 x", "a a"])
-        [place] = store.append([message(topic, number, **named)])
+        [stored] = store.append([message(topic, number, **named)])
         names = [named["UNIQ_KEY"]] if "UNIQ_KEY" in named else []
         names += [key for key in named.get("KEYS", "").split(" ") if key]
-        keys += [(topic, name, place.physical_offset, clock.now_ms()) for name in names]
+        keys += [(topic, name, stored.physical_offset, clock.now_ms()) for name in names]
         if rng.random() < 0.3:
             flush(store)
             clock.advance(rng.randint(0, 2_500))
@@ -111,7 +113,7 @@ def has_slots(index: Index) -> bool:
 def test_slots_leave_the_memory_when_nothing_comes_and_come_back_as_they_were() -> None:
     disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)
-    index = store._index
+    index = store._dispatch.index
     assert index is not None
     keys: list[Key] = []
     for seed in range(3):
@@ -122,9 +124,13 @@ def test_slots_leave_the_memory_when_nothing_comes_and_come_back_as_they_were() 
         upkeep(store, clock)
         assert not has_slots(index)
         topic, key, _, _ = keys[-1]
-        places = [one.physical_offset for one in store.query(topic, key)]
-        wanted = {place for name, other, place, _ in keys if (name, other) == (topic, key)}
-        assert places == sorted(wanted, reverse=True)
+        physical_offsets = [one.physical_offset for one in store.query(topic, key)]
+        wanted = {
+            physical_offset
+            for name, other, physical_offset, _ in keys
+            if (name, other) == (topic, key)
+        }
+        assert physical_offsets == sorted(wanted, reverse=True)
     store.close()
     assert list(index_files(disk).values()) == [reference(keys)]
 
@@ -220,13 +226,13 @@ def test_queries_reach_over_several_files() -> None:
 def test_a_damaged_record_that_may_be_meant_is_told(harmed: int) -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
-    places = send(store, [message("orders", n, KEYS="k") for n in range(3)])
-    place = places[1].physical_offset
+    appended = send(store, [message("orders", n, KEYS="k") for n in range(3)])
+    physical_offset = appended[1].physical_offset
     log = PATH / "commitlog" / ("0" * 20)
-    disk.flip(log, (place + harmed) * 8)
+    disk.flip(log, (physical_offset + harmed) * 8)
     damaged: list[MessageCorrupted] = []
     assert [one.body for one in store.query("orders", "k", damaged=damaged)] == [b"2", b"0"]
-    assert [(one.file, one.physical_offset) for one in damaged] == [(log, place)]
+    assert [(one.file, one.physical_offset) for one in damaged] == [(log, physical_offset)]
     assert store.query("orders", "other", damaged=damaged) == []
     assert len(damaged) == 1
 
@@ -274,8 +280,8 @@ def test_irregular_properties_are_stored_and_not_indexed() -> None:
 def test_damaged_messages_are_left_out_of_a_query() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
-    places = send(store, [message("orders", n, KEYS="k") for n in range(3)])
-    disk.flip(PATH / "commitlog" / ("0" * 20), (places[1].physical_offset + 90) * 8)
+    appended = send(store, [message("orders", n, KEYS="k") for n in range(3)])
+    disk.flip(PATH / "commitlog" / ("0" * 20), (appended[1].physical_offset + 90) * 8)
     assert [one.body for one in store.query("orders", "k")] == [b"2", b"0"]
     assert store.corruption_count == 1
 

@@ -37,7 +37,7 @@ def test_keys_are_those_of_each_message_in_order(messages: list[dict[str, str]])
         for key in wanted_keys(named)
     ]
     keys = Keys.of(rows)
-    columns = np.stack((keys.hashes, keys.places, keys.stored_ms), axis=1)
+    columns = np.stack((keys.hashes, keys.physical_offsets, keys.stored_ms), axis=1)
     assert [tuple(row) for row in columns.tolist()] == expected
 
 
@@ -79,5 +79,5 @@ def test_keys_can_be_added_and_dropped() -> None:
     keys = Keys.of([(topic, b"KEYS\x01a b\x02", 1, 1)])
     keys.add(Keys.of([(topic, b"UNIQ_KEY\x01c\x02", 2, 2)]))
     keys.drop(1)
-    assert keys.places.tolist() == [1, 2]
+    assert keys.physical_offsets.tolist() == [1, 2]
     assert keys.hashes.tolist() == [key_hash("t", "b"), key_hash("t", "c")]

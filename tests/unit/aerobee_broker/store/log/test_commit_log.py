@@ -52,7 +52,7 @@ def test_next_file_is_allocated_ahead_and_only_renamed_by_the_append_that_needs_
     assert log_files(disk) == ["0" * 20, "blank.ready"]
     before = disk.steps
     store.append(BIG[:2])
-    store.write()
+    store.flush.write()
     assert disk.steps == before + 3  # end of the old file, rename, start of the new one
     assert log_files(disk) == ["0" * 20, f"{SIZE:020d}"]
 
@@ -76,7 +76,7 @@ def test_allocation_that_fails_ahead_of_time_harms_nobody() -> None:
     disk.capacity = sum(map(len, disk.files().values()))
     upkeep(store, clock)
     assert "allocation_failed" in events
-    assert not store.read_only_reason
+    assert not store.flush.read_only_reason
     disk.capacity = None
     send(store, BIG)
     assert len(visible(store)["a", 0]) == 7
@@ -90,11 +90,11 @@ def test_messages_of_a_failed_write_were_never_there() -> None:
     disk.capacity = sum(map(len, disk.files().values()))
     store.append([NewMessage("a", 0, b"lost"), NewMessage("b", 0, b"lost"), *BIG, *BIG])
     with pytest.raises(DiskFull):
-        store.write()
+        store.flush.write()
     assert store.end_offset == store.written_offset == end
     disk.capacity = None
-    [place] = send(store, [NewMessage("a", 0, b"second")])
-    assert (place.queue_offset, place.physical_offset) == (1, end)
+    [message] = send(store, [NewMessage("a", 0, b"second")])
+    assert (message.queue_offset, message.physical_offset) == (1, end)
     assert visible(store) == {("a", 0): {0: b"first", 1: b"second"}}
 
 
@@ -106,7 +106,7 @@ def test_whole_records_that_a_failed_write_left_behind_do_not_come_back() -> Non
     disk.capacity = sum(map(len, disk.files().values()))
     store.append([*(NewMessage("a", 0, b"ghost") for _ in range(9)), *BIG, *BIG])
     with pytest.raises(DiskFull):
-        store.write()
+        store.flush.write()
     disk.capacity = None
     send(store, [NewMessage("a", 0, b"hello")])
     disk = disk.after_kill()
@@ -121,7 +121,7 @@ def test_a_write_error_makes_the_store_read_only() -> None:
     disk.fail_writes = lambda path: "commitlog" in str(path)
     store.append([NewMessage("a", 0, b"second")])
     with pytest.raises(StoreWriteError, match="Input/output error"):
-        store.write()
+        store.flush.write()
     disk.fail_writes = lambda path: False
     with pytest.raises(StoreReadOnly, match=r"writing .* failed"):
         store.append([NewMessage("a", 0, b"third")])
@@ -243,10 +243,10 @@ def test_a_flush_ends_although_writes_go_on(monkeypatch: pytest.MonkeyPatch) -> 
         syncs += 1
         good(file)
         store.append([NewMessage("a", 0, b"more")])
-        store.write()
+        store.flush.write()
 
     store.append([NewMessage("a", 0, b"second")])
-    written = store.write()
+    written = store.flush.write()
     monkeypatch.setattr(SimulatedFile, "sync", sync_and_write)
-    assert store.sync() == written
+    assert store.flush.sync() == written
     assert syncs == 1

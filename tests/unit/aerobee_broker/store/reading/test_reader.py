@@ -15,7 +15,7 @@ from aerobee_broker.store.derived.consume_queue import ConsumeQueue, TopicEncodi
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import LOST_SIZE, UNIT, NewMessage, ReadStatus
 from aerobee_broker.store.options import MAX_BODY, StoreOptions
-from aerobee_broker.store.reading import reader
+from aerobee_broker.store.reading.record_check import Run, all_whole, check
 from aerobee_chassis.errors import ConfigError
 from aerobee_wire import record
 from aerobee_wire.tags import tags_code
@@ -75,8 +75,8 @@ def test_queue_that_nobody_wrote_to_has_nothing_new(ten: MessageStore) -> None:
 
 def test_bytes_are_bounded_but_the_first_message_comes_whatever_its_size() -> None:
     store = open_store()
-    places = send(store, [NewMessage("a", 0, b"x" * 500) for _ in range(4)])
-    size = places[0].store_size
+    appended = send(store, [NewMessage("a", 0, b"x" * 500) for _ in range(4)])
+    size = appended[0].store_size
     assert store.read("a", 0, 0, max_bytes=1).message_count == 1
     assert store.read("a", 0, 0, max_bytes=size).message_count == 1
     assert store.read("a", 0, 0, max_bytes=2 * size - 1).message_count == 1
@@ -89,12 +89,12 @@ def test_a_record_that_is_larger_than_may_be_sent_by_now_is_served() -> None:
     disk = SimulatedDisk()
     options = replace(SMALL, commit_log_file_size=4 << 20, max_message_size=2 << 20)
     first = open_store(disk, options)
-    [place] = send(first, [NewMessage("a", 0, b"x" * (2 << 20))])
+    [message] = send(first, [NewMessage("a", 0, b"x" * (2 << 20))])
     first.close()
     again = open_store(disk.after_kill(), replace(options, max_message_size=1_024))
     result = again.read("a", 0, 0)
     assert (result.message_count, result.corrupted_count) == (1, 0)
-    assert len(again.get(place.physical_offset).body) == 2 << 20
+    assert len(again.get(message.physical_offset).body) == 2 << 20
 
 
 def test_no_higher_limit_can_be_set_than_is_read(tmp_path: Path) -> None:
@@ -134,10 +134,10 @@ def test_records_of_one_queue_that_lie_together_are_read_with_one_call(
     calls = 0
     good = store._log.read
 
-    def counted(place: int, size: int) -> bytes:
+    def counted(physical_offset: int, size: int) -> bytes:
         nonlocal calls
         calls += 1
-        return good(place, size)
+        return good(physical_offset, size)
 
     monkeypatch.setattr(store._log, "read", counted)
     assert store.read("a", 0, 0).message_count == 30
@@ -157,52 +157,54 @@ def test_records_with_others_between_them_come_without_the_others() -> None:
 
 def test_record_is_found_by_its_physical_offset() -> None:
     store = open_store()
-    places = send(store, [NewMessage("a", 0, b"%d" % n) for n in range(3)])
-    one = store.get(places[1].physical_offset)
+    appended = send(store, [NewMessage("a", 0, b"%d" % n) for n in range(3)])
+    one = store.get(appended[1].physical_offset)
     assert (one.body, one.queue_offset, one.physical_offset) == (
         b"1",
         1,
-        places[1].physical_offset,
+        appended[1].physical_offset,
     )
-    assert store.get(places[1].physical_offset, places[1].store_size).body == b"1"
+    assert store.get(appended[1].physical_offset, appended[1].store_size).body == b"1"
 
 
-@pytest.mark.parametrize("place", [-1, 1, 57, 10_000, 1 << 60])
-def test_place_without_a_record_is_not_found(place: int) -> None:
+@pytest.mark.parametrize("physical_offset", [-1, 1, 57, 10_000, 1 << 60])
+def test_place_without_a_record_is_not_found(physical_offset: int) -> None:
     store = open_store()
     send(store, [NewMessage("a", 0, b"0"), NewMessage("a", 0, b"1")])
     with pytest.raises(MessageNotFound):
-        store.get(place)
+        store.get(physical_offset)
 
 
 def test_place_of_a_message_that_is_not_durable_is_not_found() -> None:
     store = open_store()
-    [place] = store.append([NewMessage("a", 0, b"0")])
-    store.write()
+    [message] = store.append([NewMessage("a", 0, b"0")])
+    store.flush.write()
     with pytest.raises(MessageNotFound):
-        store.get(place.physical_offset)
+        store.get(message.physical_offset)
 
 
 def test_damaged_record_is_named_with_file_and_place() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
-    places = send(store, [NewMessage("a", 0, b"0"), NewMessage("a", 0, b"1")])
-    place = places[1].physical_offset
-    disk.flip(LOG / ("0" * 20), (place + 88) * 8)
-    with pytest.raises(MessageCorrupted, match=rf"physical offset {place} in .*0{{20}}") as caught:
-        store.get(place)
-    assert (caught.value.physical_offset, caught.value.file) == (place, LOG / ("0" * 20))
+    appended = send(store, [NewMessage("a", 0, b"0"), NewMessage("a", 0, b"1")])
+    physical_offset = appended[1].physical_offset
+    disk.flip(LOG / ("0" * 20), (physical_offset + 88) * 8)
+    with pytest.raises(
+        MessageCorrupted, match=rf"physical offset {physical_offset} in .*0{{20}}"
+    ) as caught:
+        store.get(physical_offset)
+    assert (caught.value.physical_offset, caught.value.file) == (physical_offset, LOG / ("0" * 20))
 
 
 def test_record_whose_head_is_damaged_is_damage_to_whoever_knows_that_it_is_there() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
-    [place] = send(store, [NewMessage("a", 0, b"0")])
+    [message] = send(store, [NewMessage("a", 0, b"0")])
     disk.flip(LOG / ("0" * 20), 4 * 8)
     with pytest.raises(MessageNotFound):
         store.get(0)
     with pytest.raises(MessageCorrupted):
-        store.get(0, place.store_size)
+        store.get(0, message.store_size)
 
 
 # ---- by time ----
@@ -280,9 +282,9 @@ def test_mended_unit_with_another_tag_is_passed_over() -> None:
 def test_damaged_records_are_counted_and_the_others_served() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
-    places = send(store, [NewMessage("a", 0, b"%d" % n) for n in range(6)])
+    appended = send(store, [NewMessage("a", 0, b"%d" % n) for n in range(6)])
     for n in (0, 3, 5):
-        disk.flip(LOG / ("0" * 20), (places[n].physical_offset + 88) * 8)
+        disk.flip(LOG / ("0" * 20), (appended[n].physical_offset + 88) * 8)
     result = store.read("a", 0, 0)
     assert bodies(result.records) == [b"1", b"2", b"4"]
     assert (result.message_count, result.corrupted_count) == (3, 3)
@@ -301,12 +303,12 @@ def test_record_of_another_queue_is_not_served_in_the_place_of_a_lost_one() -> N
     disk = SimulatedDisk()
     clock = ManualClock()
     store = open_store(disk, clock=clock)
-    places = send(store, [NewMessage("a", 0, b"mine"), NewMessage("b", 0, b"others")])
+    appended = send(store, [NewMessage("a", 0, b"mine"), NewMessage("b", 0, b"others")])
     upkeep(store, clock)
     path = PATH / "consumequeue" / "a" / "0" / ("0" * 20)
-    wrong = UNIT.pack(places[1].physical_offset, places[1].store_size, 0)
+    wrong = UNIT.pack(appended[1].physical_offset, appended[1].store_size, 0)
     disk.put(path, wrong + disk.files()[path][20:])
-    disk.flip(LOG / ("0" * 20), (places[0].physical_offset + 88) * 8)
+    disk.flip(LOG / ("0" * 20), (appended[0].physical_offset + 88) * 8)
     result = store.read("a", 0, 0)
     assert (result.records, result.corrupted_count) == (b"", 1)
     assert visible(store)["b", 0] == {0: b"others"}
@@ -344,9 +346,9 @@ def test_unreadable_index_is_an_error_that_says_what_to_do() -> None:
 def test_units_are_given_to_whoever_schedules() -> None:
     options = replace(SMALL, consume_queue_file_size=40)
     store = open_store(options=options)
-    places = send(store, [tagged("red") for _ in range(5)])
+    appended = send(store, [tagged("red") for _ in range(5)])
     assert store.units("a", 0, 1, 3) == [
-        (place.physical_offset, place.store_size, RED) for place in places[1:4]
+        (message.physical_offset, message.store_size, RED) for message in appended[1:4]
     ]
     assert store.units("a", 0, -1, 3) == []
     assert store.units("nobody", 0, 0, 3) == []
@@ -357,9 +359,7 @@ def test_units_are_given_to_whoever_schedules() -> None:
 PLACE = 1_000
 
 
-def run_of(
-    topic: str = "a", queue_id: int = 3, first: int = 7, **fields: Any
-) -> tuple[bytes, reader.Run]:
+def run_of(topic: str = "a", queue_id: int = 3, first: int = 7, **fields: Any) -> tuple[bytes, Run]:
     """Three records, the first of which stands at PLACE and has queue offset `first`."""
     given = {
         "body": b"body",
@@ -375,19 +375,23 @@ def run_of(
     }
     data, run = b"", []
     for offset in range(first, first + 3):
-        place = PLACE + len(data)
+        physical_offset = PLACE + len(data)
         one = record.encode(
-            topic=topic, queue_id=queue_id, queue_offset=offset, physical_offset=place, **given
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=offset,
+            physical_offset=physical_offset,
+            **given,
         )
-        run.append((offset, (place, len(one), RED)))
+        run.append((offset, (physical_offset, len(one), RED)))
         data += one
     return data, run
 
 
-def both(data: bytes, run: reader.Run, queue: ConsumeQueue) -> tuple[bool, bool]:
+def both(data: bytes, run: Run, queue: ConsumeQueue) -> tuple[bool, bool]:
     """What the quick check says, and the thorough one."""
-    problems = [reader.check(data, unit[0] - PLACE, unit, queue, offset) for offset, unit in run]
-    return reader.all_whole(data, PLACE, run, queue), not any(problems)
+    problems = [check(data, unit[0] - PLACE, unit, queue, offset) for offset, unit in run]
+    return all_whole(data, PLACE, run, queue), not any(problems)
 
 
 @pytest.fixture
@@ -415,9 +419,9 @@ def test_no_flipped_bit_of_a_run_goes_unseen(queue: ConsumeQueue) -> None:
     for bit in range(len(data) * 8):
         broken = bytearray(data)
         broken[bit // 8] ^= 1 << bit % 8
-        assert not reader.all_whole(bytes(broken), PLACE, run, queue), bit
+        assert not all_whole(bytes(broken), PLACE, run, queue), bit
     for missing in range(1, len(data), 7):
-        assert not reader.all_whole(data[:-missing], PLACE, run, queue)
+        assert not all_whole(data[:-missing], PLACE, run, queue)
 
 
 @pytest.mark.parametrize("fields", [{"topic": "b"}, {"topic": "ab"}, {"queue_id": 2}, {"first": 8}])
@@ -431,8 +435,10 @@ def test_whole_records_of_another_queue_are_not_taken(
 
 def test_a_whole_record_that_belongs_elsewhere_is_not_taken(queue: ConsumeQueue) -> None:
     data, run = run_of()
-    moved = [(offset, (place + 1, size, code)) for offset, (place, size, code) in run]
-    assert not reader.all_whole(b"\0" + data, PLACE, moved, queue)
+    moved = [
+        (offset, (physical_offset + 1, size, code)) for offset, (physical_offset, size, code) in run
+    ]
+    assert not all_whole(b"\0" + data, PLACE, moved, queue)
 
 
 # ---- sectors that cannot be read ----
@@ -445,12 +451,12 @@ def unreadable(
     read = store._log.read
     left = times
 
-    def fails(place: int, size: int) -> bytes:
+    def fails(physical_offset: int, size: int) -> bytes:
         nonlocal left
-        if place <= bad < place + size and left > 0:
+        if physical_offset <= bad < physical_offset + size and left > 0:
             left -= 1
             raise OSError(errno.EIO, "Input/output error")
-        return read(place, size)
+        return read(physical_offset, size)
 
     monkeypatch.setattr(store._log, "read", fails)
 
@@ -464,21 +470,21 @@ def clock() -> ManualClock:
 def served(clock: ManualClock) -> MessageStore:
     store = open_store(clock=clock)
     send(store, [NewMessage("a", 0, b"%d" % n) for n in range(10)])
-    store.restored()
+    store.enable_read_retries()
     return store
 
 
 def test_what_the_disk_fails_to_read_for_a_while_is_not_damaged(
     served: MessageStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, size, _ = served.units("a", 0, 4, 1)[0]
-    unreadable(monkeypatch, served, place + 100, times=9)  # two a read, one a get
+    physical_offset, size, _ = served.units("a", 0, 4, 1)[0]
+    unreadable(monkeypatch, served, physical_offset + 100, times=9)  # two a read, one a get
     for _ in range(3):
         clock.advance(15_000)
         with pytest.raises(StoreShort, match="tried again"):
             served.read("a", 0, 0)
         with pytest.raises(StoreShort):
-            served.get(place, size)
+            served.get(physical_offset, size)
     assert served.corruption_count == 0
     clock.advance(15_000)
     result = served.read("a", 0, 0)
@@ -489,8 +495,8 @@ def test_what_the_disk_fails_to_read_for_a_while_is_not_damaged(
 def test_a_sector_that_stays_unreadable_costs_its_record_and_no_other(
     served: MessageStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, size, _ = served.units("a", 0, 4, 1)[0]
-    unreadable(monkeypatch, served, place + 100)
+    physical_offset, size, _ = served.units("a", 0, 4, 1)[0]
+    unreadable(monkeypatch, served, physical_offset + 100)
     for _ in range(2):
         with pytest.raises(StoreShort):
             served.read("a", 0, 0)
@@ -499,26 +505,26 @@ def test_a_sector_that_stays_unreadable_costs_its_record_and_no_other(
     assert bodies(result.records) == [b"%d" % n for n in range(10) if n != 4]
     assert (result.next_begin_offset, result.corrupted_count) == (10, 1)
     [damage] = served.corruptions
-    assert damage.physical_offset == place
+    assert damage.physical_offset == physical_offset
     assert damage.reason == "a 0 4: the disk cannot read it"
     with pytest.raises(MessageCorrupted):
-        served.get(place, size)
+        served.get(physical_offset, size)
 
 
 def test_two_failures_far_apart_are_not_a_lasting_one(
     served: MessageStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, size, _ = served.units("a", 0, 4, 1)[0]
-    unreadable(monkeypatch, served, place + 100, times=2)
+    physical_offset, size, _ = served.units("a", 0, 4, 1)[0]
+    unreadable(monkeypatch, served, physical_offset + 100, times=2)
     for _ in range(2):
         with pytest.raises(StoreShort):
-            served.get(place, size)
+            served.get(physical_offset, size)
         clock.advance(3_600_000)
-    assert served.get(place, size).body == b"4"
-    unreadable(monkeypatch, served, place + 100, times=2)
+    assert served.get(physical_offset, size).body == b"4"
+    unreadable(monkeypatch, served, physical_offset + 100, times=2)
     for _ in range(2):
         with pytest.raises(StoreShort):
-            served.get(place, size)
+            served.get(physical_offset, size)
         clock.advance(3_600_000)
 
 
@@ -527,12 +533,12 @@ def test_at_a_start_nobody_waits_and_one_failure_is_no_damage_either(
 ) -> None:
     store = open_store()
     send(store, [NewMessage("a", 0, b"%d" % n) for n in range(10)])
-    place, size, _ = store.units("a", 0, 4, 1)[0]
-    unreadable(monkeypatch, store, place + 100, times=2)
-    assert store.get(place, size).body == b"4"
-    unreadable(monkeypatch, store, place + 100)
+    physical_offset, size, _ = store.units("a", 0, 4, 1)[0]
+    unreadable(monkeypatch, store, physical_offset + 100, times=2)
+    assert store.get(physical_offset, size).body == b"4"
+    unreadable(monkeypatch, store, physical_offset + 100)
     with pytest.raises(MessageCorrupted):
-        store.get(place, size)
+        store.get(physical_offset, size)
 
 
 def test_a_unit_is_not_given_up_because_its_record_cannot_be_looked_for(
@@ -541,12 +547,12 @@ def test_a_unit_is_not_given_up_because_its_record_cannot_be_looked_for(
     disk = SimulatedDisk()
     store = open_store(disk, clock=clock)
     send(store, [NewMessage("a", 0, b"%d" % n) for n in range(10)])
-    store.restored()
+    store.enable_read_retries()
     upkeep(store, clock)
-    place = store.units("a", 0, 4, 1)[0][0]
+    physical_offset = store.units("a", 0, 4, 1)[0][0]
     disk.flip(PATH / "consumequeue" / "a" / "0" / ("0" * 20), (4 * 20 + 7) * 8)
     with monkeypatch.context() as patch:
-        unreadable(patch, store, place + 500)
+        unreadable(patch, store, physical_offset + 500)
         with pytest.raises(StoreShort):
             store.read("a", 0, 4, max_messages=1)
     assert bodies(store.read("a", 0, 4, max_messages=1).records) == [b"4"]
@@ -554,6 +560,6 @@ def test_a_unit_is_not_given_up_because_its_record_cannot_be_looked_for(
 
 def test_the_place_of_a_lost_record_is_not_that_of_another(served: MessageStore) -> None:
     """Its unit carries the place of the next one."""
-    place = served.units("a", 0, 5, 1)[0][0]
+    physical_offset = served.units("a", 0, 5, 1)[0][0]
     with pytest.raises(MessageNotFound, match="lost"):
-        served.get(place, LOST_SIZE)
+        served.get(physical_offset, LOST_SIZE)

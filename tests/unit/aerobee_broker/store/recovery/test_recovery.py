@@ -112,7 +112,7 @@ def test_torn_tail_is_reported_and_written_over() -> None:
     store = open_store(disk)
     send(store, numbered(0, 4))
     store.append(numbered(4, 1))
-    store.write()
+    store.flush.write()
     end = store.confirmed_offset
     disk = disk.after_kill()
     disk.flip(LOG / ("0" * 20), (end + 100) * 8)
@@ -129,8 +129,8 @@ def test_torn_tail_is_reported_and_written_over() -> None:
     ]
     assert store.end_offset == end
     assert disk.files()[LOG / ("0" * 20)][end:] == bytes(SIZE - end)
-    [place] = send(store, numbered(4, 1))
-    assert place.physical_offset == end
+    [message] = send(store, numbered(4, 1))
+    assert message.physical_offset == end
 
 
 def test_damage_in_the_middle_is_located_reported_and_passed_over() -> None:
@@ -139,16 +139,16 @@ def test_damage_in_the_middle_is_located_reported_and_passed_over() -> None:
     store = open_store(disk)
     send(store, numbered(0, 20))
     units = store.units("a", 0, 0, 20)
-    place = units[3][0]
+    physical_offset = units[3][0]
     disk = disk.after_kill()
-    disk.flip(LOG / ("0" * 20), (place + 95) * 8)
+    disk.flip(LOG / ("0" * 20), (physical_offset + 95) * 8)
     store, events = started(disk)
     assert events == [
         (
             "corrupt_record",
             {
                 "file": str(LOG / ("0" * 20)),
-                "physical_offset": place,
+                "physical_offset": physical_offset,
                 "reason": "it does not match its CRC",
             },
         )
@@ -168,10 +168,10 @@ def test_damaged_head_leaves_a_hole_and_the_others_keep_their_offsets() -> None:
     store = open_store(disk)
     send(store, numbered(0, 20))
     before = visible(store)
-    place = store.units("a", 0, 3, 1)[0][0]
+    physical_offset = store.units("a", 0, 3, 1)[0][0]
     disk = disk.after_kill()
     data = bytearray(disk.files()[LOG / ("0" * 20)])
-    data[place : place + 40] = b"\xff" * 40
+    data[physical_offset : physical_offset + 40] = b"\xff" * 40
     disk.put(LOG / ("0" * 20), bytes(data))
     store, events = started(disk)
     assert names(events) == ["corrupt_record"]
@@ -204,10 +204,10 @@ def test_without_a_checkpoint_damage_is_told_from_a_tail_by_what_follows() -> No
     disk = SimulatedDisk()
     store = open_store(disk)
     send(store, numbered(0, 20))
-    place = store.units("a", 0, 3, 1)[0][0]
+    physical_offset = store.units("a", 0, 3, 1)[0][0]
     disk = disk.after_kill()
     disk.remove(PATH / "checkpoint")
-    disk.flip(LOG / ("0" * 20), (place + 95) * 8)
+    disk.flip(LOG / ("0" * 20), (physical_offset + 95) * 8)
     store, events = started(disk)
     assert names(events) == ["derived_files_rebuilt", "derived_files_rebuilt", "corrupt_record"]
     assert store.max_offset("a", 0) == 10
@@ -218,10 +218,10 @@ def test_record_with_an_impossible_queue_offset_is_damage() -> None:
     disk = SimulatedDisk()
     store = open_store(disk, replace(SMALL, whole_crc=False))
     send(store, numbered(0, 6))
-    place = store.units("a", 0, 1, 1)[0][0]
+    physical_offset = store.units("a", 0, 1, 1)[0][0]
     disk = disk.after_kill()
     disk.remove(PATH / "checkpoint")
-    disk.flip(LOG / ("0" * 20), (place + 24) * 8)  # the queue offset grows by 16 million
+    disk.flip(LOG / ("0" * 20), (physical_offset + 24) * 8)  # the queue offset grows by 16 million
     store, events = started(disk, options=replace(SMALL, whole_crc=False))
     assert "corrupt_record" in names(events)
     assert sorted(visible(store)["a", 0]) == [0, 2]
@@ -285,7 +285,7 @@ def test_log_without_any_record_starts_empty() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     store.append(numbered(0, 1))
-    store.write()
+    store.flush.write()
     disk = disk.after_kill()
     disk.put(LOG / ("0" * 20), bytes(SIZE))
     store, events = started(disk)
@@ -300,8 +300,8 @@ def test_deleted_topic_stays_deleted_when_everything_is_rebuilt() -> None:
     send(store, numbered(0, 6) + numbered(6, 6, "b"))
     store.delete_topic("a")
     assert store.topics() == ["b"]
-    [place, _] = send(store, numbered(20, 2))
-    assert place.queue_offset == 0
+    [message, _] = send(store, numbered(20, 2))
+    assert message.queue_offset == 0
     store.close()
     disk = disk.after_kill()
     disk.remove(PATH / "checkpoint")
@@ -347,7 +347,7 @@ def test_what_follows_a_deletion_and_a_write_that_failed_is_not_taken_for_delete
     send(store, numbered(0, 4))
     store.append(numbered(4, 6, "b"))
     store.delete_topic("a")
-    store.forget_unwritten()
+    store.flush.roll_back()
     send(store, numbered(20, 2))
     store, _ = started(disk.after_kill())
     assert {queue: list(one) for queue, one in visible(store).items()} == {
@@ -363,8 +363,8 @@ def test_a_deletion_that_cannot_be_set_right_ends_the_taking_in() -> None:
     store.append(numbered(4, 6, "b"))
     store.delete_topic("a")
     disk.fail_writes = lambda path: "deletedTopics" in path.name
-    store.forget_unwritten()
-    assert "deletedTopics" in store.read_only_reason
+    store.flush.roll_back()
+    assert "deletedTopics" in store.flush.read_only_reason
 
 
 def test_a_deletion_that_failed_does_not_come_with_the_next_one() -> None:
@@ -428,28 +428,28 @@ def test_a_start_without_a_checkpoint_leaves_none_that_calls_the_log_torn(whole_
     options = replace(SMALL, whole_crc=whole_crc)
     disk = SimulatedDisk()
     store = open_store(disk, options)
-    places = send(store, numbered(0, 30))
+    appended = send(store, numbered(0, 30))
     store.close()
     disk = disk.after_kill()
     disk.remove(PATH / "checkpoint")
-    damaged = places[3].physical_offset
+    damaged = appended[3].physical_offset
     disk.flip(LOG / ("0" * 20), (damaged + 120) * 8)
     started(disk, options)
     disk = disk.after_kill()
     # A record that was written without a CRC of its own is as good as before.
     store, events = started(disk, SMALL)
     assert sum(len(one) for one in visible(store).values()) == 29
-    assert store.end_offset >= places[-1].physical_offset
+    assert store.end_offset >= appended[-1].physical_offset
     assert "log_tail_truncated" not in names(events)
 
 
 def test_a_start_without_a_checkpoint_that_is_cut_short_loses_nothing() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
-    places = send(store, numbered(0, 30))
+    appended = send(store, numbered(0, 30))
     store.close()
     disk.remove(PATH / "checkpoint")
-    disk.flip(LOG / ("0" * 20), (places[3].physical_offset + 120) * 8)
+    disk.flip(LOG / ("0" * 20), (appended[3].physical_offset + 120) * 8)
     steps = 0
     while True:
         again = disk.copy()
@@ -688,7 +688,7 @@ def test_a_deletion_is_not_forgotten_before_its_records_are_gone_for_good() -> N
         store.maintain(clock.now_ms())
         low = store.min_physical_offset
         for _ in range(seed % 4):
-            store.upkeep()
+            store.maintain_files()
         store.delete_topic("other")
         disk = disk.after_power_cut(seed)
         disk.remove_tree(QUEUES)
@@ -713,12 +713,12 @@ def test_a_deletion_that_a_start_has_seen_is_durable() -> None:
             disk.crash_at, disk.dead = None, False
             store, _ = started(disk := disk.after_kill())
             deleted = store.deleted_below("a") > 0
-            [place, _] = send(store, numbered(20, 2))
+            [message, _] = send(store, numbered(20, 2))
             disk = disk.after_power_cut(seed)
             disk.remove_tree(QUEUES)
             store, events = started(disk)
             assert (store.deleted_below("a") > 0) == deleted, (crash, seed)
-            assert place.queue_offset in visible(store)["a", 0], (crash, seed)
+            assert message.queue_offset in visible(store)["a", 0], (crash, seed)
             assert "corrupt_record" not in names(events)
 
 
@@ -742,7 +742,7 @@ def test_a_store_opens_on_a_full_disk_after_a_crash(rebuilt: bool) -> None:
     with pytest.raises(DiskFull):
         store.append(numbered(0, 1))
     upkeep(store, clock)
-    assert store.read_only_reason == ""
+    assert store.flush.read_only_reason == ""
     disk.capacity = None
     upkeep(store, clock)
     send(store, numbered(600, 5))

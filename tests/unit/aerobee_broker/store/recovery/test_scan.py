@@ -21,12 +21,12 @@ ROOM = 1 << 20
 BASE = 3 * ROOM
 
 
-def encoded(place: int, **changes: Any) -> bytes:
+def encoded(physical_offset: int, **changes: Any) -> bytes:
     fields: dict[str, Any] = {
         "topic": "orders",
         "queue_id": 1,
         "queue_offset": 5,
-        "physical_offset": place,
+        "physical_offset": physical_offset,
         "body": b"body",
         "properties": b"TAGS\x01red\x02",
         "flag": 0,
@@ -53,7 +53,7 @@ def rows(found: Records) -> list[tuple[Any, ...]]:
     names = [found.by_queue().queues[number][0] for number in found.by_queue().numbers.tolist()]
     return list(
         zip(
-            found.places.tolist(),
+            found.physical_offsets.tolist(),
             found.sizes.tolist(),
             found.queue_ids.tolist(),
             found.queue_offsets.tolist(),
@@ -122,18 +122,20 @@ TOPICS = st.sampled_from(["a", "b", "orders", "orderz", "größe", retry_topic("
 
 @given(st.lists(st.tuples(TOPICS, st.integers(0, 3)), min_size=1, max_size=40))
 def test_records_are_brought_together_by_queue_in_the_order_of_the_log(
-    places: list[tuple[str, int]],
+    physical_offsets: list[tuple[str, int]],
 ) -> None:
     """Names of one length and of several; one is longer than what is told apart by sums."""
-    data = stream([{"topic": topic, "queue_id": queue_id} for topic, queue_id in places])
+    data = stream([{"topic": topic, "queue_id": queue_id} for topic, queue_id in physical_offsets])
     found, _ = scan(data, BASE, ROOM, check_crc=True)
     by_queue = found.by_queue()
     queues = [(name.decode(), queue_id) for name, queue_id in by_queue.queues]
     assert len(set(queues)) == len(queues) == len(by_queue.bounds) - 1
-    assert [queues[number] for number in by_queue.numbers.tolist()] == places
+    assert [queues[number] for number in by_queue.numbers.tolist()] == physical_offsets
     for number, queue in enumerate(queues):
         members = by_queue.order[by_queue.bounds[number] : by_queue.bounds[number + 1]].tolist()
-        assert members == [at for at, place in enumerate(places) if place == queue]
+        assert members == [
+            at for at, physical_offset in enumerate(physical_offsets) if physical_offset == queue
+        ]
 
 
 def test_two_queues_with_one_sum_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ def step(store: MessageStore, clock: ManualClock) -> None:
     """One look at the disk, and the flusher's part of it."""
     clock.advance(1_000)
     store.maintain(clock.now_ms())
-    while store.upkeep():
+    while store.maintain_files():
         pass
 
 
@@ -83,7 +83,7 @@ def test_a_file_that_is_not_flushed_yet_stays() -> None:
     disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, replace(NEVER, retain_bytes=1), clock)
     store.append([*BIG, *BIG])
-    store.write()
+    store.flush.write()
     step(store, clock)
     assert files(disk) == [0, 1]
     flush(store)
@@ -146,8 +146,8 @@ def test_a_queue_whose_messages_are_all_gone_keeps_counting() -> None:
     step(store, clock)
     assert (store.min_offset("a", 0), store.max_offset("a", 0)) == (4, 4)
     assert store.read("a", 0, 4).status is ReadStatus.NO_NEW
-    [place] = send(store, [NewMessage("a", 0, b"next")])
-    assert place.queue_offset == 4
+    [message] = send(store, [NewMessage("a", 0, b"next")])
+    assert message.queue_offset == 4
 
 
 # ---- a disk that fills ----
@@ -259,10 +259,10 @@ def test_expired_files_of_a_queue_are_not_removed_once_its_topic_is_deleted() ->
     store.maintain(clock.now_ms())
     store.delete_topic("a")
     send(store, BIG)
-    while store.upkeep():
+    while store.maintain_files():
         pass
     step(store, clock)
-    assert store.read_only_reason == ""
+    assert store.flush.read_only_reason == ""
     store.close()
     store = open_store(disk.after_kill(), options, clock)
     assert store.max_offset("a", 0) == 4

@@ -108,7 +108,7 @@ class LeaseJournal(Component):
 
     def _append_unlogged_later(self) -> None:
         def again() -> None:
-            if self._unlogged and not self._store.read_only_reason:
+            if self._unlogged and not self._store.flush.read_only_reason:
                 try:
                     self._append_unlogged()
                 except MqError:

@@ -171,7 +171,7 @@ class MessageSelector:
         self._offsets = offsets
         self._journal = journal
         self._clock = clock
-        self._rollback_count = store.rollback_count
+        self._rollback_count = store.flush.rollback_count
 
     def select(self, request: PopRequest, queue_count: int, *, by_priority: bool) -> PopBatch:
         """Raises MqError when the log does not take where a new group begins or what is lost, or
@@ -214,8 +214,8 @@ class MessageSelector:
     def _distrust_journal(self) -> None:
         """After appends were rolled back, perhaps of leases that nobody rolled back in memory: the
         caller had given up waiting."""
-        if self._rollback_count != self._store.rollback_count:
-            self._rollback_count = self._store.rollback_count
+        if self._rollback_count != self._store.flush.rollback_count:
+            self._rollback_count = self._store.flush.rollback_count
             for queue in self._table.queues():
                 queue.distrust_journal()
 

@@ -22,7 +22,7 @@ from aerobee_broker.delivery.send.checks import (
 from aerobee_broker.delivery.transaction import half_messages
 from aerobee_broker.errors import InvalidParameter, MessageIllegal, NoPermission
 from aerobee_broker.metrics import Meters
-from aerobee_broker.store.messages import NewColumns, NewMessage
+from aerobee_broker.store.messages import NewBatch, NewMessage
 from aerobee_chassis.clock import Clock
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
@@ -85,13 +85,13 @@ class BatchSender:
             places = await self._log.put(messages)
             first, physical = places[0].queue_offset, [place.physical_offset for place in places]
         else:
-            first, physical = await self._log.put_columns(columns)
+            first, physical = await self._log.put_batch(columns)
         self._meters.stored(batch.topic, len(physical), len(batch.bodies))
         return BatchSendResult(queue_id, first, physical)
 
-    def _columns(self, batch: SendBatch, queue_id: int) -> NewColumns:
+    def _columns(self, batch: SendBatch, queue_id: int) -> NewBatch:
         sizes = batch.properties_sizes or [0] * len(batch.body_sizes)
-        return NewColumns(
+        return NewBatch(
             batch.topic,
             queue_id,
             _slices(batch.body_sizes, batch.bodies),

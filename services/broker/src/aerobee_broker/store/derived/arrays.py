@@ -17,8 +17,8 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def stride_of(starts: Ints) -> int:
-    """The distance at which positions follow one another; 0 when it changes. Records of one size
-    are the rule in a busy topic.
+    """The distance between neighbours; 0 when it varies. In a busy topic records of one size are
+    the rule.
     """
     if len(starts) < 2:
         return 0
@@ -27,7 +27,7 @@ def stride_of(starts: Ints) -> int:
 
 
 def items(data: bytes, at: Ints, kind: np.dtype[Any]) -> npt.NDArray[Any]:
-    """What stands at these positions; anything for those that do not fit in."""
+    """The items at these positions; arbitrary ones where an item would not fit."""
     at = np.minimum(at, len(data) - kind.itemsize)
     stride = stride_of(at)
     if stride > 0:
@@ -36,7 +36,7 @@ def items(data: bytes, at: Ints, kind: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 def rows(data: bytes, starts: Ints, length: int) -> Bytes:
-    """The `length` > 0 bytes from each of these positions on, all of which must be there."""
+    """The `length` > 0 bytes from each of these positions on; all must lie in `data`."""
     stride = stride_of(starts)
     if stride > 0:
         return np.ndarray(
@@ -50,7 +50,7 @@ def rows(data: bytes, starts: Ints, length: int) -> Bytes:
 
 
 def _gathered(data: bytes, at: Ints, length: int) -> npt.NDArray[Any]:
-    # Overlapping pieces, one for each byte of the data: a view that only the index copies from.
+    # A view of overlapping pieces, one for each byte of the data: only the indexing copies.
     pieces: npt.NDArray[Any] = np.ndarray(
         (len(data) - length + 1,), dtype=f"V{length}", buffer=data, strides=(1,)
     )

@@ -1,10 +1,10 @@
 """The checkpoint: up to where the log is durable, and up to where what is derived from it is.
 
 May be lost: then everything derived is rebuilt. The first 40 bytes are RocketMQ's; ours follow in
-the same sector, so that a power cut leaves the old content or the new one of it.
+the same sector, so that a power cut leaves either its old content or the new one.
 
-Two writers on one thread, the flusher's (while the store is open): `note_flushed` after each flush,
-not synced: an older value is still true; `write` when all derived files are durable.
+While the store is open the flusher's thread alone writes: `note_flushed` after each flush, not
+synced, because an older value is still true; `write` when all derived files are durable.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def decode(page: bytes) -> Checkpoint | None:
         return None
     log_ms, queue_ms, index_ms, flushed, confirmed, flushed_crc = _ROCKETMQ.unpack_from(page)
     if _flushed_fields(flushed) != (flushed, confirmed, flushed_crc):
-        flushed = 0  # a damaged hint is no hint
+        flushed = 0  # its checksum is wrong
     flushed = max(flushed, dispatched)
     index = IndexState(files, name, count, end)
     return Checkpoint(file_size, dispatched, digest, index, flushed, log_ms, queue_ms, index_ms)
@@ -126,14 +126,15 @@ class CheckpointFile:
             file.close()
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Durably. What it says must be durable already."""
+        """Durably. Everything that it covers must be durable already."""
         file = self._opened()
         file.pwrite(encode(checkpoint), 0)
         file.sync()
 
     def note_flushed(self, flushed: int) -> None:
-        """After a crash of the process this tells a torn tail (behind it) from damage (before
-        it)."""
+        """After a crash of the process, a bad record behind this offset is a torn tail, and one
+        before it is damage.
+        """
         self._opened().pwrite(_FLUSHED.pack(*_flushed_fields(flushed)), _FLUSHED_AT)
 
     def close(self) -> None:

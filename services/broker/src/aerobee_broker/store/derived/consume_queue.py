@@ -1,7 +1,10 @@
-"""Consume queues: for each message queue the places of its records, 20 bytes a unit, in order.
+"""Consume queues: for each message queue where its records lie, 20 bytes a unit, in order.
 
 Derived from the commit log: may be lost at any time. A unit is made when its record is appended,
 becomes visible when that is durable, and reaches its file later, in groups. Knows no record.
+
+While a rebuild runs, a queue whose first messages have expired continues at the offset that its old
+files tell, its *rebuild start*, until a record of the log confirms it.
 """
 
 from __future__ import annotations
@@ -16,19 +19,21 @@ from aerobee_broker.store.log.commit_log import file_name, start_of
 from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_broker.store.messages import LOST_SIZE, UNIT
 from aerobee_wire import record
+from aerobee_wire.properties import NAME_END_BYTES
 from aerobee_wire.properties import get as get_property
 from aerobee_wire.tags import java_hash, tags_code
 
 UNIT_SIZE = UNIT.size
 _DIGEST_MASK = (1 << 64) - 1
-TAGS = b"TAGS\x01"
-_CACHED_TAGS = 10_000  # then they are forgotten, all at once
+TAGS = b"TAGS" + NAME_END_BYTES
+_CACHED_TAGS = 10_000  # then all are forgotten
+_BEYOND = 1 << 62  # a physical offset that no record has
 
 TagsCode = Callable[[bytes, int], int]  # properties, store timestamp (ms) → tags code
 
 
 class TopicEncoding:
-    """What every record of a topic needs, made once: its bytes and how they are measured."""
+    """What the records of a topic share, made once: its field in the record and its hash."""
 
     __slots__ = ("field", "key_hash", "magic", "name", "tags_code")
 
@@ -39,12 +44,12 @@ class TopicEncoding:
         self.magic = record.MAGIC_V2 if wide else record.MAGIC_V1
         self.field = len(encoded).to_bytes(2 if wide else 1, "big") + encoded
         self.tags_code = tags_code
-        # Java's hash of "topic#", to be carried on over a key.
+        # Java's hash of "topic#", which is continued over a key.
         self.key_hash = java_hash(name + "#") & 0xFFFF_FFFF
 
 
 class TagsCodes(dict[bytes | None, int]):
-    """The value of TAGS → its code; remembers what it was asked."""
+    """The value of TAGS → its code, cached."""
 
     def __missing__(self, tags: bytes | None) -> int:
         if len(self) >= _CACHED_TAGS:
@@ -61,15 +66,15 @@ class ConsumeQueue:
     """
 
     __slots__ = (
+        "deleted",
         "first",
-        "gone",
         "last_path",
         "min_offset",
         "next_offset",
         "queue_id",
-        "settled_for",
         "tail",
         "topic",
+        "trimmed_to",
         "visible",
         "weight",
         "written",
@@ -79,9 +84,9 @@ class ConsumeQueue:
         self.topic = topic
         self.queue_id = queue_id
         self.tail = bytearray()
-        self.gone = False  # its topic was deleted
-        self.last_path = -1, Path()  # of a file of it, by the offset that the file begins at
-        self.settled_for = 0  # start of the log that `min_offset` is right for
+        self.deleted = False  # its topic was deleted
+        self.last_path = -1, Path()  # of the file used last, and the offset that it begins at
+        self.trimmed_to = 0  # start of the log that `min_offset` was set for
         name = f"{queue_id}@{topic.name}".encode()
         self.weight = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big") | 1
         self.start_at(0)
@@ -92,20 +97,20 @@ class ConsumeQueue:
         self.tail.clear()
 
     def rewind(self, next_offset: int) -> None:
-        """Undoes appends that were never written to the log."""
+        """Rolls back appends that were not written to the log."""
         del self.tail[(next_offset - self.written) * UNIT_SIZE :]
         self.next_offset = next_offset
 
     def fill_lost(self, until: int, physical_offset: int) -> None:
-        """Units for records that are lost, so that the ones behind them keep their offsets. They
-        carry the place of the next record: places never fall along a queue.
+        """Units for lost records, so that the records behind them keep their queue offsets. Each
+        carries the physical offset of the next record: they never fall along a queue.
         """
         self.tail += UNIT.pack(physical_offset, LOST_SIZE, 0) * (until - self.next_offset)
         self.next_offset = until
 
 
 class ConsumeQueues:
-    """All of them: a table, and files under `consumequeue/<topic>/<queue id>/`."""
+    """The table of queues, and their files under `consumequeue/<topic>/<queue id>/`."""
 
     def __init__(
         self,
@@ -113,21 +118,20 @@ class ConsumeQueues:
         folder: Path,
         file_size: int,
         open_files: OpenFiles,
-        codes_of_topics: Mapping[str, TagsCode],
+        tags_code_of: Mapping[str, TagsCode],
     ) -> None:
         self.folder = folder
         self.tags_codes = TagsCodes()
         self.unsynced: set[Path] = set()  # files with writes that may not be durable
         self.new_directories: set[Path] = set()
         self.expired: list[Path] = []  # files to remove
-        # In a rebuild: queue → where it goes on, told by what had expired, until a record says so.
-        self.fronts: dict[ConsumeQueue, int] = {}
+        self.rebuild_starts: dict[ConsumeQueue, int] = {}
         self._unreadable: set[Path] = set()  # when last read
         self._disk = disk
         self._file_size = file_size
         self._units_per_file = file_size // UNIT_SIZE
         self._open_files = open_files
-        self._codes_of_topics = codes_of_topics
+        self._codes_of_topics = tags_code_of
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
         self._encodings: dict[str, TopicEncoding] = {}
         self.table: dict[tuple[str, int], ConsumeQueue] = {}
@@ -159,12 +163,13 @@ class ConsumeQueues:
         return sorted(queue_id for queue_id, queue in queues.items() if queue.next_offset)
 
     def digest(self) -> int:
-        """Of what is visible in every queue: what the files must amount to at the next start. Of
-        files that cannot be read, what they do not: it rebuilds them."""
+        """Of the visible units of every queue, which the files must match at the next start. While
+        a file cannot be read it is wrong on purpose: the next start rebuilds.
+        """
         total = sum(queue.weight * queue.visible for queue in self.table.values()) & _DIGEST_MASK
         return total ^ bool(self._unreadable)
 
-    def code_of(self, queue: ConsumeQueue, properties: bytes, stored_ms: int) -> int:
+    def tags_code(self, queue: ConsumeQueue, properties: bytes, stored_ms: int) -> int:
         """The tags code of a message."""
         if queue.topic.tags_code is not None:
             return queue.topic.tags_code(properties, stored_ms)
@@ -173,8 +178,8 @@ class ConsumeQueues:
     # ---- units ----
 
     def units(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
-        """At most `count` units from `offset` on, none behind the visible ones. Raises
-        StoreReadError, as all do that look at units.
+        """At most `count` visible units from `offset` on. Raises StoreReadError, as every method
+        does that reads units.
         """
         end = min(offset + count, queue.visible)
         if offset >= queue.written:
@@ -209,24 +214,24 @@ class ConsumeQueues:
         return UNIT.unpack(data) if len(data) == UNIT_SIZE else (0, 0, 0)
 
     def replace_unit(self, queue: ConsumeQueue, offset: int, unit: bytes) -> None:
-        """Mends a unit that was found damaged in its file. Raises OSError."""
+        """Overwrites a damaged unit in its file. Raises OSError."""
         start = offset - offset % self._units_per_file
         path = self._path(queue, start)
         self._open_files.get(path).pwrite(unit, (offset - start) * UNIT_SIZE)
         self.unsynced.add(path)
 
     def first_at_or_after(self, queue: ConsumeQueue, physical_offset: int) -> int:
-        """The lowest offset whose record lies there or behind; `visible` when there is none. A unit
-        that was lost, and reads as zeros, does not count; nor do those before such an offset.
+        """The lowest queue offset whose record lies there or behind; `visible` when there is none.
+        Skips units of size 0, whose page was lost and reads as zeros.
         """
         low, high = queue.first, queue.visible
         while low < high:
             middle = known = (low + high) // 2
-            place, size, _ = self.unit(queue, known)
+            found, size, _ = self.unit(queue, known)
             while size == 0 and known + 1 < high:
                 known += 1
-                place, size, _ = self.unit(queue, known)
-            if size > 0 and place < physical_offset:
+                found, size, _ = self.unit(queue, known)
+            if size > 0 and found < physical_offset:
                 low = known + 1
             else:
                 high = middle
@@ -261,8 +266,8 @@ class ConsumeQueues:
         self.unwritten.pop(queue, None)
 
     def _make_file(self, path: Path, lost: int) -> None:
-        """A new file of full size; `lost` units in front belong to records that are gone. What a
-        write that failed, or a topic of the name, has left there goes.
+        """A new file of full size that begins with `lost` units of expired records. Overwrites what
+        a failed write, or a deleted topic of the same name, left there.
         """
         if not self._disk.exists(path.parent):
             self._disk.make_directory(path.parent)
@@ -274,11 +279,12 @@ class ConsumeQueues:
         if lost:
             file.pwrite(UNIT.pack(0, LOST_SIZE, 0) * lost, 0)
 
-    def settle(self, queue: ConsumeQueue, physical_offset: int) -> None:
-        """The log starts there now: sets `min_offset`, gives up the files below it. One unit below
-        it stays: it tells that the files begin where they should, and where an empty queue goes on.
+    def trim_to(self, queue: ConsumeQueue, physical_offset: int) -> None:
+        """The log starts there now: raises `min_offset`, and lists the files below it as expired.
+        The unit below `min_offset` stays: it proves that the files begin where they should, and
+        tells at which offset an empty queue continues.
         """
-        if self.unit_place(queue, queue.min_offset) < physical_offset:
+        if self.physical_offset_of(queue, queue.min_offset) < physical_offset:
             queue.min_offset = self.first_at_or_after(queue, physical_offset)
             while queue.first + self._units_per_file <= min(queue.min_offset - 1, queue.written):
                 start = queue.first - queue.first % self._units_per_file
@@ -288,30 +294,30 @@ class ConsumeQueues:
                 self._unreadable.discard(path)
                 self.expired.append(path)
                 queue.first = start + self._units_per_file
-        queue.settled_for = physical_offset
+        queue.trimmed_to = physical_offset
 
-    def settle_all(self, physical_offset: int) -> None:
+    def trim_all_to(self, physical_offset: int) -> None:
         for queue in self.table.values():
-            self.settle(queue, physical_offset)
+            self.trim_to(queue, physical_offset)
 
-    def unit_place(self, queue: ConsumeQueue, offset: int) -> int:
-        """Physical offset of a unit; beyond every other when there is no unit."""
-        return self.unit(queue, offset)[0] if offset < queue.visible else 1 << 62
+    def physical_offset_of(self, queue: ConsumeQueue, offset: int) -> int:
+        """Of the record of a unit; beyond every record when there is no unit."""
+        return self.unit(queue, offset)[0] if offset < queue.visible else _BEYOND
 
     def ends_below(self, topic: str, physical_offset: int) -> bool:
-        """Whether there are units of a topic, and all their records lie below. Told by the last
-        ones: in front there may be some without a record.
+        """Whether the topic has units, and all their records lie below. Compares the last unit of
+        each queue: the first ones may have no record.
         """
         queues = self._topics.get(topic, {}).values()
         filled = [queue for queue in queues if queue.visible > queue.first]
         return bool(filled) and all(
-            self.unit_place(queue, queue.visible - 1) < physical_offset for queue in filled
+            self.physical_offset_of(queue, queue.visible - 1) < physical_offset for queue in filled
         )
 
     def delete_topic(self, topic: str) -> None:
-        """Queues and files. Raises OSError: then files are left, which nobody reads."""
+        """Its queues and files. Raises OSError: then files are left, which are not read."""
         for queue_id, queue in self._topics.pop(topic, {}).items():
-            queue.gone = True
+            queue.deleted = True
             self.unwritten.pop(queue, None)
             del self.table[topic, queue_id]
         self._encodings.pop(topic, None)
@@ -331,9 +337,8 @@ class ConsumeQueues:
     # ---- start ----
 
     def load(self, dispatched: int) -> None:
-        """Takes over the units of records below `dispatched`; wipes the ones behind, which cannot
-        be trusted after a crash. A queue whose files do not fit together is left out: the digest
-        tells.
+        """Loads the units of records below `dispatched`: after a crash the others cannot be
+        trusted. Leaves out a queue whose files do not follow one another; the digest tells.
         """
         for topic in self._disk.list(self.folder):
             for name in self._disk.list(self.folder / topic):
@@ -353,12 +358,12 @@ class ConsumeQueues:
             return
         queue.first = starts[0] // UNIT_SIZE
         end = (starts[-1] + self._file_size) // UNIT_SIZE
-        queue.written = queue.visible = end  # so that every unit can be looked at
+        queue.written = queue.visible = end  # so that every unit can be read
         low, high = queue.first, end
         while low < high:
             middle = (low + high) // 2
-            place, size, _ = self.unit(queue, middle)
-            if size > 0 and 0 <= place < dispatched:
+            physical_offset, size, _ = self.unit(queue, middle)
+            if size > 0 and 0 <= physical_offset < dispatched:
                 low = middle + 1
             else:
                 high = middle
@@ -366,13 +371,13 @@ class ConsumeQueues:
         queue.min_offset = queue.first
 
     def _extend(self, path: Path) -> None:
-        """The last file of a queue: a crash in `wipe_behind` may have left it cut."""
+        """The last file of a queue to full size: a crash in `wipe_after_end` may have cut it."""
         file = self._open_files.get(path)
         if file.size() < self._file_size and file.size() % UNIT_SIZE == 0:
             file.truncate(self._file_size)
             self.unsynced.add(path)
 
-    def wipe_behind(self) -> None:
+    def wipe_after_end(self) -> None:
         """Zeros behind the last unit of each queue. Raises OSError."""
         for queue in self.table.values():
             start = queue.written - queue.written % self._units_per_file
@@ -392,34 +397,34 @@ class ConsumeQueues:
                     self._disk.remove(path)
                     self.new_directories.add(directory)
 
-    def begin_below(self, log_start: int) -> bool:
-        """Whether no queue has lost its first files, but for what has expired."""
+    def starts_below(self, log_start: int) -> bool:
+        """Whether no queue has lost its first files, except those of expired records."""
         return all(
-            queue.first == 0 or self.unit_place(queue, queue.first) < log_start
+            queue.first == 0 or self.physical_offset_of(queue, queue.first) < log_start
             for queue in self.table.values()
         )
 
-    def load_fronts(self, log_start: int) -> None:
-        """For a rebuild: takes over the units of records that have expired, of which nothing else
-        tells. Without them a queue whose messages have all expired would count from 0 again.
+    def load_rebuild_starts(self, log_start: int) -> None:
+        """For a rebuild: loads the units of expired records. Without them a queue whose messages
+        have all expired would continue at offset 0.
         """
         self.load(log_start)
         for queue in self.table.values():
-            if queue.visible == queue.first > 0:  # one would be there
+            if queue.visible == queue.first > 0:  # the unit that `trim_to` keeps is missing
                 queue.start_at(0)
-            elif queue.visible:  # no checkpoint says that they are durable
+            elif queue.visible:  # no checkpoint tells whether its files are durable
                 directory = self.directory(queue)
                 self.unsynced |= {directory / name for name in self._disk.list(directory)}
                 self.new_directories |= {directory, directory.parent, self.folder}
-        self.fronts = {queue: queue.next_offset for queue in self.table.values()}
+        self.rebuild_starts = {queue: queue.next_offset for queue in self.table.values()}
 
-    def is_at_front(self, queue: ConsumeQueue) -> bool:
-        """Whether nothing but its old units says what the next offset is."""
-        return self.fronts.get(queue, 0) == queue.next_offset
+    def is_at_rebuild_start(self, queue: ConsumeQueue) -> bool:
+        """Whether no record of the log has confirmed its next offset yet."""
+        return self.rebuild_starts.get(queue, 0) == queue.next_offset
 
     def restart(self, queue: ConsumeQueue, offset: int) -> None:
-        """`start_at`, and what it had is gone. Raises OSError."""
-        self.fronts.pop(queue, None)
+        """`start_at`, and removes its files. Raises OSError."""
+        self.rebuild_starts.pop(queue, None)
         directory = self.directory(queue)
         for name in self._disk.list(directory):
             self._open_files.forget(directory / name)
@@ -429,16 +434,16 @@ class ConsumeQueues:
         queue.start_at(offset)
 
     def reset(self) -> None:
-        """Forgets every queue and removes every file: they will be rebuilt. Raises OSError."""
-        self.forget()
+        """Removes every queue and file: they will be rebuilt. Raises OSError."""
+        self.clear()
         self._disk.remove_tree(self.folder)
         self._disk.make_directory(self.folder)
         self._disk.sync_directory(self.folder.parent)
 
-    def forget(self) -> None:
-        """Every queue; the files stay."""
+    def clear(self) -> None:
+        """Removes every queue from memory; the files stay."""
         self._open_files.close()
-        self.fronts.clear()
+        self.rebuild_starts.clear()
         self.table.clear()
         self._topics.clear()
         self._encodings.clear()

@@ -1,9 +1,8 @@
-"""Makes the derived files durable, a few at a time, and then says so in the checkpoint.
+"""The flush of the derived files: a few at a time, and then the checkpoint that covers them.
 
-A run has three steps: on the loop a cut is made (everything visible now is to be covered) and the
-units are handed to the operating system; on the flusher's thread the files are synced; last the
-checkpoint is written. Until then the one before holds. The flusher opens the files by itself: those
-of the loop may be closed under it.
+A run has three steps: the loop takes a checkpoint in memory of everything visible, and writes the
+units to the operating system; the flusher's thread syncs the files; last it writes the checkpoint.
+Until then the one before holds. The flusher opens the files by itself: the loop may close its own.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from pathlib import Path
 
 from aerobee_broker.disk import Disk
 from aerobee_broker.store.derived.checkpoint import Checkpoint, CheckpointFile
-from aerobee_broker.store.derived.consume_queue import ConsumeQueue, ConsumeQueues
+from aerobee_broker.store.derived.consume_queue import ConsumeQueue
 from aerobee_broker.store.derived.dispatch import Dispatch
-from aerobee_broker.store.derived.index import Index
 from aerobee_broker.store.log.commit_log import CommitLog
+from aerobee_broker.store.options import StoreOptions
 
 _QUEUES_A_STEP = 128  # 10 µs each: 1.3 ms of the loop
 _FILES_A_SLICE = 8  # a flush of the log waits for at most this many syncs of other files
@@ -46,63 +45,60 @@ class DerivedFlush:
         self,
         disk: Disk,
         log: CommitLog,
-        *,
-        queues: ConsumeQueues,
-        index: Index | None,
         dispatch: Dispatch,
         checkpoint_file: CheckpointFile,
-        interval_ms: int,
-        interval_bytes: int,
+        options: StoreOptions,
     ) -> None:
         self._disk = disk
         self._log = log
-        self._queues = queues
-        self._index = index
         self._dispatch = dispatch
+        self._queues = dispatch.queues
+        self._index = dispatch.index
         self._checkpoint_file = checkpoint_file
-        self._interval_ms = interval_ms
-        self._interval_bytes = interval_bytes
-        self._covered = 0  # physical offset of the last cut
-        self._last_ms = 0
-        self._wanted = False
-        self._cut: Checkpoint | None = None
-        self._waiting: list[ConsumeQueue] = []
-        self._index_expired: list[Path] = []  # at the cut
+        self._interval_ms = options.checkpoint_interval_ms
+        self._interval_bytes = options.checkpoint_bytes
+        self._covered = 0  # physical offset of the last checkpoint
+        self._last_ms = 0  # when it was taken, monotonic
+        self._requested = False
+        self._checkpoint: Checkpoint | None = None  # whose units are being written
+        self._unwritten: list[ConsumeQueue] = []  # of it
+        self._index_expired: list[Path] = []  # files that it no longer counts
         self._job: _Job | None = None  # written by the loop, cleared by the flusher
 
-    def begin(self, covered: int, now_ms: int, *, wanted: bool) -> None:
-        """After recovery. `wanted`: take a checkpoint soon."""
-        self._covered, self._last_ms, self._wanted = covered, now_ms, wanted
+    def begin(self, covered: int, monotonic_ms: int, *, soon: bool) -> None:
+        """After recovery, with what its checkpoint covers. `soon`: take the next one at once."""
+        self._covered, self._last_ms, self._requested = covered, monotonic_ms, soon
 
-    def want(self) -> None:
-        self._wanted = True
+    def request(self) -> None:
+        """The next `step` takes a checkpoint."""
+        self._requested = True
 
     # ---- the loop ----
 
     def step(self, monotonic_ms: int) -> None:
-        """Starts a run when it is time, or brings it on by a bounded amount of work. Raises
-        OSError; then the same step is made again.
+        """Starts a run when it is due, or continues it by a bounded amount of work. Raises OSError;
+        then the next call repeats this step.
         """
         if self._job is not None:
             return
-        if self._cut is None and self._due(monotonic_ms):
-            self._make_cut(monotonic_ms)
-        elif self._cut is None and self._index is not None and self._idle(monotonic_ms):
-            self._index.rest()
-        if self._cut is not None:
-            self._write_some(_QUEUES_A_STEP)
+        if self._checkpoint is None and self._due(monotonic_ms):
+            self._take_checkpoint(monotonic_ms)
+        elif self._checkpoint is None and self._index is not None and self._idle(monotonic_ms):
+            self._index.release_slots()
+        if self._checkpoint is not None:
+            self._write_units(self._checkpoint, _QUEUES_A_STEP)
 
     def _due(self, monotonic_ms: int) -> bool:
         new = self._dispatch.confirmed - self._covered
         late = monotonic_ms - self._last_ms >= self._interval_ms
-        return self._wanted or new >= self._interval_bytes or (new > 0 and late)
+        return self._requested or new >= self._interval_bytes or (new > 0 and late)
 
     def _idle(self, monotonic_ms: int) -> bool:
-        """Nothing has come for an interval after the last cut."""
+        """Nothing became visible for an interval after the last checkpoint."""
         late = monotonic_ms - self._last_ms >= self._interval_ms
         return late and self._dispatch.confirmed == self._covered
 
-    def _make_cut(self, monotonic_ms: int) -> None:
+    def _take_checkpoint(self, monotonic_ms: int) -> Checkpoint:
         dispatch = self._dispatch
         dispatch.put_index()
         checkpoint = Checkpoint(
@@ -119,20 +115,21 @@ class DerivedFlush:
             checkpoint = replace(
                 checkpoint, index=self._index.state(), index_timestamp_ms=self._index.end_ms
             )
-        self._waiting = list(self._queues.unwritten)
-        self._covered, self._last_ms, self._wanted = dispatch.confirmed, monotonic_ms, False
-        self._cut = checkpoint
+        self._unwritten = list(self._queues.unwritten)
+        self._covered, self._last_ms, self._requested = dispatch.confirmed, monotonic_ms, False
+        self._checkpoint = checkpoint
+        return checkpoint
 
-    def _write_some(self, count: int) -> None:
-        assert self._cut is not None
-        for _ in range(min(count, len(self._waiting))):
-            queue = self._waiting[-1]
-            if queue.written < queue.visible and not queue.gone:
+    def _write_units(self, checkpoint: Checkpoint, count: int) -> None:
+        """Of `count` queues; after the last one the flusher takes over."""
+        for _ in range(min(count, len(self._unwritten))):
+            queue = self._unwritten[-1]
+            if queue.written < queue.visible and not queue.deleted:
                 self._dispatch.write_queue(queue)
-            self._waiting.pop()
-        if not self._waiting:
-            self._job = self._hand_over(self._cut)
-            self._cut = None
+            self._unwritten.pop()
+        if not self._unwritten:
+            self._job = self._hand_over(checkpoint)
+            self._checkpoint = None
 
     def _hand_over(self, checkpoint: Checkpoint) -> _Job:
         files = set(self._queues.unsynced)
@@ -153,12 +150,12 @@ class DerivedFlush:
     # ---- the flusher's thread ----
 
     def work(self) -> bool:
-        """A slice of the syncing. True: there is more. Raises OSError."""
+        """Syncs a few files. True: there are more. Raises OSError."""
         job = self._job
         if job is None:
             return False
         for _ in range(_FILES_A_SLICE):
-            # Not taken out before: what could not be opened is still to be synced.
+            # Popped after the sync: a file that could not be opened is still to be synced.
             if job.files:
                 self._sync_file(job.files[-1])
                 job.files.pop()
@@ -177,24 +174,24 @@ class DerivedFlush:
         try:
             file = self._disk.open(path)
         except FileNotFoundError:
-            return  # expired, or its topic was deleted meanwhile
+            return  # it expired, or its topic was deleted meanwhile
         try:
             file.sync()
         finally:
             file.close()
 
     def _sync_directory(self, path: Path) -> None:
-        # Its topic may just be being deleted.
+        # The loop may be deleting its topic.
         with suppress(FileNotFoundError):
             self._disk.sync_directory(path)
 
-    # ---- both: nobody else is there any more ----
+    # ---- when the store closes: one thread is left ----
 
     def finish(self) -> None:
-        """A whole run, on one thread. Raises OSError."""
+        """Ends the run under way and makes another. Raises OSError."""
         while self.work():
             pass
-        self._make_cut(self._last_ms)
-        self._write_some(len(self._waiting))
+        checkpoint = self._take_checkpoint(self._last_ms)
+        self._write_units(checkpoint, len(self._unwritten))
         while self.work():
             pass

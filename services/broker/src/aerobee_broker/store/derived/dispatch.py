@@ -1,7 +1,7 @@
-"""Dispatch: what an appended record adds to the consume queues and the index, and when it shows.
+"""Dispatch: what an append adds to the consume queues and the index, and when it becomes visible.
 
 Units are made at the append and wait; when the log is durable up to a record, its unit becomes
-visible and its keys go to the index, in batches. Memory: the units of what is not written to the
+visible and its keys go to the index, in batches. Memory: the units that are not written to the
 consume queue files (bounded by `unwritten_units`), and the keys of at most `_INDEX_BATCH` messages.
 """
 
@@ -9,32 +9,39 @@ from __future__ import annotations
 
 import importlib
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
+from aerobee_broker.disk import Disk
 from aerobee_broker.errors import NO_SPACE
 from aerobee_broker.store.derived.consume_queue import (
     UNIT_SIZE,
     ConsumeQueue,
     ConsumeQueues,
+    TagsCode,
     TopicEncoding,
 )
 from aerobee_broker.store.derived.index import Index
+from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_broker.store.messages import Arrival
+from aerobee_broker.store.options import StoreOptions
 
 if TYPE_CHECKING:
     from aerobee_broker.store.derived.keys import Keys
 
 # Of a message whose keys are to be indexed: topic, properties, physical offset, timestamp (ms).
 Indexed = tuple[TopicEncoding, bytes, int, int]
+NextOffsets = dict[ConsumeQueue, int]
 
 # A batch of this many messages is hashed in one go.
 _INDEX_BATCH = 2_048
-# Units, or keys, that wait while a recovery finds the disk full: 100 MB.
-_MOST_KEPT = 4_000_000
+# Units, or keys, that wait in memory while a recovery finds the disk full: 100 MB.
+_MAX_WAITING = 4_000_000
 
 
-class Batch:
-    """What one append did: undone when it is not written, shown when it is durable."""
+class UnconfirmedAppend:
+    """What one append did: rolled back when it is not written, visible when it is durable."""
 
     __slots__ = ("end", "indexed", "nexts", "starts", "timestamp_ms")
 
@@ -42,10 +49,10 @@ class Batch:
         self,
         end: int,
         timestamp_ms: int,
-        starts: dict[ConsumeQueue, int],
+        starts: NextOffsets,
         indexed: list[Indexed],
     ) -> None:
-        self.end = end
+        self.end = end  # physical offset behind its last record
         self.timestamp_ms = timestamp_ms
         self.starts = starts  # next offset of each queue before
         self.nexts = [(queue, queue.next_offset) for queue in starts]  # and after
@@ -53,93 +60,118 @@ class Batch:
 
 
 class Dispatch:
+    """Consume queues and index (None: it is disabled), brought forward with the log."""
+
     def __init__(self, queues: ConsumeQueues, index: Index | None, unwritten_units: int) -> None:
+        self.queues = queues
+        self.index = index
         self.confirmed = 0  # physical offset below which everything is visible
         self.timestamp_ms = 0  # store timestamp of the last visible record
-        self.error: Exception | None = None  # a write of derived files failed; tried again later
-        self._queues = queues
-        self._index = index
+        self.error: Exception | None = None  # of a write of derived files, which is retried
         self._unwritten_units = unwritten_units
         self._unwritten = 0
-        self._batches: deque[Batch] = deque()
+        self._unconfirmed: deque[UnconfirmedAppend] = deque()
         self._indexed: list[Indexed] = []  # visible, not in the index yet
-        self._keys: Keys | None = None  # being put; left over when that failed
+        self._keys: Keys | None = None  # left over from a put that failed
+
+    @classmethod
+    def of_store(
+        cls,
+        disk: Disk,
+        path: Path,
+        options: StoreOptions,
+        open_files: OpenFiles,
+        tags_code_of: Mapping[str, TagsCode],
+    ) -> Self:
+        """Consume queues and index under `path`, empty until recovery."""
+        queues = ConsumeQueues(
+            disk, path / "consumequeue", options.consume_queue_file_size, open_files, tags_code_of
+        )
+        index = None
+        if options.index_enabled:
+            slots, entries = options.index_slot_count, options.index_entry_count
+            index = Index(disk, path / "index", slots, entries, open_files)
+        return cls(queues, index, options.unwritten_units)
 
     def forget_topic(self, topic: str) -> None:
-        """Its waiting units are not to be written, nor its keys indexed."""
-        for queue in self._queues.unwritten:
+        """A deleted topic: its waiting units are not to be written, nor its keys indexed."""
+        for queue in self.queues.unwritten:
             if queue.topic.name == topic:
                 self._unwritten -= queue.visible - queue.written
         self._indexed = [message for message in self._indexed if message[0].name != topic]
 
-    def add(self, batch: Batch) -> None:
-        self._batches.append(batch)
+    # ---- append, roll back, confirm ----
 
-    def undo(self, written: int) -> None:
-        """Appends behind `written` never happened."""
-        while self._batches and self._batches[-1].end > written:
-            for queue, start in self._batches.pop().starts.items():
+    def add(self, append: UnconfirmedAppend) -> None:
+        self._unconfirmed.append(append)
+
+    def roll_back(self, written: int) -> None:
+        """Takes back the appends that end behind the physical offset `written`."""
+        while self._unconfirmed and self._unconfirmed[-1].end > written:
+            for queue, start in self._unconfirmed.pop().starts.items():
                 queue.rewind(start)
 
     def confirm(self, flushed: int) -> list[Arrival]:
-        """Shows every message that ends at or below `flushed`, and says which queues got some."""
-        visible: dict[ConsumeQueue, int] = {}
-        batches = self._batches
-        while batches and batches[0].end <= flushed:
-            batch = batches.popleft()
-            visible.update(batch.nexts)  # later batches reach further
-            self._indexed += batch.indexed
-            self.confirmed, self.timestamp_ms = batch.end, batch.timestamp_ms
+        """Makes every message visible that ends at or below `flushed`. Returns the queues that got
+        messages.
+        """
+        visible: NextOffsets = {}
+        unconfirmed = self._unconfirmed
+        while unconfirmed and unconfirmed[0].end <= flushed:
+            append = unconfirmed.popleft()
+            visible.update(append.nexts)  # later appends reach further
+            self._indexed += append.indexed
+            self.confirmed, self.timestamp_ms = append.end, append.timestamp_ms
         arrivals = [
-            self._show(queue, following) for queue, following in visible.items() if not queue.gone
+            self._make_visible(queue, next_offset)
+            for queue, next_offset in visible.items()
+            if not queue.deleted
         ]
-        self._keep_within_bounds()
-        return arrivals
-
-    def _show(self, queue: ConsumeQueue, following: int) -> Arrival:
-        first = queue.visible
-        queue.visible = following
-        self._queues.unwritten[queue] = None
-        self._unwritten += following - first
-        at = (first - queue.written) * UNIT_SIZE
-        units = queue.tail[at : at + (following - first) * UNIT_SIZE]
-        return Arrival(queue.topic.name, queue.queue_id, first, following, units)
-
-    def _keep_within_bounds(self) -> None:
         try:
-            self._write_what_is_over()
+            self._write_excess()
         except OSError as error:
             self.error = error
+        return arrivals
 
-    def _write_what_is_over(self) -> None:
+    def _make_visible(self, queue: ConsumeQueue, next_offset: int) -> Arrival:
+        first = queue.visible
+        queue.visible = next_offset
+        self.queues.unwritten[queue] = None
+        self._unwritten += next_offset - first
+        at = (first - queue.written) * UNIT_SIZE
+        units = queue.tail[at : at + (next_offset - first) * UNIT_SIZE]
+        return Arrival(queue.topic.name, queue.queue_id, first, next_offset, units)
+
+    # ---- to the files ----
+
+    def _write_excess(self) -> None:
+        """Keeps what waits in memory within its bounds. Raises OSError."""
         if len(self._indexed) >= _INDEX_BATCH:
             self.put_index()
-        while self._unwritten > self._unwritten_units and self._queues.unwritten:
-            self.write_queue(next(iter(self._queues.unwritten)))
+        while self._unwritten > self._unwritten_units and self.queues.unwritten:
+            self.write_queue(next(iter(self.queues.unwritten)))
 
     def write_queue(self, queue: ConsumeQueue) -> None:
         """Writes the units of a queue to its file. Raises OSError."""
         written = queue.written
         try:
-            self._queues.write(queue)
+            self.queues.write(queue)
         finally:
             self._unwritten -= queue.written - written
 
-    def warm_up(self) -> None:
-        """On the flusher's thread: imports what the first key needs, which takes 80 ms, so that
-        the loop need not.
+    def import_numpy(self) -> None:
+        """On the flusher's thread: imports what the first key needs, which would stop the loop for
+        80 ms.
         """
-        if self._index is not None and self._indexed:
+        if self.index is not None and self._indexed:
             importlib.import_module("aerobee_broker.store.derived.keys")
 
     def put_index(self) -> None:
-        """Brings every visible message into the index. Raises OSError."""
-        if self._index is None:
+        """Puts the keys of every visible message into the index. Raises OSError."""
+        if self.index is None:
             return
         if self._indexed:
-            from aerobee_broker.store.derived.keys import (
-                Keys,  # numpy: 80 ms, not before the first key
-            )
+            from aerobee_broker.store.derived.keys import Keys  # numpy: not before the first key
 
             keys = Keys.of(self._indexed)
             self._indexed = []
@@ -148,36 +180,39 @@ class Dispatch:
             else:
                 self._keys.add(keys)
         if self._keys is not None:
-            self._index.put(self._keys)
+            self.index.put(self._keys)
             self._keys = None
-        self._index.end_offset = self.confirmed
+        self.index.end_offset = self.confirmed
+
+    # ---- recovery ----
 
     def recover(self, units: int, end: int, timestamp_ms: int) -> None:
-        """Takes over what a scan of the log found, up to `end`. Raises OSError."""
+        """Counts units that a scan of the log up to `end` added to the queues. Raises OSError."""
         self._unwritten += units
         self.confirmed = end
         self.timestamp_ms = timestamp_ms or self.timestamp_ms
         try:
-            self._write_what_is_over()
+            self._write_excess()
         except OSError as error:
-            self._bear(error, self._unwritten)
+            self._tolerate_full_disk(error, self._unwritten)
 
     def recover_keys(self, keys: Keys) -> None:
-        """Keys that a scan of the log found. Raises OSError."""
-        assert self._index is not None
+        """Puts keys that a scan of the log found. Raises OSError."""
+        assert self.index is not None
         if self._keys is not None:
             self._keys.add(keys)
             keys = self._keys
         self._keys = keys
         try:
-            self._index.put(keys)
+            self.index.put(keys)
             self._keys = None
         except OSError as error:
-            self._bear(error, len(keys))
+            self._tolerate_full_disk(error, len(keys))
 
-    def _bear(self, error: OSError, kept: int) -> None:
-        """Without room on the disk a store opens all the same: it is read, and retention makes
-        room. Raises the error when too much would wait in memory."""
-        if error.errno not in NO_SPACE or kept > _MOST_KEPT:
+    def _tolerate_full_disk(self, error: OSError, waiting: int) -> None:
+        """A store opens on a full disk all the same: it is read, and retention makes room. Raises
+        the error when too much would wait in memory, and any other error.
+        """
+        if error.errno not in NO_SPACE or waiting > _MAX_WAITING:
             raise error
         self.error = error

@@ -1,10 +1,10 @@
-"""The index: from a key or a unique id of a topic to the places of its records.
+"""The index: from a key or a unique id of a topic to the physical offsets of its records.
 
 Derived from the commit log: may be lost at any time. RocketMQ's files: a header, hash slots that
 hold the number of their newest entry, entries that hold the number of the one before. Entries are
 added in batches; the slots of the newest file are kept in memory (4 bytes each: 20 MB by default,
-taken as they are used, given back when no message comes for a while) and written at a checkpoint.
-Two keys may share a hash: whoever asks compares.
+allocated as they are used, released when no message comes for a while) and written at a checkpoint.
+Two keys may share a hash: the caller compares.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def name_after(name: int) -> int:
 
 
 class IndexFile:
-    """One file: header and place."""
+    """The header of one file, and its path."""
 
     __slots__ = (
         "begin_ms",
@@ -133,7 +133,7 @@ class Slots:
                 self.values[start : start + len(data) // SLOT_SIZE] = np.frombuffer(data, ">i4")
 
     def write(self, file: DiskFile) -> None:
-        """Dirty pages, neighbours in one go."""
+        """Writes the dirty pages, neighbours in one go."""
         import numpy as np
 
         edges = np.flatnonzero(np.diff(np.concatenate(([False], self.dirty, [False]))))
@@ -149,7 +149,7 @@ class Index:
     ) -> None:
         self.folder = folder
         self.files: list[IndexFile] = []
-        self.end_offset = 0  # records below have their keys here
+        self.end_offset = 0  # physical offset: the keys of the records below are in the index
         self.unsynced: set[Path] = set()
         self.names_unsynced = False
         self.expired: list[Path] = []
@@ -165,16 +165,16 @@ class Index:
     # ---- put ----
 
     def put(self, keys: Keys) -> None:
-        """Adds keys, in the order of the log. Takes out of `keys` what is in. Raises OSError; then
-        the rest may be put again.
+        """Adds keys, in the order of the log, and drops them from `keys`. Raises OSError; then the
+        rest may be put again.
         """
         while len(keys):
-            file = self._file_for(int(keys.places[0]), int(keys.stored_ms[0]))
+            file = self._file_for(int(keys.physical_offsets[0]), int(keys.stored_ms[0]))
             count = min(len(keys), self._entry_count - file.count)
             self._put(file, keys, count)
             keys.drop(count)
 
-    def _file_for(self, place: int, stored_ms: int) -> IndexFile:
+    def _file_for(self, physical_offset: int, stored_ms: int) -> IndexFile:
         """The newest file, or a new one that begins with this record when that is full."""
         if self.files and self.files[-1].count < self._entry_count:
             return self.files[-1]
@@ -187,7 +187,7 @@ class Index:
         file = IndexFile(self.folder / f"{name:0{NAME_DIGITS}d}")
         self._open_files.get(file.path, create=True).truncate(self._file_size)
         self.names_unsynced = True
-        file.begin_ms, file.begin_offset = stored_ms, place
+        file.begin_ms, file.begin_offset = stored_ms, physical_offset
         self._slots = None
         self.files.append(file)
         return file
@@ -196,34 +196,37 @@ class Index:
         import numpy as np  # 80 ms and 11 MB: not before the first key
 
         slots = self._slots_of(file)
-        places = keys.hashes[:count] % self._slot_count
+        slots_of_keys = keys.hashes[:count] % self._slot_count
         numbers = np.arange(file.count, file.count + count, dtype=np.int32)
         # Within a batch, keys of one slot follow one another: bring them together, in order.
-        order = np.argsort(places, kind="stable")
-        sorted_places, sorted_numbers = places[order], numbers[order]
+        order = np.argsort(slots_of_keys, kind="stable")
+        sorted_slots, sorted_numbers = slots_of_keys[order], numbers[order]
         first = np.empty(count, dtype=bool)
         first[0] = True
-        np.not_equal(sorted_places[1:], sorted_places[:-1], out=first[1:])
+        np.not_equal(sorted_slots[1:], sorted_slots[:-1], out=first[1:])
         before = np.empty(count, dtype=np.int32)
         before[1:] = sorted_numbers[:-1]
-        before[first] = slots.values[sorted_places[first]]
+        before[first] = slots.values[sorted_slots[first]]
         entries = np.empty(count, dtype=_entry_type())
-        entries["hash"], entries["physical_offset"] = keys.hashes[:count], keys.places[:count]
+        entries["hash"], entries["physical_offset"] = (
+            keys.hashes[:count],
+            keys.physical_offsets[:count],
+        )
         seconds = (keys.stored_ms[:count] - file.begin_ms) // 1000
         entries["seconds"] = np.clip(seconds, 0, _MAX_INT)
         entries["previous"][order] = before
         self._open_files.get(file.path).pwrite(
             entries.tobytes(), self._entries_at + file.count * ENTRY.size
         )
-        # From here on nothing fails: a put that failed can be made again.
+        # From here on nothing fails: a put that failed can be repeated.
         self.unsynced.add(file.path)
         last = np.append(first[1:], True)
         file.used_slots += int(np.count_nonzero(before[first] == 0))
-        slots.values[sorted_places[last]] = sorted_numbers[last]
-        slots.dirty[sorted_places // _PAGE_SLOTS] = True
+        slots.values[sorted_slots[last]] = sorted_numbers[last]
+        slots.dirty[sorted_slots // _PAGE_SLOTS] = True
         file.count += count
         file.end_ms = int(keys.stored_ms[count - 1])
-        file.end_offset = int(keys.places[count - 1])
+        file.end_offset = int(keys.physical_offsets[count - 1])
 
     def write(self) -> None:
         """Hands slots and header of the newest file to the operating system. Raises OSError."""
@@ -236,15 +239,15 @@ class Index:
         handle.pwrite(file.header(), 0)
         self.unsynced.add(file.path)
 
-    def rest(self) -> None:
-        """Gives back the memory of slots that the file has. The next put reads them again: 10 ms,
-        once."""
+    def release_slots(self) -> None:
+        """Frees the memory of slots that the file has too. The next put reads them again: 10 ms."""
         if self._slots is not None and not self._slots.dirty.any():
             self._slots = None
 
     def state(self) -> IndexState:
-        """What `write` wrote. Where it cannot be read, a file that there is not: the next start
-        rebuilds them."""
+        """What `write` wrote. While a file cannot be read it is wrong on purpose: the next start
+        rebuilds.
+        """
         if self._unreadable:
             return IndexState(file_count=1)
         if not self.files:
@@ -288,37 +291,37 @@ class Index:
 
     def _find(self, file: IndexFile, wanted: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         number = self._slot(file, wanted % self._slot_count)
-        # Seconds are all that an entry knows of its time: the caller looks at the record's own.
+        # An entry has whole seconds: the caller compares the record's timestamp.
         low = (begin_ms - file.begin_ms) // 1000 if begin_ms > file.begin_ms else 0
         high = (end_ms - file.begin_ms) // 1000
         while 0 < number < file.count:
             data = self._open_files.get(file.path).pread(
                 ENTRY.size, self._entries_at + number * ENTRY.size
             )
-            found, place, seconds, before = ENTRY.unpack(data)
+            found, physical_offset, seconds, before = ENTRY.unpack(data)
             if seconds < low or before >= number:
-                return  # older still behind it; or damaged: a chain only goes back
+                return  # what follows is older; or the chain is damaged, for it only goes back
             if found == wanted and seconds <= high:
-                yield place
+                yield physical_offset
             number = before
 
-    def _slot(self, file: IndexFile, place: int) -> int:
+    def _slot(self, file: IndexFile, slot: int) -> int:
         if file is self.files[-1] and self._slots is not None:
-            return int(self._slots.values[place])
-        data = self._open_files.get(file.path).pread(SLOT_SIZE, HEADER.size + place * SLOT_SIZE)
+            return int(self._slots.values[slot])
+        data = self._open_files.get(file.path).pread(SLOT_SIZE, HEADER.size + slot * SLOT_SIZE)
         return int.from_bytes(data, "big")
 
     # ---- start, retention ----
 
     def load(self, state: IndexState, end_ms: int, *, clean: bool) -> bool:
-        """Takes over what the checkpoint says is durable, wipes what is behind, unless the store
-        was closed `clean`. False: these are not the files that it speaks of, and the index must be
-        rebuilt. Raises OSError.
+        """Loads what the checkpoint covers, and wipes what lies behind it unless the store was
+        closed `clean`. False: the files do not match the checkpoint, and the index must be rebuilt.
+        Raises OSError.
         """
         names = [n for n in self._disk.list(self.folder) if len(n) == NAME_DIGITS and n.isdigit()]
         covered = [name for name in names if int(name) <= state.last_name]
         covered = covered[max(0, len(covered) - state.file_count) :]
-        for name in set(names) - set(covered):  # newer ones; older ones that had expired
+        for name in set(names) - set(covered):  # newer than the checkpoint, or expired
             self._disk.remove(self.folder / name)
         names = covered
         if len(names) < state.file_count or (names and int(names[-1]) != state.last_name):
@@ -339,8 +342,8 @@ class Index:
         return True
 
     def _restore(self, file: IndexFile, state: IndexState, end_ms: int) -> None:
-        """Brings the newest file back to the state. Its entries are only ever added, so the old
-        ones are whole; header and slots, written in place, follow from them.
+        """Cuts the newest file to the state. Entries are only appended, so those of the state are
+        whole; header and slots, overwritten in place, are rebuilt from them.
         """
         handle = self._open_files.get(file.path)
         handle.truncate(self._entries_at + state.index_count * ENTRY.size)
@@ -366,9 +369,10 @@ class Index:
             file.end_offset = int(entries["physical_offset"][-1])
         return slots
 
-    def forget_below(self, physical_offset: int) -> None:
-        """Takes out the files whose records are all gone. They may be removed once a checkpoint
-        without them is written."""
+    def drop_below(self, physical_offset: int) -> None:
+        """Drops the files whose records have all expired. They may be removed once a checkpoint
+        without them is written.
+        """
         while len(self.files) > 1 and self.files[0].end_offset < physical_offset:
             path = self.files.pop(0).path
             self._open_files.forget(path)
@@ -377,7 +381,7 @@ class Index:
             self.expired.append(path)
 
     def reset(self, end_offset: int) -> None:
-        """Removes every file: it will be rebuilt from `end_offset` on. Raises OSError."""
+        """Removes every file: the index will be rebuilt from `end_offset` on. Raises OSError."""
         self._open_files.close()
         self._disk.remove_tree(self.folder)
         self._disk.make_directory(self.folder)

@@ -1,7 +1,7 @@
 """Tags and keys of many messages at once: found and hashed over arrays, not one by one.
 
-At 0.3 µs a key instead of 3. A properties string is regular when its separators alternate and it
-ends with one; of one that is not, no key is found here, and the tag as an append finds it.
+0.3 µs a key instead of 3. A properties string is regular when its separators alternate and it ends
+with one. An irregular string gives no key, and its tags code as an append computes it.
 """
 
 from __future__ import annotations
@@ -66,19 +66,19 @@ class Properties:
             self._starts = np.empty_like(self._value_ends)
             self._starts[:1] = 0
             self._starts[1:] = self._value_ends[:-1] + 1
-            # How many each record has; a search for each property would cost three times that.
+            # Counted per record: a search for each property would take three times as long.
             bounds = np.searchsorted(self._value_ends, ends)
             counts = np.diff(bounds, prepend=0)
             self._records: Ints = np.repeat(np.arange(len(ends)), counts)
 
     @classmethod
     def of(cls, strings: Sequence[bytes]) -> Properties:
-        """Irregular ones are taken as empty, but for their tags."""
+        """Irregular strings count as empty, except for their tags."""
         lengths = np.fromiter(map(len, strings), dtype=np.int64, count=len(strings))
         result = cls(b"".join(strings), np.cumsum(lengths))
         if not result.regular:
-            irregular = [(at, one) for at, one in enumerate(strings) if not is_regular(one)]
-            result = cls.of([one if is_regular(one) else b"" for one in strings])
+            irregular = [(at, text) for at, text in enumerate(strings) if not is_regular(text)]
+            result = cls.of([text if is_regular(text) else b"" for text in strings])
             result.irregular = irregular
         return result
 
@@ -153,9 +153,7 @@ class Properties:
         return table[:, 0], table[:, 1], table[:, 2], table[:, 3]
 
     def hashes(self, starts: Ints, ends: Ints, prefixes: Hashes | None = None) -> Hashes:
-        """Java's hash of each text; with `prefixes` carried on from the hash of what stands before
-        it.
-        """
+        """Java's hash of each text; with `prefixes`, continued from the hash of its prefix."""
         lengths = ends - starts
         result = np.zeros(len(starts), dtype=np.uint32)
         for length in np.unique(lengths).tolist():
@@ -184,25 +182,27 @@ class Properties:
 class Keys:
     """Keys for the index, in the order of the log: hash, physical offset, store timestamp (ms)."""
 
-    __slots__ = ("hashes", "places", "stored_ms")
+    __slots__ = ("hashes", "physical_offsets", "stored_ms")
 
-    def __init__(self, hashes: Hashes, places: Ints, stored_ms: Ints) -> None:
+    def __init__(self, hashes: Hashes, physical_offsets: Ints, stored_ms: Ints) -> None:
         """`hashes` are Java's, of topic#key; they lose their sign here, as RocketMQ's do."""
         signed = np.abs(hashes.view(np.int32).astype(np.int64))
         signed[signed > _MAX_INT] = 0
         self.hashes: Ints = signed
-        self.places = places
+        self.physical_offsets = physical_offsets
         self.stored_ms = stored_ms
 
     @classmethod
     def of(cls, messages: Sequence[tuple[TopicEncoding, bytes, int, int]]) -> Keys:
         """Of messages: topic, properties string, physical offset, store timestamp (ms)."""
-        topics, strings, places, stored_ms = zip(*messages, strict=True)
+        topics, strings, physical_offsets, stored_ms = zip(*messages, strict=True)
         properties = Properties.of(strings)
         of, starts, ends = properties.keys()
         prefixes = np.array([topic.key_hash for topic in topics], dtype=np.uint32)
         hashes = properties.hashes(starts, ends, prefixes[of])
-        return cls(hashes, np.array(places, np.int64)[of], np.array(stored_ms, np.int64)[of])
+        return cls(
+            hashes, np.array(physical_offsets, np.int64)[of], np.array(stored_ms, np.int64)[of]
+        )
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -212,6 +212,6 @@ class Keys:
             setattr(self, column, np.concatenate((getattr(self, column), getattr(other, column))))
 
     def drop(self, count: int) -> None:
-        """Forgets the first ones."""
+        """Removes the first `count` keys."""
         for column in self.__slots__:
             setattr(self, column, getattr(self, column)[count:])

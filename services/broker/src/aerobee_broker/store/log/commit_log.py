@@ -1,11 +1,11 @@
 """The commit log: append-only bytes, addressed by physical offset. Knows no topic.
 
 Files of one size, named by the physical offset of their first byte. A record never spans two files:
-what is left at the end of a file is marked by a blank record.
+a blank record fills the rest of a file.
 
-Two threads: everything belongs to the loop's, but for `sync` and `prepare_blank`, which run on the
-flusher's, and `write`, which may run on either, on one at a time. What they share is a handful of
-fields, each written whole by one side; the loop leaves alone what it has sealed.
+Two threads: `sync` and `allocate_next_file` run on the flusher's, `write` on either, one at a time;
+everything else on the loop's. They share a handful of fields, each assigned by one side; the loop
+does not touch what it has sealed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME_DIGITS = 20
 BLANK_RESERVE = BLANK.size  # a record leaves at least this much of its file
 _READY = "blank.ready"  # the next file, allocated ahead of time
 _UNREADY = ("blank.tmp", "new.tmp")
-_COPY = 1 << 20
+_COPY_BYTES = 1 << 20  # rewritten at once at a start
 
 
 def file_name(start: int) -> str:
@@ -44,16 +44,16 @@ class CommitLog:
         self._disk = disk
         self._open_files = open_files
         self._writers: dict[int, DiskFile] = {}
-        self._pending: list[tuple[int, list[bytes]]] = []  # whole ends of files
+        self._pending: list[tuple[int, list[bytes]]] = []  # parts up to the end of a file
         self._parts: list[bytes] = []  # of the file that `end` lies in
         self._parts_at = 0
-        self._sealed: list[tuple[int, list[bytes]]] = []  # what `write` takes, up to …
-        self._sealed_end = 0
-        self._stale: list[tuple[int, int]] = []  # what failed writes may have left: from, to
+        self._sealed: list[tuple[int, list[bytes]]] = []  # what `write` takes
+        self._sealed_end = 0  # and where that ends
+        self._stale: list[tuple[int, int]] = []  # ranges that failed writes may have left: from, to
         # Shared with the flusher.
         self._unsynced: dict[int, DiskFile] = {}
         self._names_unsynced = False
-        self._blank_ready = False
+        self._next_file_ready = False
 
     # ---- where ----
 
@@ -62,7 +62,7 @@ class CommitLog:
         return self.starts[0] if self.starts else self.end
 
     def start_at(self, physical_offset: int) -> int:
-        """Of the file that holds it."""
+        """The physical offset at which the file that holds this one starts."""
         return physical_offset - physical_offset % self.file_size
 
     def path_of(self, physical_offset: int) -> Path:
@@ -88,8 +88,8 @@ class CommitLog:
         self.end = following
         return following
 
-    def forget_pending(self) -> None:
-        """Everything that was appended and not written. Not while `write` is under way."""
+    def drop_unwritten(self) -> None:
+        """Drops what was appended and not written. Not while `write` is under way."""
         self._pending.clear()
         self._sealed.clear()
         self._parts = []
@@ -128,12 +128,12 @@ class CommitLog:
         self._unsynced[start] = file
 
     def _wipe_stale(self) -> None:
-        """Zeros in the place of what failed writes left: whole records there could be taken for
-        new ones after a crash. Raises OSError.
+        """Overwrites with zeros what failed writes left: after a crash, whole records there could
+        be taken for new ones. Raises OSError.
         """
-        for place, end in self._stale:
-            for start in [s for s in list(self._writers) if place < s + self.file_size]:
-                low, high = max(place, start), min(end, start + self.file_size)
+        for stale_start, stale_end in self._stale:
+            for start in [s for s in list(self._writers) if stale_start < s + self.file_size]:
+                low, high = max(stale_start, start), min(stale_end, start + self.file_size)
                 if low < high:
                     self._writers[start].pwrite(bytes(high - low), low - start)
                     self._unsynced[start] = self._writers[start]
@@ -148,7 +148,7 @@ class CommitLog:
         the system marks pages clean that it could not write.
         """
         target = self.written
-        # Those of now: what the loop writes meanwhile must not keep this from coming to an end.
+        # A copy: what the loop writes meanwhile must not prolong this.
         for start in list(self._unsynced):
             self._unsynced.pop(start).sync()
         if self._names_unsynced:
@@ -157,19 +157,19 @@ class CommitLog:
         self.flushed = target
         return target
 
-    def wants_blank(self) -> bool:
+    def wants_next_file(self) -> bool:
         """The current file is more than half full and the next one is not there."""
         used = self.written - self.start_at(self.written)
-        return not self._blank_ready and used > self.file_size // 2
+        return not self._next_file_ready and used > self.file_size // 2
 
-    def prepare_blank(self) -> None:
+    def allocate_next_file(self) -> None:
         """Allocates the next file, so that the append which needs it only renames it.
 
         Raises OSError; then the append will try by itself.
         """
         self._allocate(self.folder / _UNREADY[0])
         self._disk.rename(self.folder / _UNREADY[0], self.folder / _READY)
-        self._blank_ready = True
+        self._next_file_ready = True
 
     def _allocate(self, path: Path) -> None:
         file = self._disk.open(path, create=True)
@@ -188,8 +188,8 @@ class CommitLog:
     def _open_writer(self, start: int) -> DiskFile:
         path = self.folder / file_name(start)
         if not self.starts or start > self.starts[-1]:
-            if self._blank_ready:
-                self._blank_ready = False
+            if self._next_file_ready:
+                self._next_file_ready = False
                 self._disk.rename(self.folder / _READY, path)
             else:
                 self._allocate(self.folder / _UNREADY[1])
@@ -212,7 +212,7 @@ class CommitLog:
         return file.pread(size, physical_offset - start)
 
     def drop_first(self) -> Path:
-        """Takes the oldest file out of the log; the caller removes it."""
+        """Drops the oldest file from the log; the caller removes it."""
         start = self.starts.pop(0)
         path = self.folder / file_name(start)
         self._open_files.forget(path)
@@ -223,8 +223,8 @@ class CommitLog:
     # ---- start ----
 
     def load(self) -> list[Path]:
-        """Finds the files and checks that they follow one another. Returns the last one when it
-        was too short and is now extended with zeros. Raises CommitLogBroken.
+        """Finds the files and checks that they follow one another. Returns the last one if it was
+        too short, and is now extended with zeros. Raises OSError, CommitLogBroken.
         """
         names = self._disk.list(self.folder)
         for name in names:
@@ -232,14 +232,14 @@ class CommitLog:
                 self._disk.remove(self.folder / name)
         self.starts = [start for name in names if (start := start_of(name)) is not None]
         for index, start in enumerate(self.starts):
-            self._check_place(start, self.starts[index - 1] if index else None)
+            self._check_start(start, self.starts[index - 1] if index else None)
         extended = []
         for start in self.starts:
             if self._check_size(start, last=start == self.starts[-1]):
                 extended.append(self.folder / file_name(start))
         return extended
 
-    def _check_place(self, start: int, previous: int | None) -> None:
+    def _check_start(self, start: int, previous: int | None) -> None:
         path = self.folder / file_name(start)
         if start % self.file_size:
             raise CommitLogBroken(
@@ -273,11 +273,13 @@ class CommitLog:
             file.close()
 
     def begin_at(self, end: int, durable: int) -> None:
-        """Sets the end of the log, once recovery knows it. Wipes what lies behind it: a stale
-        record there could look like a new one after the next crash. Syncs what lies before it and
-        was not known to be durable: after a crash of the process only the page cache has it, and
-        it will be visible at once. And writes it again first: after a sync that failed the system
-        takes those pages for clean, and a sync alone would save nothing.
+        """Sets the end of the log, once recovery knows it; below `durable` everything is durable.
+
+        Wipes what lies behind the end: a stale record there could look like a new one after the
+        next crash. Syncs what lies between `durable` and the end: after a crash of the process only
+        the page cache may have it, and it will be visible at once. Writes it again before that:
+        after a failed sync the system takes those pages for clean, and a sync alone would not save
+        them. Raises OSError.
         """
         self.end = self.written = self.flushed = self._parts_at = self._sealed_end = end
         for start in [start for start in self.starts if start >= end]:
@@ -294,15 +296,15 @@ class CommitLog:
             file.allocate(self.file_size)
         for start in [s for s in self.starts if s + self.file_size >= durable]:
             file = self._writers.get(start) or self._open_files.get(self.folder / file_name(start))
-            place = max(start, durable)
-            while place < min(end, start + self.file_size):
-                data = file.pread(min(_COPY, end - place), place - start)
-                file.pwrite(data, place - start)
-                place += len(data)
+            at = max(start, durable)
+            while at < min(end, start + self.file_size):
+                data = file.pread(min(_COPY_BYTES, end - at), at - start)
+                file.pwrite(data, at - start)
+                at += len(data)
             file.sync()
 
     def close(self) -> None:
-        """Everything is durable: gives back what was allocated ahead. Raises OSError."""
+        """When everything is durable: removes what was allocated ahead. Raises OSError."""
         for name in (_READY, *_UNREADY):
             if self._disk.exists(self.folder / name):
                 self._disk.remove(self.folder / name)

@@ -1,7 +1,7 @@
-"""A bounded set of open files: the one used longest ago is closed when another must be opened.
+"""A bounded set of open files: the least recently used one is closed when another must be opened.
 
-For reading anything, and for writing what is derived. The files that are being appended to are not
-here: closing one while the flusher syncs it would sync nothing.
+For reading, and for writing what is derived. Not for the log's files that are being appended to:
+closing one while the flusher syncs it would sync nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class OpenFiles:
         return file
 
     def forget(self, path: Path) -> None:
-        """Closes it, before it is removed."""
+        """Closes a file that is about to be removed."""
         file = self._files.pop(path, None)
         if file is not None:
             file.close()

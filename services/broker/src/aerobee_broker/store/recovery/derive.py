@@ -1,66 +1,67 @@
 """Derives units and keys from the records of the log: what dispatch does at an append, over arrays.
 
-For recovery. Decides one thing only: whether a record fits into its queue.
+For recovery, and for the check of a stopped store. Decides one thing: whether a record fits into
+its queue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from aerobee_broker.store.damage import DamageListener
 from aerobee_broker.store.derived.arrays import Ints
-from aerobee_broker.store.derived.consume_queue import ConsumeQueue, ConsumeQueues, TagsCode
+from aerobee_broker.store.derived.consume_queue import ConsumeQueue, TagsCode
 from aerobee_broker.store.derived.dispatch import Dispatch
-from aerobee_broker.store.derived.index import Index
 from aerobee_broker.store.derived.keys import Keys, Properties
 from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.messages import UNIT, UNIT_LAYOUT
 from aerobee_broker.store.recovery.scan import ByQueue, Records
 from aerobee_wire import record
 
-Damage = Callable[[Path, int, str], None]  # file, physical offset, reason
 Mask = npt.NDArray[np.bool_]
 Units = npt.NDArray[Any]
 
 UNIT_TYPE = np.dtype(UNIT_LAYOUT.array_fields())
-assert UNIT_TYPE.itemsize == UNIT.size
 _OPAQUE = np.dtype(f"V{UNIT.size}")  # a unit as bytes: gathered ten times as fast as its fields
 _TRANSACTION = record.TRANSACTION_MASK
 
 
 class Deriver:
-    """`queues_from`, `index_from`: records below are derived already. `lost_bytes`: of the log that
-    are no records any more; no more units can be missing than fit in there.
-    """
+    """`queues_from`, `index_from`: physical offsets; records below are derived already."""
 
     def __init__(
         self,
         log: CommitLog,
-        queues: ConsumeQueues,
-        index: Index | None,
         dispatch: Dispatch,
+        on_damage: DamageListener,
         *,
         deleted_topics: Mapping[str, int],
         queues_from: int,
         index_from: int,
-        on_damage: Damage,
+        lost_bytes: int = 0,
     ) -> None:
-        self.lost_bytes = 0
         self._log = log
-        self._queues = queues
-        self._index = index
         self._dispatch = dispatch
-        self._deleted = deleted_topics
+        self._queues = dispatch.queues
+        self._index = dispatch.index
+        self._damage = on_damage
+        self._deleted_topics = deleted_topics
         self._queues_from = queues_from
         self._index_from = index_from
-        self._damage = on_damage
+        self._lost_bytes = lost_bytes
+
+    def add_lost_bytes(self, count: int) -> None:
+        """Bytes of the log that are no records any more; the units that may be missing in a queue
+        are no more than the records that fit in there.
+        """
+        self._lost_bytes += count
 
     def derive(self, records: Records, end: int) -> None:
-        """Units and keys of records. Raises OSError."""
+        """Units and keys of records, which end at the physical offset `end`. Raises OSError."""
         units = 0
         if len(records):
             properties = records.joined_properties()
@@ -77,11 +78,11 @@ class Deriver:
         self._dispatch.recover(units, end, last_ms)
 
     def _alive(self, records: Records, queues: list[ConsumeQueue], numbers: Ints) -> Mask:
-        """Which records do not belong to topics that were deleted after them."""
-        gone = [self._deleted.get(queue.topic.name, 0) for queue in queues]
-        if not any(gone):
+        """Which records do not belong to a topic that was deleted after them."""
+        deleted_below = [self._deleted_topics.get(queue.topic.name, 0) for queue in queues]
+        if not any(deleted_below):
             return np.ones(len(records), dtype=bool)
-        return np.asarray(records.places >= np.array(gone)[numbers])
+        return np.asarray(records.physical_offsets >= np.array(deleted_below)[numbers])
 
     def _derive_keys(
         self,
@@ -96,7 +97,7 @@ class Deriver:
             return
         kept = (
             alive
-            & (records.places >= self._index_from)
+            & (records.physical_offsets >= self._index_from)
             & (records.sys_flags & _TRANSACTION != record.TRANSACTION_ROLLBACK)
         )
         if not kept.all():
@@ -104,7 +105,8 @@ class Deriver:
             of, starts, ends = of[wanted], starts[wanted], ends[wanted]
         prefixes = np.array([queue.topic.key_hash for queue in queues], dtype=np.uint32)
         hashes = properties.hashes(starts, ends, prefixes[numbers[of]])
-        self._dispatch.recover_keys(Keys(hashes, records.places[of], records.stored_ms[of]))
+        keys = Keys(hashes, records.physical_offsets[of], records.stored_ms[of])
+        self._dispatch.recover_keys(keys)
 
     def _derive_units(
         self,
@@ -118,7 +120,7 @@ class Deriver:
         transaction = records.sys_flags & _TRANSACTION
         with_unit = (
             alive
-            & (records.places >= self._queues_from)
+            & (records.physical_offsets >= self._queues_from)
             & (transaction != record.TRANSACTION_PREPARED)
             & (transaction != record.TRANSACTION_ROLLBACK)
         )
@@ -128,7 +130,7 @@ class Deriver:
             order = order[chosen]
             bounds = np.concatenate(([0], np.cumsum(chosen)))[bounds]
         units = np.empty(len(records), dtype=UNIT_TYPE)
-        units["physical_offset"], units["size"] = records.places, records.sizes
+        units["physical_offset"], units["size"] = records.physical_offsets, records.sizes
         units["tags_code"] = properties.tags_codes(len(records))
         for queue, start, end in zip(queues, bounds.tolist(), bounds[1:].tolist(), strict=False):
             if queue.topic.tags_code is not None:
@@ -143,8 +145,8 @@ class Deriver:
         bounds: Ints,
         units: Units,
     ) -> int:
-        following = np.array([queue.next_offset for queue in queues], dtype=np.int64)
-        expected = np.repeat(following - bounds[:-1], np.diff(bounds)) + np.arange(len(order))
+        next_offsets = np.array([queue.next_offset for queue in queues], dtype=np.int64)
+        expected = np.repeat(next_offsets - bounds[:-1], np.diff(bounds)) + np.arange(len(order))
         regular = bool((records.queue_offsets[order] == expected).all())
         added = units.view(_OPAQUE)[order].tobytes()
         count = 0
@@ -170,30 +172,32 @@ class Deriver:
         self, queue: ConsumeQueue, records: Records, members: Ints, units: Units
     ) -> None:
         """Units of one queue, in the order of the log."""
-        offsets = records.queue_offsets[members]
-        for at, offset in zip(members.tolist(), offsets.tolist(), strict=True):
-            place, size = int(records.places[at]), int(records.sizes[at])
-            if offset == queue.next_offset or self._fits(queue, offset, place):
+        queue_offsets = records.queue_offsets[members].tolist()
+        for at, queue_offset in zip(members.tolist(), queue_offsets, strict=True):
+            physical_offset = int(records.physical_offsets[at])
+            if queue_offset == queue.next_offset or self._fits(
+                queue, queue_offset, physical_offset
+            ):
                 queue.tail += units[at].tobytes()
-                queue.next_offset = offset + 1
+                queue.next_offset = queue_offset + 1
             else:
-                reason = f"queue offset {offset} where {queue.next_offset} was due"
-                self._damage(self._log.path_of(place), place, reason)
-                self.lost_bytes += size
+                reason = f"queue offset {queue_offset} where {queue.next_offset} was due"
+                self._damage(self._log.path_of(physical_offset), physical_offset, reason)
+                self.add_lost_bytes(int(records.sizes[at]))
 
-    def _fits(self, queue: ConsumeQueue, queue_offset: int, place: int) -> bool:
+    def _fits(self, queue: ConsumeQueue, queue_offset: int, physical_offset: int) -> bool:
         """Makes room for a record whose queue offset is not the next one, when that can be: the
-        queue begins here (its front was deleted), or records before it are lost.
+        queue begins here (the records before have expired), or records before it are lost.
         """
         gap = queue_offset - queue.next_offset
-        if queue_offset * record.FIXED_V1 > place:
+        if queue_offset * record.FIXED_V1 > physical_offset:
             return False  # so many records cannot lie before this one
-        if self._log.min_offset > 0 and self._queues.is_at_front(queue):
+        if self._log.min_offset > 0 and self._queues.is_at_rebuild_start(queue):
             self._queues.restart(queue, queue_offset)
             return True
         if gap < 0:
             return False
-        if gap * record.FIXED_V1 > self.lost_bytes:
+        if gap * record.FIXED_V1 > self._lost_bytes:
             return False
-        queue.fill_lost(queue_offset, place)
+        queue.fill_lost(queue_offset, physical_offset)
         return True

@@ -1,12 +1,12 @@
 """Recovery: what a store does between finding its files and serving them.
 
-The commit log is the truth. From the checkpoint on it is read record by record; consume queues and
+The commit log is the truth. It is read record by record from the checkpoint on; consume queues and
 index are trusted up to the checkpoint, wiped behind it and derived again. Where the records end,
 the log ends.
 
 A bad record is judged by where it lies. At or behind the offset that was known to be durable it is
-the torn tail of a crash: never acknowledged, cut off. Before that offset it is damage: reported
-with file and physical offset, kept as a hole, and reading goes on behind it. Without a checkpoint
+the torn tail of a crash: never acknowledged, truncated. Before that offset it is damage: reported
+with file and physical offset, left as a hole, and reading continues behind it. Without a checkpoint
 nothing is known to be durable; then a bad record is damage when a whole record follows.
 """
 
@@ -16,19 +16,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aerobee_broker.disk import Disk
 from aerobee_broker.errors import CommitLogBroken, StoreReadError, is_unreadable
+from aerobee_broker.store.damage import DamageRegister, EventListener
 from aerobee_broker.store.derived.checkpoint import Checkpoint, CheckpointFile, IndexState
-from aerobee_broker.store.derived.consume_queue import ConsumeQueues
 from aerobee_broker.store.derived.dispatch import Dispatch
-from aerobee_broker.store.derived.index import Index
 from aerobee_broker.store.log.commit_log import BLANK_RESERVE, CommitLog
+from aerobee_broker.store.options import StoreOptions
 
 if TYPE_CHECKING:
-    from aerobee_broker.store.recovery.derive import Damage, Deriver
+    from aerobee_broker.store.recovery.derive import Deriver
     from aerobee_broker.store.recovery.scan import End
-
-Event = Callable[[str, Mapping[str, object]], None]
 
 _NOWHERE = 1 << 62
 _PROGRESS_BYTES = 256 << 20
@@ -37,38 +34,33 @@ _PROGRESS_BYTES = 256 << 20
 class Recovery:
     def __init__(
         self,
-        disk: Disk,
         log: CommitLog,
-        *,
-        queues: ConsumeQueues,
-        index: Index | None,
         dispatch: Dispatch,
         checkpoint_file: CheckpointFile,
         deleted_topics: Mapping[str, int],
-        check_crc: bool,
-        whole_crc: bool,
-        on_event: Event,
-        on_damage: Damage,
+        options: StoreOptions,
+        *,
+        damage: DamageRegister,
+        on_event: EventListener,
     ) -> None:
-        self._disk = disk
         self._log = log
-        self._queues = queues
-        self._index = index
         self._dispatch = dispatch
+        self._queues = dispatch.queues
+        self._index = dispatch.index
         self._checkpoint_file = checkpoint_file
-        self._deleted = deleted_topics
-        self._check_crc = check_crc
-        self._whole_crc = whole_crc
+        self._deleted_topics = deleted_topics
+        self._check_crc = options.check_crc_on_recover
+        self._whole_crc = options.whole_crc
+        self._damage = damage.report
         self._event = on_event
-        self._damage = on_damage
-        self._durable: int | None = None  # every byte below was durable; None: not known
-        self._queues_from = 0  # records below are in the consume queues
-        self._index_from = 0
+        self._durable: int | None = None  # every byte below was durable; None: unknown
+        self._queues_from = 0  # physical offset: records below are in the consume queues
+        self._index_from = 0  # physical offset: the keys of records below are in the index
         self._lost_bytes = 0  # of damage: bounds the units that may be missing
 
     def run(self, *, clean: bool) -> Checkpoint:
-        """Brings everything to the end of the log. Returns the checkpoint that holds now. Raises
-        OSError, CommitLogBroken.
+        """Brings queues and index to the end of the log. `clean`: the store was closed, not left by
+        a crash. Returns the checkpoint that holds now. Raises OSError, CommitLogBroken.
         """
         found = self._read_checkpoint()
         if found is not None and found.file_size != self._log.file_size:
@@ -79,18 +71,18 @@ class Recovery:
         for path in self._log.load():
             self._event("log_file_extended", {"file": str(path)})
         if found is not None:
-            self._check(found)
+            self._check_files(found)
             self._durable = found.flushed
         else:
             self._durable = None if self._log.starts else 0
-        checkpoint = self._take_over(found, clean=clean)
+        checkpoint = self._load_derived(found, clean=clean)
         self._dispatch.timestamp_ms = checkpoint.log_timestamp_ms
         end = self._read_log(min(self._queues_from, self._index_from))
-        # Without a checkpoint nothing tells: then at least what the last file has is made sure.
+        # Nothing known to be durable: at least the last file is written and synced again.
         durable = self._log.start_at(end) if self._durable is None else self._durable
         self._log.begin_at(end, min(end, durable))
         self._dispatch.recover(0, end, 0)
-        self._queues.fronts.clear()
+        self._queues.rebuild_starts.clear()
         if self._durable is None:
             self._checkpoint_file.write(replace(checkpoint, flushed=end))
         return checkpoint
@@ -103,8 +95,8 @@ class Recovery:
                 raise
             return None
 
-    def _check(self, checkpoint: Checkpoint) -> None:
-        """That the log has the files which the checkpoint saw."""
+    def _check_files(self, checkpoint: Checkpoint) -> None:
+        """That the log has the files which the checkpoint covers. Raises CommitLogBroken."""
         log = self._log
         end = log.starts[-1] + log.file_size if log.starts else 0
         if end < checkpoint.flushed:
@@ -114,49 +106,51 @@ class Recovery:
                 f"remove {self._checkpoint_file.path}"
             )
 
-    def _take_over(self, found: Checkpoint | None, *, clean: bool) -> Checkpoint:
-        """Loads what the checkpoint covers. What it does not cover, or does not fit, goes, but not
-        before a checkpoint says so: a crash in the middle must not leave the old one beside new
-        files.
+    # ---- derived files ----
+
+    def _load_derived(self, found: Checkpoint | None, *, clean: bool) -> Checkpoint:
+        """Loads what the checkpoint covers, and removes what does not match it. The checkpoint that
+        says so is written first: a crash in between must not leave the old one beside new files.
         """
         low = self._log.min_offset if self._log.starts else 0
         checkpoint = found or Checkpoint(self._log.file_size)
-        queues_fit = index_fits = False
+        queues_match = index_matches = False
         if found is not None:
-            queues_fit = self._fits(lambda: self._load_queues(found, low))
+            queues_match = self._matches(lambda: self._load_queues(found, low))
             if self._index is not None:
                 load, state, end_ms = self._index.load, found.index, found.index_timestamp_ms
-                in_order = clean and queues_fit
-                index_fits = self._fits(lambda: load(state, end_ms, clean=in_order))
-        if not queues_fit:
+                in_order = clean and queues_match
+                index_matches = self._matches(lambda: load(state, end_ms, clean=in_order))
+        if not queues_match:
             checkpoint = Checkpoint(
                 self._log.file_size, index=checkpoint.index, flushed=checkpoint.flushed
             )
-        if not index_fits:
-            checkpoint = _without_index(checkpoint)
-        # Where nothing tells what was durable, nothing may say so before the log is read: a
-        # checkpoint of 0 bytes would make a torn tail of the whole log.
+        if not index_matches:
+            checkpoint = replace(checkpoint, index=IndexState(), index_timestamp_ms=0)
+        # Where it is unknown what was durable, no checkpoint is written before the log is read: one
+        # that says 0 bytes would make the whole log a torn tail.
         if checkpoint != found and self._durable is not None:
             self._checkpoint_file.write(checkpoint)
         self._queues_from = max(low, checkpoint.dispatched)
-        self._lost_bytes += max(0, low - checkpoint.dispatched) if queues_fit else 0
-        if not queues_fit:
-            self._rebuild("consumequeue", found)
+        self._lost_bytes += max(0, low - checkpoint.dispatched) if queues_match else 0
+        if not queues_match:
+            self._report_rebuild("consumequeue", found)
             self._reset_queues(low)
         elif not clean:
-            self._queues.wipe_behind()
+            self._queues.wipe_after_end()
         self._index_from = self._queues_from
         if self._index is not None:
-            if not index_fits:
-                self._rebuild("index", found)
+            if not index_matches:
+                self._report_rebuild("index", found)
                 self._index.reset(low)
             self._index_from = max(low, self._index.end_offset)
         return checkpoint
 
     @staticmethod
-    def _fits(load: Callable[[], bool]) -> bool:
-        """What cannot be read is as good as lost: it will be rebuilt. Raises OSError,
-        StoreReadError when it can be read later."""
+    def _matches(load: Callable[[], bool]) -> bool:
+        """False also when the files cannot be read: they will be rebuilt. Raises OSError,
+        StoreReadError when they may be readable later.
+        """
         try:
             return load()
         except (OSError, StoreReadError) as error:
@@ -166,51 +160,53 @@ class Recovery:
 
     def _load_queues(self, found: Checkpoint, log_start: int) -> bool:
         self._queues.load(found.dispatched)
-        fit = self._queues.digest() == found.digest
+        matches = self._queues.digest() == found.digest
         self._finish_deletions()
-        # Without what a deletion left, whether the checkpoint was taken before it or after.
-        fit = fit or self._queues.digest() == found.digest
-        # A rebuild that was cut short begins anew.
-        fit = fit and not found.dispatched == 0 < log_start
-        fit = fit and self._queues.begin_below(log_start)
-        if fit:
-            self._queues.settle_all(log_start)
-        return fit
+        # The checkpoint may have been taken before a deletion or after it.
+        matches = matches or self._queues.digest() == found.digest
+        # A rebuild that was cut short starts again.
+        matches = matches and not found.dispatched == 0 < log_start
+        matches = matches and self._queues.starts_below(log_start)
+        if matches:
+            self._queues.trim_all_to(log_start)
+        return matches
 
     def _reset_queues(self, log_start: int) -> None:
-        """Of what the log has; of what it has no longer, as much stays as can be trusted."""
+        """For a rebuild: removes the units of records in the log, and keeps those of expired
+        records where they can be read.
+        """
 
         def load() -> bool:
-            self._queues.load_fronts(log_start)
+            self._queues.load_rebuild_starts(log_start)
             self._finish_deletions()
-            self._queues.wipe_behind()
+            self._queues.wipe_after_end()
             return True
 
-        self._queues.forget()
-        if log_start == 0 or not self._fits(load):
+        self._queues.clear()
+        if log_start == 0 or not self._matches(load):
             self._queues.reset()
 
     def _finish_deletions(self) -> None:
         """Of topics whose deletion a crash, or the disk, cut short."""
-        for topic, place in self._deleted.items():
-            if self._queues.ends_below(topic, place):
+        for topic, physical_offset in self._deleted_topics.items():
+            if self._queues.ends_below(topic, physical_offset):
                 try:
                     self._queues.delete_topic(topic)
                 except OSError as error:
                     directory = str(self._queues.folder / topic)
                     self._event("directory_left", {"directory": directory, "reason": str(error)})
 
-    def _rebuild(self, what: str, found: Checkpoint | None) -> None:
+    def _report_rebuild(self, directory: str, found: Checkpoint | None) -> None:
         if self._log.starts:
             reason = "it does not fit the checkpoint" if found else "there is no checkpoint"
-            self._event("derived_files_rebuilt", {"directory": what, "reason": reason})
+            self._event("derived_files_rebuilt", {"directory": directory, "reason": reason})
 
-    # ---- reading ----
+    # ---- the log ----
 
-    def _read_log(self, place: int) -> int:
-        """Derives everything from `place` on. Returns the end of the log."""
-        if self._nothing_at(place):
-            return place
+    def _read_log(self, begin: int) -> int:
+        """Derives everything from this physical offset on. Returns the end of the log."""
+        if self._ends_at(begin):
+            return begin
         # numpy takes 80 ms to import: not for a store that was closed and has nothing to read.
         from aerobee_broker.store.recovery.derive import Deriver
         from aerobee_broker.store.recovery.scan import Stop, scan_log
@@ -218,85 +214,73 @@ class Recovery:
         log = self._log
         deriver = Deriver(
             log,
-            self._queues,
-            self._index,
             self._dispatch,
-            deleted_topics=self._deleted,
+            self._damage,
+            deleted_topics=self._deleted_topics,
             queues_from=self._queues_from,
             index_from=self._index_from,
-            on_damage=self._damage,
+            lost_bytes=self._lost_bytes,
         )
-        deriver.lost_bytes = self._lost_bytes
         crc_from = self._durable if self._whole_crc and self._durable is not None else _NOWHERE
-        total = log.starts[-1] + log.file_size - place
-        begun = reported = place
-        while log.start_at(place) in log.starts:
-            file_end = log.start_at(place) + log.file_size
-            if place + BLANK_RESERVE > file_end:
-                place = file_end
+        total = log.starts[-1] + log.file_size - begin
+        at = reported = begin
+        while log.start_at(at) in log.starts:
+            file_end = log.start_at(at) + log.file_size
+            if at + BLANK_RESERVE > file_end:
+                at = file_end
                 continue
-            records, place, end = scan_log(log, place, check_crc=self._check_crc, crc_from=crc_from)
-            deriver.derive(records, place)
+            records, at, end = scan_log(log, at, check_crc=self._check_crc, crc_from=crc_from)
+            deriver.derive(records, at)
             if end.stop is Stop.BLANK:
-                place = file_end
+                at = file_end
             elif end.stop is not Stop.MORE:
-                following = self._judge(deriver, place, end)
-                if following is None:
+                next_at = self._judge(deriver, at, end)
+                if next_at is None:
                     break
-                place = following
-            if place - reported >= _PROGRESS_BYTES:
-                reported = place
-                self._event("recovery_progress", {"bytes": place - begun, "at_most": total})
-        return place
+                at = next_at
+            if at - reported >= _PROGRESS_BYTES:
+                reported = at
+                self._event("recovery_progress", {"bytes": at - begin, "at_most": total})
+        return at
 
-    def _nothing_at(self, place: int) -> bool:
-        """The log ends there: no file, or zeros where everything durable ends."""
-        if self._log.start_at(place) not in self._log.starts:
+    def _ends_at(self, physical_offset: int) -> bool:
+        """Whether the log has nothing there: no file, or zeros where everything durable ends."""
+        if self._log.start_at(physical_offset) not in self._log.starts:
             return True
-        return place == self._durable and not any(self._log.read(place, BLANK_RESERVE))
+        if physical_offset != self._durable:
+            return False
+        return not any(self._log.read(physical_offset, BLANK_RESERVE))
 
-    def _judge(self, deriver: Deriver, place: int, end: End) -> int | None:
-        """Where reading goes on behind a bad record; None when the log ends at it."""
+    def _judge(self, deriver: Deriver, physical_offset: int, end: End) -> int | None:
+        """Where reading continues behind a bad record; None when the log ends at it."""
         from aerobee_broker.store.recovery.scan import find_record
 
         durable = self._durable
-        if durable is not None and place >= durable:
-            self._tell_torn(place, end)
+        if durable is not None and physical_offset >= durable:
+            self._report_torn_tail(physical_offset, end)
             return None
         limit = self._log.starts[-1] + self._log.file_size if durable is None else durable
-        behind = place + (len(end.damaged.data) if end.damaged else 1)
-        following = find_record(self._log, behind, limit, check_crc=self._check_crc)
-        if following is None:
+        behind = physical_offset + (len(end.damaged.data) if end.damaged else 1)
+        next_at = find_record(self._log, behind, limit, check_crc=self._check_crc)
+        if next_at is None:
             if durable is None:
-                self._tell_torn(place, end)
+                self._report_torn_tail(physical_offset, end)
                 return None
-            following = durable
+            next_at = durable
         reason = end.reason or "zeros in the place of a record"
-        self._damage(self._log.path_of(place), place, reason)
-        deriver.lost_bytes += following - place
-        if end.damaged is not None and behind <= following:
+        self._damage(self._log.path_of(physical_offset), physical_offset, reason)
+        deriver.add_lost_bytes(next_at - physical_offset)
+        if end.damaged is not None and behind <= next_at:
             deriver.derive(end.damaged, behind)  # its unit is known, so it keeps its queue offset
-        return following
+        return next_at
 
-    def _tell_torn(self, place: int, end: End) -> None:
+    def _report_torn_tail(self, physical_offset: int, end: End) -> None:
         if end.reason:
             self._event(
                 "log_tail_truncated",
                 {
-                    "file": str(self._log.path_of(place)),
-                    "physical_offset": place,
+                    "file": str(self._log.path_of(physical_offset)),
+                    "physical_offset": physical_offset,
                     "reason": end.reason,
                 },
             )
-
-
-def _without_index(checkpoint: Checkpoint) -> Checkpoint:
-    return Checkpoint(
-        checkpoint.file_size,
-        checkpoint.dispatched,
-        checkpoint.digest,
-        IndexState(),
-        checkpoint.flushed,
-        checkpoint.log_timestamp_ms,
-        checkpoint.queue_timestamp_ms,
-    )

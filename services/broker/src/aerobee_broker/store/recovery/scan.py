@@ -1,8 +1,7 @@
-"""Reads the commit log a chunk at a time and checks every record in it. Decides nothing: what a bad
-record means is the recovery's matter.
+"""Reads the commit log a chunk at a time and checks every record in it. Decides nothing: recovery
+judges what a bad record means.
 
-Over arrays: a record of 1 KB costs about 1 µs, half of it its CRC; one by one in Python it would be
-five.
+Over arrays: a record of 1 KB takes about 1 µs, half of it for its CRC; one by one in Python, 5 µs.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from aerobee_wire import record
 from aerobee_wire.properties import VALUE_END_CODE
 from aerobee_wire.record import CorruptRecord
 
-CHUNK = 3 << 20  # less: numpy's calls weigh more; more: the bytes leave the cache before their CRC
+CHUNK = 3 << 20  # less: more calls of numpy; more: the bytes leave the cache before their CRC
 
 _PREFIX = record.HEADER_LAYOUT.view("total_size", "magic_code")
 _PHYSICAL_OFFSET = record.HEADER_LAYOUT.view("physical_offset")
@@ -41,17 +40,17 @@ assert _TAIL.itemsize == record.CRC_TAIL_BYTES
 _CRC_NAME = np.frombuffer(record.CRC_NAME, dtype=np.uint8)
 _CRC_END = record.CRC_END[0]
 _POWERS_OF_10 = 10 ** np.arange(_CRC_DIGITS, dtype=np.int64)
-_ZEROS = ord("0") * int(_POWERS_OF_10.sum())  # what ten digits 0 amount to
+_ZEROS = ord("0") * int(_POWERS_OF_10.sum())  # of ten digits 0, weighted by their powers
 _NOWHERE = 1 << 62
 _LONG, _INT = np.dtype(">i8"), np.dtype(">i4")
 _MAGICS = (record.MAGIC_V1, record.MAGIC_V2)
 _MAGIC_BYTES = tuple(magic.to_bytes(4, "big", signed=True) for magic in _MAGICS)
-# Names of topics are told apart by a weighted sum, and then compared.
+# Names of topics are grouped by a weighted sum, and then compared.
 _WEIGHTS = np.random.default_rng(1).integers(0, 1 << 64, 256, dtype=np.uint64) | 1
 _QUEUE_WEIGHT = np.uint64(0x9E37_79B9_7F4A_7C15)
 _QUEUE_ID_MASK = 0xFFFF_FFFF
-# A stride is tried when so many records could follow, and not again for `_STRIDE_PAUSE` of them
-# after a failure.
+# A stride (records of one size) is tried where so many records could follow; after a failure not
+# for the next `_STRIDE_PAUSE` records.
 _STRIDE = 16
 _STRIDE_PAUSE = 64
 
@@ -87,7 +86,7 @@ class Records:
         "_topic_end",
         "data",
         "ends",
-        "places",
+        "physical_offsets",
         "queue_ids",
         "queue_offsets",
         "sizes",
@@ -97,7 +96,7 @@ class Records:
 
     def __init__(self, data: bytes, columns: _Columns, count: int) -> None:
         self.data = data
-        self.places: Ints = columns.head["physical_offset"][:count].astype(np.int64)
+        self.physical_offsets: Ints = columns.head["physical_offset"][:count].astype(np.int64)
         self.sizes: Ints = columns.head["total_size"][:count].astype(np.int64)
         self.queue_ids: Ints = columns.head["queue_id"][:count].astype(np.int64)
         self.queue_offsets: Ints = columns.head["queue_offset"][:count].astype(np.int64)
@@ -110,29 +109,29 @@ class Records:
         self._properties_end = columns.properties_end[:count]
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.physical_offsets)
 
     def by_queue(self) -> ByQueue:
-        """The records, brought together by their queue."""
+        """The records grouped by queue."""
         lengths = self._topic_end - self._topic_at
         present = np.unique(lengths).tolist()
         if present[-1] > len(_WEIGHTS):
             return self._by_queue_one_by_one()
         sums = self.queue_ids.astype(np.uint64) * _QUEUE_WEIGHT
         members = [(length, np.flatnonzero(lengths == length)) for length in present if length]
-        for length, those in members:
-            names = rows(self.data, self._topic_at[those], length)
-            sums[those] += np.einsum("ij,j->i", names.astype(np.uint64), _WEIGHTS[:length])
+        for length, group in members:
+            names = rows(self.data, self._topic_at[group], length)
+            sums[group] += np.einsum("ij,j->i", names.astype(np.uint64), _WEIGHTS[:length])
         order = np.argsort(sums, kind="stable")
         ordered = sums[order]
         firsts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
         result = self._grouped(order, np.append(firsts, len(order)))
-        # Two queues with one sum are as good as impossible; but a wrong queue would be for ever.
+        # Two queues with one sum are as good as impossible, but a wrong queue would be permanent.
         like = order[firsts][result.numbers]
         same = (lengths[like] == lengths).all() and (self.queue_ids[like] == self.queue_ids).all()
-        for length, those in members:
-            names = rows(self.data, self._topic_at[those], length)
-            same = same and (rows(self.data, self._topic_at[like[those]], length) == names).all()
+        for length, group in members:
+            names = rows(self.data, self._topic_at[group], length)
+            same = same and (rows(self.data, self._topic_at[like[group]], length) == names).all()
         return result if same else self._by_queue_one_by_one()
 
     def _by_queue_one_by_one(self) -> ByQueue:
@@ -158,14 +157,16 @@ class Records:
         return list(slices(self.data, self._properties_at, self._properties_end))
 
     def joined_properties(self) -> Properties:
-        """Irregular ones are taken as empty."""
+        """Irregular strings count as empty, except for their tags."""
         whole = joined(self.data, self._properties_at, self._properties_end)
         result = Properties(whole, np.cumsum(self._properties_end - self._properties_at))
         return result if result.regular else Properties.of(self.properties())
 
 
 class End(NamedTuple):
-    """Where a scan ended and why. `damaged` is the record when only its body is."""
+    """Where a scan ended, from the start of its bytes, and why. `damaged`: the record when only its
+    body is damaged.
+    """
 
     at: int
     stop: Stop
@@ -174,7 +175,7 @@ class End(NamedTuple):
 
 
 class _Columns:
-    """Fields of records that start at `starts`; `good` tells which of them hang together."""
+    """Fields of the records that start at `starts`; `good`: whose fields are consistent."""
 
     def __init__(self, data: bytes, starts: Ints, base: int, crc_from: int = _NOWHERE) -> None:
         view = np.frombuffer(data, dtype=np.uint8)
@@ -209,34 +210,34 @@ class _Columns:
         alike = np.einsum("ij->i", self._tails["name"] == _CRC_NAME, dtype=np.int64)
         alike += self._tails["end"] == _CRC_END
         self._with_tail = alike == len(_CRC_NAME) + 1
-        # What has most of a tail had one, and is damaged.
+        # Most of the fixed bytes of a tail: it had one, which is damaged.
         damaged = (alike >= record.CRC_ALIKE) & ~self._with_tail
         self.properties_end: Ints = self.ends - self._with_tail * record.CRC_TAIL_BYTES
         unended = (properties_length > 0) & (self._tails["end"] != VALUE_END_CODE)
-        place = starts + base
+        physical_offset = starts + base
         # Behind what was durable a record may be torn anywhere: there it must have its CRC.
         self.good = (
             fits
             & adds_up
             & ~damaged
             & ~unended
-            & (head["physical_offset"] == place)
-            & (self._with_tail | (place < crc_from))
+            & (head["physical_offset"] == physical_offset)
+            & (self._with_tail | (physical_offset < crc_from))
         )
 
     def matching_crc(self, data: bytes, count: int) -> npt.NDArray[np.bool_]:
-        """Of the whole record where it has one, else of the body."""
+        """Whose CRC matches: that of the record where it has one, else that of the body."""
         whole = self._with_tail[:count]
         starts = np.where(whole, self._starts[:count], self.body_at[:count])
         ends = np.where(whole, self.properties_end[:count], self.body_end[:count])
         digits = self._tails["digits"][:count].astype(np.int64)
-        told = np.einsum("ij,j->i", digits, _POWERS_OF_10) - _ZEROS
-        wanted = np.where(whole, told, self.head["body_crc"][:count])
+        stored = np.einsum("ij,j->i", digits, _POWERS_OF_10) - _ZEROS
+        wanted = np.where(whole, stored, self.head["body_crc"][:count])
         return np.asarray(_crcs(data, starts, ends) & record.CRC_MASK == wanted)
 
 
 def _crcs(data: bytes, starts: Ints, ends: Ints) -> npt.NDArray[np.uint32]:
-    """Of each piece. Per KB 0.26 µs for the CRC, 0.1 for its call, 0.06 or 0.1 for the piece."""
+    """The CRC of each piece. Per KB 0.26 µs, and 0.1 for its call, 0.06 or 0.1 for the piece."""
     lengths = ends - starts
     if stride_of(starts) and lengths[0] > 0 and (lengths == lengths[0]).all():
         pieces = rows(data, starts, int(lengths[0]))
@@ -249,9 +250,9 @@ def _crcs(data: bytes, starts: Ints, ends: Ints) -> npt.NDArray[np.uint32]:
 def scan(
     data: bytes, base: int, room: int, *, check_crc: bool, crc_from: int = _NOWHERE
 ) -> tuple[Records, End]:
-    """The whole records at the beginning of `data`, which lies at physical offset `base` with
-    `room` bytes up to the end of its file; and why there are no more. From `crc_from` on a record
-    must hold its own CRC.
+    """The whole records at the beginning of `data`, which lies at the physical offset `base` with
+    `room` bytes up to the end of its file; and why they end. From the physical offset `crc_from` on
+    a record must hold its own CRC.
     """
     starts, end = _chain(data, room)
     columns = _Columns(data, starts, base, crc_from) if len(starts) else None
@@ -271,28 +272,27 @@ def scan(
 
 def _bad_crc(data: bytes, at: int, base: int) -> End:
     size = _PREFIX.unpack_from(data, at)[0]
-    one = data[at : at + size]
-    columns = _Columns(one, np.zeros(1, dtype=np.int64), base + at)
-    body = one[int(columns.body_at[0]) : int(columns.body_end[0])]
+    damaged = data[at : at + size]
+    columns = _Columns(damaged, np.zeros(1, dtype=np.int64), base + at)
+    body = damaged[int(columns.body_at[0]) : int(columns.body_end[0])]
     if crc32(body) & record.CRC_MASK == columns.head["body_crc"][0]:
-        # Then the damage is elsewhere, perhaps in its queue offset: no telling where it belongs.
+        # The damage is outside the body, perhaps in its queue offset: its queue is unknown.
         return End(at, Stop.BAD_CRC, "it does not match its CRC")
-    damaged = Records(one, columns, 1)
-    return End(at, Stop.BAD_CRC, "it does not match its CRC", damaged)
+    return End(at, Stop.BAD_CRC, "it does not match its CRC", Records(damaged, columns, 1))
 
 
 def _why(data: bytes, at: int, base: int) -> str:
     try:
-        place = record.decode(data, at).physical_offset
+        physical_offset = record.decode(data, at).physical_offset
     except CorruptRecord as error:
         return error.reason
-    if place != base + at:
-        return f"it says that it lies at {place}, not at {base + at}"
+    if physical_offset != base + at:
+        return f"it says that it lies at {physical_offset}, not at {base + at}"
     return "its properties are cut off"
 
 
 def _chain(data: bytes, room: int) -> tuple[Ints, End]:
-    """Where records start, going from size to size, and what ends that. Runs of records of one
+    """Where records start, following their sizes, and what ends the chain. Runs of records of one
     size are taken in one step.
     """
     parts: list[Ints] = []
@@ -347,39 +347,40 @@ def _stop(data: bytes, at: int, room: int) -> End | None:
 
 
 def scan_log(
-    log: CommitLog, place: int, *, check_crc: bool, crc_from: int = _NOWHERE
+    log: CommitLog, begin: int, *, check_crc: bool, crc_from: int = _NOWHERE
 ) -> tuple[Records, int, End]:
-    """Scans the chunk of the log at `place`, or the one record when it is larger. Returns the
-    records, where the scan stopped, and why. Raises OSError.
+    """Scans the chunk of the log from the physical offset `begin` on, or the one record when it is
+    larger. Returns the records, the physical offset at which the scan stopped, and why. Raises
+    OSError.
     """
-    room = log.start_at(place) + log.file_size - place
-    data = log.read(place, min(CHUNK, room))
-    records, end = scan(data, place, room, check_crc=check_crc, crc_from=crc_from)
+    room = log.start_at(begin) + log.file_size - begin
+    data = log.read(begin, min(CHUNK, room))
+    records, end = scan(data, begin, room, check_crc=check_crc, crc_from=crc_from)
     if end.stop is Stop.MORE and end.at == 0 and len(data) >= _PREFIX.size:
         size = _PREFIX.unpack_from(data)[0]
-        data = log.read(place, size)
-        records, end = scan(data, place, room, check_crc=check_crc, crc_from=crc_from)
+        data = log.read(begin, size)
+        records, end = scan(data, begin, room, check_crc=check_crc, crc_from=crc_from)
         if end.stop is Stop.MORE and end.at == 0:
             end = End(0, Stop.BAD, f"the file ends inside the record of {size} bytes")
-    return records, place + end.at, end
+    return records, begin + end.at, end
 
 
-def find_record(log: CommitLog, place: int, limit: int, *, check_crc: bool) -> int | None:
-    """The first physical offset in [place, limit) at which a whole record lies. Raises OSError."""
-    while place < limit and log.start_at(place) in log.starts:
-        file_end = log.start_at(place) + log.file_size
-        data = log.read(place, min(CHUNK, file_end - place))
-        for at in _candidates(data, place):
-            if place + at < limit and _whole_at(log, place + at, check_crc=check_crc):
-                return place + at
+def find_record(log: CommitLog, begin: int, limit: int, *, check_crc: bool) -> int | None:
+    """The first physical offset in [begin, limit) at which a whole record lies. Raises OSError."""
+    while begin < limit and log.start_at(begin) in log.starts:
+        file_end = log.start_at(begin) + log.file_size
+        data = log.read(begin, min(CHUNK, file_end - begin))
+        for at in _candidates(data, begin):
+            if begin + at < limit and _is_whole_at(log, begin + at, check_crc=check_crc):
+                return begin + at
         # Overlap: a header that spans two chunks must be seen whole.
         step = max(1, len(data) - record.HEADER.size)
-        place = file_end if place + len(data) >= file_end or not data else place + step
+        begin = file_end if begin + len(data) >= file_end or not data else begin + step
     return None
 
 
 def _candidates(data: bytes, base: int) -> list[int]:
-    """Positions of headers that know their place."""
+    """Positions of headers that hold their own physical offset; `data` lies at `base`."""
     result = set()
     for magic in _MAGIC_BYTES:
         at = data.find(magic)
@@ -392,13 +393,13 @@ def _candidates(data: bytes, base: int) -> list[int]:
     return sorted(result)
 
 
-def _whole_at(log: CommitLog, place: int, *, check_crc: bool) -> bool:
-    room = log.start_at(place) + log.file_size - place
-    size = _PREFIX.unpack(log.read(place, _PREFIX.size))[0]
+def _is_whole_at(log: CommitLog, physical_offset: int, *, check_crc: bool) -> bool:
+    room = log.start_at(physical_offset) + log.file_size - physical_offset
+    size = _PREFIX.unpack(log.read(physical_offset, _PREFIX.size))[0]
     if not record.FIXED_V1 <= size <= room - BLANK_RESERVE:
         return False
     try:
-        record.decode(log.read(place, size), check_crc=check_crc)
+        record.decode(log.read(physical_offset, size), check_crc=check_crc)
     except CorruptRecord:
         return False
     return True

@@ -1,6 +1,6 @@
-"""Cleaning: takes log files that retention gives up out of the log, unless somebody needs them.
+"""Cleaning: drops the log files that retention gives up, unless they are protected.
 
-What follows from that is done in bounded steps: queues and index learn where the log begins, and
+What follows is done in bounded steps: consume queues and index learn where the log begins now, and
 the flusher's thread removes the files.
 """
 
@@ -13,17 +13,15 @@ from pathlib import Path
 
 from aerobee_broker.disk import Disk
 from aerobee_broker.errors import StoreReadError
-from aerobee_broker.store.damage import Event
-from aerobee_broker.store.derived.consume_queue import ConsumeQueue, ConsumeQueues
+from aerobee_broker.store.damage import EventListener
+from aerobee_broker.store.derived.consume_queue import ConsumeQueue
 from aerobee_broker.store.derived.derived_flush import DerivedFlush
-from aerobee_broker.store.derived.index import Index
+from aerobee_broker.store.derived.dispatch import Dispatch
 from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.retention.retention import Retention
 
-_SETTLED_A_STEP = 256  # queues, after log files were deleted: 30 µs each
+_TRIMMED_A_STEP = 256  # queues, after log files were deleted: 30 µs each
 
-# The physical offset from which on the log is needed; None: not at all. Raises StoreReadError when
-# that cannot be read now: no file is deleted then.
 NeededFrom = Callable[[], int | None]
 
 
@@ -32,44 +30,43 @@ class Cleaning:
         self,
         disk: Disk,
         log: CommitLog,
+        dispatch: Dispatch,
         *,
-        queues: ConsumeQueues,
-        index: Index | None,
         derived_flush: DerivedFlush,
         retention: Retention,
         interval_ms: int,
-        on_event: Event,
+        on_event: EventListener,
     ) -> None:
-        # Retention wants the files below this physical offset, and they are protected: whoever
-        # protects them may move what it needs to the end of the log.
-        self.wanted_below = 0
-        self.gone_below = 0  # physical offset: not even a power cut brings back what lay there
-        self._protections: list[NeededFrom] = []
+        self.wanted_below = 0  # physical offset: retention would delete what is protected below it
+        self.deleted_below = 0  # physical offset: no power cut brings back what lay below it
         self._disk = disk
         self._log = log
-        self._queues = queues
-        self._index = index
+        self._queues = dispatch.queues
+        self._index = dispatch.index
         self._derived_flush = derived_flush
         self._retention = retention
         self._interval_ms = interval_ms
         self._event = on_event
+        self._protections: list[NeededFrom] = []
         self._next_ms = 0
-        self._to_settle: list[ConsumeQueue] = []
+        self._to_trim: list[ConsumeQueue] = []
         self._removals: deque[Path] = deque()  # files that the flusher removes
 
     # ---- the loop's thread ----
 
     def protect(self, needed_from: NeededFrom) -> None:
-        """See `MessageStore.protect`."""
+        """`needed_from` returns the physical offset from which on the log must stay, or None. While
+        it raises StoreReadError all of the log stays.
+        """
         self._protections.append(needed_from)
 
-    def look(self, now_ms: int, monotonic_ms: int) -> None:
-        """Every `interval_ms`: takes out what may go."""
+    def run_when_due(self, now_ms: int, monotonic_ms: int) -> None:
+        """Every `interval_ms`: drops the files that may go."""
         if monotonic_ms < self._next_ms:
             return
         self._next_ms = monotonic_ms + self._interval_ms
         was_full = self._retention.full
-        count = self._not_needed(self._retention.look(now_ms))
+        count = self._not_needed(self._retention.evaluate(now_ms))
         if bool(was_full) != bool(self._retention.full):
             name = "disk_full" if self._retention.full else "disk_ok"
             self._event(name, {"reason": self._retention.full or was_full})
@@ -78,13 +75,13 @@ class Cleaning:
             self._removals.append(path)
             self._event("log_file_deleted", {"file": str(path)})
         if count > 0:
-            self._to_settle = list(self._queues.table.values())
+            self._to_trim = list(self._queues.table.values())
             if self._index is not None:
-                self._index.forget_below(self._log.min_offset)
-            self._derived_flush.want()
+                self._index.drop_below(self._log.min_offset)
+            self._derived_flush.request()
 
     def _not_needed(self, count: int) -> int:
-        """How many of the `count` oldest files nobody needs any more."""
+        """How many of the `count` oldest files are not protected."""
         starts = self._log.starts
         # A file that is still to be flushed is open on the flusher's thread.
         durable = sum(start <= self._log.flushed for start in starts[1 : count + 1])
@@ -92,8 +89,10 @@ class Cleaning:
         if count <= 0:
             return 0
         try:
-            offsets = [offset for ask in self._protections if (offset := ask()) is not None]
-        except StoreReadError:  # what is needed is not known: all of it, perhaps
+            offsets = [
+                offset for needed_from in self._protections if (offset := needed_from()) is not None
+            ]
+        except StoreReadError:  # unknown: perhaps all of it is needed
             return 0
         needed = min(offsets, default=starts[count])
         if starts[count] <= needed:
@@ -103,23 +102,24 @@ class Cleaning:
             self._event("log_file_held", {"file": str(self._log.path_of(needed)), "for": needed})
         return sum(start <= needed for start in starts[1 : count + 1])
 
-    def settle_some(self) -> None:
-        """Tells some queues where the log begins now. Raises StoreReadError."""
+    def trim_some(self) -> None:
+        """Trims some queues to where the log begins now. Raises StoreReadError."""
         low = self._log.min_offset
-        for _ in range(min(_SETTLED_A_STEP, len(self._to_settle))):
-            queue = self._to_settle.pop()
-            if not queue.gone and queue.settled_for < low:
-                self._queues.settle(queue, low)
+        for _ in range(min(_TRIMMED_A_STEP, len(self._to_trim))):
+            queue = self._to_trim.pop()
+            if not queue.deleted and queue.trimmed_to < low:
+                self._queues.trim_to(queue, low)
         self._removals += self._queues.expired
         self._queues.expired.clear()
 
-    def settle_all(self) -> None:
-        self.gone_below = self._log.min_offset  # recovery has synced the directory
-        self._queues.settle_all(self._log.min_offset)
-        self.settle_some()
+    def trim_all(self) -> None:
+        """After recovery. Raises StoreReadError."""
+        self.deleted_below = self._log.min_offset  # recovery has synced the directory
+        self._queues.trim_all_to(self._log.min_offset)
+        self.trim_some()
 
-    def forget_below(self, directory: Path) -> None:
-        """It was removed: what is made there from now on stays."""
+    def cancel_removals_in(self, directory: Path) -> None:
+        """It was removed: files that are created there from now on stay."""
         if any(directory in path.parents for path in list(self._removals)):
             kept = [path for path in list(self._removals) if directory not in path.parents]
             self._removals = deque(kept)
@@ -131,10 +131,10 @@ class Cleaning:
         if not self._removals:
             return False
         path = self._removals.popleft()
-        # Its topic may just have been deleted.
+        # Its topic may have been deleted meanwhile.
         with suppress(FileNotFoundError):
             self._disk.remove(path)
         if path.parent == self._log.folder:
             self._disk.sync_directory(path.parent)
-            self.gone_below = int(path.name) + self._log.file_size
+            self.deleted_below = int(path.name) + self._log.file_size
         return True

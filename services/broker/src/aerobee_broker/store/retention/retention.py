@@ -1,8 +1,7 @@
-"""Retention: which files of the commit log go, and when the disk is too full to take more.
+"""Retention: which files of the commit log are to be deleted, and when the disk is too full.
 
-Looks and decides; removes nothing by itself. A file has expired when the first record of the file
-behind it is older than the retention: that holds for copies and restored files too, whose
-modification times say nothing.
+Measures and decides; deletes nothing. A file has expired when the first record of the next file is
+older than the retention: modification times would be wrong for copied and restored files.
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ _SIZE_BYTES = record.HEADER_LAYOUT.view("total_size").size
 class Retention:
     def __init__(self, disk: Disk, path: Path, log: CommitLog, options: StoreOptions) -> None:
         self.full = ""  # why producers are refused; empty: they are not
-        self.stop = ""  # why everybody is
+        self.stop = ""  # why every append is
         self._disk = disk
         self._path = path
         self._log = log
         self._options = options
 
-    def look(self, now_ms: int) -> int:
-        """Measures the disk. Returns how many of the oldest files are to go now."""
+    def evaluate(self, now_ms: int) -> int:
+        """Measures the disk. Returns how many of the oldest files are to be deleted now."""
         try:
             usage: Usage | None = self._disk.usage(self._path)
         except OSError:
-            usage = None  # not to be measured: counts as tight, not as full
+            usage = None  # unknown: counts as tight, not as full
         if usage is not None:
-            self._watermarks(usage)
-        return self._to_delete(usage, now_ms)
+            self._compare_watermarks(usage)
+        return self._deletable(usage, now_ms)
 
-    def _watermarks(self, usage: Usage) -> None:
+    def _compare_watermarks(self, usage: Usage) -> None:
         options = self._options
         too_few = usage.free < options.disk_min_free_bytes
         if usage.percent > options.disk_warning_ratio or too_few:
@@ -54,7 +53,7 @@ class Retention:
             f"beyond the watermark of {mark}: make room there, or keep messages for a shorter time"
         )
 
-    def _to_delete(self, usage: Usage | None, now_ms: int) -> int:
+    def _deletable(self, usage: Usage | None, now_ms: int) -> int:
         options = self._options
         tight = usage is None or usage.percent > options.disk_max_used_ratio
         hour = time.localtime(now_ms / 1000).tm_hour
@@ -69,7 +68,7 @@ class Retention:
         return min(count, options.delete_file_batch_max, len(self._log.starts) - 1)
 
     def _beyond(self, retain_bytes: int) -> int:
-        """Files in front that a log of this size does not need."""
+        """Oldest files that a log of this size does not need."""
         return max(0, self._log.end - retain_bytes - self._log.min_offset) // self._log.file_size
 
     def _expired(self, before_ms: int) -> int:
@@ -78,19 +77,19 @@ class Retention:
             stored = self._first_timestamp(following)
             if stored >= before_ms or count >= self._options.delete_file_batch_max:
                 break
-            if stored > 0:  # else the file behind it tells
+            if stored > 0:  # else the next file tells
                 count = number
         return count
 
     def _first_timestamp(self, start: int) -> int:
-        """Of the first record of a file; 0 when it has none, or a damaged one."""
+        """Store timestamp of a file's first record; 0 when it has none, or a damaged one."""
         if start >= self._log.written:
             return 0
         try:
             size = int.from_bytes(self._log.read(start, _SIZE_BYTES), "big")
             if size > self._log.file_size:
                 return 0
-            one = record.decode(self._log.read(start, size))
+            first = record.decode(self._log.read(start, size))
         except (OSError, record.CorruptRecord):
             return 0
-        return one.store_timestamp_ms if one.physical_offset == start else 0
+        return first.store_timestamp_ms if first.physical_offset == start else 0

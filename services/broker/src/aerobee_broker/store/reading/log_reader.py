@@ -1,0 +1,138 @@
+"""Reads the visible part of the commit log by physical offset, and tells damage from a disk that
+fails now and then. Knows no queue.
+
+A read that fails damages nothing yet: at one physical offset it must fail `_MAX_FAILURES` times,
+and after the start over `_RETRY_MS`, before the bytes there count as damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+from aerobee_broker.errors import SHORTAGES, MessageCorrupted, MessageNotFound, StoreShort
+from aerobee_broker.store.damage import DamageListener
+from aerobee_broker.store.derived.dispatch import Dispatch
+from aerobee_broker.store.log.commit_log import CommitLog
+from aerobee_broker.store.messages import LOST_SIZE
+from aerobee_broker.store.options import MAX_RECORD
+from aerobee_wire import record
+from aerobee_wire.record import CorruptRecord, Record
+
+MAX_RUN_BYTES = 1 << 20  # of records that are read in one go
+_MAX_FAILURES = 3
+_RETRY_MS = 60_000
+_REMEMBERED = 10_000  # reads that failed
+_MAGICS = (record.MAGIC_V1, record.MAGIC_V2)
+_IDENTITY = record.HEADER_LAYOUT.view("total_size", "magic_code", "physical_offset")
+_SYS_FLAG = record.HEADER_LAYOUT.view("sys_flag")
+_STORE_TIMESTAMP = {  # by the host bits of the sys flag
+    bits: layout.view("store_timestamp_ms") for bits, layout in record.HEADER_LAYOUTS.items()
+}
+
+
+class LogReader:
+    def __init__(
+        self,
+        log: CommitLog,
+        dispatch: Dispatch,
+        on_damage: DamageListener,
+        monotonic_ms: Callable[[], int],
+    ) -> None:
+        self._log = log
+        self._dispatch = dispatch
+        self._damage = on_damage
+        self._monotonic_ms = monotonic_ms
+        self._retry_ms = 0
+        self._failures: dict[Hashable, tuple[int, int]] = {}  # what → first (ms), how many
+
+    def enable_retries(self) -> None:
+        """From now on callers retry by themselves: a read that fails raises StoreShort. Before, at
+        the start, it is retried at once.
+        """
+        self._retry_ms = _RETRY_MS
+
+    def is_visible(self, physical_offset: int) -> bool:
+        return self._log.min_offset <= physical_offset < self._dispatch.confirmed
+
+    def read(self, physical_offset: int, size: int) -> bytes:
+        """Empty when nothing visible is there, or when it counts as damaged. Raises StoreShort."""
+        if not self.is_visible(physical_offset):
+            return b""
+        if not 0 < size <= max(MAX_RECORD, MAX_RUN_BYTES):
+            return b""
+        while True:
+            try:
+                data = self._log.read(physical_offset, size)
+            except OSError as error:
+                if self.is_damage((physical_offset, size), error):
+                    return b""
+            else:
+                if self._failures:
+                    self._failures.pop((physical_offset, size), None)
+                return data
+
+    def read_run(self, physical_offset: int, size: int) -> bytes:
+        """Empty when the disk cannot read all of it at once. Raises StoreShort."""
+        try:
+            return self._log.read(physical_offset, size)
+        except OSError as error:
+            if error.errno in SHORTAGES:
+                raise StoreShort(error) from error
+            return b""
+
+    def is_damage(self, what: Hashable, error: OSError) -> bool:
+        """Whether this failed read of `what` counts as damage; if not, it is to be retried now.
+        Raises StoreShort when it is to be retried later.
+        """
+        if error.errno in SHORTAGES:
+            raise StoreShort(error) from error
+        now = self._monotonic_ms()
+        first_ms, count = self._failures.get(what, (now, 0))
+        if len(self._failures) >= _REMEMBERED:
+            self._failures.clear()
+        self._failures[what] = first_ms, count + 1
+        if count + 1 >= _MAX_FAILURES and now - first_ms >= self._retry_ms:
+            return True
+        if self._retry_ms:
+            raise StoreShort(error) from error
+        return False
+
+    def has_failed(self, physical_offset: int, size: int) -> bool:
+        """Whether the last read of these bytes failed."""
+        return (physical_offset, size) in self._failures
+
+    # ---- records ----
+
+    def get(self, physical_offset: int, size: int | None = None) -> Record:
+        """The record there; `size`: where a unit names one. Raises MessageNotFound;
+        MessageCorrupted when there is a record and it is damaged; StoreShort.
+        """
+        if size == LOST_SIZE:  # the unit carries the offset of the next record
+            raise MessageNotFound(f"the record before physical offset {physical_offset} is lost")
+        if not self.is_visible(physical_offset):
+            raise MessageNotFound(
+                f"there is no record at physical offset {physical_offset}: the log holds "
+                f"{self._log.min_offset} to {self._dispatch.confirmed}"
+            )
+        front = self.read(physical_offset, _IDENTITY.size)
+        fields = _IDENTITY.unpack(front) if len(front) == _IDENTITY.size else (0, 0, 0)
+        total_size, magic, own_physical_offset = fields
+        is_record = own_physical_offset == physical_offset and magic in _MAGICS
+        if not is_record and size is None:
+            raise MessageNotFound(f"no record starts at physical offset {physical_offset}")
+        try:
+            return record.decode(self.read(physical_offset, total_size if is_record else size or 0))
+        except CorruptRecord as error:
+            path = self._log.path_of(physical_offset)
+            self._damage(path, physical_offset, error.reason)
+            raise MessageCorrupted(path, physical_offset, error.reason) from None
+
+    def store_timestamp(self, physical_offset: int) -> int | None:
+        """Of the record there (ms); None when there is none that can be read. Raises StoreShort."""
+        header = self.read(physical_offset, record.HEADER.size)
+        if len(header) < record.HEADER.size:
+            return None
+        if _IDENTITY.unpack_from(header)[2] != physical_offset:
+            return None
+        hosts = _SYS_FLAG.unpack_from(header)[0] & record.HOST_BITS
+        return int(_STORE_TIMESTAMP[hosts].unpack_from(header)[0])

@@ -1,0 +1,111 @@
+"""Checks a record that was read against the unit that names it. Pure: no file.
+
+Its physical offset, queue, queue offset and topic are compared with what was asked for, and its CRC
+with its bytes. What fails is reported and left out, never served.
+"""
+
+from __future__ import annotations
+
+from isal.isal_zlib import crc32
+
+from aerobee_broker.store.derived.consume_queue import ConsumeQueue
+from aerobee_broker.store.messages import Unit
+from aerobee_wire import record
+from aerobee_wire.properties import VALUE_END_CODE
+from aerobee_wire.record import CorruptRecord
+
+Run = list[tuple[int, Unit]]  # queue offset and unit of records that are read in one go
+
+# What is compared with a unit; these fields stand before the hosts.
+_FRONT = record.HEADER_LAYOUT.view(
+    "total_size",
+    "magic_code",
+    "body_crc",
+    "queue_id",
+    "queue_offset",
+    "physical_offset",
+    "sys_flag",
+)
+# The same without the body CRC, and with the body length: of a record with two IPv4 hosts.
+_FRONT_V4 = record.HEADER_LAYOUT.view(
+    "total_size",
+    "magic_code",
+    "queue_id",
+    "queue_offset",
+    "physical_offset",
+    "sys_flag",
+    "body_length",
+)
+# By the host bits of the sys flag.
+_BODY_AT = {bits: layout.size for bits, layout in record.HEADER_LAYOUTS.items()}
+_BODY_LENGTH = {bits: layout.view("body_length") for bits, layout in record.HEADER_LAYOUTS.items()}
+_HOST_BITS = record.HOST_BITS
+_BAD_BODY = "the body does not match its CRC"
+
+
+def check(  # noqa: PLR0911  # one return for each thing that can be wrong
+    data: bytes, at: int, unit: Unit, queue: ConsumeQueue, queue_offset: int
+) -> str:
+    """What is wrong with the record at `data[at:]`, which a unit of the queue names; empty when
+    nothing is.
+    """
+    physical_offset, size, _ = unit
+    end = at + size
+    if end > len(data) or size < record.FIXED_V1:
+        return "the log ends inside it"
+    fields = _FRONT.unpack_from(data, at)
+    total_size, magic, body_crc, queue_id, own_queue_offset, own_physical_offset, sys_flag = fields
+    if own_physical_offset != physical_offset or total_size != size or magic != queue.topic.magic:
+        return "there is no such record at its physical offset"
+    if own_queue_offset != queue_offset or queue_id != queue.queue_id:
+        return "it belongs to another queue or queue offset"
+    hosts = sys_flag & _HOST_BITS
+    body_at = at + _BODY_AT[hosts]
+    if body_at > end:
+        return "its header does not fit into its size"
+    topic_at = body_at + _BODY_LENGTH[hosts].unpack_from(data, at)[0]
+    topic_end = topic_at + len(queue.topic.field)
+    if not body_at < topic_at <= end or data[topic_at:topic_end] != queue.topic.field:
+        return "its topic is another, or its lengths do not add up"
+    if topic_end + 2 + int.from_bytes(data[topic_end : topic_end + 2], "big") != end:
+        return "its lengths do not add up to its size"
+    if end > topic_end + 2 and data[end - 1] != VALUE_END_CODE:
+        return "its properties are cut off"
+    tail_at = end - record.CRC_TAIL_BYTES
+    tail = data[tail_at:end]
+    try:
+        if record.has_crc_tail(tail):
+            matches = record.crc_tail(crc32(data[at:tail_at])) == tail
+            return "" if matches else "it does not match its CRC"
+    except CorruptRecord as error:
+        return error.reason
+    return "" if crc32(data[body_at:topic_at]) & record.CRC_MASK == body_crc else _BAD_BODY
+
+
+def all_whole(data: bytes, physical_offset: int, run: Run, queue: ConsumeQueue) -> bool:
+    """Whether `check` finds nothing wrong with any record of a run that was read at this physical
+    offset.
+
+    Faster: the CRC at the end of a record proves its bytes, so only its identity is compared. False
+    also where this cannot tell: a record without that CRC, or with a host of IPv6.
+    """
+    front, tail_of, data_end = _FRONT_V4.unpack_from, record.crc_tail, len(data)
+    magic, queue_id, field = queue.topic.magic, queue.queue_id, queue.topic.field
+    for queue_offset, (unit_physical_offset, size, _) in run:
+        at = unit_physical_offset - physical_offset
+        end = at + size
+        if end > data_end or size < record.FIXED_V1:
+            return False
+        total, own_magic, own_queue, own_offset, own_physical_offset, sys_flag, body = front(
+            data, at
+        )
+        if own_physical_offset != unit_physical_offset or total != size or own_magic != magic:
+            return False
+        if own_offset != queue_offset or own_queue != queue_id or sys_flag & _HOST_BITS:
+            return False
+        tail_at = end - record.CRC_TAIL_BYTES
+        if data[tail_at:end] != tail_of(crc32(data[at:tail_at])):
+            return False
+        if not data.startswith(field, at + record.HEADER.size + body):
+            return False
+    return True
