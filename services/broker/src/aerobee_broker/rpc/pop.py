@@ -25,7 +25,6 @@ from aerobee_broker.delivery.pop.invisible_duration import (
 from aerobee_broker.delivery.pop.lease_table import LeaseName, LeaseSet
 from aerobee_broker.delivery.pop.pop import DEFAULT_BYTES, MAX_BYTES, MAX_MESSAGES, Pop
 from aerobee_broker.delivery.pop.selector import PopRequest, Start
-from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.filter.filter import Filter
 from aerobee_broker.rpc import convert
@@ -75,14 +74,14 @@ class PopRpcs:
 
     async def ack(self, request: pb.AckRequest, call: Call) -> pb.AckResponse:
         single = len(request.leases)
-        leases = single + sum(len(one.queue_offsets) for one in request.lease_sets)
-        if leases > MAX_LEASES:
+        count = single + sum(len(leases.queue_offsets) for leases in request.lease_sets)
+        if count > MAX_LEASES:
             raise InvalidParameter(
-                f"{leases} leases are too many for one request: divide it, {MAX_LEASES} are allowed"
+                f"{count} leases are too many for one request: divide it, {MAX_LEASES} are allowed"
             )
-        lease_sets = [_lease_set(one, (one.queue_offset,)) for one in request.leases]
-        # A slice is a list: quicker to go through.
-        lease_sets += [_lease_set(one, one.queue_offsets[:]) for one in request.lease_sets]
+        lease_sets = [_lease_set(lease, (lease.queue_offset,)) for lease in request.leases]
+        # A slice is a list, which is quicker to iterate.
+        lease_sets += [_lease_set(leases, leases.queue_offsets[:]) for leases in request.lease_sets]
         response = pb.AckResponse(results=[_DONE] * single, lease_sets=len(lease_sets) - single)
         for set_index, index, error in await self._acks.ack(lease_sets):
             result = _result(error)
@@ -102,9 +101,7 @@ class PopRpcs:
     async def dead_letter(self, request: pb.DeadLetterRequest, call: Call) -> pb.DeadLetterResponse:
         outcomes = await self._dead_letters.dead_letter(
             [
-                DeadLetterRequest(
-                    _lease(entry.lease), Failure(entry.failure.reason, entry.failure.description)
-                )
+                DeadLetterRequest(_lease(entry.lease), convert.failure(entry.failure))
                 for entry in request.entries
             ]
         )
@@ -134,35 +131,35 @@ def _pop_request(request: pb.PopRequest) -> PopRequest:
     )
 
 
-def _lease(one: pb.Lease) -> LeaseName:
+def _lease(lease: pb.Lease) -> LeaseName:
     return LeaseName(
-        one.consumer_group,
-        one.topic,
-        one.queue_id,
-        one.queue_offset,
-        one.lease_id,
-        one.expires_timestamp_ms,
+        lease.consumer_group,
+        lease.topic,
+        lease.queue_id,
+        lease.queue_offset,
+        lease.lease_id,
+        lease.expires_timestamp_ms,
     )
 
 
-def _lease_set(one: pb.Lease | pb.LeaseSet, queue_offsets: Sequence[int]) -> LeaseSet:
+def _lease_set(leases: pb.Lease | pb.LeaseSet, queue_offsets: Sequence[int]) -> LeaseSet:
     return LeaseSet(
-        one.consumer_group,
-        one.topic,
-        one.queue_id,
-        one.lease_id,
-        one.expires_timestamp_ms,
+        leases.consumer_group,
+        leases.topic,
+        leases.queue_id,
+        leases.lease_id,
+        leases.expires_timestamp_ms,
         queue_offsets,
     )
 
 
-def _change(one: pb.InvisibleChange) -> InvisibleChange:
-    by_policy = one.WhichOneof("visible") == "by_retry_policy" and one.by_retry_policy
+def _change(change: pb.InvisibleChange) -> InvisibleChange:
+    by_policy = change.WhichOneof("visible") == "by_retry_policy" and change.by_retry_policy
     return InvisibleChange(
-        _lease(one.lease),
-        None if by_policy else one.invisible_duration_ms,
-        one.uncounted,
-        one.unless_changed,
+        _lease(change.lease),
+        None if by_policy else change.invisible_duration_ms,
+        change.uncounted,
+        change.unless_changed,
     )
 
 

@@ -117,19 +117,15 @@ class InvisibleDurations:
     def _duration(self, change: InvisibleChange, leased: LeasedMessage) -> int:
         duration_ms = change.invisible_duration_ms
         if duration_ms is None:
-            return self._retry_delay(change.lease.consumer_group, leased.message.attempt)
+            group = self._groups.get(change.lease.consumer_group)
+            delay_ms = policy.retry_delay_ms(leased.message.attempt, group, self._levels_ms)
+            return min(delay_ms, MAX_INVISIBLE_DURATION_MS)
         if not 0 <= duration_ms <= MAX_INVISIBLE_DURATION_MS:
             raise InvalidParameter(
                 f"invisible duration {duration_ms} ms is out of range: "
                 f"use 0 to {MAX_INVISIBLE_DURATION_MS}"
             )
         return duration_ms
-
-    def _retry_delay(self, consumer_group: str, attempt: int) -> int:
-        group = self._groups.get(consumer_group)
-        own = group.retry_delays_ms or self._levels_ms[policy.FIRST_RETRY_LEVEL - 1 :]
-        delays_ms = own or self._levels_ms
-        return min(delays_ms[min(attempt, len(delays_ms)) - 1], MAX_INVISIBLE_DURATION_MS)
 
     def _apply(
         self, leased: LeasedMessage, now_ms: int, duration_ms: int, *, uncounted: bool

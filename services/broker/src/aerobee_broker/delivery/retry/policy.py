@@ -7,6 +7,7 @@ reason of the last failure travels with the message. Dead letters name their ori
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aerobee_broker.delivery.delay.levels import DelayQueues, destination
@@ -51,6 +52,13 @@ def is_last_attempt(attempt: int, group: SubscriptionGroup, max_times: int | Non
         a lease whose invisible duration ended  its delivery attempt
     """
     return attempt > (group.retry_max_times if max_times is None else max_times)
+
+
+def retry_delay_ms(attempt: int, group: SubscriptionGroup, levels_ms: Sequence[int]) -> int:
+    """How long after this attempt, the first is 1, the next one may begin: the group's own delays,
+    else the delay levels from 10 s on; after the last of them always that one."""
+    delays_ms = group.retry_delays_ms or levels_ms[FIRST_RETRY_LEVEL - 1 :] or levels_ms
+    return delays_ms[min(attempt, len(delays_ms)) - 1]
 
 
 def retried(
