@@ -30,6 +30,11 @@ async def timed(parts: Parts, body: bytes, delay_ms: int, topic: str = "t") -> S
     return (await parts.broker.sender.send([one]))[0]
 
 
+async def recall(parts: Parts, stored: SendResult, topic: str = "t") -> None:
+    """Raises NotRecalled."""
+    await parts.broker.timer_recall.recall(topic, stored.deliver_ms, stored.unique_message_id)
+
+
 async def fill(parts: Parts) -> None:
     """More log than SMALL_FILES keeps."""
     for _ in range(40):

@@ -203,16 +203,17 @@ def transaction_end(end: transaction_pb2.TransactionEnd) -> End:
 
 
 def transaction_check(check: Check) -> client_pb2.TransactionCheck:
-    message = stored_message(check.record)
-    message.topic, message.queue_id, message.sys_flag = check.topic, check.queue_id, check.sys_flag
+    message, committed = stored_message(check.record), check.committed
+    message.topic, message.queue_id = committed.topic, committed.queue_id
+    message.sys_flag = committed.sys_flag
     message.properties.clear()
     message.properties.update(check.properties)
     return client_pb2.TransactionCheck(
-        producer_group=check.producer_group,
-        transaction_id=check.transaction_id,
-        queue_offset=check.queue_offset,
+        producer_group=check.half.producer_group,
+        transaction_id=check.half.transaction_id,
+        queue_offset=check.half.name,
         message=message,
-        check_number=check.check_number,
+        check_number=check.number,
     )
 
 

@@ -1,4 +1,4 @@
-"""Delivery of delayed messages: never early, in order, each once, and on after a restart."""
+"""Delivery of delay levels: never early, in order, each once, and after a restart."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
     await parts.end()
 
 
-async def test_a_message_comes_at_its_time_and_not_a_millisecond_before(parts: Parts) -> None:
+async def test_a_message_is_delivered_when_due_and_never_before(parts: Parts) -> None:
     await delayed(parts, b"a", 3)
     await asyncio.sleep(9.999)
     assert await parts.bodies("t") == []
@@ -37,7 +37,7 @@ async def test_a_message_comes_at_its_time_and_not_a_millisecond_before(parts: P
     assert record.store_timestamp_ms - record.born_timestamp_ms == 10_000
 
 
-async def test_levels_do_not_wait_for_one_another(parts: Parts) -> None:
+async def test_delay_levels_do_not_wait_for_each_other(parts: Parts) -> None:
     for body, level in ((b"2h", 18), (b"10s", 3), (b"1s", 1), (b"5s", 2)):
         await delayed(parts, body, level)
     await asyncio.sleep(11)
@@ -48,19 +48,21 @@ async def test_levels_do_not_wait_for_one_another(parts: Parts) -> None:
     assert parts.broker.level_delivery.undelivered() == {}
 
 
-async def test_a_level_beyond_the_last_is_the_last(parts: Parts) -> None:
+async def test_a_level_above_the_last_is_the_last(parts: Parts) -> None:
     await delayed(parts, b"a", 99)
     assert parts.broker.level_delivery.undelivered() == {"level 18 (7200 s)": 1}
 
 
-async def test_messages_of_a_level_come_in_their_order(parts: Parts) -> None:
+async def test_messages_of_a_level_are_delivered_in_order(parts: Parts) -> None:
     bodies = [b"%d" % number for number in range(600)]
-    await parts.broker.sender.send([message("t", one, properties={"DELAY": "1"}) for one in bodies])
+    await parts.broker.sender.send(
+        [message("t", body, properties={"DELAY": "1"}) for body in bodies]
+    )
     await asyncio.sleep(1.1)
     assert await parts.bodies("t") == bodies
 
 
-async def test_the_copy_is_the_message(parts: Parts) -> None:
+async def test_the_delivered_copy_has_the_fields_of_the_message(parts: Parts) -> None:
     await parts.broker.sender.send(
         [
             message(
@@ -82,7 +84,7 @@ async def test_the_copy_is_the_message(parts: Parts) -> None:
     assert not {"REAL_TOPIC", "REAL_QID", "RETRY_DELAY_MS"} & record.properties.keys()
 
 
-async def test_progress_counts_only_once_the_copies_are_durable(parts: Parts) -> None:
+async def test_progress_advances_when_the_copies_are_durable(parts: Parts) -> None:
     await delayed(parts, b"a", 1)
     parts.flusher.hold()
     await asyncio.sleep(3)
@@ -92,8 +94,8 @@ async def test_progress_counts_only_once_the_copies_are_durable(parts: Parts) ->
     assert parts.tables.delay_offsets.get(0) == 1
 
 
-async def test_progress_of_a_log_that_went_further_skips_nothing(tmp_path: Path) -> None:
-    """The log was lost, or its end was damaged; delayOffset.json was not."""
+async def test_progress_of_a_lost_log_skips_no_message(tmp_path: Path) -> None:
+    """The log was lost, or its end was damaged; delayOffset.json is as it was."""
     first = await Parts.begin(tmp_path)
     for _ in range(3):
         await delayed(first, b"a", 1)
@@ -111,7 +113,7 @@ async def test_progress_of_a_log_that_went_further_skips_nothing(tmp_path: Path)
     await third.end()
 
 
-async def test_after_a_clean_stop_delivery_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
+async def test_delivery_goes_on_after_a_stop_and_repeats_nothing(tmp_path: Path) -> None:
     clock = LoopClock()
     first = await Parts.begin(tmp_path, clock=clock)
     await delayed(first, b"done", 1)
@@ -124,8 +126,8 @@ async def test_after_a_clean_stop_delivery_goes_on_and_repeats_nothing(tmp_path:
     await second.end()
 
 
-async def test_after_a_crash_nothing_comes_twice(tmp_path: Path) -> None:
-    """The progress is in the log with the copies; delayOffset.json is long out of date."""
+async def test_delivery_repeats_nothing_after_a_crash(tmp_path: Path) -> None:
+    """The progress records are in the log with the copies; there is no delayOffset.json."""
     clock = LoopClock()
     first = await Parts.begin(tmp_path / "live", clock=clock)
     for body in (b"a", b"b"):
@@ -133,7 +135,7 @@ async def test_after_a_crash_nothing_comes_twice(tmp_path: Path) -> None:
         await delayed(first, body, 2)
         await asyncio.sleep(0.5)
     await asyncio.sleep(2)
-    # As if killed here, between the deliveries of the two levels.
+    # A kill here, between the deliveries of the two levels.
     shutil.copytree(tmp_path / "live", tmp_path / "crashed")
     await first.end()
     assert not (tmp_path / "crashed" / "store" / "config" / "delayOffset.json").exists()
@@ -143,7 +145,7 @@ async def test_after_a_crash_nothing_comes_twice(tmp_path: Path) -> None:
     await second.end()
 
 
-async def test_a_damaged_record_of_progress_gives_way_to_the_one_before(tmp_path: Path) -> None:
+async def test_damaged_progress_falls_back_to_the_record_before(tmp_path: Path) -> None:
     clock = LoopClock()
     first = await Parts.begin(tmp_path, clock=clock)
     for body in (b"a", b"b"):
@@ -157,11 +159,11 @@ async def test_a_damaged_record_of_progress_gives_way_to_the_one_before(tmp_path
     log.write_bytes(data.replace(b'{"0":2}', b'{"0":9}'))
     second = await Parts.begin(tmp_path, clock=clock)
     await asyncio.sleep(2)
-    assert await second.bodies("t") == [b"a", b"b", b"b"], "twice rather than not at all"
+    assert await second.bodies("t") == [b"a", b"b", b"b"], "b is delivered twice, not lost"
     await second.end()
 
 
-async def test_with_asynchronous_flush_progress_waits_for_the_disk_too(tmp_path: Path) -> None:
+async def test_with_asynchronous_flush_progress_waits_for_the_disk(tmp_path: Path) -> None:
     parts = await Parts.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
     await delayed(parts, b"a", 1)
     await asyncio.sleep(0.9)
@@ -175,7 +177,7 @@ async def test_with_asynchronous_flush_progress_waits_for_the_disk_too(tmp_path:
     await parts.end()
 
 
-async def test_queues_of_own_delays_are_found_again_without_any_file_but_the_log(
+async def test_own_delays_of_queues_are_restored_from_the_log_alone(
     tmp_path: Path,
 ) -> None:
     clock = LoopClock()
@@ -200,7 +202,7 @@ async def test_queues_of_own_delays_are_found_again_without_any_file_but_the_log
     await second.end()
 
 
-async def test_a_clock_that_was_set_back_delays_by_one_delay_at_most(tmp_path: Path) -> None:
+async def test_a_clock_set_back_adds_one_delay_at_most(tmp_path: Path) -> None:
     clock = LoopClock()
     parts = await Parts.begin(tmp_path, clock=clock)
     await delayed(parts, b"a", 3)
@@ -213,7 +215,7 @@ async def test_a_clock_that_was_set_back_delays_by_one_delay_at_most(tmp_path: P
 
 
 class FullDisk(RealDisk):
-    """Takes no more commit log while `full`."""
+    """Refuses writes to the commit log while `full`."""
 
     full = False
 
@@ -232,7 +234,7 @@ class FullDisk(RealDisk):
         return File(file.path, file._fd)
 
 
-async def test_a_full_disk_delays_and_loses_nothing(tmp_path: Path) -> None:
+async def test_a_full_disk_delays_and_loses_no_message(tmp_path: Path) -> None:
     disk = FullDisk()
     parts = await Parts.begin(tmp_path, disk=disk)
     await delayed(parts, b"a", 1)
@@ -245,7 +247,7 @@ async def test_a_full_disk_delays_and_loses_nothing(tmp_path: Path) -> None:
     await parts.end()
 
 
-async def test_a_damaged_message_is_counted_and_holds_up_nothing(tmp_path: Path) -> None:
+async def test_a_damaged_message_is_skipped_and_counted(tmp_path: Path) -> None:
     clock = LoopClock()
     first = await Parts.begin(tmp_path, clock=clock)
     await delayed(first, b"a" * 100, 3)
@@ -261,8 +263,8 @@ async def test_a_damaged_message_is_counted_and_holds_up_nothing(tmp_path: Path)
     await second.end()
 
 
-async def test_retention_leaves_what_waits(tmp_path: Path) -> None:
-    """A message of a level and a retry: both lie in the first file until they are delivered."""
+async def test_retention_keeps_the_files_of_waiting_messages(tmp_path: Path) -> None:
+    """A delayed message and a retry: both lie in the first file until they are delivered."""
     parts = await Parts.begin(tmp_path, **SMALL_FILES)
     await parts.group("g", retry_delays_ms=(90_000,))
     failed = (await parts.send("t", b"again"))[0]
@@ -272,15 +274,15 @@ async def test_retention_leaves_what_waits(tmp_path: Path) -> None:
     assert later.physical_offset < 65_536
     assert await clean(parts) == 0
     await asyncio.sleep(91)
-    assert [one.body for one in await parts.read("%RETRY%g")] == [b"again"]
-    assert await clean(parts) == 0, "the other one waits"
+    assert [record.body for record in await parts.read("%RETRY%g")] == [b"again"]
+    assert await clean(parts) == 0, "the delayed message waits"
     await asyncio.sleep(210)
     assert (await parts.read("t", queue_offset=1))[0].body == b"later"
     assert await clean(parts) > later.physical_offset
     await parts.end()
 
 
-async def test_after_a_restart_too_retention_leaves_what_waits(tmp_path: Path) -> None:
+async def test_retention_keeps_waiting_messages_after_a_restart(tmp_path: Path) -> None:
     clock = LoopClock()
     first = await Parts.begin(tmp_path, clock=clock, **SMALL_FILES)
     await delayed(first, b"done", 1)
@@ -291,7 +293,7 @@ async def test_after_a_restart_too_retention_leaves_what_waits(tmp_path: Path) -
     await first.end()
     second = await Parts.begin(tmp_path, clock=clock, **SMALL_FILES)
     begin = await clean(second)
-    assert begin > 65_536, "what was delivered keeps no file"
+    assert begin > 65_536, "a delivered message keeps no file"
     assert await clean(second) == begin
     await asyncio.sleep(300)
     assert (await second.read("t", queue_offset=1))[0].body == b"waits"
@@ -299,7 +301,7 @@ async def test_after_a_restart_too_retention_leaves_what_waits(tmp_path: Path) -
     await second.end()
 
 
-async def test_a_queue_that_cannot_be_read_for_a_while_loses_nothing_and_stops_nothing(
+async def test_an_unreadable_queue_is_tried_again_and_loses_no_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = await Parts.begin(tmp_path, **SMALL_FILES)
@@ -323,8 +325,8 @@ async def test_a_queue_that_cannot_be_read_for_a_while_loses_nothing_and_stops_n
     await parts.end()
 
 
-async def test_behind_a_lost_message_the_next_one_does_not_come_early(tmp_path: Path) -> None:
-    """The unit in its place carries the place of the next one."""
+async def test_the_message_behind_a_lost_one_is_not_early(tmp_path: Path) -> None:
+    """The unit of a lost record has the physical offset of the next record."""
     first = await Parts.begin(tmp_path)
     await delayed(first, b"before", 5)
     await delayed(first, b"lost" * 100, 5)
@@ -344,16 +346,16 @@ async def test_behind_a_lost_message_the_next_one_does_not_come_early(tmp_path: 
     await second.end()
 
 
-# The last: of the newest messages, where the delay is looked for, none can be read.
+# The last case: none of the records that restore reads back can be read.
 @pytest.mark.parametrize(("sent", "damaged"), [(3, 1), (3, 2), (20, 19)])
-async def test_a_queue_whose_newest_messages_are_damaged_delivers_none_early(
+async def test_a_queue_with_damaged_newest_messages_is_not_early(
     tmp_path: Path, sent: int, damaged: int
 ) -> None:
     first = await Parts.begin(tmp_path)
     await first.group("g", retry_delays_ms=(90_000,))
     stored = [(await first.send("t", b"%d" % n * 50))[0] for n in range(sent)]
-    for one in stored:
-        await first.broker.send_back.send_back("g", [Entry(one.physical_offset)])
+    for each in stored:
+        await first.broker.send_back.send_back("g", [Entry(each.physical_offset)])
     units = first.store.units(names.SCHEDULE_TOPIC, 18, 0, sent)
     await first.end()
     log = tmp_path / "store" / "commitlog" / ("0" * 20)
@@ -362,7 +364,7 @@ async def test_a_queue_whose_newest_messages_are_damaged_delivers_none_early(
         data[place + size - 60] ^= 1
     log.write_bytes(data)
     second = await Parts.begin(tmp_path, clock=first.clock)
-    # Another delay does not get the queue meanwhile.
+    # Another delay is not given the queue meanwhile.
     await second.group("h", retry_delays_ms=(2_000,))
     await second.broker.send_back.send_back("h", [Entry(stored[0].physical_offset)])
     await asyncio.sleep(85)

@@ -1,4 +1,4 @@
-"""Which queue a delayed message waits in, and what the consume queue says of its time."""
+"""Which queue a delayed message waits in, and the deliver time in its consume-queue unit."""
 
 from __future__ import annotations
 
@@ -43,25 +43,23 @@ def test_each_delay_has_a_queue_of_its_own() -> None:
     [
         ({"DELAY": "2"}, 6_000),
         ({"RETRY_DELAY_MS": "1500"}, 2_500),
-        ({"DELAY": "9"}, 2_000),  # a level that the table no longer has
+        ({"DELAY": "9"}, 2_000),  # a level that messageDelayLevel no longer has
         ({}, 2_000),
         ({"DELAY": "x"}, 2_000),
     ],
 )
-def test_the_deliver_time_can_be_found_from_the_record_alone(
-    properties: dict[str, str], due: int
-) -> None:
+def test_the_deliver_time_follows_from_the_record(properties: dict[str, str], due: int) -> None:
     assert deliver_time(LEVELS, props.encode(properties), 1_000) == due
 
 
-def test_a_queue_keeps_its_delay_over_a_restart() -> None:
+def test_a_restored_queue_keeps_its_delay() -> None:
     queues = delay_queues()
     queues.restore(20, 300)
     assert by_delay(queues, 300)[0] == 20
     assert by_delay(queues, 400)[0] == 18
 
 
-def test_when_all_are_taken_a_delivered_queue_changes_its_delay() -> None:
+def test_an_empty_queue_is_given_another_delay_when_all_are_used() -> None:
     empty: set[int] = set()
     queues = delay_queues(is_empty=empty.__contains__)
     for number in range(MAX_OWN_QUEUES):
@@ -73,8 +71,8 @@ def test_when_all_are_taken_a_delivered_queue_changes_its_delay() -> None:
     assert queues.delay_of(FIRST_OWN_QUEUE + 5) == 50
 
 
-def test_two_delays_of_one_append_do_not_take_the_same_delivered_queue() -> None:
-    """The shorter delay would hold for both, and the other message come early."""
+def test_two_delays_of_one_append_take_different_queues() -> None:
+    """In one queue the shorter delay would hold for both: one message would be early."""
     queues = delay_queues(is_empty=lambda _: True)
     for number in range(MAX_OWN_QUEUES):
         by_delay(queues, 100 + number)
@@ -84,7 +82,7 @@ def test_two_delays_of_one_append_do_not_take_the_same_delivered_queue() -> None
     assert [queues.delay_of(queue_id) for queue_id in used] == [100, 3_600_000, 50]
 
 
-def test_when_none_is_free_a_message_waits_longer_and_never_shorter() -> None:
+def test_without_a_free_queue_a_message_waits_longer() -> None:
     queues = delay_queues()
     for number in range(MAX_OWN_QUEUES):
         by_delay(queues, 100 + 2 * number)
@@ -92,7 +90,7 @@ def test_when_none_is_free_a_message_waits_longer_and_never_shorter() -> None:
     assert (queues.delay_of(queue_id), properties["RETRY_DELAY_MS"]) == (102, "102")
 
 
-def test_when_only_shorter_queues_are_taken_a_delay_level_takes_it() -> None:
+def test_without_a_free_queue_a_delay_level_takes_it() -> None:
     queues = delay_queues([1_000, 60_000, 30_000])
     for number in range(MAX_OWN_QUEUES):
         by_delay(queues, 100 + number)
@@ -100,12 +98,12 @@ def test_when_only_shorter_queues_are_taken_a_delay_level_takes_it() -> None:
     assert (queue_id, properties["RETRY_DELAY_MS"]) == (2, "30000")
 
 
-def test_a_copy_says_where_it_goes_and_loses_the_marks_of_waiting() -> None:
+def test_a_destination_is_read_and_its_properties_removed() -> None:
     queues = delay_queues()
     waiting = queues.by_level(NewMessage("t", 7, b"x"), {"TAGS": "a"}, 2)
     properties = props.decode(waiting.properties)
     assert destination(properties) == ("t", 7)
-    assert properties == {"TAGS": "a", "DELAY": "2"}, "a reader may see how long it was delayed"
+    assert properties == {"TAGS": "a", "DELAY": "2"}, "the level stays"
     retry = props.decode(queues.by_level(NewMessage("%RETRY%g", 0, b"x"), {}, 2).properties)
     assert destination(retry) == ("%RETRY%g", 0)
     assert retry == {}
@@ -114,5 +112,5 @@ def test_a_copy_says_where_it_goes_and_loses_the_marks_of_waiting() -> None:
 @pytest.mark.parametrize(
     "properties", [{}, {"REAL_TOPIC": "t"}, {"REAL_TOPIC": "t", "REAL_QID": "x"}]
 )
-def test_a_message_that_names_no_destination_has_none(properties: dict[str, str]) -> None:
+def test_a_message_may_name_no_destination(properties: dict[str, str]) -> None:
     assert destination(properties) is None

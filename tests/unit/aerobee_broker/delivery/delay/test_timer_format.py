@@ -1,4 +1,4 @@
-"""How a message asks for a time of its own, and what its consume-queue unit says."""
+"""How a message asks for a time of its own, and the tags code of its consume-queue unit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def routed(asked: dict[str, str]) -> NewMessage | None:
         ({"TIMER_DELAY_SEC": str(72 * 3_600)}, NOW + 72 * HOUR),
     ],
 )
-def test_it_waits_in_the_timer_topic_for_exactly_that_time(asked: dict[str, str], due: int) -> None:
+def test_a_message_waits_in_the_timer_topic_until_its_time(asked: dict[str, str], due: int) -> None:
     message = routed({"TAGS": "a", **asked})
     assert message is not None
     assert (message.topic, message.queue_id, message.body) == ("rmq_sys_wheel_timer", 0, b"x")
@@ -57,49 +57,49 @@ def test_it_waits_in_the_timer_topic_for_exactly_that_time(asked: dict[str, str]
         {"TIMER_DELIVER_MS": "-1"},
         {"TIMER_DELAY_MS": "0"},
         {"TIMER_DELAY_SEC": "-3"},
-        # A delivered message that comes back by way of a client is not timed again.
+        # A delivered message that a client sends again.
         {"TIMER_DELAY_SEC": "3", "TIMER_OUT_MS": "1"},
     ],
 )
-def test_it_does_not_wait(asked: dict[str, str]) -> None:
+def test_a_message_without_a_future_time_does_not_wait(asked: dict[str, str]) -> None:
     assert routed(asked) is None
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    "asked",
     [
-        ({"TIMER_DELAY_SEC": "1.5"}, "TIMER_DELAY_SEC is a whole number, not '1.5'"),
-        ({"TIMER_DELAY_MS": ""}, "TIMER_DELAY_MS is a whole number"),
-        ({"TIMER_DELIVER_MS": "9" * 30}, "TIMER_DELIVER_MS is a whole number"),
-        ({"TIMER_DELIVER_MS": str(NOW + 72 * HOUR + 1)}, "at most 259200000"),
+        {"TIMER_DELAY_SEC": "1.5"},
+        {"TIMER_DELAY_MS": ""},
+        {"TIMER_DELIVER_MS": "9" * 30},
+        {"TIMER_DELIVER_MS": str(NOW + 72 * HOUR + 1)},
     ],
 )
-def test_what_cannot_be_kept_is_refused(asked: dict[str, str], says: str) -> None:
-    with pytest.raises(MessageIllegal, match=says):
+def test_a_time_that_cannot_be_kept_is_refused(asked: dict[str, str]) -> None:
+    with pytest.raises(MessageIllegal):
         routed(asked)
 
 
-def test_no_more_messages_wait_than_there_may() -> None:
+def test_above_the_limit_messages_are_refused() -> None:
     timers = queue(waiting=2)
-    with pytest.raises(TooManyTimers, match=r"2 messages wait .*timerMaxMessages") as caught:
+    with pytest.raises(TooManyTimers) as caught:
         timers.by_time(NewMessage("t", 0, b"x"), {"TIMER_DELAY_MS": "1"}, NOW)
     assert caught.value.retryable
 
 
 @pytest.mark.parametrize("offset", [0, 1, 123_456_789])
-def test_the_unit_of_a_recall_says_which_message_it_takes_back(offset: int) -> None:
+def test_the_unit_of_a_recall_names_the_recalled_message(offset: int) -> None:
     marker = recall_marker("t", "U1", offset, NOW)
     assert recalled_offset(unit_code(marker.properties, NOW)) == offset
     properties = props.decode(marker.properties)
     assert (properties["TAGS"], properties["TIMER_DEL_UNIQKEY"]) == ("_RECALL_TAG_", "t+U1")
 
 
-def test_no_sender_can_make_a_message_a_recall() -> None:
+def test_a_sender_cannot_turn_a_message_into_a_recall() -> None:
     message = routed({"TIMER_DELAY_MS": "9", "TIMER_DEL_QUEUE_OFFSET": "0"})
     assert message is not None
     assert unit_code(message.properties, NOW) == NOW + 9
 
 
-def test_a_record_that_says_no_time_is_due_at_once() -> None:
+def test_a_record_without_a_time_is_due_at_once() -> None:
     assert unit_code(b"", NOW) == NOW
     assert unit_code(b"TIMER_OUT_MS\x01soon\x02", NOW) == NOW

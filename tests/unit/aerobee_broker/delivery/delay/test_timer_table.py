@@ -1,4 +1,4 @@
-"""The timer table: what waits, in which order it comes, what a start knows of it."""
+"""The timer table: which messages wait, in which order, and what a start restores."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def drained(made: TimerTable) -> list[tuple[int, int]]:
     return delivered
 
 
-def test_messages_come_by_their_time_and_then_by_their_queue_offset() -> None:
+def test_messages_are_ordered_by_time_then_queue_offset() -> None:
     assert drained(table(30, 10, 20, 10)) == [(10, 1), (10, 3), (20, 2), (30, 0)]
 
 
-def test_what_is_no_message_is_passed_over() -> None:
+def test_units_of_recalls_and_blanks_are_skipped() -> None:
     made = table(0, 10, -2)
     assert (len(made), made.end) == (1, 3)
 
 
-def test_a_message_behind_the_mark_is_not_taken_for_delivered_by_a_start() -> None:
+def test_a_late_message_below_the_mark_counts_as_waiting() -> None:
     made = table(10, 50)
     made.pop()
     made.take(units(40, 60))
@@ -61,7 +61,7 @@ def test_a_message_behind_the_mark_is_not_taken_for_delivered_by_a_start() -> No
     assert drained(again) == [(5, 4), (50, 1), (60, 3)]
 
 
-def test_marks_are_one_again_when_the_late_ones_have_caught_up() -> None:
+def test_marks_merge_when_late_messages_have_caught_up() -> None:
     made = table(10, 50, 90)
     made.forget([made.pop(), made.pop()])
     made.take(units(20, 5))
@@ -70,7 +70,7 @@ def test_marks_are_one_again_when_the_late_ones_have_caught_up() -> None:
     assert len(made.marks) == 1
 
 
-def test_a_start_reads_from_the_lowest_waiting_message_on() -> None:
+def test_a_start_reads_from_the_block_of_the_first_waiting() -> None:
     made = table(*range(1, BLOCK_OFFSETS + 101))
     for _ in range(BLOCK_OFFSETS + 50):
         made.forget([made.pop()])
@@ -82,7 +82,7 @@ def test_a_start_reads_from_the_lowest_waiting_message_on() -> None:
     assert len(again) == 50
 
 
-def test_what_was_popped_and_not_settled_keeps_its_place_in_the_log() -> None:
+def test_a_popped_message_keeps_its_block_until_forgotten() -> None:
     made = table(1, *[9] * BLOCK_OFFSETS)
     marks = list(made.marks)
     key = made.pop()
@@ -90,13 +90,13 @@ def test_what_was_popped_and_not_settled_keeps_its_place_in_the_log() -> None:
     made.put_back([key], marks)
     assert made.head() == key
     made.forget([made.pop()])
-    assert made.floor() == 0, "more wait in the block"
+    assert made.floor() == 0, "others of the block wait"
 
 
 def test_a_recall_holds_once() -> None:
     made = table(10, 20)
     assert made.recall(key_of(10, 0))
-    assert not made.recall(key_of(10, 0)), "while it is under way"
+    assert not made.recall(key_of(10, 0)), "its recall is under way"
     assert len(made) == 1
     assert made.is_being_recalled(key_of(10, 0))
     made.end_recall(key_of(10, 0), recalled=True)
@@ -105,28 +105,28 @@ def test_a_recall_holds_once() -> None:
     assert not made.recall(key_of(20, 1)), "it was delivered"
 
 
-def test_a_recall_that_failed_leaves_the_message() -> None:
+def test_a_recall_rolled_back_leaves_the_message_waiting() -> None:
     made = table(10)
     assert made.recall(key_of(10, 0))
     made.end_recall(key_of(10, 0), recalled=False)
     assert drained(made) == [(10, 0)]
 
 
-def test_a_start_knows_what_was_taken_back() -> None:
+def test_a_start_restores_recalls() -> None:
     made = TimerTable()
     made.take_stored([units(10, 20), units(-1 - 0, 30)])
     assert drained(made) == [(20, 1), (30, 3)]
     assert made.floor() == 4
 
 
-def test_very_many_late_ones_are_repeated_rather_than_lost() -> None:
-    """Marks are merged then: the lower one holds."""
+def test_beyond_max_marks_messages_are_repeated_not_lost() -> None:
+    """Above MAX_MARKS marks are merged, and the lower key holds."""
     made = table(1_000)
     made.forget([made.pop()])
     for due in range(900, 700, -1):
         made.take(units(due))
     assert len(made.marks) <= 64
-    assert not made.recall(key_of(1_000, 0)), "it was delivered, though the marks forgot it"
+    assert not made.recall(key_of(1_000, 0)), "it was delivered, though no mark says so"
     again = TimerTable()
     again.restore(made.progress() | {"floor": 0}, 0)
     again.take_stored([units(1_000, *range(900, 700, -1))])
@@ -134,13 +134,13 @@ def test_very_many_late_ones_are_repeated_rather_than_lost() -> None:
 
 
 @pytest.mark.parametrize("broken", [{}, {"floor": 0}, {"floor": "x", "marks": []}])
-def test_progress_that_makes_no_sense_is_refused(broken: dict[str, object]) -> None:
+def test_malformed_progress_is_refused(broken: dict[str, object]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         TimerTable().restore(broken, 0)
 
 
 class Model(RuleBasedStateMachine):
-    """Codes in the order of the queue; which were delivered; which were taken back."""
+    """The tags codes of the queue in order, and which messages were delivered or recalled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class Model(RuleBasedStateMachine):
         self.codes: list[int] = []
         self.gone: set[int] = set()
         self.recalled: set[int] = set()
-        # As the log would have it: progress, and what was delivered when it was made.
+        # The newest progress record, and the offsets that were delivered by then.
         self.saved = ({"floor": 0, "marks": []}, frozenset[int]())
 
     def waiting(self, gone: set[int] | frozenset[int]) -> list[int]:

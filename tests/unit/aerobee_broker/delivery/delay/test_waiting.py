@@ -1,4 +1,4 @@
-"""What holds for every message that waits, by a delay level or with a time of its own."""
+"""Messages that wait for a delay level, and with a time of their own: what holds for both."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.broker.delayed import delayed, timed
 from support.broker.harness import Parts
 from support.clock.virtual_loop import LoopClock
 
-Wait = Callable[[Parts, bytes, str], Awaitable[object]]  # body and topic; a second
+Wait = Callable[[Parts, bytes, str], Awaitable[object]]  # body, topic; waits a second
 
 
 async def _by_level(parts: Parts, body: bytes, topic: str) -> None:
@@ -38,7 +38,7 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
     await parts.end()
 
 
-async def test_what_fell_due_while_the_broker_was_down_comes_at_once(
+async def test_messages_due_during_a_stop_are_delivered_at_the_start(
     tmp_path: Path, wait: Wait
 ) -> None:
     clock = LoopClock()
@@ -52,8 +52,8 @@ async def test_what_fell_due_while_the_broker_was_down_comes_at_once(
     await second.end()
 
 
-async def test_a_slow_disk_delays_and_repeats_nothing(parts: Parts, wait: Wait) -> None:
-    """After syncFlushTimeout the copies are in the log all the same."""
+async def test_a_slow_disk_repeats_no_message(parts: Parts, wait: Wait) -> None:
+    """The flush of the copies takes longer than syncFlushTimeout."""
     await wait(parts, b"a", "t")
     parts.flusher.hold()
     await asyncio.sleep(30)
@@ -63,11 +63,10 @@ async def test_a_slow_disk_delays_and_repeats_nothing(parts: Parts, wait: Wait) 
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
-async def test_what_cannot_be_read_for_a_while_is_delivered_later(
+async def test_a_message_unreadable_for_a_while_is_delivered_later(
     parts: Parts, wait: Wait, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    """Nothing is wrong with the record when the process has too many files open, and nothing is
-    known to be when the disk fails once."""
+    """Neither too many open files nor one failed read prove that the record is damaged."""
     await wait(parts, b"a", "t")
 
     def refuse(place: int, size: int) -> bytes:
@@ -83,7 +82,7 @@ async def test_what_cannot_be_read_for_a_while_is_delivered_later(
     assert await parts.bodies("t") == [b"a"]
 
 
-async def test_what_the_disk_never_reads_holds_the_others_up_for_a_minute(
+async def test_an_unreadable_message_delays_others_by_a_minute(
     parts: Parts, wait: Wait, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await wait(parts, b"bad", "t")
@@ -104,9 +103,7 @@ async def test_what_the_disk_never_reads_holds_the_others_up_for_a_minute(
     assert parts.store.corruption_count == 1
 
 
-async def test_a_message_whose_topic_was_deleted_is_dropped_and_holds_up_nothing(
-    parts: Parts, wait: Wait
-) -> None:
+async def test_a_message_of_a_deleted_topic_is_dropped(parts: Parts, wait: Wait) -> None:
     await parts.send("gone", b"x")
     await wait(parts, b"a", "gone")
     await wait(parts, b"b", "t")
@@ -116,9 +113,7 @@ async def test_a_message_whose_topic_was_deleted_is_dropped_and_holds_up_nothing
     assert "gone" not in parts.store.topics()
 
 
-async def test_a_message_of_a_deleted_topic_does_not_come_to_the_topic_that_is_made_again(
-    tmp_path: Path, wait: Wait
-) -> None:
+async def test_a_recreated_topic_gets_no_message_sent_before(tmp_path: Path, wait: Wait) -> None:
     clock = LoopClock()
     first = await Parts.begin(tmp_path, clock=clock)
     await first.send("t", b"x")
@@ -132,7 +127,7 @@ async def test_a_message_of_a_deleted_topic_does_not_come_to_the_topic_that_is_m
     await second.end()
 
 
-async def test_a_message_that_is_too_large_by_now_comes_and_holds_up_nothing(
+async def test_a_message_above_a_lowered_size_limit_is_delivered(
     tmp_path: Path, wait: Wait
 ) -> None:
     clock = LoopClock()

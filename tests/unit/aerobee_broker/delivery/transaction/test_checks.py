@@ -1,4 +1,4 @@
-"""Check-back: whom a broker asks about half messages that nobody ended, when, and how often."""
+"""Check-back: which producers are asked about open transactions, when, and how often."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.delivery.transaction.transactions import End, Resolution
+from aerobee_broker.errors import TransactionNotOpen
 from aerobee_broker.registry.clients import MAX_PENDING_CHECKS, Client
 from aerobee_broker.rpc.clients import ClientRpcs
 from aerobee_wire import topics as names
@@ -24,7 +25,7 @@ COMMIT, ROLLBACK = Resolution.COMMIT, Resolution.ROLLBACK
 
 
 class Producer:
-    """A client of a producer group, over the RPCs. `answers`: what it says when it is asked."""
+    """A client of a producer group, over the RPCs; `answer`: how it ends what it is asked about."""
 
     def __init__(
         self, parts: Parts, name: str, *groups: str, answer: Resolution = Resolution.UNKNOWN
@@ -34,7 +35,7 @@ class Producer:
         self.peer = "10.0.0.7:4711"
         self.groups = groups or ("producers",)
         self.answer = answer
-        # (seconds since the producer came, question)
+        # (seconds since it connected, check)
         self.asked: list[tuple[float, TransactionCheck]] = []
         self._rpcs = ClientRpcs(parts.broker.clients, parts.broker.groups, parts.broker.checks)
         self._began = asyncio.get_running_loop().time()
@@ -48,8 +49,8 @@ class Producer:
         check = notice.transaction_check
         now = asyncio.get_running_loop().time() - self._began
         self.asked.append((now, check))
-        one = End(check.transaction_id, check.queue_offset, self.answer, check.producer_group)
-        await self.parts.broker.transactions.end([one])
+        end = End(check.transaction_id, check.queue_offset, self.answer, check.producer_group)
+        await self.parts.broker.transactions.end([end])
 
     async def write_all(self, messages: Iterable[Any], *, more_follows: bool = False) -> None:
         for notice in messages:
@@ -83,7 +84,7 @@ Begin = Callable[..., Awaitable[Parts]]
 
 @pytest.fixture
 async def begin(tmp_path: Path) -> AsyncIterator[Begin]:
-    """Starts the broker, or ends it and starts it again; with the work of every second."""
+    """Starts the broker, or stops it and starts it again; with the rounds of every second."""
     running: list[tuple[Parts, asyncio.Task[None]]] = []
 
     async def every_second(parts: Parts) -> None:
@@ -117,7 +118,7 @@ async def half(
     return (await parts.broker.sender.send([message("t", body, 1, properties=given)]))[0]
 
 
-async def test_the_first_check_comes_after_the_timeout_and_the_answer_counts(begin: Begin) -> None:
+async def test_the_first_check_comes_after_transactionTimeOut(begin: Begin) -> None:
     parts = await begin()
     producer = Producer(parts, "p", answer=COMMIT)
     stored = await half(parts, b"a", UNIQ_KEY="U", TAGS="red", CHECK="me")
@@ -136,7 +137,7 @@ async def test_the_first_check_comes_after_the_timeout_and_the_answer_counts(beg
     assert await parts.bodies("t", (0, 1)) == [b"a"]
 
 
-async def test_a_rollback_as_answer_ends_it_too(begin: Begin) -> None:
+async def test_a_check_may_be_answered_with_a_rollback(begin: Begin) -> None:
     parts = await begin()
     producer = Producer(parts, "p", answer=ROLLBACK)
     await half(parts)
@@ -146,7 +147,7 @@ async def test_a_rollback_as_answer_ends_it_too(begin: Begin) -> None:
     assert len(parts.broker.transactions) == 0
 
 
-async def test_what_was_ended_in_time_is_not_asked_about(begin: Begin) -> None:
+async def test_an_ended_transaction_is_not_checked(begin: Begin) -> None:
     parts = await begin()
     producer = Producer(parts, "p")
     stored = await half(parts)
@@ -157,7 +158,7 @@ async def test_what_was_ended_in_time_is_not_asked_about(begin: Begin) -> None:
     assert producer.asked == []
 
 
-async def test_who_does_not_know_is_asked_again_until_it_is_given_up(begin: Begin) -> None:
+async def test_after_transactionCheckMax_checks_it_is_given_up(begin: Begin) -> None:
     parts = await begin(transactionCheckMax=3)
     producer = Producer(parts, "p")
     stored = await half(parts, b"a", UNIQ_KEY="U")
@@ -170,15 +171,14 @@ async def test_who_does_not_know_is_asked_again_until_it_is_given_up(begin: Begi
     assert (record.body, record.properties["TRANSACTION_CHECK_TIMES"]) == (b"a", "3")
     assert (record.properties["REAL_TOPIC"], record.properties["UNIQ_KEY"]) == ("t", "U")
     late = End(stored.transaction_id, stored.queue_offset, COMMIT)
-    assert [str(error)[:22] for error in await parts.broker.transactions.end([late])] == [
-        "no transaction 'U' of "
-    ]
+    (error,) = await parts.broker.transactions.end([late])
+    assert isinstance(error, TransactionNotOpen)
     assert await parts.bodies("t", (0, 1)) == []
     await asyncio.sleep(120)
     assert len(producer.asked) == 3
 
 
-async def test_the_numbers_are_rocketmqs(begin: Begin) -> None:
+async def test_the_default_intervals_are_rocketmqs(begin: Begin) -> None:
     parts = await begin()
     producer = Producer(parts, "p")
     await half(parts)
@@ -187,7 +187,7 @@ async def test_the_numbers_are_rocketmqs(begin: Begin) -> None:
     assert await parts.bodies(names.CHECK_MAX_TIME_TOPIC) == [b"a"]
 
 
-async def test_one_producer_of_the_group_is_asked_and_the_next_time_another(begin: Begin) -> None:
+async def test_producers_of_a_group_are_asked_in_turn(begin: Begin) -> None:
     parts = await begin()
     here, there = Producer(parts, "p1"), Producer(parts, "p2")
     other = Producer(parts, "q", "others")
@@ -198,7 +198,7 @@ async def test_one_producer_of_the_group_is_asked_and_the_next_time_another(begi
     assert other.asked == []
 
 
-async def test_without_a_producer_it_waits_and_nothing_is_counted(begin: Begin) -> None:
+async def test_without_a_producer_no_check_is_counted(begin: Begin) -> None:
     parts = await begin(transactionCheckMax=2)
     stored = await half(parts)
     await asyncio.sleep(3_600)
@@ -209,14 +209,14 @@ async def test_without_a_producer_it_waits_and_nothing_is_counted(begin: Begin) 
     assert await parts.bodies("t", (0, 1)) == [b"a"]
 
 
-async def test_who_watches_nothing_cannot_be_asked(begin: Begin) -> None:
+async def test_a_producer_without_a_watch_is_not_asked(begin: Begin) -> None:
     parts = await begin()
     parts.broker.clients.heartbeat(Client("mute", producer_groups=frozenset({"producers"})))
     stored = await half(parts)
     await asyncio.sleep(60)
-    one = parts.broker.transactions.get(stored.queue_offset)
-    assert one is not None
-    assert one.half.checks == 0
+    transaction = parts.broker.transactions.get(stored.queue_offset)
+    assert transaction is not None
+    assert transaction.half.checks == 0
 
 
 async def test_a_producer_that_left_is_not_asked(begin: Begin) -> None:
@@ -231,7 +231,7 @@ async def test_a_producer_that_left_is_not_asked(begin: Begin) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "first"), [("60", 60), ("2", 2)])
-async def test_a_message_may_say_when_it_is_asked_about_first(
+async def test_the_first_check_waits_for_the_immunity_time(
     begin: Begin, seconds: str, first: int
 ) -> None:
     parts = await begin()
@@ -253,10 +253,10 @@ async def test_checks_are_counted_across_restarts(begin: Begin) -> None:
         parts = await begin(transactionCheckMax=3)
     assert numbers == [1, 2, 3]
     await asyncio.sleep(2)
-    assert await parts.bodies(names.CHECK_MAX_TIME_TOPIC) == [b"a"], "no producer is needed for it"
+    assert await parts.bodies(names.CHECK_MAX_TIME_TOPIC) == [b"a"], "without a producer"
 
 
-async def test_what_is_older_than_messages_are_kept_is_given_up(begin: Begin) -> None:
+async def test_a_half_message_older_than_fileReservedTime_is_given_up(begin: Begin) -> None:
     parts = await begin(fileReservedTime=1)
     await half(parts)
     await asyncio.sleep(3_599)
@@ -266,7 +266,7 @@ async def test_what_is_older_than_messages_are_kept_is_given_up(begin: Begin) ->
     assert record.properties["TRANSACTION_CHECK_TIMES"] == "0"
 
 
-async def test_a_producer_that_does_not_read_is_not_heaped_upon(begin: Begin) -> None:
+async def test_a_slow_producer_has_a_bounded_number_of_checks(begin: Begin) -> None:
     parts = await begin()
     watch = parts.broker.clients.watch("stuck")
     parts.broker.clients.heartbeat(Client("stuck", producer_groups=frozenset({"producers"})))
@@ -280,7 +280,7 @@ async def test_a_producer_that_does_not_read_is_not_heaped_upon(begin: Begin) ->
     assert len(await watch.next()) == 100, "the others a second later"
 
 
-async def test_metrics_tell_of_transactions(begin: Begin) -> None:
+async def test_metrics_count_transactions(begin: Begin) -> None:
     parts = await begin(transactionCheckMax=1)
     Producer(parts, "p")
     ends = [await half(parts), await half(parts)]
@@ -309,7 +309,7 @@ async def test_metrics_tell_of_transactions(begin: Begin) -> None:
     assert value("half_messages") == 0
 
 
-async def test_a_damaged_half_message_can_be_rolled_back_and_is_given_up_aloud(
+async def test_a_damaged_half_message_is_rolled_back_or_given_up(
     begin: Begin,
 ) -> None:
     parts = await begin(transactionCheckMax=2)
@@ -322,13 +322,13 @@ async def test_a_damaged_half_message_can_be_rolled_back_and_is_given_up_aloud(
             file.seek(at)
             file.write(b"D")
 
-    async def told(stored: SendResult, resolution: Resolution) -> Code | None:
+    async def outcome(stored: SendResult, resolution: Resolution) -> Code | None:
         end = End(stored.transaction_id, stored.queue_offset, resolution)
         error = (await parts.broker.transactions.end([end]))[0]
         return error.code if error else None
 
-    assert await told(rolled_back, COMMIT) is Code.MESSAGE_CORRUPTED
-    assert await told(rolled_back, ROLLBACK) is None
+    assert await outcome(rolled_back, COMMIT) is Code.MESSAGE_CORRUPTED
+    assert await outcome(rolled_back, ROLLBACK) is None
     producer = Producer(parts, "p")
     with capture_logs() as logs:
         await asyncio.sleep(100)
@@ -339,7 +339,7 @@ async def test_a_damaged_half_message_can_be_rolled_back_and_is_given_up_aloud(
     assert await parts.bodies(names.CHECK_MAX_TIME_TOPIC) == []
 
 
-async def test_what_ended_before_its_time_leaves_the_memory(
+async def test_ended_transactions_are_removed_from_the_schedule(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aerobee_broker.delivery.transaction.check_schedule.SLACK", 4)
@@ -354,11 +354,11 @@ async def test_what_ended_before_its_time_leaves_the_memory(
         stored = (await parts.broker.sender.send([message("t", b"a", properties=properties)]))[0]
         await checks.round()
         if number < 38:
-            one = End(stored.transaction_id, stored.queue_offset, COMMIT)
-            assert await parts.broker.transactions.end([one]) == [None]
+            end = End(stored.transaction_id, stored.queue_offset, COMMIT)
+            assert await parts.broker.transactions.end([end]) == [None]
     await checks.round()
     schedule = checks._schedule
     without = schedule._without_producer
     held = (len(schedule._due), len(schedule._times), sum(map(len, without.values())))
     assert max(held) <= 2 * 2 + 4
-    assert "nobody-38" in without, "which is open"
+    assert "nobody-38" in without, "its transaction is open"

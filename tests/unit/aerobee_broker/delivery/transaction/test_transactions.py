@@ -1,4 +1,4 @@
-"""Transactions: half messages nobody sees, ends that happen once, and what a start finds."""
+"""Transactions: half messages are invisible, and end once."""
 
 from __future__ import annotations
 
@@ -6,22 +6,16 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from aerobee_broker.delivery.send.send import SendResult
-from aerobee_broker.delivery.transaction import half_messages
-from aerobee_broker.delivery.transaction.half_messages import GROUP, QUEUE_ID
 from aerobee_broker.delivery.transaction.transactions import End, Resolution
-from aerobee_broker.disk import RealDisk, Usage
-from aerobee_broker.errors import DiskFull, FlushTimeout, StoreShort, StoreWriteError
-from aerobee_wire import topics as names
+from aerobee_broker.errors import DiskFull, FlushTimeout, NoPermission, StoreShort, StoreWriteError
 from aerobee_wire.record import TRANSACTION_COMMIT, TRANSACTION_MASK
 from aerobee_wire.status import Code, MqError
 from support.broker.harness import BORN_HOST, Parts, message
-
-MOVE_BEHIND = "aerobee_broker.delivery.transaction.upkeep.COPY_BEHIND_BYTES"
+from support.broker.transactions import end, half, visible
 
 COMMIT, ROLLBACK, UNKNOWN = Resolution.COMMIT, Resolution.ROLLBACK, Resolution.UNKNOWN
 
@@ -33,24 +27,7 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
     await parts.end()
 
 
-async def half(parts: Parts, body: bytes, topic: str = "t", **properties: str) -> SendResult:
-    given = {"TRAN_MSG": "true", "PGROUP": "producers", **properties}
-    return (await parts.broker.sender.send([message(topic, body, 1, properties=given)]))[0]
-
-
-async def end(
-    parts: Parts, stored: SendResult, resolution: Resolution = COMMIT, group: str = ""
-) -> Code:
-    one = End(stored.transaction_id, stored.queue_offset, resolution, group)
-    outcome = (await parts.broker.transactions.end([one]))[0]
-    return Code.SUCCESS if outcome is None else outcome.code
-
-
-async def visible(parts: Parts, topic: str = "t") -> list[bytes]:
-    return await parts.bodies(topic, (0, 1))
-
-
-async def test_a_half_message_is_seen_only_after_its_commit(parts: Parts) -> None:
+async def test_a_half_message_is_invisible_until_its_commit(parts: Parts) -> None:
     stored = await half(parts, b"a", UNIQ_KEY="U1", KEYS="k", TAGS="red")
     assert stored.transaction_id == "U1"
     assert await visible(parts) == []
@@ -59,17 +36,17 @@ async def test_a_half_message_is_seen_only_after_its_commit(parts: Parts) -> Non
     assert await visible(parts) == [b"a"]
 
 
-async def test_transactions_end_however_small_bodies_must_be(tmp_path: Path) -> None:
-    """The op record of many ends is larger than any body may be."""
+async def test_an_op_record_may_exceed_maxMessageSize(tmp_path: Path) -> None:
+    """The op record of 20 ends has more bytes than a body may have."""
     parts = await Parts.begin(tmp_path, maxMessageSize=1)
     halves = [await half(parts, b"a") for _ in range(20)]
-    ends = [End(one.transaction_id, one.queue_offset, COMMIT) for one in halves]
+    ends = [End(stored.transaction_id, stored.queue_offset, COMMIT) for stored in halves]
     assert await parts.broker.transactions.end(ends) == [None] * 20
     assert await visible(parts) == [b"a"] * 20
     await parts.end()
 
 
-async def test_what_is_committed_is_the_message(parts: Parts) -> None:
+async def test_the_committed_message_has_the_fields_of_the_half(parts: Parts) -> None:
     sent = message(
         "t",
         b"x",
@@ -92,7 +69,7 @@ async def test_what_is_committed_is_the_message(parts: Parts) -> None:
     assert not {"REAL_TOPIC", "REAL_QID", "TRANSACTION_CHECK_TIMES"} & properties.keys()
 
 
-async def test_a_rolled_back_message_is_never_seen(parts: Parts) -> None:
+async def test_a_rolled_back_message_stays_invisible(parts: Parts) -> None:
     stored = await half(parts, b"a")
     assert await end(parts, stored, ROLLBACK) is Code.SUCCESS
     assert await visible(parts) == []
@@ -108,10 +85,10 @@ async def test_a_transaction_ends_once(parts: Parts, second: Resolution) -> None
     assert await visible(parts) == [b"a"]
 
 
-async def test_of_two_ends_at_once_one_counts(parts: Parts) -> None:
+async def test_of_two_ends_in_one_request_the_first_counts(parts: Parts) -> None:
     stored = await half(parts, b"a")
-    one = End(stored.transaction_id, stored.queue_offset, COMMIT)
-    outcomes = await parts.broker.transactions.end([one, one])
+    commit = End(stored.transaction_id, stored.queue_offset, COMMIT)
+    outcomes = await parts.broker.transactions.end([commit, commit])
     assert [outcome.code if outcome else None for outcome in outcomes] == [
         None,
         Code.INVALID_TRANSACTION_ID,
@@ -119,17 +96,17 @@ async def test_of_two_ends_at_once_one_counts(parts: Parts) -> None:
     assert await visible(parts) == [b"a"]
 
 
-async def test_an_end_must_name_the_transaction(parts: Parts) -> None:
+async def test_an_end_names_offset_transaction_id_and_group(parts: Parts) -> None:
     stored = await half(parts, b"a")
-    made_up = SendResult(0, 7, 0, "", "x"), SendResult(0, stored.queue_offset, 0, "", "x")
-    for other in made_up:
+    wrong = SendResult(0, 7, 0, "", "x"), SendResult(0, stored.queue_offset, 0, "", "x")
+    for other in wrong:
         assert await end(parts, other) is Code.INVALID_TRANSACTION_ID
     assert await end(parts, stored, group="others") is Code.INVALID_TRANSACTION_ID
     assert await visible(parts) == []
     assert await end(parts, stored, group="producers") is Code.SUCCESS
 
 
-async def test_an_unknown_end_leaves_the_transaction_open(parts: Parts) -> None:
+async def test_an_unknown_resolution_leaves_the_transaction_open(parts: Parts) -> None:
     stored = await half(parts, b"a")
     assert await end(parts, stored, UNKNOWN) is Code.SUCCESS
     assert len(parts.broker.transactions) == 1
@@ -159,7 +136,7 @@ async def test_a_committed_message_may_have_a_time_of_its_own(parts: Parts) -> N
     assert record.prepared_transaction_offset == stored.physical_offset
 
 
-async def test_a_time_that_no_commit_could_keep_is_refused_when_it_is_sent(parts: Parts) -> None:
+async def test_a_half_message_with_an_invalid_time_is_refused(parts: Parts) -> None:
     for wrong in ("soon", "259201000"):
         with pytest.raises(MqError) as caught:
             await half(parts, b"a", TIMER_DELAY_MS=wrong)
@@ -167,20 +144,20 @@ async def test_a_time_that_no_commit_could_keep_is_refused_when_it_is_sent(parts
     assert len(parts.broker.transactions) == 0
 
 
-async def test_a_commit_counts_once_it_is_durable(parts: Parts) -> None:
+async def test_a_commit_returns_when_it_is_durable(parts: Parts) -> None:
     stored = await half(parts, b"a")
     parts.flusher.hold()
     ending = asyncio.create_task(end(parts, stored))
     await asyncio.sleep(1)
     assert not ending.done()
     assert await visible(parts) == []
-    assert await end(parts, stored) is Code.INVALID_TRANSACTION_ID, "it is under way"
+    assert await end(parts, stored) is Code.INVALID_TRANSACTION_ID, "the commit is under way"
     parts.flusher.let_go()
     assert await ending is Code.SUCCESS
     assert await visible(parts) == [b"a"]
 
 
-async def test_a_commit_that_fails_leaves_the_transaction_open(
+async def test_a_commit_rolled_back_leaves_the_transaction_open(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored = await half(parts, b"a")
@@ -190,7 +167,7 @@ async def test_a_commit_that_fails_leaves_the_transaction_open(
 
     with monkeypatch.context() as patch:
         patch.setattr(parts.store.flush, "write_and_sync", fail)
-        with pytest.raises(MqError, match="the disk is out"):
+        with pytest.raises(StoreWriteError):
             await end(parts, stored)
     await asyncio.sleep(0.01)
     assert await visible(parts) == []
@@ -198,7 +175,7 @@ async def test_a_commit_that_fails_leaves_the_transaction_open(
     assert await visible(parts) == [b"a"]
 
 
-async def test_a_half_message_that_is_not_stored_is_not_open(
+async def test_a_half_message_rolled_back_is_not_open(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> int:
@@ -206,13 +183,13 @@ async def test_a_half_message_that_is_not_stored_is_not_open(
 
     with monkeypatch.context() as patch:
         patch.setattr(parts.store.flush, "write_and_sync", fail)
-        with pytest.raises(MqError, match="the disk is out"):
+        with pytest.raises(StoreWriteError):
             await half(parts, b"a")
     assert len(parts.broker.transactions) == 0
 
 
 @pytest.mark.parametrize("how", ["its sender goes away", "its sender has waited long enough"])
-async def test_a_half_message_that_is_not_stored_is_not_open_though_nobody_waits(
+async def test_a_half_message_is_dropped_if_rolled_back_after_the_wait(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = await Parts.begin(tmp_path)
@@ -237,13 +214,13 @@ async def test_a_half_message_that_is_not_stored_is_not_open_though_nobody_waits
     await parts.end()
 
 
-async def test_a_half_message_that_cannot_be_read_for_a_while_is_not_given_up(
+async def test_a_half_message_unreadable_for_a_while_stays_open(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored = await half(parts, b"a")
     transactions = parts.broker.transactions
-    one = transactions.get(stored.queue_offset)
-    assert one is not None
+    transaction = transactions.get(stored.queue_offset)
+    assert transaction is not None
 
     def refuse(place: int, size: int) -> bytes:
         raise OSError(errno.EMFILE, "Too many open files")
@@ -251,30 +228,30 @@ async def test_a_half_message_that_cannot_be_read_for_a_while_is_not_given_up(
     with monkeypatch.context() as patch:
         patch.setattr(parts.store._log, "read", refuse)
         with pytest.raises(StoreShort):
-            await transactions.give_up([one])
-        patch.setattr(parts.broker.transaction_upkeep, "_behind", lambda: [one])
+            await transactions.give_up([transaction])
+        patch.setattr(parts.broker.transaction_upkeep, "_behind", lambda: [transaction])
         await parts.broker.transaction_upkeep.round()
-        assert parts.broker.checks.check(one.name) is None
-    assert one.half.checks == 0
+        assert parts.broker.checks.check(transaction.name) is None
+    assert transaction.half.checks == 0
     assert await end(parts, stored) is Code.SUCCESS
     assert await visible(parts) == [b"a"]
 
 
-async def test_a_half_message_that_is_not_flushed_yet_is_given_up_whole(parts: Parts) -> None:
+async def test_give_up_waits_for_the_flush_of_the_half_message(parts: Parts) -> None:
     await parts.send("t", b"x")
     parts.flusher.hold()
     sending = asyncio.create_task(half(parts, b"a"))
     await asyncio.sleep(0.1)
-    one = parts.broker.transactions.get(0)
-    assert one is not None
-    giving_up = asyncio.create_task(parts.broker.transactions.give_up([one]))
+    transaction = parts.broker.transactions.get(0)
+    assert transaction is not None
+    giving_up = asyncio.create_task(parts.broker.transactions.give_up([transaction]))
     await asyncio.sleep(0.1)
     parts.flusher.let_go()
     await asyncio.gather(sending, giving_up)
     assert await parts.bodies("TRANS_CHECK_MAX_TIME_TOPIC") == [b"a"]
 
 
-async def test_a_write_that_fails_later_undoes_no_end_that_was_written(
+async def test_a_later_failed_write_undoes_no_written_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = await Parts.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
@@ -289,7 +266,7 @@ async def test_a_write_that_fails_later_undoes_no_end_that_was_written(
 
     with monkeypatch.context() as patch:
         patch.setattr(parts.store.flush, "write", fail)
-        with pytest.raises(MqError, match="there is no room"):
+        with pytest.raises(DiskFull):
             await parts.send("t", b"b")
     await asyncio.sleep(0.01)
     assert await end(parts, stored) is Code.INVALID_TRANSACTION_ID
@@ -299,7 +276,7 @@ async def test_a_write_that_fails_later_undoes_no_end_that_was_written(
     await parts.end()
 
 
-async def test_a_commit_to_a_deleted_topic_is_refused_and_a_rollback_is_not(parts: Parts) -> None:
+async def test_a_deleted_topic_refuses_commits_and_takes_rollbacks(parts: Parts) -> None:
     stored = await half(parts, b"a")
     await parts.broker.administration.delete_topic("t")
     assert await end(parts, stored) is Code.TOPIC_NOT_EXIST
@@ -307,7 +284,7 @@ async def test_a_commit_to_a_deleted_topic_is_refused_and_a_rollback_is_not(part
 
 
 @pytest.mark.parametrize("moved", [False, True])
-async def test_a_half_message_of_a_deleted_topic_is_not_committed_to_the_topic_that_is_made_again(
+async def test_a_recreated_topic_refuses_half_messages_sent_before(
     parts: Parts, moved: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await parts.send("t", b"x")
@@ -323,21 +300,7 @@ async def test_a_half_message_of_a_deleted_topic_is_not_committed_to_the_topic_t
     assert len(await parts.read("TRANS_CHECK_MAX_TIME_TOPIC")) == moved
 
 
-async def test_who_was_asked_is_written_down_however_many_they_are(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("aerobee_broker.delivery.transaction.upkeep.CHECKS_A_RECORD", 2)
-    stored = [await half(parts, b"a") for _ in range(5)]
-    transactions = parts.broker.transactions
-    for one in stored:
-        transactions.checked(one.queue_offset)
-    await parts.broker.transaction_upkeep.round()
-    await asyncio.sleep(0.01)
-    ops = await parts.read(names.OP_HALF_TOPIC)
-    assert [one.body for one in ops] == [b"0:1,1:1,", b"2:1,3:1,", b"4:1,"]
-
-
-async def test_a_half_message_waits_for_the_disk_whatever_it_says(parts: Parts) -> None:
+async def test_a_half_message_with_WAIT_false_waits_for_the_disk(parts: Parts) -> None:
     parts.flusher.hold()
     sending = asyncio.create_task(half(parts, b"a", WAIT="false"))
     await asyncio.sleep(1)
@@ -346,7 +309,7 @@ async def test_a_half_message_waits_for_the_disk_whatever_it_says(parts: Parts) 
     await sending
 
 
-async def test_a_commit_before_the_half_message_is_flushed_waits_for_it(tmp_path: Path) -> None:
+async def test_a_commit_waits_for_the_flush_of_its_half_message(tmp_path: Path) -> None:
     parts = await Parts.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
     stored = await half(parts, b"a")
     assert parts.store.confirmed_offset <= stored.physical_offset
@@ -356,7 +319,7 @@ async def test_a_commit_before_the_half_message_is_flushed_waits_for_it(tmp_path
     await parts.end()
 
 
-async def test_a_transactional_message_given_back_by_its_consumer_is_a_normal_one(
+async def test_a_transactional_message_sent_to_a_retry_topic_is_normal(
     parts: Parts,
 ) -> None:
     await parts.group("g")
@@ -366,224 +329,16 @@ async def test_a_transactional_message_given_back_by_its_consumer_is_a_normal_on
     assert await parts.bodies("%RETRY%g") == [b"a"]
 
 
-async def test_a_broker_may_refuse_transactions(tmp_path: Path) -> None:
+async def test_rejectTransactionMessage_refuses_half_messages(tmp_path: Path) -> None:
     parts = await Parts.begin(tmp_path, rejectTransactionMessage=True)
-    with pytest.raises(MqError, match="rejectTransactionMessage") as caught:
+    with pytest.raises(NoPermission):
         await half(parts, b"a")
-    assert caught.value.code is Code.NO_PERMISSION
     await parts.end()
 
 
-async def test_a_sender_cannot_write_what_the_broker_writes(parts: Parts) -> None:
+async def test_a_sender_cannot_set_properties_of_the_broker(parts: Parts) -> None:
     first = await half(parts, b"a")
     second = await half(parts, b"b", TRAN_PREPARED_QUEUE_OFFSET="0", HALF_STORED_MS="1")
     assert (first.queue_offset, second.queue_offset) == (0, 1)
     assert await end(parts, second) is Code.SUCCESS
     assert await visible(parts) == [b"b"]
-
-
-# ---- starts ----
-
-
-async def again(parts: Parts, path: Path, **options: Any) -> Parts:
-    """A clean stop and a start, in the same directory."""
-    await parts.end()
-    return await Parts.begin(path, clock=parts.clock, **options)
-
-
-async def test_a_start_finds_what_is_open_and_nothing_else(tmp_path: Path) -> None:
-    parts = await Parts.begin(tmp_path)
-    stored = [await half(parts, b"%d" % number) for number in range(6)]
-    await end(parts, stored[0])
-    await end(parts, stored[3], ROLLBACK)
-    parts = await again(parts, tmp_path)
-    assert len(parts.broker.transactions) == 4
-    for number in (0, 3):
-        assert await end(parts, stored[number]) is Code.INVALID_TRANSACTION_ID
-    for number in (5, 1):
-        assert await end(parts, stored[number], group="producers") is Code.SUCCESS
-    parts = await again(parts, tmp_path)
-    assert await visible(parts) == [b"0", b"5", b"1"]
-    assert await end(parts, stored[2]) is Code.SUCCESS
-    assert await end(parts, stored[4]) is Code.SUCCESS
-    parts = await again(parts, tmp_path)
-    assert len(parts.broker.transactions) == 0
-    assert await visible(parts) == [b"0", b"5", b"1", b"2", b"4"]
-    await parts.end()
-
-
-async def test_a_start_needs_only_the_log(tmp_path: Path) -> None:
-    parts = await Parts.begin(tmp_path)
-    stored = [await half(parts, b"%d" % number) for number in range(3)]
-    await end(parts, stored[1])
-    await parts.end()
-    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
-        (tmp_path / "store" / "config" / name).unlink(missing_ok=True)
-    parts = await Parts.begin(tmp_path, clock=parts.clock)
-    assert len(parts.broker.transactions) == 2
-    assert await end(parts, stored[1]) is Code.INVALID_TRANSACTION_ID
-    await parts.end()
-
-
-def saved(parts: Parts) -> list[int | None]:
-    """From which offset of the half and of the op topic on a start will read."""
-    return [
-        parts.tables.offsets.get(GROUP, topic, QUEUE_ID)
-        for topic in (names.HALF_TOPIC, names.OP_HALF_TOPIC)
-    ]
-
-
-async def test_a_start_reads_from_the_first_open_half_message_on(parts: Parts) -> None:
-    upkeep = parts.broker.transaction_upkeep
-    await upkeep.round()
-    assert saved(parts) == [0, 0]
-    stored = [await half(parts, b"%d" % number) for number in range(5)]
-    await end(parts, stored[0])
-    await end(parts, stored[2])
-    await upkeep.round()
-    assert saved(parts) == [1, 0], "1 is open, and was sent before the first op record"
-    late = await half(parts, b"late")
-    for number in (1, 3, 4):
-        await end(parts, stored[number])
-    await upkeep.round()
-    assert saved(parts) == [5, 2]
-    await end(parts, late)
-    await upkeep.round()
-    assert saved(parts) == [6, 6]
-
-
-async def test_an_end_that_is_not_durable_yet_is_not_passed_over(parts: Parts) -> None:
-    stored = await half(parts, b"a")
-    parts.flusher.hold()
-    ending = asyncio.create_task(end(parts, stored))
-    await asyncio.sleep(1)
-    await parts.broker.transaction_upkeep.round()
-    assert saved(parts) == [0, 0]
-    parts.flusher.let_go()
-    await ending
-
-
-async def test_the_order_of_many_is_kept_small(parts: Parts) -> None:
-    first = await half(parts, b"stays")
-    for _ in range(30):
-        halves = [
-            message("t", b"x", 1, properties={"TRAN_MSG": "true", "PGROUP": "p"})
-            for _ in range(100)
-        ]
-        stored = await parts.broker.sender.send(halves)
-        ends = [End(one.transaction_id, one.queue_offset, COMMIT) for one in stored]
-        assert await parts.broker.transactions.end(ends) == [None] * 100
-    await asyncio.sleep(0.01)
-    assert len(parts.broker.transactions._table._order) < 1_200
-    await parts.broker.transaction_upkeep.round()
-    assert saved(parts) == [first.queue_offset, 0]
-
-
-@pytest.mark.parametrize("properties", [{}, {"DELAY": "1"}, {"TIMER_DELAY_MS": "1500"}])
-async def test_a_start_mends_a_commit_whose_op_record_is_missing(
-    tmp_path: Path, properties: dict[str, str]
-) -> None:
-    parts = await Parts.begin(tmp_path)
-    stored = await half(parts, b"a", **properties)
-    one = parts.broker.transactions.get(stored.queue_offset)
-    assert one is not None
-    torn, decoded = half_messages.committed(parts.broker.transactions.record(one), one.name)
-    parts.store.append([parts.broker.router.route(torn, decoded) or torn])
-    await parts.broker.log.durable()
-    for _ in range(2):  # mended, and mended for good
-        parts = await again(parts, tmp_path)
-        assert await end(parts, stored) is Code.INVALID_TRANSACTION_ID
-    await asyncio.sleep(5)
-    assert await visible(parts) == [b"a"]
-    assert len(await parts.read(names.OP_HALF_TOPIC)) == 1
-    await parts.end()
-
-
-async def test_a_torn_commit_that_cannot_be_mended_at_once_is_not_committed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parts = await Parts.begin(tmp_path)
-    stored = await half(parts, b"a")
-    one = parts.broker.transactions.get(stored.queue_offset)
-    assert one is not None
-    torn, _ = half_messages.committed(parts.broker.transactions.record(one), one.name)
-    parts.store.append([torn])
-    await parts.end()
-    with monkeypatch.context() as patch:
-        patch.setattr(RealDisk, "usage", lambda *_: Usage(used=99, free=1))
-        parts = await Parts.begin(tmp_path, clock=parts.clock, cleanResourceInterval=1_000)
-        assert await end(parts, stored) is Code.INVALID_TRANSACTION_ID
-        await parts.broker.transaction_upkeep.round()
-    await asyncio.sleep(2)
-    parts.store.maintain(parts.clock.now_ms())
-    await parts.broker.transaction_upkeep.round()
-    await asyncio.sleep(0.01)
-    assert len(parts.broker.transactions) == 0
-    parts = await again(parts, tmp_path)
-    assert await end(parts, stored) is Code.INVALID_TRANSACTION_ID
-    assert await visible(parts) == [b"a"]
-    await parts.end()
-
-
-# ---- retention, and halves that lie far behind ----
-
-
-async def fill(parts: Parts, megabytes: int) -> None:
-    for _ in range(megabytes):
-        await parts.send("filler", b"f" * (1 << 20))
-
-
-async def test_retention_deletes_no_open_half_message(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"mappedFileSizeCommitLog": 4 << 20, "retainBytes": 4 << 20}
-    parts = await Parts.begin(tmp_path, **options)
-    kept, gone = await half(parts, b"kept", KEYS="k"), await half(parts, b"gone")
-    await end(parts, gone)
-    await fill(parts, 14)
-    parts.store.maintain(parts.clock.now_ms())
-    assert parts.store.min_physical_offset == 0, "its file is still needed"
-    await parts.broker.transaction_upkeep.round()
-    await asyncio.sleep(11)
-    parts.store.maintain(parts.clock.now_ms())
-    assert parts.store.min_physical_offset > 0
-    assert await visible(parts) == [], "the copy is as invisible"
-    parts = await again(parts, tmp_path, **options)
-    assert len(parts.broker.transactions) == 1
-    assert await end(parts, kept) is Code.SUCCESS
-    record = (await parts.read("t", 1, parts.store.min_offset("t", 1)))[-1]
-    assert (record.body, record.properties["TRAN_PREPARED_QUEUE_OFFSET"]) == (b"kept", "0")
-    assert "HALF_STORED_MS" not in record.properties
-    parts = await again(parts, tmp_path, **options)
-    assert len(parts.broker.transactions) == 0
-    assert await end(parts, kept) is Code.INVALID_TRANSACTION_ID
-    await parts.end()
-
-
-async def test_a_half_message_that_lies_far_behind_is_copied_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("aerobee_broker.delivery.transaction.upkeep.COPY_BEHIND_BYTES", 2 << 20)
-    parts = await Parts.begin(tmp_path)
-    stored = await half(parts, b"a")
-    await fill(parts, 3)
-    for _ in range(3):
-        await parts.broker.transaction_upkeep.round()
-    assert len(await parts.read(names.HALF_TOPIC)) == 2
-    assert saved(parts) == [1, 0]
-    parts = await again(parts, tmp_path)
-    assert len(parts.broker.transactions) == 1
-    assert await end(parts, stored) is Code.SUCCESS
-    await parts.end()
-
-
-async def test_half_messages_without_end_are_not_copied_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("aerobee_broker.delivery.transaction.upkeep.COPY_BEHIND_BYTES", 1 << 20)
-    parts = await Parts.begin(tmp_path, mappedFileSizeCommitLog=64 << 20)
-    for _ in range(3):
-        await half(parts, b"h" * (1 << 20))
-    await fill(parts, 14)
-    for _ in range(5):
-        await parts.broker.transaction_upkeep.round()
-    assert len(await parts.read(names.HALF_TOPIC, max_bytes=64 << 20)) <= 6
-    await parts.end()

@@ -17,10 +17,12 @@ import structlog
 
 from aerobee_broker.delivery.transaction import half_messages
 from aerobee_broker.delivery.transaction.check_schedule import SLACK, CheckSchedule
+from aerobee_broker.delivery.transaction.half_messages import HalfMessage
 from aerobee_broker.delivery.transaction.open_transactions import Transaction
 from aerobee_broker.delivery.transaction.transactions import Transactions
 from aerobee_broker.errors import StoreShort
 from aerobee_broker.registry.clients import Clients, Watch
+from aerobee_broker.store.messages import NewMessage
 from aerobee_chassis.clock import Clock
 from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
@@ -33,18 +35,18 @@ RETRY_BUSY_MS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a producer is asked about: the record of the half message, and the topic, queue, flags
-    and properties that its commit would give it."""
+    """What a producer is asked about: the record of the half message, and the message that its
+    commit would store."""
 
-    producer_group: str
-    transaction_id: str
-    queue_offset: int
-    check_number: int
+    half: HalfMessage
     record: Record
-    topic: str
-    queue_id: int
-    sys_flag: int
-    properties: dict[str, str]
+    committed: NewMessage
+    properties: dict[str, str]  # of the committed message
+
+    @property
+    def number(self) -> int:
+        """From 1 on."""
+        return self.half.checks + 1
 
 
 class TransactionChecks:
@@ -144,18 +146,7 @@ class TransactionChecks:
             if not isinstance(error, StoreShort):
                 self.asked(name)  # a damaged half message is given up after its checks
             return None
-        half = transaction.half
-        return Check(
-            half.producer_group,
-            half.transaction_id,
-            name,
-            half.checks + 1,
-            record,
-            message.topic,
-            message.queue_id,
-            message.sys_flag,
-            properties,
-        )
+        return Check(transaction.half, record, message, properties)
 
     def asked(self, name: int) -> None:
         """The request has gone to a producer: counts the check."""

@@ -1,0 +1,25 @@
+"""Half messages of a broker, and the ends of their transactions."""
+
+from __future__ import annotations
+
+from aerobee_broker.delivery.send.send import SendResult
+from aerobee_broker.delivery.transaction.transactions import End, Resolution
+from aerobee_wire.status import Code
+from support.broker.harness import Parts, message
+
+
+async def half(parts: Parts, body: bytes, topic: str = "t", **properties: str) -> SendResult:
+    given = {"TRAN_MSG": "true", "PGROUP": "producers", **properties}
+    return (await parts.broker.sender.send([message(topic, body, 1, properties=given)]))[0]
+
+
+async def end(
+    parts: Parts, stored: SendResult, resolution: Resolution = Resolution.COMMIT, group: str = ""
+) -> Code:
+    one = End(stored.transaction_id, stored.queue_offset, resolution, group)
+    outcome = (await parts.broker.transactions.end([one]))[0]
+    return Code.SUCCESS if outcome is None else outcome.code
+
+
+async def visible(parts: Parts, topic: str = "t") -> list[bytes]:
+    return await parts.bodies(topic, (0, 1))

@@ -1,0 +1,135 @@
+"""A power cut or a kill at any time loses no message and no recall."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from aerobee_broker.delivery.send.send import SendResult
+from aerobee_broker.disk import Disk
+from aerobee_broker.errors import NotRecalled
+from support.broker.delayed import recall, timed
+from support.broker.harness import Parts
+from support.clock.virtual_loop import LoopClock
+from support.disk.simulated_disk import SimulatedDisk
+
+
+class Campaign:
+    """Random sends, recalls, moves and power cuts, and which of them were acknowledged."""
+
+    def __init__(self, seed: int, path: Path) -> None:
+        self.rng = random.Random(seed)
+        self.path = path
+        self.clock = LoopClock()
+        self.disk = SimulatedDisk(seed)
+        self.sent: dict[bytes, SendResult] = {}
+        self.recalled: set[bytes] = set()
+        self.attempted: set[bytes] = set()
+        self.cuts = 0
+
+    async def begin(self) -> Parts:
+        return await Parts.begin(self.path, clock=self.clock, disk=self.disk)
+
+    async def run(self) -> None:
+        parts = await self.begin()
+        for step in range(6):
+            for _ in range(12):
+                await self.act(parts)
+                await asyncio.sleep(self.rng.random() * 0.4)
+            if step < 5:
+                parts = await self.crash(parts)
+        await asyncio.sleep(60)
+        await self.check(parts)
+        await parts.end()
+
+    async def act(self, parts: Parts) -> None:
+        if self.rng.random() < 0.2:
+            # Retention wants all files: waiting messages move to the end of the queue.
+            parts.store.cleaning.wanted_below = parts.store.end_offset
+        if self.sent and self.rng.random() < 0.25:
+            body = self.rng.choice(list(self.sent))
+            self.attempted.add(body)
+            with suppress(NotRecalled):
+                await recall(parts, self.sent[body])
+                self.recalled.add(body)
+        else:
+            body = b"%d" % len(self.sent)
+            self.sent[body] = await timed(parts, body, self.rng.randrange(1, 4_000))
+
+    async def crash(self, parts: Parts) -> Parts:
+        """A power cut or a kill, while a send, a recall or a delivery may be under way."""
+        parts.flusher.hold()
+        body = b"unacknowledged %d" % self.cuts
+        doing: list[asyncio.Task[object]] = [asyncio.create_task(timed(parts, body, 1_000))]
+        if self.sent:
+            body = self.rng.choice(list(self.sent))
+            self.attempted.add(body)
+            doing.append(asyncio.create_task(recall(parts, self.sent[body])))
+        await asyncio.sleep(self.rng.random() * 2)
+        if self.rng.random() < 0.5:
+            parts.store.flush.write()
+            await asyncio.sleep(self.rng.random())
+        cut: Disk = (
+            self.disk.after_power_cut(self.rng.randrange(1 << 30))
+            if self.rng.random() < 0.7
+            else self.disk.after_kill()
+        )
+        assert isinstance(cut, SimulatedDisk)
+        self.cuts += 1
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in [*doing, *others]:
+            task.cancel()
+        await asyncio.gather(*doing, *others, return_exceptions=True)
+        parts.store.abandon()
+        self.disk = cut
+        await asyncio.sleep(self.rng.random() * 2)
+        return await self.begin()
+
+    async def check(self, parts: Parts) -> None:
+        records = await parts.read("t")
+        came: dict[bytes, int] = {}
+        for record in records:
+            came[record.body] = came.get(record.body, 0) + 1
+            assert record.store_timestamp_ms >= int(record.properties["TIMER_OUT_MS"]), "early"
+        for body in self.sent:
+            if body in self.recalled:
+                assert body not in came, "it was recalled"
+            elif body not in self.attempted:
+                assert body in came, "it was acknowledged"
+        assert parts.broker.timer_delivery.waiting == 0
+        self.repeated = sum(count - 1 for count in came.values())
+
+
+async def test_a_batch_torn_by_a_power_cut_is_delivered_again(tmp_path: Path) -> None:
+    """The progress record is behind the copies: without it they count as not delivered."""
+    disk, clock = SimulatedDisk(1), LoopClock()
+    parts = await Parts.begin(tmp_path, clock=clock, disk=disk)
+    bodies = {b"%d" % number for number in range(40)}
+    for body in sorted(bodies):
+        await timed(parts, body, 1_000)
+    parts.flusher.hold()
+    await asyncio.sleep(1.1)
+    parts.store.flush.write()
+    assert parts.store.written_offset > parts.store.flushed_offset
+    torn = 0
+    for seed in range(12):
+        again = await Parts.begin(tmp_path, clock=clock, disk=disk.after_power_cut(seed))
+        torn += 0 < again.store.max_offset("t", 0) < len(bodies)
+        await asyncio.sleep(0.01)
+        assert set(await again.bodies("t")) == bodies
+        await again.end()
+    assert torn > 2
+    parts.flusher.let_go()
+    await parts.end()
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_crash_loses_no_message_and_undoes_no_recall(tmp_path: Path, seed: int) -> None:
+    campaign = Campaign(seed, tmp_path)
+    await campaign.run()
+    assert campaign.cuts == 5
+    assert len(campaign.sent) > 30
