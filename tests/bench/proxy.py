@@ -26,7 +26,7 @@ from bench.echo_server import OPTIONS
 from bench.load import RECEIVE_BATCH
 from bench.measure import ROUND_S, ROUNDS, Result
 from bench.startup import started, up
-from bench.throughput import BATCH, QUEUES, columnar
+from bench.throughput import BATCH, QUEUES, batch_request
 
 IN_FLIGHT = 64
 SEND_TARGET = 0.45
@@ -117,7 +117,7 @@ async def fill(broker: str) -> None:
     async with grpc.aio.insecure_channel(broker, options=OPTIONS) as channel:
         stub, unique = message_pb2_grpc.MessageServiceStub(channel), itertools.count()
         for turn in range(STORED // BATCH):
-            await stub.Send(columnar(turn % QUEUES, unique))
+            await stub.Send(batch_request(turn % QUEUES, unique))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ TARGET = 0.20
 TOPIC = "bench"
 
 
-def columnar(queue_id: int, unique: itertools.count[int]) -> message_pb2.SendRequest:
+def batch_request(queue_id: int, unique: itertools.count[int]) -> message_pb2.SendRequest:
     """One batch as a producer makes it: bodies joined, a properties string for each message. The
     client of this repository spends as little on it (1.5 µs a message)."""
     strings = [b"UNIQ_KEY\x01%032X\x02TAGS\x01bench\x02" % next(unique) for _ in range(BATCH)]
@@ -49,7 +49,7 @@ def ingest(stub: message_pb2_grpc.MessageServiceStub) -> Operation:
     turn = itertools.count()
 
     async def send() -> int:
-        response = await stub.Send(columnar(next(turn) % QUEUES, unique))
+        response = await stub.Send(batch_request(next(turn) % QUEUES, unique))
         return len(response.batch_result.physical_offsets)
 
     return send
@@ -113,7 +113,7 @@ async def measure_both(ours: grpc.aio.Channel, bare: grpc.aio.Channel) -> list[R
     )
     await admin_pb2_grpc.AdminServiceStub(ours).PutTopic(admin_pb2.PutTopicRequest(topic=topic))
     stub = message_pb2_grpc.MessageServiceStub(ours)
-    payload = columnar(0, itertools.count()).SerializeToString()
+    payload = batch_request(0, itertools.count()).SerializeToString()
     sent = await compare(
         "ingest_batch_1k",
         ingest(stub),

@@ -1,4 +1,4 @@
-"""Calls to a broker over real gRPC, each in the plain form, with the errors as MqError."""
+"""Calls to a broker over real gRPC: sends and pulls of decoded messages, with errors as MqError."""
 
 from __future__ import annotations
 

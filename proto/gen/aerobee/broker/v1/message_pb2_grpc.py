@@ -70,9 +70,9 @@ class MessageServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Send(self, request, context):
-        """Stores a batch of messages, all or none, and answers when they are durable (flushDiskType =
-        SYNC_FLUSH, the default). Give either `messages` (plain form: any topics and queues mixed) or
-        `batch` (columnar form: one topic and queue, for bulk producers).
+        """Stores messages, all or none, and answers when they are durable (flushDiskType = SYNC_FLUSH, the
+        default). Give either `messages` (of any topics and queues) or a `batch` (of one topic and queue, in
+        columns; for bulk producers).
         MESSAGE_ILLEGAL (13): body empty or over maxMessageSize, topic too long, properties over 31,743
         bytes (of the 32,767 of a record, 1,024 are kept for what a retry and a dead letter add).
         MESSAGE_ILLEGAL (13): a delivery time that is no number, or further ahead than timerMaxDelaySec.
