@@ -1,8 +1,8 @@
-"""JSON objects in files, with a checksum: a flipped bit makes another valid file too easily.
+"""JSON objects in files, with a checksum: a flipped bit often leaves valid JSON.
 
 Two lines: the object, and `{"crc32":"…"}` with the CRC-32 of the first line in eight hexadecimal
-digits. A file without the second line is taken as it is: an older version wrote it, or a person.
-White space at the end says nothing: editors add a newline.
+digits. A file without the second line is accepted: an older version or a person wrote it. White
+space at the end is ignored: editors add a newline.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ def encode(content: Mapping[str, Any]) -> bytes:
 
 
 def decode(data: bytes) -> dict[str, Any]:
-    """Raises ValueError when that is not what was written."""
+    """Raises ValueError when the checksum does not match, or for what is no JSON object."""
     data = data.rstrip()
     lines, newline, last = data.rpartition(b"\n")
     checked = newline and last.startswith(_OPENING)
     if checked and last != _checksum(lines):
         raise ValueError(
-            "the checksum on its last line is not that of the lines before; whoever changes the "
-            "file by hand removes that line"
+            "the checksum on its last line does not match the lines before; remove that line after "
+            "changing the file by hand"
         )
     content = json.loads(lines if checked else data)
     if not isinstance(content, dict):

@@ -1,10 +1,7 @@
-"""Text that clients hold and give back unchanged: bytes with a checksum, in base64 for URLs.
+"""Text that clients keep and send back unchanged: a payload and its CRC-32 (4 bytes, big-endian) in
+base64 for URLs, without padding.
 
-    n payload
-    4 checksum   CRC-32 of the payload
-
-Without padding, big-endian. The checksum tells text that was damaged or made up; it is no
-signature.
+The checksum detects text that was damaged or made up; it is no signature.
 """
 
 from __future__ import annotations
@@ -17,14 +14,14 @@ from typing import Final
 
 MAX_NAME_BYTES: Final = 255
 _FOR_URLS = bytes.maketrans(b"+/", b"-_")
-# What base64 for URLs does not have becomes what base64 does not have either.
+# Characters of plain base64 become "*", which no base64 has.
 _FROM_URLS = bytes.maketrans(b"-_+/=", b"+/***")
-_PADDING = (b"", b"===", b"==", b"=")  # by the characters of the last group of four; one is too few
+_PADDING = (b"", b"===", b"==", b"=")  # by the length modulo 4; 1 cannot be
 _CHECKSUM = struct.Struct(">I")
 
 
 def max_characters(head_bytes: int, names: int) -> int:
-    """Of a text whose payload is a head and so many names."""
+    """The longest text of a payload of `head_bytes` and so many names."""
     return 4 * (head_bytes + names * (1 + MAX_NAME_BYTES) + _CHECKSUM.size) // 3 + 1
 
 
@@ -33,8 +30,9 @@ def to_text(payload: bytes) -> str:
 
 
 def payload_in(text: str, *, least_bytes: int, most_characters: int) -> bytes:
-    """The payload, of `least_bytes` or more, once the checksum holds and the text is the one way to
-    write it. Raises ValueError: what is wrong with the text."""
+    """The payload, when the checksum matches and the text is what `to_text` writes. Raises
+    ValueError that continues "the text …".
+    """
     if len(text) > most_characters:
         raise ValueError("is too long")
     try:
@@ -47,17 +45,17 @@ def payload_in(text: str, *, least_bytes: int, most_characters: int) -> bytes:
         raise ValueError("is damaged")
     payload = data[: -_CHECKSUM.size]
     if int.from_bytes(data[-_CHECKSUM.size :], "big") != zlib.crc32(payload):
-        raise ValueError("is damaged: its checksum does not hold")
+        raise ValueError("is damaged: its checksum does not match")
     return payload
 
 
 def names_to_bytes(names: Sequence[bytes]) -> bytes:
-    """Each with its length before it. Raises ValueError for one of more than MAX_NAME_BYTES."""
+    """Each name behind its length. Raises ValueError for a name of more than 255 bytes."""
     return b"".join(bytes((len(name),)) + name for name in names)
 
 
 def names_in(payload: bytes, position: int, count: int) -> list[str]:
-    """The names from `position` to the end. Raises ValueError when it is not so many."""
+    """The names from `position` to the end. Raises ValueError when there are not `count`."""
     names = []
     try:
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""Message ids: the offset message id that a broker gives, and the unique id that a sender makes.
+"""Message ids: the offset message id of the broker, and the unique id of the sender.
 
 Offset message id: upper-case hex of the store host (IP 4 or 16 bytes, port 4 bytes) and the
 physical offset (8 bytes): 32 or 56 digits. Unique id: upper-case hex of IP (4 or 16), process id
@@ -58,11 +58,10 @@ def parse_offset_message_id(message_id: str) -> tuple[str, int]:
 
 
 class UniqueIds:
-    """Makes unique ids. One a process: ids differ by the counter, processes by address, id and
-    number.
+    """Makes unique ids: those of one generator differ by the counter, generators by address,
+    process id and number.
 
-    `number` is any 32-bit number that tells this generator from others in the process. `now_ms` is
-    the time of the first id; later ids take their own.
+    `number` is any 32-bit number that tells this generator from others of the process.
     """
 
     def __init__(self, ip: str, process_id: int, number: int) -> None:

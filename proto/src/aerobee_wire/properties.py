@@ -52,7 +52,7 @@ TIMER_OUT_MS = "TIMER_OUT_MS"
 TIMER_DELETE_UNIQUE_KEY = "TIMER_DEL_UNIQKEY"
 DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
-# Ours: when a half message was first stored, on a copy of it that stands further on in the log.
+# Ours, on a copy of a half message further on in the log: when it was first stored.
 HALF_STORED_MS = "HALF_STORED_MS"
 # Ours: why the last attempt failed.
 DLQ_REASON = "DLQ_REASON"
@@ -183,7 +183,8 @@ def get(encoded: bytes, name: bytes) -> bytes | None:
 
 
 def whole_number(value: str | bytes) -> int | None:
-    """The number that a property says in ASCII digits, with or without a minus; None for anything
-    else, and for more digits than a 64-bit number has."""
+    """The number that ASCII digits spell, with or without a minus; None for anything else, and for
+    more digits than a 64-bit number has.
+    """
     text = value if isinstance(value, str) else value.decode("ascii", "replace")
     return int(text) if _WHOLE_NUMBER.fullmatch(text) else None

@@ -1,4 +1,4 @@
-"""Recall handles: what a producer gets for a message that waits for its time, to take it back.
+"""Recall handles: the text by which a producer recalls a delayed message before its delivery.
 
 RocketMQ's form: "v1 topic brokerName timestamp uniqueKey" in base64 for URLs. The timestamp is the
 deliver time plus one millisecond.

@@ -1,40 +1,40 @@
-"""Receipt handles: what a consumer holds while a message is leased to it, and gives back to settle
-it.
+"""Receipt handles: the text by which a consumer acknowledges a message that is leased to it.
 
-Opaque to clients. A handle names the lease completely, so that any proxy can settle it with the
-right broker; whether the lease is still alive is the broker's to say. A checksum tells handles that
-were damaged or made up; it is no signature, and settling needs the same rights as receiving.
+Opaque to clients. A handle names the lease completely, so that any proxy can send the ack to the
+right broker, which knows whether the lease is still alive. A checksum tells handles that were
+damaged or made up; it is no signature, and an ack needs the same permission as a receive.
 
-    1 version              2
-    1 flags                bit 0: of the retry topic, bit 1: of a FIFO group
-    2 delivery attempt
-    4 queue id
-    8 queue offset
-    8 lease id             unique at its broker, for ever; stays when the lease is renewed
-    8 pop time             milliseconds since the epoch
-    4 invisible duration   milliseconds
-    1 + n broker name, 1 + n topic, 1 + n consumer group     UTF-8
-
-Written as `checked_text` does. Big-endian.
+The fields of `HEAD`, then 1 + n bytes each for broker name, topic and consumer group in UTF-8;
+written as text by `checked_text`.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from aerobee_wire import checked_text
+from aerobee_wire.layout import Layout
 from aerobee_wire.status import Code, MqError
 
 VERSION: Final = 2  # 1 is RocketMQ's own form, eight numbers and names with spaces between them
-RETRY: Final = 1
-FIFO: Final = 2
+RETRY: Final = 1  # flag: of the retry topic
+FIFO: Final = 2  # flag: of a FIFO group
 
-_HEAD = struct.Struct(">BBHiqqqi")
+HEAD = Layout(
+    ("version", "B"),
+    ("flags", "B"),  # RETRY, FIFO
+    ("delivery_attempt", "H"),
+    ("queue_id", "i"),
+    ("queue_offset", "q"),
+    ("lease_id", "q"),  # unique at its broker for good; stays when the lease is renewed
+    ("pop_time", "q"),  # milliseconds since the epoch
+    ("invisible_duration", "i"),  # milliseconds
+)
+_HEAD = HEAD.struct
 assert _HEAD.size == 36
-_OFFSET = slice(8, 16)  # the queue offset in it
+_QUEUE_OFFSET = slice(HEAD.offset_of("queue_offset"), HEAD.offset_of("lease_id"))
 _NAMES = 3
 MAX_TIME_MS = 253_402_300_799_999  # the end of the year 9999
 _IMPOSSIBLE = "has numbers that no broker gives"
@@ -45,7 +45,7 @@ class ReceiptHandle(NamedTuple):
     """One lease. Names have at most 255 bytes in UTF-8."""
 
     broker_name: str
-    # As the user knows it, also where the message waits in a retry topic.
+    # That of the subscription, also for a message of the retry topic.
     topic: str
     consumer_group: str
     queue_id: int
@@ -59,7 +59,7 @@ class ReceiptHandle(NamedTuple):
 
     @property
     def expires_ms(self) -> int:
-        """When the lease ends if nobody renewed it or changed its duration since."""
+        """When the lease ends unless it was renewed or its invisible duration changed since."""
         return self.pop_time_ms + self.invisible_duration_ms
 
 
@@ -118,8 +118,8 @@ def decode(text: str) -> ReceiptHandle:
 
 
 def split(text: str) -> tuple[bytes, int]:
-    """What a handle has in common with those that differ only in queue offset, and that. Cheaper
-    than `decode`, for who reads many of one pop: `decode_common` is needed once for all of them.
+    """(the handle without its queue offset, its queue offset). For many handles of one pop: one
+    `decode_common` serves all that differ only in the queue offset.
 
     Raises MqError like `decode`.
     """
@@ -129,10 +129,10 @@ def split(text: str) -> tuple[bytes, int]:
         )
     except ValueError as problem:
         raise _invalid(str(problem)) from None
-    queue_offset = int.from_bytes(payload[_OFFSET], "big", signed=True)
+    queue_offset = int.from_bytes(payload[_QUEUE_OFFSET], "big", signed=True)
     if queue_offset < 0:
         raise _invalid(_IMPOSSIBLE)
-    return payload[: _OFFSET.start] + payload[_OFFSET.stop :], queue_offset
+    return payload[: _QUEUE_OFFSET.start] + payload[_QUEUE_OFFSET.stop :], queue_offset
 
 
 @lru_cache(maxsize=256)
@@ -141,7 +141,7 @@ def decode_common(common: bytes) -> ReceiptHandle:
 
     Raises MqError like `decode`.
     """
-    payload = common[: _OFFSET.start] + bytes(8) + common[_OFFSET.start :]
+    payload = common[: _QUEUE_OFFSET.start] + bytes(8) + common[_QUEUE_OFFSET.start :]
     try:
         if payload[0] != VERSION:
             raise ValueError(f"is of version {payload[0]}")

@@ -1,7 +1,6 @@
 """The record of the commit log: RocketMQ's layout, big-endian, one message a record.
 
-Pure: bytes in, bytes out. Where a record lies and when it is written is the store's matter; this
-module knows only its own bytes. Layout and limits: docs/storage_format.md.
+Pure: bytes in, bytes out; knows no file. Layout and limits: docs/storage_format.md.
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ FIXED_V1 = HEADER.size + 1 + 2  # the smallest record: lengths of topic and prop
 V1_TOPIC_BYTES = 127
 CRC_MASK = 0x7FFFFFFF
 
-# A last property of 20 bytes may hold the CRC of the record without these bytes: the name, 0x01,
-# ten decimal digits from the lowest on, 0x02. It is no property to a reader.
+# The last property may hold the CRC of the bytes before it: 20 bytes, the name, 0x01, ten decimal
+# digits from the lowest on, 0x02. Decoding leaves it out.
 CRC_NAME = b"__CRC32#\x01"
 CRC_END = b"\x02"
 CRC_TAIL_BYTES = 20
 _CRC_TAIL_BACKWARDS = CRC_END + b"%010d" + CRC_NAME[::-1]
-CRC_ALIKE = 8  # of its 10 fixed bytes: what is left of a tail after some damage
+CRC_ALIKE = 8  # of its 10 fixed bytes: a damaged tail
 
 _HOST_SIZES = (HOST_V4_BYTES, HOST_V6_BYTES)
 _BORN_HOST_BITS = dict(zip(_HOST_SIZES, (0, BORN_HOST_V6), strict=True))
@@ -80,7 +79,7 @@ _SIZE_AND_QUEUE_OFFSET = HEADER_LAYOUT.view("total_size", "queue_offset")
 
 
 class CorruptRecord(Exception):
-    """Bytes that are no whole, unharmed record. `reason` says what is wrong with them."""
+    """Bytes that are no whole, undamaged record. `reason` says what is wrong with them."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -165,14 +164,14 @@ def crc_tail(crc: int) -> bytes:
 
 
 def crc_tails(crcs: Iterable[int]) -> list[bytes]:
-    """`crc_tail` of each: a call less a record."""
+    """`crc_tail` of each, one call less a record."""
     text, mask = _CRC_TAIL_BACKWARDS, CRC_MASK
     return [(text % (crc & mask))[::-1] for crc in crcs]
 
 
 def has_crc_tail(tail: bytes) -> bool:
-    """Whether the last 20 bytes of a record hold its CRC. Raises CorruptRecord when they look as
-    if they once did.
+    """Whether the last 20 bytes of a record hold its CRC. Raises CorruptRecord when most of the
+    fixed bytes match: it held one, which is damaged.
     """
     if tail[:9] == CRC_NAME and tail[19:] == CRC_END:
         return True
@@ -256,7 +255,7 @@ def decode(  # noqa: PLR0912  # called once a record: calls would cost
 
 
 def iter_records(buffer: bytes | memoryview, *, check_crc: bool = True) -> Iterator[Record]:
-    """The records that stand one after the other in `buffer`. Raises CorruptRecord."""
+    """The consecutive records in `buffer`. Raises CorruptRecord."""
     position = 0
     while position < len(buffer):
         record = decode(buffer, position, check_crc=check_crc)
@@ -265,7 +264,7 @@ def iter_records(buffer: bytes | memoryview, *, check_crc: bool = True) -> Itera
 
 
 def iter_raw(buffer: bytes) -> Iterator[tuple[int, bytes]]:
-    """Queue offset and bytes of each record in `buffer`, whose records are known to be whole."""
+    """(queue offset, bytes) of each record in `buffer`, which must hold whole records."""
     position, end = 0, len(buffer)
     while position < end:
         size, queue_offset = _SIZE_AND_QUEUE_OFFSET.unpack_from(buffer, position)
@@ -293,7 +292,7 @@ def encode(
 ) -> bytes:
     """A record. Hosts are packed (8 or 20 bytes); the host bits of `sys_flag` are set from them.
 
-    `whole_crc`: the CRC of the record follows the properties, as one more property.
+    `whole_crc`: the CRC of the record follows as the last property.
     """
     name = topic.encode()
     tail_bytes = CRC_TAIL_BYTES if whole_crc else 0

@@ -2,11 +2,8 @@
 
 A failed RPC carries a gRPC status whose details are the message, and trailing metadata that any
 language can read (`trailers_of`, `error_from`). Numbers are RocketMQ's (ResponseCode,
-RemotingSysResponseCode);
-from 1001 on they are ours.
-
-    MqError                 code, message, retryable, retry_after_ms
-      (processes subclass it; the class does not cross the wire, the code does)
+RemotingSysResponseCode); from 1001 on they are ours. Services subclass MqError; the code crosses
+the wire, the class does not.
 """
 
 from __future__ import annotations
@@ -107,10 +104,10 @@ RETRYABLE = frozenset(
 
 
 class MqError(Exception):
-    """A failure with what the caller acts on.
+    """A failure, with what the caller needs to act.
 
-    `message` is one sentence that says what is wrong and what to do. `retry_after_ms` is set when
-    there is a sensible wait.
+    `message`: one sentence that says what is wrong and what to do. `retryable`: the same request
+    may succeed later, or on another broker. `retry_after_ms`: a sensible wait before, if known.
     """
 
     def __init__(
@@ -161,7 +158,7 @@ def error_from(message: str, trailers: Iterable[tuple[str, str | bytes]]) -> MqE
         return None
     try:
         code = Code(int(number))
-    except ValueError:  # a newer peer: keep its name in the text
+    except ValueError:  # of a newer peer: its name goes into the text
         code, message = Code.SYSTEM_ERROR, f"{values.get(CODE_KEY, number)}: {message}"
     wait = values.get(RETRY_AFTER_KEY, "")
     return MqError(

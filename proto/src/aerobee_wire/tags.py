@@ -1,7 +1,7 @@
 """Tags: Java's string hash, the tags code of a consume-queue unit, and tag expressions.
 
-A broker compares only tags codes; whoever delivers to a user compares the tags themselves. Source:
-facts of ConsumeQueue, FilterAPI and String.hashCode.
+A broker compares only tags codes, which may collide; a consumer compares the tags themselves.
+Source: RocketMQ's ConsumeQueue and FilterAPI, Java's String.hashCode.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 TIMER_TOPIC = SYSTEM_PREFIX + "wheel_timer"
-# One queue each; a record says how far delivery of delayed messages was.
+# One queue each; a record holds how far the delivery of delayed messages was.
 SCHEDULE_PROGRESS_TOPIC = SYSTEM_PREFIX + "SCHEDULE_PROGRESS"
 TIMER_PROGRESS_TOPIC = SYSTEM_PREFIX + "TIMER_PROGRESS"
 POP_JOURNAL_PREFIX = SYSTEM_PREFIX + "REVIVE_LOG_"
@@ -72,7 +72,7 @@ def dead_letter_topic(consumer_group: str) -> str:
 
 
 def pop_journal_topic(cluster: str) -> str:
-    """Where the brokers of a cluster keep the journal of their leases."""
+    """The topic in which the brokers of a cluster keep the journal of their leases."""
     return POP_JOURNAL_PREFIX + cluster
 
 

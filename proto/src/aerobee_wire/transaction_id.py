@@ -1,28 +1,29 @@
-"""Transaction ids: what a producer of the public protocol holds of a half message, and ends it by.
+"""Transaction ids: the text by which a producer of the public protocol ends a transaction.
 
 Opaque to clients. An id names the half message completely, so that any proxy can end the
-transaction at the right broker; whether it is still open is the broker's to say. A checksum tells
-ids that were damaged or made up; it is no signature, and ending needs the same rights as sending.
+transaction at the right broker, which knows whether it is still open. A checksum tells ids that
+were damaged or made up; it is no signature, and ending needs the same permission as sending.
 
-    1 version              1
-    8 queue offset         of the half message, in the half topic
-    1 + n broker name, 1 + n producer group, 1 + n transaction id at the broker     UTF-8
-
-Written as `checked_text` does. Big-endian.
+The fields of `HEAD`, then 1 + n bytes each for broker name, producer group and the transaction id
+at the broker in UTF-8; written as text by `checked_text`.
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import Final
 
 from aerobee_wire import checked_text
+from aerobee_wire.layout import Layout
 from aerobee_wire.status import Code, MqError
 
 VERSION: Final = 1
 
-_HEAD = struct.Struct(">Bq")
+HEAD = Layout(
+    ("version", "B"),
+    ("queue_offset", "q"),  # of the half message, in the half topic
+)
+_HEAD = HEAD.struct
 _NAMES = 3
 MAX_CHARACTERS = checked_text.max_characters(_HEAD.size, _NAMES)
 
@@ -33,21 +34,21 @@ class TransactionId:
 
     broker_name: str
     producer_group: str
-    # As the broker knows it: the unique id of the message.
-    transaction_id: str
+    transaction_id: str  # at the broker: the unique id of the message
     queue_offset: int
 
 
-def encode(one: TransactionId) -> str:
+def encode(transaction: TransactionId) -> str:
     """The text that a client gets. Raises MqError INVALID_PARAMETER for a name that is too long."""
-    names = [name.encode() for name in (one.broker_name, one.producer_group, one.transaction_id)]
+    texts = (transaction.broker_name, transaction.producer_group, transaction.transaction_id)
+    names = [text.encode() for text in texts]
     if max(map(len, names)) > checked_text.MAX_NAME_BYTES:
         raise MqError(
             Code.INVALID_PARAMETER,
             f"the message id or the topic has more than {checked_text.MAX_NAME_BYTES} bytes: a "
             "transaction needs a shorter one",
         )
-    head = _HEAD.pack(VERSION, one.queue_offset)
+    head = _HEAD.pack(VERSION, transaction.queue_offset)
     return checked_text.to_text(head + checked_text.names_to_bytes(names))
 
 

@@ -52,9 +52,9 @@ def test_each_cut_is_noticed_unless_the_object_is_whole() -> None:
                 decode(whole[:size])
 
 
-def test_a_change_by_hand_is_told_how_to_go_on() -> None:
+def test_error_of_a_changed_file_says_how_to_go_on() -> None:
     line, _, checksum = encode({"number": 2}).partition(b"\n")
-    with pytest.raises(ValueError, match="by hand removes that line"):
+    with pytest.raises(ValueError, match="remove that line"):
         decode(line.replace(b"2", b"3") + b"\n" + checksum)
     assert decode(line.replace(b"2", b"3")) == {"number": 3}
 

@@ -65,7 +65,7 @@ from aerobee_broker.identity import Identity
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.delay_offsets import DelayOffsets
 from aerobee_broker.metadata.json_file import JsonFile
-from aerobee_broker.metadata.persistent_table import SavedTable
+from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroups
 from aerobee_broker.metadata.table import Table
 from aerobee_broker.metadata.topics import Topics
@@ -223,9 +223,9 @@ class Tables(Component):
 
     def file_of(
         self, table: Table, name: str, logged: Callable[[], Awaitable[None]] | None = None
-    ) -> SavedTable:
+    ) -> PersistentTable:
         file = JsonFile(self._around.disk, self._around.path / "config" / name)
-        return SavedTable(table, file, self._around.writer, logged)
+        return PersistentTable(table, file, self._around.writer, logged)
 
 
 class Broker:

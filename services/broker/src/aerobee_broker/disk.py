@@ -1,8 +1,7 @@
-"""The disk as the store and the configuration files see it: files addressed by offset, durable when
-said so.
+"""The disk as the store and the tables see it: files addressed by offset, durable after a sync.
 
-Two disks exist: this one, over the operating system, and the simulated one of the fault tests,
-whose power can be cut. What counts as durable, on both:
+Two implementations: `RealDisk`, over the operating system, and the simulated disk of the fault
+tests, whose power can be cut. What is durable, on both:
 
 * bytes: after `DiskFile.sync` of the file that they were written to; so is the size of the file
 * names (created, renamed, removed): after `Disk.sync_directory` of the directory
@@ -56,7 +55,7 @@ class FileLock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of the file system that a path lies on, in bytes. `free` is what we may use."""
+    """Of the file system that a path lies on, in bytes. `free`: what this process may use."""
 
     used: int
     free: int
@@ -149,7 +148,7 @@ class RealFile:
 
 
 class RealLock:
-    """flock on a file: the kernel lets it go when the process ends, however it ends."""
+    """flock on a file: the kernel releases it when the process ends, however it ends."""
 
     __slots__ = ("_fd",)
 
@@ -187,7 +186,7 @@ class RealDisk:
 
     def remove_tree(self, path: Path) -> None:
         while path.exists():
-            # The flusher may remove a file of it meanwhile.
+            # The flusher's thread may remove a file of it meanwhile.
             with suppress(FileNotFoundError):
                 shutil.rmtree(path)
 
@@ -226,8 +225,8 @@ def read_file(disk: Disk, path: Path) -> bytes:
 
 
 def replace_file(disk: Disk, path: Path, data: bytes, *, keep_backup: bool = False) -> None:
-    """Puts `data` in the place of the file at once: whoever reads, also after a power cut, finds
-    the old content or the new one. `keep_backup`: the old content stays as `path` + ".bak".
+    """Replaces the file atomically: a reader, also after a power cut, finds the old content or the
+    new one. `keep_backup`: the old content stays as `path` + ".bak". Raises OSError.
     """
     new = path.with_name(path.name + ".tmp")
     file = disk.open(new, create=True)

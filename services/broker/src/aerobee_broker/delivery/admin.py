@@ -17,7 +17,7 @@ from aerobee_broker.delivery.transaction.transactions import Transactions
 from aerobee_broker.disk import Disk
 from aerobee_broker.identity import Identity
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
-from aerobee_broker.metadata.persistent_table import SavedTable
+from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metrics import Meters
 from aerobee_broker.registry.clients import Clients
 from aerobee_broker.registry.groups import GroupRegistry
@@ -61,7 +61,7 @@ class Administration:
         topics: TopicRegistry,
         groups: GroupRegistry,
         offsets: ConsumerOffsets,
-        saved_offsets: SavedTable,
+        saved_offsets: PersistentTable,
         clients: Clients,
         polls: LongPolls,
         offset_queries: OffsetQueries,

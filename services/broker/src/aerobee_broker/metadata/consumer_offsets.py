@@ -1,7 +1,7 @@
-"""Where each consumer group is in each message queue: `consumerOffset.json`.
+"""The consumer offset of each group in each message queue: `consumerOffset.json`.
 
-A commit overwrites, also backwards. Written every few seconds, so a crash may take the last ones
-back: those messages come again.
+A commit overwrites, also backwards. Written every few seconds: a crash loses the last commits, and
+those messages are redelivered.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from aerobee_chassis.clock import Clock
 
 _COMMITS_PER_VERSION = 500
 _SEPARATOR = "@"  # no legal name holds it
-# Twice the longest long poll: whoever has not pulled by then is no consumer that must be told.
+# Twice the longest long poll: a running consumer has pulled by then.
 RESET_HOLDS_MS = 60_000
 
 
 class ConsumerOffsets(Table):
     """(topic, consumer group) → queue id → queue offset of the next message to consume.
 
-    A reset also leaves a mark: until the consumer has been told by its next pull, what it commits
-    is not taken, or the reset would be undone by a commit that was under way. The mark holds for a
-    minute at most: a group whose members only browse, and commit, is never told.
+    A reset also leaves a mark: until the consumer learns of it by its next pull, its commits are
+    ignored, because one that was under way would overwrite the reset. The mark holds for a minute
+    at most: a group that commits without pulling never learns of it.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -45,7 +45,7 @@ class ConsumerOffsets(Table):
         return sorted(topic for topic, group in self._offsets if group == consumer_group)
 
     def begun(self) -> set[str]:
-        """Topics of which some group has consumed something."""
+        """Topics of which some group has consumed a message."""
         return {topic for (topic, _), queues in self._offsets.items() if any(queues.values())}
 
     def commit(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int) -> None:
@@ -68,7 +68,7 @@ class ConsumerOffsets(Table):
         self._committed()
 
     def take_reset(self, consumer_group: str, topic: str, queue_id: int) -> int | None:
-        """The offset that the queue was reset to, once."""
+        """The offset that the queue was reset to, once; None when there is no mark."""
         if not self._resets or not self._is_marked((topic, consumer_group), queue_id):
             return None
         return self._unmark((topic, consumer_group), queue_id)
@@ -117,7 +117,7 @@ class ConsumerOffsets(Table):
             self._changed()
 
     def _committed(self) -> None:
-        """The data version counts hundreds of commits as one: it is for replicas, not for files."""
+        """The data version counts hundreds of commits as one, as RocketMQ's does."""
         self.revision += 1
         self._commits += 1
         if self._commits % _COMMITS_PER_VERSION == 0:

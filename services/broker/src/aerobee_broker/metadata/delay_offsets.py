@@ -1,7 +1,7 @@
 """How far each queue of delayed messages has been delivered: `delayOffset.json`.
 
-Written only after the delivered copies are durable. A crash takes the last ones back: those
-messages come twice.
+Written only after the delivered copies are durable. A crash loses the last updates: those messages
+are delivered twice.
 """
 
 from __future__ import annotations

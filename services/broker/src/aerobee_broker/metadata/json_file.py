@@ -1,7 +1,7 @@
 """A JSON file that is replaced at once, with the content before it in `.bak`. Knows no table.
 
-Order of a write: temporary file, fsync, old file to `.bak`, rename, fsync of the directory.
-Whatever moment the power goes, one of the two files is whole.
+Order of a write: temporary file, fsync, old file to `.bak`, rename, fsync of the directory. After
+a power cut at any moment one of the two files is whole.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aerobee_wire.checked_json import decode
 class JsonFile:
     def __init__(self, disk: Disk, path: Path) -> None:
         self.path = path
-        self.problem = ""  # why `load` had to take the backup, until the next `write`
+        self.problem = ""  # why `load` took the backup, until the next `write`
         self._disk = disk
 
     def load(self) -> dict[str, Any] | None:
@@ -43,6 +43,6 @@ class JsonFile:
 
     def write(self, data: bytes) -> None:
         """Puts `data` in place. Raises OSError. Blocks for two or three disk flushes."""
-        # What is damaged must not take the place of the backup that is whole.
+        # A damaged file must not replace the whole backup.
         replace_file(self._disk, self.path, data, keep_backup=not self.problem)
         self.problem = ""

@@ -1,4 +1,6 @@
-"""Tables to their files: written on a thread, the newest content each time, never twice at once."""
+"""Persistent tables: written to their files on a worker thread, one write at a time, with the
+newest content.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ from aerobee_wire.checked_json import encode
 from aerobee_wire.status import Code, MqError
 
 
-class SavedTable:
-    """A table and its file. What was loaded or written last is `saved`.
+class PersistentTable:
+    """A table and its file.
 
-    `logged`, where it is given: returns when the log has durably what the table says by now. Such a
-    table is not written before: a file must not know of a settlement that a power cut took back.
+    `logged`, where it is given: returns when the log durably holds what the table says by now. Such
+    a table is written only then: its file must not hold an ack that a power cut rolls back.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class SavedTable:
         return True
 
     async def save(self) -> None:
-        """Returns when the table as it is now is durable; several callers share a write.
+        """Returns when the table as it is now is durable; concurrent callers share a write.
 
         Raises MqError SYSTEM_ERROR when the file cannot be written, and what `logged` raises.
         """
@@ -62,11 +64,11 @@ class SavedTable:
                 self._write_under_way = asyncio.get_running_loop().create_task(
                     self._write(), name=f"save {self._file.path.name}"
                 )
-            # Whoever gives up waiting leaves the write to the others.
+            # Cancelling one caller must not cancel the write for the others.
             await asyncio.shield(self._write_under_way)
 
     async def try_save(self) -> None:
-        """`save`, by time: a failure is logged, and the next one tries again."""
+        """Periodic `save`: a failure is logged, and the next call retries."""
         try:
             await self.save()
         except MqError as error:

@@ -11,8 +11,8 @@ from aerobee_broker.metadata.table import Table
 from aerobee_chassis.clock import Clock
 
 DEFAULT_RETRY_MAX_TIMES = 16
-# RocketMQ's customised policy answers retry n with entry n + 2 of its list, so that its default
-# list, the 18 delay levels, starts at level 3.
+# RocketMQ's customised policy gives retry n entry n + 2 of its list, so that its default list, the
+# 18 delay levels, starts at level 3.
 _POLICY_SKIP = 2
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
@@ -131,12 +131,16 @@ class SubscriptionGroups(Table):
     def to_json(self) -> dict[str, Any]:
         return {
             "dataVersion": self.version.to_json(),
-            "subscriptionGroupTable": {name: one.to_json() for name, one in self._groups.items()},
-            "forbiddenTable": self._forbidden,  # kept for who reads it, without effect here
+            "subscriptionGroupTable": {
+                name: group.to_json() for name, group in self._groups.items()
+            },
+            "forbiddenTable": self._forbidden,  # RocketMQ's; kept, without effect here
         }
 
     def load(self, content: dict[str, Any]) -> None:
         table = content.get("subscriptionGroupTable") or {}
-        self._groups = {name: SubscriptionGroup.from_json(name, one) for name, one in table.items()}
+        self._groups = {
+            name: SubscriptionGroup.from_json(name, group) for name, group in table.items()
+        }
         self._forbidden = dict(content.get("forbiddenTable") or {})
         self.version = DataVersion.from_json(content.get("dataVersion") or {})

@@ -1,4 +1,4 @@
-"""What the tables have in common: a data version that travels, and a revision that does not."""
+"""The base of the tables: a data version, which crosses the wire; a revision, which does not."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from aerobee_chassis.clock import Clock
 
 
 class Table:
-    """`revision` counts changes since the process started: what is saved, and who was told of what,
-    is measured by it. Every change goes through `_changed`."""
+    """`revision` counts the changes since the process started; what was saved or registered last is
+    known by it. Every change calls `_changed`.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -21,7 +22,7 @@ class Table:
         raise NotImplementedError
 
     def load(self, content: dict[str, Any]) -> None:
-        """Takes the content of the file in. Raises KeyError, TypeError, ValueError."""
+        """Fills the table from the content of its file. Raises KeyError, TypeError, ValueError."""
         raise NotImplementedError
 
     def _changed(self) -> None:

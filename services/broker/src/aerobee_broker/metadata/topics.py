@@ -42,7 +42,7 @@ class TopicConfig:
 
     @property
     def queue_count(self) -> int:
-        """Of queues that exist: to write, to read, or both."""
+        """How many queues exist: to write, to read, or both."""
         return max(self.read_queue_count, self.write_queue_count)
 
     def to_json(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class Topics(Table):
         return True
 
     def changed_since(self, revision: int) -> list[TopicConfig] | None:
-        """What was put after `revision`; None when something was removed: then only all will do."""
+        """Topics put after `revision`; None when one was removed since: then compare all."""
         if revision < self._removed_at:
             return None
         return [self._configs[topic] for topic, at in self._changed_at.items() if at > revision]
@@ -122,5 +122,7 @@ class Topics(Table):
 
     def load(self, content: dict[str, Any]) -> None:
         table = content.get("topicConfigTable") or {}
-        self._configs = {name: TopicConfig.from_json(name, one) for name, one in table.items()}
+        self._configs = {
+            name: TopicConfig.from_json(name, config) for name, config in table.items()
+        }
         self.version = DataVersion.from_json(content.get("dataVersion") or {})

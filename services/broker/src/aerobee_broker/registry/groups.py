@@ -8,7 +8,7 @@ import structlog
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.errors import GroupNotExist, InvalidParameter, NoPermission
-from aerobee_broker.metadata.persistent_table import SavedTable
+from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.subscription_groups import (
     PREDEFINED_GROUPS,
     SubscriptionGroup,
@@ -26,7 +26,7 @@ class GroupRegistry:
     def __init__(
         self,
         table: SubscriptionGroups,
-        saved: SavedTable,
+        saved: PersistentTable,
         topics: TopicRegistry,
         options: BrokerOptions,
     ) -> None:

@@ -16,7 +16,7 @@ import structlog
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.errors import InvalidParameter, NoPermission, TopicNotExist
-from aerobee_broker.metadata.persistent_table import SavedTable
+from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.topics import INHERIT, READ, READ_WRITE, TopicConfig, Topics
 from aerobee_wire import topics as names
 from aerobee_wire.properties import whole_number
@@ -43,7 +43,7 @@ class TopicRegistry:
     def __init__(
         self,
         table: Topics,
-        saved: SavedTable,
+        saved: PersistentTable,
         options: BrokerOptions,
         *,
         announce: Announce,

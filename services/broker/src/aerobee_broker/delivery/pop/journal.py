@@ -13,7 +13,7 @@ from aerobee_broker.delivery.pop import journal_format
 from aerobee_broker.delivery.pop.journal_format import JournalRecord
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_broker.errors import FlushTimeout
-from aerobee_broker.metadata.persistent_table import SavedTable
+from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.store.messages import NewMessage
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.lifecycle import Component
@@ -29,7 +29,13 @@ class LeaseJournal(Component):
     """`topic`: where its records go."""
 
     def __init__(
-        self, *, log: DurableLog, table: LeaseTable, snapshot: SavedTable, clock: Clock, topic: str
+        self,
+        *,
+        log: DurableLog,
+        table: LeaseTable,
+        snapshot: PersistentTable,
+        clock: Clock,
+        topic: str,
     ) -> None:
         self._log = log
         self._store = log.store

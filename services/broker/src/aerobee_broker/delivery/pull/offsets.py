@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.errors import InvalidParameter, NoPermission
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
-from aerobee_broker.metadata.persistent_table import SavedTable
+from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.registry.clients import Clients
 from aerobee_broker.registry.groups import GroupRegistry
@@ -62,7 +62,7 @@ class OffsetQueries:
         topics: TopicRegistry,
         groups: GroupRegistry,
         offsets: ConsumerOffsets,
-        saved_offsets: SavedTable,
+        saved_offsets: PersistentTable,
         clients: Clients,
         polls: LongPolls,
         on_reset: OnReset,
