@@ -1,4 +1,4 @@
-"""A consumer that pops from `broker_parts.Parts`, in the words of a test."""
+"""A consumer that pops from the broker of `harness.Parts`, and short forms for what it receives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOPIC, GROUP = "orders", "billing"
 
 
 @dataclass(frozen=True)
-class Got:
+class Received:
     body: bytes
     attempt: int
     lease: LeaseName
@@ -39,7 +39,7 @@ class PopConsumer:
         poll_ms: int = 0,
         wanted: Filter | str = "*",
         **fields: Any,
-    ) -> list[Got]:
+    ) -> list[Received]:
         request = PopRequest(
             consumer_group=self.group,
             topic=self.topic,
@@ -58,7 +58,7 @@ class PopConsumer:
             return []
         expires = popped.pop_time_ms + popped.invisible_duration_ms
         return [
-            Got(
+            Received(
                 record.body,
                 attempt,
                 LeaseName(
@@ -73,36 +73,34 @@ class PopConsumer:
             for record, attempt in zip(iter_records(popped.records), popped.attempts, strict=True)
         ]
 
-    async def ack(self, *several: Got) -> list[Code]:
+    async def ack(self, *messages: Received) -> list[Code]:
         """One by one in one request."""
-        return await self.ack_sets(*(lease_set(one) for one in several))
+        return await self.ack_sets(*(lease_set(message) for message in messages))
 
     async def ack_sets(self, *lease_sets: LeaseSet) -> list[Code]:
         """A code for each lease of each set."""
         failures = await self.parts.broker.acks.ack(lease_sets)
-        assert failures == sorted(failures, key=lambda one: (one.set_index, one.offset_index)), (
-            "in order"
-        )
-        why = {(one.set_index, one.offset_index): one.error.code for one in failures}
-        assert len(why) == len(failures)
-        return [
-            why.get((number, index), Code.SUCCESS)
-            for number, one in enumerate(lease_sets)
-            for index in range(len(one.queue_offsets))
-        ]
+        codes = [[Code.SUCCESS] * len(lease_set.queue_offsets) for lease_set in lease_sets]
+        for failure in failures:
+            codes[failure.set_index][failure.offset_index] = failure.error.code
+        indices = [(failure.set_index, failure.offset_index) for failure in failures]
+        assert indices == sorted(set(indices)), "each once, in order"
+        return [code for of_set in codes for code in of_set]
 
-    async def change(self, got: Got, invisible_ms: int | None, **fields: bool) -> InvisibleDuration:
+    async def change(
+        self, got: Received, invisible_ms: int | None, **fields: bool
+    ) -> InvisibleDuration:
         change = InvisibleChange(got.lease, invisible_ms, **fields)
         [duration] = await self.parts.broker.invisible_durations.change([change])
         return duration
 
     @staticmethod
-    def renewed(got: Got, duration: InvisibleDuration) -> Got:
+    def renewed(got: Received, duration: InvisibleDuration) -> Received:
         """The same with the end of its lease that a change gave it."""
         expires_ms = duration.pop_time_ms + duration.invisible_duration_ms
         return replace(got, lease=got.lease._replace(expires_ms=expires_ms))
 
-    async def dead_letter(self, got: Got, reason: str = "") -> Code:
+    async def dead_letter(self, got: Received, reason: str = "") -> Code:
         requests = [DeadLetterRequest(got.lease, Failure(reason))]
         [error] = await self.parts.broker.dead_letters.dead_letter(requests)
         return Code.SUCCESS if error is None else error.code
@@ -111,14 +109,31 @@ class PopConsumer:
         return self.parts.tables.offsets.get(self.group, self.topic, queue_id)
 
 
-def lease_set(first: Got, *others: Got) -> LeaseSet:
+def lease_set(first: Received, *others: Received) -> LeaseSet:
     """Of messages of one pop and one queue."""
-    name = first.lease
-    assert all(one.lease[:3] == name[:3] for one in others), "of one queue"
-    assert all(one.lease[4:] == name[4:] for one in others), "of one pop"
-    offsets = [one.lease.queue_offset for one in (first, *others)]
-    return LeaseSet(*name[:3], name.lease_id, name.expires_ms, offsets)
+    lease = first.lease
+    for other in others:
+        queue_offset = other.lease.queue_offset
+        assert other.lease == lease._replace(queue_offset=queue_offset), "of one pop and queue"
+    offsets = [received.lease.queue_offset for received in (first, *others)]
+    return LeaseSet(
+        lease.consumer_group,
+        lease.topic,
+        lease.queue_id,
+        lease.lease_id,
+        lease.expires_ms,
+        offsets,
+    )
 
 
-def bodies(several: list[Got]) -> list[bytes]:
-    return [one.body for one in several]
+def bodies(messages: list[Received]) -> list[bytes]:
+    return [message.body for message in messages]
+
+
+def attempts(messages: list[Received]) -> list[int]:
+    return [message.attempt for message in messages]
+
+
+def deliveries(messages: list[Received]) -> list[tuple[bytes, int]]:
+    """Body and delivery attempt of each."""
+    return [(message.body, message.attempt) for message in messages]

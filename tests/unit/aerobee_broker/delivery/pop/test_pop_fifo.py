@@ -1,32 +1,23 @@
-"""Pop by message group: order, and what a failure does to it."""
+"""FIFO pops: the order within a message group, and what expiry, acks and dead letters do to it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code
 from support.broker.harness import Parts
-from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, bodies, lease_set
-
-
-@pytest.fixture
-async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
-    parts = await Parts.begin(tmp_path)
-    parts.tables.topics.put(TopicConfig(TOPIC, 1, 1))
-    await parts.group(GROUP)
-    yield parts
-    await parts.end()
-
-
-@pytest.fixture
-def consumer(parts: Parts) -> PopConsumer:
-    return PopConsumer(parts)
+from support.broker.pop_consumer import (
+    GROUP,
+    TOPIC,
+    PopConsumer,
+    attempts,
+    bodies,
+    deliveries,
+    lease_set,
+)
 
 
 async def send(parts: Parts, *several: bytes) -> None:
@@ -35,41 +26,41 @@ async def send(parts: Parts, *several: bytes) -> None:
         await parts.send(TOPIC, body, properties={props.SHARDING_KEY: body[:1].decode()})
 
 
-async def test_a_message_group_goes_on_once_the_batch_is_settled(
+async def test_a_message_group_continues_once_its_batch_is_settled(
     parts: Parts, consumer: PopConsumer
 ) -> None:
     await send(parts, b"a1", b"a2", b"a3")
-    one, two = await consumer.pop(2, fifo=True)
-    assert (one.body, two.body) == (b"a1", b"a2")
+    first, second = await consumer.pop(2, fifo=True)
+    assert bodies([first, second]) == [b"a1", b"a2"]
     assert await consumer.pop(fifo=True) == []
-    await consumer.ack(one)
+    await consumer.ack(first)
     assert await consumer.pop(fifo=True) == []
-    await consumer.ack(two)
+    await consumer.ack(second)
     assert bodies(await consumer.pop(fifo=True)) == [b"a3"]
 
 
-async def test_a_set_settles_message_groups_from_their_fronts_on(
+async def test_a_set_of_acks_settles_message_groups_from_the_front(
     parts: Parts, consumer: PopConsumer
 ) -> None:
     await send(parts, b"a1", b"b1", b"a2", b"b2", b"a3")
-    got = {one.body: one for one in await consumer.pop(4, fifo=True)}
+    got = {message.body: message for message in await consumer.pop(4, fifo=True)}
     ok = Code.SUCCESS
     assert await consumer.ack_sets(lease_set(got[b"a2"], got[b"b1"], got[b"b2"])) == [ok] * 3
-    assert consumer.committed() == 0, "a2 waits for a1"
+    assert consumer.committed() == 0, "a2 is settled after a1"
     assert await consumer.ack_sets(lease_set(got[b"a2"])) == [ok], "repeated"
     assert await consumer.pop(fifo=True) == []
     assert await consumer.ack_sets(lease_set(got[b"a1"])) == [ok]
     assert bodies(await consumer.pop(fifo=True)) == [b"a3"]
 
 
-async def test_another_message_group_is_not_held_up(parts: Parts, consumer: PopConsumer) -> None:
+async def test_other_message_groups_are_not_blocked(parts: Parts, consumer: PopConsumer) -> None:
     await send(parts, b"a1", b"a2", b"b1", b"a3", b"b2")
     assert bodies(await consumer.pop(1, fifo=True)) == [b"a1"]
     assert bodies(await consumer.pop(1, fifo=True)) == [b"b1"]
     assert await consumer.pop(fifo=True) == []
 
 
-async def test_a_batch_with_a_hole_comes_again_from_the_hole_on(
+async def test_an_expired_batch_is_redelivered_from_its_first_unacked(
     parts: Parts, consumer: PopConsumer
 ) -> None:
     await send(parts, b"a1", b"a2", b"a3", b"a4")
@@ -79,15 +70,13 @@ async def test_a_batch_with_a_hole_comes_again_from_the_hole_on(
     assert await consumer.pop(3, fifo=True) == []
     await asyncio.sleep(0.2)
     again = await consumer.pop(3, fifo=True)
-    assert [(one.body, one.attempt) for one in again] == [(b"a1", 2), (b"a2", 2), (b"a3", 2)]
+    assert deliveries(again) == [(b"a1", 2), (b"a2", 2), (b"a3", 2)]
     assert consumer.committed() == 0
     assert await consumer.ack(*again) == [Code.SUCCESS] * 3
     assert consumer.committed() == 3
 
 
-async def test_what_was_acknowledged_behind_a_hole_comes_again_though_the_hole_is_filled(
-    parts: Parts, consumer: PopConsumer
-) -> None:
+async def test_acks_behind_an_expired_message_are_void(parts: Parts, consumer: PopConsumer) -> None:
     await send(parts, b"a1", b"a2", b"a3")
     got = await consumer.pop(3, fifo=True)
     await consumer.ack(*got[1:])
@@ -96,7 +85,7 @@ async def test_what_was_acknowledged_behind_a_hole_comes_again_though_the_hole_i
     assert bodies(await consumer.pop(fifo=True)) == [b"a2", b"a3"]
 
 
-async def test_an_acknowledged_front_is_settled_at_once(
+async def test_the_acknowledged_front_is_settled_at_once(
     parts: Parts, consumer: PopConsumer
 ) -> None:
     await send(parts, b"a1", b"a2", b"a3")
@@ -107,18 +96,18 @@ async def test_an_acknowledged_front_is_settled_at_once(
     assert consumer.committed() == 1
 
 
-async def test_a_dead_letter_lets_the_next_message_proceed(
+async def test_a_dead_letter_unblocks_its_message_group(
     parts: Parts, consumer: PopConsumer
 ) -> None:
     await parts.group(GROUP, retry_max_times=1)
     await send(parts, b"a1", b"a2")
-    assert [one.attempt for one in await consumer.pop(1, fifo=True)] == [1]
-    assert [one.attempt for one in await consumer.pop(1, fifo=True, poll_ms=30_000)] == [2]
+    assert attempts(await consumer.pop(1, fifo=True)) == [1]
+    assert attempts(await consumer.pop(1, fifo=True, poll_ms=30_000)) == [2]
     assert bodies(await consumer.pop(1, fifo=True, poll_ms=30_000)) == [b"a2"]
-    assert [one.body for one in await parts.read(f"%DLQ%{GROUP}")] == [b"a1"]
+    assert await parts.bodies(f"%DLQ%{GROUP}") == [b"a1"]
 
 
-async def test_a_longer_duration_of_the_first_holds_the_others_back(
+async def test_a_longer_duration_of_one_message_blocks_the_others(
     parts: Parts, consumer: PopConsumer
 ) -> None:
     await send(parts, b"a1", b"a2")
@@ -130,9 +119,7 @@ async def test_a_longer_duration_of_the_first_holds_the_others_back(
     assert bodies(await consumer.pop(fifo=True)) == [b"a1", b"a2"]
 
 
-async def test_the_same_attempt_gets_the_same_messages_under_the_same_leases(
-    parts: Parts, consumer: PopConsumer
-) -> None:
+async def test_a_repeated_attempt_gets_the_same_leases(parts: Parts, consumer: PopConsumer) -> None:
     await send(parts, b"a1", b"a2", b"b1")
     first = await consumer.pop(2, fifo=True, attempt_id="x")
     assert await consumer.pop(2, fifo=True, attempt_id="x") == first
@@ -143,7 +130,7 @@ async def test_the_same_attempt_gets_the_same_messages_under_the_same_leases(
     assert await consumer.pop(2, fifo=True, attempt_id="x") == []
 
 
-async def test_a_settlement_wakes_who_waits_for_the_message_group(
+async def test_an_ack_wakes_a_pop_parked_for_the_message_group(
     parts: Parts, consumer: PopConsumer
 ) -> None:
     await send(parts, b"a1", b"a2")
@@ -155,7 +142,7 @@ async def test_a_settlement_wakes_who_waits_for_the_message_group(
     assert asyncio.get_running_loop().time() < 2
 
 
-async def test_messages_without_a_group_keep_the_order_of_their_queue(
+async def test_messages_without_message_group_are_one_per_queue(
     parts: Parts, consumer: PopConsumer
 ) -> None:
     await parts.send(TOPIC, b"1", b"2")
@@ -163,7 +150,7 @@ async def test_messages_without_a_group_keep_the_order_of_their_queue(
     assert await consumer.pop(fifo=True) == []
 
 
-async def test_blocked_message_groups_are_measured(parts: Parts, consumer: PopConsumer) -> None:
+async def test_a_gauge_counts_blocked_message_groups(parts: Parts, consumer: PopConsumer) -> None:
     await send(parts, b"a1", b"a2", b"b1")
     got = await consumer.pop(1, fifo=True)
     await consumer.pop(1, fifo=True)
@@ -177,7 +164,7 @@ async def test_blocked_message_groups_are_measured(parts: Parts, consumer: PopCo
     assert gauge() == 0
 
 
-async def test_a_group_that_becomes_orderly_keeps_what_is_on_lease(
+async def test_a_group_that_turns_to_fifo_keeps_its_leases(
     parts: Parts, consumer: PopConsumer
 ) -> None:
     await send(parts, b"a1", b"a2", b"b1", b"a3")
@@ -189,7 +176,7 @@ async def test_a_group_that_becomes_orderly_keeps_what_is_on_lease(
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-async def test_an_attempt_that_is_repeated_while_the_disk_works_gets_what_is_durable(
+async def test_a_repeated_attempt_waits_until_the_first_is_durable(
     parts: Parts, consumer: PopConsumer, cancelled: bool
 ) -> None:
     await send(parts, b"a1")

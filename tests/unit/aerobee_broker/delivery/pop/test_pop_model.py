@@ -1,9 +1,8 @@
-"""Pop against a reference that a page can hold: whatever is sent, leased, settled, changed, however
-time passes, the disk fails, callers go away and the broker is killed, what comes out is what the
-reference allows.
+"""Pop against a model of one page: messages are sent, leased, acknowledged and changed, time
+passes, the disk fails, callers cancel and the broker is killed, and every answer is one that the
+model allows.
 
-The reference knows rows: the messages of one message group in order. Without FIFO each message is
-a row of its own.
+In the model each message is of a message group; without FIFO, of one of its own.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Coroutine
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from unittest import mock
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -27,7 +25,8 @@ from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code
 from support.broker.harness import Parts
-from support.broker.pop_consumer import GROUP, TOPIC, Got, PopConsumer, lease_set
+from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, Received, lease_set
+from support.broker.pop_restarts import failing_disk
 from support.clock.virtual_loop import LoopClock, VirtualLoop
 
 T = TypeVar("T")
@@ -35,11 +34,11 @@ RETRY_MAX_TIMES = 2
 
 
 @dataclass
-class Model:
-    """A message as it should be. `deadline`: of the lease; None when it is on none."""
+class ModelMessage:
+    """A message as it should be. `deadline`: of its lease; None when it is on none."""
 
     offset: int
-    row: str
+    group: str
     attempt: int = 0
     lease_id: int = 0
     deadline: int | None = None
@@ -58,8 +57,8 @@ class PopMachine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="pop-model-"))
         self.starts = 0
         self.clock = LoopClock()
-        self.messages: list[Model] = []
-        self.received: list[Got] = []
+        self.messages: list[ModelMessage] = []
+        self.received: list[Received] = []
         self.parts = self.run(self._begin())
         self.run(self._set_up())
 
@@ -74,7 +73,7 @@ class PopMachine(RuleBasedStateMachine):
     async def _begin(self) -> Parts:
         parts = await Parts.begin(self.folder / str(self.starts), clock=self.clock)
         parts.tables.topics.put(TopicConfig(TOPIC, 1, 1))
-        await _settle()
+        await _run_due()
         return parts
 
     async def _set_up(self) -> None:
@@ -84,34 +83,38 @@ class PopMachine(RuleBasedStateMachine):
     def consumer(self) -> PopConsumer:
         return PopConsumer(self.parts)
 
-    # ---- the reference ----
+    # ---- the model ----
 
-    def row(self, name: str) -> list[Model]:
-        return [one for one in self.messages if one.row == name and not one.settled]
+    def unsettled(self, group: str) -> list[ModelMessage]:
+        return [
+            message for message in self.messages if message.group == group and not message.settled
+        ]
 
-    def tidy(self, name: str) -> None:
-        row = self.row(name)
-        while row and row[0].acked:
-            row.pop(0).settled = True
-        if not any(one.deadline is not None for one in row):
-            for one in row:
-                one.acked = False
+    def settle_front(self, group: str) -> None:
+        messages = self.unsettled(group)
+        while messages and messages[0].acked:
+            messages.pop(0).settled = True
+        if all(message.deadline is None for message in messages):
+            for message in messages:
+                message.acked = False
 
     def time_passed(self, now: int) -> None:
-        ended = [one for one in self.messages if one.deadline is not None and one.deadline <= now]
-        for one in sorted(ended, key=lambda one: one.deadline or 0):
-            one.deadline = None
-            if one.attempt > RETRY_MAX_TIMES and not one.uncounted:
-                one.settled = one.dead = True
-            elif one.uncounted:
-                one.attempt, one.uncounted = one.attempt - 1, False
-            self.tidy(one.row)
+        leased = [message for message in self.messages if message.deadline is not None]
+        for message in sorted(leased, key=lambda message: message.deadline or 0):
+            if message.deadline is None or message.deadline > now:
+                continue
+            message.deadline = None
+            if message.attempt > RETRY_MAX_TIMES and not message.uncounted:
+                message.settled = message.dead = True
+            elif message.uncounted:
+                message.attempt, message.uncounted = message.attempt - 1, False
+            self.settle_front(message.group)
 
-    def is_alive(self, got: Got) -> bool:
-        one = self.messages[got.lease.queue_offset]
-        return one.deadline is not None and one.lease_id == got.lease.lease_id
+    def is_leased(self, got: Received) -> bool:
+        message = self.messages[got.lease.queue_offset]
+        return message.deadline is not None and message.lease_id == got.lease.lease_id
 
-    # ---- what happens ----
+    # ---- requests, time and faults ----
 
     @rule(names=st.lists(st.sampled_from("abc"), min_size=1, max_size=6))
     def send(self, names: list[str]) -> None:
@@ -119,7 +122,7 @@ class PopMachine(RuleBasedStateMachine):
             offset = len(self.messages)
             properties = {props.SHARDING_KEY: name}
             self.run(self.parts.send(TOPIC, b"%d" % offset, properties=properties))
-            self.messages.append(Model(offset, name if self.fifo else str(offset)))
+            self.messages.append(ModelMessage(offset, name if self.fifo else str(offset)))
 
     @rule(count=st.integers(1, 5), invisible_ms=st.sampled_from([1_000, 5_000, 60_000]))
     def pop(self, count: int, invisible_ms: int) -> None:
@@ -130,23 +133,23 @@ class PopMachine(RuleBasedStateMachine):
         self.pop_some(1, 60_000)
 
     def pop_some(self, count: int, invisible_ms: int) -> None:
-        async def work() -> tuple[list[Got], int]:
+        async def work() -> tuple[list[Received], int]:
             now = self.clock.monotonic_ms()
             return await self.consumer.pop(count, invisible_ms=invisible_ms, fifo=self.fifo), now
 
         got, now = self.run(work())
         assert len(got) <= count
-        blocked = {one.row for one in self.messages if one.deadline is not None}
-        open_rows = {one.row for one in self.messages if not one.settled} - blocked
-        assert got or not open_rows, f"nothing came, though {open_rows} could"
-        rows = {name: self.row(name) for name in open_rows}
-        for one in got:
-            model = self.messages[one.lease.queue_offset]
-            assert model.row in rows, "its message group is on lease, or it is settled"
-            assert rows[model.row].pop(0) is model, "out of order, or with a gap"
+        blocked = {message.group for message in self.messages if message.deadline is not None}
+        free = {message.group for message in self.messages if not message.settled} - blocked
+        assert got or not free, f"nothing was leased, though {free} could be"
+        waiting = {group: self.unsettled(group) for group in free}
+        for received in got:
+            model = self.messages[received.lease.queue_offset]
+            assert model.group in waiting, "its message group is on lease, or it is settled"
+            assert waiting[model.group].pop(0) is model, "out of order, or with a gap"
             model.attempt += 1
-            assert one.attempt == model.attempt
-            model.lease_id, model.deadline = one.lease.lease_id, now + invisible_ms
+            assert received.attempt == model.attempt
+            model.lease_id, model.deadline = received.lease.lease_id, now + invisible_ms
             model.acked = False
         self.received += got
 
@@ -158,27 +161,29 @@ class PopMachine(RuleBasedStateMachine):
         chosen = [data.draw(st.sampled_from(self.received)) for _ in range(several)]
         sets = [[got] for got in chosen]
         if whole_pops:
-            of_pop = {got.lease.lease_id: list[Got]() for got in chosen}
+            of_pop = {got.lease.lease_id: list[Received]() for got in chosen}
             for got in self.received:
                 if got.lease.lease_id in of_pop:
                     of_pop[got.lease.lease_id].append(got)
             sets = list(of_pop.values())
         if doubled:
-            sets = [one + one for one in sets]
-        chosen = [got for one in sets for got in one]
+            sets = [of_set + of_set for of_set in sets]
+        chosen = [got for of_set in sets for got in of_set]
         expected = []
         now_ms = self.run(_now(self.clock))
         for got in chosen:
             model = self.messages[got.lease.queue_offset]
-            if self.is_alive(got):
+            if self.is_leased(got):
                 model.acked, model.deadline = True, None
-                self.tidy(model.row)
+                self.settle_front(model.group)
                 expected.append(Code.SUCCESS)
                 continue
             acked = model.acked and model.lease_id == got.lease.lease_id
             known = (model.settled or acked) and got.lease.expires_ms > now_ms
             expected.append(Code.SUCCESS if known else Code.INVALID_RECEIPT_HANDLE)
-        assert self.run(self.consumer.ack_sets(*(lease_set(*one) for one in sets))) == expected
+        assert (
+            self.run(self.consumer.ack_sets(*(lease_set(*of_set) for of_set in sets))) == expected
+        )
 
     @precondition(lambda self: self.received)
     @rule(
@@ -189,34 +194,34 @@ class PopMachine(RuleBasedStateMachine):
     def change(self, data: st.DataObject, invisible_ms: int, uncounted: bool) -> None:
         got = data.draw(st.sampled_from(self.received))
         model = self.messages[got.lease.queue_offset]
-        alive = self.is_alive(got)
+        is_leased = self.is_leased(got)
 
         async def work() -> tuple[bool, int]:
             now = self.clock.monotonic_ms()
-            shown = await self.consumer.change(got, invisible_ms, uncounted=uncounted)
-            await _settle()
-            return shown.error is None, now
+            changed = await self.consumer.change(got, invisible_ms, uncounted=uncounted)
+            await _run_due()
+            return changed.error is None, now
 
         done, now = self.run(work())
-        assert done is alive
-        if alive:
+        assert done is is_leased
+        if is_leased:
             model.deadline, model.uncounted = now + invisible_ms, uncounted
             self.time_passed(now)
 
     @rule(count=st.integers(1, 5), taken=st.booleans())
-    def pop_and_go_away(self, count: int, taken: bool) -> None:
-        """`taken`: whether the disk takes what nobody waits for any more."""
+    def pop_and_cancel(self, count: int, taken: bool) -> None:
+        """`taken`: whether the disk takes the record of the cancelled pop."""
 
         async def work() -> None:
             self.parts.flusher.hold()
-            with nullcontext() if taken else _failing_disk(self.parts):
+            with nullcontext() if taken else failing_disk(self.parts):
                 popping = asyncio.create_task(self.consumer.pop(count, fifo=self.fifo))
-                await _settle()
+                await _run_due()
                 popping.cancel()
                 (got,) = await asyncio.gather(popping, return_exceptions=True)
                 assert got == [] or isinstance(got, asyncio.CancelledError)
                 self.parts.flusher.let_go()
-                await _settle()
+                await _run_due()
 
         self.run(work())
 
@@ -235,21 +240,21 @@ class PopMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def change_while_the_disk_fails(self, data: st.DataObject) -> None:
         got = data.draw(st.sampled_from(self.received))
-        if self.is_alive(got):
+        if self.is_leased(got):
             self.fail(self.consumer.change(got, 500))
 
     def fail(self, work: Coroutine[Any, Any, Any], *otherwise: Any) -> None:
-        """Either the disk is not needed, or all is as before."""
+        """The request needs no disk, or it is rolled back."""
 
         async def failing() -> None:
-            with _failing_disk(self.parts):
+            with failing_disk(self.parts):
                 try:
                     result = await work
                 except StoreWriteError:
                     pass
                 else:
                     assert not otherwise or result in otherwise
-                await _settle()
+                await _run_due()
 
         self.run(failing())
 
@@ -257,7 +262,7 @@ class PopMachine(RuleBasedStateMachine):
     def wait(self, ms: int) -> None:
         async def work() -> int:
             await asyncio.sleep(ms / 1000)
-            await _settle()
+            await _run_due()
             return self.clock.monotonic_ms()
 
         self.time_passed(self.run(work()))
@@ -273,12 +278,12 @@ class PopMachine(RuleBasedStateMachine):
                 file.unlink()
         self.parts = self.run(self._begin())
 
-    # ---- what always holds ----
+    # ---- invariants ----
 
     @invariant()
-    def the_group_is_where_the_first_unsettled_message_is(self) -> None:
+    def the_committed_offset_is_the_first_unsettled_message(self) -> None:
         committed = self.consumer.committed() or 0
-        unsettled = [one.offset for one in self.messages if not one.settled]
+        unsettled = [message.offset for message in self.messages if not message.settled]
         assert committed <= min(unsettled, default=len(self.messages))
         if not unsettled or self.messages[unsettled[0]].attempt:
             assert committed == min(unsettled, default=committed)
@@ -286,25 +291,20 @@ class PopMachine(RuleBasedStateMachine):
     @invariant()
     def the_dead_letters_are_those_that_used_up_their_attempts(self) -> None:
         if f"%DLQ%{GROUP}" in self.parts.tables.topics:
-            letters = [int(one.body) for one in self.run(self.parts.read(f"%DLQ%{GROUP}"))]
+            letters = [int(body) for body in self.run(self.parts.bodies(f"%DLQ%{GROUP}"))]
         else:
             letters = []
-        assert sorted(letters) == [one.offset for one in self.messages if one.dead]
+        assert sorted(letters) == [message.offset for message in self.messages if message.dead]
 
 
 class FifoMachine(PopMachine):
     fifo = True
 
 
-async def _settle() -> None:
-    """Lets everything that is due happen."""
+async def _run_due() -> None:
+    """Runs every task that is due."""
     for _ in range(40):
         await asyncio.sleep(0)
-
-
-def _failing_disk(parts: Parts) -> AbstractContextManager[Any]:
-    error = StoreWriteError("injected")
-    return mock.patch.object(parts.store.flush, "write_and_sync", side_effect=error)
 
 
 async def _now(clock: LoopClock) -> int:

@@ -1,0 +1,134 @@
+"""Requests whose records the log does not take: as if they had not happened."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee_broker.errors import StoreReadError, StoreWriteError
+from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_broker.store.messages import ReadResult, ReadStatus
+from aerobee_wire.status import Code
+from support.broker.pop_consumer import TOPIC, PopConsumer, bodies, deliveries, lease_set
+from support.broker.pop_restarts import begin, crash, failing_disk
+
+
+async def test_requests_that_the_disk_fails_are_rolled_back(tmp_path: Path) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, b"1", b"2")
+    consumer = PopConsumer(parts)
+    (got,) = await consumer.pop(1)
+    with failing_disk(parts):
+        for request in (consumer.ack(got), consumer.change(got, 0), consumer.pop(1)):
+            with pytest.raises(StoreWriteError):
+                await request
+            await asyncio.sleep(0)
+    assert consumer.committed() == 0
+    assert deliveries(await consumer.pop()) == [(b"2", 1)]
+    assert await consumer.ack(got) == [Code.SUCCESS]
+    await parts.end()
+
+
+async def test_a_set_of_acks_is_rolled_back_as_a_whole(tmp_path: Path) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, *(b"%d" % number for number in range(4)))
+    consumer = PopConsumer(parts)
+    got = await consumer.pop()
+    await consumer.ack(got[1])
+    with failing_disk(parts):
+        with pytest.raises(StoreWriteError):
+            await consumer.ack_sets(lease_set(*got[:3]))
+        await asyncio.sleep(0)
+    assert consumer.committed() == 0
+    assert await consumer.ack_sets(lease_set(got[2])) == [Code.SUCCESS]
+    await asyncio.sleep(10.1)
+    assert deliveries(await consumer.pop()) == [(b"0", 2), (b"3", 2)]
+    await parts.end()
+
+
+async def test_leases_of_a_failed_pop_are_rolled_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = await begin(tmp_path / "a")
+    parts.tables.topics.put(TopicConfig(TOPIC, 2, 2))
+    await parts.send(TOPIC, b"1", b"2")
+    await parts.send(TOPIC, b"3", queue_id=1)
+    consumer = PopConsumer(parts)
+    read = parts.store.read
+
+    def broken(topic: str, queue_id: int, *rest: Any, **named: Any) -> ReadResult:
+        if queue_id == 1:
+            raise StoreReadError(OSError("input/output error"))
+        return read(topic, queue_id, *rest, **named)
+
+    monkeypatch.setattr(parts.store, "read", broken)
+    for _ in range(2):  # whichever queue comes first
+        with pytest.raises(StoreReadError):
+            await consumer.pop()
+    monkeypatch.setattr(parts.store, "read", read)
+    (got,) = await consumer.pop(1, queue_id=0)
+    assert (got.body, got.attempt) == (b"1", 1)
+    (other,) = await consumer.pop(1, queue_id=1)
+    await consumer.change(other, 0)
+    await asyncio.sleep(0.01)
+    monkeypatch.setattr(parts.store, "read", broken)
+    with pytest.raises(StoreReadError):
+        await consumer.pop(1, queue_id=1)
+    monkeypatch.setattr(parts.store, "read", read)
+    assert deliveries(await consumer.pop(queue_id=1)) == [(b"3", 2)]
+    parts = await crash(parts, tmp_path / "b")
+    assert bodies(await PopConsumer(parts).pop(queue_id=0)) == [b"2"]
+    await parts.end()
+
+
+async def test_lost_messages_that_cannot_be_journalled_keep_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, b"1", b"2", b"3")
+    consumer = PopConsumer(parts)
+    await consumer.pop(1, invisible_ms=1_000)
+    await asyncio.sleep(1.1)
+    read = parts.store.read
+
+    def without_the_first(topic: str, queue_id: int, offset: int, **limits: Any) -> ReadResult:
+        if offset:
+            return read(topic, queue_id, offset, **limits)
+        return ReadResult(ReadStatus.OFFSET_TOO_SMALL, 1, 1, 3)
+
+    monkeypatch.setattr(parts.store, "read", without_the_first)
+    parts.store.flush.block_appends(StoreWriteError("no space"))
+    with pytest.raises(StoreWriteError):
+        await consumer.pop(1)
+    parts.store.flush.unblock_appends()
+    assert deliveries(await consumer.pop(1)) == [(b"2", 1)]
+    parts = await crash(parts, tmp_path / "b")
+    assert bodies(await PopConsumer(parts).pop()) == [b"3"]
+    await parts.end()
+
+
+@pytest.mark.parametrize("how", ["cancelled", "too slow"])
+async def test_a_lease_lost_by_the_log_unnoticed_loses_no_message(tmp_path: Path, how: str) -> None:
+    parts = await begin(tmp_path / "a")
+    await parts.send(TOPIC, b"1", b"2", b"3", b"4")
+    consumer = PopConsumer(parts)
+    await consumer.ack(*await consumer.pop(1))
+    parts.flusher.hold()
+    with failing_disk(parts):
+        popping = asyncio.create_task(consumer.pop(2, invisible_ms=60_000))
+        await asyncio.sleep(0.001)
+        if how == "cancelled":
+            popping.cancel()
+        else:
+            await asyncio.sleep(parts.options.sync_flush_timeout / 1000 + 1)
+        assert isinstance((await asyncio.gather(popping, return_exceptions=True))[0], BaseException)
+        parts.flusher.let_go()
+        await asyncio.sleep(0.01)
+    await consumer.pop(1, invisible_ms=60_000)
+    parts = await crash(parts, tmp_path / "b")
+    await asyncio.sleep(61)
+    assert sorted(bodies(await PopConsumer(parts).pop())) == [b"2", b"3", b"4"]
+    await parts.end()
