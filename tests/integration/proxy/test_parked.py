@@ -1,4 +1,4 @@
-"""Hundreds of receives that wait at a proxy at once: a message wakes the one that it is for."""
+"""Hundreds of concurrent long polls: a message wakes only the one that it is for."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from support.processes.service import ServiceProcess
 
 TOPICS, GROUPS = 10, 20
 METADATA = (("x-mq-client-id", "host@1@0@abc"),)
-Place = tuple[int, int]  # a topic and a group
+TopicAndGroup = tuple[int, int]  # a topic and a group
 
 
-def receive(place: Place, broker_name: str) -> s.ReceiveMessageRequest:
-    """Of the messages of a topic with the tag of the group."""
+def receive(place: TopicAndGroup, broker_name: str) -> s.ReceiveMessageRequest:
+    """A receive of the messages of a topic with the tag of the group."""
     topic, group = place
     request = s.ReceiveMessageRequest(
         group=d.Resource(name=f"parked{group}"),
@@ -35,7 +35,7 @@ def receive(place: Place, broker_name: str) -> s.ReceiveMessageRequest:
     return request
 
 
-def send(place: Place) -> s.SendMessageRequest:
+def send(place: TopicAndGroup) -> s.SendMessageRequest:
     topic, group = place
     system = d.SystemProperties(message_id=f"{topic}-{group}", tag=f"tag{group}")
     message = d.Message(
@@ -45,18 +45,18 @@ def send(place: Place) -> s.SendMessageRequest:
 
 
 class Receives:
-    """Receives that wait, each begun anew when its poll ends without a message."""
+    """Long polls, each repeated when it ends without a message."""
 
     def __init__(self, stub: service_pb2_grpc.MessagingServiceStub, broker_name: str) -> None:
         self._stub = stub
         self._broker_name = broker_name
-        self.got: list[tuple[Place, str]] = []
+        self.got: list[tuple[TopicAndGroup, str]] = []
         self._tasks: list[asyncio.Task[None]] = []
 
-    def park(self, place: Place) -> None:
+    def park(self, place: TopicAndGroup) -> None:
         self._tasks.append(asyncio.create_task(self._receive(place)))
 
-    async def _receive(self, place: Place) -> None:
+    async def _receive(self, place: TopicAndGroup) -> None:
         request = receive(place, self._broker_name)
         while True:
             async for answer in self._stub.ReceiveMessage(request, metadata=METADATA):
@@ -71,7 +71,7 @@ class Receives:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def test_of_hundreds_that_wait_only_the_right_one_wakes(
+async def test_message_wakes_only_its_receiver(
     tmp_path: Path,
 ) -> None:
     data = ("--port", "0", "--data", str(tmp_path))

@@ -1,5 +1,4 @@
-"""A proxy process over the wire: two of them, kill -9, offsets, pulling, and frames that are
-none."""
+"""A proxy process over the wire: two of them, kill -9, offsets, pulls and malformed frames."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ class Client:
         return method(request, metadata=METADATA, timeout=30, wait_for_ready=True)
 
     def queue(self, topic: str) -> d.MessageQueue:
-        """Queue 0 of a topic; the topic is made."""
+        """Queue 0 of a topic, which is created."""
         request = s.QueryRouteRequest(topic=d.Resource(name=topic), endpoints=self.endpoints)
         answer = self.ask("QueryRoute", request)
         assert answer.status.code == Code.OK, answer.status
@@ -117,8 +116,8 @@ def client(proxy: ServiceProcess) -> Iterator[Client]:
         yield client
 
 
-def test_messages_of_one_request_are_answered_one_by_one(client: Client) -> None:
-    """Row F29 of the acceptance catalogue."""
+def test_send_has_an_entry_for_each_message(client: Client) -> None:
+    """Row F29 of docs/compatibility.md."""
     queue = client.queue("batches")
     answer = client.send("batches", b"1", b"2", b"3")
     assert answer.status.code == Code.OK
@@ -135,7 +134,7 @@ def test_messages_of_one_request_are_answered_one_by_one(client: Client) -> None
     assert sorted(found) == [b"1", b"2", b"3"]
 
 
-def test_one_proxy_settles_what_another_gave(client: Client, namesrv: ServiceProcess) -> None:
+def test_ack_through_another_proxy(client: Client, namesrv: ServiceProcess) -> None:
     queue = client.queue("shared")
     client.send("shared", b"1")
     (message,) = client.receive(queue)
@@ -143,11 +142,11 @@ def test_one_proxy_settles_what_another_gave(client: Client, namesrv: ServicePro
         second = Client(other.address)
         with second.channel:
             assert second.ack(message) == Code.OK
-    # Settled already, in time: the same again.
+    # Acknowledged already: the same answer.
     assert client.ack(message) == Code.OK
 
 
-def test_a_killed_proxy_forgets_nothing_that_was_acknowledged(namesrv: ServiceProcess) -> None:
+def test_killed_proxy_loses_no_acknowledged_message(namesrv: ServiceProcess) -> None:
     with ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as proxy:
         client = Client(proxy.address)
         with client.channel:
@@ -165,7 +164,7 @@ def test_a_killed_proxy_forgets_nothing_that_was_acknowledged(namesrv: ServicePr
             assert client.receive(queue) == []
 
 
-def test_a_broker_that_comes_back_is_served_although_no_name_server_is_left(
+def test_broker_returns_while_no_name_server_is_left(
     tmp_path: Path,
 ) -> None:
     data = ("--port", "0", "--data", str(tmp_path))
@@ -191,9 +190,7 @@ def test_a_broker_that_comes_back_is_served_although_no_name_server_is_left(
             assert [message.body for message in client.receive(queue)] == [b"2"]
 
 
-def test_a_transaction_ends_at_another_proxy_when_its_own_was_killed(
-    client: Client, namesrv: ServiceProcess
-) -> None:
+def test_transaction_ends_at_another_proxy(client: Client, namesrv: ServiceProcess) -> None:
     queue = client.queue("transactional")
     with ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as proxy:
         other = Client(proxy.address)
@@ -225,7 +222,7 @@ def test_a_transaction_ends_at_another_proxy_when_its_own_was_killed(
     assert found == [b"kept"]
 
 
-def test_a_group_s_offset_is_kept_and_told(client: Client) -> None:
+def test_group_offset_is_stored(client: Client) -> None:
     queue = client.queue("offsets")
     client.send("offsets", *(b"x" for _ in range(16)))
     bounds = {
@@ -246,7 +243,7 @@ def test_a_group_s_offset_is_kept_and_told(client: Client) -> None:
     assert client.ask("GetOffset", get).offset == 1
 
 
-def test_pulling_gives_messages_and_where_to_go_on(client: Client) -> None:
+def test_pull_has_messages_and_next_offset(client: Client) -> None:
     queue = client.queue("pulled")
     client.send("pulled", *(str(n).encode() for n in range(16)))
     group = d.Resource(name="pulled_group")
@@ -269,10 +266,10 @@ def test_pulling_gives_messages_and_where_to_go_on(client: Client) -> None:
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_bytes_that_are_no_request_do_no_harm(
+def test_malformed_requests_do_no_harm(
     client: Client, proxy: ServiceProcess, method: Any, data: st.DataObject
 ) -> None:
-    """Whatever the answer is, the process lives and nothing in it failed unforeseen."""
+    """Whatever the answer, the process lives on, without a defect in its log."""
     spoilt = mutated(VALID[method.name]("HANDLE"), "HANDLE")
     frame = data.draw(
         st.binary(max_size=200) | spoilt.map(lambda request: request.SerializeToString())
@@ -297,7 +294,7 @@ def signed(name: str, secret: str) -> tuple[tuple[str, str], ...]:
     return (*METADATA, ("x-mq-date-time", "now"), ("authorization", header))
 
 
-def test_users_are_read_again_while_the_proxy_runs(namesrv: ServiceProcess, tmp_path: Path) -> None:
+def test_users_are_reloaded(namesrv: ServiceProcess, tmp_path: Path) -> None:
     file = tmp_path / "users.json"
 
     def write(password: str) -> None:
@@ -317,7 +314,7 @@ def test_users_are_read_again_while_the_proxy_runs(namesrv: ServiceProcess, tmp_
             return int(client.stub.QueryRoute(request, metadata=metadata, timeout=30).status.code)
 
         def told() -> list[int]:
-            """What a telemetry stream says to a stranger before it ends."""
+            """The code that a telemetry stream answers to an unknown user before it ends."""
             commands = iter([s.TelemetryCommand()])
             stream = client.stub.Telemetry(commands, metadata=METADATA, timeout=30)
             return [command.status.code for command in stream]
@@ -331,7 +328,7 @@ def test_users_are_read_again_while_the_proxy_runs(namesrv: ServiceProcess, tmp_
         assert "first" not in proxy.output and "second" not in proxy.output
 
 
-def test_numbers_are_there_for_prometheus(proxy: ServiceProcess, client: Client) -> None:
+def test_prometheus_metrics(proxy: ServiceProcess, client: Client) -> None:
     client.queue("counted")
     client.send("counted", b"1")
     with urllib.request.urlopen(f"http://{proxy.ready['metrics']}/metrics", timeout=20) as page:
@@ -348,19 +345,19 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_options_can_be_looked_at() -> None:
+def test_print_config() -> None:
     done = run("--print-config", "--port", "18081", "--namesrv", "a:1;b:2")
     assert done.returncode == 0
     assert json.loads(done.stdout)["grpcServerPort"] == 18081
 
 
-def test_a_proxy_without_a_name_server_does_not_start() -> None:
+def test_proxy_needs_a_name_server() -> None:
     done = run("--port", "0")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "error: namesrvAddr is empty: give --namesrv host:port\n"
 
 
-def test_a_port_in_use_is_told_in_one_line(proxy: ServiceProcess, tmp_path: Path) -> None:
+def test_port_in_use_is_one_line(proxy: ServiceProcess, tmp_path: Path) -> None:
     done = run("--port", str(proxy.port), "--namesrv", "127.0.0.1:9876")
     assert done.returncode == 1
     assert done.stderr.startswith("error: cannot listen") and str(proxy.port) in done.stderr

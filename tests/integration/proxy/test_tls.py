@@ -1,5 +1,4 @@
-"""A proxy process whose port takes TLS and plaintext: messages over both, and what is left of it
-after it ended."""
+"""A proxy process whose port takes TLS and plaintext: messages over both, and its end."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from support.processes.command import children
 from support.processes.service import ServiceProcess
 
 METADATA = (("x-mq-client-id", "host@1@0@abc"),)
-NOWHERE = "127.0.0.1:1"  # of a name server that no test here asks
+NOWHERE = "127.0.0.1:1"  # no name server: these tests need none
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +59,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-def test_messages_go_over_tls_and_plaintext_and_know_who_sent_them(
+def test_tls_and_plaintext_with_the_born_host(
     services: tuple[ServiceProcess, ...],
 ) -> None:
     broker, proxy = services
@@ -82,7 +81,7 @@ def test_messages_go_over_tls_and_plaintext_and_know_who_sent_them(
                 metadata=METADATA,
                 timeout=20,
             )
-            # Where the client came from is where it is told to come back to.
+            # The client is sent back to the endpoints that it dialled.
             assert {str(queue.broker.endpoints) for queue in route.message_queues} == {
                 str(endpoints)
             }
@@ -132,10 +131,8 @@ def test_connections_are_counted_by_kind(services: tuple[ServiceProcess, ...]) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_a_proxy_that_ends_leaves_no_process_and_no_file(
-    scratch: Path, number: signal.Signals
-) -> None:
-    """Also one that is killed: its relay sees that, and clears up."""
+def test_ended_proxy_leaves_no_process_and_no_file(scratch: Path, number: signal.Signals) -> None:
+    """Also a killed one: its relay notices, and cleans up."""
     environment = {"TMPDIR": str(scratch)}
     arguments = ("aerobee_proxy", "--port", "0", "--namesrv", NOWHERE)
     with ServiceProcess(*arguments, env=environment) as proxy:
@@ -143,7 +140,7 @@ def test_a_proxy_that_ends_leaves_no_process_and_no_file(
         assert directory.stat().st_mode & 0o777 == 0o700
         [relay] = children(proxy.pid)
         assert runs(relay)
-        # Connections in both kinds are open while it ends.
+        # Connections of both kinds are open while it stops.
         plain = socket.create_connection(("127.0.0.1", proxy.port))
         plain.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         assert plain.recv(1)
@@ -162,7 +159,7 @@ def test_a_proxy_that_ends_leaves_no_process_and_no_file(
             pass  # the port is free
 
 
-def test_a_bad_certificate_is_one_line_at_the_start(tmp_path: Path) -> None:
+def test_bad_certificate_at_the_start_is_one_line(tmp_path: Path) -> None:
     certificate, _ = certificates.write(tmp_path)
     _, key = certificates.write(tmp_path, "other")
     files = ("--set", f"tlsCertPath={certificate}", "--set", f"tlsKeyPath={key}")
@@ -174,7 +171,7 @@ def test_a_bad_certificate_is_one_line_at_the_start(tmp_path: Path) -> None:
     )
 
 
-def test_a_certificate_that_cannot_be_loaded_again_is_logged_and_counted(tmp_path: Path) -> None:
+def test_failed_certificate_reload_is_logged_and_counted(tmp_path: Path) -> None:
     certificate, key = certificates.write(tmp_path)
     settings = {
         "tlsCertPath": certificate,

@@ -41,7 +41,7 @@ def proxy(namesrv: ServiceProcess, *options: str) -> ServiceProcess:
 
 
 class Client:
-    """One with a connection of its own, so that it may meet any worker."""
+    """A channel with a connection of its own, which any worker may get."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -92,7 +92,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_every_call_may_meet_another_worker(namesrv: ServiceProcess) -> None:
+def test_calls_over_several_workers(namesrv: ServiceProcess) -> None:
     with proxy(namesrv) as started:
         assert len(started.ready["workers"]) == COUNT
         clients = [Client(started.address) for _ in range(6)]
@@ -104,7 +104,7 @@ def test_every_call_may_meet_another_worker(namesrv: ServiceProcess) -> None:
         def all_settled() -> bool:
             for number, client in enumerate(clients):
                 for message in client.receive(queue):
-                    # Acknowledged over another connection than it came by.
+                    # Acknowledged over another connection.
                     assert clients[number - 1].ack(message) == d.Code.OK
                     assert message.system_properties.message_id not in seen
                     seen.add(message.system_properties.message_id)
@@ -116,7 +116,7 @@ def test_every_call_may_meet_another_worker(namesrv: ServiceProcess) -> None:
     assert not started.events("rpc_failed") and not started.events("worker_failed")
 
 
-def test_a_worker_that_dies_is_replaced_and_all_end_with_the_parent(
+def test_dead_worker_is_replaced_and_all_stop_with_the_parent(
     namesrv: ServiceProcess,
 ) -> None:
     with proxy(namesrv) as started:
@@ -133,7 +133,7 @@ def test_a_worker_that_dies_is_replaced_and_all_end_with_the_parent(
         assert len(started.events("stopped")) >= COUNT
 
 
-def test_no_worker_outlives_a_parent_that_was_killed(namesrv: ServiceProcess) -> None:
+def test_killed_parent_leaves_no_worker(namesrv: ServiceProcess) -> None:
     with proxy(namesrv) as started:
         workers = started.ready["workers"]
         assert all(map(alive, workers))
@@ -141,7 +141,7 @@ def test_no_worker_outlives_a_parent_that_was_killed(namesrv: ServiceProcess) ->
         until_sync(lambda: not any(map(alive, workers)), "the workers to end")
 
 
-def test_a_port_in_use_is_told_once(namesrv: ServiceProcess) -> None:
+def test_port_in_use_is_one_error(namesrv: ServiceProcess) -> None:
     with proxy(namesrv) as started:
         other = proxy(namesrv)
         other.arguments[1] = str(started.port)
@@ -150,9 +150,7 @@ def test_a_port_in_use_is_told_once(namesrv: ServiceProcess) -> None:
         assert other.stderr.count("error: cannot listen on") == 1
 
 
-def test_what_keeps_every_worker_from_starting_ends_the_parent(
-    namesrv: ServiceProcess, tmp_path: Path
-) -> None:
+def test_parent_exits_when_workers_cannot_start(namesrv: ServiceProcess, tmp_path: Path) -> None:
     users = f"authenticationUsersFile={tmp_path / 'none.json'}"
     broken = proxy(namesrv, "--set", "authenticationEnabled=true", "--set", users)
     broken.launch()
@@ -160,7 +158,7 @@ def test_what_keeps_every_worker_from_starting_ends_the_parent(
     assert "cannot read the file of users" in broken.stderr
 
 
-def test_each_worker_has_numbers_of_its_own(namesrv: ServiceProcess) -> None:
+def test_each_worker_has_its_own_metrics(namesrv: ServiceProcess) -> None:
     metrics = ("--set", "metricsExporterType=PROM", "--set", "metricsPromExporterPort=0")
     with proxy(namesrv, *metrics) as started:
         assert len(set(started.ready["metrics"])) == COUNT

@@ -1,4 +1,4 @@
-"""A network for the proxy's units: answers by RPC, no sockets."""
+"""The proxy's `Transport` without sockets: answers by RPC."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from aerobee_wire.status import Code, MqError
 
 
 class FakeTransport:
-    """`answers`: method → what to answer, or a function of (address, request) that may raise."""
+    """`answers`: method → the answer, an exception, or a function of (address, request)."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers: dict[str, Any] = answers
         self.calls: list[tuple[str, str, Any]] = []
-        # Set to hold every call up until it is set again.
+        # Clear it to hold every call, until it is set again.
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -44,8 +44,8 @@ class FakeTransport:
         answer = self.answers.get(rpc.method)
         if answer is None:
             raise MqError(Code.BROKER_UNREACHABLE, f"nobody answers {rpc.method} at {address}")
-        async for one in answer(address, request):
-            yield one
+        async for message in answer(address, request):
+            yield message
 
     async def close(self) -> None:
         self.gate.set()

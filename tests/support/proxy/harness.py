@@ -1,5 +1,4 @@
-"""The proxy's RPCs over a cluster in memory: one broker, what it answers, and calls without
-sockets."""
+"""The proxy's RPCs over a cluster in memory: one broker, its answers, calls without sockets."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ CLIENT_ID = "host@1@0@abc"
 
 
 def route(permission: int = 6, message_type: str = "MIXED") -> GetTopicRouteResponse:
-    """Of a topic with four queues on one broker."""
+    """The route of a topic with four queues on one broker."""
     queues = QueueData(
         broker_name="broker-a",
         read_queue_count=4,
@@ -44,7 +43,7 @@ def route(permission: int = 6, message_type: str = "MIXED") -> GetTopicRouteResp
 
 
 class Cluster:
-    """`routes`: topic → what the name server answers."""
+    """`routes`: topic → the name server's answer."""
 
     def __init__(self) -> None:
         self.routes: dict[str, GetTopicRouteResponse] = {"orders": route()}
@@ -74,7 +73,7 @@ def _send(address: str, request: Any) -> SendResponse:
 
 
 class FakeCall:
-    """A `Call`: what the handler wrote is in `written`. Bytes are read as an `answer`."""
+    """A `Call` that collects what the handler writes. Bytes are decoded as an `answer`."""
 
     def __init__(
         self,
@@ -105,7 +104,7 @@ class FakeCall:
 
 
 async def streamed(handler: Any, request: Any, call: FakeCall) -> list[Any]:
-    """All that a caller of a server stream gets."""
+    """All messages of a server stream."""
     last = await handler(request, call)
     if last is not None:
         await call.write(last)
@@ -116,16 +115,16 @@ class Requests:
     """A stream of requests that a test feeds."""
 
     def __init__(self) -> None:
-        self._line: asyncio.Queue[Any] = asyncio.Queue()
+        self._queue: asyncio.Queue[Any] = asyncio.Queue()
 
     def put(self, request: Any) -> None:
-        self._line.put_nowait(request)
+        self._queue.put_nowait(request)
 
     def end(self) -> None:
-        self._line.put_nowait(None)
+        self._queue.put_nowait(None)
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        while (request := await self._line.get()) is not None:
+        while (request := await self._queue.get()) is not None:
             yield request
 
 

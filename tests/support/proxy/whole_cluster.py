@@ -1,7 +1,7 @@
 """A proxy over a real broker and a name server of a few lines, in one loop: no sockets, no threads.
 
-For what only shows when both sides are real: leases, settlements, tables that must not grow. Runs
-on a loop whose time is made up.
+For what needs both sides: leases, acks, transactions, tables that must not grow. Runs on a loop
+with virtual time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SERVICE = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
 
 
 class BrokerCall:
-    """What a broker sees of the proxy."""
+    """A call of the proxy, as the broker's handler gets it."""
 
     metadata: Mapping[str, str] = {}
     peer = "10.0.0.7:4711"
@@ -68,7 +68,7 @@ class BrokerStream(BrokerCall):
 
 
 class InProcess:
-    """The proxy's `Transport` to one broker. `defects`: what was unforeseen there."""
+    """The proxy's `Transport` to one broker. `defects`: its exceptions other than MqError."""
 
     def __init__(self, broker: broker_parts.Parts) -> None:
         self._topics = broker.tables.topics
@@ -85,7 +85,7 @@ class InProcess:
         if address != ADDRESS:
             return self._namesrv(rpc, request)
         method = self._methods[rpc.method]
-        # As over the wire: what the handler gets was serialised, and so is what it answers.
+        # As over the wire: request and answer are serialised.
         parsed = method.request.FromString(request.SerializeToString())
         try:
             async with asyncio.timeout(timeout_s):
@@ -160,7 +160,7 @@ class WholeCluster:
         return cls(broker, options)
 
     def another_proxy(self, **options: Any) -> WholeCluster:
-        """A second proxy of the same broker; only the first is to be ended."""
+        """A second proxy of the same broker; end only the first."""
         return WholeCluster(self.broker, options)
 
     async def end(self) -> None:
@@ -179,7 +179,7 @@ class WholeCluster:
         metadata: Mapping[str, str] | None = None,
         time_remaining_s: float | None = None,
     ) -> list[Any]:
-        """Every message of the answer. A stream of requests is this one."""
+        """Every message of the answer. A client stream consists of this one request."""
         method = self.methods[rpc]
         parsed = method.request.FromString(request.SerializeToString())
         call = FakeCall(
@@ -191,7 +191,7 @@ class WholeCluster:
             requests = Requests()
             requests.put(parsed)
             task = asyncio.create_task(method.handler(aiter(requests), call))
-            await asyncio.sleep(0.1)  # for what the stream says by itself
+            await asyncio.sleep(0.1)  # for answers that come later
             requests.end()
             await task
             return call.written

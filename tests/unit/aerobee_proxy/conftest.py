@@ -1,4 +1,4 @@
-"""Asynchronous tests of the proxy run on a loop whose time is made up."""
+"""Asynchronous tests of the proxy run on a loop with virtual time."""
 
 from __future__ import annotations
 

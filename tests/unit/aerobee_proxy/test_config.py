@@ -1,4 +1,4 @@
-"""Options of the proxy: RocketMQ's file is read, mistakes are named."""
+"""Options of the proxy: RocketMQ's file, defaults, mistakes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aerobee_chassis.errors import ConfigError
 from aerobee_proxy.config import ProxyOptions
 
 
-def test_file_of_a_rocketmq_cluster_is_read(tmp_path: Path) -> None:
+def test_file_of_a_rocketmq_cluster(tmp_path: Path) -> None:
     file = tmp_path / "rmq-proxy.json"
     settings = {"rocketMQClusterName": "DefaultCluster", "grpcServerPort": 8082}
     file.write_text(json.dumps({**settings, "namesrvAddr": "a:9876;b:9876"}))
@@ -22,7 +22,7 @@ def test_file_of_a_rocketmq_cluster_is_read(tmp_path: Path) -> None:
     assert options.ignored_keys == ("rocketMQClusterName",)
 
 
-def test_defaults_are_those_of_the_facts() -> None:
+def test_defaults() -> None:
     options = ProxyOptions()
     assert options.grpc_server_port == 8081
     assert options.max_message_size == 4_194_304
@@ -32,7 +32,7 @@ def test_defaults_are_those_of_the_facts() -> None:
     assert options.max_invisible_time_mills == 12 * 3_600_000
 
 
-def test_no_key_is_both_supported_and_without_effect() -> None:
+def test_no_key_is_supported_and_without_effect() -> None:
     assert ProxyOptions.unsupported_keys.isdisjoint(ProxyOptions.keys())
 
 
@@ -41,12 +41,12 @@ def test_separators_alone_are_no_address() -> None:
 
 
 @pytest.mark.parametrize("text", ["nowhere", "a:b", "host:70000", "host:0", ":1"])
-def test_bad_address_is_named(text: str) -> None:
+def test_bad_address_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="is no host:port"):
         load(ProxyOptions, sets=[f"namesrvAddr={text}"])
 
 
-def test_several_advertised_names_are_refused_and_several_addresses_are_not() -> None:
+def test_several_advertised_names_are_refused() -> None:
     load(ProxyOptions, sets=["advertisedEndpoints=10.0.0.1:8081;10.0.0.2:8081"])
     load(ProxyOptions, sets=["advertisedEndpoints=mq.example:8081"])
     with pytest.raises(ConfigError, match="one host name"):
@@ -62,17 +62,17 @@ def test_several_advertised_names_are_refused_and_several_addresses_are_not() ->
         ({"tlsServerMode": "sometimes"}, "option tlsServerMode='sometimes'"),
     ],
 )
-def test_tls_without_what_it_needs_is_refused(given: dict[str, object], problem: str) -> None:
+def test_incomplete_tls_options_are_refused(given: dict[str, object], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         ProxyOptions.from_values(given)
 
 
-def test_no_certificate_is_needed_where_tls_is_turned_off() -> None:
+def test_no_certificate_is_needed_without_tls() -> None:
     given = {"tlsTestModeEnable": "false", "tlsServerMode": "disabled"}
     assert ProxyOptions.from_values(given).tls_server_mode == "disabled"
 
 
-def test_password_of_a_key_is_not_shown() -> None:
+def test_key_password_is_not_shown() -> None:
     options = ProxyOptions.from_values({"tlsKeyPassword": "opensesame"})
     assert options.tls_key_password.get_secret_value() == "opensesame"
     assert "opensesame" not in json.dumps(options.to_json()) + repr(options)

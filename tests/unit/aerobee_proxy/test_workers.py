@@ -1,4 +1,4 @@
-"""The process that watches over workers: no process is started here."""
+"""The parent of workers, without any process."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def parent() -> Iterator[_Parent]:
         os.close(descriptor)
 
 
-def no_room() -> int:
+def fork_refused() -> int:
     raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
 
 def test_worker_that_cannot_restart_is_retried(
     parent: _Parent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "fork", no_room)
+    monkeypatch.setattr(os, "fork", fork_refused)
     descriptors = len(list(DESCRIPTORS.iterdir()))
     now = parent._clock.monotonic_ms()
     parent._restart_ms = {1: now}

@@ -1,4 +1,4 @@
-"""What brokers say about groups: kept, asked for again, and waited for no longer than it takes."""
+"""Configurations of groups: cached, refreshed, and not delayed by a broker that hangs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNKNOWN = MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "no such group")
 
 
 class Network(FakeTransport):
-    """`hangs`: addresses that take as long as they may."""
+    """`hangs`: addresses that answer no call before its timeout."""
 
     def __init__(self, **answers: Any) -> None:
         super().__init__(**answers)
@@ -52,7 +52,7 @@ def groups(network: Network) -> GroupConfigCache:
     return GroupConfigCache(BrokerCalls(network, route_cache), route_cache, clock)
 
 
-async def test_a_policy_is_kept_and_those_who_ask_at_once_share_a_question(
+async def test_policy_is_cached_and_its_fetch_shared(
     network: Network, groups: GroupConfigCache
 ) -> None:
     for _ in range(2):
@@ -64,7 +64,7 @@ async def test_a_policy_is_kept_and_those_who_ask_at_once_share_a_question(
     assert await groups.policy("g") == GroupPolicy()
 
 
-async def test_a_broker_that_hangs_holds_nobody_up(
+async def test_hanging_broker_does_not_delay_a_policy(
     network: Network, groups: GroupConfigCache
 ) -> None:
     network.hangs = {ADDRESSES["broker-a"]}
@@ -81,22 +81,24 @@ async def test_a_broker_that_hangs_holds_nobody_up(
         await asyncio.sleep(0.5)
 
 
-async def test_a_group_is_new_only_if_every_broker_says_so(
+async def test_group_is_new_only_if_every_broker_says_so(
     network: Network, groups: GroupConfigCache
 ) -> None:
     network.answers["GetGroup"] = UNKNOWN
     assert await groups.policy("new") == GroupPolicy()
     network.hangs = {ADDRESSES["broker-b"]}
-    with pytest.raises(MqError, match="no answer"):
+    with pytest.raises(MqError) as caught:
         await groups.policy("other")
+    assert caught.value.code is Code.REQUEST_TIMEOUT
 
 
-async def test_a_name_server_that_has_just_started_makes_no_group_a_new_one(
+async def test_fresh_name_server_does_not_make_a_group_new(
     network: Network, groups: GroupConfigCache
 ) -> None:
     network.answers["GetClusterInfo"] = GetClusterInfoResponse()
-    with pytest.raises(MqError, match="no broker yet"):
+    with pytest.raises(MqError) as caught:
         await groups.policy("g")
+    assert caught.value.code is Code.BROKER_UNREACHABLE
     network.answers["GetClusterInfo"] = CLUSTER
     assert (await groups.policy("g")).fifo
     network.answers["GetClusterInfo"] = GetClusterInfoResponse()

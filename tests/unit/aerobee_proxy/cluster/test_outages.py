@@ -1,4 +1,4 @@
-"""A broker that went away: who waits for it, for how long, and who is told at once."""
+"""A broker that is away: which calls wait for it, for how long, and which fail at once."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def failed_after_s(batches: BrokerBatches, broker_name: str = "broker-a") 
 
 
 @pytest.mark.parametrize("gone", ["silent", "unregistered"])
-async def test_a_settlement_waits_for_a_broker_that_starts_again(
+async def test_ack_waits_for_a_restarting_broker(
     batches: BrokerBatches, transport: FakeTransport, gone: str
 ) -> None:
     await ack(batches)
@@ -89,10 +89,10 @@ async def test_a_settlement_waits_for_a_broker_that_starts_again(
     await waiting
 
 
-async def test_nobody_waits_for_longer_than_an_sdk_does(
+async def test_ack_waits_no_longer_than_sdks_do(
     batches: BrokerBatches, transport: FakeTransport
 ) -> None:
-    """From when the broker was first missed, not each anew."""
+    """Counted from the first failed call, not from each call."""
     await ack(batches)
     transport.answers["Ack"] = None
     assert PATIENCE_S / 2 < await failed_after_s(batches) <= PATIENCE_S
@@ -104,11 +104,11 @@ async def test_nobody_waits_for_longer_than_an_sdk_does(
     assert await failed_after_s(batches) > 0  # another outage
 
 
-async def test_a_broker_that_never_answered_is_not_waited_for(batches: BrokerBatches) -> None:
+async def test_ack_does_not_wait_for_an_unknown_broker(batches: BrokerBatches) -> None:
     assert await failed_after_s(batches, "made-up") == 0
 
 
-async def test_all_who_miss_a_broker_share_the_question_where_it_is(
+async def test_callers_share_the_fetch_of_an_address(
     calls: BrokerCalls, transport: FakeTransport
 ) -> None:
     transport.gate.clear()
@@ -138,7 +138,7 @@ async def polled(proxy: Proxy) -> Any:
     return call.written[0].status.code
 
 
-async def test_a_poll_lasts_as_long_as_it_was_to_whether_its_broker_is_there_or_not() -> None:
+async def test_long_poll_at_an_absent_broker_lasts_its_time() -> None:
     cluster = Cluster()
     proxy = cluster.proxy()
     cluster.transport.answers["Pop"] = PopResponse(broker_name="broker-a")
@@ -151,7 +151,7 @@ async def test_a_poll_lasts_as_long_as_it_was_to_whether_its_broker_is_there_or_
     assert max(durations) == POLL_S * 1_000
 
 
-async def test_a_poll_goes_on_once_its_broker_is_back() -> None:
+async def test_long_poll_goes_on_when_the_broker_is_back() -> None:
     cluster = Cluster()
     proxy = cluster.proxy()
     there = PopResponse(broker_name="broker-a")
@@ -168,7 +168,7 @@ async def test_a_poll_goes_on_once_its_broker_is_back() -> None:
 # ---- sends ----
 
 
-class SomeBrokers:
+class Brokers:
     """`away`: addresses of brokers that do not answer. `stored`: body → address of its broker."""
 
     def __init__(self, *names: str) -> None:
@@ -220,12 +220,12 @@ class SomeBrokers:
         return bool(answer.status.code == d.Code.OK)
 
 
-async def test_sends_go_to_the_brokers_that_are_there() -> None:
-    two = SomeBrokers("a", "b")
+async def test_sends_avoid_a_broker_that_is_away() -> None:
+    two = Brokers("a", "b")
     assert all([await two.send(f"before {n}") for n in range(8)])
     two.away = {"a:10911"}
     outcomes = [await two.send(f"without {n}") for n in range(20)]
-    assert outcomes.count(False) <= 1  # the one that found out
+    assert outcomes.count(False) <= 1  # the send that found the broker away
     assert {two.stored.get(f"without {n}", "b:10911") for n in range(20)} == {"b:10911"}
     two.away = set()
     await asyncio.sleep(AVOID_S)
@@ -234,15 +234,15 @@ async def test_sends_go_to_the_brokers_that_are_there() -> None:
 
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b")])
-async def test_a_send_that_no_other_broker_can_take_waits(names: tuple[str, ...]) -> None:
-    """With two brokers it is the message group that binds it to one."""
-    some = SomeBrokers(*names)
+async def test_send_waits_for_its_only_broker(names: tuple[str, ...]) -> None:
+    """With two brokers, its message group binds it to one."""
+    some = Brokers(*names)
     groups = [f"g{n}" for n in range(20)]
     for group in groups:
         await some.send(group, group)
     group = next(group for group in groups if some.stored[group] == "a:10911")
     some.away = {"a:10911"}
-    assert not await some.send("found out", group)
+    assert not await some.send("discovery", group)
     began = now_s()
     waiting = asyncio.create_task(some.send("waits", group))
     await asyncio.sleep(PATIENCE_S / 2)
@@ -253,11 +253,11 @@ async def test_a_send_that_no_other_broker_can_take_waits(names: tuple[str, ...]
     assert len(some.cluster.transport.requests(SEND)) == len(groups) + 2
 
 
-async def test_a_send_does_not_wait_for_ever() -> None:
-    one = SomeBrokers("a")
+async def test_send_gives_up_waiting() -> None:
+    one = Brokers("a")
     await one.send("before")
     one.away = {"a:10911"}
-    await one.send("found out")
+    await one.send("discovery")
     began = now_s()
-    assert not await one.send("in vain")
+    assert not await one.send("without success")
     assert PATIENCE_S / 2 < now_s() - began <= PATIENCE_S

@@ -1,4 +1,4 @@
-"""Routes and addresses: kept, asked for again, and given out while no name server answers."""
+"""Routes and addresses: cached, refreshed, and served while no name server answers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def route_cache(transport: FakeTransport, clock: ManualClock) -> RouteCache:
     return RouteCache(transport, NAMESRVS, clock)
 
 
-async def test_a_route_is_kept_and_then_asked_for_again(
+async def test_route_is_cached_and_refreshed(
     route_cache: RouteCache, transport: FakeTransport, clock: ManualClock
 ) -> None:
     for _ in range(3):
@@ -54,7 +54,7 @@ async def test_a_route_is_kept_and_then_asked_for_again(
     assert len(transport.calls) == 2
 
 
-async def test_concurrent_callers_share_one_question(
+async def test_concurrent_callers_share_one_fetch(
     route_cache: RouteCache, transport: FakeTransport
 ) -> None:
     transport.gate.clear()
@@ -67,7 +67,7 @@ async def test_concurrent_callers_share_one_question(
     assert len(transport.requests(GET_TOPIC_ROUTE)) == 1
 
 
-async def test_an_old_route_serves_while_no_name_server_answers_but_not_for_ever(
+async def test_stale_route_expires_when_unused(
     route_cache: RouteCache, transport: FakeTransport, clock: ManualClock
 ) -> None:
     await route_cache.route("t")
@@ -80,21 +80,22 @@ async def test_an_old_route_serves_while_no_name_server_answers_but_not_for_ever
     assert caught.value.code is Code.NAMESRV_UNREACHABLE
 
 
-async def test_a_deleted_topic_is_not_served_from_memory(
+async def test_deleted_topic_leaves_the_cache(
     route_cache: RouteCache, transport: FakeTransport, clock: ManualClock
 ) -> None:
     await route_cache.route("t")
     transport.answers["GetTopicRoute"] = MqError(Code.TOPIC_NOT_EXIST, "no such topic")
     transport.answers["GetClusterInfo"] = GetClusterInfoResponse(brokers=ROUTE.brokers)
     clock.advance(REFRESH_MS)
-    with pytest.raises(MqError, match="no such topic"):
+    with pytest.raises(MqError) as caught:
         await route_cache.route("t")
+    assert caught.value.code is Code.TOPIC_NOT_EXIST
 
 
-async def test_a_topic_whose_broker_is_away_is_not_gone_yet(
+async def test_topic_of_a_broker_that_is_away_stays_cached(
     route_cache: RouteCache, transport: FakeTransport, clock: ManualClock
 ) -> None:
-    """Who took it for gone would make it anew, on other brokers."""
+    """Else a client would create it again, on other brokers."""
     await route_cache.route("t")
     transport.answers["GetTopicRoute"] = MqError(Code.TOPIC_NOT_EXIST, "no such topic")
     transport.answers["GetClusterInfo"] = GetClusterInfoResponse(
@@ -103,11 +104,12 @@ async def test_a_topic_whose_broker_is_away_is_not_gone_yet(
     clock.advance(EXPIRE_MS - 1)
     assert await route_cache.route("t") == ROUTE
     clock.advance(RETRY_AFTER_MS)
-    with pytest.raises(MqError, match="no such topic"):
+    with pytest.raises(MqError) as caught:
         await route_cache.route("t")
+    assert caught.value.code is Code.TOPIC_NOT_EXIST
 
 
-async def test_the_next_name_server_is_asked_when_one_is_silent_and_first_from_then_on(
+async def test_silent_name_server_is_asked_last(
     route_cache: RouteCache, transport: FakeTransport
 ) -> None:
     def answer(address: str, request: object) -> GetTopicRouteResponse:
@@ -122,12 +124,12 @@ async def test_the_next_name_server_is_asked_when_one_is_silent_and_first_from_t
     assert [address for address, _, _ in transport.calls] == [*NAMESRVS, NAMESRVS[1]]
 
 
-async def test_a_route_tells_where_its_brokers_are(route_cache: RouteCache) -> None:
+async def test_route_has_addresses_of_its_brokers(route_cache: RouteCache) -> None:
     await route_cache.route("t")
     assert await route_cache.address_of("broker-a") == "10.0.0.1:10911"
 
 
-async def test_a_route_that_is_used_serves_for_as_long_as_no_name_server_answers(
+async def test_used_route_serves_while_no_name_server_answers(
     route_cache: RouteCache, transport: FakeTransport, clock: ManualClock
 ) -> None:
     await route_cache.route("t")
@@ -137,7 +139,7 @@ async def test_a_route_that_is_used_serves_for_as_long_as_no_name_server_answers
         assert await route_cache.route("t") == ROUTE
 
 
-async def test_name_servers_that_hang_hold_nobody_up_who_has_an_older_route(
+async def test_stale_route_does_not_wait_for_hanging_name_servers(
     route_cache: RouteCache, transport: FakeTransport, clock: ManualClock
 ) -> None:
     await route_cache.route("t")
@@ -162,7 +164,7 @@ async def test_name_servers_that_hang_hold_nobody_up_who_has_an_older_route(
     assert len(transport.calls) > asked
 
 
-async def test_a_broker_that_comes_back_is_found_while_no_name_server_answers(
+async def test_last_address_serves_while_no_name_server_answers(
     route_cache: RouteCache, transport: FakeTransport
 ) -> None:
     await route_cache.route("t")
@@ -173,7 +175,7 @@ async def test_a_broker_that_comes_back_is_found_while_no_name_server_answers(
     assert caught.value.code is Code.NAMESRV_UNREACHABLE
 
 
-async def test_brokers_are_those_of_before_while_no_name_server_answers(
+async def test_last_brokers_serve_while_no_name_server_answers(
     route_cache: RouteCache, transport: FakeTransport
 ) -> None:
     with pytest.raises(MqError) as caught:
@@ -185,7 +187,7 @@ async def test_brokers_are_those_of_before_while_no_name_server_answers(
     assert await route_cache.brokers() == {"broker-a": "10.0.0.1:10911"}
 
 
-async def test_heartbeats_of_many_clients_ask_for_the_brokers_once_a_second(
+async def test_brokers_are_fetched_at_most_once_a_second(
     route_cache: RouteCache, transport: FakeTransport, clock: ManualClock
 ) -> None:
     transport.answers["GetClusterInfo"] = GetClusterInfoResponse()
@@ -200,7 +202,7 @@ async def test_heartbeats_of_many_clients_ask_for_the_brokers_once_a_second(
     assert len(transport.calls) == 4
 
 
-async def test_a_name_server_that_has_just_started_makes_no_known_topic_unknown(
+async def test_fresh_name_server_does_not_drop_a_known_topic(
     route_cache: RouteCache, transport: FakeTransport, clock: ManualClock
 ) -> None:
     await route_cache.route("t")
@@ -213,11 +215,12 @@ async def test_a_name_server_that_has_just_started_makes_no_known_topic_unknown(
     transport.answers["GetTopicRoute"] = answer
     clock.advance(REFRESH_MS)
     assert await route_cache.route("t") == ROUTE
-    with pytest.raises(MqError, match="no such topic"):
+    with pytest.raises(MqError) as caught:
         await route_cache.route("never heard of")
+    assert caught.value.code is Code.TOPIC_NOT_EXIST
 
 
-async def test_silent_name_servers_are_asked_once_a_second_and_told_of_seldom(
+async def test_silent_name_servers_are_asked_once_a_second(
     route_cache: RouteCache, transport: FakeTransport, clock: ManualClock
 ) -> None:
     names = [f"t{number}" for number in range(50)]

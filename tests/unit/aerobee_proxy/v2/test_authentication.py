@@ -1,4 +1,4 @@
-"""Who may call: the file of users, the signature, and that every RPC asks for it."""
+"""Authentication: the file of users, the signature, and every RPC."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def authentication(file: Path) -> Authentication:
 # ---- signatures ----
 
 
-def test_the_signature_is_that_of_the_facts() -> None:
+def test_signature() -> None:
     # HMAC-SHA1 of RFC 2202, case 2.
     assert signature(b"Jefe", "what do ya want for nothing?") == (
         "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79"
@@ -75,9 +75,7 @@ def test_the_signature_is_that_of_the_facts() -> None:
     "credential", ["billing", "billing//Rocketmq", "billing/cn-hangzhou/RocketMQ"]
 )
 @pytest.mark.parametrize("upper", [False, True])
-def test_every_sdk_s_way_to_write_the_header_is_read(
-    file: Path, credential: str, upper: bool
-) -> None:
+def test_header_of_every_sdk(file: Path, credential: str, upper: bool) -> None:
     given = signature(SECRET.encode(), DATE)
     header = (
         f"MQv2-HMAC-SHA1 Credential={credential}, SignedHeaders=x-mq-date-time, "
@@ -89,7 +87,7 @@ def test_every_sdk_s_way_to_write_the_header_is_read(
 @pytest.mark.parametrize(
     "date", ["2026-11-21T14:15:00.123456789+08:00", "20261121T141500Z", "no date at all"]
 )
-def test_the_time_is_signed_and_not_read(file: Path, date: str) -> None:
+def test_date_is_signed_but_not_checked(file: Path, date: str) -> None:
     assert authentication(file).check(signed(date=date), PEER).name == "billing"
 
 
@@ -100,7 +98,7 @@ def test_the_time_is_signed_and_not_read(file: Path, date: str) -> None:
         {"authorization": ""},
         signed(authorization=""),
         signed(authorization="Basic YmlsbGluZzp4"),
-        # What the Python SDK sends when it was given no credentials.
+        # The Python SDK without credentials.
         signed(authorization="MQv2-HMAC-SHA1 Credential=, SignedHeaders=x, Signature="),
         signed(authorization="MQv2-HMAC-SHA1"),
         signed(authorization="MQv2-HMAC-SHA1 Credential=billing"),
@@ -113,7 +111,7 @@ def test_the_time_is_signed_and_not_read(file: Path, date: str) -> None:
         signed(**{"x-mq-date-time": ""}),
     ],
 )
-def test_whoever_cannot_be_told_is_refused(file: Path, metadata: dict[str, str]) -> None:
+def test_bad_signatures_are_refused(file: Path, metadata: dict[str, str]) -> None:
     with pytest.raises(Refused) as caught:
         authentication(file).check(metadata, PEER)
     assert caught.value.code == Code.UNAUTHORIZED
@@ -158,7 +156,7 @@ def test_refusals_are_counted_and_their_log_is_throttled(file: Path) -> None:
 # ---- the file ----
 
 
-def test_users_that_changed_are_read_again(file: Path) -> None:
+def test_changed_users_are_reloaded(file: Path) -> None:
     guard = authentication(file)
     write(file, {"username": "billing", "password": "another"})
     guard.users.refresh()
@@ -167,7 +165,7 @@ def test_users_that_changed_are_read_again(file: Path) -> None:
     assert guard.check(signed(secret="another"), PEER).name == "billing"
 
 
-def test_a_file_that_broke_leaves_the_users_of_before_until_it_is_right(file: Path) -> None:
+def test_broken_file_keeps_the_last_users(file: Path) -> None:
     guard = authentication(file)
     file.write_text('{"users": [')
     with structlog.testing.capture_logs() as logs:
@@ -182,14 +180,14 @@ def test_a_file_that_broke_leaves_the_users_of_before_until_it_is_right(file: Pa
     assert guard.check(signed(name="new"), PEER).name == "new"
 
 
-def test_a_file_without_users_lets_nobody_in(file: Path) -> None:
+def test_file_without_users(file: Path) -> None:
     guard = authentication(write(file))
     with pytest.raises(Refused):
         guard.check(signed(), PEER)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
-def test_a_file_that_others_can_open_is_worth_a_warning(file: Path, mode: int) -> None:
+def test_file_open_to_others_is_logged(file: Path, mode: int) -> None:
     with structlog.testing.capture_logs() as logs:
         Users(file)
     assert not logs
@@ -226,7 +224,7 @@ def test_a_file_that_others_can_open_is_worth_a_warning(file: Path, mode: int) -
         ),
     ],
 )
-def test_a_mistake_in_the_file_is_named_and_no_secret_shown(
+def test_mistake_in_the_file_is_named_without_a_secret(
     tmp_path: Path, text: str, told: str
 ) -> None:
     file = tmp_path / "users.json"
@@ -236,17 +234,17 @@ def test_a_mistake_in_the_file_is_named_and_no_secret_shown(
     assert "p@ss" not in str(caught.value) and str(file) in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the file of users"):
         Users(tmp_path / "users.json")
 
 
-def test_authentication_without_a_file_is_refused(tmp_path: Path) -> None:
+def test_authentication_needs_a_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="authenticationUsersFile"):
         load(ProxyOptions, sets=["authenticationEnabled=true"])
 
 
-def test_no_secret_is_in_what_a_user_looks_like(file: Path) -> None:
+def test_repr_of_a_user_has_no_secret(file: Path) -> None:
     assert "s3cret" not in repr(Users(file).get("billing"))
 
 
@@ -258,7 +256,7 @@ def guarded(file: Path) -> Proxy:
 
 
 async def first_status(proxy: Proxy, method: Any, metadata: dict[str, str]) -> Any:
-    """Of an empty request."""
+    """The status of an empty request."""
     name = "".join(f"_{c.lower()}" if c.isupper() else c for c in method.name).lstrip("_")
     handler = getattr(proxy.rpcs, name)
     call = FakeCall(metadata=metadata)
@@ -274,7 +272,7 @@ async def first_status(proxy: Proxy, method: Any, metadata: dict[str, str]) -> A
 
 
 @pytest.mark.parametrize("method", list(METHODS), ids=lambda method: method.name)
-async def test_every_rpc_asks_who_calls(file: Path, method: Any) -> None:
+async def test_every_rpc_authenticates(file: Path, method: Any) -> None:
     proxy = guarded(file)
     for metadata in (signed(secret="wrong"), {"x-mq-client-id": CLIENT_ID}, {}):
         found = await first_status(proxy, method, metadata)
@@ -284,7 +282,7 @@ async def test_every_rpc_asks_who_calls(file: Path, method: Any) -> None:
     assert found is None or found.code != Code.UNAUTHORIZED
 
 
-async def test_a_stream_ends_when_its_user_is_taken_off(file: Path) -> None:
+async def test_stream_of_a_removed_user_ends(file: Path) -> None:
     proxy = guarded(file)
     requests, call = Requests(), FakeCall(metadata=signed())
     write(file, {"username": "other", "password": SECRET})
@@ -295,11 +293,11 @@ async def test_a_stream_ends_when_its_user_is_taken_off(file: Path) -> None:
     assert call.written[-1].status.code == Code.UNAUTHORIZED
 
 
-def test_the_file_is_not_read_while_everybody_may_call(tmp_path: Path) -> None:
+def test_file_is_not_read_without_authentication(tmp_path: Path) -> None:
     assert Cluster().proxy(authentication_users_file=str(tmp_path / "no")).authentication is None
 
 
-def test_reading_does_not_follow_the_working_directory_of_later(
+def test_reload_ignores_a_changed_working_directory(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -58,7 +58,7 @@ def queues_of(topic_route: TopicRoute) -> list[tuple[str, int, str]]:
 
 
 def test_queue_has_every_field_that_sdks_dereference() -> None:
-    """Rule 6: broker with name, id 0 and endpoints; permission; types; the topic echoed."""
+    """Broker with name, id 0 and endpoints; permission; types; the client's topic."""
     for queue in message_queues(route(queue_data("a")), TOPIC, DIALLED):
         assert queue.topic == TOPIC
         assert (queue.broker.name, queue.broker.id) == ("a", 0)
@@ -68,7 +68,7 @@ def test_queue_has_every_field_that_sdks_dereference() -> None:
 
 
 def test_queues_are_sorted_and_queue_0_is_readable_and_writable() -> None:
-    """Rule 8: the Node SDK uses queue 0 only."""
+    """The Node SDK uses queue 0 only."""
     assert queues_of(route(queue_data("b"), queue_data("a"))) == [
         ("a", 0, "READ_WRITE"),
         ("a", 1, "READ_WRITE"),
@@ -88,9 +88,7 @@ def test_queues_are_sorted_and_queue_0_is_readable_and_writable() -> None:
         (0, 0, 6, ["NONE"]),
     ],
 )
-def test_permissions_follow_the_topics(
-    read: int, write: int, permission: int, expected: list[str]
-) -> None:
+def test_permissions_of_queues(read: int, write: int, permission: int, expected: list[str]) -> None:
     found = queues_of(route(queue_data("a", read, write, permission)))
     assert [name for _, _, name in found] == expected
     assert [queue_id for _, queue_id, _ in found] == list(range(len(expected)))
@@ -108,13 +106,13 @@ def test_assignment_has_one_queue_for_each_broker() -> None:
     assert all(queue.permission == Permission.READ_WRITE for queue in found)
 
 
-def test_assignments_of_a_fifo_group_are_its_queues() -> None:
+def test_assignments_of_a_fifo_group() -> None:
     found = assignments(route(queue_data("a", read=3)), TOPIC, DIALLED, fifo=True)
     assert [assignment.message_queue.id for assignment in found] == [0, 1, 2]
 
 
 def test_assignments_are_the_same_at_every_call() -> None:
-    """Rule 9: Go and Rust key their work by the whole message queue."""
+    """The Go and Rust SDKs key their work by the whole message queue."""
     one, other = route(queue_data("a"), queue_data("b")), route(queue_data("b"), queue_data("a"))
     assert assignments(one, TOPIC, DIALLED, fifo=False) == assignments(
         other, TOPIC, DIALLED, fifo=False
@@ -129,7 +127,7 @@ def test_assignment_without_a_readable_queue() -> None:
 
 
 def test_dialled_endpoints_come_back() -> None:
-    """Rule 7, with a mapped port."""
+    """With a mapped port."""
     assert endpoints_for(OPTIONS, lambda: 8081, DIALLED) == DIALLED
 
 
@@ -159,7 +157,7 @@ def test_advertised_endpoints_win() -> None:
     ],
 )
 def test_missing_scheme_is_inferred(host: str, scheme: AddressScheme) -> None:
-    """Rule 6: scheme 0 is a dead target for the Python SDK."""
+    """The Python SDK connects to no endpoint with scheme 0."""
     dialled = Endpoints(addresses=[Address(host=host, port=1)])
     assert endpoints_for(OPTIONS, lambda: 8081, dialled).scheme == scheme
 

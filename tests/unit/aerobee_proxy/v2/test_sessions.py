@@ -1,4 +1,4 @@
-"""Sessions: known by client id, any number of streams, nothing that a restart may not lose."""
+"""Sessions: client id and user, settings, streams, expiry, members of a group."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def settings_of(session: Session) -> Settings:
     return session.settings
 
 
-def test_client_that_was_never_heard_of_gets_a_session() -> None:
+def test_unknown_client_gets_a_session() -> None:
     sessions = Sessions()
     assert sessions.get("c1") is None
     session = sessions.touch("c1", 5)
@@ -54,7 +54,7 @@ def test_client_that_was_never_heard_of_gets_a_session() -> None:
     assert session.last_seen_ms == 9 and len(sessions) == 1
 
 
-def test_session_without_settings_asks_for_nothing() -> None:
+def test_session_without_settings() -> None:
     session = Sessions().touch("c1", 0)
     assert session.consumer_group == ""
     assert session.published() == {}
@@ -62,7 +62,7 @@ def test_session_without_settings_asks_for_nothing() -> None:
     assert session.request_timeout_ms == 3_000
 
 
-def test_names_are_those_of_the_store() -> None:
+def test_names_have_their_namespace() -> None:
     resource = Resource(resource_namespace="eu", name="orders")
     session = Session("c1", 0, Settings(publishing=Publishing(topics=[resource])))
     assert session.published() == {"eu%orders": resource}
@@ -73,7 +73,7 @@ def test_names_are_those_of_the_store() -> None:
     assert session.consumer_group == "eu%billing"
 
 
-def test_a_client_publishes_to_what_it_said_and_to_where_it_sent_half_messages() -> None:
+def test_published_topics_of_settings_and_half_messages() -> None:
     session = Session("c1", 0)
     session.sent_half("a", Resource(name="a"))
     assert session.published().keys() == {"a"}
@@ -84,12 +84,12 @@ def test_a_client_publishes_to_what_it_said_and_to_where_it_sent_half_messages()
     assert session.published().keys() == {"a", "c", "d"}
 
 
-def test_request_timeout_is_what_the_client_says() -> None:
+def test_request_timeout_of_the_settings() -> None:
     settings = Settings(request_timeout=Duration(seconds=7), publishing=Publishing())
     assert Session("c1", 0, settings).request_timeout_ms == 7_000
 
 
-def test_silent_client_is_forgotten_unless_it_holds_a_stream() -> None:
+def test_silent_client_without_a_stream_expires() -> None:
     sessions = Sessions()
     silent, holding = sessions.touch("silent", 0), sessions.touch("holding", 0)
     holding.streams.add(Stream())
@@ -98,14 +98,14 @@ def test_silent_client_is_forgotten_unless_it_holds_a_stream() -> None:
     assert list(sessions) == [holding]
 
 
-def test_client_that_says_goodbye_is_forgotten() -> None:
+def test_terminated_client_has_no_session() -> None:
     sessions = Sessions()
     session = sessions.touch("c1", 0)
     assert sessions.remove("c1") is session
     assert sessions.remove("c1") is None
 
 
-def test_producers_of_a_topic_are_those_with_a_stream() -> None:
+def test_producers_of_a_topic_have_a_stream() -> None:
     sessions = Sessions()
     settings = Settings(publishing=Publishing(topics=[Resource(name="orders")]))
     for client_id in ("deaf", "listening", "other"):
@@ -116,7 +116,7 @@ def test_producers_of_a_topic_are_those_with_a_stream() -> None:
     assert [s.client_id for s in sessions.producers_of("orders")] == ["listening"]
 
 
-def test_members_of_a_group_are_found() -> None:
+def test_members_of_a_group() -> None:
     sessions = Sessions()
     a, b = sessions.touch("a", 0), sessions.touch("b", 0)
     for session, group in ((a, "billing"), (b, "other"), (b, "another"), (a, "billing")):
@@ -127,7 +127,7 @@ def test_members_of_a_group_are_found() -> None:
     assert sessions.members("billing") == []
 
 
-def test_who_is_forgotten_is_no_member_any_more_whatever_it_says() -> None:
+def test_removed_session_is_no_member() -> None:
     sessions = Sessions()
     settings = settings_of(member("x"))
     gone, silent = sessions.touch("gone", 0), sessions.touch("silent", 0)
@@ -142,21 +142,21 @@ def test_who_is_forgotten_is_no_member_any_more_whatever_it_says() -> None:
     assert sessions.members("billing") == [] and not sessions._by_group
 
 
-def test_members_that_subscribe_alike_do_not_conflict() -> None:
+def test_equal_subscriptions_do_not_conflict() -> None:
     alike = [member("a", orders="x || y", all="*"), member("b", orders="y||x", all="")]
     assert conflicts(alike) == {}
     assert conflicts([]) == {}
 
 
-def test_members_that_want_different_tags_conflict() -> None:
+def test_different_tags_conflict() -> None:
     assert conflicts([member("a", orders="x"), member("b", orders="*")]) == {"orders": ["*", "x"]}
 
 
-def test_members_that_subscribe_to_different_topics_conflict() -> None:
+def test_different_topics_conflict() -> None:
     found = conflicts([member("a", orders="*", returns="*"), member("b", orders="*")])
     assert found == {"returns": ["", "*"]}
 
 
-def test_conditions_are_compared_as_text() -> None:
+def test_sql_conditions_are_compared_as_text() -> None:
     found = conflicts([member("a", orders="p > 1"), member("b", orders=" p > 1 ")])
     assert found == {}

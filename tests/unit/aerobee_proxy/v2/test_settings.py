@@ -59,8 +59,8 @@ def consumer(client_type: ClientType = ClientType.PUSH_CONSUMER) -> Settings:
     )
 
 
-def test_producer_gets_an_exponential_backoff_a_body_size_and_type_checks() -> None:
-    """Rule 3. The Node SDK ends its process on any other backoff."""
+def test_settings_of_a_producer() -> None:
+    """The Node SDK ends its process on any other backoff."""
     answer = negotiate(producer("orders"), OPTIONS, GroupPolicy())
     policy = answer.backoff_policy
     assert policy.max_attempts == 3
@@ -72,8 +72,8 @@ def test_producer_gets_an_exponential_backoff_a_body_size_and_type_checks() -> N
     assert answer.publishing.validate_message_type
 
 
-def test_body_size_without_limit_is_not_told_as_zero() -> None:
-    """Rule 3. The Python SDK refuses every message when it reads 0."""
+def test_unlimited_body_size_is_not_zero() -> None:
+    """The Python SDK refuses every message when it reads 0."""
     answer = negotiate(producer(), ProxyOptions(max_message_size=0), GroupPolicy())
     assert answer.publishing.max_body_size == 2**31 - 1
 
@@ -82,8 +82,8 @@ def test_body_size_without_limit_is_not_told_as_zero() -> None:
     "client_type",
     [ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER, ClientType.LITE_PUSH_CONSUMER],
 )
-def test_consumer_gets_backoff_batch_size_and_polling_timeout(client_type: ClientType) -> None:
-    """Rule 4. Java polls with 0 and Rust never polls when they are missing."""
+def test_settings_of_a_consumer(client_type: ClientType) -> None:
+    """Java polls with 0 and Rust never polls when they are missing."""
     answer = negotiate(consumer(client_type), OPTIONS, GroupPolicy())
     assert answer.backoff_policy.max_attempts == 17
     delays = [delay.ToMilliseconds() for delay in answer.backoff_policy.customized_backoff.next]
@@ -104,8 +104,8 @@ def test_consumer_gets_the_policy_of_its_group() -> None:
     assert delays == [100, 2_500]
 
 
-def test_a_consumer_of_the_node_sdk_gets_the_only_backoff_that_it_knows() -> None:
-    """It takes another for one attempt, and dead-letters an ordered message at once."""
+def test_node_consumer_gets_an_exponential_backoff() -> None:
+    """The Node SDK takes another backoff for one attempt, and dead-letters at once."""
     settings = consumer()
     settings.user_agent.language = Language.NODE_JS
     policy = GroupPolicy(fifo=True, retry_max_times=2, retry_delays_ms=(1_000, 5_000, 30_000))
@@ -117,17 +117,17 @@ def test_a_consumer_of_the_node_sdk_gets_the_only_backoff_that_it_knows() -> Non
 
 
 @pytest.mark.parametrize(("attempt", "delay_ms"), [(0, 1_000), (1, 1_000), (2, 5_000), (9, 5_000)])
-def test_a_group_waits_longer_from_attempt_to_attempt(attempt: int, delay_ms: int) -> None:
+def test_retry_delays_by_attempt(attempt: int, delay_ms: int) -> None:
     assert GroupPolicy(retry_delays_ms=(1_000, 5_000)).retry_delay_ms(attempt) == delay_ms
 
 
-def test_a_group_without_delays_of_its_own_waits_by_the_delay_levels() -> None:
+def test_default_retry_delays_are_the_delay_levels() -> None:
     assert GroupPolicy(retry_delays_ms=()).retry_delay_ms(3) == 10_000
 
 
 @pytest.mark.parametrize("settings", [producer("orders"), consumer()], ids=["producer", "consumer"])
-def test_everything_else_goes_back_as_it_came(settings: Settings) -> None:
-    """Rule 5. The C++ SDK adopts the namespace that it finds in the answer."""
+def test_other_settings_stay(settings: Settings) -> None:
+    """The C++ SDK adopts the namespace that it finds in the answer."""
     answer = negotiate(settings, OPTIONS, GroupPolicy())
     for name in ("client_type", "access_point", "request_timeout", "user_agent"):
         assert getattr(answer, name) == getattr(settings, name)
@@ -136,19 +136,19 @@ def test_everything_else_goes_back_as_it_came(settings: Settings) -> None:
     assert answer.subscription.subscriptions == settings.subscription.subscriptions
 
 
-def test_metrics_are_off_and_say_so() -> None:
+def test_metrics_are_off() -> None:
     answer = negotiate(producer(), OPTIONS, GroupPolicy())
     assert answer.HasField("metric") and not answer.metric.on
 
 
-def test_the_clients_own_object_is_left_alone() -> None:
+def test_negotiation_copies_the_settings() -> None:
     settings = producer()
     negotiate(settings, OPTIONS, GroupPolicy())
     assert not settings.HasField("backoff_policy")
 
 
 @pytest.mark.parametrize("settings", [producer(), producer("orders"), consumer()])
-def test_settings_of_official_clients_are_taken(settings: Settings) -> None:
+def test_settings_of_official_sdks_are_accepted(settings: Settings) -> None:
     check_settings(settings)
 
 
@@ -185,7 +185,7 @@ def broken(**fields: Any) -> Settings:
         ),
     ],
 )
-def test_settings_that_fit_no_client_are_refused(settings: Settings, code: Code) -> None:
+def test_impossible_settings_are_refused(settings: Settings, code: Code) -> None:
     with pytest.raises(Refused) as caught:
         check_settings(settings)
     assert caught.value.code == code

@@ -1,4 +1,4 @@
-"""How failures reach a client."""
+"""The status that a client gets for each failure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from aerobee_wire.status import MqError
 
 
 @pytest.mark.parametrize("code", BrokerCode)
-def test_every_code_of_a_broker_has_one_of_the_public_protocol(code: BrokerCode) -> None:
+def test_every_broker_code_has_a_public_code(code: BrokerCode) -> None:
     assert code in TRANSLATION
-    told = status_of(MqError(code, "what is wrong"))
-    assert told is not None
-    assert (told.code, told.message) == (TRANSLATION[code], "what is wrong")
+    found = status_of(MqError(code, "what is wrong"))
+    assert found is not None
+    assert (found.code, found.message) == (TRANSLATION[code], "what is wrong")
 
 
 @pytest.mark.parametrize(
@@ -30,37 +30,34 @@ def test_every_code_of_a_broker_has_one_of_the_public_protocol(code: BrokerCode)
         (BrokerCode.SLAVE_NOT_AVAILABLE, Code.HA_NOT_AVAILABLE),
     ],
 )
-def test_failures_behind_the_proxy_are_told_as_the_reference_does(
-    code: BrokerCode, expected: Code
-) -> None:
-    """Facts of the request pipeline: the table of failures inside."""
+def test_codes_are_those_of_rocketmq_s_proxy(code: BrokerCode, expected: Code) -> None:
     assert TRANSLATION[code] == expected
 
 
-def test_refusal_keeps_code_and_sentence() -> None:
-    told = status_of(Refused(Code.ILLEGAL_TOPIC, "no such name"))
-    assert told is not None
-    assert (told.code, told.message) == (Code.ILLEGAL_TOPIC, "no such name")
+def test_refusal_keeps_code_and_message() -> None:
+    found = status_of(Refused(Code.ILLEGAL_TOPIC, "no such name"))
+    assert found is not None
+    assert (found.code, found.message) == (Code.ILLEGAL_TOPIC, "no such name")
 
 
-def test_defect_is_not_told() -> None:
+def test_defect_has_no_status() -> None:
     assert status_of(ZeroDivisionError("a secret detail")) is None
 
 
-def test_message_defaults_to_the_name_of_the_code() -> None:
+def test_default_message_is_the_name_of_the_code() -> None:
     assert status().message == "OK"
     assert status(Code.TOPIC_NOT_FOUND).message == "TOPIC_NOT_FOUND"
 
 
-def test_overall_status_is_the_common_one() -> None:
+def test_overall_status_of_equal_entries() -> None:
     bad = status(Code.INVALID_RECEIPT_HANDLE, "expired")
     assert overall([status(), status()]).code == Code.OK
     assert overall([bad, bad]) == bad
 
 
-def test_overall_status_of_different_entries_is_multiple_results() -> None:
+def test_overall_status_of_different_entries() -> None:
     assert overall([status(), status(Code.INVALID_RECEIPT_HANDLE)]).code == Code.MULTIPLE_RESULTS
 
 
-def test_overall_status_without_entries_is_an_error() -> None:
+def test_overall_status_without_entries() -> None:
     assert overall([]).code == Code.INTERNAL_SERVER_ERROR

@@ -1,4 +1,4 @@
-"""Messages of the public protocol into ours and back."""
+"""Messages of the public protocol into those of brokers, and stored records back."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def broker_message(message: Message, peer: str = PEER, topic: str = "eu%orders")
 
 
 def stored(message: Message, topic: str = "eu%orders", **fields: Any) -> Record:
-    """The record that a broker makes of it."""
+    """The record that a broker stores."""
     ours = broker_message(message, topic=topic)
     defaults: dict[str, Any] = {
         "topic": topic,
@@ -81,7 +81,7 @@ def delivered(source: Record, *given: Any) -> Message:
 # ---- to the broker ----
 
 
-def test_system_properties_become_stored_ones() -> None:
+def test_system_properties_are_stored() -> None:
     message = sent(
         tag="paid",
         keys=["k1", "", "k2"],
@@ -106,7 +106,7 @@ def test_system_properties_become_stored_ones() -> None:
     assert ours.sys_flag == 0
 
 
-def test_half_message_says_so_and_names_its_producers() -> None:
+def test_half_message_properties() -> None:
     message = sent(
         message_type=MessageType.TRANSACTION,
         orphaned_transaction_recovery_duration=Duration(seconds=30),
@@ -118,22 +118,22 @@ def test_half_message_says_so_and_names_its_producers() -> None:
     assert stored_properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] == "30"
 
 
-def test_delivery_attempt_and_queue_of_the_client_are_not_heeded() -> None:
-    """Rule 18: the C++ SDK puts part of a timestamp into the delivery attempt."""
+def test_delivery_attempt_and_queue_of_the_client_are_ignored() -> None:
+    """The C++ SDK puts part of a timestamp into the delivery attempt."""
     ours = broker_message(sent(delivery_attempt=999, queue_id=77))
     assert ours.queue_id == 3
     assert ours.reconsume_times == 0
     assert b"RECONSUME_TIME" not in ours.encoded_properties
 
 
-def test_compressed_body_is_marked_and_left_alone() -> None:
+def test_compressed_body_stays_compressed() -> None:
     packed = gzip.compress(b"hello")
     ours = broker_message(sent(body=packed, body_encoding=Encoding.GZIP))
     assert ours.body == packed
     assert ours.sys_flag == COMPRESSED
 
 
-def test_peer_without_a_port_and_time_before_the_epoch_are_left_to_the_broker() -> None:
+def test_bad_peer_and_bad_born_time_are_left_out() -> None:
     ours = broker_message(sent(born_timestamp=Timestamp(seconds=-5)), "unix")
     assert ours.born_host == "" and ours.born_timestamp_ms == 0
 
@@ -159,8 +159,7 @@ def test_message_type_follows_from_the_properties(system: dict[str, Any], expect
 # ---- to the client ----
 
 
-def test_every_field_that_the_sdks_dereference_is_there() -> None:
-    """Rule 11."""
+def test_message_has_every_field_that_sdks_dereference() -> None:
     system = delivered(stored(sent()), "handle").system_properties
     assert system.body_encoding == Encoding.IDENTITY
     assert system.body_digest.type == DigestType.MD5
@@ -172,7 +171,7 @@ def test_every_field_that_the_sdks_dereference_is_there() -> None:
     assert system.message_type == MessageType.NORMAL
 
 
-def test_message_comes_back_as_it_was_sent() -> None:
+def test_round_trip_of_a_message() -> None:
     message = sent(
         body="grüße 🙂".encode(),
         user={"price": "10", "ü": "€"},
@@ -194,14 +193,14 @@ def test_message_comes_back_as_it_was_sent() -> None:
     assert ours.delivery_timestamp == theirs.delivery_timestamp
 
 
-def test_store_adds_where_and_when() -> None:
+def test_store_host_and_store_time() -> None:
     system = delivered(stored(sent())).system_properties
     assert (system.queue_id, system.queue_offset) == (3, 7)
     assert system.store_timestamp.ToMilliseconds() == STORED_MS
     assert system.store_host == "10.0.0.1:10911"
 
 
-def test_what_is_not_set_is_absent() -> None:
+def test_unset_fields_are_absent() -> None:
     system = delivered(stored(sent())).system_properties
     for name in (
         "tag",
@@ -217,7 +216,7 @@ def test_what_is_not_set_is_absent() -> None:
         assert not system.HasField(name), name
 
 
-def test_delivery_attempt_is_one_more_than_the_reconsume_times() -> None:
+def test_delivery_attempt_is_reconsume_times_plus_one() -> None:
     source = stored(sent(), reconsume_times=2)
     assert delivered(source).system_properties.delivery_attempt == 3
     assert delivered(source, "", 5).system_properties.delivery_attempt == 5
@@ -234,11 +233,11 @@ def test_delivery_attempt_is_one_more_than_the_reconsume_times() -> None:
         ({"priority": 0}, MessageType.PRIORITY),
     ],
 )
-def test_type_comes_back(system: dict[str, Any], expected: MessageType) -> None:
+def test_round_trip_of_the_message_type(system: dict[str, Any], expected: MessageType) -> None:
     assert delivered(stored(sent(**system))).system_properties.message_type == expected
 
 
-def test_delay_level_of_a_retry_does_not_make_a_delayed_message() -> None:
+def test_delay_level_of_a_retry_is_not_the_message_type() -> None:
     retried = stored(sent(), properties=properties.encode({"DELAY": "3", "RETRY_TOPIC": "orders"}))
     assert delivered(retried).system_properties.message_type == MessageType.NORMAL
     delayed = stored(sent(), properties=properties.encode({"DELAY": "3"}))
@@ -246,7 +245,7 @@ def test_delay_level_of_a_retry_does_not_make_a_delayed_message() -> None:
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
-def test_compressed_body_is_inflated_whichever_way_it_was_packed(pack: Any) -> None:
+def test_compressed_body_is_inflated(pack: Any) -> None:
     """The C++ SDK labels zlib as GZIP; Rust inflates nothing."""
     source = stored(sent(body=pack(b"hello" * 99), body_encoding=Encoding.GZIP))
     back = delivered(source)
@@ -258,7 +257,7 @@ def test_compressed_body_is_inflated_whichever_way_it_was_packed(pack: Any) -> N
 @pytest.mark.parametrize(
     "body",
     [
-        gzip.compress(bytes(2_000)),  # a bomb: larger than the limit once inflated
+        gzip.compress(bytes(2_000)),  # inflates beyond the limit
         gzip.compress(bytes(1_001)),
         gzip.compress(b"hello")[:-4],  # cut off
         gzip.compress(b"hello")[:4] + b"broken",
@@ -267,7 +266,7 @@ def test_compressed_body_is_inflated_whichever_way_it_was_packed(pack: Any) -> N
     ],
     ids=["a bomb", "one byte too long", "cut off", "broken", "another format", "no format"],
 )
-def test_what_cannot_be_inflated_within_the_limit_goes_out_as_it_is(body: bytes) -> None:
+def test_body_beyond_the_limit_stays_compressed(body: bytes) -> None:
     source = stored(sent(body=body, body_encoding=Encoding.GZIP))
     back = from_record(source, namespace="eu", max_body_size=1_000)
     assert back.body == body
@@ -276,7 +275,7 @@ def test_what_cannot_be_inflated_within_the_limit_goes_out_as_it_is(body: bytes)
 
 
 @pytest.mark.parametrize("no_limit", [0, -1, -2])
-def test_body_is_inflated_where_no_limit_is_set(no_limit: int) -> None:
+def test_body_is_inflated_without_a_limit(no_limit: int) -> None:
     source = stored(sent(zlib.compress(bytes(9_000)), body_encoding=Encoding.GZIP))
     back = from_record(source, namespace="", max_body_size=no_limit)
     assert (back.body, back.system_properties.body_encoding) == (bytes(9_000), Encoding.IDENTITY)
@@ -284,7 +283,7 @@ def test_body_is_inflated_where_no_limit_is_set(no_limit: int) -> None:
 
 @pytest.mark.parametrize("number", ["99999999999", "-1", "9" * 30, "9" * 5_000, "x"])
 @pytest.mark.parametrize("name", ["_SYS_MSG_PRIORITY_", "TIMER_DELIVER_MS"])
-def test_a_number_that_no_field_takes_keeps_no_message_back(name: str, number: str) -> None:
+def test_number_out_of_range_is_left_out(name: str, number: str) -> None:
     raw = properties.encode({"UNIQ_KEY": "U", name: number})
     back = delivered(stored(sent(), properties=raw, reconsume_times=2**31 - 1))
     assert back.system_properties.message_id == "U"
@@ -293,15 +292,15 @@ def test_a_number_that_no_field_takes_keeps_no_message_back(name: str, number: s
 
 
 @pytest.mark.parametrize("born_ms", [-(2**63), -1, 2**63 - 1])
-def test_a_time_that_is_none_becomes_the_nearest_one(born_ms: int) -> None:
-    """A classic producer writes what it likes, and SDKs refuse what protobuf calls invalid."""
+def test_time_out_of_range_becomes_the_nearest(born_ms: int) -> None:
+    """A classic producer may write any time, and SDKs refuse times that protobuf calls invalid."""
     raw = properties.encode({"UNIQ_KEY": "U", "TIMER_DELIVER_MS": "9" * 18})
     system = delivered(stored(sent(), born_timestamp_ms=born_ms, properties=raw)).system_properties
     assert system.born_timestamp.ToJsonString() in ("1970-01-01T00:00:00Z", LAST_TIME)
     assert system.delivery_timestamp.ToJsonString() == LAST_TIME
 
 
-def test_body_of_just_the_limit_is_inflated() -> None:
+def test_body_of_exactly_the_limit_is_inflated() -> None:
     source = stored(sent(body=gzip.compress(bytes(1_000)), body_encoding=Encoding.GZIP))
     assert from_record(source, namespace="", max_body_size=1_000).body == bytes(1_000)
 
@@ -326,7 +325,7 @@ _BEFORE = ["", "MY_", "mine\x01", "TAGS\x01b\x02"]
     ],
     ids="-".join,
 )
-def test_each_message_of_a_batch_has_what_is_its_own(fields: dict[str, Any]) -> None:
+def test_batch_with_different_fields(fields: dict[str, Any]) -> None:
     _assert_as_alone([stored(sent()), stored(sent(), **fields), stored(sent())])
 
 
@@ -337,12 +336,12 @@ def test_each_message_of_a_batch_has_what_is_its_own(fields: dict[str, Any]) -> 
         max_size=6,
     )
 )
-def test_each_message_of_a_batch_has_its_own_properties(batch: list[tuple[str, str, str]]) -> None:
+def test_batch_with_different_properties(batch: list[tuple[str, str, str]]) -> None:
     raw = ["".join(proxy).encode("utf-8", "surrogatepass") for proxy in batch]
     _assert_as_alone([stored(sent(), properties=one) for one in raw])
 
 
-def test_each_message_of_a_batch_has_its_own_id() -> None:
+def test_batch_with_different_ids() -> None:
     sources = [sent(message_id=name, tag="a") for name in ("01A", "01B", "01A")]
     _assert_as_alone([stored(one) for one in sources])
     named = [f"MY_UNIQ_KEY\x01{name}\x02".encode() for name in "ab"]
@@ -360,13 +359,13 @@ def _assert_as_alone(batch: list[Record]) -> None:
         assert message == alone
 
 
-def test_retry_shows_the_topic_it_was_sent_to() -> None:
+def test_retry_has_its_original_topic() -> None:
     kept = properties.encode({"RETRY_TOPIC": "eu%orders", "UNIQ_KEY": MESSAGE_ID})
     back = delivered(stored(sent(), topic="%RETRY%eu%billing", properties=kept))
     assert back.topic == Resource(resource_namespace="eu", name="orders")
 
 
-def test_dead_letter_tells_where_it_came_from() -> None:
+def test_dead_letter_has_its_origin() -> None:
     kept = properties.encode(
         {"DLQ_ORIGIN_TOPIC": "orders", "DLQ_ORIGIN_MESSAGE_ID": "0A", "UNIQ_KEY": MESSAGE_ID}
     )
@@ -376,7 +375,7 @@ def test_dead_letter_tells_where_it_came_from() -> None:
     assert (origin.topic, origin.message_id) == ("orders", "0A")
 
 
-def test_dead_letter_of_the_classic_kind_tells_it_too() -> None:
+def test_dead_letter_of_a_classic_consumer_has_its_origin() -> None:
     kept = properties.encode({"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "0B"})
     origin = delivered(
         stored(sent(), topic="%DLQ%billing", properties=kept)
@@ -384,7 +383,7 @@ def test_dead_letter_of_the_classic_kind_tells_it_too() -> None:
     assert (origin.topic, origin.message_id) == ("orders", "0B")
 
 
-def test_message_of_a_classic_producer_gets_the_brokers_id_and_host() -> None:
+def test_message_of_a_classic_producer() -> None:
     source = stored(sent(), properties=b"")
     system = delivered(source).system_properties
     assert system.message_id == source.offset_message_id
@@ -397,7 +396,7 @@ def test_message_of_a_classic_producer_gets_the_brokers_id_and_host() -> None:
         st.from_regex(r"[a-z]{1,8}", fullmatch=True), st.text(min_size=1, max_size=8), max_size=4
     ),
 )
-def test_bodies_and_properties_of_any_kind_come_back(body: bytes, user: dict[str, str]) -> None:
+def test_round_trip_of_any_body_and_properties(body: bytes, user: dict[str, str]) -> None:
     kept = {name: value for name, value in user.items() if not {"\x01", "\x02"} & set(value)}
     back = delivered(stored(sent(body=body, user=kept)))
     assert back.body == body

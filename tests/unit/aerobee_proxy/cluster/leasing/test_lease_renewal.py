@@ -1,4 +1,4 @@
-"""Leases that are renewed: when, for how long, and until when."""
+"""Renewal of leases: when, for how long, until when."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def proxy(broker: Broker) -> Proxy:
 
 
 @pytest.fixture
-def renewals(proxy: Proxy) -> LeaseRenewal:
+def lease_renewal(proxy: Proxy) -> LeaseRenewal:
     return proxy.lease_renewal
 
 
@@ -89,49 +89,51 @@ def advance(broker: Broker, proxy: Proxy, milliseconds: int) -> None:
     proxy.sessions.touch(CLIENT_ID, broker.clock.monotonic_ms())
 
 
-async def test_a_lease_is_renewed_shortly_before_its_end_and_longer_each_time(
-    broker: Broker, proxy: Proxy, renewals: LeaseRenewal
+async def test_lease_is_renewed_before_its_end_for_longer(
+    broker: Broker, proxy: Proxy, lease_renewal: LeaseRenewal
 ) -> None:
-    renewals.track(handle(broker), CLIENT_ID, "01AB")
-    await renewals.scan()
+    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
+    await lease_renewal.scan()
     assert not broker.changes
     advance(broker, proxy, MINUTE - AHEAD_MS)
-    await renewals.scan()
+    await lease_renewal.scan()
     advance(broker, proxy, MINUTE - AHEAD_MS)
-    await renewals.scan()
+    await lease_renewal.scan()
     durations = [change.invisible_duration_ms for change in broker.changes]
     assert durations == [1 * MINUTE, 3 * MINUTE]
     assert broker.changes[0].lease.lease_id == 9
 
 
-async def test_a_settled_lease_is_not_renewed(
-    broker: Broker, proxy: Proxy, renewals: LeaseRenewal
+async def test_untracked_lease_is_not_renewed(
+    broker: Broker, proxy: Proxy, lease_renewal: LeaseRenewal
 ) -> None:
-    renewals.track(handle(broker), CLIENT_ID, "01AB")
-    # By the handle of a renewal in between: the lease is the same.
-    released = renewals.untrack(key_of(handle(broker, pop_time_ms=1, invisible_duration_ms=2)))
+    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
+    # The receipt handle of another renewal names the same lease.
+    untracked = lease_renewal.untrack(
+        key_of(handle(broker, pop_time_ms=1, invisible_duration_ms=2))
+    )
     advance(broker, proxy, MINUTE)
-    await renewals.scan()
+    await lease_renewal.scan()
     assert not broker.changes
-    assert released is not None
-    renewals.retrack(released)
-    await renewals.scan()
+    assert untracked is not None
+    lease_renewal.retrack(untracked)
+    await lease_renewal.scan()
     assert len(broker.changes) == 1
 
 
-async def test_what_a_client_holds_that_left_comes_again_after_a_second(
-    broker: Broker, renewals: LeaseRenewal
+async def test_messages_of_a_gone_client_are_redelivered(
+    broker: Broker, lease_renewal: LeaseRenewal
 ) -> None:
-    renewals.track(handle(broker), CLIENT_ID, "01AB")
+    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
     broker.clock.advance(SILENCE_MS + 1)
-    await renewals.scan()
+    await lease_renewal.scan()
     (change,) = broker.changes
     assert change.invisible_duration_ms == 1_000 and not change.uncounted
-    assert not len(renewals)
+    assert not len(lease_renewal)
 
 
-async def test_a_client_that_another_proxy_hears_has_not_left(
-    broker: Broker, renewals: LeaseRenewal
+async def test_client_that_another_proxy_hears_is_not_gone(
+    broker: Broker, lease_renewal: LeaseRenewal
 ) -> None:
     broker.transport.answers["ListClients"] = ListClientsResponse(
         clients=[
@@ -139,107 +141,105 @@ async def test_a_client_that_another_proxy_hears_has_not_left(
             ClientInfo(client_id="silent", silent_ms=SILENCE_MS + 1),
         ]
     )
-    renewals.track(handle(broker), CLIENT_ID, "01AB")
-    renewals.track(handle(broker, queue_offset=6), "silent", "01CD")
+    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
+    lease_renewal.track(handle(broker, queue_offset=6), "silent", "01CD")
     broker.clock.advance(SILENCE_MS + 1)
-    await renewals.scan()
+    await lease_renewal.scan()
     (change,) = broker.changes
-    assert change.lease.queue_offset == 6 and len(renewals) == 1
+    assert change.lease.queue_offset == 6 and len(lease_renewal) == 1
     broker.clock.advance(AHEAD_MS)
-    await renewals.scan()
+    await lease_renewal.scan()
     assert broker.changes[-1].invisible_duration_ms == MINUTE, "and its lease is renewed"
 
 
-async def test_who_cannot_be_asked_about_has_not_left(
-    broker: Broker, renewals: LeaseRenewal
+async def test_client_is_not_gone_while_the_broker_is_silent(
+    broker: Broker, lease_renewal: LeaseRenewal
 ) -> None:
     broker.transport.answers["ListClients"] = MqError(Code.BROKER_UNREACHABLE, "no answer")
-    renewals.track(handle(broker), CLIENT_ID, "01AB")
+    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
     broker.clock.advance(SILENCE_MS + 1)
-    await renewals.scan()
-    assert not broker.changes and len(renewals) == 1
+    await lease_renewal.scan()
+    assert not broker.changes and len(lease_renewal) == 1
 
 
-async def test_what_is_settled_while_a_broker_is_asked_is_let_be(
-    broker: Broker, renewals: LeaseRenewal
-) -> None:
-    renewals.track(handle(broker), CLIENT_ID, "01AB")
+async def test_lease_untracked_during_a_scan(broker: Broker, lease_renewal: LeaseRenewal) -> None:
+    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
     broker.clock.advance(SILENCE_MS + 1)
     broker.transport.gate.clear()
-    scan = asyncio.create_task(renewals.scan())
+    scan = asyncio.create_task(lease_renewal.scan())
     await asyncio.sleep(0)
-    renewals.untrack(key_of(handle(broker)))
+    lease_renewal.untrack(key_of(handle(broker)))
     broker.transport.gate.set()
     await scan
     assert not broker.changes
 
 
-async def test_after_three_hours_the_group_s_policy_decides(
-    broker: Broker, proxy: Proxy, renewals: LeaseRenewal
+async def test_retry_policy_decides_after_three_hours(
+    broker: Broker, proxy: Proxy, lease_renewal: LeaseRenewal
 ) -> None:
-    renewals.track(handle(broker), CLIENT_ID, "01AB")
+    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
     advance(broker, proxy, MAX_RENEWED_MS)
-    await renewals.scan()
+    await lease_renewal.scan()
     assert broker.changes[-1].by_retry_policy
-    assert not len(renewals)
+    assert not len(lease_renewal)
 
 
-async def test_a_lease_that_is_over_is_forgotten(
-    broker: Broker, proxy: Proxy, renewals: LeaseRenewal
+async def test_ended_lease_is_dropped(
+    broker: Broker, proxy: Proxy, lease_renewal: LeaseRenewal
 ) -> None:
     broker.refusal = int(Code.INVALID_RECEIPT_HANDLE)
-    renewals.track(handle(broker), CLIENT_ID, "01AB")
+    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
     advance(broker, proxy, MINUTE - 1)
-    await renewals.scan()
-    assert not len(renewals)
+    await lease_renewal.scan()
+    assert not len(lease_renewal)
 
 
-async def test_a_broker_that_is_silent_is_asked_again_while_the_lease_lasts(
-    broker: Broker, proxy: Proxy, renewals: LeaseRenewal
+async def test_renewal_is_retried_until_the_lease_ends(
+    broker: Broker, proxy: Proxy, lease_renewal: LeaseRenewal
 ) -> None:
     broker.transport.answers["ChangeInvisibleDuration"] = MqError(
         Code.BROKER_UNREACHABLE, "no answer"
     )
-    renewals.track(handle(broker), CLIENT_ID, "01AB")
+    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
     advance(broker, proxy, MINUTE - 1)
-    await renewals.scan()
-    assert len(renewals) == 1
+    await lease_renewal.scan()
+    assert len(lease_renewal) == 1
     advance(broker, proxy, 1)
-    await renewals.scan()
-    assert not len(renewals)
+    await lease_renewal.scan()
+    assert not len(lease_renewal)
 
 
-async def test_a_renewal_says_when_the_lease_ends_as_far_as_this_proxy_knows(
-    broker: Broker, proxy: Proxy, renewals: LeaseRenewal
+async def test_renewal_names_the_end_of_the_lease(
+    broker: Broker, proxy: Proxy, lease_renewal: LeaseRenewal
 ) -> None:
-    held = handle(broker)
-    renewals.track(held, CLIENT_ID, "01AB")
+    tracked = handle(broker)
+    lease_renewal.track(tracked, CLIENT_ID, "01AB")
     advance(broker, proxy, MINUTE - AHEAD_MS)
-    await renewals.scan()
+    await lease_renewal.scan()
     renewed_ms = broker.clock.now_ms()
     advance(broker, proxy, MINUTE - AHEAD_MS)
-    await renewals.scan()
+    await lease_renewal.scan()
     ends = [change.lease.expires_timestamp_ms for change in broker.changes]
-    assert ends == [held.expires_ms, renewed_ms + MINUTE]
+    assert ends == [tracked.expires_ms, renewed_ms + MINUTE]
     assert all(change.unless_changed for change in broker.changes)
 
 
-async def test_after_a_renewal_without_an_answer_the_next_does_not_ask_for_the_end(
-    broker: Broker, proxy: Proxy, renewals: LeaseRenewal
+async def test_renewal_after_an_unanswered_one(
+    broker: Broker, proxy: Proxy, lease_renewal: LeaseRenewal
 ) -> None:
     granted = broker.transport.answers["ChangeInvisibleDuration"]
     broker.transport.answers["ChangeInvisibleDuration"] = MqError(Code.REQUEST_TIMEOUT, "no answer")
-    renewals.track(handle(broker), CLIENT_ID, "01AB")
+    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
     advance(broker, proxy, MINUTE - AHEAD_MS)
-    await renewals.scan()  # it may have come about
+    await lease_renewal.scan()  # the broker may have renewed it
     broker.transport.answers["ChangeInvisibleDuration"] = granted
     for _ in range(2):
-        await renewals.scan()
+        await lease_renewal.scan()
         advance(broker, proxy, MINUTE)
     assert [change.unless_changed for change in broker.changes] == [True, False, True]
 
 
-async def test_who_sets_the_time_of_day_makes_no_client_silent() -> None:
+async def test_change_of_the_time_of_day_makes_no_client_silent() -> None:
     cluster = Cluster()
     proxy = cluster.proxy()
     await proxy.rpcs.query_route(s.QueryRouteRequest(), FakeCall())
@@ -247,42 +247,40 @@ async def test_who_sets_the_time_of_day_makes_no_client_silent() -> None:
     cluster.clock.jump(10 * SILENCE_MS)
     await proxy.lease_renewal.scan()
     assert not cluster.transport.requests(CHANGE_INVISIBLE_DURATION)
-    assert not cluster.transport.requests(LIST_CLIENTS), "nor is a broker asked about it"
+    assert not cluster.transport.requests(LIST_CLIENTS), "no broker is asked about the client"
 
 
 @pytest.mark.parametrize("minutes", [-10, 10])
-async def test_the_time_of_day_may_be_another_at_the_broker(
-    broker: Broker, proxy: Proxy, renewals: LeaseRenewal, minutes: int
+async def test_broker_with_another_time_of_day(
+    broker: Broker, proxy: Proxy, lease_renewal: LeaseRenewal, minutes: int
 ) -> None:
-    held = handle(broker)
+    tracked = handle(broker)
     broker.clock.jump(minutes * MINUTE)
-    renewals.track(held, CLIENT_ID, "01AB")
+    lease_renewal.track(tracked, CLIENT_ID, "01AB")
     for expected in (MINUTE, 3 * MINUTE):
         advance(broker, proxy, MINUTE - AHEAD_MS)
-        await renewals.scan()
+        await lease_renewal.scan()
         assert broker.changes[-1].invisible_duration_ms == expected
     advance(broker, proxy, MINUTE)
-    await renewals.scan()
-    assert len(broker.changes) == 2, "the last one was for three minutes"
+    await lease_renewal.scan()
+    assert len(broker.changes) == 2, "the last renewal was for three minutes"
 
 
-async def test_what_could_not_be_given_back_is_given_back_later(
-    broker: Broker, renewals: LeaseRenewal
-) -> None:
-    """Else it would be hidden for as long as it was renewed last: up to an hour."""
+async def test_failed_give_back_is_retried(broker: Broker, lease_renewal: LeaseRenewal) -> None:
+    """Else the message would stay invisible as long as its last renewal said: up to an hour."""
     granted = broker.transport.answers["ChangeInvisibleDuration"]
     broker.transport.answers["ChangeInvisibleDuration"] = MqError(Code.REQUEST_TIMEOUT, "no answer")
-    renewals.track(handle(broker), CLIENT_ID, "01AB")
+    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
     broker.clock.advance(SILENCE_MS + 1)
-    await renewals.scan()
+    await lease_renewal.scan()
     broker.transport.answers["ChangeInvisibleDuration"] = granted
-    await renewals.scan()
+    await lease_renewal.scan()
     assert [change.invisible_duration_ms for change in broker.changes] == [1_000] * 2
-    assert not broker.changes[1].unless_changed, "the first one may have come about"
-    assert not len(renewals)
+    assert not broker.changes[1].unless_changed, "the broker may have done the first"
+    assert not len(lease_renewal)
 
 
-async def test_a_broker_that_hangs_keeps_no_lease_of_another_from_being_renewed() -> None:
+async def test_hanging_broker_does_not_delay_other_renewals() -> None:
     broker = Broker()
     broker.clock = LoopClock()  # type: ignore[assignment]
     other = BrokerData(broker_name="broker-b", addresses={0: "10.0.0.2:10911"})
@@ -307,7 +305,7 @@ async def test_a_broker_that_hangs_keeps_no_lease_of_another_from_being_renewed(
         for _ in range(12):
             proxy.sessions.touch(CLIENT_ID, broker.clock.monotonic_ms())
             await asyncio.sleep(5)
-    assert len(logs) < 10, "not one for each of its leases"
+    assert len(logs) < 10, "not one line for each of its leases"
     assert [change.invisible_duration_ms for change in broker.changes] == [MINUTE]
     running.cancel()
     await asyncio.wait([running])

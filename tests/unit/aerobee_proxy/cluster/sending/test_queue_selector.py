@@ -1,4 +1,4 @@
-"""Which queue a message goes to."""
+"""The choice of a queue: message groups by hash, other messages by round robin."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_hash_lies_within_the_buckets(key: int, buckets: int) -> None:
 
 
 @given(keys, st.integers(1, 200))
-def test_one_more_bucket_moves_a_key_only_into_it(key: int, buckets: int) -> None:
+def test_new_bucket_takes_keys_and_moves_no_other(key: int, buckets: int) -> None:
     before, after = jump_hash(key, buckets), jump_hash(key, buckets + 1)
     assert after in (before, buckets)
 

@@ -1,4 +1,4 @@
-"""Several messages in one answer or one request, over a real broker."""
+"""Pulls and acks of several messages, over a real broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GOOD, BAD = d.Code.OK, d.Code.INVALID_RECEIPT_HANDLE
 
 
 def over_messages(path: Path, count: int, body: Callable[[WholeCluster], Awaitable[None]]) -> None:
-    """Runs `body` on a cluster with so many messages in one queue."""
+    """Runs `body` on a cluster with `count` messages in one queue."""
 
     async def main() -> None:
         cluster = await WholeCluster.begin(path)
@@ -43,7 +43,7 @@ async def ack(cluster: WholeCluster, *handles: str) -> list[int]:
     return [entry.status.code for entry in answer.entries]
 
 
-def test_a_pull_tells_its_messages_and_where_to_go_on(tmp_path: Path) -> None:
+def test_pull_has_messages_and_next_offset(tmp_path: Path) -> None:
     async def body(cluster: WholeCluster) -> None:
         first, *messages, last = await cluster.ask("PullMessage", VALID["PullMessage"](""))
         assert first.status.code == GOOD
@@ -54,7 +54,7 @@ def test_a_pull_tells_its_messages_and_where_to_go_on(tmp_path: Path) -> None:
     over_messages(tmp_path, 3, body)
 
 
-def test_a_handle_that_is_named_twice_is_settled_once_and_told_twice(tmp_path: Path) -> None:
+def test_handle_twice_in_one_ack(tmp_path: Path) -> None:
     async def body(cluster: WholeCluster) -> None:
         answers = await cluster.ask("ReceiveMessage", receive(batch_size=16))
         handles = [one.message.system_properties.receipt_handle for one in answers[1:-1]]

@@ -24,7 +24,7 @@ TOPIC = d.Resource(name="orders")
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Runs a scenario on a loop whose time is made up."""
+    """Runs a scenario on a loop with virtual time."""
 
     async def whole(scenario: Scenario, broker_options: dict[str, Any]) -> None:
         cluster = await WholeCluster.begin(tmp_path, broker_options=broker_options)
@@ -68,7 +68,7 @@ async def stored(cluster: WholeCluster) -> list[bytes]:
     return await cluster.broker.bodies("orders")
 
 
-def test_any_time_is_kept_to_the_millisecond(run: Run) -> None:
+def test_delivery_time_is_exact_to_the_millisecond(run: Run) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         await send(cluster, message(cluster, b"a", 12_345), message(cluster, b"past", -1))
         await asyncio.sleep(12.344)
@@ -79,7 +79,7 @@ def test_any_time_is_kept_to_the_millisecond(run: Run) -> None:
     run(scenario)
 
 
-def test_a_part_of_a_millisecond_makes_no_message_early(run: Run) -> None:
+def test_delivery_time_is_rounded_up(run: Run) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         sent = message(cluster, b"a", 5_000)
         sent.system_properties.delivery_timestamp.nanos += 1
@@ -92,7 +92,7 @@ def test_a_part_of_a_millisecond_makes_no_message_early(run: Run) -> None:
     run(scenario)
 
 
-def test_a_time_beyond_all_numbers_in_the_past_is_now(run: Run) -> None:
+def test_delivery_time_in_the_far_past(run: Run) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         sent = message(cluster, b"a", 0)
         sent.system_properties.delivery_timestamp.CopyFrom(Timestamp(seconds=-(2**63)))
@@ -103,7 +103,7 @@ def test_a_time_beyond_all_numbers_in_the_past_is_now(run: Run) -> None:
     run(scenario)
 
 
-def test_the_consumer_is_told_the_delivery_time(run: Run) -> None:
+def test_consumer_gets_the_delivery_time(run: Run) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         sent = message(cluster, b"a", 1_000)
         await send(cluster, sent)
@@ -124,7 +124,7 @@ def test_the_consumer_is_told_the_delivery_time(run: Run) -> None:
     run(scenario)
 
 
-def test_a_recalled_message_does_not_come_and_is_recalled_once(run: Run) -> None:
+def test_message_is_recalled_once(run: Run) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         entries = await send(
             cluster, message(cluster, b"a", 60_000), message(cluster, b"b", 60_000)
@@ -142,7 +142,7 @@ def test_a_recalled_message_does_not_come_and_is_recalled_once(run: Run) -> None
     run(scenario)
 
 
-def test_only_a_message_that_waits_has_a_recall_handle(run: Run) -> None:
+def test_only_a_delayed_message_has_a_recall_handle(run: Run) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         now = d.Message(
             topic=d.Resource(name="plain"),
@@ -156,7 +156,7 @@ def test_only_a_message_that_waits_has_a_recall_handle(run: Run) -> None:
     run(scenario)
 
 
-def test_a_recall_that_names_nothing_is_refused(run: Run) -> None:
+def test_bad_recall_handle_is_refused(run: Run) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         (entry,) = await send(cluster, message(cluster, b"a", 60_000))
         good = recall_handle.decode(entry.recall_handle)
@@ -180,7 +180,7 @@ def test_a_recall_that_names_nothing_is_refused(run: Run) -> None:
     run(scenario)
 
 
-def test_when_too_many_wait_those_that_need_not_wait_are_stored_all_the_same(run: Run) -> None:
+def test_full_timer_refuses_delayed_messages_only(run: Run) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         await send(cluster, message(cluster, b"a", 60_000))
         await asyncio.sleep(0.01)
@@ -190,7 +190,7 @@ def test_when_too_many_wait_those_that_need_not_wait_are_stored_all_the_same(run
     run(scenario, timerMaxMessages=1)
 
 
-def test_a_time_more_than_a_day_ahead_is_refused(run: Run) -> None:
+def test_delivery_time_beyond_a_day_is_refused(run: Run) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         day = 24 * 3_600_000
         entries = await send(cluster, message(cluster, b"a", day))

@@ -1,6 +1,6 @@
 """The StatusCode × RPC table of the public protocol, over a real broker: one good request of each
 RPC, spoilt in one place, and the code that this place has. What single fields of a message may hold
-beyond that is tested with the validation."""
+the tests of the validation have more."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class World:
         return cluster
 
     async def handle(self) -> str:
-        """Of a new message, on lease for 15 s."""
+        """The receipt handle of a new message, leased for 15 s."""
         await self.cluster.ask("SendMessage", VALID["SendMessage"](""))
         answers = await self.cluster.ask("ReceiveMessage", receive(batch_size=1))
         return str(answers[1].message.system_properties.receipt_handle)
@@ -129,7 +129,7 @@ def several(*spoils: Spoil) -> Spoil:
 
 
 def nothing(request: Any) -> None:
-    """Leaves it good."""
+    """Spoils nothing."""
 
 
 def filtered(kind: d.FilterType, text: str) -> Spoil:
@@ -169,7 +169,7 @@ GROUP_PLACES = {
     "GetOffset": "group",
     "Telemetry": "settings.subscription.group",
 }
-# What RPCs that settle answer when the message cannot be told by the handle.
+# Answers of ack, change and dead-letter where the receipt handle names no lease.
 SETTLING = ("AckMessage", "ForwardMessageToDeadLetterQueue", "ChangeInvisibleDuration")
 
 
@@ -282,7 +282,7 @@ TABLE: list[tuple[str, Spoil, Code]] = [
     ("PullMessage", named("message_queue.topic", "empty"), C.MESSAGE_NOT_FOUND),
     ("PullMessage", named("message_queue.broker", "nobody"), C.BAD_REQUEST),
     ("PullMessage", filtered(d.FilterType.SQL, "price >"), C.ILLEGAL_FILTER_EXPRESSION),
-    # ---- settling ----
+    # ---- leases ----
     ("AckMessage", lambda r: r.ClearField("entries"), C.INTERNAL_SERVER_ERROR),
     ("AckMessage", lambda r: r.entries.add(receipt_handle="x"), C.MULTIPLE_RESULTS),
     ("ChangeInvisibleDuration", seconds("invisible_duration", -1), C.ILLEGAL_INVISIBLE_TIME),
@@ -309,14 +309,14 @@ TABLE: list[tuple[str, Spoil, Code]] = [
         C.ILLEGAL_TOPIC,
     ),
     ("SyncLiteSubscription", nothing, C.NOT_IMPLEMENTED),
-    # ---- transactions: what ends one is in test_transactions.py ----
+    # ---- transactions: successes are in test_transactions.py ----
     ("EndTransaction", named("topic", "a b"), C.ILLEGAL_TOPIC),
     ("EndTransaction", nothing, C.INVALID_TRANSACTION_ID),
     ("EndTransaction", put(transaction_id=" "), C.INVALID_TRANSACTION_ID),
     ("EndTransaction", put(transaction_id=ended(topic="others")), C.INVALID_TRANSACTION_ID),
     ("EndTransaction", put(transaction_id=ended(broker="nobody")), C.BAD_REQUEST),
     ("EndTransaction", put(transaction_id=ended()), C.INVALID_TRANSACTION_ID),
-    # ---- recalls: what recalls one is in test_delays.py ----
+    # ---- recalls: successes are in test_delays.py ----
     ("RecallMessage", named("topic", "a b"), C.ILLEGAL_TOPIC),
     ("RecallMessage", nothing, C.BAD_REQUEST),
     ("RecallMessage", put(recall_handle=""), C.BAD_REQUEST),
@@ -329,37 +329,33 @@ OFFERED = set(VALID) - {"EndTransaction", "RecallMessage", "SyncLiteSubscription
     TABLE,
     ids=[f"{rpc}-{Code.Name(code)}-{number}" for number, (rpc, _, code) in enumerate(TABLE)],
 )
-def test_a_spoilt_request_has_the_code_of_its_place(
-    world: World, rpc: str, spoil: Spoil, code: Code
-) -> None:
+def test_status_of_each_spoilt_field(world: World, rpc: str, spoil: Spoil, code: Code) -> None:
     found = world.runner.run(world.told(rpc, spoil, "good"))
     assert Code.Name(found) == Code.Name(code)
 
 
 @pytest.mark.parametrize("rpc", sorted(OFFERED))
-def test_a_request_that_is_not_spoilt_is_answered(world: World, rpc: str) -> None:
+def test_unspoilt_request_is_answered_with_ok(world: World, rpc: str) -> None:
     assert world.runner.run(world.told(rpc, nothing, "good")) == Code.OK
 
 
 @pytest.mark.parametrize("rpc", SETTLING)
 @pytest.mark.parametrize("kind", ["over", "settled"])
-def test_a_lease_that_is_over_is_no_lease(world: World, rpc: str, kind: str) -> None:
+def test_handle_of_an_ended_lease(world: World, rpc: str, kind: str) -> None:
     found = world.runner.run(world.told(rpc, nothing, kind))
     assert Code.Name(found) == "INVALID_RECEIPT_HANDLE"
 
 
 @pytest.mark.parametrize("metadata", [{}, {"x-mq-client-id": ""}, {"x-mq-client-id": " \t"}])
 @pytest.mark.parametrize("rpc", [method.name for method in SERVICE.methods])
-def test_a_caller_without_a_client_id_is_told(
-    world: World, rpc: str, metadata: dict[str, str]
-) -> None:
+def test_client_id_is_required(world: World, rpc: str, metadata: dict[str, str]) -> None:
     answers = world.runner.run(world.cluster.ask(rpc, VALID[rpc](""), metadata=metadata))
     assert answers[0].status.code == Code.CLIENT_ID_REQUIRED
 
 
 def test_every_rpc_has_its_rows() -> None:
     rows = {rpc for rpc, _, _ in TABLE}
-    # A goodbye cannot be wrong.
+    # No termination is refused.
     assert rows | {"NotifyClientTermination"} == set(VALID)
     assert set(VALID) == {method.name for method in SERVICE.methods}
     assert ENDPOINTS.addresses and TOPIC.name

@@ -55,7 +55,7 @@ class Stream:
         self.task = asyncio.create_task(proxy.rpcs.telemetry(aiter(self.requests), self.call))
 
     async def send(self, command: TelemetryCommand) -> TelemetryCommand:
-        """The answer."""
+        """Sends a command; returns the answer."""
         before = len(self.call.written)
         self.requests.put(command)
         await until(lambda: len(self.call.written) > before or self.task.done(), "an answer")
@@ -80,7 +80,7 @@ async def test_settings_are_answered_with_status_ok(proxy: Proxy) -> None:
     await stream.end()
 
 
-async def test_the_answer_is_repeated(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answer_is_repeated(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telemetry, "REPEAT_AFTER_S", 0.01)
     stream = Stream(proxy)
     answer = await stream.send(producer())
@@ -89,7 +89,7 @@ async def test_the_answer_is_repeated(proxy: Proxy, monkeypatch: pytest.MonkeyPa
     await stream.end()
 
 
-async def test_a_client_may_hold_several_streams(proxy: Proxy) -> None:
+async def test_client_with_several_streams(proxy: Proxy) -> None:
     one, two = Stream(proxy), Stream(proxy)
     await one.send(producer())
     await two.send(producer())
@@ -129,7 +129,7 @@ async def test_settings_are_answered_while_no_broker_answers(proxy: Proxy) -> No
 
 
 async def test_push_consumer_is_answered_once_the_group_policy_is_known() -> None:
-    """It heeds the first answer only."""
+    """Push consumers heed the first answer only."""
     cluster = Cluster()
     cluster.transport.answers["GetGroup"] = MqError(Code.REQUEST_TIMEOUT, "no answer")
     proxy = cluster.proxy()

@@ -27,7 +27,7 @@ Run = Callable[[Scenario], None]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Runs a scenario on a loop whose time is made up, with the work that goes on beside it."""
+    """Runs a scenario on a loop with virtual time, beside the background work of the proxy."""
 
     async def whole(scenario: Scenario) -> None:
         cluster = await WholeCluster.begin(tmp_path)
@@ -126,7 +126,7 @@ async def visible(cluster: WholeCluster, topic: str = "orders") -> list[bytes]:
     return await cluster.broker.bodies(topic)
 
 
-def test_a_half_message_is_seen_after_its_commit_and_not_after_a_rollback(run: Run) -> None:
+def test_half_message_is_visible_after_its_commit_only(run: Run) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         producer = Producer(cluster, "p", "orders")
         kept, dropped = await producer.send(b"kept"), await producer.send(b"dropped")
@@ -142,7 +142,7 @@ def test_a_half_message_is_seen_after_its_commit_and_not_after_a_rollback(run: R
     run(scenario)
 
 
-def test_only_the_right_id_of_the_right_topic_ends_a_transaction(run: Run) -> None:
+def test_transaction_needs_its_id_and_topic(run: Run) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         cluster.topic("others", "TRANSACTION")
         producer = Producer(cluster, "p", "orders")
@@ -167,7 +167,7 @@ def test_only_the_right_id_of_the_right_topic_ends_a_transaction(run: Run) -> No
     run(scenario)
 
 
-def test_another_proxy_ends_it_as_well(run: Run) -> None:
+def test_transaction_ends_through_another_proxy(run: Run) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         text = await Producer(cluster, "p", "orders").send(b"a")
         other = WholeCluster(cluster.broker, {})
@@ -179,7 +179,7 @@ def test_another_proxy_ends_it_as_well(run: Run) -> None:
 
 
 @pytest.mark.parametrize("namespace", ["", NAMESPACE])
-def test_one_producer_is_asked_and_its_answer_counts(run: Run, namespace: str) -> None:
+def test_check_goes_to_one_producer(run: Run, namespace: str) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         async with (
             Producer(cluster, "p1", "orders", namespace=namespace) as one,
@@ -214,7 +214,7 @@ def test_one_producer_is_asked_and_its_answer_counts(run: Run, namespace: str) -
     run(scenario)
 
 
-def test_an_answer_may_say_where_it_comes_from_or_not(run: Run) -> None:
+def test_source_of_an_answer_is_optional(run: Run) -> None:
     """Go, C++ and C# leave the source out; an answer after the recovery time counts."""
 
     async def scenario(cluster: WholeCluster) -> None:
@@ -239,7 +239,7 @@ def test_an_answer_may_say_where_it_comes_from_or_not(run: Run) -> None:
     run(scenario)
 
 
-def test_who_sent_a_half_message_is_asked_whatever_its_settings_say(run: Run) -> None:
+def test_check_goes_to_the_sender_of_a_half_message(run: Run) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         async with Producer(cluster, "p") as producer:
             text = await producer.send(b"a")
@@ -249,7 +249,7 @@ def test_who_sent_a_half_message_is_asked_whatever_its_settings_say(run: Run) ->
     run(scenario)
 
 
-def test_without_a_producer_it_waits_for_one(run: Run) -> None:
+def test_check_waits_for_a_producer(run: Run) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         async with Producer(cluster, "p", "orders") as first:
             text = await first.send(b"a")
@@ -264,7 +264,7 @@ def test_without_a_producer_it_waits_for_one(run: Run) -> None:
     run(scenario)
 
 
-def test_a_producer_at_another_proxy_is_asked(run: Run) -> None:
+def test_check_goes_to_a_producer_of_another_proxy(run: Run) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         other = WholeCluster(cluster.broker, {})
         task = asyncio.create_task(other.proxy.transaction_checks.run())
@@ -281,7 +281,7 @@ def test_a_producer_at_another_proxy_is_asked(run: Run) -> None:
     run(scenario)
 
 
-def test_a_link_to_a_broker_is_made_anew_when_it_breaks(run: Run) -> None:
+def test_broken_link_is_opened_again(run: Run) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         async with Producer(cluster, "p", "orders") as producer:
             await asyncio.sleep(3)
@@ -299,9 +299,7 @@ def test_a_link_to_a_broker_is_made_anew_when_it_breaks(run: Run) -> None:
     run(scenario)
 
 
-def test_a_broker_that_was_away_is_found_when_it_is_back(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_link_to_a_broker_that_comes_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(cluster: WholeCluster) -> None:
         listed: list[Any] = []
         monkeypatch.setattr(

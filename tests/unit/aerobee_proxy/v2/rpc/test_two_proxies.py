@@ -18,7 +18,7 @@ from support.proxy.whole_cluster import WholeCluster
 
 
 async def received(cluster: WholeCluster) -> Any:
-    """A message, on a lease that the proxy renews; None within a second if there is none."""
+    """A leased message, whose lease the proxy renews; None if there is none within a second."""
     request = s.ReceiveMessageRequest(
         group=GROUP, message_queue=QUEUE, batch_size=1, auto_renew=True
     )
@@ -28,7 +28,7 @@ async def received(cluster: WholeCluster) -> Any:
 
 
 async def time_passes(cluster: WholeCluster, seconds: float) -> None:
-    """The first proxy renews, and its client goes on living."""
+    """The first proxy renews, and its client stays alive."""
     while seconds > 0:
         await asyncio.sleep(SCAN_S)
         seconds -= SCAN_S
@@ -56,7 +56,7 @@ async def settled(first: WholeCluster, second: WholeCluster, handle: str) -> Non
 
 
 async def heard_elsewhere(first: WholeCluster, second: WholeCluster, handle: str) -> None:
-    """The client's heartbeats go to the second only, until it says goodbye there."""
+    """The client's heartbeats go to the second proxy only, until it terminates there."""
     for _ in range(30):
         await second.ask("Heartbeat", VALID["Heartbeat"](""))
         await asyncio.sleep(10)
@@ -71,14 +71,14 @@ async def heard_elsewhere(first: WholeCluster, second: WholeCluster, handle: str
 
 
 async def kept(first: WholeCluster, second: WholeCluster, handle: str) -> None:
-    """As long as nobody settles it, the first renews it past its minute."""
+    """Until the message is acknowledged, the first proxy renews its lease."""
     await time_passes(first, 600)
     assert len(first.proxy.lease_renewal) == 1
     assert await received(second) is None
 
 
 @pytest.mark.parametrize("what", [given_back, settled, heard_elsewhere, kept])
-def test_what_one_proxy_renews_may_be_settled_through_another(tmp_path: Path, what: Any) -> None:
+def test_lease_of_one_proxy_is_settled_through_another(tmp_path: Path, what: Any) -> None:
     async def run() -> None:
         first = await WholeCluster.begin(tmp_path)
         second = first.another_proxy()

@@ -33,7 +33,7 @@ def test_client_id_is_read_from_the_metadata() -> None:
     ],
 )
 def test_invalid_client_properties(pairs: dict[str, str]) -> None:
-    """Protocol inventory: rules of client_properties × INVALID_CLIENT_PROPERTIES."""
+    """Telemetry × INVALID_CLIENT_PROPERTIES."""
     refused(Code.INVALID_CLIENT_PROPERTIES, clients.check_client_properties, pairs)
 
 

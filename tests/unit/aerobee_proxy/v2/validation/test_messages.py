@@ -103,7 +103,7 @@ __BORNHOST BORN_TIMESTAMP DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID __CRC32#
 
 @pytest.mark.parametrize("name", RESERVED.split())
 def test_reserved_property(name: str) -> None:
-    """Validation limits: reserved property keys."""
+    """StatusCode table: SendMessage × ILLEGAL_MESSAGE_PROPERTY_KEY."""
     refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, check, message(user_properties={name: "x"}))
 
 
@@ -153,7 +153,7 @@ def test_negative_priority() -> None:
 
 
 def test_recovery_duration_of_half_messages() -> None:
-    """Validation limits: at most 3,600 s, else BAD_REQUEST."""
+    """SendMessage × BAD_REQUEST; 3,600 s are allowed."""
     field = "orphaned_transaction_recovery_duration"
     check(message(**{field: Duration(seconds=3_600)}))
     refused(Code.BAD_REQUEST, check, message(**{field: Duration(seconds=3_601)}))
@@ -162,7 +162,7 @@ def test_recovery_duration_of_half_messages() -> None:
 
 @pytest.mark.parametrize("name", ["a b", "a.b", "x" * 65, "ü"])
 def test_illegal_lite_topic(name: str) -> None:
-    """Validation limits: lite topic × ILLEGAL_LITE_TOPIC."""
+    """SendMessage × ILLEGAL_LITE_TOPIC."""
     refused(Code.ILLEGAL_LITE_TOPIC, check, message(lite_topic=name))
 
 
