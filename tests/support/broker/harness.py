@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from aerobee_broker.broker import Broker, Surroundings, Tables, open_store
+from aerobee_broker.broker import Broker
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.pull.pull import PullRequest
 from aerobee_broker.delivery.send.send import SendMessage, SendResult
@@ -21,7 +21,10 @@ from aerobee_broker.disk import Disk, RealDisk
 from aerobee_broker.identity import Identity
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
-from aerobee_broker.metrics import Meters
+from aerobee_broker.metrics import BrokerMetrics
+from aerobee_broker.wiring.environment import Environment
+from aerobee_broker.wiring.store import open_store
+from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.lifecycle import Lifecycle
 from aerobee_wire.message_id import pack_host
@@ -77,7 +80,10 @@ class Parts:
         self.announced: list[list[str]] = []
         self.unreachable: list[str] = []
         self.spread: list[TopicConfig] = []
-        around = Surroundings(
+        self.meters = BrokerMetrics(
+            CollectorRegistry(), cluster="DefaultCluster", node_id="broker-a"
+        )
+        environment = Environment(
             options=self.options,
             clock=clock,
             disk=disk,
@@ -85,25 +91,24 @@ class Parts:
             flusher=self.flusher,
             writer=Inline(),
             rng=random.Random(1),
+            metrics=self.meters,
         )
-        self.meters = Meters(CollectorRegistry(), cluster="DefaultCluster", node_id="broker-a")
-        self.store = open_store(around, self.meters, STORE_HOST)
-        self.tables = Tables(around)
+        self.store = open_store(environment, STORE_HOST)
+        self.tables = Tables(environment)
         identity = Identity(
             cluster="DefaultCluster",
             broker_name="broker-a",
             broker_id=0,
             address="10.0.0.1:10911",
+            store_host=STORE_HOST,
             version="0",
             start_timestamp_ms=clock.now_ms(),
         )
         self.broker = Broker(
-            around,
+            environment,
             self.store,
             self.tables,
-            self.meters,
-            identity=identity,
-            store_host=STORE_HOST,
+            identity,
             announce=self._announce,
             spread=self._spread,
         )

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_broker.broker import store_options
 from aerobee_broker.cluster.addresses import advertised_host, store_ip
 from aerobee_broker.config import DELAY_LEVELS, BrokerOptions, parse_delay_levels
+from aerobee_broker.wiring.store import store_options
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError
 

@@ -6,13 +6,13 @@ import re
 
 from prometheus_client import CollectorRegistry
 
-from aerobee_broker.metrics import Meters
+from aerobee_broker.metrics import BrokerMetrics
 from support.repository.tree import ROOT
 
 
 def test_every_metric_is_described() -> None:
     registry = CollectorRegistry()
-    Meters(registry, cluster="DefaultCluster", node_id="broker-a")
+    BrokerMetrics(registry, cluster="DefaultCluster", node_id="broker-a")
     exposed = {
         f"{family.name}_total" if family.type == "counter" else family.name
         for family in registry.collect()

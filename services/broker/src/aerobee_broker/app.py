@@ -15,7 +15,7 @@ from importlib import metadata
 import structlog
 from prometheus_client import CollectorRegistry
 
-from aerobee_broker.broker import Broker, Surroundings, Tables, open_store
+from aerobee_broker.broker import Broker
 from aerobee_broker.cluster.addresses import advertised_host, free_port, store_ip
 from aerobee_broker.cluster.grpc_clients import GrpcBrokerClient, GrpcNamesrvClient
 from aerobee_broker.cluster.peers import Peers
@@ -24,9 +24,12 @@ from aerobee_broker.commit.worker_thread import Worker, WorkerThread
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import Disk, RealDisk
 from aerobee_broker.identity import Identity
-from aerobee_broker.metrics import Meters
+from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.upkeep import periodic_work
+from aerobee_broker.wiring.environment import Environment
+from aerobee_broker.wiring.store import open_store
+from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.clock import Clock, SystemClock
 from aerobee_chassis.errors import PortInUse, StartError
@@ -56,7 +59,7 @@ class BrokerApp(App):
         self._clock = clock or SystemClock()
         self._disk = disk or RealDisk()
         self._rng = rng or random.Random()
-        self._meters = Meters(
+        self._metrics = BrokerMetrics(
             CollectorRegistry(), cluster=options.broker_cluster_name, node_id=options.broker_name
         )
 
@@ -75,27 +78,25 @@ class BrokerApp(App):
 
     async def _try_start(self) -> Mapping[str, object]:
         options = self.options
-        around = await self._surroundings()
+        environment = await self._environment()
         port = options.listen_port or free_port(options.bind_address)
         host = await asyncio.to_thread(
             advertised_host, options.broker_ip1, options.bind_address, options.namesrvs
         )
-        identity = self._identity(join_address(host, port))
         store_host = join_address(await asyncio.to_thread(store_ip, host), port)
-        store = await asyncio.to_thread(open_store, around, self._meters, store_host)
-        await self.lifecycle.start(Step(stop=lambda: close_store(store, around.flusher)))
+        identity = self._identity(join_address(host, port), store_host)
+        store = await asyncio.to_thread(open_store, environment, store_host)
+        await self.lifecycle.start(Step(stop=lambda: close_store(store, environment.flusher)))
 
-        tables = Tables(around)
+        tables = Tables(environment)
         registration = Registration(
             options.namesrvs, lambda namesrv: self._link(namesrv, identity, tables)
         )
         broker = Broker(
-            around,
+            environment,
             store,
             tables,
-            self._meters,
-            identity=identity,
-            store_host=store_host,
+            identity,
             announce=registration.announce,
             spread=Peers(registration, identity, GrpcBrokerClient).create,
         )
@@ -108,14 +109,14 @@ class BrokerApp(App):
         )
         metrics = MetricsEndpoint(
             options,
-            self._meters.registry,
+            self._metrics.registry,
             ready=lambda: self.serving and not store.flush.read_only_reason,
         )
         await self.lifecycle.start(
             *broker.components(),
             server,
             Step(stop=broker.end_long_calls),
-            *periodic_work(broker, tables, around, server),
+            *periodic_work(broker, tables, environment, server),
             metrics,
             registration,
         )
@@ -126,10 +127,10 @@ class BrokerApp(App):
             **metrics.ready_fields,
         }
 
-    async def _surroundings(self) -> Surroundings:
+    async def _environment(self) -> Environment:
         flusher, writer = WorkerThread("flusher"), WorkerThread("config writer")
         await self.lifecycle.start(Step(stop=flusher.close), Step(stop=writer.close))
-        return Surroundings(
+        return Environment(
             options=self.options,
             clock=self._clock,
             disk=self._disk,
@@ -137,14 +138,16 @@ class BrokerApp(App):
             flusher=flusher,
             writer=writer,
             rng=self._rng,
+            metrics=self._metrics,
         )
 
-    def _identity(self, address: str) -> Identity:
+    def _identity(self, address: str, store_host: str) -> Identity:
         return Identity(
             cluster=self.options.broker_cluster_name,
             broker_name=self.options.broker_name,
             broker_id=self.options.broker_id,
             address=address,
+            store_host=store_host,
             version=metadata.version("aerobee-broker"),
             start_timestamp_ms=self._clock.now_ms(),
         )

@@ -17,7 +17,7 @@ _SIZES = (1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20)
 _DELAY_SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 5, 30, 300)
 
 
-class Meters:
+class BrokerMetrics:
     def __init__(self, registry: CollectorRegistry, *, cluster: str, node_id: str) -> None:
         self.registry = registry
         self._node = (cluster, NODE_TYPE, node_id)

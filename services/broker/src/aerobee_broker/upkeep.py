@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import structlog
 
-from aerobee_broker.broker import Broker, Surroundings, Tables
+from aerobee_broker.broker import Broker
+from aerobee_broker.wiring.environment import Environment
+from aerobee_broker.wiring.tables import Tables
 from aerobee_chassis.background import PeriodicTask
 from aerobee_chassis.rpc.server import Server
 
@@ -17,9 +19,9 @@ MEASURE_MS = 10_000
 
 
 def periodic_work(
-    broker: Broker, tables: Tables, around: Surroundings, server: Server
+    broker: Broker, tables: Tables, environment: Environment, server: Server
 ) -> list[PeriodicTask]:
-    options, store = around.options, broker.store
+    options, store = environment.options, broker.store
 
     async def scan_clients() -> None:
         silent = broker.clients.scan()
@@ -27,8 +29,8 @@ def periodic_work(
             structlog.get_logger().info("clients_expired", clients=silent)
 
     async def keep_store() -> None:
-        store.maintain(around.clock.now_ms())
-        while await around.flusher(store.maintain_files):
+        store.maintain(environment.clock.now_ms())
+        while await environment.flusher(store.maintain_files):
             pass
 
     async def report_health() -> None:
@@ -40,7 +42,7 @@ def periodic_work(
             await broker.transaction_upkeep.round()
 
     async def measure() -> None:
-        broker.administration.measure(options.broker_permission)
+        broker.gauges.measure(options.broker_permission)
 
     return [
         PeriodicTask(name, interval_ms / 1_000, work)

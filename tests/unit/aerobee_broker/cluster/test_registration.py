@@ -15,7 +15,7 @@ from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_wire.status import Code, MqError
 from support.clock.virtual_loop import LoopClock
 
-IDENTITY = Identity("c", "broker-a", 0, "10.0.0.1:10911", "0", 0)
+IDENTITY = Identity("c", "broker-a", 0, "10.0.0.1:10911", "10.0.0.1:10911", "0", 0)
 
 
 class Namesrv:

@@ -107,7 +107,7 @@ async def test_after_a_failed_flush_nothing_is_acknowledged_ever_again(tmp_path:
     with pytest.raises(StoreReadOnly):
         await parts.send("t", b"c")
     assert await parts.bodies("t") == [b"a"]
-    assert "flushing" in parts.broker.administration.status().read_only_reason
+    assert "flushing" in parts.broker.report.status().read_only_reason
 
 
 async def test_a_full_disk_refuses_until_there_is_room(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from aerobee_broker.broker import store_options, tags_codes
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import RealDisk
 from aerobee_broker.inspection import check, dump
 from aerobee_broker.inspection.stopped_store import Problem, open_stopped
+from aerobee_broker.wiring.store import store_options, tags_codes
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError, StartError
 from aerobee_wire.record import Record

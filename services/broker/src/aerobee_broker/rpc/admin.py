@@ -12,6 +12,7 @@ from __future__ import annotations
 from aerobee.broker.v1 import admin_pb2 as pb
 
 from aerobee_broker.delivery.admin import Administration
+from aerobee_broker.delivery.status import StatusReport
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.rpc import convert
@@ -20,9 +21,14 @@ from aerobee_chassis.rpc.call import Call
 
 class AdminRpcs:
     def __init__(
-        self, administration: Administration, topics: TopicRegistry, groups: GroupRegistry
+        self,
+        administration: Administration,
+        report: StatusReport,
+        topics: TopicRegistry,
+        groups: GroupRegistry,
     ) -> None:
         self._administration = administration
+        self._report = report
         self._topics = topics
         self._groups = groups
 
@@ -85,7 +91,7 @@ class AdminRpcs:
     async def get_broker_status(
         self, request: pb.GetBrokerStatusRequest, call: Call
     ) -> pb.GetBrokerStatusResponse:
-        status = self._administration.status()
+        status = self._report.status()
         return pb.GetBrokerStatusResponse(
             cluster=status.cluster,
             broker_name=status.broker_name,

@@ -33,11 +33,11 @@ async def test_a_message_is_delivered_when_due_and_never_before(
     assert stored.deliver_ms == parts.clock.now_ms() + delay_ms
     await asyncio.sleep((delay_ms - 0.5) / 1000)
     assert await parts.bodies("t") == []
-    assert parts.broker.administration.status().delayed_messages == {"timers": 1}
+    assert parts.broker.report.status().delayed_messages == {"timers": 1}
     await asyncio.sleep(0.002)
     record = (await parts.read("t"))[0]
     assert (record.body, record.store_timestamp_ms) == (b"a", stored.deliver_ms)
-    assert parts.broker.administration.status().delayed_messages == {}
+    assert parts.broker.report.status().delayed_messages == {}
 
 
 async def test_due_times_a_millisecond_apart_are_kept(
@@ -233,7 +233,7 @@ async def test_the_gauge_counts_waiting_messages(parts: Parts) -> None:
     await asyncio.sleep(0.01)
     shown = []
     for _ in range(3):
-        parts.broker.administration.measure(6)
+        parts.broker.gauges.measure(6)
         labels = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
         shown.append(parts.meters.registry.get_sample_value("rocketmq_timing_messages", labels))
         await asyncio.sleep(2)

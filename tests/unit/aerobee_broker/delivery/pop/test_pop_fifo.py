@@ -156,7 +156,7 @@ async def test_a_gauge_counts_blocked_message_groups(parts: Parts, consumer: Pop
     await consumer.pop(1, fifo=True)
 
     def gauge() -> float:
-        parts.broker.administration.measure(6)
+        parts.broker.gauges.measure(6)
         return float(parts.meters._gauges["pop_blocked_message_groups"]._value.get())
 
     assert gauge() == 1

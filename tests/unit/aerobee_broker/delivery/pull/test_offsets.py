@@ -106,7 +106,7 @@ async def test_the_lag_of_an_unread_queue_is_all_of_it(parts: Parts) -> None:
 
 
 async def test_the_status_has_the_numbers_of_the_broker(parts: Parts) -> None:
-    status = parts.broker.administration.status()
+    status = parts.broker.report.status()
     assert (status.broker_name, status.messages_in_total) == ("broker-a", 3)
     assert status.max_physical_offset == status.flushed_physical_offset > 0
     assert status.disk_total_bytes > status.disk_free_bytes > 0
@@ -115,14 +115,14 @@ async def test_the_status_has_the_numbers_of_the_broker(parts: Parts) -> None:
 
 
 async def test_the_gauges_have_the_numbers_of_the_broker(parts: Parts) -> None:
-    parts.broker.administration.measure(6)
+    parts.broker.gauges.measure(6)
     registry = parts.meters.registry
     node = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
     assert registry.get_sample_value("rocketmq_broker_permission", node) == 6
     assert registry.get_sample_value("rocketmq_topic_number", node) == len(parts.tables.topics)
     parts.broker.offset_queries.update("g", [QueueOffset("t", 0, 2)])
     parts.tables.offsets.commit("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
-    parts.broker.administration.measure(6)
+    parts.broker.gauges.measure(6)
     lag = {**node, "topic": "t", "consumer_group": "g", "is_retry": "false"}
     assert registry.get_sample_value("rocketmq_consumer_lag_messages", lag) == 1
     of_system = {**lag, "topic": "RMQ_SYS_TRANS_HALF_TOPIC", "consumer_group": "CID_RMQ_SYS_TRANS"}

@@ -290,7 +290,7 @@ async def test_metrics_count_transactions(begin: Begin) -> None:
     await half(parts)
 
     def value(name: str) -> float | None:
-        parts.broker.administration.measure(6)
+        parts.broker.gauges.measure(6)
         labels = {
             "cluster": "DefaultCluster",
             "node_type": "broker",

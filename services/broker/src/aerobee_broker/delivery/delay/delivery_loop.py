@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from aerobee_broker.commit.durable_log import DurableLog
-from aerobee_broker.metrics import Meters
+from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.store.messages import NewMessage
 from aerobee_chassis.clock import Clock
 from aerobee_wire.status import MqError
@@ -63,7 +63,9 @@ class WaitingQueue(Protocol):
 
 
 class DeliveryLoop:
-    def __init__(self, queue: WaitingQueue, log: DurableLog, meters: Meters, clock: Clock) -> None:
+    def __init__(
+        self, queue: WaitingQueue, log: DurableLog, meters: BrokerMetrics, clock: Clock
+    ) -> None:
         self._queue = queue
         self._log = log
         self._meters = meters

@@ -18,7 +18,7 @@ from aerobee_broker.delivery.delay.level_progress import LevelProgress
 from aerobee_broker.delivery.delay.levels import FIRST_OWN_QUEUE, DelayQueues, own_delay
 from aerobee_broker.delivery.delay.progress import newest_record
 from aerobee_broker.delivery.delay.redelivery import Redelivery
-from aerobee_broker.metrics import Meters
+from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.store.messages import Arrival, Unit
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.lifecycle import Component
@@ -33,7 +33,7 @@ class LevelDelivery(Component):
         queues: DelayQueues,
         progress: LevelProgress,
         redelivery: Redelivery,
-        meters: Meters,
+        meters: BrokerMetrics,
         clock: Clock,
     ) -> None:
         self._log = log

@@ -32,7 +32,7 @@ from aerobee_broker.delivery.delay.timer_table import (
     key_of,
     offset_of,
 )
-from aerobee_broker.metrics import Meters
+from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.store.messages import NewMessage, Unit
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.lifecycle import Component
@@ -57,7 +57,7 @@ class TimerDelivery(Component):
         queue: TimerQueue,
         table: TimerTable,
         redelivery: Redelivery,
-        meters: Meters,
+        meters: BrokerMetrics,
         clock: Clock,
     ) -> None:
         self._log = log

@@ -17,7 +17,7 @@ from aerobee_broker.delivery.pop.lease_table import (
 from aerobee_broker.delivery.pop.selector import stored_record
 from aerobee_broker.delivery.retry import policy
 from aerobee_broker.errors import MessageNotFound
-from aerobee_broker.metrics import Meters
+from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
@@ -46,7 +46,7 @@ class DeadLetters:
         acks: Acknowledgements,
         topics: TopicRegistry,
         groups: GroupRegistry,
-        meters: Meters,
+        meters: BrokerMetrics,
     ) -> None:
         self._store = store
         self._table = table

@@ -20,7 +20,7 @@ from aerobee_broker.delivery.pop.selector import MessageSelector, PopBatch, PopR
 from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.errors import InvalidParameter
-from aerobee_broker.metrics import Meters
+from aerobee_broker.metrics import BrokerMetrics
 
 MAX_MESSAGES = 32  # RocketMQ's
 DEFAULT_BYTES = 4 * 1024 * 1024
@@ -50,7 +50,7 @@ class Pop:
         durations: InvisibleDurations,
         polls: LongPolls,
         access: ReadAccess,
-        meters: Meters,
+        meters: BrokerMetrics,
         long_polling: bool,
     ) -> None:
         self._selector = selector

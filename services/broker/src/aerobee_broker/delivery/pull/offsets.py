@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from aerobee_broker.delivery.pull.long_polls import LongPolls
@@ -185,6 +185,14 @@ class OffsetQueries:
         subscribed = self._clients.subscriptions(consumer_group) or {}
         retry = names.retry_topic(consumer_group)
         return sorted({*self._offsets.topics_of(consumer_group), *subscribed, retry})
+
+    def lags(self) -> Iterator[tuple[str, str, int]]:
+        """Consumer group, topic and lag of everything that a group has offsets of."""
+        for group in self._groups.table.all():
+            if names.is_system_group(group.consumer_group):
+                continue  # the broker's own progress: nobody consumes there
+            for topic in self._offsets.topics_of(group.consumer_group):
+                yield group.consumer_group, topic, self.lag(group.consumer_group, topic)
 
     def lag(self, consumer_group: str, topic: str) -> int:
         """Messages behind, over all queues of a topic; all of a queue without an offset."""

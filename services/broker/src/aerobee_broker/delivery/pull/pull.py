@@ -15,7 +15,7 @@ from aerobee_broker.errors import InvalidParameter, NoPermission, SubscriptionNo
 from aerobee_broker.filter.filter import Filter, matching_records
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
-from aerobee_broker.metrics import Meters
+from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.clients import Clients, MessageModel
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import ReadResult, ReadStatus
@@ -55,7 +55,7 @@ class Pull:
         offsets: ConsumerOffsets,
         clients: Clients,
         polls: LongPolls,
-        meters: Meters,
+        meters: BrokerMetrics,
         options: BrokerOptions,
     ) -> None:
         self._store = store

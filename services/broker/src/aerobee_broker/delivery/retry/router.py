@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from aerobee_broker.delivery.retry import policy
 from aerobee_broker.errors import InvalidParameter
-from aerobee_broker.metrics import Meters
+from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.messages import NewMessage
@@ -14,7 +14,7 @@ from aerobee_wire import topics as names
 
 
 class RetryRouter:
-    def __init__(self, topics: TopicRegistry, groups: GroupRegistry, meters: Meters) -> None:
+    def __init__(self, topics: TopicRegistry, groups: GroupRegistry, meters: BrokerMetrics) -> None:
         self._topics = topics
         self._groups = groups
         self._meters = meters

@@ -19,7 +19,7 @@ from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.errors import NoPermission
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import WRITE
-from aerobee_broker.metrics import Meters
+from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.messages import NewMessage
@@ -54,7 +54,7 @@ class SendBack:
         topics: TopicRegistry,
         groups: GroupRegistry,
         delays: DelayQueues,
-        meters: Meters,
+        meters: BrokerMetrics,
         broker_permission: int,
         rng: random.Random,
     ) -> None:

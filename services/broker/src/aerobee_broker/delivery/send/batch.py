@@ -21,7 +21,7 @@ from aerobee_broker.delivery.send.checks import (
 )
 from aerobee_broker.delivery.transaction import half_messages
 from aerobee_broker.errors import InvalidParameter, MessageIllegal, NoPermission
-from aerobee_broker.metrics import Meters
+from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.store.messages import NewBatch, NewMessage
 from aerobee_chassis.clock import Clock
 from aerobee_wire import properties as props
@@ -63,7 +63,7 @@ class BatchSender:
         admission: Admission,
         properties: BrokerProperties,
         delays: DelayRouter,
-        meters: Meters,
+        meters: BrokerMetrics,
         clock: Clock,
     ) -> None:
         self._log = log

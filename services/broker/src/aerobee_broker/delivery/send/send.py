@@ -31,7 +31,7 @@ from aerobee_broker.delivery.send.checks import (
 )
 from aerobee_broker.delivery.transaction import half_messages
 from aerobee_broker.delivery.transaction.transactions import Transactions
-from aerobee_broker.metrics import Meters
+from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.store.messages import Appended, NewMessage
 from aerobee_chassis.clock import Clock
 from aerobee_wire import properties as props
@@ -85,7 +85,7 @@ class Sender:
         delays: DelayRouter,
         retries: RetryRouter,
         transactions: Transactions,
-        meters: Meters,
+        meters: BrokerMetrics,
         clock: Clock,
     ) -> None:
         self._log = log

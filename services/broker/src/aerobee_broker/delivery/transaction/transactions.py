@@ -23,7 +23,7 @@ from aerobee_broker.delivery.transaction.open_transactions import OpenTransactio
 from aerobee_broker.delivery.transaction.recovery import MAX_COMMITS_AN_APPEND
 from aerobee_broker.delivery.transaction.states import Event, State
 from aerobee_broker.errors import StoreShort, TopicNotExist, TransactionNotOpen
-from aerobee_broker.metrics import Meters
+from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.messages import Appended, NewMessage
 from aerobee_chassis.clock import Clock
@@ -74,7 +74,7 @@ class Transactions:
         schedule: CheckSchedule,
         topics: TopicRegistry,
         router: DelayRouter,
-        meters: Meters,
+        meters: BrokerMetrics,
         clock: Clock,
     ) -> None:
         self._log = log

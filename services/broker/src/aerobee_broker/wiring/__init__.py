@@ -1,0 +1,1 @@
+"""What each part of a broker needs of the others. Nothing here starts anything."""

@@ -1,0 +1,93 @@
+"""What every way of a message stands on: the log, the registries, the long polls."""
+
+from __future__ import annotations
+
+import structlog
+
+from aerobee_broker.commit.commit import Commit
+from aerobee_broker.commit.durable_log import DurableLog
+from aerobee_broker.commit.group_commit import GroupCommit
+from aerobee_broker.commit.interval_commit import IntervalCommit
+from aerobee_broker.delivery.pull.arrivals import Arrivals
+from aerobee_broker.delivery.pull.long_polls import LongPolls
+from aerobee_broker.registry.clients import Clients, Differences
+from aerobee_broker.registry.groups import GroupRegistry
+from aerobee_broker.registry.topics import Announce, Spread, TopicRegistry
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.wiring.environment import Environment
+from aerobee_broker.wiring.tables import Tables
+
+
+class Core:
+    """Only the wiring knows it; what it makes gets what it needs of it."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        store: MessageStore,
+        tables: Tables,
+        *,
+        announce: Announce,
+        spread: Spread,
+    ) -> None:
+        options = environment.options
+        self.environment = environment
+        self.store = store
+        self.tables = tables
+        self.polls = LongPolls()
+        self.arrivals = Arrivals(self.polls)
+        self.commit = self._make_commit()
+        self.log = DurableLog(store, self.commit)
+        self.topics = TopicRegistry(
+            tables.topics, tables.saved_topics, options, announce=announce, spread=spread
+        )
+        self.groups = GroupRegistry(tables.groups, tables.saved_groups, self.topics, options)
+        self.clients = Clients(
+            environment.clock,
+            timeout_ms=options.channel_expired_timeout,
+            notifies=self._notifies,
+            on_conflict=self._on_conflict,
+        )
+
+    def restore_registries(self) -> None:
+        """What the tables must hold besides their files."""
+        self.topics.create_system_topics()
+        self.groups.create_predefined()
+        stored = [(topic, self.store.queues(topic)) for topic in self.store.topics()]
+        adopted = self.topics.adopt(stored)
+        if adopted:
+            structlog.get_logger().warning(
+                "topics_adopted", topics=adopted, reason="in the commit log and not in topics.json"
+            )
+
+    def _make_commit(self) -> Commit:
+        options, flusher = self.environment.options, self.environment.flusher
+        if options.flush_disk_type == "SYNC_FLUSH":
+            return GroupCommit(self.store, flusher, self.arrivals, options.sync_flush_timeout)
+        return IntervalCommit(
+            self.store,
+            flusher,
+            self.arrivals,
+            options.sync_flush_timeout,
+            is_awaited=self.arrivals.awaited,
+            interval_ms=options.flush_interval_commit_log,
+            least_pages=options.flush_commit_log_least_pages,
+            thorough_interval_ms=options.flush_commit_log_thorough_interval,
+        )
+
+    def _notifies(self, consumer_group: str) -> bool:
+        """Whether the members of a group are told that the group changed."""
+        group = self.groups.table.get(consumer_group)
+        return self.environment.options.notify_consumer_ids_changed_enable and (
+            group is None or group.notify_consumer_ids_changed_enable
+        )
+
+    def _on_conflict(self, consumer_group: str, found: Differences) -> None:
+        self.environment.metrics.subscriptions_differ(consumer_group)
+        for topic, subscriptions in found.items():
+            structlog.get_logger().warning(
+                "members_subscribe_differently",
+                group=consumer_group,
+                topic=topic,
+                wanted=subscriptions,
+            )

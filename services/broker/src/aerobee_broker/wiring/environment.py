@@ -1,0 +1,29 @@
+"""What a broker gets from outside: options, clock, disk, threads, metrics; stand-ins in tests."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from aerobee_broker.commit.worker_thread import Worker
+from aerobee_broker.config import BrokerOptions
+from aerobee_broker.disk import Disk
+from aerobee_broker.metrics import BrokerMetrics
+from aerobee_chassis.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """`path`: the directory of the store. `flusher` flushes the log and keeps up the store,
+    `writer` writes the tables.
+    """
+
+    options: BrokerOptions
+    clock: Clock
+    disk: Disk
+    path: Path
+    flusher: Worker
+    writer: Worker
+    rng: random.Random
+    metrics: BrokerMetrics

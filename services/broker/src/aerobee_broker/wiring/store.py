@@ -1,0 +1,78 @@
+"""Opens the store of a broker: its options, the meaning of its events, and of two of its topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import structlog
+
+from aerobee_broker.config import BrokerOptions
+from aerobee_broker.delivery.delay.levels import deliver_time
+from aerobee_broker.delivery.delay.timer_format import unit_code
+from aerobee_broker.store.derived.consume_queue import TagsCode
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_broker.store.options import HOUR_MS, StoreOptions
+from aerobee_broker.wiring.environment import Environment
+from aerobee_wire import topics as names
+
+_WARNINGS = frozenset(
+    {"allocation_failed", "directory_left", "disk_full", "file_unreadable", "flush_put_off"}
+)
+_ERRORS = frozenset({"corrupt_record", "store_read_only"})
+
+
+def open_store(environment: Environment, store_host: str) -> MessageStore:
+    """Blocks, long after a crash. `store_host`: "ip:port", for offset message ids.
+
+    Raises StoreOpenError.
+    """
+
+    def on_event(event: str, fields: Mapping[str, object]) -> None:
+        log = structlog.get_logger()
+        if event == "corrupt_record":
+            environment.metrics.corrupted()
+        write = log.error if event in _ERRORS else log.warning if event in _WARNINGS else log.info
+        write(event, **fields)
+
+    return MessageStore.open(
+        environment.path,
+        store_options(environment.options),
+        clock=environment.clock,
+        disk=environment.disk,
+        store_host=store_host,
+        tags_code_of=tags_codes(environment.options),
+        on_event=on_event,
+    )
+
+
+def store_options(options: BrokerOptions) -> StoreOptions:
+    return StoreOptions(
+        commit_log_file_size=options.mapped_file_size_commit_log,
+        consume_queue_file_size=options.mapped_file_size_consume_queue,
+        max_message_size=options.max_message_size,
+        whole_crc=options.enabled_append_prop_crc,
+        check_crc_on_recover=options.check_crc_on_recover,
+        index_enabled=options.message_index_enable,
+        index_slot_count=options.max_hash_slot_num,
+        index_entry_count=options.max_index_num,
+        file_reserved_time_ms=options.file_reserved_time * HOUR_MS,
+        delete_when=tuple(int(hour) for hour in options.delete_when.split(";")),
+        retain_bytes=options.retain_bytes,
+        delete_file_batch_max=options.delete_file_batch_max,
+        clean_interval_ms=options.clean_resource_interval,
+        disk_max_used_ratio=options.disk_max_used_space_ratio,
+        disk_clean_forcibly_ratio=options.disk_space_clean_forcibly_ratio,
+        disk_warning_ratio=options.disk_space_warning_level_ratio,
+        disk_stop_ratio=options.disk_space_stop_ratio,
+        clean_file_forcibly=options.clean_file_forcibly_enable,
+        disk_min_free_bytes=options.disk_min_free_bytes,
+    )
+
+
+def tags_codes(options: BrokerOptions) -> dict[str, TagsCode]:
+    """Topics whose consume-queue units carry something else than the hash of the tags."""
+    return {
+        names.SCHEDULE_TOPIC: partial(deliver_time, options.delay_levels_ms),
+        names.TIMER_TOPIC: unit_code,
+    }
