@@ -77,8 +77,8 @@ async def test_encoded_properties_are_stored_as_a_map_is(handlers: Handlers, bri
             brief=brief,
         ),
     )
-    places = response.queue_offsets or [result.queue_offset for result in response.results]
-    assert (list(places), len(response.results)) == ([1, 0, 2], 0 if brief else 3)
+    queue_offsets = response.queue_offsets or [result.queue_offset for result in response.results]
+    assert (list(queue_offsets), len(response.results)) == ([1, 0, 2], 0 if brief else 3)
     first, *others = await handlers.parts.read("t")
     assert len(others) == 2
     for record in others:
@@ -245,10 +245,10 @@ async def test_send_back_answers_entry_by_entry(handlers: Handlers) -> None:
 async def test_max_reconsume_times_0_is_not_absent(handlers: Handlers) -> None:
     await handlers.parts.group("g", retry_max_times=5, retry_delays_ms=(0,))
     sent = await handlers("Send", send(message()))
-    place = sent.results[0].physical_offset
+    physical_offset = sent.results[0].physical_offset
     for entry, dead in (
-        (message_pb2.SendBackEntry(physical_offset=place), False),
-        (message_pb2.SendBackEntry(physical_offset=place, max_reconsume_times=0), True),
+        (message_pb2.SendBackEntry(physical_offset=physical_offset), False),
+        (message_pb2.SendBackEntry(physical_offset=physical_offset, max_reconsume_times=0), True),
     ):
         request = message_pb2.SendBackRequest(consumer_group="g", entries=[entry])
         assert (await handlers("SendBack", request)).results[0].dead_lettered is dead

@@ -1,1 +1,1 @@
-"""When what was appended becomes durable, and who waits for it."""
+"""From an append to its flush: when it is durable, and what waits for it."""

@@ -26,9 +26,9 @@ Flushed = Callable[[BaseException | None], None]
 
 
 class DurableLog:
-    """The store and its commit as one noun. Who has something to do between an append and its wait
-    appends to the `store`, and waits here: `durable`, `flushed` and `when_flushed` mean everything
-    that was appended until they are called.
+    """The store and its commit as one noun. A caller with work between append and wait appends to
+    `store` itself, then calls `durable`, `flushed` or `when_flushed`: each covers everything that
+    was appended before the call.
     """
 
     def __init__(self, store: MessageStore, commit: Commit) -> None:
@@ -39,32 +39,32 @@ class DurableLog:
 
     async def put(self, messages: Sequence[NewMessage], *, wait: bool = True) -> list[Appended]:
         """Appends messages of a client; they may be acknowledged when it returns. Without `wait`
-        it returns at once, and they are flushed as soon as others would be.
+        it returns at once, and the flush is only scheduled.
 
         Raises TooMuchUnflushed; what MessageStore.append and Commit.durable raise.
         """
         self.check_room()
-        places = self.store.append(messages)
+        appended = self.store.append(messages)
         if wait:
             await self._commit.durable(self.store.end_offset)
         else:
             self._commit.schedule()
-        return places
+        return appended
 
-    async def put_batch(self, columns: NewBatch) -> AppendedBatch:
+    async def put_batch(self, batch: NewBatch) -> AppendedBatch:
         """`put` for messages of one topic and queue."""
         self.check_room()
-        appended = self.store.append_batch(columns)
+        appended = self.store.append_batch(batch)
         await self._commit.durable(self.store.end_offset)
         return appended
 
     async def put_accepted(self, messages: Sequence[NewMessage]) -> list[Appended]:
-        """Appends messages that were accepted before, to another topic. Returns when they are on
-        the disk and visible, however long that takes.
+        """Appends messages that were accepted before and move to another topic. Returns when they
+        are on the disk and visible, however long that takes.
 
         Raises MqError: they are not in the log.
         """
-        places = self.store.append(messages, reserve=True)
+        appended = self.store.append(messages, reserve=True)
         end_offset = self.store.end_offset
         while True:
             try:
@@ -76,7 +76,7 @@ class DurableLog:
                 if self._is_rolled_back(end_offset):
                     raise
             else:
-                return places
+                return appended
 
     def check_room(self) -> None:
         """Before clients add to the log. Raises TooMuchUnflushed."""
@@ -86,7 +86,7 @@ class DurableLog:
 
     # ---- wait for what was appended ----
 
-    # Every pop and acknowledgement waits here: no coroutine around that of the commit.
+    # Not coroutines of their own, since every pop and acknowledgement waits here.
 
     def durable(self) -> Coroutine[Any, Any, None]:
         """Returns when it may be acknowledged. Raises like Commit.durable."""
@@ -98,11 +98,11 @@ class DurableLog:
         return self._commit.flushed(self.store.end_offset if end_offset is None else end_offset)
 
     def when_flushed(self, then: Flushed) -> asyncio.Future[None]:
-        """Calls `then(None)` when it is on the disk, or `then(error)` when it was rolled back;
-        in that case before anything is appended again.
+        """Calls `then(None)` when it is on the disk, or `then(error)` when it was rolled back; the
+        latter before anything is appended again, so that `then` can roll back what is in memory.
 
         Returns the first wait, which may end with FlushTimeout. Await it with `asyncio.shield`:
-        cancelling it would end this one too.
+        to cancel it would cancel the call of `then`.
         """
         return self._watch(self.store.end_offset, then)
 
@@ -119,9 +119,10 @@ class DurableLog:
         return flushing
 
     def _is_rolled_back(self, end_offset: int) -> bool:
-        """Right after a wait ended; nothing is appended between a rollback and that."""
+        """Exact in the turn of the loop in which a wait has ended: appends are blocked until then
+        (Commit._fail), so no other append can have reached the offset."""
         return self.store.end_offset < end_offset
 
     def schedule_flush(self) -> None:
-        """For an append for which nothing waits."""
+        """After an append that nothing waits for."""
         self._commit.schedule()

@@ -73,9 +73,9 @@ class MessageRpcs:
             return response
         if request.brief:
             encoded = [convert.new_message(message, peer) for message in request.messages]
-            places = await self._sender.send_fast(encoded, queue_count)
-            if places is not None:
-                response.queue_offsets.extend([place.queue_offset for place in places])
+            appended = await self._sender.send_fast(encoded, queue_count)
+            if appended is not None:
+                response.queue_offsets.extend([offsets.queue_offset for offsets in appended])
                 return response
         group = request.producer_group
         messages = [convert.send_message(message, group, peer) for message in request.messages]

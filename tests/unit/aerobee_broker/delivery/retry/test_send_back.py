@@ -31,14 +31,14 @@ async def test_a_message_is_delivered_retry_max_times_plus_1_times(
 ) -> None:
     """P5: dead-lettered after exactly the maximum attempts, never before."""
     await parts.group("g", retry_max_times=attempts - 1, retry_delays_ms=(100,))
-    place = (await parts.send("t", b"poison"))[0].physical_offset
+    physical_offset = (await parts.send("t", b"poison"))[0].physical_offset
     deliveries = 1
-    while not (outcome := (await send_back(parts, Entry(place)))[0]).dead_lettered:
+    while not (outcome := (await send_back(parts, Entry(physical_offset)))[0]).dead_lettered:
         assert outcome.error is None
         await asyncio.sleep(0.2)
         record = (await parts.read("%RETRY%g"))[-1]
         assert record.reconsume_times == deliveries
-        place = record.physical_offset
+        physical_offset = record.physical_offset
         deliveries += 1
     assert deliveries == attempts
     dead = await parts.read("%DLQ%g")
@@ -75,13 +75,13 @@ async def test_a_negative_level_dead_letters_at_once(parts: Parts) -> None:
 async def test_entries_are_independent(parts: Parts) -> None:
     await parts.group("g", retry_delays_ms=(0,))
     stored = await parts.send("t", b"a", b"b")
-    places = [result.physical_offset for result in stored]
+    physical_offsets = [result.physical_offset for result in stored]
     outcomes = await send_back(
         parts,
-        Entry(places[0]),
-        Entry(places[0] + 1, origin_topic="t"),
+        Entry(physical_offsets[0]),
+        Entry(physical_offsets[0] + 1, origin_topic="t"),
         Entry(10**12),
-        Entry(places[1], delay_level=-1),
+        Entry(physical_offsets[1], delay_level=-1),
     )
     codes = [outcome.error.code if outcome.error else None for outcome in outcomes]
     assert codes == [None, Code.SYSTEM_ERROR, Code.SYSTEM_ERROR, None]

@@ -82,8 +82,9 @@ class BatchSender:
         if asks_for_rules(batch.properties):
             count = len(columns.bodies)
             messages = [self._with_rules(columns.message(number)) for number in range(count)]
-            places = await self._log.put(messages)
-            first, physical = places[0].queue_offset, [place.physical_offset for place in places]
+            appended = await self._log.put(messages)
+            first = appended[0].queue_offset
+            physical = [offsets.physical_offset for offsets in appended]
         else:
             first, physical = await self._log.put_batch(columns)
         self._meters.stored(batch.topic, len(physical), len(batch.bodies))

@@ -112,23 +112,23 @@ class Sender:
             queue_ids.append(queue_id)
             completed.append(properties)
         if any(stored.topic == names.HALF_TOPIC for stored in routed):
-            places = await self._transactions.begin(routed, completed)
+            appended = await self._transactions.begin(routed, completed)
         else:
-            places = await self._log.put(routed, wait=not all(map(_does_not_wait, messages)))
+            appended = await self._log.put(routed, wait=not all(map(_does_not_wait, messages)))
         for message, stored in zip(messages, routed, strict=True):
             message_type = _MESSAGE_TYPES.get(stored.topic, "NORMAL")
             self._meters.stored(message.topic, 1, len(message.body), message_type)
         return [
             SendResult(
                 queue_id,
-                place.queue_offset,
-                place.physical_offset,
+                offsets.queue_offset,
+                offsets.physical_offset,
                 properties[props.UNIQUE_KEY],
                 properties[props.TRANSACTION_ID] if stored.topic == names.HALF_TOPIC else "",
                 int(properties[props.TIMER_OUT_MS]) if stored.topic == names.TIMER_TOPIC else 0,
             )
-            for queue_id, place, properties, stored in zip(
-                queue_ids, places, completed, routed, strict=True
+            for queue_id, offsets, properties, stored in zip(
+                queue_ids, appended, completed, routed, strict=True
             )
         ]
 
@@ -158,10 +158,10 @@ class Sender:
             message.born_timestamp_ms = message.born_timestamp_ms or now_ms
             total[0] += 1
             total[1] += size
-        places = await self._log.put(messages)
+        appended = await self._log.put(messages)
         for topic, (count, size) in totals.items():
             self._meters.stored(topic, count, size)
-        return places
+        return appended
 
     async def _route(
         self, message: SendMessage, queue_id: int, properties: dict[str, str]
