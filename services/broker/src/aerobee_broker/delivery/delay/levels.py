@@ -9,9 +9,9 @@ property RETRY_DELAY_MS of each message, so the log alone tells the delay of eac
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from aerobee_broker.config import MAX_DELAY_LEVELS
+from aerobee_broker.delivery.delay.destination import destination_in, redirected
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
@@ -40,10 +40,6 @@ class DelayQueues:
         self._delays = dict(enumerate(self.levels_ms))  # queue id → delay
         # Own queues with a message that `is_empty` does not count yet.
         self._unconfirmed_queues: set[int] = set()
-
-    @property
-    def queue_ids(self) -> list[int]:
-        return sorted(self._delays)
 
     def delay_of(self, queue_id: int) -> int:
         """Milliseconds that messages wait in a queue."""
@@ -107,8 +103,8 @@ class DelayQueues:
         return delay_ms, queue_id
 
     def _next_longer(self, delay_ms: int) -> tuple[int, int]:
-        """(delay, queue id) of the queue with the next longer delay: the message comes late, never
-        early. The longest of all when none is longer."""
+        """(delay, queue id) of the queue with the next longer delay: the message comes late. When
+        no delay is longer, of the longest."""
         queues = self._own | {delay: index for index, delay in enumerate(self.levels_ms)}
         longer = [delay for delay in queues if delay > delay_ms]
         nearest = min(longer) if longer else max(queues)
@@ -118,14 +114,7 @@ class DelayQueues:
         self, message: NewMessage, properties: dict[str, str], queue_id: int
     ) -> NewMessage:
         self.unconfirmed = True
-        properties[props.REAL_TOPIC] = message.topic
-        properties[props.REAL_QUEUE_ID] = str(message.queue_id)
-        return replace(
-            message,
-            topic=names.SCHEDULE_TOPIC,
-            queue_id=queue_id,
-            properties=props.encode(properties),
-        )
+        return redirected(message, properties, names.SCHEDULE_TOPIC, queue_id)
 
 
 def deliver_time(levels_ms: Sequence[int], properties: bytes, store_timestamp_ms: int) -> int:
@@ -148,11 +137,12 @@ def own_delay(properties: dict[str, str]) -> int | None:
     return None if delay_ms is None or delay_ms < 0 else delay_ms
 
 
-def destination(properties: dict[str, str]) -> tuple[str, int] | None:
+def take_destination(properties: dict[str, str]) -> tuple[str, int] | None:
     """(topic, queue id) that a waiting message is delivered to; None when it names none. Removes
-    the properties that only a waiting message has."""
-    topic, queue_id, _ = (properties.pop(name, "") for name in _WAITING)
-    if names.is_retry(topic):
+    the properties that only a waiting message has; of a retry its delay level too."""
+    target = destination_in(properties)
+    if names.is_retry(properties.get(props.REAL_TOPIC, "")):
         properties.pop(props.DELAY, None)
-    number = props.whole_number(queue_id)
-    return (topic, number) if topic and number is not None and number >= 0 else None
+    for name in _WAITING:
+        properties.pop(name, None)
+    return target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from aerobee_broker.delivery.delay.levels import destination
+from aerobee_broker.delivery.delay.levels import take_destination
 from aerobee_broker.errors import StoreShort
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
@@ -33,8 +33,8 @@ class Redelivery:
         """The message in the topic and queue that it names; None, with a log line, when it names
         none, or its topic was deleted."""
         properties = dict(record.properties)
-        target = destination(properties)
-        if target is None or self.is_of_deleted(record, target[0]):
+        target = take_destination(properties)
+        if target is None or self._is_of_deleted(record, target[0]):
             structlog.get_logger().warning(
                 "delayed_message_dropped",
                 topic=target[0] if target else "",
@@ -44,7 +44,7 @@ class Redelivery:
             return None
         return full_copy(record, *target, properties)
 
-    def is_of_deleted(self, record: Record, topic: str) -> bool:
+    def _is_of_deleted(self, record: Record, topic: str) -> bool:
         """Whether the topic was deleted since the message was stored: the topic that has its name
         now, if any, is another one."""
         deleted_below = self._store.deleted_below(topic)

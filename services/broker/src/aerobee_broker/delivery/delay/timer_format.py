@@ -12,8 +12,8 @@ Differs from RocketMQ: times are exact to the millisecond, never rounded to an e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sized
-from dataclasses import replace
 
+from aerobee_broker.delivery.delay.destination import redirected
 from aerobee_broker.errors import MessageIllegal, TooManyTimers
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties as props
@@ -59,14 +59,7 @@ class TimerQueue:
             raise TooManyTimers(self._max_messages)
         self.unconfirmed = True
         properties[props.TIMER_OUT_MS] = str(due_ms)
-        properties[props.REAL_TOPIC] = message.topic
-        properties[props.REAL_QUEUE_ID] = str(message.queue_id)
-        return replace(
-            message,
-            topic=names.TIMER_TOPIC,
-            queue_id=QUEUE_ID,
-            properties=props.encode(properties),
-        )
+        return redirected(message, properties, names.TIMER_TOPIC, QUEUE_ID)
 
     def due_ms(self, properties: Mapping[str, str], now_ms: int) -> int | None:
         """The time that a message asks for, in milliseconds since the epoch; None when it asks for

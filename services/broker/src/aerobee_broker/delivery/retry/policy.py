@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aerobee_broker.delivery.delay.levels import DelayQueues, destination
+from aerobee_broker.delivery.delay.levels import DelayQueues, take_destination
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties as props
@@ -106,7 +106,7 @@ def with_dead_letter_origin(properties: dict[str, str]) -> dict[str, str]:
 def _failed_properties(record: Record, failure: Failure) -> dict[str, str]:
     """The properties of a record, with its origin and its last failure."""
     properties = dict(record.properties)
-    destination(properties)
+    take_destination(properties)
     for name in (props.DELAY, props.DLQ_REASON, props.DLQ_REASON_DESCRIPTION):
         properties.pop(name, None)
     properties.setdefault(props.RETRY_TOPIC, record.topic)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from aerobee_broker.delivery.delay.destination import destination_in, redirected
 from aerobee_broker.errors import InvalidParameter, MessageIllegal
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties as props
@@ -124,11 +125,7 @@ def name_transaction(properties: dict[str, str]) -> None:
 
 def as_half(message: NewMessage, properties: dict[str, str]) -> NewMessage:
     """`message` as it waits for its transaction; `properties` are its decoded properties."""
-    properties[props.REAL_TOPIC] = message.topic
-    properties[props.REAL_QUEUE_ID] = str(message.queue_id)
-    message.topic, message.queue_id = names.HALF_TOPIC, QUEUE_ID
-    message.properties = props.encode(properties)
-    return message
+    return redirected(message, properties, names.HALF_TOPIC, QUEUE_ID)
 
 
 def copy_forward(record: Record, half: HalfMessage) -> NewMessage:
@@ -145,13 +142,12 @@ def copy_forward(record: Record, half: HalfMessage) -> NewMessage:
 
 def destination(record: Record) -> tuple[str, int]:
     """(topic, queue id) that a half message is meant for. Raises MessageIllegal."""
-    topic = record.properties.get(props.REAL_TOPIC, "")
-    queue_id = props.whole_number(record.properties.get(props.REAL_QUEUE_ID, ""))
-    if not topic or queue_id is None or queue_id < 0:
+    found = destination_in(record.properties)
+    if found is None:
         raise MessageIllegal(
             f"the half message at queue offset {record.queue_offset} names no topic: roll it back"
         )
-    return topic, queue_id
+    return found
 
 
 def committed(record: Record, name: int) -> tuple[NewMessage, dict[str, str]]:
