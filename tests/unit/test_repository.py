@@ -35,9 +35,9 @@ KNOWN_MANAGERS = {"RouteInfoManager", "KVConfigManager", "KvConfigManager"}
 VAGUE = re.compile(r".+(Manager|Service|Impl|Helper|Utils?|Base)$")
 # Class names that were replaced by terms of the field (docs/glossary.md).
 PRIVATE_DIALECT = {
-    *("Archive", "Choice", "Chooser", "Coalescer", "Due", "Filed", "Incoming", "Intake"),
+    *("Archive", "Choice", "Chooser", "Coalescer", "Due", "Filed", "Held", "Incoming", "Intake"),
     *("OffLoop", "Parts", "Positions", "Presence", "Questions", "Renewals", "Row", "Seldom"),
-    *("Settling", "Shown", "Turns", "Wish"),
+    *("Settling", "Shown", "Surroundings", "Turns", "Wish"),
 }
 CLOCK = ROOT / "services" / "chassis" / "src" / "aerobee_chassis" / "clock.py"
 TOPIC_NAMES = ROOT / "proto" / "src" / "aerobee_wire" / "topics.py"
@@ -316,6 +316,19 @@ def test_a_document_that_a_source_points_to_exists() -> None:
         for path, text in texts().items()
         for target in pointers.findall(text)
         if not (ROOT / target).is_file()
+    ] == []
+
+
+def test_a_module_that_a_document_names_exists() -> None:
+    """`rpc/messages.py` is the end of a path below the package or folder that the text is about."""
+    paths = [f"/{relative(path)}" for path in files()]
+    named = re.compile(r"`([\w/]+\.py)`")
+    assert [
+        (relative(page), module)
+        for page in files()
+        if page.suffix == ".md" and page.parent.name != "adr" and page.name != "file_map.md"
+        for module in named.findall(page.read_text(encoding="utf-8"))
+        if not any(path.endswith(f"/{module}") for path in paths)
     ] == []
 
 

@@ -1,3 +1,5 @@
+"""A broker's handlers without a server, for the tests of each service."""
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
