@@ -71,7 +71,7 @@ async def test_the_figures_equal_those_of_the_file(tmp_path: Path) -> None:
         progress = Silent()
         job = Job(suite.namesrv_address, flights.read_rows(2_000), 2_000, progress)
         await job.run()
-    assert job.is_settled()
+    assert job.is_finished()
     assert job.figures() == expected(flights.read_rows(2_000))
     assert progress.counts.sent == 2_000
     assert not restarts

@@ -13,7 +13,7 @@ import typer.main
 
 from aerobee_cli import main
 from aerobee_cli.app import app
-from aerobee_cli.commands.group import reset_place
+from aerobee_cli.commands.group import reset_target
 from aerobee_cli.commands.message import body_of, property_of
 from aerobee_cli.errors import ProcessEnded
 from aerobee_cli.options import BadOption, retry_delays
@@ -167,7 +167,7 @@ def test_the_command_loads_nothing_slow_before_it_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "target"),
     [
         ("earliest", {"timestamp_ms": 0}),
         ("latest", {"timestamp_ms": -1}),
@@ -178,13 +178,13 @@ def test_the_command_loads_nothing_slow_before_it_runs() -> None:
         ("1969-12-31", {"timestamp_ms": 0}),  # below 0 would be the end
     ],
 )
-def test_offsets_are_reset_to_an_end_a_time_or_an_offset(text: str, place: dict[str, int]) -> None:
-    assert reset_place(text) == place
+def test_offsets_are_reset_to_an_end_a_time_or_an_offset(text: str, target: dict[str, int]) -> None:
+    assert reset_target(text) == target
 
 
 def test_an_offset_that_no_queue_can_have_is_refused() -> None:
     with pytest.raises(BadOption, match="a queue offset"):
-        reset_place(str(1 << 63))
+        reset_target(str(1 << 63))
 
 
 def test_no_retry_delays_leave_it_to_the_broker() -> None:

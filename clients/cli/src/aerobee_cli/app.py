@@ -1,4 +1,4 @@
-"""The tree of commands. Each module of `commands` imports what is slow when it runs."""
+"""The tree of commands. Their modules import what is slow to import only when a command runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durations as people write them: "200ms", "5s", "2m", "1h", "1d". Pure."""
+"""Parsing and formatting durations: "200ms", "5s", "2m", "1h", "1d". Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 def parse_duration(text: str) -> timedelta:
-    """A duration with its unit. Raises ValueError that shows how to write it."""
+    """The duration that a number with a unit means. Raises ValueError with examples."""
     found = _DURATION.fullmatch(text.strip())
     if not found:
         raise ValueError(f"{text.strip()!r} is no duration: write it like 200ms, 5s, 2m, 1h or 1d")
-    # As a float 1.001 s would be a little less than 1001 ms.
+    # Decimal: as a float 1.001 s is a little less than 1001 ms.
     milliseconds = Decimal(found[1]) * _MILLISECONDS[found[2]]
     if milliseconds != int(milliseconds):
         raise ValueError(f"{text.strip()!r} is finer than a millisecond")
@@ -31,7 +31,7 @@ def parse_durations(text: str) -> list[timedelta]:
 
 
 def format_ms(duration_ms: int) -> str:
-    """The shortest exact writing: 90000 → "90s", 7200000 → "2h", 1500 → "1500ms"."""
+    """In the largest unit without a remainder: 90000 → "90s", 7200000 → "2h", 1500 → "1500ms"."""
     for unit in ("d", "h", "m", "s"):
         count, rest = divmod(duration_ms, _MILLISECONDS[unit])
         if count and not rest:

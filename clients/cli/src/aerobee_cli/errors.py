@@ -2,9 +2,9 @@
 message of an error is one line for the user.
 
 CommandError
-├── ProcessEnded   a service or job that the command started ended, or did not get ready
+├── ProcessEnded   a service or job that the command started has ended, or is not ready in time
 ├── NoFlights      the demo's data is not installed
-└── DemoFailed     the demo did not come to its end
+└── DemoFailed     the demo was not completed
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class CommandError(Exception):
 
 
 class ProcessEnded(CommandError):
-    """The message says which process, and why if it told."""
+    """The message says which process, and its own error line if it printed one."""
 
 
 class NoFlights(CommandError):

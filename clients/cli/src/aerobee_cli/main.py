@@ -1,7 +1,7 @@
-"""The entry point of `aerobee`: runs a command and turns what goes wrong into one line.
+"""The entry point of `aerobee`: runs a command, and prints an error as one line.
 
-Exit codes: 0 done, 1 it failed, 2 the command line is wrong, 3 done, but not everything could be
-read, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 wrong command line, 3 done, but not everything could be read, 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from aerobee_cli.errors import INTERRUPTED, CommandError
 
-# Set to see where an unexpected error comes from.
+# Set it to see the traceback of an unexpected error.
 TRACEBACK_VARIABLE = "AEROBEE_TRACEBACK"
 
 
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has enough. Nothing more can be written, at exit neither.
+        # The reader of the output is gone; without this, flushing stdout at exit would raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
@@ -37,7 +37,7 @@ def _run(arguments: list[str]) -> int:
     try:
         code = app(arguments, prog_name="aerobee", standalone_mode=False)
     except TyperException as error:
-        return _tell_usage(error)
+        return _print_usage(error)
     except typer.Abort:
         return INTERRUPTED
     except Exception as error:
@@ -50,7 +50,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def explain(error: Exception) -> str:
-    """What to tell about an exception that a command let pass."""
+    """The text of an exception that a command raised."""
     from aerobee_wire.status import MqError
 
     if isinstance(error, (CommandError, MqError)):
@@ -61,7 +61,7 @@ def explain(error: Exception) -> str:
     return f"{kind}: {error} (unexpected; {TRACEBACK_VARIABLE}=1 shows where)"
 
 
-def _tell_usage(error: Exception) -> int:
+def _print_usage(error: Exception) -> int:
     from typer.exceptions import TyperException
 
     assert isinstance(error, TyperException)

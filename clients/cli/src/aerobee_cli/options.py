@@ -1,4 +1,4 @@
-"""Options that several commands share, and the way from them to a client."""
+"""Options that several commands have in common, and the clients that they lead to."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import typer
 from aerobee_cli.durations import parse_durations
 
 if TYPE_CHECKING:
-    from aerobee_client import AdminClient
+    from aerobee_client import AdminClient, Producer
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
-# What brokers see as the sender of the messages of this command.
+# Of the messages that this command sends.
 PRODUCER_GROUP = "aerobee-cli"
 
 Namesrv = Annotated[
@@ -34,7 +34,7 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consume
 
 
 class BadOption(typer.BadParameter):
-    """A value that no client need see to be refused."""
+    """A value that the command itself refuses."""
 
 
 def namesrv_of(context: typer.Context, given: str | None) -> str:
@@ -51,8 +51,16 @@ def admin_client(context: typer.Context, namesrv: str | None) -> Iterator[AdminC
         yield admin
 
 
+@contextmanager
+def producer(context: typer.Context, namesrv: str | None) -> Iterator[Producer]:
+    from aerobee_client import Producer
+
+    with Producer(PRODUCER_GROUP, namesrv=namesrv_of(context, namesrv)) as producer:
+        yield producer
+
+
 def retry_delays(text: str | None) -> list[timedelta]:
-    """Of `--retry-delays`. Raises BadOption."""
+    """The value of `--retry-delays`. Raises BadOption."""
     if not text:
         return []
     try:
@@ -62,6 +70,6 @@ def retry_delays(text: str | None) -> list[timedelta]:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Asks on a terminal; a program that runs this command has decided already."""
+    """Asks, but only on a terminal: a program that runs this command cannot answer."""
     if not yes and sys.stdin.isatty() and not typer.confirm(question):
         raise typer.Exit(1)

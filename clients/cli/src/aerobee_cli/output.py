@@ -1,4 +1,4 @@
-"""What commands print: a table for people, or JSON for programs. Lists are JSON arrays."""
+"""Printing results: a table for people, or JSON for programs. Lists are JSON arrays."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 Item = Mapping[str, Any]
 
-# Wide enough for any table when the output is no terminal: nothing is folded for a program.
+# The width of a table when the output is no terminal: nothing is folded.
 PIPE_WIDTH = 4_096
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its title, the key of its value, and how the value is written."""
+    """A column of a table: its title, the key of its values, and how a value is written."""
 
     title: str
     key: str
@@ -41,8 +41,8 @@ def joined(title: str, key: str) -> Column:
 
 
 def iso_time(timestamp_ms: int) -> str:
-    """UTC with milliseconds; "" for 0, which stands for unknown. A time that no calendar has is
-    written as a number: a producer may say of itself what it likes."""
+    """A time in UTC with milliseconds; "" for 0, which means unknown. A time out of the calendar's
+    range, which a producer may have sent, is written as a number."""
     if not timestamp_ms:
         return ""
     try:
@@ -104,19 +104,19 @@ def write_table(items: Iterable[Item], columns: Sequence[Column], title: str | N
     Console(width=width, highlight=False).print(table)
 
 
-# What a terminal would act on instead of showing it, but for line ends and tabs.
+# Control characters, which would steer a terminal; line ends and tabs are kept.
 _CONTROLS = {
     code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
 }
 
 
 def printable(text: str) -> str:
-    """`text` with control characters written out: a body must not steer the reader's terminal."""
+    """`text` with control characters escaped: a body must not steer the reader's terminal."""
     return text.translate(_CONTROLS)
 
 
 def note(text: str) -> None:
-    """A remark on stderr, so that stdout stays what was asked for."""
+    """Prints a remark on stderr; stdout is for results."""
     print(text, file=sys.stderr)
 
 

@@ -24,7 +24,7 @@ from aerobee_cli.output import Column, items_of, joined, number
 
 app = typer.Typer(help="Consumer groups.", no_args_is_help=True)
 
-END = -1  # as a time to reset to
+END = -1  # as a store time: the end of the queue
 MAX_OFFSET = (1 << 63) - 1
 
 
@@ -135,10 +135,10 @@ def reset_offset(
     json: Json = False,
 ) -> None:
     """Move a group to another place in a topic: consume again, or skip."""
-    place = reset_place(to)
+    target = reset_target(to)
     confirm(f"Move group {group} in {topic} to {to}?", yes)
     with admin_client(context, namesrv) as admin:
-        moved = admin.reset_offsets(group, topic, **place)
+        moved = admin.reset_offsets(group, topic, **target)
     columns = (
         Column("topic", "topic"),
         Column("broker", "broker_name"),
@@ -159,15 +159,15 @@ def delete(context: typer.Context, group: Group, yes: Yes = False, namesrv: Name
         raise typer.Exit(1)
 
 
-class Place(TypedDict, total=False):
-    """What `AdminClient.reset_offsets` takes."""
+class ResetTarget(TypedDict, total=False):
+    """Keyword arguments of `AdminClient.reset_offsets`."""
 
     timestamp_ms: int
     queue_offset: int
 
 
-def reset_place(text: str) -> Place:
-    """What `--to` means. Raises BadOption."""
+def reset_target(text: str) -> ResetTarget:
+    """The target that `--to` means. Raises BadOption."""
     if text == "earliest":
         return {"timestamp_ms": 0}
     if text == "latest":

@@ -13,13 +13,12 @@ from aerobee_cli import messages, output
 from aerobee_cli.durations import parse_duration
 from aerobee_cli.errors import INCOMPLETE
 from aerobee_cli.options import (
-    PRODUCER_GROUP,
     BadOption,
     Json,
     Namesrv,
     Topic,
     admin_client,
-    namesrv_of,
+    producer,
 )
 from aerobee_client.admin.export import full, summary
 from aerobee_wire.status import MqError
@@ -59,7 +58,7 @@ def send(
     """Send one message, and wait until it is stored."""
     if delay is not None and delay_level:
         raise BadOption("give --delay or --delay-level, not both")
-    from aerobee_client import Message, Producer
+    from aerobee_client import Message
 
     message = Message(
         topic,
@@ -70,8 +69,8 @@ def send(
         delay_level=delay_level,
         deliver_at=delivery_time(delay),
     )
-    with Producer(PRODUCER_GROUP, namesrv=namesrv_of(context, namesrv)) as producer:
-        sent = producer.send(message)
+    with producer(context, namesrv) as sender:
+        sent = sender.send(message)
     item = {
         "message_id": sent.message_id,
         "offset_message_id": sent.offset_message_id,
@@ -97,10 +96,8 @@ def recall(
     json: Json = False,
 ) -> None:
     """Take back a message that was sent with --delay, before it is delivered."""
-    from aerobee_client import Producer
-
-    with Producer(PRODUCER_GROUP, namesrv=namesrv_of(context, namesrv)) as producer:
-        message_id = producer.recall(topic, handle)
+    with producer(context, namesrv) as sender:
+        message_id = sender.recall(topic, handle)
     output.show_one({"message_id": message_id, "topic": topic}, as_json=json)
 
 
@@ -147,7 +144,7 @@ def query(
 
 
 def delivery_time(delay: str | None) -> datetime | None:
-    """Of `--delay`. Raises BadOption."""
+    """The time that `--delay` means. Raises BadOption."""
     if delay is None:
         return None
     try:
@@ -157,7 +154,7 @@ def delivery_time(delay: str | None) -> datetime | None:
 
 
 def body_of(text: str | None, file: Path | None) -> bytes:
-    """The body that was given as text or as a file. Raises BadOption unless one of them was."""
+    """The body, given as text or as a file. Raises BadOption unless exactly one is given."""
     if (text is None) == (file is None):
         raise BadOption("give the body, or --file FILE")
     if text is not None:
@@ -170,7 +167,7 @@ def body_of(text: str | None, file: Path | None) -> bytes:
 
 
 def property_of(text: str) -> tuple[str, str]:
-    """Name and value of `--property`. Raises BadOption."""
+    """Name and value of a `--property`. Raises BadOption."""
     name, separator, value = text.partition("=")
     if not separator:
         raise BadOption(f"--property {text!r}: write it as NAME=VALUE")

@@ -19,7 +19,7 @@ DEFAULT_DATA = Path("data")
 NAMESRV_PORT = 9_876
 BROKER_PORT = 10_911
 PROXY_PORT = 8_081
-# Arguments that are not ours go to the program that we become.
+# Unknown arguments are passed on to the service.
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 Port = Annotated[int, typer.Option(min=0, max=65_535, metavar="P", help="0 picks a free one.")]
@@ -70,7 +70,7 @@ def proxy(context: typer.Context) -> None:
 
 
 class ServiceGroup(TyperGroup):
-    """Commands, and arguments that belong to no command but to the service itself."""
+    """Subcommands; without one, all arguments are those of the service."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         service = bool(args) and args[0] not in {*self.commands, "--help"}
@@ -136,14 +136,14 @@ def store(context: typer.Context) -> None:
 
 
 def _inherit_namesrv(context: typer.Context) -> None:
-    """What was given before the command holds for the service too."""
+    """Passes a --namesrv that was given before the command to the service."""
     inherited = context.find_root().params.get("namesrv")
     if inherited:
         os.environ["NAMESRV_ADDR"] = inherited
 
 
 def become(module: str, arguments: Sequence[str]) -> NoReturn:
-    """This process goes on as `python -m MODULE ARGUMENT…`."""
+    """Replaces this process by `python -m MODULE ARGUMENT…`."""
     if importlib.util.find_spec(module) is None:
         print(f"error: {module} is not installed here: run `make install`", file=sys.stderr)
         raise typer.Exit(1)

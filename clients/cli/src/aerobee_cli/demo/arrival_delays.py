@@ -15,11 +15,11 @@ class NeverArrived(Exception):
 
 
 class ArrivalDelays:
-    """Counts every flight once, however often it is delivered: the same message comes again after a
-    failure, and may come again after a broker or a consumer has crashed.
+    """Counts every flight once, however often it is delivered: a message is redelivered after a
+    failure, and may be after a crash of a broker or a consumer.
 
     `arrived`: ids of the messages whose delay was counted. `retries`: (message id, reconsume times)
-    of the further deliveries.
+    of redeliveries.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What the demo must find, computed from the rows of the CSV alone: no message, no broker. Pure."""
+"""The figures that the demo must find, computed from the rows of the CSV alone. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from aerobee_cli.demo.flights import NOT_KNOWN, Row
+from aerobee_cli.demo.flights import UNKNOWN, Row
 
 MAX_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """`messages_consumed`: flights whose delay was counted. `retried`: further deliveries.
+    """`messages_consumed`: flights whose delay was counted. `retried`: redeliveries.
 
     The mean arrival delay is in minutes; below 0 it is early.
     """
@@ -30,12 +30,12 @@ class Figures:
 def expected(rows: Iterable[Row], max_attempts: int = MAX_ATTEMPTS) -> Figures:
     """The figures of a run over `rows`.
 
-    A flight that never arrived fails at every attempt, all others succeed at the first.
+    A flight that never arrived fails at every attempt; every other is consumed at the first.
     """
     delays: dict[str, list[int]] = defaultdict(list)
     never_arrived: Counter[str] = Counter()
     for row in rows:
-        if NOT_KNOWN in (row["arr_time"], row["arr_delay"]):
+        if UNKNOWN in (row["arr_time"], row["arr_delay"]):
             never_arrived[row["carrier"]] += 1
         else:
             delays[row["carrier"]].append(int(row["arr_delay"]))

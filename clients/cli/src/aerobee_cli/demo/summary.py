@@ -1,4 +1,4 @@
-"""What the demo found: added to the report's summary.json, and shown as a table."""
+"""The results of the demo: added to summary.json of the report, and printed as a table."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ PAGE = "report.html"
 
 
 def extra(job: Job) -> dict[str, Any]:
-    """The figures that only the consumer of the demo knows, for the report to show beside its
-    own."""
+    """The figures that only the consumer of the demo has; the report shows them beside its own."""
     figures = job.figures()
     return {
         "messages_sent": figures.messages_sent,
@@ -27,19 +26,19 @@ def extra(job: Job) -> dict[str, Any]:
     }
 
 
-def settle(out: Path, job: Job) -> None:
-    """Makes the report's summary count messages where it counts records.
+def complete(out: Path, job: Job) -> None:
+    """Adds the figures of the job to summary.json, which then counts messages, not records.
 
-    They differ when a broker died: what was delivered twice then may lie in the dead-letter topic
-    twice, under one message id. `complete`: the report has read everything, and every message was
-    consumed or dead-lettered.
+    The two differ when a broker died: a message that was redelivered then may be in the dead-letter
+    topic twice. `complete`: the report has read everything, and every message was consumed or
+    dead-lettered.
     """
     path = out / SUMMARY
     report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     figures = dataclasses.asdict(job.figures())
-    complete = bool(report["complete"]) and job.is_settled()
-    counted = {"complete": complete, **figures, "dead_letter_records": report["dead_letters"]}
-    # What the demo is about comes first in the file.
+    is_complete = bool(report["complete"]) and job.is_finished()
+    counted = {"complete": is_complete, **figures, "dead_letter_records": report["dead_letters"]}
+    # The figures of the demo come first in the file.
     summary = counted | {name: value for name, value in report.items() if name not in counted}
     scratch = path.with_suffix(".tmp")
     scratch.write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -47,7 +46,7 @@ def settle(out: Path, job: Job) -> None:
 
 
 def show(out: Path, job: Job) -> None:
-    """The table, and where the report is. On stdout."""
+    """Prints the figures and the path of the report."""
     figures = job.figures()
     print()
     for title, count in (

@@ -1,4 +1,4 @@
-"""Work that SIGINT, SIGTERM or SIGHUP puts an end to, in order."""
+"""Coroutines that SIGINT, SIGTERM or SIGHUP cancels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Stopped(Exception):
-    """A signal asked for the end. `number`: which one."""
+    """A signal that asks this program to stop. `number`: which one."""
 
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(f"stopped by {number.name}")
@@ -17,7 +17,7 @@ class Stopped(Exception):
 
 
 class StopSignals:
-    """Listens in the running loop. Several signals count as the first."""
+    """Handles the signals in the running loop; of several, the first counts."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -30,9 +30,10 @@ class StopSignals:
             self._stopped.set_result(Stopped(number))
 
     async def guard(self, *works: Coroutine[Any, Any, None]) -> None:
-        """Runs `works` side by side until the first of them returns or raises, then ends the rest.
+        """Runs `works` concurrently until the first of them returns or raises, then cancels the
+        rest.
 
-        Raises what that one raised; Stopped when a signal came first.
+        Raises what the first one raised; Stopped when a signal came before.
         """
         tasks = {asyncio.create_task(work) for work in works}
         waits: set[asyncio.Future[Any]] = {*tasks, self._stopped}
@@ -41,7 +42,7 @@ class StopSignals:
         finally:
             for task in tasks:
                 task.cancel()
-            # How the others took the end says nothing about why it came.
+            # Only the first one's result counts: the others were cancelled.
             await asyncio.gather(*tasks, return_exceptions=True)
         for first in ended - {self._stopped}:
             first.result()

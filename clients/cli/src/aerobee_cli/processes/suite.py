@@ -1,13 +1,13 @@
-"""The services as child processes of this one: what `aerobee up` and `aerobee demo` stand on.
+"""The services as child processes: what `aerobee up` and `aerobee demo` run.
 
-They load at the same time; broker and proxy begin once it is known where the name server listens.
+They load at the same time; broker and proxy go on once the address of the name server is known.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from aerobee_cli.processes.supervise import Child, LineSink
@@ -18,9 +18,9 @@ PROXY = "proxy"
 NAMESRV_MODULE = "aerobee_namesrv"
 BROKER_MODULE = "aerobee_broker"
 PROXY_MODULE = "aerobee_proxy"
-# What the proxy creates for SDKs takes every type of message.
+# Topics that the proxy creates for SDKs take every type of message.
 MIXED_TYPES = "enableMixedMessageType=true"
-# A broker that dies more often than this is not brought back again.
+# A broker that dies more often than this is not started again.
 MAX_RESTARTS = 5
 
 
@@ -39,7 +39,7 @@ class SuiteOptions:
         return ["--port", str(self.namesrv_port), "--data", str(self.data), *self._sets(NAMESRV)]
 
     def broker_arguments(self) -> list[str]:
-        # First, so that one of `sets` can turn it off.
+        # First, so that `sets` can override it.
         mixed = [] if self.proxy_port is None else ["--set", MIXED_TYPES]
         return [
             *("--port", str(self.broker_port), "--data", str(self.data)),
@@ -66,41 +66,43 @@ def set_of(item: str) -> tuple[str, str]:
     return BROKER, item
 
 
-@dataclass(slots=True)
 class Suite:
     """A name server and a broker, and a proxy when there is a port for it.
 
-    `on_line` gets every line of their logs. `restart_broker`: a broker that dies is started again,
-    on the same port and data; `on_restart` is told why.
+    `on_line` gets every line of their logs. With `restart_broker` a broker that dies is started
+    again, on the same port and data; `on_restart` gets the reason. The addresses are "host:port",
+    "" before `start` has returned.
     """
 
-    options: SuiteOptions
-    on_line: LineSink
-    restart_broker: bool = False
-    on_restart: LineSink = print
-    namesrv_address: str = ""
-    broker_address: str = ""
-    proxy_address: str = ""
-    restarts: int = 0
-    _namesrv: Child = field(init=False)
-    _broker: Child = field(init=False)
-    _proxy: Child | None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        self._namesrv = Child(
-            NAMESRV, NAMESRV_MODULE, self.options.namesrv_arguments(), self.on_line
-        )
-        self._broker = self._new_broker(self.options.broker_port)
-        if self.options.proxy_port is not None:
-            self._proxy = Child(PROXY, PROXY_MODULE, self.options.proxy_arguments(), self.on_line)
+    def __init__(
+        self,
+        options: SuiteOptions,
+        on_line: LineSink,
+        *,
+        restart_broker: bool = False,
+        on_restart: LineSink = print,
+    ) -> None:
+        self.namesrv_address = ""
+        self.broker_address = ""
+        self.proxy_address = ""
+        self._options = options
+        self._on_line = on_line
+        self._restart_broker = restart_broker
+        self._on_restart = on_restart
+        self._restarts = 0
+        self._namesrv = Child(NAMESRV, NAMESRV_MODULE, options.namesrv_arguments(), on_line)
+        self._broker = self._new_broker(options.broker_port)
+        self._proxy: Child | None = None
+        if options.proxy_port is not None:
+            self._proxy = Child(PROXY, PROXY_MODULE, options.proxy_arguments(), on_line)
 
     def _new_broker(self, port: int) -> Child:
-        arguments = self.options.broker_arguments()
+        arguments = self._options.broker_arguments()
         arguments[arguments.index("--port") + 1] = str(port)
-        return Child(BROKER, BROKER_MODULE, arguments, self.on_line)
+        return Child(BROKER, BROKER_MODULE, arguments, self._on_line)
 
     async def start(self) -> None:
-        """Returns when all serve. Raises ProcessEnded; then `stop` is still to be called."""
+        """Returns when all serve. Raises ProcessEnded; `stop` is still to be called."""
         await asyncio.gather(*(child.launch() for child in self._children()))
         await self._namesrv.begin()
         self.namesrv_address = str((await self._namesrv.until_ready())["address"])
@@ -112,11 +114,11 @@ class Suite:
             self.proxy_address = str((await self._proxy.until_ready())["address"])
 
     def _children(self) -> list[Child]:
-        """In the order that they stop in: each can still take leave of the next."""
+        """In the order of their stop: each can still unregister from the next."""
         return [*([self._proxy] if self._proxy else []), self._broker, self._namesrv]
 
     async def watch(self) -> None:
-        """Never returns. Raises ProcessEnded once a child has died for good."""
+        """Never returns. Raises ProcessEnded when a child has ended and is not started again."""
         watches = {
             asyncio.create_task(self._until_end(self._namesrv)),
             asyncio.create_task(self._keep_broker()),
@@ -139,15 +141,15 @@ class Suite:
         while True:
             await self._broker.wait()
             failure = self._broker.failure()
-            if not self.restart_broker or self.restarts >= MAX_RESTARTS:
+            if not self._restart_broker or self._restarts >= MAX_RESTARTS:
                 raise failure
-            self.restarts += 1
-            self.on_restart(str(failure))
+            self._restarts += 1
+            self._on_restart(str(failure))
             self._broker = self._new_broker(int(self.broker_address.rpartition(":")[2]))
             await self._broker.launch()
             await self._broker.begin("--namesrv", self.namesrv_address)
 
     async def stop(self) -> None:
-        """One after the other. May be called twice."""
+        """Stops one service after the other. May be called twice."""
         for child in self._children():
             await child.stop()

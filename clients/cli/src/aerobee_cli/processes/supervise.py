@@ -1,7 +1,7 @@
-"""Child processes that never outlive this one: start, read what they say, stop. Knows no service.
+"""Child processes that never outlive this one: start, read their output, stop. Knows no service.
 
-A child runs under `aerobee_cli.processes.tether`, as the leader of a session of its own, so that
-Ctrl-C in a terminal reaches this process only, which then stops its children in its own order.
+A child runs under `aerobee_cli.processes.tether`, as the leader of its own session, so that Ctrl-C
+in a terminal reaches only this process, which then stops its children in order.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ READY = "ready"
 # A service loads in about a second; recovery of a large store after a crash takes longer.
 READY_TIMEOUT_S = 120.0
 STOP_GRACE_S = 15.0
-# What a child started has so long to notice that the child is gone.
+# How long grandchildren have to end by themselves after the child.
 REST_GRACE_S = 10.0
 EXIT_POLL_S = 1.0
-# Lines of a log may be long; asyncio's default limit is 64 KiB.
+# Of a line of a log; asyncio's default limit is 64 KiB.
 LINE_LIMIT = 1024 * 1024
 ERROR_PREFIX = "error: "
 
 
 class Child:
-    """`python -m MODULE ARGUMENT…`: launched, told its last arguments, ready, stopped.
+    """`python -m MODULE ARGUMENT…`: launched, given its last arguments, ready, stopped.
 
-    `on_line` gets every line that it prints, without the newline; its OSError is let pass. A line
-    on stderr that starts with "error: " is kept for the message of ProcessEnded instead, and passed
-    on only when the child does not fail.
+    `on_line` gets every line that it prints, without the newline; an OSError of it is ignored. A
+    line on stderr that starts with "error: " is kept for the message of ProcessEnded, and goes to
+    `on_line` only when the child succeeds.
     """
 
     def __init__(self, name: str, module: str, arguments: Sequence[str], on_line: LineSink) -> None:
@@ -55,7 +55,7 @@ class Child:
         return self._process.pid
 
     async def launch(self) -> None:
-        """Starts it. It loads its code and then waits for `begin`."""
+        """Starts the process, which loads its module and then waits for `begin`."""
         self._process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,
@@ -67,9 +67,9 @@ class Child:
         self._ended = asyncio.create_task(self._read_until_end(self._process))
 
     async def begin(self, *arguments: str) -> None:
-        """Gives it its last arguments, and lets it run."""
+        """Gives the process its last arguments and lets it run."""
         assert self._process is not None and self._process.stdin is not None, "not launched"
-        # When it is gone already, `until_ready` and `wait` tell why.
+        # If it has ended already, `until_ready` raises the reason.
         with suppress(ConnectionError):
             self._process.stdin.write(json.dumps(arguments).encode() + b"\n")
             await self._process.stdin.drain()
@@ -91,12 +91,12 @@ class Child:
         return self.ready
 
     async def wait(self) -> int:
-        """Returns its exit code once it has ended and all that it said was passed on."""
+        """Returns its exit code, once it has ended and `on_line` got all its lines."""
         assert self._ended is not None, "not launched"
         return await asyncio.shield(self._ended)
 
     def failure(self) -> ProcessEnded:
-        """What to tell about a child that ended unasked."""
+        """The error for a child that ended without being stopped."""
         assert self._process is not None, "not launched"
         code = self._process.returncode
         how = f"with exit code {code}" if code is None or code >= 0 else f"by {_signal_name(-code)}"
@@ -105,13 +105,14 @@ class Child:
         return ProcessEnded(f"{self.name} ended {how}: see its log")
 
     async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
-        """SIGTERM to it and what it started, later SIGKILL; returns when it is gone."""
+        """Sends SIGTERM to the process and its children, SIGKILL after `grace_s`; returns when it
+        has ended."""
         if self._ended is None:
             return
         for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, None)):
             if self._ended.done():
                 break
-            with suppress(ProcessLookupError):  # it ended this moment
+            with suppress(ProcessLookupError):  # it has just ended
                 os.killpg(self.pid, number)
             await asyncio.wait({self._ended}, timeout=wait_s)
         await self._ended
@@ -119,12 +120,13 @@ class Child:
     async def _read_until_end(self, process: asyncio.subprocess.Process) -> int:
         assert process.stdout is not None and process.stderr is not None
         reading = asyncio.gather(
-            self._read(process.stdout, self._hear), self._read(process.stderr, self._hear_error)
+            self._read(process.stdout, self._on_stdout),
+            self._read(process.stderr, self._on_stderr),
         )
-        # Not process.wait(): that waits for the ends of the pipes as well.
+        # Not process.wait(): that also waits until the pipes are closed.
         while process.returncode is None and not reading.done():
             await asyncio.wait({reading}, timeout=EXIT_POLL_S)
-        # What it started and still holds its pipes ends with it, or is ended.
+        # Grandchildren that hold its pipes end by themselves, or are killed.
         _, left = await asyncio.wait({reading}, timeout=REST_GRACE_S)
         if left and process.returncode is not None:
             with suppress(ProcessLookupError):
@@ -133,39 +135,39 @@ class Child:
         code = await process.wait()
         if code == 0:
             for line in self._errors:
-                self._pass_on(line)
+                self._forward(line)
         return code
 
-    async def _read(self, stream: asyncio.StreamReader, hear: LineSink) -> None:
+    async def _read(self, stream: asyncio.StreamReader, on_line: LineSink) -> None:
         while True:
             try:
                 raw = await stream.readline()
-            except ValueError:  # longer than LINE_LIMIT: left out, so that the next ones come
+            except ValueError:  # longer than LINE_LIMIT: skipped
                 continue
             if not raw:
                 return
-            hear(raw.decode("utf-8", "replace").rstrip("\n"))
+            on_line(raw.decode("utf-8", "replace").rstrip("\n"))
 
-    def _pass_on(self, line: str) -> None:
-        # A log that cannot be written (a full disk, nobody reads it) ends no service.
+    def _forward(self, line: str) -> None:
+        # A log that cannot be written (a full disk, a closed pipe) stops no service.
         with suppress(OSError):
             self._on_line(line)
 
-    def _hear(self, line: str) -> None:
-        self._pass_on(line)
+    def _on_stdout(self, line: str) -> None:
+        self._forward(line)
         if not self._is_ready.is_set() and (fields := ready_fields(line)) is not None:
             self.ready = fields
             self._is_ready.set()
 
-    def _hear_error(self, line: str) -> None:
+    def _on_stderr(self, line: str) -> None:
         if line.startswith(ERROR_PREFIX):
             self._errors.append(line)
         else:
-            self._pass_on(line)
+            self._forward(line)
 
 
 def ready_fields(line: str) -> dict[str, Any] | None:
-    """The fields of a service's ready line; None when `line` is another one."""
+    """The fields of the ready line of a service; None when `line` is another line."""
     if not line.startswith("{"):
         return None
     try:

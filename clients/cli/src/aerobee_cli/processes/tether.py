@@ -1,11 +1,11 @@
-"""Runs a module as a program whose life hangs on the process that started it.
+"""Runs a module as a program that ends when the process that started it ends.
 
     python -m aerobee_cli.processes.tether MODULE [ARGUMENT …]
 
 The starter holds the other end of this program's stdin. It writes one line, a JSON array of further
-arguments; until then only the module is imported, so that several programs load at the same time
-although one needs to know where another listens. When stdin ends, the starter is gone, however it
-ended: this program and what it started (its process group) get SIGTERM, and later SIGKILL.
+arguments; until then the module is only imported, so that several programs load at the same time
+although one needs the address of another. The end of stdin is the end of the starter, however it
+ended: this program and its children (its process group) get SIGTERM, and later SIGKILL.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import threading
 import time
 
 STDIN = 0
-# Longer than a service takes to stop in order.
+# Longer than a service takes to stop.
 GRACE_S = 20.0
 
 
@@ -28,7 +28,7 @@ def main() -> None:
     module, *arguments = sys.argv[1:]
     program = f"{module}.__main__"
     importlib.import_module(program)
-    # What it imported stays; it alone runs again, under the name __main__.
+    # Executed again below under the name __main__; the modules that it imported stay loaded.
     del sys.modules[program]
     line = _read_line()
     if not line:
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _read_line() -> bytes:
-    # Byte by byte: what follows the line belongs to `_end_with_starter`.
+    # Byte by byte, to leave what follows the line to `_end_with_starter`.
     line = b""
     while byte := os.read(STDIN, 1):
         if byte == b"\n":
@@ -59,7 +59,7 @@ def _end_with_starter() -> None:
 def _signal_all(number: signal.Signals) -> None:
     if os.getpgrp() == os.getpid():
         os.killpg(0, number)
-    else:  # started by hand: the group is somebody else's
+    else:  # started from a shell, whose process group it shares
         os.kill(os.getpid(), number)
 
 

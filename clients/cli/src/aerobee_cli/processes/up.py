@@ -10,9 +10,9 @@ from aerobee_cli.processes.suite import Suite, SuiteOptions
 
 
 async def serve(options: SuiteOptions) -> None:
-    """Starts the suite, says so in one line on stdout, and serves until a signal.
+    """Starts the suite, prints the ready line on stdout, and serves until a signal.
 
-    The logs go to stderr. Raises ProcessEnded when a service ends unasked.
+    The logs go to stderr. Raises ProcessEnded when a service ends by itself.
     """
     signals = StopSignals()
     suite = Suite(options, on_line=_to_stderr)
