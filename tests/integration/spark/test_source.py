@@ -336,7 +336,7 @@ def test_the_figures_are_those_of_the_messages(
     assert {sample["tag"] for sample in summary["samples"]} == {"UA", "AA", "B6"}
     assert json.loads(summary["samples"][0]["body"]).keys() == {"number"}
     assert len(list(listing.dead_letters(folder))) == 17
-    assert listing.time_span(folder) == (1_760_000_001_000, 1_760_000_025_000)
+    assert facts.time_span(folder) == (1_760_000_001_000, 1_760_000_025_000)
 
 
 def test_a_group_without_dead_letters_has_zeros(
@@ -349,7 +349,7 @@ def test_a_group_without_dead_letters_has_zeros(
     assert summary["oldest_dead_letter"] is None
     assert summary["retries"] is None
     assert list(listing.dead_letters(folder)) == []
-    assert listing.time_span(folder) is None
+    assert facts.time_span(folder) is None
 
 
 def test_a_time_window_selects_by_store_time(

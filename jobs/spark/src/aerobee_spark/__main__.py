@@ -1,8 +1,8 @@
 """The command line of the report: `python -m aerobee_spark report --group G --out DIR`.
 
-Parses, calls, prints. stdout carries the result (a table, or JSON), stderr the progress. Exit
-codes: 0 complete; 1 failed, nothing written; 2 wrong arguments; 3 written, but not everything
-could be read; 4 complete, and --fail-if-new has its number; 130 and 143 interrupted.
+The result (a table, or JSON) goes to stdout, the progress to stderr. Exit codes: 0 complete; 1
+failed, nothing written; 2 wrong arguments; 3 written, but not everything could be read; 4 complete,
+but --fail-if-new was reached; 130 and 143 interrupted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
-    """Ends as Ctrl-C does: Spark is stopped and the unfinished report removed."""
+    """Ends like Ctrl-C: Spark is stopped and the unfinished report removed."""
     raise SystemExit(128 + number)
 
 
@@ -58,7 +58,7 @@ def _report(given: argparse.Namespace) -> int:
     from aerobee_spark.report import job
     from aerobee_spark.report.view import console
 
-    summary = job.run(request, _teller(given.quiet))
+    summary = job.run(request, _reporter(given.quiet))
     print(
         json.dumps(summary, indent=2, ensure_ascii=False) if given.json else console.show(summary)
     )
@@ -77,14 +77,15 @@ def _report(given: argparse.Namespace) -> int:
     return 0
 
 
-def _teller(quiet: bool) -> Callable[[str], None]:
+def _reporter(quiet: bool) -> Callable[[str], None]:
+    """Prints steps with the seconds since the start, unless `quiet`."""
     start = time.monotonic()
 
-    def tell(what: str) -> None:
+    def report(step: str) -> None:
         if not quiet:
-            print(f"report: {time.monotonic() - start:5.1f} s  {what}", file=sys.stderr, flush=True)
+            print(f"report: {time.monotonic() - start:5.1f} s  {step}", file=sys.stderr, flush=True)
 
-    return tell
+    return report
 
 
 # ---- arguments ----
@@ -95,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     report = parser.add_subparsers(required=True, metavar="COMMAND").add_parser(
         "report",
         prog="aerobee report",
-        help="what died in a consumer group, and why",
+        help="the dead letters of a consumer group, and why they failed",
         description="Reads the dead-letter and retry topics of a consumer group with Spark and "
         "writes Parquet, summary.json, CSV and report.html. Consumes nothing. Needs Java 17 or "
         "newer.",
@@ -125,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """What argparse prints when `parse` refuses is then the reason itself."""
+    """`parse`, but argparse prints the message of its error."""
 
     def checked(text: str) -> Any:
         try:

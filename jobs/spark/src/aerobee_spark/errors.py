@@ -1,8 +1,8 @@
-"""What a read raises. All are MqError, so that the command can print them as one line.
+"""The errors of a read. All are MqError, so that the command can print them as one line.
 
 MqError
-├─ OptionError      an option of the data source is unknown, missing, or has a value it cannot have
-├─ DataLossError    messages that the read was asked for are not there any more
+├─ OptionError      an option of the data source is unknown, missing, or has a bad value
+├─ DataLossError    messages that were to be read no longer exist
 └─ ReportError      the report cannot be made; says what to do
 """
 

@@ -1,8 +1,8 @@
 """The data source: `spark.read.format("rocketmq")`, batch, by queue offset.
 
-This module is loaded by Spark's planner processes and on workers, so it imports neither grpc nor
-pyarrow at its top: grpc must not be loaded before the worker has been forked. Names, defaults and
-meaning of the options: `options.py`; what a row holds: `schema.py`.
+Spark loads this module in planner processes and on workers, so it imports neither grpc nor pyarrow
+at its top: grpc must not be loaded before a worker is forked. The options: `reading/options.py`;
+the columns of a row: `reading/schema.py`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ FORMAT = "rocketmq"
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format known. Spark's own discovery does not look into `--py-files`, and stops at
-    any broken package named pyspark_*; this works always."""
+    """Registers the format. Spark's own discovery does not look into `--py-files`, and fails when
+    any package named pyspark_* is broken."""
     spark.dataSource.register(RocketMqSource)
 
 
 class RocketMqSource(DataSource):
-    """`format("rocketmq")`. Raises OptionError when it is made with options that cannot be."""
+    """`format("rocketmq")`. Raises OptionError for bad options."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
@@ -55,17 +55,17 @@ class RocketMqSource(DataSource):
 
 @dataclass
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """The range that one task reads."""
 
     wanted: OffsetRange
 
 
 class RocketMqReader(DataSourceReader):
-    """Plans and reads; travels to the workers by pickle, and so holds nothing but values."""
+    """Plans and reads. It is pickled for the workers, so it holds only values."""
 
     def __init__(self, options: ReadOptions, names: tuple[str, ...]) -> None:
         self.options = options
-        # A schema that the user gave is a choice of columns.
+        # The columns to read; a schema of the user's selects some of them.
         self.names = names
 
     def partitions(self) -> list[InputPartition]:
@@ -83,7 +83,7 @@ class RocketMqReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """RecordBatches with the columns of the schema. Raises MqError, CorruptRecord."""
-        # With nothing to read Spark makes a partition of its own and reads that.
+        # Without any partition Spark reads one of its own making.
         if isinstance(partition, RangePartition):
             yield from self._read(partition.wanted)
 
@@ -105,8 +105,8 @@ class RocketMqReader(DataSourceReader):
             yield batch.select(list(self.names))
 
 
-# Spark uses a worker process again for later tasks; a connection lives as long as the process. The
-# process id guards against a fork in between, which no connection survives.
+# One client per worker process, which Spark uses for several tasks. The process id is part of the
+# key because no connection survives a fork.
 _clients: dict[tuple[int, str], Any] = {}
 
 

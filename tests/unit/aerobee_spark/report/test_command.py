@@ -214,7 +214,7 @@ def test_a_new_report_replaces_the_earlier_one_whole(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for word in ("first", "second"):
         publishing.check_target(out)
-        with publishing.workshop(out) as folder:
+        with publishing.scratch_folder(out) as folder:
             publishing.publish(finished(folder, word), out)
     assert sorted(path.name for path in out.iterdir()) == sorted(publishing.PARTS)
     assert [path.name for path in (out / "facts").iterdir()] == ["second.parquet"]
@@ -222,11 +222,11 @@ def test_a_new_report_replaces_the_earlier_one_whole(tmp_path: Path) -> None:
 
 
 def test_a_report_that_fails_leaves_the_earlier_one(tmp_path: Path) -> None:
-    with publishing.workshop(tmp_path) as folder:
+    with publishing.scratch_folder(tmp_path) as folder:
         publishing.publish(finished(folder, "first"), tmp_path)
 
     def fail() -> None:
-        with publishing.workshop(tmp_path) as folder:
+        with publishing.scratch_folder(tmp_path) as folder:
             finished(folder, "second")
             raise RuntimeError("out of luck")
 

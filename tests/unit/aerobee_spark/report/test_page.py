@@ -235,7 +235,7 @@ def test_every_column_and_tick_of_a_timeline_lies_in_its_box(
     for column in drawn.columns:
         assert drawn.left - 0.01 <= column.x and column.x + column.width <= drawn.right + 0.01
         assert -0.01 <= column.retry_y <= column.dead_y <= drawn.bottom
-    assert all(0 <= tick.place <= drawn.bottom for tick in drawn.y_ticks)
+    assert all(0 <= tick.position <= drawn.bottom for tick in drawn.y_ticks)
     assert 2 <= len(drawn.y_ticks) <= charts.MOST_Y_STEPS + 1
     assert 1 <= len(drawn.x_ticks) <= charts.MOST_X_LABELS
 

@@ -1,7 +1,4 @@
-"""Finds the Java that Spark will use, and says what to install when there is none.
-
-Spark takes $JAVA_HOME/bin/java, or else the `java` on the PATH; so does this.
-"""
+"""Finding the Java that Spark will use: $JAVA_HOME/bin/java, else the `java` on the PATH."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ def _java_path(environ: Mapping[str, str]) -> str | None:
 
 
 def _version_of(path: str) -> int | None:
-    """None when it cannot be run, or is something else."""
+    """The major version; None when `path` cannot be run, or is no Java."""
     try:
         answer = subprocess.run(
             [path, "-version"], capture_output=True, text=True, timeout=60, check=False

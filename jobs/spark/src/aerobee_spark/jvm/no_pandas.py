@@ -1,7 +1,7 @@
-"""Keeps pandas out of a process whose PySpark and pyarrow would load it merely because it is there.
+"""Keeps PySpark and pyarrow from importing pandas, which they do whenever it is installed.
 
-It takes a second, and PySpark prints warnings about its version. For the report's own process; a
-library has no business to call this.
+The import takes a second, and PySpark prints warnings about its version. Only for the process of
+the report, never for a library.
 """
 
 from __future__ import annotations
@@ -23,6 +23,6 @@ class _PandasIsAbsent(MetaPathFinder):
 
 
 def keep_out_pandas() -> None:
-    """From now on `import pandas` fails, as if it were not installed."""
+    """From now on `import pandas` fails, as if pandas were not installed."""
     if not any(isinstance(finder, _PandasIsAbsent) for finder in sys.meta_path):
         sys.meta_path.insert(0, _PandasIsAbsent())

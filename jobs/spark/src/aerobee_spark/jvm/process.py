@@ -1,8 +1,8 @@
-"""The JVM of a local Spark as a process of ours: its output goes to a file, and it is gone after.
+"""The JVM of a local Spark as a child process; its output goes to a file.
 
-PySpark can start one itself, but by a fork that runs Python in the child, which deadlocks or fails
-when gRPC is in use in this process; and it leaves the JVM's noise on our stderr. This starts it as
-a new program at once, and PySpark then connects to it by the two variables that it reads.
+PySpark can start a JVM itself, but by a fork that runs Python in the child, which deadlocks or
+fails when this process uses gRPC; and the JVM then prints to our stderr. Here it is started without
+Python in between, and PySpark connects to it by the two variables that it reads.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ INTERVAL_S = 0.05
 
 @contextmanager
 def gateway(configuration: Mapping[str, str], log: Path) -> Iterator[dict[str, str]]:
-    """The variables that lead PySpark to a new JVM, which ends with the block.
+    """Starts a JVM that ends with the block; yields the variables by which PySpark connects to it.
 
-    Raises ReportError when it does not start. It also ends when this process does, however that
-    happens: it watches its stdin.
+    The JVM also ends when its stdin is closed, so with this process. Raises ReportError when it
+    does not start.
     """
     with tempfile.TemporaryDirectory(prefix="aerobee-spark-") as folder:
-        told = Path(folder) / "gateway"
-        process = _launch(_command(configuration), told, log)
+        connection = Path(folder) / "gateway"
+        process = _launch(_command(configuration), connection, log)
         try:
-            port, secret = _wait_for(told, process)
+            port, secret = _wait_for(connection, process)
             yield {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
         finally:
             _end(process)
 
 
-def _launch(command: list[str], told: Path, log: Path) -> subprocess.Popen[bytes]:
+def _launch(command: list[str], connection: Path, log: Path) -> subprocess.Popen[bytes]:
     """Raises ReportError when there is no such program."""
     environment = {
         **os.environ,
         "SPARK_CONNECT_MODE": "0",
-        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection),
     }
     with log.open("ab") as output:
         try:
@@ -54,7 +54,7 @@ def _launch(command: list[str], told: Path, log: Path) -> subprocess.Popen[bytes
                 stdout=output,
                 stderr=output,
                 env=environment,
-                process_group=0,  # Ctrl-C is ours to answer
+                process_group=0,  # Ctrl-C reaches only this process
             )
         except OSError as error:
             raise ReportError(
@@ -70,17 +70,17 @@ def _command(configuration: Mapping[str, str]) -> list[str]:
     return [str(Path(_find_spark_home()) / "bin" / "spark-submit"), *settings, "pyspark-shell"]
 
 
-def _wait_for(told: Path, process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    """Port and secret, from the file that the JVM writes when it serves: two numbers of four
-    bytes, the port and the length of the secret, and the secret."""
+def _wait_for(connection: Path, process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    """Port and secret, from the file that the JVM writes once it serves: the port and the length of
+    the secret, four bytes each, then the secret."""
     deadline = time.monotonic() + START_TIMEOUT_S
-    while not told.is_file():
+    while not connection.is_file():
         if process.poll() is not None:
             raise ReportError(f"the JVM ended at its start with exit code {process.returncode}")
         if time.monotonic() > deadline:
             raise ReportError(f"the JVM does not serve {START_TIMEOUT_S:.0f} s after its start")
         time.sleep(INTERVAL_S)
-    content = told.read_bytes()  # it was renamed into place, so it is whole
+    content = connection.read_bytes()  # complete: it was renamed into place
     return int.from_bytes(content[:4], "big"), content[8:].decode("utf-8")
 
 

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 
 
-# Java that starts fast: no time spent on optimizing what runs once. A report of 10,000 messages
-# takes 14 s of processor time with these and 34 s without; from a million on they cost more.
+# For short runs: less just-in-time compilation. A report of 10,000 messages takes 14 s of processor
+# time with these options and 34 s without; from a million messages on they cost more.
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def configuration(scratch: Path, threads: int, *, brief: bool) -> dict[str, str]:
-    """`scratch`: where Spark may put its own files. `brief`: little work, so start fast."""
+    """`scratch`: for Spark's own files. `brief`: there is little work, so start fast."""
     java_options = f"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}"
     return {
         "spark.master": f"local[{threads}]",
@@ -44,7 +44,7 @@ def configuration(scratch: Path, threads: int, *, brief: bool) -> dict[str, str]
         # The default, 200, makes 200 tasks of a hundred rows.
         "spark.sql.shuffle.partitions": str(threads),
         "spark.sql.session.timeZone": "UTC",
-        # Not INT96, which has no statistics and no other reader likes.
+        # Not INT96, which is deprecated and has no statistics.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
 
@@ -52,9 +52,9 @@ def configuration(scratch: Path, threads: int, *, brief: bool) -> dict[str, str]
 def worker_python(scratch: Path) -> str:
     """The interpreter for Spark's workers: this one, with our packages.
 
-    Spark puts its zipped copy of PySpark before everything on their path, and Python compiles a
-    zip anew in every process: 0.5 s each, and a report starts four. So the path is put back; the
-    installed PySpark is the same one, unless SPARK_HOME names another Spark.
+    Spark puts a zip of PySpark first on their path, which Python compiles in every process: 0.5 s
+    each, and a report starts four. So this script restores the path; the installed PySpark is the
+    same, unless SPARK_HOME names another Spark.
     """
     if "SPARK_HOME" in os.environ:
         return sys.executable
@@ -90,7 +90,7 @@ def session(
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Variables that PySpark reads while it connects, and nobody later."""
+    """Sets variables for the block; PySpark reads them when it connects."""
     os.environ.update(variables)
     try:
         yield
@@ -101,18 +101,18 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """PySpark keeps SIGINT for the life of the process, and fails at it once Spark has ended."""
+    """Restores the handler of SIGINT: PySpark's stays after Spark has ended, and then fails."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
     finally:
-        # No thread but the main one may, PySpark's included. None: the handler is not Python's.
+        # Only the main thread may set a handler. None: the handler was not set from Python.
         if threading.current_thread() is threading.main_thread() and handler is not None:
             signal.signal(signal.SIGINT, handler)
 
 
 def _forget_gateway() -> None:
-    """PySpark keeps one connection for the life of a process; the next session needs a new one."""
+    """PySpark keeps one connection per process; the next session needs a new one."""
     from pyspark import SparkContext
 
     if SparkContext._gateway is not None:

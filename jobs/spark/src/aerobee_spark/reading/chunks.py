@@ -1,7 +1,6 @@
-"""Reads one range of a queue from its broker: chunks of records, retried, checked for gaps.
+"""Reading one range of a queue from its broker: chunks of records, with retries, checked for gaps.
 
-Offset-only: a browse registers no group, commits nothing, and leaves the queue as it was. While
-one chunk is decoded the next one is on its way.
+A browse registers no group and commits no offset. The next chunk is fetched while one is decoded.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ LONGEST_DELAY_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Records that stand one after the other, and the queue offset to go on at."""
+    """Concatenated records, and the queue offset to read next."""
 
     records: bytes
     next_offset: int
@@ -38,8 +37,8 @@ class Chunk:
 def read_range(admin: AdminClient, wanted: OffsetRange, options: ReadOptions) -> Iterator[Chunk]:
     """The records of a range, pullBatchSize at a time.
 
-    Raises DataLossError for a gap, unless failOnDataLoss is off; MqError when the broker stays
-    away for pullTimeoutMs, unless failOnUnreachableBroker is off (what was read stands then).
+    Raises DataLossError for a gap, unless failOnDataLoss is off; MqError when the broker does not
+    answer for pullTimeoutMs, unless failOnUnreachableBroker is off (then the range ends there).
     """
     pull = Pull(admin, wanted, options)
     offset = wanted.start
@@ -60,7 +59,7 @@ def read_range(admin: AdminClient, wanted: OffsetRange, options: ReadOptions) ->
 
 
 class Pull:
-    """Pulls one chunk after the other; what lies between answers and offsets is checked here."""
+    """Pulls one chunk after the other, and checks that no offset is missing."""
 
     def __init__(
         self,
@@ -78,8 +77,8 @@ class Pull:
         self._monotonic = monotonic
 
     def chunk(self, offset: int) -> Chunk:
-        """From `offset` on. Brokers cap an answer; small ones are put together here, because the
-        decoding is column by column."""
+        """The chunk from `offset` on. Brokers limit a response; small ones are combined here,
+        because decoding by columns is faster for many records."""
         most_messages, most_bytes = self._options.pull_batch_size, self._options.max_bytes_per_pull
         parts, messages, size = [], 0, 0
         while offset < self._wanted.end and messages < most_messages and size < most_bytes:
@@ -91,7 +90,7 @@ class Pull:
         return Chunk(b"".join(parts), offset)
 
     def _browse(self, offset: int, most: int) -> Browsed:
-        """Tries again after what may pass, for pullTimeoutMs in all. Raises MqError."""
+        """Retries what is retryable, for pullTimeoutMs in all. Raises MqError."""
         deadline = self._monotonic() + self._options.pull_timeout_ms / 1000
         delay = FIRST_DELAY_S
         while True:
@@ -110,7 +109,7 @@ class Pull:
             delay = min(2 * delay, LONGEST_DELAY_S)
 
     def _check(self, offset: int, answer: Browsed) -> int:
-        """The offset to go on at. Raises DataLossError when records are missing before it."""
+        """The offset to read next. Raises DataLossError when records before it are missing."""
         lost = self._loss(offset, answer)
         if lost and self._options.fail_on_data_loss:
             raise DataLossError(f"{lost}; set failOnDataLoss to false to read what is left")
@@ -129,7 +128,7 @@ class Pull:
         return answer.next_begin_offset
 
     def _loss(self, offset: int, answer: Browsed) -> str:
-        """What is missing, in words; empty when nothing is."""
+        """A description of the missing records; "" when none is missing."""
         queue, bounds = self._wanted.queue, (answer.min_offset, answer.max_offset)
         if offset < answer.min_offset:
             return (

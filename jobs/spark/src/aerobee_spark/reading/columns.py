@@ -1,10 +1,9 @@
-"""Commit-log records to Arrow columns, some thousand at a time, with numpy instead of a loop.
+"""Commit-log records to Arrow columns, thousands at a time, with numpy. Pure.
 
-Pure: bytes in, a RecordBatch out; the layout is that of `aerobee_wire.record`, which decodes one
-record and is what the tests compare with. Only where a record starts takes a Python step per
-message; everything else is gathered column by column (about 300,000 records a second and core,
-three times as fast as one by one). What is unusual (properties that are not UTF-8, or not in
-RocketMQ's form) is decoded by `aerobee_wire.properties`, whose rules so hold everywhere.
+The layout is that of `aerobee_wire.record`, which decodes single records; the tests compare the
+two. Only finding the start of each record takes a Python step per message; all fields are gathered
+column by column (about 300,000 records a second and core, three times as fast as one by one).
+Unusual properties (not UTF-8, or not in RocketMQ's form) are decoded by `aerobee_wire.properties`.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ ARROW_SCHEMA = pa.schema(
     ]
 )
 
-# What Spark and Python can show: the years 1 to 9999. A sender may claim any born timestamp.
+# The range of Spark and Python, the years 1 to 9999. A producer may send any born timestamp.
 _FIRST_MS = -62_135_596_800_000
 _LAST_MS = 253_402_300_799_999
-# What of a CRC tail is always the same: its name at the begin, and its last byte.
+# The fixed bytes of a CRC tail: the name at its start, and its last byte.
 _CRC_BYTES = np.frombuffer(record.CRC_NAME + record.CRC_END, np.uint8)
 _CRC_FIXED = [*range(len(record.CRC_NAME)), record.CRC_TAIL_BYTES - 1]
 _TOTAL_SIZE = record.HEADER_LAYOUT.view("total_size")
@@ -69,10 +68,10 @@ def decode(
     max_body_bytes: int | None = None,
     include_properties: bool = True,
 ) -> pa.RecordBatch:
-    """A RecordBatch of ARROW_SCHEMA, one row for each record that stands in `records`.
+    """A RecordBatch of ARROW_SCHEMA with one row for each of the concatenated `records`.
 
-    A column that is not included is null; `max_body_bytes` cuts bodies, and bodySize still tells
-    their whole length. Raises aerobee_wire.record.CorruptRecord.
+    Columns that are not included are null. `max_body_bytes` cuts bodies; bodySize is still the
+    whole size. Raises aerobee_wire.record.CorruptRecord.
     """
     rows = _Rows(records)
     properties = _Properties(rows)
@@ -118,14 +117,14 @@ def with_tags(batch: pa.RecordBatch, tags: Collection[str]) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Spans:
-    """Where one field stands in the buffer, row by row."""
+    """The position of one field in the buffer, row by row."""
 
     starts: Ints
     ends: Ints
 
 
 class _Rows:
-    """The fixed fields of every record as arrays, and where the other ones stand."""
+    """The fixed fields of every record as arrays, and the positions of the other fields."""
 
     def __init__(self, records: bytes) -> None:
         self.memory = memoryview(records)
@@ -155,8 +154,8 @@ class _Rows:
         self._find_tail(starts, starts + sizes, magic, _Spans(body_at, body_at + body_length))
 
     def _find_tail(self, starts: Ints, ends: Ints, magic: Ints, body: _Spans) -> None:
-        """Body, topic and properties. Raises CorruptRecord when a length leads out of its record:
-        each is checked before it is followed."""
+        """Finds body, topic and properties. Each length is checked before it is used; raises
+        CorruptRecord when it exceeds the record."""
         wide = magic == record.MAGIC_V2
         topic_at = body.ends + np.where(wide, 2, 1)
         good = (magic == record.MAGIC_V1) | wide
@@ -173,8 +172,8 @@ class _Rows:
         self.properties = _Spans(properties_at, ends - with_crc * record.CRC_TAIL_BYTES)
 
     def _with_crc(self, starts: Ints, properties_at: Ints, ends: Ints) -> npt.NDArray[np.bool_]:
-        """Where the CRC of the record stands in place of a last property. The broker has compared
-        it; here it is only left out. Raises CorruptRecord where one is damaged."""
+        """Which records end in a CRC in place of a last property. The broker has checked it; here
+        it is only left out of the properties. Raises CorruptRecord when its form is damaged."""
         tails = self.gather(ends - record.CRC_TAIL_BYTES, record.CRC_TAIL_BYTES)
         alike = (tails[:, _CRC_FIXED] == _CRC_BYTES).sum(1)
         alike[ends - properties_at < record.CRC_TAIL_BYTES] = 0
@@ -184,12 +183,12 @@ class _Rows:
 
     def _check(self, good: npt.NDArray[np.bool_], starts: Ints) -> None:
         if not good.all():
-            # Says in its own words what is wrong with the first bad one.
+            # Raises for the first bad record, with the reason.
             record.decode(self.memory, int(starts[int(np.argmin(good))]), check_crc=False)
             raise record.CorruptRecord("the lengths inside a record do not add up to its size")
 
     def gather(self, starts: Ints, width: int) -> Bytes:
-        """`width` bytes from each start on, one row each, contiguous."""
+        """`width` bytes from each start on, as one contiguous row each."""
         found: Bytes = self.bytes[starts[:, None] + np.arange(width)]
         return found
 
@@ -212,7 +211,7 @@ class _Rows:
 
 
 def _starts(records: bytes) -> list[int]:
-    """Where each record starts. Raises CorruptRecord when a size leads nowhere."""
+    """The start of each record. Raises CorruptRecord when a size does not fit."""
     starts, at, end = [], 0, len(records)
     read = _TOTAL_SIZE.unpack_from
     while at < end:
@@ -235,7 +234,7 @@ def _array(values: Ints, kind: pa.DataType) -> pa.Array:
 
 
 def _timestamps(values: Ints) -> pa.Array:
-    """Null where the time lies outside of the years 1 to 9999."""
+    """Null where the time is outside of the years 1 to 9999."""
     good = (values >= _FIRST_MS) & (values <= _LAST_MS)
     valid = None if good.all() else _bits(good)
     micros = pa.py_buffer(np.where(good, values, 0) * 1000)
@@ -243,12 +242,12 @@ def _timestamps(values: Ints) -> pa.Array:
 
 
 def _bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
-    """As Arrow keeps which values are not null."""
+    """A validity bitmap of Arrow."""
     return pa.py_buffer(np.packbits(values, bitorder="little"))
 
 
 def _variable(kind: pa.DataType, data: bytes | Bytes, lengths: Ints) -> pa.Array:
-    """Strings or binaries that stand one after the other in `data`."""
+    """An array of the strings or binaries that are concatenated in `data`."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     return pa.Array.from_buffers(
@@ -280,19 +279,19 @@ def _topics(rows: _Rows) -> pa.Array:
 
 
 def _hosts(rows: _Rows, spans: _Spans) -> pa.Array:
-    """ "ip:port" of each; few differ, so each different one is written once and then taken."""
+    """ "ip:port" of each row. There are few different hosts, so each is formatted once."""
     wide = (spans.ends - spans.starts) == 20
     names: list[str] = []
-    places = np.zeros(rows.count, np.int64)
+    indices = np.zeros(rows.count, np.int64)
     for width, chosen in ((8, ~wide), (20, wide)):
         if chosen.any():
             packed = rows.gather(spans.starts[chosen], width)
-            different, place = np.unique(
+            different, index = np.unique(
                 packed.view(np.dtype((np.void, width))).ravel(), return_inverse=True
             )
-            places[chosen] = place.ravel() + len(names)
+            indices[chosen] = index.ravel() + len(names)
             names.extend(message_id.unpack_host(host.tobytes()) for host in different)
-    return _strings(names).take(_array(places, pa.int64()))
+    return _strings(names).take(_array(indices, pa.int64()))
 
 
 def _offset_message_ids(rows: _Rows) -> pa.Array:
@@ -319,7 +318,7 @@ def _hex(host: Bytes, physical: Bytes) -> Bytes:
 
 
 class _Properties:
-    """The properties of all rows: names and values flat, and how many each row has."""
+    """The properties of all rows: flat arrays of names and values, and the count of each row."""
 
     def __init__(self, rows: _Rows) -> None:
         slices = rows.slices(rows.properties)
@@ -342,16 +341,16 @@ class _Properties:
         return bool((pairs[1:] == pairs[:-1]).any())
 
     def of(self, name: str) -> pa.Array:
-        """The value of one property, row by row; null where a row has none."""
+        """The value of one property, row by row; null where it is absent."""
         found = np.flatnonzero(self._codes == self._code_of.get(name, -1))
-        places = np.zeros(len(self._counts), np.int64)
-        places[self._row_of[found]] = found
-        there = np.zeros(len(self._counts), np.bool_)
-        there[self._row_of[found]] = True
-        if not there.any():
-            return pa.nulls(len(there), pa.string())
+        positions = np.zeros(len(self._counts), np.int64)
+        positions[self._row_of[found]] = found
+        present = np.zeros(len(self._counts), np.bool_)
+        present[self._row_of[found]] = True
+        if not present.any():
+            return pa.nulls(len(present), pa.string())
         indices = pa.Array.from_buffers(
-            pa.int64(), len(places), [_bits(there), pa.py_buffer(places)]
+            pa.int64(), len(positions), [_bits(present), pa.py_buffer(positions)]
         )
         return self._values.take(indices)
 
@@ -362,13 +361,13 @@ class _Properties:
         return pa.MapArray.from_arrays(_array(offsets, pa.int32()), self._names, self._values)
 
 
-# Names, values, and how many of them each row has.
+# Names, values, and their count in each row.
 _Flat = tuple[pa.Array, pa.Array, Ints]
 
 
 def _split(joined: bytes, lengths: Ints) -> _Flat | None:
-    """Of properties strings that stand one after the other. None when one of them is not plain:
-    not UTF-8, without its last separator, with an empty name or value, with separators amiss."""
+    """Splits concatenated properties strings. None when one of them is not in RocketMQ's form: not
+    UTF-8, without its last separator, with an empty name or value, or with misplaced separators."""
     data = np.frombuffer(joined, np.uint8)
     is_separator = (data == 1) | (data == 2)
     at = np.flatnonzero(is_separator)

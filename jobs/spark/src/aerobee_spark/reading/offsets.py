@@ -1,7 +1,7 @@
-"""Queue offsets as plain values: bounds, ranges, where a read starts and ends, how it is split.
+"""Queue offsets as plain values: bounds, ranges, start and end of a read, splitting. Pure.
 
-Pure. The bounds come from the brokers (`planning.py`); every offset here is a queue offset, and
-every range is half open: `end` is not read.
+The bounds come from the brokers (`planning.py`). Every offset here is a queue offset, and every
+range is half open: `end` is not read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Queue(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What a broker holds of a queue: offsets from `min_offset` up to, not with, `max_offset`."""
+    """The offsets that a broker has of a queue: from `min_offset` up to `max_offset`, exclusive."""
 
     min_offset: int
     max_offset: int
@@ -49,10 +49,11 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """One side of a read: the same `everywhere`, with exceptions for some queues.
+    """The start or the end of a read: `everywhere` the same offset, but for the queues in
+    `by_queue`.
 
-    With `timestamp_ms` the offset is looked up by store time instead: the first message stored at
-    or after it.
+    With `timestamp_ms` it is instead, in each queue, the first message stored at or after that
+    time.
     """
 
     everywhere: int
@@ -89,10 +90,11 @@ def check_known(position: Position, queues: Iterable[Queue], option: str) -> Non
 def range_of(
     queue: Queue, bounds: Bounds, start: int, end: int, *, fail_on_data_loss: bool
 ) -> OffsetRange:
-    """The range to read; EARLIEST and LATEST become numbers. `end` before `start` is empty.
+    """The range to read, with EARLIEST and LATEST replaced by numbers; empty when `end` is before
+    `start`.
 
-    Raises DataLossError when offsets that were asked for are outside of `bounds`; without
-    `fail_on_data_loss` the range is cut to what is there.
+    Raises DataLossError when `start` or `end` is outside of `bounds`; without `fail_on_data_loss`
+    the range is cut to the bounds.
     """
     first = _number(start, bounds)
     last = _number(end, bounds)
@@ -127,8 +129,8 @@ def _check_inside(queue: Queue, bounds: Bounds, wanted: int) -> None:
 def split(
     ranges: Iterable[OffsetRange], *, max_records: int, min_partitions: int = 1
 ) -> list[OffsetRange]:
-    """The same offsets in ranges of at most `max_records` and nearly equal length; at least
-    `min_partitions` of them if there are as many messages. Empty ranges are left out."""
+    """Splits ranges into parts of at most `max_records` offsets and nearly equal length; at least
+    `min_partitions` parts when there are as many offsets. Empty ranges are left out."""
     filled = [whole for whole in ranges if len(whole)]
     total = sum(map(len, filled))
     size = max(1, min(max_records, total // max(min_partitions, 1)))

@@ -1,7 +1,7 @@
-"""The options of a batch read: names, defaults, what each may be. docs/spark.md describes them.
+"""The options of a batch read: names, defaults, allowed values. docs/spark.md describes them. Pure.
 
-Spark hands options over as strings and their names in lower case. Aliases are the names that
-Kafka's and RocketMQ's older connectors use. Pure: nothing is looked up here.
+Spark passes options as strings, with their names in lower case. Aliases are the names in Kafka's
+and in RocketMQ's older connectors.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _EPOCH_MS = re.compile(r"-?\d+")
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     name_server: str
-    # Exactly one of these four says what is read.
+    # Exactly one of these four is set: it selects what is read.
     topics: tuple[str, ...] = ()
     topic_pattern: str = ""
     assigned: frozenset[Queue] = frozenset()
@@ -52,14 +52,14 @@ class ReadOptions:
     kinds: tuple[str, ...] = ("dlq",)
     starting: Position = AT_EARLIEST
     ending: Position = AT_LATEST
-    # One task reads at most so many: 100,000 are a second or two of work.
+    # Of one task: 100,000 take a second or two.
     max_records_per_partition: int = 100_000
     min_partitions: int = 1
     fail_on_data_loss: bool = True
     fail_on_unreachable_broker: bool = True
-    # Never RocketMQ's 32: the decoding is column by column, and wants some thousand rows.
+    # Not RocketMQ's 32: decoding by columns is fast for thousands of rows.
     pull_batch_size: int = 4096
-    # The total time that one pull may take, retries after a lost connection included.
+    # Of one pull, retries included.
     pull_timeout_ms: int = 30_000
     max_bytes_per_pull: int = 8 * 1024 * 1024
     include_body: bool = True
@@ -70,7 +70,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> ReadOptions:
-        """Raises OptionError, for an unknown option with the nearest name there is."""
+        """Raises OptionError; for an unknown option with the nearest name."""
         values = _named(given)
         if not values.get("nameServer", "").strip():
             raise OptionError('the option nameServer is missing: set it to "host:port;host:port"')
@@ -90,7 +90,7 @@ class ReadOptions:
 
 
 def _named(given: Mapping[str, str]) -> dict[str, str]:
-    """By its proper name, whatever its case or alias. An option given twice is refused."""
+    """The options by their names in OPTIONS, for any case and alias. Raises OptionError."""
     values: dict[str, str] = {}
     for key, value in given.items():
         name = _NAMES.get(key.lower())
@@ -162,7 +162,7 @@ def _count(value: str) -> int:
 
 
 def timestamp_ms(value: str) -> int:
-    """Milliseconds since the epoch of a number or an ISO 8601 time (UTC unless it says more).
+    """Milliseconds since the epoch, given as a number or as an ISO 8601 time (UTC by default).
 
     Raises ValueError.
     """
@@ -187,7 +187,7 @@ def _json(value: str) -> Any:
 
 
 def _position(everywhere: int) -> Callable[[str], Position]:
-    """`everywhere`: where a queue stands that the JSON does not name."""
+    """A parser. `everywhere`: for queues that the JSON does not name."""
 
     def parse(value: str) -> Position:
         named = {"earliest": EARLIEST, "latest": LATEST}

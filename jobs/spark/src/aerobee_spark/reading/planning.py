@@ -1,7 +1,7 @@
-"""Which queues a read covers and which offsets of each: asks the name server and the brokers.
+"""Planning a read: which queues, and which offsets of each. Asks the name server and the brokers.
 
-Reads only; what is decided with the answers is in `offsets.py`. The client is imported inside, so
-that importing this module stays cheap.
+The rules are in `offsets.py`. The client is imported inside, so that importing this module is
+cheap.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from aerobee_wire import topics
 if TYPE_CHECKING:
     from aerobee_client import AdminClient
 
-# Beyond any message: the answer is the bounds of the queue and no record.
+# Above any queue offset: the response has the bounds of the queue and no record.
 BEYOND = (1 << 62) - 1
 CALL_TIMEOUT = timedelta(seconds=10)
 READ = 4  # permission bit
 
 
 def connect(name_server: str) -> AdminClient:
-    """A client of this process. Raises MqError for a malformed address."""
+    """A new client. Raises MqError for a malformed address."""
     from aerobee_client import AdminClient
 
     return AdminClient(name_server, timeout=CALL_TIMEOUT)
 
 
 def plan(admin: AdminClient, options: ReadOptions) -> list[OffsetRange]:
-    """The range of every queue that `options` cover, empty ones included, sorted by queue.
+    """The range of every queue that `options` select, empty ones included, sorted by queue.
 
     Raises MqError: an unknown topic or group, offsets of a queue that is not read, a broker that
     does not answer, data loss.
@@ -52,12 +52,13 @@ def plan(admin: AdminClient, options: ReadOptions) -> list[OffsetRange]:
     for answer in bounds.values():
         if isinstance(answer, MqError) and options.fail_on_unreachable_broker:
             raise answer
-    there = {queue: each for queue, each in bounds.items() if not isinstance(each, MqError)}
-    return ranges_of(admin, options, there)
+    known = {queue: found for queue, found in bounds.items() if not isinstance(found, MqError)}
+    return ranges_of(admin, options, known)
 
 
 def queues_of(admin: AdminClient, options: ReadOptions) -> list[Queue]:
-    """Sorted. Raises MqError TOPIC_NOT_EXIST, SUBSCRIPTION_GROUP_NOT_EXIST."""
+    """The queues that `options` select, sorted. Raises TOPIC_NOT_EXIST,
+    SUBSCRIPTION_GROUP_NOT_EXIST."""
     if options.assigned:
         return sorted(options.assigned)
     if options.consumer_group and options.consumer_group != ALL_GROUPS:
@@ -67,10 +68,8 @@ def queues_of(admin: AdminClient, options: ReadOptions) -> list[Queue]:
 
 
 def queues_of_group(admin: AdminClient, group: str, kinds: Iterable[str]) -> list[Queue]:
-    """Of its retry and dead-letter topics. None when the group exists and has no such topic yet.
-
-    Raises MqError SUBSCRIPTION_GROUP_NOT_EXIST.
-    """
+    """The queues of its retry and dead-letter topics, sorted; [] when the group exists but has no
+    such topic yet. Raises SUBSCRIPTION_GROUP_NOT_EXIST."""
     named = {"dlq": topics.dead_letter_topic, "retry": topics.retry_topic}
     queues: list[Queue] = []
     for kind in kinds:
@@ -85,7 +84,7 @@ def queues_of_group(admin: AdminClient, group: str, kinds: Iterable[str]) -> lis
 
 
 def queues_of_topic(admin: AdminClient, topic: str) -> list[Queue]:
-    """The readable ones. Raises MqError TOPIC_NOT_EXIST."""
+    """The readable queues. Raises TOPIC_NOT_EXIST."""
     return [
         Queue(topic, data.broker_name, queue_id)
         for data in admin.topic_route(topic).queues
@@ -95,7 +94,7 @@ def queues_of_topic(admin: AdminClient, topic: str) -> list[Queue]:
 
 
 def _matching_topics(admin: AdminClient, options: ReadOptions) -> list[str]:
-    """Of a pattern, or the retry and dead-letter topics of every group."""
+    """The topics that match the pattern, or the retry and dead-letter topics of every group."""
     names = [topic.topic for topic in admin.list_topics(include_derived=True)]
     if options.consumer_group:
         tests = {"dlq": topics.is_dead_letter, "retry": topics.is_retry}
@@ -111,11 +110,8 @@ def _matching_topics(admin: AdminClient, options: ReadOptions) -> list[str]:
 
 
 def bounds_of_queues(admin: AdminClient, queues: Iterable[Queue]) -> dict[Queue, Bounds | MqError]:
-    """The bounds of each queue, or why its broker does not tell them.
-
-    Queue by queue, because one broker that is down must not hide the queues of the others. A
-    broker that could not be reached is not asked again.
-    """
+    """The bounds of each queue, or the error of its broker: one broker that is down must not hide
+    the queues of the others. An unreachable broker is asked only once."""
     found: dict[Queue, Bounds | MqError] = {}
     down: dict[str, MqError] = {}
     for queue in queues:
@@ -139,12 +135,12 @@ def ranges_of(
     return [
         range_of(
             queue,
-            each,
-            _offset(admin, options.starting, queue, each),
-            _offset(admin, options.ending, queue, each),
+            found,
+            _offset(admin, options.starting, queue, found),
+            _offset(admin, options.ending, queue, found),
             fail_on_data_loss=options.fail_on_data_loss,
         )
-        for queue, each in bounds.items()
+        for queue, found in bounds.items()
     ]
 
 
@@ -154,5 +150,5 @@ def _offset(admin: AdminClient, position: Position, queue: Queue, bounds: Bounds
     if bounds.min_offset == bounds.max_offset:
         return bounds.max_offset
     found = admin.search_offset(*queue, position.timestamp_ms)
-    # Retention may move the minimum between the two questions; that is no loss of what was asked.
+    # Retention may raise the minimum between the two calls: that is no data loss.
     return min(max(found, bounds.min_offset), bounds.max_offset)

@@ -1,7 +1,7 @@
 """The Spark schema of a message. Its Arrow counterpart is `columns.ARROW_SCHEMA`.
 
-Types are built, not parsed from text: parsing needs a running Spark, and planner processes have
-none.
+The types are built, not parsed from text: parsing needs a running Spark, which planner processes do
+not have.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ SCHEMA = StructType(
         StructField("brokerName", StringType()),
         StructField("queueId", IntegerType()),
         StructField("queueOffset", LongType()),
-        # The property UNIQ_KEY, which the sender made; else offsetMsgId.
+        # The property UNIQ_KEY, which the producer set; else offsetMsgId.
         StructField("msgId", StringType()),
         # Store host and physical offset, in hex.
         StructField("offsetMsgId", StringType()),
         StructField("tags", StringType()),
-        # As sent: several are separated by spaces.
+        # Several are separated by spaces.
         StructField("keys", StringType()),
         StructField("body", BinaryType()),
-        # Of the whole body, in bytes, also when it is cut or left out.
+        # Bytes of the whole body, also when it is cut or left out.
         StructField("bodySize", IntegerType()),
         StructField("flag", IntegerType()),
         StructField("sysFlag", IntegerType()),
@@ -49,7 +49,7 @@ SCHEMA = StructType(
 
 
 def check(wanted: StructType) -> None:
-    """Raises OptionError when a schema given with `.schema(…)` is no choice of our columns."""
+    """Raises OptionError when a schema given with `.schema(…)` is no selection of these columns."""
     for field in wanted.fields:
         if field.name not in SCHEMA.names:
             raise OptionError(

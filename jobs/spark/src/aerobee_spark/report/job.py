@@ -1,7 +1,7 @@
-"""Makes a report, step by step: plan, read, compute, write, publish.
+"""Making a report, step by step: plan, read, compute, write, publish.
 
-The plan fixes the offsets: what is stored meanwhile belongs to the next report. Nothing that is
-heavy to load is imported before the plan stands.
+The plan fixes the offsets: messages that are stored later belong to the next report. Slow imports
+come after the plan, so that a wrong name fails at once.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from aerobee_spark.report.data.summary import Summary, build, check_extra
 from aerobee_spark.report.request import ReportRequest
 from aerobee_spark.report.view import buckets
 
-Tell = Callable[[str], None]
-# Of Spark's log, shown when it fails.
+ProgressSink = Callable[[str], None]
+# Of Spark's log, in the message of a failure.
 LOG_LINES = 15
-# Up to here the start of Spark is most of the work.
+# Up to so many, starting Spark takes longer than the work.
 FEW_MESSAGES = 300_000
 
 
-def run(request: ReportRequest, tell: Tell) -> Summary:
-    """Writes the report to `request.out` and returns its summary. `tell` hears of progress.
+def run(request: ReportRequest, on_step: ProgressSink) -> Summary:
+    """Writes the report to `request.out` and returns its summary. `on_step` gets each step.
 
-    Raises MqError (ReportError among them); then nothing has changed in the folder.
+    Raises MqError, also ReportError; the folder is then unchanged.
     """
     check_extra(request.extra)
     java.require_java()
     publishing.check_target(request.out)
     previous = PreviousReport.read(request.out / publishing.SUMMARY, request.consumer_group)
     planned = survey.plan(request, previous.queues(request.kinds))
-    with publishing.workshop(request.out) as folder:
-        summary = _make(request, planned, previous, folder, tell)
+    with publishing.scratch_folder(request.out) as folder:
+        summary = _make(request, planned, previous, folder, on_step)
         publishing.publish(folder, request.out)
     return summary
 
@@ -53,12 +53,12 @@ def _make(
     planned: Sequence[QueueCoverage],
     previous: PreviousReport,
     folder: Path,
-    tell: Tell,
+    on_step: ProgressSink,
 ) -> Summary:
     ranges = Coverage(tuple(planned)).to_read
     messages = sum(map(len, ranges))
-    tell(f"{messages:,} messages in {len(ranges)} queues of {request.consumer_group} to read")
-    figures, bucket_ms = _with_spark(request, ranges, folder, tell)
+    on_step(f"{messages:,} messages in {len(ranges)} queues of {request.consumer_group} to read")
+    figures, bucket_ms = _with_spark(request, ranges, folder, on_step)
     rows = figures.rows_by_queue()
     summary = build(
         request,
@@ -68,49 +68,49 @@ def _make(
         bucket_ms=bucket_ms,
         earlier=previous.earlier,
     )
-    tell("writing tables and page")
+    on_step("writing tables and page")
     _write(summary, request, folder)
     return summary
 
 
 def _with_spark(
-    request: ReportRequest, ranges: Sequence[OffsetRange], folder: Path, tell: Tell
+    request: ReportRequest, ranges: Sequence[OffsetRange], folder: Path, on_step: ProgressSink
 ) -> tuple[Figures, int]:
-    """The facts in their folder, the figures, and the width of the timeline's columns.
+    """Writes the facts; returns the figures, and the bucket width of the timeline in ms.
 
     Raises ReportError with the end of Spark's log.
     """
     from aerobee_spark.jvm.session import session
     from aerobee_spark.report.data import facts, figures
-    from aerobee_spark.report.view import listing
 
     log, brief = folder / "spark.log", sum(map(len, ranges)) <= FEW_MESSAGES
     with _with_log(log), _plain_name(folder) as plain:
         scratch, target = plain / "spark", plain / publishing.FACTS
         scratch.mkdir()
-        tell("starting Spark")
-        with session(scratch, log, brief=brief) as spark, _in_a_sentence():
-            tell("reading from the brokers")
+        on_step("starting Spark")
+        with session(scratch, log, brief=brief) as spark, _first_line():
+            on_step("reading from the brokers")
             schema = facts.write(spark, request, ranges, target)
-            bucket_ms = buckets.choose(listing.time_span(target), request.bucket_ms)
-            tell("computing the figures")
+            bucket_ms = buckets.choose(facts.time_span(target), request.bucket_ms)
+            on_step("computing the figures")
             found = figures.compute(spark, target, schema, bucket_ms=bucket_ms, top=request.top)
     return found, bucket_ms
 
 
 @contextmanager
 def _plain_name(folder: Path) -> Iterator[Path]:
-    """The same folder by a name in which Spark sees no list, pattern or address: commas, brackets
-    and colons mean something to it."""
-    with tempfile.TemporaryDirectory(prefix="aerobee-report-") as place:
-        link = Path(place) / "work"
+    """The same folder by a path without commas, brackets and colons, which mean lists, patterns and
+    URIs to Spark."""
+    with tempfile.TemporaryDirectory(prefix="aerobee-report-") as directory:
+        link = Path(directory) / "work"
         link.symlink_to(folder.resolve(), target_is_directory=True)
         yield link
 
 
 @contextmanager
-def _in_a_sentence() -> Iterator[None]:
-    """Of a failure inside Spark, its first line; it cannot be asked once Spark has stopped."""
+def _first_line() -> Iterator[None]:
+    """Turns a failure inside Spark into a ReportError with its first line. Its text must be read
+    before Spark stops."""
     try:
         yield
     except Exception as error:
@@ -120,7 +120,7 @@ def _in_a_sentence() -> Iterator[None]:
 
 @contextmanager
 def _with_log(log: Path) -> Iterator[None]:
-    """Puts the end of Spark's log below what failed."""
+    """Adds the end of Spark's log to a ReportError."""
     try:
         yield
     except ReportError as error:

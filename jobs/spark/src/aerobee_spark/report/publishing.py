@@ -1,7 +1,7 @@
-"""Puts a finished report in its place: written in a folder beside, renamed at the end.
+"""Publishing a report: it is written in a scratch folder, and its parts are renamed at the end.
 
-Who looks into the folder meanwhile sees the earlier report, whole. Not a general file mover: it
-replaces only what a report writes, by name.
+Until then the folder holds the earlier report, complete. Only files and folders that a report
+writes are replaced, by name.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ PAGE = "report.html"
 REDRIVE = "redrive.jsonl"
 FACTS = "facts"
 TABLES = "csv"
-# In the order in which they are put in place: the summary, which a watcher waits for, at the end.
+# In the order of their renaming: the summary, which a program may wait for, is the last.
 PARTS = (FACTS, TABLES, REDRIVE, PAGE, SUMMARY)
-# Endings of what a report writes into its folders; Parquet's checksum files are hidden ones.
+# Endings of the files in the folders of a report; Parquet's checksum files are hidden files.
 _OURS = {FACTS: (".parquet", ".crc", "_SUCCESS"), TABLES: (".csv",)}
 
 
 def check_target(out: Path) -> None:
-    """Makes the folder. Raises ReportError when it cannot be, or holds what is not a report's."""
+    """Creates the folder. Raises ReportError when that fails, or when a folder of a report in it
+    holds other files."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -49,8 +50,8 @@ def check_target(out: Path) -> None:
 
 
 @contextmanager
-def workshop(out: Path) -> Iterator[Path]:
-    """A folder inside `out`, so on the same disk, that is gone after the block."""
+def scratch_folder(out: Path) -> Iterator[Path]:
+    """A folder inside `out`, so on the same disk, that is removed after the block."""
     folder = Path(tempfile.mkdtemp(prefix=".report-", dir=out))
     try:
         yield folder
@@ -63,5 +64,5 @@ def publish(finished: Path, out: Path) -> None:
     for name in PARTS:
         target = out / name
         if target.is_dir():
-            target.rename(finished / f"{name}.earlier")  # goes with the workshop
+            target.rename(finished / f"{name}.earlier")  # removed with the scratch folder
         (finished / name).replace(target)

@@ -1,4 +1,4 @@
-"""What a report is asked for. Values only; `__main__.py` makes one from the command line."""
+"""The request for a report: values only, parsed from the command line by `__main__.py`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ReportRequest:
     # Store times, milliseconds since the epoch: from, inclusive; until, exclusive.
     since_ms: int | None = None
     until_ms: int | None = None
-    # Width of a column of the timeline; None: chosen so that there are about fifty.
+    # Width of a bucket of the timeline; None: chosen so that there are sixty at most.
     bucket_ms: int | None = None
-    # Figures of others that stand in summary.json and on the page beside ours.
+    # Further figures for summary.json and the page, by --extra-json.
     extra: Mapping[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""A body as text for people: JSON indented, text as it is, anything else as hex. Pure."""
+"""Preview of a body: JSON indented, text as it is, anything else as hex. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import zlib
 from aerobee_wire import record
 
 COMPRESSION_MASK = 0x700
-ZLIB = (0x000, 0x300)  # the old flag without a kind, and the one that names it
+ZLIB = (0x000, 0x300)  # without a kind, as old clients, and with it
 MOST_TEXT = 2048
 MOST_HEX_BYTES = 256
 
@@ -16,7 +16,7 @@ MOST_HEX_BYTES = 256
 def preview(body: bytes | None, sys_flag: int, *, whole_size: int) -> tuple[str | None, str]:
     """(text, kind) of the first bytes of a body; kind is json, text, hex, empty or omitted.
 
-    A zlib-compressed body is unpacked as far as its first bytes go. What is cut ends in "…".
+    A zlib-compressed body is decompressed as far as its first bytes go. A cut text ends in "…".
     """
     if body is None:
         return None, "omitted"
@@ -43,13 +43,13 @@ def _unpacked(body: bytes, cut: bool) -> tuple[bytes, bool]:
 
 
 def _text(body: bytes, cut: bool) -> str | None:
-    """None when it is no UTF-8, or holds control characters that text has not."""
+    """None when it is not UTF-8, or holds control characters."""
     try:
         text = str(body, "utf-8")
     except UnicodeDecodeError as error:
         if not cut or error.start < len(body) - 3:
             return None
-        text = str(body[: error.start], "utf-8")  # only the cut went through a character
+        text = str(body[: error.start], "utf-8")  # the cut is within a character
     return text if all(sign.isprintable() or sign in "\t\r\n" for sign in text) else None
 
 

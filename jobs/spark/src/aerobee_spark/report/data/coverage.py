@@ -1,7 +1,7 @@
-"""What a report had to read, what it read, and so whether it may call itself complete.
+"""Coverage: what a report had to read and what it read, so whether it is complete. Pure.
 
-Pure. A queue is complete when as many rows were read as its range has offsets; the report is when
-every queue is.
+A queue is complete when as many rows were read as its range has offsets, a report when every queue
+is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def kind_of(topic: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QueueCoverage:
-    """One queue of the report. Bounds and range are None when its broker did not tell them."""
+    """One queue of the report. Bounds and range are None when its broker did not answer."""
 
     queue: Queue
     bounds: Bounds | None
@@ -63,41 +63,42 @@ class Coverage:
 
     @property
     def complete(self) -> bool:
-        return all(each.complete for each in self.queues)
+        return all(queue.complete for queue in self.queues)
 
     @property
     def rows(self) -> int:
-        return sum(each.rows for each in self.queues)
+        return sum(queue.rows for queue in self.queues)
 
     @property
     def expected(self) -> int | None:
-        """None when it is not known of every queue."""
-        each = [one.expected for one in self.queues]
-        return None if None in each else sum(one or 0 for one in each)
+        """Messages to read; None when that is unknown for one of the queues."""
+        counts = [queue.expected for queue in self.queues]
+        return None if None in counts else sum(count or 0 for count in counts)
 
     @property
     def problems(self) -> list[str]:
-        return [f"{each.queue}: {each.problem}" for each in self.queues if each.problem]
+        return [f"{covered.queue}: {covered.problem}" for covered in self.queues if covered.problem]
 
     @property
     def to_read(self) -> list[OffsetRange]:
-        return [one.wanted for one in self.queues if one.wanted is not None and len(one.wanted)]
+        wanted = (queue.wanted for queue in self.queues)
+        return [offsets for offsets in wanted if offsets is not None and len(offsets)]
 
 
 def with_rows(
     planned: Sequence[QueueCoverage], rows: Mapping[Queue, int], reasons: Mapping[Queue, str]
 ) -> Coverage:
-    """What was planned, with the rows that were read of each queue.
+    """The plan, with the number of rows that were read of each queue.
 
-    `reasons` says for a queue why rows may be missing; it counts only where they are.
+    `reasons`: why rows of a queue may be missing; used only where they are.
     """
-    return Coverage(tuple(_read(each, rows.get(each.queue, 0), reasons) for each in planned))
+    return Coverage(tuple(_read(plan, rows.get(plan.queue, 0), reasons) for plan in planned))
 
 
-def _read(each: QueueCoverage, rows: int, reasons: Mapping[Queue, str]) -> QueueCoverage:
-    problem = each.problem
-    if not problem and rows != each.expected:
-        problem = f"{rows} of {each.expected} messages were read"
-        if reason := reasons.get(each.queue):
+def _read(plan: QueueCoverage, rows: int, reasons: Mapping[Queue, str]) -> QueueCoverage:
+    problem = plan.problem
+    if not problem and rows != plan.expected:
+        problem = f"{rows} of {plan.expected} messages were read"
+        if reason := reasons.get(plan.queue):
             problem += f": {reason}"
-    return QueueCoverage(each.queue, each.bounds, each.wanted, rows, problem)
+    return QueueCoverage(plan.queue, plan.bounds, plan.wanted, rows, problem)

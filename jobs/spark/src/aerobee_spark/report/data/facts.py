@@ -1,14 +1,14 @@
 """The facts: every message of the report as one row of Parquet, read from the broker once.
 
-Everything else is computed from these files, so that the figures agree with each other and with
-what anyone finds in the files later. Besides the columns of the data source a row says what the
-message went through, as far as its properties tell.
+All figures are computed from these files, so they agree with each other and with the files. Besides
+the columns of the data source a row has the history of the message, from its properties.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +33,8 @@ def write(
 ) -> StructType:
     """Reads `ranges` and writes `folder`; returns the schema of the files.
 
-    Neither data loss nor a broker that goes away fails it: what is missing shows in the count of
-    rows, and the report then says so.
+    Neither data loss nor a broker that is down makes it fail: missing messages show in the number
+    of rows, and the report is then not complete.
     """
     register(spark)
     if not ranges:
@@ -59,13 +59,13 @@ def _source_schema() -> StructType:
 def read_options(
     request: ReportRequest, ranges: Sequence[OffsetRange], threads: int
 ) -> dict[str, str]:
-    """Exactly these offsets: what arrives meanwhile belongs to the next report."""
+    """Options of the data source that read exactly `ranges`."""
     messages = sum(map(len, ranges))
     return {
         "nameServer": request.name_server,
-        "assign": json.dumps(_nested((*one.queue, None) for one in ranges)),
-        "startingOffsets": json.dumps(_nested((*one.queue, one.start) for one in ranges)),
-        "endingOffsets": json.dumps(_nested((*one.queue, one.end) for one in ranges)),
+        "assign": json.dumps(_nested((*wanted.queue, None) for wanted in ranges)),
+        "startingOffsets": json.dumps(_nested((*wanted.queue, wanted.start) for wanted in ranges)),
+        "endingOffsets": json.dumps(_nested((*wanted.queue, wanted.end) for wanted in ranges)),
         "minPartitions": str(threads if messages >= MESSAGES_FOR_TWO_TASKS else 1),
         "failOnDataLoss": "false",
         "failOnUnreachableBroker": "false",
@@ -75,7 +75,7 @@ def read_options(
 
 
 def _nested(rows: Iterable[tuple[str, str, int, int | None]]) -> dict[str, dict[str, Any]]:
-    """topic → broker name → queue id → offset, the shape of the options."""
+    """topic → broker name → queue id → offset, as the options have it."""
     nested: dict[str, dict[str, Any]] = {}
     for topic, broker_name, queue_id, offset in rows:
         nested.setdefault(topic, {}).setdefault(broker_name, {})[str(queue_id)] = offset
@@ -83,21 +83,38 @@ def _nested(rows: Iterable[tuple[str, str, int, int | None]]) -> dict[str, dict[
 
 
 def _with_history(rows: DataFrame, request: ReportRequest) -> DataFrame:
-    """Adds what the properties of a dead letter or retry tell of its past."""
+    """Adds the columns that come from the properties of a dead letter or retry."""
     from pyspark.sql import functions as F
 
-    def told(*names: str) -> Column:
+    def first_of(*names: str) -> Column:
         return F.coalesce(*(F.col("properties")[name] for name in names))
 
     dead = topics.dead_letter_topic(request.consumer_group)
     history = {
         "kind": F.when(F.col("topic") == dead, F.lit(DLQ)).otherwise(F.lit(RETRY)),
         "consumerGroup": F.lit(request.consumer_group),
-        "originTopic": told(props.DLQ_ORIGIN_TOPIC, props.RETRY_TOPIC),
-        "originMsgId": told(props.DLQ_ORIGIN_MESSAGE_ID, props.ORIGIN_MESSAGE_ID),
-        "reason": told(props.DLQ_REASON),
-        "reasonDescription": told(props.DLQ_REASON_DESCRIPTION),
-        # The sender's address; its port changes with every connection.
+        "originTopic": first_of(props.DLQ_ORIGIN_TOPIC, props.RETRY_TOPIC),
+        "originMsgId": first_of(props.DLQ_ORIGIN_MESSAGE_ID, props.ORIGIN_MESSAGE_ID),
+        "reason": first_of(props.DLQ_REASON),
+        "reasonDescription": first_of(props.DLQ_REASON_DESCRIPTION),
+        # Without the port, which changes with every connection.
         "producerHost": F.regexp_replace("bornHost", ":[0-9]+$", ""),
     }
     return rows.withColumns(history)
+
+
+def time_span(folder: Path) -> tuple[int, int] | None:
+    """First and last store time in ms of the facts in `folder`, from the statistics of the files;
+    None when there is no message."""
+    import pyarrow.dataset as ds
+
+    bounds: list[datetime] = []
+    for fragment in ds.dataset(folder, format="parquet").get_fragments():
+        for group in fragment.row_groups:
+            stored = (group.statistics or {}).get("storeTimestamp")
+            if stored:
+                bounds += [stored["min"], stored["max"]]
+    if not bounds:
+        return None
+    times = [round(bound.timestamp() * 1000) for bound in bounds]
+    return min(times), max(times)

@@ -1,9 +1,9 @@
 """The figures of a report, computed by Spark from the facts in few passes.
 
-One pass groups by every dimension at once (GROUPING SETS); three more find messages that died
-again, keys that many dead letters share, and the samples. They run side by side: each is small,
-and most of its time Spark spends on planning, on one core. Returned are plain rows; what they are
-called in summary.json is decided in `summary.py`.
+One pass groups by every dimension at once (GROUPING SETS); three more find messages that were
+dead-lettered again, keys that many dead letters share, and samples. They run concurrently: each is
+small, and takes most of its time for planning, on one core. The results are plain rows;
+`summary.py` names the figures.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-# Values of one dimension that are told apart; the rest is only in the totals. More than this is
-# no dimension but an identifier.
+# Different values of one dimension that are counted; further ones are only in the totals.
 MOST_VALUES = 1000
-# Relative error 1/10,000 of the rank; exact up to so many different values.
+# Of percentile_approx: a relative error of 1/10,000 of the rank.
 ACCURACY = 10_000
-# Bytes of a body that a sample shows.
+# Of a body in a sample.
 SAMPLE_BYTES = 2048
 NEWEST_OF_A_TAG = 3
 OLDEST = 5
@@ -47,7 +46,7 @@ DIMENSIONS = {
 }
 _COLUMNS = list(dict.fromkeys(name for names in DIMENSIONS.values() for name in names))
 
-# A sender whose clock is ahead does not make a wait negative.
+# Not below 0, also when the clock of the producer is ahead.
 _DURATION = "greatest(unix_millis(storeTimestamp) - unix_millis(bornTimestamp), 0)"
 _MEASURES = f"""
   count(*) AS messages,
@@ -61,7 +60,8 @@ _MEASURES = f"""
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Rows by dimension (each with `kind` and the measures), and what the other passes found."""
+    """`groups`: rows by dimension, each with `kind` and the measures. The others: one query
+    each."""
 
     groups: dict[str, list[Row]] = field(default_factory=dict)
     messages: Row = field(default_factory=dict)
@@ -75,18 +75,19 @@ class Figures:
         }
 
     def of(self, dimension: str, kind: str) -> list[Row]:
-        """Most messages first."""
+        """The rows of a dimension, most messages first."""
         return [row for row in self.groups.get(dimension, []) if row["kind"] == kind]
 
     def total(self, kind: str) -> Row:
-        """Empty when there is no message of this kind."""
+        """The totals; empty when there is no message of this kind."""
         return next(iter(self.of("total", kind)), {})
 
 
 def compute(
     spark: SparkSession, folder: Path, schema: StructType, *, bucket_ms: int, top: int
 ) -> Figures:
-    """From the Parquet files in `folder`, whose schema is given so that no job has to find it."""
+    """Computes the figures from the Parquet files in `folder`. `schema`: of the files, so that
+    Spark does not have to find it."""
     spark.read.schema(schema).parquet(str(folder)).createOrReplaceTempView("facts")
     queries: tuple[Callable[[], Any], ...] = (
         lambda: _groups(spark, bucket_ms),
@@ -94,9 +95,9 @@ def compute(
         lambda: _collect(spark, _POISON_KEYS.format(top=top)),
         lambda: _collect(spark, _SAMPLES.format(top=top)),
     )
-    with ThreadPoolExecutor(len(queries), "aerobee figures") as side_by_side:
-        running = [side_by_side.submit(query) for query in queries]
-        return Figures(*(each.result() for each in running))
+    with ThreadPoolExecutor(len(queries), "aerobee figures") as executor:
+        results = [executor.submit(query) for query in queries]
+        return Figures(*(result.result() for result in results))
 
 
 def _collect(spark: SparkSession, query: str) -> list[Row]:
@@ -104,7 +105,7 @@ def _collect(spark: SparkSession, query: str) -> list[Row]:
 
 
 def _groups(spark: SparkSession, bucket_ms: int) -> dict[str, list[Row]]:
-    """By dimension. A query tells which one a row belongs to by the columns it does not group."""
+    """Rows by dimension, which the grouping id of a row names."""
     ids = {_grouping_id(names): dimension for dimension, names in DIMENSIONS.items()}
     groups: dict[str, list[Row]] = {dimension: [] for dimension in DIMENSIONS}
     for row in _collect(spark, _group_query(bucket_ms)):
@@ -113,7 +114,7 @@ def _groups(spark: SparkSession, bucket_ms: int) -> dict[str, list[Row]]:
 
 
 def _grouping_id(names: tuple[str, ...]) -> int:
-    """As SQL's grouping_id() over (kind, *_COLUMNS): a bit for each column that is not grouped."""
+    """SQL's grouping_id() over (kind, *_COLUMNS): a bit for each column that is not grouped."""
     bits = ["0", *("0" if name in names else "1" for name in _COLUMNS)]
     return int("".join(bits), 2)
 
@@ -139,7 +140,7 @@ def _group_query(bucket_ms: int) -> str:
     """
 
 
-# A message keeps its id through retries and into the dead-letter topic.
+# By message id, which retries and dead letters keep.
 _MESSAGES = f"""
   SELECT
     count_if(retries > 0) AS retried,
@@ -152,7 +153,7 @@ _MESSAGES = f"""
   )
 """
 
-# A key that different dead messages share points at an input that no retry will save.
+# Keys that different dead-lettered messages have in common: probably bad input.
 _POISON_KEYS = f"""
   SELECT
     key,
@@ -180,8 +181,7 @@ _SAMPLE_COLUMNS = f"""
   producerHost, sysFlag, bodySize, substring(body, 1, {SAMPLE_BYTES}) AS body, properties
 """
 
-# The newest of each tag and reason, and the oldest of all: first what happens now, and no tag may
-# push the others off the list.
+# The newest of each tag and reason, so that no tag fills the list, and the oldest of all.
 _SAMPLES = f"""
   SELECT * FROM (
     SELECT {_SAMPLE_COLUMNS}, 'newest' AS chosen FROM (

@@ -1,4 +1,4 @@
-"""The report that stood in the folder before: what a new one compares itself with. Reads only."""
+"""The previous report in the folder, which a new one compares itself with. Reads only."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from aerobee_spark.report.request import DLQ
 
 @dataclass(frozen=True, slots=True)
 class PreviousReport:
-    """Its summary; empty when there was none."""
+    """`summary`: empty when there is no previous report."""
 
     summary: Mapping[str, Any]
 
     @classmethod
     def read(cls, path: Path, consumer_group: str) -> PreviousReport:
-        """What cannot be read, or is of another group or of another version, counts as none."""
+        """A summary that cannot be read, or is of another group or version, counts as none."""
         try:
             loaded = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -32,19 +32,19 @@ class PreviousReport:
 
     def queues(self, kinds: Sequence[str]) -> frozenset[Queue]:
         return frozenset(
-            Queue(one["topic"], one["broker_name"], one["queue_id"])
-            for one in self.summary.get("queues", ())
-            if one["kind"] in kinds
+            Queue(queue["topic"], queue["broker_name"], queue["queue_id"])
+            for queue in self.summary.get("queues", ())
+            if queue["kind"] in kinds
         )
 
     @property
     def earlier(self) -> Earlier | None:
-        """None when it did not look at dead letters."""
+        """None when the previous report did not read dead letters."""
         if DLQ not in self.summary.get("kinds", ()):
             return None
         read_to = {
-            (one["broker_name"], one["queue_id"]): one["end_offset"]
-            for one in self.summary["queues"]
-            if one["kind"] == DLQ and one["end_offset"] is not None
+            (queue["broker_name"], queue["queue_id"]): queue["end_offset"]
+            for queue in self.summary["queues"]
+            if queue["kind"] == DLQ and queue["end_offset"] is not None
         }
         return Earlier(self.summary["generated_at"], read_to)

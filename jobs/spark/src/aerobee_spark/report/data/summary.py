@@ -1,6 +1,6 @@
-"""summary.json: the figures under names that stay. docs/spark.md describes every key.
+"""summary.json: the figures under stable names. docs/spark.md describes every key. Pure.
 
-Pure. A figure that was not asked for is null, never 0: "no dead letters" and "not looked" differ.
+A figure that was not asked for is null, not 0: "no dead letters" and "not read" differ.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Summary = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What the report that stood in the folder before says: when, and how far it had read."""
+    """The previous report in the folder: when it was made, and up to which offsets it read."""
 
     generated_at: str
     # (broker name, queue id) of the dead-letter topic → end offset
@@ -31,7 +31,7 @@ class Earlier:
 
 
 def iso(ms: int | None) -> str | None:
-    """UTC with milliseconds; null for none."""
+    """A time in UTC with milliseconds; None for None."""
     if ms is None:
         return None
     moment = datetime.fromtimestamp(ms / 1000, UTC)
@@ -39,7 +39,7 @@ def iso(ms: int | None) -> str | None:
 
 
 def check_extra(extra: Mapping[str, Any]) -> None:
-    """Raises ReportError for a key that is one of ours."""
+    """Raises ReportError when `extra` has a key of the summary."""
     taken = sorted(set(extra) & KEYS)
     if taken:
         raise ReportError(
@@ -121,7 +121,7 @@ def _dead_letters(request: ReportRequest, figures: Figures, now_ms: int) -> Summ
 
 
 def _counts(rows: Sequence[Row], column: str) -> dict[str, int]:
-    """Value → messages, most first. Messages without a value count under the empty text."""
+    """Value → messages, most first; "" for messages without a value."""
     counts: dict[str, int] = {}
     for row in rows:
         value = "" if row[column] is None else str(row[column])
@@ -136,20 +136,20 @@ def _moment(ms: int | None, now_ms: int) -> Summary | None:
 
 
 def _new(request: ReportRequest, coverage: Coverage, earlier: Earlier | None) -> Summary:
-    """Dead letters beyond what the earlier report had read; all, when there is none."""
+    """Dead letters that the previous report did not read; all of them, when there is none."""
     if DLQ not in request.kinds:
         return {"new_dead_letters": None, "new_since": None}
     new = 0
-    for each in coverage.queues:
-        if each.wanted is None or kind_of(each.queue.topic) != DLQ:
+    for covered in coverage.queues:
+        if covered.wanted is None or kind_of(covered.queue.topic) != DLQ:
             continue
-        read_to = earlier.read_to.get(each.queue[1:], 0) if earlier else 0
-        new += max(each.wanted.end - max(each.wanted.start, read_to), 0)
+        read_to = earlier.read_to.get(covered.queue[1:], 0) if earlier else 0
+        new += max(covered.wanted.end - max(covered.wanted.start, read_to), 0)
     return {"new_dead_letters": new, "new_since": earlier.generated_at if earlier else None}
 
 
 def _retries(request: ReportRequest, figures: Figures) -> Summary | None:
-    """Records of the retry topic: one for each time that a message was given back."""
+    """Records of the retry topic: one for each retry."""
     if RETRY not in request.kinds:
         return None
     total = figures.total(RETRY)
@@ -170,7 +170,7 @@ def _retries(request: ReportRequest, figures: Figures) -> Summary | None:
 
 
 def _timeline(request: ReportRequest, figures: Figures, bucket_ms: int) -> Summary:
-    """By store time; buckets without a message are left out."""
+    """Counts by store time; buckets without a message are left out."""
     buckets: dict[int, Summary] = {}
     names = {DLQ: "dead_letters", RETRY: "retries"}
     for kind in request.kinds:
@@ -213,7 +213,7 @@ def _sample(row: Row) -> Summary:
         "broker_name": row["brokerName"],
         "queue_id": row["queueId"],
         "queue_offset": row["queueOffset"],
-        # The sender's own; those of the protocol are columns or of no use to a reader.
+        # The user's own; those of the protocol are columns, or internal.
         "properties": {k: v for k, v in properties.items() if k not in props.RESERVED},
         "body_size": row["bodySize"],
         "body_kind": kind,

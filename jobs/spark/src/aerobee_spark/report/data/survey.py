@@ -1,6 +1,6 @@
-"""Asks the brokers: beforehand what there is to read, afterwards why some of it was not read.
+"""Asking the brokers: before a report, what there is to read; after it, why messages are missing.
 
-Reads only, and not through Spark: a wrong name is told within a second.
+Without Spark, so that a wrong name fails within a second.
 """
 
 from __future__ import annotations
@@ -16,29 +16,27 @@ from aerobee_spark.report.data.coverage import QueueCoverage
 from aerobee_spark.report.request import ReportRequest
 
 _VANISHED = (
-    "the report that stood here before read it, and no broker serves it now: start its broker, or, "
-    "if the topic was deleted, remove the earlier summary.json"
+    "the previous report read it, and no broker serves it now: start its broker, or, if the topic "
+    "was deleted, remove the previous summary.json"
 )
 
 
 def plan(request: ReportRequest, known: Iterable[Queue] = ()) -> list[QueueCoverage]:
-    """Every queue of the report, sorted, with its bounds and the range to read, or why there is
-    none.
+    """Every queue of the report, sorted, with its bounds and the range to read, or with a problem.
 
-    `known`: queues of an earlier report. A broker that has been away for longer than the name
-    server remembers leaves no other trace. Raises MqError when no name server answers, or the
-    group is unknown.
+    `known`: the queues of the previous report, for a broker that is down for so long that no route
+    names it any more. Raises MqError when no name server answers, or the group is unknown.
     """
     with planning.connect(request.name_server) as admin:
         queues = planning.queues_of_group(admin, request.consumer_group, request.kinds)
         answers = planning.bounds_of_queues(admin, queues)
-        bounds = {q: each for q, each in answers.items() if not isinstance(each, MqError)}
+        bounds = {q: found for q, found in answers.items() if not isinstance(found, MqError)}
         ranges = planning.ranges_of(admin, _window(request), bounds)
-    of_queue = {each.queue: each for each in ranges}
+    of_queue = {offsets.queue: offsets for offsets in ranges}
     planned = [_planned(queue, answers[queue], of_queue.get(queue)) for queue in queues]
     gone = set(known) - set(queues)
     planned += [QueueCoverage(queue, None, None, problem=_VANISHED) for queue in gone]
-    return sorted(planned, key=lambda each: each.queue)
+    return sorted(planned, key=lambda plan: plan.queue)
 
 
 def _window(request: ReportRequest) -> ReadOptions:
@@ -59,11 +57,11 @@ def _planned(queue: Queue, answer: Bounds | MqError, wanted: OffsetRange | None)
 def reasons(
     request: ReportRequest, planned: Sequence[QueueCoverage], rows: Mapping[Queue, int]
 ) -> dict[Queue, str]:
-    """Why queues were not read to their end, as far as their brokers can tell afterwards."""
+    """Why messages of a queue are missing, as far as its broker shows now."""
     short = {
-        each.queue: each.wanted
-        for each in planned
-        if each.wanted is not None and rows.get(each.queue, 0) != each.expected
+        plan.queue: plan.wanted
+        for plan in planned
+        if plan.wanted is not None and rows.get(plan.queue, 0) != plan.expected
     }
     if not short:
         return {}
@@ -81,6 +79,6 @@ def _reason(wanted: OffsetRange, answer: Bounds | MqError) -> str:
             "make the report again"
         )
     return (
-        "the broker was away while it was read, or left out records that fail their check; look "
+        "the broker was down while it was read, or left out records that fail their check; look "
         "into its log, and make the report again"
     )

@@ -1,1 +1,1 @@
-"""What a report looks like: page, charts, tables, terminal."""
+"""Views of a report: page, charts, tables, terminal."""

@@ -1,4 +1,4 @@
-"""How wide a column of the timeline is. Pure."""
+"""The width of a bucket of the timeline. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDTHS_MS = (
     *(n * DAY for n in (1, 2, 7, 30, 90, 365)),
 )
 MOST_COLUMNS = 60
-# A width that was asked for may make more; what is beyond is no chart.
+# With a width that was asked for.
 MOST_ASKED_COLUMNS = 1000
 _UNITS = {"s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
 _WIDTH = re.compile(r"(\d+)([smhd])")
@@ -30,8 +30,8 @@ def parse_width(text: str) -> int:
 
 
 def choose(span: tuple[int, int] | None, asked_ms: int | None = None) -> int:
-    """The width for messages between two times (milliseconds): as asked, as long as that gives a
-    thousand columns at most, else the least that gives sixty."""
+    """The width in ms for messages stored in `span`, two times in ms: `asked_ms`, unless that makes
+    more than MOST_ASKED_COLUMNS, else the least that makes MOST_COLUMNS at most."""
     first, last = span or (0, 0)
     if asked_ms and _columns(first, last, asked_ms) <= MOST_ASKED_COLUMNS:
         return asked_ms

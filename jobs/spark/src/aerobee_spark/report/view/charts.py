@@ -1,7 +1,8 @@
-"""The geometry of the charts: numbers in, places and labels out. The template draws them.
+"""The geometry of the charts: numbers in, coordinates and labels out. The template draws them.
+Pure.
 
-Pure; knows neither HTML nor colours. Horizontal places are percent, so that charts follow the
-width of the page; the timeline has a box of its own units.
+Knows neither HTML nor colours. Horizontal coordinates are percentages, so that charts follow the
+width of the page; the timeline has its own units.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ MOST_Y_STEPS = 5
 class Bar:
     label: str
     value: float
-    # Percent of the width: where it starts, how long it is.
+    # Start and length, in percent of the width.
     x: float
     width: float
-    # Of the sum, in percent; None where values are no parts of a whole.
+    # In percent of the sum; None where values are no parts of a whole.
     share: float | None = None
 
 
@@ -39,13 +40,13 @@ class Bars:
     # Values that are not shown, and their sum.
     hidden: int = 0
     hidden_sum: float = 0
-    # Percent of the width: where zero is.
+    # The position of zero, in percent of the width.
     zero: float = 0
 
 
 def bars(values: Mapping[str, float], *, parts: bool = True) -> Bars:
-    """One bar for each value, in their order. `parts`: they are parts of a whole, and only the
-    first MOST_BARS are drawn; otherwise all are, and negative ones go to the left."""
+    """One bar for each value, in their order. `parts`: the values are parts of a whole, and only
+    the first MOST_BARS are drawn; otherwise all are, negative ones to the left."""
     shown = list(values.items())[: MOST_BARS if parts else None]
     low = min([0, *(value for _, value in shown)])
     high = max([0, *(value for _, value in shown)])
@@ -67,7 +68,7 @@ def bars(values: Mapping[str, float], *, parts: bool = True) -> Bars:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One bucket, dead letters below retries. y grows downwards."""
+    """One bucket: dead letters below, retries above. y grows downwards."""
 
     x: float
     width: float
@@ -82,7 +83,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    place: float
+    position: float
     label: str
 
 
@@ -91,7 +92,7 @@ class Timeline:
     columns: list[Column]
     x_ticks: list[Tick]
     y_ticks: list[Tick]
-    # The fullest bucket by dead letters, else by retries.
+    # The bucket with the most dead letters, else with the most retries.
     peak: Column
 
     width: int = WIDTH
@@ -102,12 +103,12 @@ class Timeline:
 
 
 def timeline(buckets: Sequence[Mapping[str, Any]], bucket_ms: int) -> Timeline | None:
-    """None without buckets. Those that are missing between the first and the last are empty."""
+    """None without buckets. Missing ones between the first and the last are empty."""
     if not buckets:
         return None
     first, last = buckets[0]["start_ms"], buckets[-1]["start_ms"]
     count = (last - first) // bucket_ms + 1
-    slot = (WIDTH - LEFT - RIGHT) / max(count, 6)  # a single bucket is no wall
+    slot = (WIDTH - LEFT - RIGHT) / max(count, 6)  # a single bucket does not fill the box
     most = max(each["dead_letters"] + each["retries"] for each in buckets)
     step = nice_step(most)
     top = -(-most // step) * step
@@ -130,13 +131,13 @@ def _weight(column: Column) -> tuple[int, int]:
     return column.dead_letters, column.retries
 
 
-def _column(bucket: Mapping[str, Any], place: int, slot: float, scale: float) -> Column:
+def _column(bucket: Mapping[str, Any], position: int, slot: float, scale: float) -> Column:
     dead, retries = bucket["dead_letters"], bucket["retries"]
     dead_height, retry_height = dead * scale, retries * scale
     floor = HEIGHT - BOTTOM
     gap = min(slot * 0.18, 6)
     return Column(
-        LEFT + place * slot + gap / 2,
+        LEFT + position * slot + gap / 2,
         slot - gap,
         dead,
         retries,
@@ -149,7 +150,7 @@ def _column(bucket: Mapping[str, Any], place: int, slot: float, scale: float) ->
 
 
 def nice_step(most: int) -> int:
-    """1, 2, 5, 10, 20, 50, …: the least that needs no more than MOST_Y_STEPS to reach `most`."""
+    """The least of 1, 2, 5, 10, 20, 50, … that reaches `most` in MOST_Y_STEPS steps or fewer."""
     power = 1
     while True:
         for factor in (1, 2, 5):

@@ -1,4 +1,4 @@
-"""The report in a terminal: what matters in twenty lines. Pure."""
+"""The report in a terminal: the main figures in twenty lines. Pure."""
 
 from __future__ import annotations
 

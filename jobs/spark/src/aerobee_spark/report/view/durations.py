@@ -1,4 +1,4 @@
-"""Durations and sizes for people. Pure."""
+"""Formatting durations and sizes for people. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def duration(ms: int | None) -> str:
-    """Two digits and more: "350 ms", "2.4 s", "17 min", "3.1 d"; "–" for none."""
+    """At least two digits: "350 ms", "2.4 s", "17 min", "3.1 d"; "–" for None."""
     if ms is None:
         return "–"
     for size, unit in _STEPS:

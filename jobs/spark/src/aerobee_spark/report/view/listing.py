@@ -1,6 +1,7 @@
-"""Every dead letter of the facts, one by one: for a spreadsheet, and for sending back later.
+"""The listing of all dead letters: as CSV for a spreadsheet, and as JSON lines for a redrive.
 
-Streams from Parquet in batches, so that a million dead letters need no memory. Knows no Spark.
+Streams the facts from Parquet in batches, so a million dead letters need little memory. Knows no
+Spark.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _COLUMNS = {
     "producerHost": "producer",
     "bodySize": "body_size",
 }
-# What a command needs to send a dead letter back to where it came from.
+# The fields that a redrive needs.
 _REDRIVE = (
     "group",
     "topic",
@@ -54,7 +55,7 @@ _REDRIVE = (
 
 
 def dead_letters(folder: Path) -> Iterator[dict[str, Any]]:
-    """From the Parquet files in `folder`, in the order of the files."""
+    """The dead letters in the Parquet files of `folder`, in the order of the files."""
     facts = ds.dataset(folder, format="parquet", exclude_invalid_files=False)
     batches = facts.to_batches(
         columns=list(_COLUMNS), filter=ds.field("kind") == DLQ, batch_size=BATCH_ROWS
@@ -71,27 +72,12 @@ def _plain(value: Any) -> Any:
 
 
 def write(folder: Path, csv_file: Path, redrive_file: Path) -> None:
-    """One reading of the facts for both files."""
+    """Writes both files in one pass over the facts."""
     with redrive_file.open("w", encoding="utf-8") as redrive:
 
         def rows() -> Iterator[tuple[Any, ...]]:
-            for one in dead_letters(folder):
-                redrive.write(json.dumps({name: one[name] for name in _REDRIVE}) + "\n")
-                yield tuple(one.values())
+            for row in dead_letters(folder):
+                redrive.write(json.dumps({name: row[name] for name in _REDRIVE}) + "\n")
+                yield tuple(row.values())
 
         write_csv(csv_file, tuple(_COLUMNS.values()), rows())
-
-
-def time_span(folder: Path) -> tuple[int, int] | None:
-    """First and last store time in milliseconds, from the statistics of the files; None when there
-    is no message."""
-    bounds: list[datetime] = []
-    for fragment in ds.dataset(folder, format="parquet").get_fragments():
-        for group in fragment.row_groups:
-            stored = (group.statistics or {}).get("storeTimestamp")
-            if stored:
-                bounds += [stored["min"], stored["max"]]
-    if not bounds:
-        return None
-    times = [round(each.timestamp() * 1000) for each in bounds]
-    return min(times), max(times)

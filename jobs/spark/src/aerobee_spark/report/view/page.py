@@ -1,6 +1,6 @@
-"""report.html: one file that needs nothing else, no script, no network, light or dark.
+"""report.html: one self-contained file without scripts, light or dark. Pure.
 
-Makes of the summary what the template shows; every text of a sender is escaped there. Pure.
+Prepares the summary for the template, which escapes every text of a user.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SAMPLE_GROUPS = {"newest": "The newest of each tag and reason", "oldest": "The o
 
 
 def render(summary: Summary, extra: Mapping[str, Any]) -> str:
-    """`extra`: the keys of the summary that others gave."""
+    """`extra`: the figures of --extra-json, which are keys of the summary too."""
     environment = Environment(
         loader=PackageLoader("aerobee_spark", "report/view"),
         autoescape=True,
@@ -40,7 +40,7 @@ def render(summary: Summary, extra: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        number=number, duration=duration, size=size, moment=moment, percent=percent, place=place
+        number=number, duration=duration, size=size, moment=moment, percent=percent, coordinate=coordinate
     )
     environment.tests["text"] = lambda value: isinstance(value, str)
     loader = environment.loader
@@ -49,7 +49,7 @@ def render(summary: Summary, extra: Mapping[str, Any]) -> str:
     return environment.get_template(TEMPLATE).render(
         s=summary,
         verdict=verdict(summary),
-        style=Markup(style),  # ours, and no text of a sender in it
+        style=Markup(style),  # a file of ours, without any text of a user
         rankings=[
             (heading, charts.bars(summary[key]))
             for key, heading in RANKINGS.items()
@@ -70,7 +70,7 @@ def render(summary: Summary, extra: Mapping[str, Any]) -> str:
 
 
 def verdict(summary: Summary) -> str:
-    """How much was read, in a sentence."""
+    """A sentence about how much was read."""
     queues = len(summary["queues"])
     where = f"in {number(queues)} {'queue' if queues == 1 else 'queues'}"
     if not summary["complete"]:
@@ -84,7 +84,7 @@ def verdict(summary: Summary) -> str:
     return f"All {number(summary['rows'])} messages {where} were read."
 
 
-# ---- figures of others ----
+# ---- extra figures ----
 
 
 def _is_number(value: Any) -> bool:
@@ -100,7 +100,7 @@ def _is_chart(value: Any) -> bool:
 
 
 def _extra_tables(extra: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[list[Any]]]]:
-    """(title, columns, rows) of what is neither a figure nor a chart."""
+    """(title, columns, rows) of values that are neither a figure nor a chart."""
     for key, value in extra.items():
         if _is_figure(value) or _is_chart(value) or value is None or value in ({}, []):
             continue
@@ -151,6 +151,6 @@ def percent(value: float | None) -> str:
     return f"{value:.0f} %" if value >= 10 or value == 0 else f"{value:.1f} %"
 
 
-def place(value: float) -> str:
-    """A length or coordinate: no more digits than a screen can show."""
+def coordinate(value: float) -> str:
+    """A length or coordinate with two decimals at most."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

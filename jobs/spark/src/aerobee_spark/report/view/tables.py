@@ -13,8 +13,8 @@ from typing import Any
 
 from aerobee_spark.report.data.summary import Summary
 
-BYTE_ORDER_MARK = "utf-8-sig"  # without it Excel takes UTF-8 for something else
-# A cell that begins so is a formula to a spreadsheet, and its text may come from any sender.
+BYTE_ORDER_MARK = "utf-8-sig"  # without it Excel does not read UTF-8
+# A cell that starts so is a formula to a spreadsheet, and its text may be a user's.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -27,7 +27,7 @@ class Table:
 
 
 def tables_of(summary: Summary) -> list[Table]:
-    """Those that have rows, and always the queues."""
+    """The tables that have rows, and always that of the queues."""
     made = [
         _records("queues", "Queues", summary["queues"], _QUEUE_COLUMNS),
         *(_counts(name, title, summary[name]) for name, title in _COUNTS.items()),
@@ -118,7 +118,7 @@ def _cells(row: Sequence[Any]) -> Iterator[Any]:
 
 
 def guarded(value: Any) -> Any:
-    """Text that a spreadsheet would run as a formula gets an apostrophe before it."""
+    """Puts an apostrophe before a text that a spreadsheet would run as a formula."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
@@ -132,7 +132,8 @@ def guarded(value: Any) -> Any:
 
 
 def as_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Aligned: numbers to the right, text to the left. Without names there is no heading."""
+    """Aligned columns: numbers to the right, text to the left. Without names there is no
+    heading."""
     cells = [list(columns), *([_shown(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     right = [all(_is_number(row[i]) for row in cells[1:]) for i in range(len(columns))]
