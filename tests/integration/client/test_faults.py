@@ -1,4 +1,4 @@
-"""The client while servers die and come back: nothing acknowledged is lost, and nobody hangs."""
+"""The client while servers die and restart: no acknowledged message is lost, no call hangs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def suite(tmp_path: Path) -> Iterator[Suite]:
 
 
 async def revive(process: ServiceProcess) -> None:
-    """kill -9, and again on the same port."""
+    """kill -9, and a start on the same port."""
     await asyncio.to_thread(process.kill)
     await asyncio.to_thread(process.start)
 
@@ -66,7 +66,7 @@ async def revive(process: ServiceProcess) -> None:
 async def test_acknowledged_messages_survive_a_killed_broker(
     suite: Suite,
 ) -> None:
-    """P1, P2, P7: producer and consumer run on while the broker is killed three times."""
+    """P1, P2, P7: producer and consumer go on while the broker is killed three times."""
     address = suite.namesrv.address
     broker = suite.brokers["broker-a"]
     acknowledged: list[bytes] = []

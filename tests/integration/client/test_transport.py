@@ -1,4 +1,4 @@
-"""The client's transport over real sockets: deadlines, lost peers, coming back."""
+"""The client's transport over real sockets: deadlines, peers that fail and restart."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ async def test_a_bad_address_is_unreachable(transport: GrpcTransport) -> None:
 
 
 async def test_close_during_a_call_is_unreachable(transport: GrpcTransport) -> None:
-    """Whoever waits for the answer was not cancelled."""
+    """The waiting task is not cancelled."""
     asked = asyncio.Event()
 
     async def never(request: Any, context: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Operations by command against a running suite."""
+"""The commands against running services."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fail(message: ReceivedMessage) -> None:
 
 
 def dead_letters(up: Up, group: str, bodies: list[str]) -> list[dict[str, Any]]:
-    """Makes a group that fails on these messages of topic GROUP-orders at its one attempt."""
+    """Creates a group that fails on these messages of topic GROUP-orders at its only attempt."""
     topic = f"{group}-orders"
     json_of(up, "topic", "create", topic, "--queues", "2")
     json_of(up, "group", "create", group, "--max-attempts", "1")
@@ -104,7 +104,7 @@ def test_without_json_there_is_a_table(up: Up) -> None:
     assert up.broker in aerobee("cluster", "list", namesrv=up.namesrv).stdout
 
 
-# ---- a time of its own ----
+# ---- delivery times ----
 
 
 def test_a_message_is_sent_for_later_and_recalled(up: Up) -> None:

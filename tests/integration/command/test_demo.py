@@ -1,4 +1,4 @@
-"""`aerobee demo` as its users run it: one command, real data, the Spark report, nothing left."""
+"""`aerobee demo` as users run it: real data, the Spark report, no process left behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEMO_TIMEOUT_S = 300.0
 
 
 class Demo(Running):
-    """A run whose processes, and theirs, can be told from all others by their environment."""
+    """A run whose processes, at any depth, are found by a variable of their environment."""
 
     def __init__(self, tmp_path: Path, *arguments: str) -> None:
         self.mark = uuid.uuid4().hex
@@ -38,7 +38,7 @@ class Demo(Running):
         return self.line("  namesrv ").split()[1].rstrip(",")
 
     def stored(self) -> int:
-        """Flights that the broker holds. 0 while it cannot be told."""
+        """Flights that the broker has; 0 while it does not answer."""
         try:
             with AdminClient(self.namesrv) as admin:
                 return sum(queue.max_offset for queue in admin.topic_status("flights"))

@@ -57,7 +57,7 @@ def brokers(but: set[int]) -> set[int]:
 
 
 async def stored(namesrv: str) -> int:
-    """Messages in the topic. 0 while it cannot be told."""
+    """Messages in the topic; 0 while the broker does not answer."""
     try:
         async with AsyncAdminClient(namesrv) as admin:
             return sum(queue.max_offset for queue in await admin.topic_status(TOPIC))

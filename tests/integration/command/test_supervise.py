@@ -1,4 +1,4 @@
-"""Children of the command: how they start, and that none outlives it. Real processes."""
+"""Child processes: start, stop, and that none outlives its starter. Real processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aerobee_cli.processes import supervise
 from aerobee_cli.processes.supervise import Child
 from support.clock.polling import until, until_sync
 
-# A service as the chassis makes them, in a few lines. MODE comes first, PORT last.
+# A minimal service. MODE comes first, PORT last.
 SERVICE = """
 import json, signal, subprocess, sys, time
 mode, port = sys.argv[1], sys.argv[-1]
@@ -37,7 +37,7 @@ if mode == "die":
 time.sleep(600)
 """
 
-# A program that starts one child, tells its pid, and waits to be killed.
+# A program that starts a child, prints its pid, and waits to be killed.
 STARTER = """
 import asyncio, sys
 from aerobee_cli.processes.supervise import Child
@@ -85,7 +85,7 @@ async def make(lines: list[str]) -> AsyncIterator[Launch]:
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie is not: its parent has yet to read the exit code."""
+    """Whether a process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:

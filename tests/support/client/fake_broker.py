@@ -35,7 +35,7 @@ BORN_HOST = message_id.pack_host("10.0.0.9:50000")
 
 
 def refuse(context: grpc.ServicerContext, error: MqError) -> None:
-    """Ends the call as our servers do."""
+    """Fails the call as our servers do."""
     context.set_trailing_metadata(trailers_of(error))
     context.abort(grpc.StatusCode[grpc_status_of(error.code)], error.message)
 
@@ -62,11 +62,11 @@ class FakeBroker:
         self.queues: dict[tuple[str, int], FakeQueue] = {}
         self.groups: set[str] = set()
         self.pulls: list[message_pb2.PullRequest] = []
-        # As brokers do: an answer holds no more than this, whatever is asked for.
+        # The limits of a response, whatever the request says.
         self.most_messages = 10_000
-        # So many pulls are refused with UNAVAILABLE before they work again.
+        # How many pulls to refuse with UNAVAILABLE.
         self.failures = 0
-        # Called before each pull is answered, for instance to expire messages in the middle.
+        # Called before each response to a pull, e.g. to expire messages.
         self.before_pull: Any = None
         self._physical_offset = 0
         self.address = ""
@@ -86,7 +86,7 @@ class FakeBroker:
             self._server = None
 
     def queue(self, topic: str, queue_id: int = 0) -> FakeQueue:
-        """Made when it is not there."""
+        """The queue, created when it does not exist."""
         return self.queues.setdefault((topic, queue_id), FakeQueue())
 
     def put(

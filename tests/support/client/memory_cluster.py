@@ -81,7 +81,7 @@ class MemoryBroker:
         return len(stored) - 1, at
 
     def messages(self, topic: str) -> list[record.Record]:
-        """Everything in `topic`, queue after queue."""
+        """All messages of `topic`, queue by queue."""
         return [
             record.decode(one)
             for (name, _), stored in sorted(self.queues.items())
@@ -107,7 +107,7 @@ class MemoryCluster:
         self.namesrvs = namesrvs
         self.auto_create = True
         self.down: set[str] = set()
-        # RPC name → what answers instead: a function of (address, request), or an error to raise.
+        # RPC name → a function of (address, request) that answers instead of the broker.
         self.answers: dict[str, Callable[[str, Any], Any]] = {}
         self.calls: list[tuple[str, str, Any]] = []
 
@@ -156,7 +156,7 @@ class MemoryCluster:
         return [request for _, called, request in self.calls if called == name]
 
     async def kill(self, broker: MemoryBroker) -> None:
-        """Its clients see their calls and streams break."""
+        """Breaks the calls and streams of its clients."""
         self.down.add(broker.address)
         for notices in list(broker.watchers.values()):
             notices.put_nowait(None)

@@ -1,4 +1,4 @@
-"""Commands over dead letters that end in the middle: the broker goes away, Ctrl-C, a full disk."""
+"""`aerobee dlq` interrupted: by a broker that dies, by Ctrl-C, by a full disk."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_failed_redrive_shows_what_it_sent_in_a_table(
 
 
 def test_failed_export_keeps_the_earlier_file(cluster: MemoryCluster, tmp_path: Path) -> None:
-    """After a purge it may be all there is."""
+    """After a purge it may be the only copy."""
     out = tmp_path / "dead.jsonl"
     assert run("export", "--out", str(out)) == 0
     before = out.read_bytes()
@@ -143,7 +143,7 @@ def test_export_writes_to_links_and_devices(
 def test_a_missing_route_is_not_taken_for_no_dead_letters(
     cluster: MemoryCluster, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A purge that broke off took the route first; the broker brings it back within a minute."""
+    """An interrupted purge has deleted the route; the broker registers it again within a minute."""
 
     def no_route(address: str, request: Any) -> None:
         raise MqError(Code.TOPIC_NOT_EXIST, f"no route of {request.topic}")

@@ -1,4 +1,4 @@
-"""What the demo must find."""
+"""The figures that the demo must find."""
 
 from __future__ import annotations
 

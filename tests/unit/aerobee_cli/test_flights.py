@@ -1,4 +1,4 @@
-"""The real data, read from the installed package."""
+"""The flights, read from the installed package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands print."""
+"""Tables and JSON."""
 
 from __future__ import annotations
 

@@ -31,23 +31,18 @@ def test_body_is_what_the_producer_gave(body: bytes, sys_flag: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "sys_flag", "text"),
-    [
-        (b"x", LZ4, "LZ4"),
-        (b"x", ZSTD, "Zstandard"),
-        (b"plain", ZLIB, "is not"),
-        (zlib.compress(BODY)[:-10], ZLIB, "too early"),
-    ],
+    ("body", "sys_flag"),
+    [(b"x", LZ4), (b"x", ZSTD), (b"plain", ZLIB), (zlib.compress(BODY)[:-10], ZLIB)],
+    ids=["LZ4", "Zstandard", "not compressed", "cut"],
 )
-def test_a_body_that_cannot_be_decompressed_is_refused(
-    body: bytes, sys_flag: int, text: str
-) -> None:
-    with pytest.raises(MqError, match=text) as caught:
+def test_a_body_that_cannot_be_decompressed_is_refused(body: bytes, sys_flag: int) -> None:
+    with pytest.raises(MqError) as caught:
         decompressed(body, sys_flag)
     assert caught.value.code is Code.MESSAGE_ILLEGAL
 
 
 def test_a_decompression_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compression, "MAX_BODY_BYTES", 1_000)
-    with pytest.raises(MqError, match="1000"):
+    with pytest.raises(MqError) as caught:
         decompressed(zlib.compress(BODY), ZLIB)
+    assert caught.value.code is Code.MESSAGE_ILLEGAL

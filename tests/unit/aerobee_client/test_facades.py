@@ -35,7 +35,7 @@ def test_every_public_name_is_there() -> None:
         _ = aerobee_client.Nonsense
 
 
-# What the plain classes do in a way of their own: a future in place of a task, threads.
+# Methods that the plain classes write themselves, or do not have.
 OWN_METHODS = {"start", "close", "send_async", "consumes_on"}
 
 
@@ -86,7 +86,7 @@ def test_loop_thread_runs_coroutines_and_passes_errors_on() -> None:
     loop = LoopThread("test loop")
     loop.start()
     assert loop.run(answer()) == "test loop"
-    with pytest.raises(ValueError, match="inside"):
+    with pytest.raises(ValueError):
         loop.run(fail())
     loop.stop()
     loop.stop()
@@ -152,7 +152,7 @@ def test_bad_name_server_leaves_no_thread_behind(namesrv: str) -> None:
 
 
 def test_a_call_during_stop_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another thread stops the loop just as this one hands its coroutine over."""
+    """Another thread stops the loop while this one submits a coroutine."""
     hand_over = asyncio.run_coroutine_threadsafe
     loop = LoopThread("test loop")
     loop.start()

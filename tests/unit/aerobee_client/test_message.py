@@ -1,4 +1,4 @@
-"""What a Message takes and refuses; what a ReceivedMessage shows."""
+"""The arguments of a Message, and the fields of a ReceivedMessage."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_bad_argument_is_refused_with_its_code(arguments: dict[str, Any], code: 
     assert not caught.value.retryable
 
 
-def test_text_body_is_refused_with_advice() -> None:
-    with pytest.raises(TypeError, match="encode it"):
+def test_a_text_body_is_refused() -> None:
+    with pytest.raises(TypeError):
         Message("t", "text")  # type: ignore[arg-type]
 
 
@@ -97,14 +97,15 @@ def test_encoded_properties_include_the_users_own() -> None:
 
 def test_properties_over_the_limit_are_refused() -> None:
     message = Message("t", b"x", properties={"a": "v" * 32_767})
-    with pytest.raises(MqError, match="32767") as caught:
+    with pytest.raises(MqError) as caught:
         message.encoded_properties("ID")
     assert caught.value.code is Code.MESSAGE_ILLEGAL
 
 
 def test_property_outside_utf8_is_refused() -> None:
-    with pytest.raises(MqError, match="UTF-8"):
+    with pytest.raises(MqError) as caught:
         Message("t", b"x", properties={"a": "\ud800"}).encoded_properties("ID")
+    assert caught.value.code is Code.MESSAGE_ILLEGAL
 
 
 # Any text that UTF-8 can write (no surrogates: category Cs).
@@ -164,5 +165,5 @@ def test_dead_letter_shows_origin_and_reason() -> None:
     [{"tag": 5}, {"keys": ["ok", 5]}, {"properties": {"a": 5}}, {"properties": {5: "a"}}],
 )
 def test_a_value_that_is_no_text_is_refused(arguments: dict[str, Any]) -> None:
-    with pytest.raises(TypeError, match="is text, not int"):
+    with pytest.raises(TypeError):
         Message("t", b"x", **arguments)

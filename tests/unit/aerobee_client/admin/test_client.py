@@ -59,9 +59,10 @@ async def test_one_broker_that_refuses_is_named(
             raise MqError(Code.NO_PERMISSION, "a topic of the system")
 
     cluster.answers["PutTopic"] = refuse
-    with pytest.raises(MqError, match="broker b: a topic of the system") as caught:
+    with pytest.raises(MqError) as caught:
         await admin.create_topic("new")
     assert caught.value.code is Code.NO_PERMISSION
+    assert caught.value.message.startswith("broker b: ")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ async def test_topic_is_deleted_everywhere(
     assert await admin.delete_topic(TOPIC)
     assert not await admin.delete_topic(TOPIC)
     deleted_at = [address for address, name, _ in cluster.calls if name == "DeleteTopic"]
-    # The route first: one that a broker tells of from then on must stay.
+    # The route first: one that a broker registers from then on must stay.
     assert deleted_at[:3] == [NAMESRV, brokers[0].address, brokers[1].address]
     with pytest.raises(MqError) as caught:
         await admin.topic_status(TOPIC)
@@ -224,7 +225,7 @@ async def test_broker_is_found_by_name_or_address(
     by_name = await admin.broker_status("b")
     assert by_name == await admin.broker_status("10.0.0.12:10911")
     assert json.loads(json.dumps(dataclasses.asdict(by_name)))["delayed_messages"] == {"1s": 2}
-    with pytest.raises(MqError, match="a, b") as caught:
+    with pytest.raises(MqError) as caught:
         await admin.broker_status("nobody")
     assert caught.value.code is Code.BROKER_NOT_EXIST
 
@@ -330,7 +331,7 @@ async def test_a_number_out_of_range_is_refused(
 async def test_a_broker_that_moved_is_found_by_the_next_browse(
     admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
 ) -> None:
-    """Nothing else would ever ask for the route again."""
+    """Nothing else refreshes the route of an admin client."""
     broker = brokers[0]
     broker.append(TOPIC, 0, b"x", b"")
     assert (await admin.browse(TOPIC, "a", 0, 0)).message_count == 1

@@ -128,7 +128,7 @@ async def test_a_failed_send_has_its_error_and_the_others_go_on(
 async def test_a_message_dead_lettered_twice_is_sent_once(
     brokers: list[MemoryBroker], admin: AsyncAdminClient, producer: AsyncProducer
 ) -> None:
-    """Redriven before, and dead again; or dead-lettered twice while a broker died."""
+    """After a redrive, or because a broker died."""
     add_dead_letter(brokers[0], b"x")
     add_dead_letter(brokers[0], b"other", UNIQ_KEY="B")
     add_dead_letter(brokers[1], b"x")

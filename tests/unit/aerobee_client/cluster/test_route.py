@@ -1,4 +1,4 @@
-"""Routes: which queues may be written and read, and what is kept when name servers are silent."""
+"""Routes: which queues are written and read, and what is cached while no name server answers."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ async def test_an_unknown_topic_uses_the_route_of_the_default_topic() -> None:
 
 async def test_an_unknown_topic_without_a_default_is_refused() -> None:
     routes = cache_of(MemoryCluster(MemoryBroker("a", "10.0.0.9:10911")))
-    with pytest.raises(MqError, match="aerobee topic create new") as caught:
+    with pytest.raises(MqError) as caught:
         await routes.publish_info("new")
     assert caught.value.code is Code.TOPIC_NOT_EXIST
 
@@ -208,7 +208,7 @@ async def test_only_a_changed_route_calls_on_change() -> None:
     info = await routes.publish_info("t")
     await routes.refresh("t")
     assert len(changes) == 1
-    assert await routes.publish_info("t") is info  # the turn of the queues goes on
+    assert await routes.publish_info("t") is info  # the round robin goes on
     broker.create("t", 3)
     await routes.refresh("t")
     assert len(changes) == 2

@@ -1,4 +1,4 @@
-"""Listeners that take too long, and messages on their way back to the broker."""
+"""Listeners that time out, and messages that are being sent back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUEUE = MessageQueue("t", "broker-a", 0)
 
 
 class Record:
-    """As much of a record as is asked for."""
+    """The fields of a record that this test needs."""
 
     topic, queue_id, queue_offset, store_size, reconsume_times = "t", 0, 0, 100, 0
     properties: dict[str, str] = {}  # noqa: RUF012
@@ -29,7 +29,7 @@ class Record:
 
 
 class HeldSendBack:
-    """A broker whose answers the test gives."""
+    """A SendBack whose results the test sets."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, asyncio.Future[bool]]] = []

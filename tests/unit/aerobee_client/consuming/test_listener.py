@@ -39,7 +39,7 @@ def test_a_list_has_a_verdict_for_each_message() -> None:
 
 @pytest.mark.parametrize("answer", [True, 1, "ok", [ConsumeResult.SUCCESS], [1, 2]])
 def test_any_other_answer_is_refused(answer: object) -> None:
-    with pytest.raises(TypeError, match="the listener returned"):
+    with pytest.raises(TypeError):
         verdicts(answer, 2)
 
 
@@ -56,7 +56,7 @@ def test_exceptions_may_choose_the_delay_level() -> None:
 
 @pytest.mark.parametrize("level", [-1, 19])
 def test_reconsume_later_refuses_levels_that_do_not_exist(level: int) -> None:
-    with pytest.raises(ValueError, match="1 to 18"):
+    with pytest.raises(ValueError):
         ReconsumeLater(delay_level=level)
 
 

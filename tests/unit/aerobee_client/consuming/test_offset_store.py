@@ -1,4 +1,4 @@
-"""Commits to the brokers: what is told, and what one queue does to the others."""
+"""Commits to the brokers: which offsets are sent, and when one of them is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ A, B, C = MessageQueue("t", "a", 0), MessageQueue("t", "b", 0), MessageQueue("go
 
 
 class Brokers:
-    """`stored`: (broker, topic) → offset. A broker waits while its gate is shut."""
+    """`stored`: (broker, topic) → offset. A broker answers once its gate, if any, is open."""
 
     def __init__(self) -> None:
         self.stored: dict[tuple[str, str], int] = {}
@@ -30,8 +30,8 @@ class Brokers:
         if address in self.gates:
             await self.gates[address].wait()
         self.refuse(address, request)
-        for one in request.offsets:
-            self.stored[address, one.topic] = one.queue_offset
+        for offset in request.offsets:
+            self.stored[address, offset.topic] = offset.queue_offset
 
 
 def offsets_at(brokers: Brokers) -> OffsetStore:
@@ -42,14 +42,14 @@ async def test_a_deleted_topic_does_not_block_other_commits() -> None:
     brokers = Brokers()
 
     def refuse(address: str, request: Any) -> None:
-        if any(one.topic == "gone" for one in request.offsets):
+        if any(offset.topic == "gone" for offset in request.offsets):
             raise MqError(Code.TOPIC_NOT_EXIST, "gone")
 
     brokers.refuse = refuse
     offsets = offsets_at(brokers)
     offsets.set(C, 3)
     offsets.set(A, 5)
-    await offsets.commit()
+    assert await offsets.commit() == [C]
     assert brokers.stored == {("a", "t"): 5}
     calls = brokers.calls
     await offsets.commit([A])
@@ -71,7 +71,7 @@ async def test_an_unreachable_broker_is_asked_once() -> None:
 
 
 async def test_a_queue_released_meanwhile_is_not_committed() -> None:
-    """Its next owner has consumed on, while another broker kept the commit waiting."""
+    """Its next owner has committed more, while another broker was slow."""
     brokers = Brokers()
     gate = brokers.gates["a"] = asyncio.Event()
     offsets = offsets_at(brokers)

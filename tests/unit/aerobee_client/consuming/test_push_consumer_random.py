@@ -1,7 +1,7 @@
-"""Members that come, go and are cut off, brokers that die, calls that are lost.
+"""Members that join, leave and are cut off, brokers that die, calls that are lost; by seed, on a
+virtual clock.
 
-Whatever happens, no offset is committed beyond what was consumed or given back, and in the end all
-is consumed. On a made-up clock; a seed plays the same again.
+No offset is committed beyond what was consumed or sent back, and in the end all is consumed.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ NAMESRV = "10.0.0.1:9876"
 TOPIC = "flights"
 GROUP = "g"
 QUEUES = 3
-FORGOTTEN_S = 120  # a broker forgets a client that is silent for so long
+CLIENT_TIMEOUT_S = 120  # after which a broker unregisters a silent client
 LONG_ENOUGH_S = 2_000
 LAST_PAUSE_S = 60
 
-Place = tuple[str, str, int, int]  # broker, topic, queue id, queue offset
+Position = tuple[str, str, int, int]  # broker, topic, queue id, queue offset
 
 
 class FaultyCluster(MemoryCluster):
-    """Loses requests and answers, is slow, ends long polls and forgets silent clients; until it is
-    `calm`. Checks every offset that is committed."""
+    """Loses requests and responses, is slow, ends long polls and unregisters silent clients, until
+    it is `calm`. Checks every committed offset."""
 
     def __init__(self, rng: random.Random, *brokers: MemoryBroker) -> None:
         super().__init__(*brokers)
         self.calm = False
-        self.settled: set[Place] = set()
-        # What was committed without being settled. (An error here would go to the client.)
-        self.beyond: set[Place] = set()
+        # Consumed, or sent back.
+        self.done: set[Position] = set()
+        # Offsets committed beyond that. (An error raised here would go to the client.)
+        self.beyond: set[Position] = set()
         self._rng = rng
         self._faults = rng.choice([0, 0.02, 0.1])
         self._beats: dict[tuple[str, str], float] = {}
@@ -71,24 +72,24 @@ class FaultyCluster(MemoryCluster):
     async def _be_slow(self) -> None:
         await asyncio.sleep(0 if self.calm else self._rng.choice([0, 0, 0.001, 0.5]))
 
-    def forget_the_silent(self) -> None:
+    def unregister_silent_clients(self) -> None:
         now = asyncio.get_running_loop().time()
         for broker in self.brokers.values():
             for client_id in list(broker.clients):
-                if now - self._beats[broker.name, client_id] > FORGOTTEN_S:
+                if now - self._beats[broker.name, client_id] > CLIENT_TIMEOUT_S:
                     self._forget(broker, client_id)
 
     def _check(self, broker: MemoryBroker, topic: str, queue_id: int, queue_offset: int) -> None:
         below = {(broker.name, topic, queue_id, offset) for offset in range(queue_offset)}
-        self.beyond |= below - self.settled
+        self.beyond |= below - self.done
 
     def _Heartbeat(self, broker: MemoryBroker, request: Any) -> Any:
         self._beats[broker.name, request.client_id] = asyncio.get_running_loop().time()
         return super()._Heartbeat(broker, request)
 
     def _UpdateConsumerOffsets(self, broker: MemoryBroker, request: Any) -> Any:
-        for one in request.offsets:
-            self._check(broker, one.topic, one.queue_id, one.queue_offset)
+        for committed in request.offsets:
+            self._check(broker, committed.topic, committed.queue_id, committed.queue_offset)
         return super()._UpdateConsumerOffsets(broker, request)
 
     async def _Pull(self, broker: MemoryBroker, request: Any) -> Any:
@@ -110,12 +111,12 @@ class FaultyCluster(MemoryCluster):
         response = await super()._SendBack(broker, request)
         for entry, result in zip(request.entries, response.results, strict=True):
             if not result.code:
-                self.settled.add(places[entry.physical_offset])
+                self.done.add(places[entry.physical_offset])
         return response
 
 
 class History:
-    """What happens to one group. `sent`, `consumed`: bodies."""
+    """One run of a group. `sent`, `consumed`: bodies."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -135,7 +136,7 @@ class History:
             if self.rng.random() < 0.2:
                 raise ValueError("not this time")
         topic, queue_id = message.stored_topic, message.queue_id
-        self.cluster.settled.add((message.broker_name, topic, queue_id, message.queue_offset))
+        self.cluster.done.add((message.broker_name, topic, queue_id, message.queue_offset))
         self.consumed.add(message.body)
 
     async def send(self) -> None:
@@ -199,13 +200,13 @@ class History:
             await self.join()
         async with asyncio.timeout(LONG_ENOUGH_S):
             while not self.consumed >= self.sent:
-                self.cluster.forget_the_silent()
+                self.cluster.unregister_silent_clients()
                 await asyncio.sleep(1)
-        await asyncio.sleep(LAST_PAUSE_S)  # what came twice is consumed too
+        await asyncio.sleep(LAST_PAUSE_S)  # duplicates are consumed too
         for member in self.members:
             await member.close()
-        await asyncio.sleep(FORGOTTEN_S)
-        self.cluster.forget_the_silent()
+        await asyncio.sleep(CLIENT_TIMEOUT_S)
+        self.cluster.unregister_silent_clients()
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -126,7 +126,7 @@ def test_consistent_hash_moves_only_the_queues_of_a_leaver(
 
 
 def test_consistent_hash_uses_the_md5_of_rocketmqs_text() -> None:
-    """Of 8 queues one falls to c1: a ring of MD5 prefixes built apart from this code says so."""
+    """One of 8 queues belongs to c1, by a ring of MD5 prefixes that was computed separately."""
     queues = queues_of("a", count=8)
     mine = rebalance.consistent_hash()("c1", queues, ["c1", "c2"])
     assert [queue.queue_id for queue in mine] == [4]

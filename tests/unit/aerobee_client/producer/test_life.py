@@ -110,7 +110,7 @@ async def test_cancelled_close_unregisters(broker: MemoryBroker) -> None:
 
 async def test_use_before_start_or_after_close_is_refused(broker: MemoryBroker) -> None:
     sender = producer(MemoryCluster(broker))
-    with pytest.raises(ClientClosed, match="start"):
+    with pytest.raises(ClientClosed):
         await sender.send(Message(TOPIC, b"x"))
     await sender.start()
     await sender.close()
@@ -131,7 +131,7 @@ async def test_a_producer_registers_and_unregisters(broker: MemoryBroker) -> Non
 
 
 def test_a_producer_may_start_again_in_another_loop(broker: MemoryBroker) -> None:
-    """As the synchronous one does when it is started again."""
+    """As the plain Producer does."""
     cluster = MemoryCluster(broker)
     sender = producer(cluster)
 

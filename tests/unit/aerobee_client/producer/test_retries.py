@@ -120,7 +120,7 @@ async def test_a_retry_does_not_extend_the_timeout(
 
     cluster.answers["Send"] = lambda address, request: too_late(address)
     async with producer(cluster, send_timeout=timedelta(milliseconds=50)) as sender:
-        await sender.queues(TOPIC)  # its time is for the sending alone
+        await sender.queues(TOPIC)  # the route is cached: the timeout is for the send alone
         with pytest.raises(RequestTimeout):
             await sender.send(Message(TOPIC, b"x"))
     assert len(cluster.requests("Send")) == 1
@@ -139,7 +139,7 @@ async def test_latency_fault_avoids_a_failed_broker(
 
     cluster.answers["Send"] = refuse_once
     async with producer(cluster, latency_fault=True) as sender:
-        for message in messages(8):  # once round all queues
+        for message in messages(8):  # one for each queue
             await sender.send(message)
         assert refused
         results = [await sender.send(message) for message in messages(8)]
@@ -164,7 +164,7 @@ async def test_a_topic_created_again_with_fewer_queues_is_sent_to(
 async def test_hanging_name_servers_do_not_extend_the_timeout(
     broker: MemoryBroker, known: bool
 ) -> None:
-    """Each may take 3 s to give up on, and there may be several."""
+    """Each of them has a timeout of 3 s."""
     cluster = MemoryCluster(broker)
     async with producer(cluster) as sender:
         if known:

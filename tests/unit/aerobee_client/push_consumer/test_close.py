@@ -39,7 +39,7 @@ async def test_close_waits_for_running_listeners_and_commits(
     assert not closing.done() and broker.clients
     finish.set()
     await closing
-    assert 1 <= len(seen) <= 8  # those that ran, and no further ones
+    assert 1 <= len(seen) <= 8  # the running ones, and no further ones
     assert not broker.clients and not consumer.queues
     assert committed(broker) <= len(seen)
 
@@ -59,7 +59,7 @@ async def test_close_has_a_timeout_for_listeners(broker: MemoryBroker, join: Joi
 
 
 async def test_cancelled_close_leaves_the_group(broker: MemoryBroker, join: Join) -> None:
-    """Who still beats keeps its queues, and nobody would consume them."""
+    """A member that still sends heartbeats keeps its queues."""
     fill(broker, 1)
     begun = asyncio.Event()
 
@@ -132,7 +132,7 @@ async def test_close_sends_back_to_a_failing_broker_once_more(
     consumer = await join(listen)
     await until(lambda: len(seen) == 800)
     closing = asyncio.create_task(consumer.close())
-    await asyncio.sleep(0.1)  # it waits for the broker by now
+    await asyncio.sleep(0.1)  # until it waits for the broker
     frozen.set()
     await closing
     assert len(cluster.requests("SendBack")) <= 2

@@ -83,7 +83,7 @@ async def test_a_batch_listener_may_change_its_list(broker: MemoryBroker, join: 
 async def test_tags_with_the_same_hash_code_are_filtered_out(
     broker: MemoryBroker, join: Join
 ) -> None:
-    """Brokers compare hash codes; "Aa" and "BB" have the same one in Java."""
+    """The broker compares hash codes; "Aa" and "BB" have the same one in Java."""
     for tag in ("Aa", "BB", "UA"):
         fill(broker, 20, TAGS=tag)
     fill(broker, 20)
@@ -92,7 +92,7 @@ async def test_tags_with_the_same_hash_code_are_filtered_out(
     await until(lambda: len(seen) == 40)
     await consumer.close()
     assert Counter(seen) == {"Aa": 20, "UA": 20}
-    assert committed(broker) == 80  # those of other tags are passed, too
+    assert committed(broker) == 80  # also past other tags
 
 
 async def test_offsets_advance_past_messages_that_are_filtered_out(

@@ -166,7 +166,7 @@ async def test_sending_back_after_a_timeout_is_retried(
 async def test_without_a_record_the_copy_is_sent_to_the_retry_topic(
     broker: MemoryBroker, cluster: MemoryCluster, join: Join, code: Code
 ) -> None:
-    """Expired, or damaged, while its listener had it: nobody would ever take it back."""
+    """The record expired or was damaged while the listener ran: the broker cannot copy it."""
     cluster.answers["SendBack"] = lambda _, request: message_pb2.SendBackResponse(
         results=[{"code": int(code), "message": "no such record"} for _ in request.entries]
     )

@@ -112,7 +112,7 @@ async def test_a_reset_to_the_pull_offset_drops_what_waits(
     fill(broker, 1, topic="single")
     await wake(broker)
     await until(lambda: len(seen) >= 2)
-    assert seen == [b"0", b"0"]  # the one that ran, and the one after the reset
+    assert seen == [b"0", b"0"]  # the running one, and the first after the reset
     await consumer.close()
     assert committed(broker, "single") == 51
 
@@ -120,7 +120,7 @@ async def test_a_reset_to_the_pull_offset_drops_what_waits(
 async def test_a_reset_reaches_a_full_process_queue(
     broker: MemoryBroker, join: Join, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broker remembers a reset for a minute only."""
+    """The broker remembers a reset for a minute."""
     monkeypatch.setattr(puller, "RESET_CHECK_INTERVAL_S", 0.05)
     broker.create("single", 1)
     fill(broker, 50, topic="single")

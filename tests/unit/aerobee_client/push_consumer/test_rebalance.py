@@ -193,7 +193,7 @@ async def test_a_topic_created_again_is_consumed_from_its_start(
 async def test_offsets_of_a_deleted_topic_are_not_committed(
     broker: MemoryBroker, join: Join, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its listener is busy, so nothing is pulled while the topic is away."""
+    """The listener is busy, so that nothing is pulled while the topic does not exist."""
     monkeypatch.setattr(membership, "REBALANCE_RETRY_S", 0.05)
     monkeypatch.setattr(membership, "COMMIT_INTERVAL_S", 0.05)
     fill(broker, 4_000)

@@ -267,7 +267,7 @@ async def _redrive(
         selected = dead_letters.read()
         async for outcome in redriving.redrive(selected, producer, query.group, to, rate):
             outcomes.append(asdict(outcome))
-    return _told_complete(dead_letters)
+    return _warn_unless_complete(dead_letters)
 
 
 async def _collect(
@@ -280,17 +280,17 @@ async def _collect(
             items.append(item_of(message))
             if len(items) == limit:
                 break
-    return items, _told_complete(dead_letters)
+    return items, _warn_unless_complete(dead_letters)
 
 
 async def _export(query: Query, write: Callable[[str], object]) -> tuple[int, bool]:
     """How many, and whether every dead letter could be read."""
     async with query.open() as (_, dead_letters):
         count = await json_lines.export(dead_letters, write)
-    return count, _told_complete(dead_letters)
+    return count, _warn_unless_complete(dead_letters)
 
 
-def _told_complete(dead_letters: DeadLetters) -> bool:
+def _warn_unless_complete(dead_letters: DeadLetters) -> bool:
     """Whether every dead letter could be read so far; prints a warning when not."""
     if dead_letters.corrupted:
         output.note(

@@ -1,1 +1,1 @@
-"""Looking after topics, groups, offsets, brokers and dead letters."""
+"""Administering topics, groups, offsets and brokers; dead letters."""

@@ -131,9 +131,9 @@ def translated(error: grpc.aio.AioRpcError, address: str, timeout_s: float) -> M
     """The MqError of a failed call to `address`."""
     details = error.details() or ""
     trailers = cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ())
-    told = error_from(details, trailers)
-    if told is not None:
-        return told
+    sent = error_from(details, trailers)
+    if sent is not None:
+        return sent
     status = error.code()
     if status is grpc.StatusCode.DEADLINE_EXCEEDED:
         return RequestTimeout(address, timeout_s)

@@ -40,7 +40,12 @@ def render(summary: Summary, extra: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        number=number, duration=duration, size=size, moment=moment, percent=percent, coordinate=coordinate
+        number=number,
+        duration=duration,
+        size=size,
+        moment=moment,
+        percent=percent,
+        coordinate=coordinate,
     )
     environment.tests["text"] = lambda value: isinstance(value, str)
     loader = environment.loader
