@@ -27,7 +27,7 @@ class Layout:
             offset += size
 
     def offset_of(self, name: str) -> int:
-        """Of the field's first byte."""
+        """The offset of the field's first byte."""
         return self._offsets[name]
 
     def with_codes(self, **codes: str) -> Layout:

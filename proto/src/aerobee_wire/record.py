@@ -152,8 +152,8 @@ class Record:
 
 
 def host_bits(born_host: bytes, store_host: bytes) -> int:
-    """The bits of the sys flag that tell the sizes of these packed hosts. Raises KeyError for
-    other sizes than HOST_V4_BYTES and HOST_V6_BYTES.
+    """The bits of the sys flag for packed hosts of these sizes. Raises KeyError for other sizes
+    than HOST_V4_BYTES and HOST_V6_BYTES.
     """
     return _BORN_HOST_BITS[len(born_host)] | _STORE_HOST_BITS[len(store_host)]
 

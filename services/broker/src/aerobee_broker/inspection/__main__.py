@@ -53,7 +53,7 @@ def _check(given: argparse.Namespace, options: BrokerOptions) -> int:
             store,
             store_options(options),
             tags_code_of=tags_codes(options),
-            progress=_tell_progress,
+            progress=_print_progress,
         )
     finally:
         store.close()
@@ -64,7 +64,7 @@ def _check(given: argparse.Namespace, options: BrokerOptions) -> int:
     return EXIT_WRONG if report.problems else 0
 
 
-def _tell_progress(done: int, total: int) -> None:
+def _print_progress(done: int, total: int) -> None:
     print(f"  {done / 1e6:,.0f} of at most {total / 1e6:,.0f} MB read", file=sys.stderr)
 
 
@@ -94,7 +94,7 @@ def _dump(given: argparse.Namespace) -> int:
         sys.stderr.close()
     finally:
         store.close()
-    return _tell_damage(store.problems)
+    return _print_problems(store.problems)
 
 
 def _as_array(records: Iterable[Record]) -> Iterator[str]:
@@ -106,7 +106,7 @@ def _as_array(records: Iterable[Record]) -> Iterator[str]:
     yield "[]" if opening == "[" else "]"
 
 
-def _tell_damage(problems: list[Problem]) -> int:
+def _print_problems(problems: list[Problem]) -> int:
     for problem in problems:
         print(f"WRONG {problem}", file=sys.stderr)
     return EXIT_WRONG if problems else 0

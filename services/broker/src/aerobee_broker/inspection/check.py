@@ -17,8 +17,8 @@ from aerobee_broker.disk import Disk, read_file
 from aerobee_broker.inspection import derived
 from aerobee_broker.inspection.stopped_store import Problem, StoppedStore
 from aerobee_broker.inspection.walk import Walk
-from aerobee_broker.store.derived.consume_queue import TagsCode
 from aerobee_broker.store.derived.dispatch import Dispatch
+from aerobee_broker.store.derived.topic_encoding import TagsCode
 from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_broker.store.options import StoreOptions
 from aerobee_broker.store.recovery.derive import Deriver

@@ -24,7 +24,7 @@ from aerobee_broker.store.messages import UNIT
 from aerobee_broker.store.options import StoreOptions
 
 _UNITS = 65_536  # compared in one go: 1.3 MB
-_TOLD_A_QUEUE = 3  # wrong units of one queue that are told one by one
+_REPORTED_A_QUEUE = 3  # differing units of one queue, one by one
 _ENTRY = np.dtype(ENTRY_LAYOUT.array_fields())
 
 
@@ -55,7 +55,7 @@ def compare_queues(
             compared += _compare_queue(store, options, (expected, queue), (found, other), end)
     for (topic, queue_id), queue in sorted(found.table.items()):
         if queue.visible > queue.first and (topic, queue_id) not in expected.table:
-            _tell(store, found.directory(queue), "its units belong to no record of the log")
+            _report(store, found.directory(queue), "its units belong to no record of the log")
     return len(expected.table), compared
 
 
@@ -69,9 +69,9 @@ def _compare_queue(
     directory = found[0].directory(found[1])
     if found[1].visible != end:
         ends = f"its units end at queue offset {found[1].visible}, those of the log at {end}"
-        _tell(store, directory, ends)
+        _report(store, directory, ends)
     offset, stop = max(expected[1].first, found[1].first), min(end, found[1].visible)
-    told = 0
+    differing = 0
     begin = offset
     while offset < stop:
         count = min(_UNITS, stop - offset)
@@ -79,12 +79,12 @@ def _compare_queue(
         there = found[0].units(found[1], offset, count)
         if wanted != there:
             for at in _differing(wanted, there):
-                if told < _TOLD_A_QUEUE:
-                    _tell_unit(store, options, directory, offset + at, wanted, there, at)
-                told += 1
+                if differing < _REPORTED_A_QUEUE:
+                    _report_unit(store, options, directory, offset + at, wanted, there, at)
+                differing += 1
         offset += count
-    if told > _TOLD_A_QUEUE:
-        _tell(store, directory, f"{told - _TOLD_A_QUEUE} more units differ from the log")
+    if differing > _REPORTED_A_QUEUE:
+        _report(store, directory, f"{differing - _REPORTED_A_QUEUE} more units differ from the log")
     return max(0, stop - begin)
 
 
@@ -96,7 +96,7 @@ def _differing(wanted: bytes, there: bytes) -> list[int]:
     ]
 
 
-def _tell_unit(  # noqa: PLR0917
+def _report_unit(  # noqa: PLR0917
     store: StoppedStore,
     options: StoreOptions,
     directory: Path,
@@ -110,7 +110,7 @@ def _tell_unit(  # noqa: PLR0917
     right = UNIT.unpack_from(wanted, at * UNIT_SIZE)
     wrong = UNIT.unpack_from(there, at * UNIT_SIZE)
     what = f"the unit of queue offset {queue_offset} is {wrong}, and the log says {right}"
-    _tell(store, path, f"{what} (physical offset, size, tags code)")
+    _report(store, path, f"{what} (physical offset, size, tags code)")
 
 
 # ---- index ----
@@ -131,7 +131,7 @@ def compare_index(store: StoppedStore, options: StoreOptions, expected: Index) -
     for name in names:
         path = folder / name
         if size_of(store.disk, path) != size:
-            _tell(store, path, f"it should have {size} bytes (maxHashSlotNum, maxIndexNum)")
+            _report(store, path, f"it should have {size} bytes (maxHashSlotNum, maxIndexNum)")
             continue
         last = int(name) == state.last_name
         parts.append(_entries(store, options, path, state.index_count if last else 0))
@@ -146,7 +146,7 @@ def compare_index(store: StoppedStore, options: StoreOptions, expected: Index) -
         missing, extra = np.setdiff1d(right, there), np.setdiff1d(there, right)
         what = f"{len(missing)} keys of the log are missing, {len(extra)} belong to no record"
         first = next(iter([*missing.tolist(), *extra.tolist()]), None)
-        _tell(store, folder, what + (f"; the first lies at {first[0]}" if first else ""))
+        _report(store, folder, what + (f"; the first lies at {first[0]}" if first else ""))
     return len(right)
 
 
@@ -190,14 +190,16 @@ def _check_chains(
     before = np.zeros(len(entries), dtype=np.int64)
     before[order[1:]] = np.where(same, numbers[:-1], 0)
     if (wrong := np.flatnonzero(before != entries["previous"])).size:
-        _tell(store, path, f"{wrong.size} entries are chained wrongly, the first is {wrong[0] + 1}")
+        _report(
+            store, path, f"{wrong.size} entries are chained wrongly, the first is {wrong[0] + 1}"
+        )
     newest = np.zeros(options.index_slot_count, dtype=np.int64)
     newest[slots] = np.arange(1, len(entries) + 1)
     file = store.open_files.get(path)
     there = np.frombuffer(file.pread(options.index_slot_count * SLOT_SIZE, HEADER.size), ">i4")
     if (wrong := np.flatnonzero(newest != there)).size:
-        _tell(store, path, f"{wrong.size} hash slots are wrong, the first is {wrong[0]}")
+        _report(store, path, f"{wrong.size} hash slots are wrong, the first is {wrong[0]}")
 
 
-def _tell(store: StoppedStore, path: Path, what: str) -> None:
+def _report(store: StoppedStore, path: Path, what: str) -> None:
     store.problems.append(Problem(path, what))

@@ -85,7 +85,7 @@ class PersistentTable:
         except OSError as error:
             raise MqError(
                 Code.SYSTEM_ERROR,
-                f"cannot write {self._file.path}: {error.strerror}; make room or mend the disk",
+                f"cannot write {self._file.path}: {error.strerror}; make room or repair the disk",
             ) from error
         finally:
             self._write_under_way = None

@@ -94,7 +94,7 @@ class SubscriptionGroup:
 
 
 def _delays(policy: Mapping[str, Any]) -> tuple[int, ...]:
-    """Of the customised policy. The exponential one is for consumers that pop."""
+    """Of the customised policy; RocketMQ's exponential one is ignored."""
     listed = (policy.get("customizedRetryPolicy") or {}).get("next") or ()
     return tuple(map(int, listed[_POLICY_SKIP:] or listed[-1:]))
 

@@ -1,4 +1,4 @@
-"""The topics of this broker: `topics.json`. Knows their numbers, not what is in them."""
+"""The topics of this broker: `topics.json`. Knows their configuration, not their messages."""
 
 from __future__ import annotations
 

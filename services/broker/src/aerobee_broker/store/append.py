@@ -17,8 +17,9 @@ from isal.isal_zlib import crc32
 
 from aerobee_broker.errors import MessageIllegal
 from aerobee_broker.store.batch_encoder import BatchEncoder
-from aerobee_broker.store.derived.consume_queue import TAGS, ConsumeQueue
+from aerobee_broker.store.derived.consume_queue import ConsumeQueue
 from aerobee_broker.store.derived.dispatch import Dispatch, Indexed, NextOffsets, UnconfirmedAppend
+from aerobee_broker.store.derived.topic_encoding import TAGS
 from aerobee_broker.store.log.commit_log import BLANK_RESERVE, CommitLog
 from aerobee_broker.store.messages import UNIT, Appended, AppendedBatch, NewBatch, NewMessage
 from aerobee_broker.store.options import MAX_PROPERTIES, MAX_TOPIC, StoreOptions
@@ -189,8 +190,8 @@ class Appender:
         return AppendedBatch(first, physical_offsets)
 
     def _physical_offsets(self, sizes: Sequence[int]) -> tuple[list[int], list[tuple[int, int]]]:
-        """Of records of these sizes; and for each further file that they begin, (how many records
-        are before it, where those end).
+        """Where records of these sizes lie; and for each further file that they begin, (how many
+        records are before it, where those end).
         """
         log = self._log
         physical_offset, room = log.end, log.room()
@@ -246,7 +247,9 @@ class Appender:
         return self._queues.make(topic, queue_id)
 
     def _host(self, host: bytes | str) -> _Host:
-        """What a born host makes of a record. Raises MessageIllegal for what is no host."""
+        """A born host, packed, and what follows for the header. Raises MessageIllegal for what is
+        no host.
+        """
         known = self._hosts.get(host)
         if known is not None:
             return known

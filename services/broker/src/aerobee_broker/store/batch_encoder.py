@@ -13,7 +13,8 @@ from itertools import chain, repeat
 
 from isal.isal_zlib import crc32
 
-from aerobee_broker.store.derived.consume_queue import TAGS, ConsumeQueue, TagsCodes
+from aerobee_broker.store.derived.consume_queue import ConsumeQueue
+from aerobee_broker.store.derived.topic_encoding import TAGS, TagsCodes
 from aerobee_broker.store.messages import UNIT, NewBatch
 from aerobee_wire import record
 from aerobee_wire.properties import VALUE_END_BYTES

@@ -1,4 +1,4 @@
-"""What the store tells its owner: events to be logged, and damaged records."""
+"""What the store reports to its owner: events to be logged, and damaged records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DamageRegister:
         self._offsets: set[int] = set()
 
     def report(self, file: Path, physical_offset: int, reason: str) -> None:
-        """The bytes at this physical offset should be a record and are none, or a damaged one."""
+        """The bytes at this physical offset should be a record, and are none or a damaged one."""
         if physical_offset in self._offsets:
             return
         if len(self._offsets) < _OFFSETS:

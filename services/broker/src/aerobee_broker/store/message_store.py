@@ -1,4 +1,4 @@
-"""The message store: a commit log and what is derived from it, as one thing.
+"""The message store: a commit log and what is derived from it, behind one interface.
 
     DATA/broker/store/
       commitlog/      records, the truth                                  may never be lost
@@ -36,9 +36,9 @@ from aerobee_broker.errors import (
 from aerobee_broker.store.append import Appender
 from aerobee_broker.store.damage import DamageRegister, EventListener, ignore_event
 from aerobee_broker.store.derived.checkpoint import CheckpointFile
-from aerobee_broker.store.derived.consume_queue import TagsCode
 from aerobee_broker.store.derived.derived_flush import DerivedFlush
 from aerobee_broker.store.derived.dispatch import Dispatch
+from aerobee_broker.store.derived.topic_encoding import TagsCode
 from aerobee_broker.store.flush import Flush
 from aerobee_broker.store.log.commit_log import CommitLog
 from aerobee_broker.store.log.open_files import OpenFiles
@@ -132,7 +132,7 @@ class MessageStore:
         tags_code_of: Mapping[str, TagsCode] | None = None,
         on_event: EventListener = ignore_event,
     ) -> MessageStore:
-        """Locks the directory, recovers what is there, and is ready.
+        """Locks the directory and recovers what is there.
 
         `tags_code_of`: topics whose units carry something else than the hash of TAGS, a deliver
         time for instance. `on_event` gets a name and fields, to be logged as they are. Raises
@@ -385,7 +385,7 @@ class MessageStore:
     # ---- deletion ----
 
     def delete_topic(self, topic: str) -> None:
-        """Its messages are gone at once, their bytes when their files expire. A topic of the same
+        """Removes its messages at once, their bytes when their files expire. A topic of the same
         name starts at offset 0. Raises StoreWriteError.
         """
         try:
@@ -434,7 +434,7 @@ class MessageStore:
                 self._allocate_ahead()
             return self.cleaning.remove_one() or self._derived_flush.work()
         except OSError as error:
-            if error.errno in NO_DESCRIPTOR:  # nothing is lost: the next call goes on
+            if error.errno in NO_DESCRIPTOR:  # nothing is lost: the next call continues
                 self._event("flush_put_off", {"directory": str(self.path), "reason": str(error)})
             else:
                 reason = f"flushing the derived files of {self.path} failed: {error}"

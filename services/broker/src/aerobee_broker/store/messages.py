@@ -1,4 +1,4 @@
-"""What goes into the store and what comes out. Plain values; no behaviour that touches a file."""
+"""The values of the store's interface: messages to append, results of reads, units. No file."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ class NewMessage:
 
 @dataclass(slots=True)
 class NewBatch:
-    """Messages (one or more) of one topic and queue to append; a list for all that differs.
+    """Messages (one or more) of one topic and queue to append.
 
-    `properties` has an encoded string for each body. `flags` has a number for each, or none: then
-    all are 0. `sys_flag` has no transaction bits: such messages are appended one by one.
+    `properties`: the encoded string of each body. `flags`: the flag of each; empty: all are 0.
+    `sys_flag` has no transaction bits: such messages are appended one by one.
     """
 
     topic: str
@@ -77,7 +77,7 @@ class NewBatch:
     born_host: bytes | str = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 
     def message(self, number: int) -> NewMessage:
-        """One of them by itself."""
+        """One message of the batch."""
         return NewMessage(
             self.topic,
             self.queue_id,
@@ -91,14 +91,14 @@ class NewBatch:
 
 
 class AppendedBatch(NamedTuple):
-    """Where such messages went: queue offsets follow one another, places need not (files end)."""
+    """Where a batch lies: its queue offsets are consecutive, its records not when a file ends."""
 
     first_queue_offset: int
     physical_offsets: list[int]
 
 
 class Appended(NamedTuple):
-    """Where a message went."""
+    """Where an appended message lies."""
 
     queue_id: int
     queue_offset: int
@@ -107,7 +107,7 @@ class Appended(NamedTuple):
 
 
 class Arrival:
-    """New messages of one queue became visible: those from `first_offset` to below `max_offset`."""
+    """Messages of one queue became visible: from `first_offset` to below `max_offset`."""
 
     __slots__ = ("_units", "first_offset", "max_offset", "queue_id", "topic")
 
@@ -140,7 +140,7 @@ class ReadStatus(Enum):
 
 @dataclass(slots=True)
 class ReadResult:
-    """Records as they are stored, one after the other."""
+    """`records`: as they are stored, one after the other. `next_begin_offset`: to read on at."""
 
     status: ReadStatus
     next_begin_offset: int

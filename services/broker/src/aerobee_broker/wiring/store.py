@@ -10,7 +10,7 @@ import structlog
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.delay.levels import deliver_time
 from aerobee_broker.delivery.delay.timer_format import unit_code
-from aerobee_broker.store.derived.consume_queue import TagsCode
+from aerobee_broker.store.derived.topic_encoding import TagsCode
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.options import HOUR_MS, StoreOptions
 from aerobee_broker.wiring.environment import Environment

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee_broker.store.derived.consume_queue import TopicEncoding
 from aerobee_broker.store.derived.index import key_hash
 from aerobee_broker.store.derived.keys import Keys, Properties, is_regular
+from aerobee_broker.store.derived.topic_encoding import TopicEncoding
 from aerobee_wire import properties
 from aerobee_wire.tags import tags_code
 

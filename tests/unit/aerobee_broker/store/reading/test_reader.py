@@ -11,7 +11,8 @@ import pytest
 
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.errors import MessageCorrupted, MessageNotFound, StoreReadError, StoreShort
-from aerobee_broker.store.derived.consume_queue import ConsumeQueue, TopicEncoding
+from aerobee_broker.store.derived.consume_queue import ConsumeQueue
+from aerobee_broker.store.derived.topic_encoding import TopicEncoding
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import LOST_SIZE, UNIT, NewMessage, ReadStatus
 from aerobee_broker.store.options import MAX_BODY, StoreOptions

@@ -3,59 +3,27 @@
 Derived from the commit log: may be lost at any time. A unit is made when its record is appended,
 becomes visible when that is durable, and reaches its file later, in groups. Knows no record.
 
-While a rebuild runs, a queue whose first messages have expired continues at the offset that its old
-files tell, its *rebuild start*, until a record of the log confirms it.
+During a rebuild, a queue whose first messages have expired continues at the offset where its old
+files end, its *rebuild start*, until a record of the log gives another.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from aerobee_broker.disk import Disk
 from aerobee_broker.errors import StoreReadError, is_unreadable
+from aerobee_broker.store.derived.topic_encoding import TAGS, TagsCode, TagsCodes, TopicEncoding
 from aerobee_broker.store.log.commit_log import file_name, start_of
 from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_broker.store.messages import LOST_SIZE, UNIT
-from aerobee_wire import record
-from aerobee_wire.properties import NAME_END_BYTES
 from aerobee_wire.properties import get as get_property
-from aerobee_wire.tags import java_hash, tags_code
 
 UNIT_SIZE = UNIT.size
 _DIGEST_MASK = (1 << 64) - 1
-TAGS = b"TAGS" + NAME_END_BYTES
-_CACHED_TAGS = 10_000  # then all are forgotten
 _BEYOND = 1 << 62  # a physical offset that no record has
-
-TagsCode = Callable[[bytes, int], int]  # properties, store timestamp (ms) → tags code
-
-
-class TopicEncoding:
-    """What the records of a topic share, made once: its field in the record and its hash."""
-
-    __slots__ = ("field", "key_hash", "magic", "name", "tags_code")
-
-    def __init__(self, name: str, tags_code: TagsCode | None) -> None:
-        encoded = name.encode()
-        wide = len(encoded) > record.V1_TOPIC_BYTES
-        self.name = name
-        self.magic = record.MAGIC_V2 if wide else record.MAGIC_V1
-        self.field = len(encoded).to_bytes(2 if wide else 1, "big") + encoded
-        self.tags_code = tags_code
-        # Java's hash of "topic#", which is continued over a key.
-        self.key_hash = java_hash(name + "#") & 0xFFFF_FFFF
-
-
-class TagsCodes(dict[bytes | None, int]):
-    """The value of TAGS → its code, cached."""
-
-    def __missing__(self, tags: bytes | None) -> int:
-        if len(self) >= _CACHED_TAGS:
-            self.clear()
-        code = self[tags] = tags_code((tags or b"").decode("utf-8", "replace"))
-        return code
 
 
 class ConsumeQueue:
@@ -158,13 +126,13 @@ class ConsumeQueues:
         return [topic for topic in self._topics if self.queue_ids(topic)]
 
     def queue_ids(self, topic: str) -> list[int]:
-        """Of queues that have, or had, a message."""
+        """Ids of queues that have, or had, a message."""
         queues = self._topics.get(topic, {})
         return sorted(queue_id for queue_id, queue in queues.items() if queue.next_offset)
 
     def digest(self) -> int:
-        """Of the visible units of every queue, which the files must match at the next start. While
-        a file cannot be read it is wrong on purpose: the next start rebuilds.
+        """Of the visible units, which the files must match at the next start. While a file cannot
+        be read it is wrong on purpose: the next start rebuilds.
         """
         total = sum(queue.weight * queue.visible for queue in self.table.values()) & _DIGEST_MASK
         return total ^ bool(self._unreadable)

@@ -15,14 +15,9 @@ from typing import TYPE_CHECKING, Self
 
 from aerobee_broker.disk import Disk
 from aerobee_broker.errors import NO_SPACE
-from aerobee_broker.store.derived.consume_queue import (
-    UNIT_SIZE,
-    ConsumeQueue,
-    ConsumeQueues,
-    TagsCode,
-    TopicEncoding,
-)
+from aerobee_broker.store.derived.consume_queue import UNIT_SIZE, ConsumeQueue, ConsumeQueues
 from aerobee_broker.store.derived.index import Index
+from aerobee_broker.store.derived.topic_encoding import TagsCode, TopicEncoding
 from aerobee_broker.store.log.open_files import OpenFiles
 from aerobee_broker.store.messages import Arrival
 from aerobee_broker.store.options import StoreOptions

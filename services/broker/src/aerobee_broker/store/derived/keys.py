@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aerobee_broker.store.derived.arrays import Ints, rows
-from aerobee_broker.store.derived.consume_queue import TAGS as TAGS_NAME
-from aerobee_broker.store.derived.consume_queue import TopicEncoding
+from aerobee_broker.store.derived.topic_encoding import TAGS as TAGS_NAME
+from aerobee_broker.store.derived.topic_encoding import TopicEncoding
 from aerobee_wire.properties import (
     KEY_SEPARATOR,
     KEYS,

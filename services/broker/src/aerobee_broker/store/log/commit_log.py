@@ -96,7 +96,7 @@ class CommitLog:
         self.end = self._parts_at = self.written
 
     def seal(self) -> None:
-        """What was appended until now is for the next `write`; what follows is for a later one."""
+        """Gives what was appended until now to the next `write`."""
         self._sealed += self._pending
         if self._parts:
             self._sealed.append((self._parts_at, self._parts))
@@ -200,7 +200,7 @@ class CommitLog:
         return file
 
     def close_flushed_writers(self) -> None:
-        """Of files that are full and durable; the loop calls it when a flush is through."""
+        """Of files that are full and durable. On the loop, after a flush."""
         if len(self._writers) > 1:
             for start in [s for s in self._writers if s + self.file_size <= self.flushed]:
                 self._writers.pop(start).close()

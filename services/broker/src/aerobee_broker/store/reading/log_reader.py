@@ -1,5 +1,5 @@
-"""Reads the visible part of the commit log by physical offset, and tells damage from a disk that
-fails now and then. Knows no queue.
+"""Reads the visible part of the commit log by physical offset, and distinguishes damage from a disk
+that fails now and then. Knows no queue.
 
 A read that fails damages nothing yet: at one physical offset it must fail `_MAX_FAILURES` times,
 and after the start over `_RETRY_MS`, before the bytes there count as damaged.
@@ -128,7 +128,7 @@ class LogReader:
             raise MessageCorrupted(path, physical_offset, error.reason) from None
 
     def store_timestamp(self, physical_offset: int) -> int | None:
-        """Of the record there (ms); None when there is none that can be read. Raises StoreShort."""
+        """Of the record there (ms); None when none can be read. Raises StoreShort."""
         header = self.read(physical_offset, record.HEADER.size)
         if len(header) < record.HEADER.size:
             return None

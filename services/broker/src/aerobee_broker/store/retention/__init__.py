@@ -1,1 +1,1 @@
-"""What goes: expired log files, and the records of deleted topics."""
+"""What is deleted: expired log files, and the records of deleted topics."""
