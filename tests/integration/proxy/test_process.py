@@ -313,7 +313,7 @@ def test_users_are_reloaded(namesrv: ServiceProcess, tmp_path: Path) -> None:
             metadata = signed("app", secret)
             return int(client.stub.QueryRoute(request, metadata=metadata, timeout=30).status.code)
 
-        def told() -> list[int]:
+        def answered() -> list[int]:
             """The code that a telemetry stream answers to an unknown user before it ends."""
             commands = iter([s.TelemetryCommand()])
             stream = client.stub.Telemetry(commands, metadata=METADATA, timeout=30)
@@ -321,7 +321,7 @@ def test_users_are_reloaded(namesrv: ServiceProcess, tmp_path: Path) -> None:
 
         with client.channel:
             assert (answer("first"), answer("second")) == (Code.OK, Code.UNAUTHORIZED)
-            assert told() == [Code.UNAUTHORIZED]
+            assert answered() == [Code.UNAUTHORIZED]
             write("second")
             until_sync(lambda: answer("second") == Code.OK, "the new secret to count")
             assert answer("first") == Code.UNAUTHORIZED

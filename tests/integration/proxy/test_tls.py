@@ -106,7 +106,7 @@ def born_hosts(broker: str, topic: str) -> list[str]:
                 topic=topic, queue_id=queue_id, max_messages=32, max_bytes=1 << 20, browse=True
             )
             records = stub.Pull(request, timeout=20).records
-            found += [str(one.born_host) for one in record.iter_records(records)]
+            found += [str(stored.born_host) for stored in record.iter_records(records)]
     return found
 
 
@@ -118,12 +118,12 @@ def test_connections_are_counted_by_kind(services: tuple[ServiceProcess, ...]) -
         with urllib.request.urlopen(f"http://{proxy.ready['metrics']}/metrics") as answer:
             lines = answer.read().decode().splitlines()
         [line] = [
-            one
-            for one in lines
-            if one.startswith("aerobee_proxy_connections_total{s") and "tls" in one
+            line
+            for line in lines
+            if line.startswith("aerobee_proxy_connections_total{s") and "tls" in line
         ]
         assert any(
-            one.startswith("aerobee_proxy_certificate_reload_failures_total 0") for one in lines
+            line.startswith("aerobee_proxy_certificate_reload_failures_total 0") for line in lines
         )
         return float(line.split()[1]) >= 1
 

@@ -43,17 +43,21 @@ class ProxyCollector:
             ("sent", "Messages that brokers took.", self._counts.sent),
             ("received", "Messages given to clients.", self._counts.received),
             ("acknowledged", "Leases settled by an acknowledgement.", self._counts.acknowledged),
-            ("unauthorized", "Calls refused for who called.", self._counts.unauthorized),
+            (
+                "unauthorized",
+                "Calls without a valid signature or the rights for them.",
+                self._counts.unauthorized,
+            ),
             ("transactions_ended", "Commits and rollbacks.", self._counts.transactions_ended),
             (
                 "transaction_checks",
-                "Times a producer was asked about a half message.",
+                "Checks of half messages sent to producers.",
                 self._counts.transaction_checks,
             ),
             ("leases_renewed", "LeaseRenewal for push consumers.", self._counts.leases_renewed),
             (
                 "subscription_conflicts",
-                "Times that members of one group subscribed differently.",
+                "Topics to which members of one group subscribed differently.",
                 self._counts.subscription_conflicts,
             ),
         ):
@@ -78,6 +82,6 @@ def _port(connections: ConnectionCounts) -> Iterator[Metric]:
     yield refused
     yield CounterMetricFamily(
         "aerobee_proxy_certificate_reload_failures",
-        "Changed certificates that could not be used: the one before stays.",
+        "Changed certificates that could not be loaded: the last good one stays.",
         value=connections.failed_reloads,
     )

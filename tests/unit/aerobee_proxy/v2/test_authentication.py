@@ -198,7 +198,7 @@ def test_file_open_to_others_is_logged(file: Path, mode: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problem"),
     [
         ("{", "is not valid JSON, line 1"),
         ("[]", "must be like"),
@@ -225,11 +225,11 @@ def test_file_open_to_others_is_logged(file: Path, mode: int) -> None:
     ],
 )
 def test_mistake_in_the_file_is_named_without_a_secret(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, problem: str
 ) -> None:
     file = tmp_path / "users.json"
     file.write_text(text)
-    with pytest.raises(ConfigError, match=told) as caught:
+    with pytest.raises(ConfigError, match=problem) as caught:
         Users(file)
     assert "p@ss" not in str(caught.value) and str(file) in str(caught.value)
 

@@ -80,7 +80,7 @@ def test_one_of_the_actions_is_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "problem"),
     [
         (1, "no object"),
         ({"resource": "*", "actions": "All", "sourceIps": []}, "unknown key 'sourceIps'"),
@@ -97,14 +97,14 @@ def test_one_of_the_actions_is_enough() -> None:
         ({"resource": "*", "actions": "All", "policyType": "MINE"}, "CUSTOM or DEFAULT"),
     ],
 )
-def test_bad_policy_is_refused(tmp_path: Path, entry: Any, told: str) -> None:
+def test_bad_policy_is_refused(tmp_path: Path, entry: Any, problem: str) -> None:
     user = {"username": "app", "password": "p@ss", "policies": [entry]}
     file = tmp_path / "users.json"
     file.write_text(json.dumps({"users": [user]}))
     with pytest.raises(ConfigError, match="entry 1 of") as caught:
         Users(file)
     assert "has a policy " in str(caught.value)
-    assert told in str(caught.value) and "p@ss" not in str(caught.value)
+    assert problem in str(caught.value) and "p@ss" not in str(caught.value)
 
 
 def test_authorization_needs_authentication() -> None:

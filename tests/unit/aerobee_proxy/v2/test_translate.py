@@ -338,14 +338,14 @@ def test_batch_with_different_fields(fields: dict[str, Any]) -> None:
 )
 def test_batch_with_different_properties(batch: list[tuple[str, str, str]]) -> None:
     raw = ["".join(proxy).encode("utf-8", "surrogatepass") for proxy in batch]
-    _assert_as_alone([stored(sent(), properties=one) for one in raw])
+    _assert_as_alone([stored(sent(), properties=text) for text in raw])
 
 
 def test_batch_with_different_ids() -> None:
     sources = [sent(message_id=name, tag="a") for name in ("01A", "01B", "01A")]
-    _assert_as_alone([stored(one) for one in sources])
+    _assert_as_alone([stored(source) for source in sources])
     named = [f"MY_UNIQ_KEY\x01{name}\x02".encode() for name in "ab"]
-    _assert_as_alone([stored(sent(), properties=one) for one in named])
+    _assert_as_alone([stored(sent(), properties=text) for text in named])
 
 
 def _assert_as_alone(batch: list[Record]) -> None:

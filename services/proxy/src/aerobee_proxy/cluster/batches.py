@@ -80,8 +80,11 @@ class _Batchers(dict[str, Batcher[I, O]], Generic[I, O]):
 
 
 class BrokerBatches:
-    """A broker that is not of a route is looked up first: a name that a client made up gets no
-    batcher."""
+    """At most one batch of each kind is under way at a broker.
+
+    Broker names in receipt handles and transaction ids come from clients: each is looked up before
+    it gets a batcher.
+    """
 
     def __init__(self, calls: BrokerCalls, route_cache: RouteCache) -> None:
         self._calls = calls

@@ -4,7 +4,7 @@ Every queue is reached through this proxy: its endpoints are those that the clie
 the operator advertises others. So NAT, port mappings and DNS names keep working.
 
 Differs from RocketMQ's proxy: a queue keeps its own id, also on a topic with unequal numbers of
-readable and writable queues (there, ids are handed out anew, surplus queues first); brokers without
+readable and writable queues (there, queues are renumbered, surplus queues first); brokers without
 a master are left out of routes.
 """
 

@@ -1,4 +1,4 @@
-"""Messages of the public protocol into ours, and stored records back. Pure.
+"""Messages of the public protocol into those of brokers, and stored records back. Pure.
 
 The only place where reconsume times (stored, from 0) become delivery attempts (public, from 1).
 """
@@ -125,7 +125,7 @@ def _properties(message: Message, message_type: str, topic: str) -> dict[str, st
 
 
 def record_of(stored: StoredMessage) -> Record:
-    """The record of a stored message whose fields came one by one."""
+    """The record of a message that a broker sent as a StoredMessage."""
     record = Record()
     record.topic, record.body = stored.topic, stored.body
     record.queue_id, record.queue_offset = stored.queue_id, stored.queue_offset

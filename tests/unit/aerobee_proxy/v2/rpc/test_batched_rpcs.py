@@ -47,8 +47,12 @@ def test_pull_has_messages_and_next_offset(tmp_path: Path) -> None:
     async def body(cluster: WholeCluster) -> None:
         first, *messages, last = await cluster.ask("PullMessage", VALID["PullMessage"](""))
         assert first.status.code == GOOD
-        assert [one.message.body for one in messages] == [b"0", b"1", b"2"]
-        assert [one.message.system_properties.queue_offset for one in messages] == [0, 1, 2]
+        assert [response.message.body for response in messages] == [b"0", b"1", b"2"]
+        assert [response.message.system_properties.queue_offset for response in messages] == [
+            0,
+            1,
+            2,
+        ]
         assert last.next_offset == 3
 
     over_messages(tmp_path, 3, body)
@@ -57,7 +61,7 @@ def test_pull_has_messages_and_next_offset(tmp_path: Path) -> None:
 def test_handle_twice_in_one_ack(tmp_path: Path) -> None:
     async def body(cluster: WholeCluster) -> None:
         answers = await cluster.ask("ReceiveMessage", receive(batch_size=16))
-        handles = [one.message.system_properties.receipt_handle for one in answers[1:-1]]
+        handles = [response.message.system_properties.receipt_handle for response in answers[1:-1]]
         assert len(handles) == 5
         a, b, c, *rest = handles
         damaged = a[:-1] + ("A" if a[-1] != "A" else "E")

@@ -116,7 +116,7 @@ def test_consumer_gets_the_delivery_time(run: Run) -> None:
             auto_renew=True,
         )
         answers = await cluster.ask("ReceiveMessage", request, time_remaining_s=6)
-        (got,) = [one.message for one in answers if one.HasField("message")]
+        (got,) = [answer.message for answer in answers if answer.HasField("message")]
         system = got.system_properties
         assert system.delivery_timestamp == sent.system_properties.delivery_timestamp
         assert (system.message_type, got.user_properties) == (d.MessageType.DELAY, {})
@@ -149,7 +149,7 @@ def test_only_a_delayed_message_has_a_recall_handle(run: Run) -> None:
             body=b"x",
             system_properties=d.SystemProperties(message_id="n"),
         )
-        assert [one.recall_handle for one in await send(cluster, now)] == [""]
+        assert [entry.recall_handle for entry in await send(cluster, now)] == [""]
         (late,) = await send(cluster, message(cluster, b"late", -5_000))
         assert (late.status.code, late.recall_handle) == (Code.OK, "")
 
@@ -185,7 +185,7 @@ def test_full_timer_refuses_delayed_messages_only(run: Run) -> None:
         await send(cluster, message(cluster, b"a", 60_000))
         await asyncio.sleep(0.01)
         entries = await send(cluster, message(cluster, b"b", 60_000), message(cluster, b"c", -1))
-        assert [one.status.code for one in entries] == [Code.TOO_MANY_REQUESTS, Code.OK]
+        assert [entry.status.code for entry in entries] == [Code.TOO_MANY_REQUESTS, Code.OK]
 
     run(scenario, timerMaxMessages=1)
 

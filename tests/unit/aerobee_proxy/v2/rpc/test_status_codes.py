@@ -49,7 +49,7 @@ class World:
         answers = await self.cluster.ask("ReceiveMessage", receive(batch_size=1))
         return str(answers[1].message.system_properties.receipt_handle)
 
-    async def told(self, rpc: str, spoil: Spoil, kind: str) -> int:
+    async def status_of(self, rpc: str, spoil: Spoil, kind: str) -> int:
         handle = await self.handle()
         request: Any = VALID[rpc](handle)
         if kind == "over":
@@ -122,8 +122,8 @@ def seconds(field: str, value: int) -> Spoil:
 
 def several(*spoils: Spoil) -> Spoil:
     def spoil(request: Any) -> None:
-        for one in spoils:
-            one(request)
+        for part in spoils:
+            part(request)
 
     return spoil
 
@@ -330,19 +330,19 @@ OFFERED = set(VALID) - {"EndTransaction", "RecallMessage", "SyncLiteSubscription
     ids=[f"{rpc}-{Code.Name(code)}-{number}" for number, (rpc, _, code) in enumerate(TABLE)],
 )
 def test_status_of_each_spoilt_field(world: World, rpc: str, spoil: Spoil, code: Code) -> None:
-    found = world.runner.run(world.told(rpc, spoil, "good"))
+    found = world.runner.run(world.status_of(rpc, spoil, "good"))
     assert Code.Name(found) == Code.Name(code)
 
 
 @pytest.mark.parametrize("rpc", sorted(OFFERED))
 def test_unspoilt_request_is_answered_with_ok(world: World, rpc: str) -> None:
-    assert world.runner.run(world.told(rpc, nothing, "good")) == Code.OK
+    assert world.runner.run(world.status_of(rpc, nothing, "good")) == Code.OK
 
 
 @pytest.mark.parametrize("rpc", SETTLING)
 @pytest.mark.parametrize("kind", ["over", "settled"])
 def test_handle_of_an_ended_lease(world: World, rpc: str, kind: str) -> None:
-    found = world.runner.run(world.told(rpc, nothing, kind))
+    found = world.runner.run(world.status_of(rpc, nothing, kind))
     assert Code.Name(found) == "INVALID_RECEIPT_HANDLE"
 
 

@@ -90,14 +90,14 @@ async def test_answer_is_repeated(proxy: Proxy, monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_client_with_several_streams(proxy: Proxy) -> None:
-    one, two = Stream(proxy), Stream(proxy)
-    await one.send(producer())
-    await two.send(producer())
+    first, second = Stream(proxy), Stream(proxy)
+    await first.send(producer())
+    await second.send(producer())
     session = proxy.sessions.get(CLIENT_ID)
     assert session is not None and len(session.streams) == 2
-    await one.end()
+    await first.end()
     assert len(session.streams) == 1 and proxy.sessions.producers_of("orders") == [session]
-    await two.end()
+    await second.end()
     assert not session.streams
 
 
@@ -156,8 +156,8 @@ async def test_only_the_last_settings_are_answered_later() -> None:
     await asyncio.sleep(5)
     cluster.transport.answers["GetGroup"] = GetGroupResponse(group=GroupConfig())
     await asyncio.sleep(telemetry.RETRY_AFTER_S + telemetry.REPEAT_AFTER_S)
-    wanted = [one.settings.subscription.subscriptions[0] for one in stream.call.written]
-    assert [one.expression.expression for one in wanted] == ["b", "b"]
+    entries = [answer.settings.subscription.subscriptions[0] for answer in stream.call.written]
+    assert [entry.expression.expression for entry in entries] == ["b", "b"]
     await stream.end()
 
 
@@ -165,37 +165,37 @@ async def test_client_that_ends_its_requests_is_still_answered(proxy: Proxy) -> 
     stream = Stream(proxy)
     stream.requests.put(producer())
     await stream.end()
-    assert [one.status.code for one in stream.call.written] == [d.Code.OK]
+    assert [answer.status.code for answer in stream.call.written] == [d.Code.OK]
 
 
 async def test_subscription_conflict_is_logged(proxy: Proxy) -> None:
-    one, two = Stream(proxy), Stream(proxy, "another")
+    first, second = Stream(proxy), Stream(proxy, "another")
     with structlog.testing.capture_logs() as logs:
-        await one.send(consumer("a"))
+        await first.send(consumer("a"))
         assert not logs
-        await two.send(consumer("b"))
+        await second.send(consumer("b"))
     (line,) = [log for log in logs if log["log_level"] == "warning"]
     assert (line["group"], line["topic"], line["expressions"]) == ("g", "orders", ["a", "b"])
     assert proxy.counts.subscription_conflicts == 1
-    await one.end()
-    await two.end()
+    await first.end()
+    await second.end()
 
 
 async def test_subscription_conflict_is_logged_once_a_minute() -> None:
     cluster = Cluster()
     proxy = cluster.proxy()
-    one, two = Stream(proxy), Stream(proxy, "another")
+    first, second = Stream(proxy), Stream(proxy, "another")
     with structlog.testing.capture_logs() as logs:
-        await one.send(consumer("a"))
+        await first.send(consumer("a"))
         for _ in range(5):
-            await two.send(consumer("b"))
+            await second.send(consumer("b"))
         assert len(logs) == 1
         cluster.clock.advance(telemetry.CONFLICT_LOG_EVERY_MS)
-        await two.send(consumer("b"))
+        await second.send(consumer("b"))
         assert len(logs) == 2
     assert proxy.counts.subscription_conflicts == 6
-    await one.end()
-    await two.end()
+    await first.end()
+    await second.end()
 
 
 async def test_queued_commands_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

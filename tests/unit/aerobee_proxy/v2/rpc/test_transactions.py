@@ -286,7 +286,7 @@ def test_broken_link_is_opened_again(run: Run) -> None:
         async with Producer(cluster, "p", "orders") as producer:
             await asyncio.sleep(3)
             clients = cluster.broker.broker.clients
-            assert [one.producer_groups for one in clients.all()] == [frozenset({"orders"})]
+            assert [client.producer_groups for client in clients.all()] == [frozenset({"orders"})]
             clients.close()  # as a broker that stops
             await asyncio.sleep(0.1)
             assert clients.all() == []
@@ -294,7 +294,7 @@ def test_broken_link_is_opened_again(run: Run) -> None:
             await asyncio.sleep(10)
             assert len(producer.asked) == 1
         await asyncio.sleep(3)
-        assert [one.producer_groups for one in clients.all()] == [frozenset()]
+        assert [client.producer_groups for client in clients.all()] == [frozenset()]
 
     run(scenario)
 
@@ -310,7 +310,7 @@ def test_link_to_a_broker_that_comes_back(run: Run, monkeypatch: pytest.MonkeyPa
             for there in (False, True, False, True):
                 listed[:] = [BROKER] if there else []
                 await asyncio.sleep(8)
-                assert [one.producer_groups for one in clients.all()] == (
+                assert [client.producer_groups for client in clients.all()] == (
                     [frozenset({"orders"})] if there else []
                 )
 

@@ -1,4 +1,4 @@
-"""A consumer acknowledges its messages, changes how long they stay invisible, dead-letters them.
+"""Acknowledges leased messages, changes how long they stay invisible, dead-letters them.
 
 A lease that this proxy renews must not be renewed meanwhile: it leaves the renewal before the
 broker is asked, and returns to it when that failed and the client may try again.

@@ -61,8 +61,8 @@ class Receiver:
         self._counts.received += messages
 
     def give_back(self, handles: Sequence[ReceiptHandle]) -> None:
-        """The client got none of these messages for sure: makes them visible at once, without
-        counting a delivery. Goes on in the background."""
+        """Makes messages that may not have reached the client visible at once, without counting a
+        delivery. Goes on in the background."""
         for handle in handles:
             self._lease_renewal.untrack(key_of(handle))
         self._background.run(self._make_visible(handles))
