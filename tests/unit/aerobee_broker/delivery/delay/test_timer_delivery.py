@@ -123,7 +123,7 @@ async def test_a_clock_set_back_makes_no_message_early_or_repeated(
     await parts.end()
     again = await Parts.begin(tmp_path, clock=clock)
     await asyncio.sleep(HOUR_MS / 1000)
-    assert await again.bodies("t") == [b"before", b"b", b"a", b"later"], "and each once"
+    assert await again.bodies("t") == [b"before", b"b", b"a", b"later"], "each once"
     await again.end()
 
 

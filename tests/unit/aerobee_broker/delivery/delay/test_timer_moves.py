@@ -73,7 +73,7 @@ async def test_a_message_is_recalled_while_it_moves(tmp_path: Path) -> None:
     parts, waiting = await filled(tmp_path, LoopClock(), b"a")
     await clean(parts)
     parts.flusher.hold()
-    await asyncio.sleep(10)  # it is moving
+    await asyncio.sleep(10)  # the move waits for the flush
     under_way = asyncio.create_task(recall(parts, waiting[0]))
     await asyncio.sleep(0.1)
     assert not under_way.done()

@@ -23,114 +23,114 @@ def units(*codes: int) -> list[Unit]:
     return [(0, 100, code) for code in codes]
 
 
-def table(*codes: int) -> TimerTable:
-    made = TimerTable()
-    made.take(units(*codes))
-    return made
+def table_of(*codes: int) -> TimerTable:
+    table = TimerTable()
+    table.take(units(*codes))
+    return table
 
 
-def drained(made: TimerTable) -> list[tuple[int, int]]:
+def drained(table: TimerTable) -> list[tuple[int, int]]:
     """(due time, queue offset) of what is delivered."""
     keys = []
-    while made.head() is not None:
-        keys.append(made.pop())
-    delivered = [(due_of(key), offset_of(key)) for key in keys if not made.is_recalled(key)]
-    made.forget(keys)
+    while table.head() is not None:
+        keys.append(table.pop())
+    delivered = [(due_of(key), offset_of(key)) for key in keys if not table.is_recalled(key)]
+    table.forget(keys)
     return delivered
 
 
 def test_messages_are_ordered_by_time_then_queue_offset() -> None:
-    assert drained(table(30, 10, 20, 10)) == [(10, 1), (10, 3), (20, 2), (30, 0)]
+    assert drained(table_of(30, 10, 20, 10)) == [(10, 1), (10, 3), (20, 2), (30, 0)]
 
 
 def test_units_of_recalls_and_blanks_are_skipped() -> None:
-    made = table(0, 10, -2)
-    assert (len(made), made.end) == (1, 3)
+    table = table_of(0, 10, -2)
+    assert (len(table), table.end) == (1, 3)
 
 
 def test_a_late_message_below_the_mark_counts_as_waiting() -> None:
-    made = table(10, 50)
-    made.pop()
-    made.take(units(40, 60))
-    made.pop()  # 40
-    made.take(units(5))
-    progress = json.loads(json.dumps(made.progress()))
-    again = TimerTable()
-    again.restore(progress, 0)
-    again.take_stored([units(10, 50), units(40, 60, 5)])
-    assert drained(again) == [(5, 4), (50, 1), (60, 3)]
+    table = table_of(10, 50)
+    table.pop()
+    table.take(units(40, 60))
+    table.pop()  # 40
+    table.take(units(5))
+    progress = json.loads(json.dumps(table.progress()))
+    restored = TimerTable()
+    restored.restore(progress, 0)
+    restored.take_stored([units(10, 50), units(40, 60, 5)])
+    assert drained(restored) == [(5, 4), (50, 1), (60, 3)]
 
 
 def test_marks_merge_when_late_messages_have_caught_up() -> None:
-    made = table(10, 50, 90)
-    made.forget([made.pop(), made.pop()])
-    made.take(units(20, 5))
-    assert len(made.marks) == 2
-    drained(made)
-    assert len(made.marks) == 1
+    table = table_of(10, 50, 90)
+    table.forget([table.pop(), table.pop()])
+    table.take(units(20, 5))
+    assert len(table.marks) == 2
+    drained(table)
+    assert len(table.marks) == 1
 
 
 def test_a_start_reads_from_the_block_of_the_first_waiting() -> None:
-    made = table(*range(1, BLOCK_OFFSETS + 101))
+    table = table_of(*range(1, BLOCK_OFFSETS + 101))
     for _ in range(BLOCK_OFFSETS + 50):
-        made.forget([made.pop()])
-    assert made.floor() == BLOCK_OFFSETS
-    again = TimerTable()
-    again.restore(made.progress(), 0)
-    assert again.end == BLOCK_OFFSETS
-    again.take_stored([units(*range(BLOCK_OFFSETS + 1, BLOCK_OFFSETS + 101))])
-    assert len(again) == 50
+        table.forget([table.pop()])
+    assert table.floor() == BLOCK_OFFSETS
+    restored = TimerTable()
+    restored.restore(table.progress(), 0)
+    assert restored.end == BLOCK_OFFSETS
+    restored.take_stored([units(*range(BLOCK_OFFSETS + 1, BLOCK_OFFSETS + 101))])
+    assert len(restored) == 50
 
 
 def test_a_popped_message_keeps_its_block_until_forgotten() -> None:
-    made = table(1, *[9] * BLOCK_OFFSETS)
-    marks = list(made.marks)
-    key = made.pop()
-    assert made.floor() == 0
-    made.put_back([key], marks)
-    assert made.head() == key
-    made.forget([made.pop()])
-    assert made.floor() == 0, "others of the block wait"
+    table = table_of(1, *[9] * BLOCK_OFFSETS)
+    marks = list(table.marks)
+    key = table.pop()
+    assert table.floor() == 0
+    table.put_back([key], marks)
+    assert table.head() == key
+    table.forget([table.pop()])
+    assert table.floor() == 0, "others of the block wait"
 
 
 def test_a_recall_holds_once() -> None:
-    made = table(10, 20)
-    assert made.recall(key_of(10, 0))
-    assert not made.recall(key_of(10, 0)), "its recall is under way"
-    assert len(made) == 1
-    assert made.is_being_recalled(key_of(10, 0))
-    made.end_recall(key_of(10, 0), recalled=True)
-    assert drained(made) == [(20, 1)]
-    assert not made.recall(key_of(10, 0))
-    assert not made.recall(key_of(20, 1)), "it was delivered"
+    table = table_of(10, 20)
+    assert table.recall(key_of(10, 0))
+    assert not table.recall(key_of(10, 0)), "its recall is under way"
+    assert len(table) == 1
+    assert table.is_being_recalled(key_of(10, 0))
+    table.end_recall(key_of(10, 0), recalled=True)
+    assert drained(table) == [(20, 1)]
+    assert not table.recall(key_of(10, 0))
+    assert not table.recall(key_of(20, 1)), "it was delivered"
 
 
 def test_a_recall_rolled_back_leaves_the_message_waiting() -> None:
-    made = table(10)
-    assert made.recall(key_of(10, 0))
-    made.end_recall(key_of(10, 0), recalled=False)
-    assert drained(made) == [(10, 0)]
+    table = table_of(10)
+    assert table.recall(key_of(10, 0))
+    table.end_recall(key_of(10, 0), recalled=False)
+    assert drained(table) == [(10, 0)]
 
 
 def test_a_start_restores_recalls() -> None:
-    made = TimerTable()
-    made.take_stored([units(10, 20), units(-1 - 0, 30)])
-    assert drained(made) == [(20, 1), (30, 3)]
-    assert made.floor() == 4
+    table = TimerTable()
+    table.take_stored([units(10, 20), units(-1 - 0, 30)])
+    assert drained(table) == [(20, 1), (30, 3)]
+    assert table.floor() == 4
 
 
 def test_beyond_max_marks_messages_are_repeated_not_lost() -> None:
     """Above MAX_MARKS marks are merged, and the lower key holds."""
-    made = table(1_000)
-    made.forget([made.pop()])
+    table = table_of(1_000)
+    table.forget([table.pop()])
     for due in range(900, 700, -1):
-        made.take(units(due))
-    assert len(made.marks) <= 64
-    assert not made.recall(key_of(1_000, 0)), "it was delivered, though no mark says so"
-    again = TimerTable()
-    again.restore(made.progress() | {"floor": 0}, 0)
-    again.take_stored([units(1_000, *range(900, 700, -1))])
-    assert set(drained(made)) <= set(drained(again))
+        table.take(units(due))
+    assert len(table.marks) <= 64
+    assert not table.recall(key_of(1_000, 0)), "it was delivered, though no mark says so"
+    restored = TimerTable()
+    restored.restore(table.progress() | {"floor": 0}, 0)
+    restored.take_stored([units(1_000, *range(900, 700, -1))])
+    assert set(drained(table)) <= set(drained(restored))
 
 
 @pytest.mark.parametrize("broken", [{}, {"floor": 0}, {"floor": "x", "marks": []}])

@@ -69,7 +69,7 @@ async def test_a_start_needs_only_the_log(tmp_path: Path) -> None:
 
 
 def saved(parts: Parts) -> list[int | None]:
-    """From which offset of the half and of the op topic on a start will read."""
+    """The offsets of the half and of the op topic from which a start would read."""
     return [
         parts.tables.offsets.get(GROUP, topic, QUEUE_ID)
         for topic in (names.HALF_TOPIC, names.OP_HALF_TOPIC)
@@ -84,7 +84,7 @@ async def test_a_start_reads_from_the_first_open_half_message(parts: Parts) -> N
     await end(parts, stored[0])
     await end(parts, stored[2])
     await upkeep.round()
-    assert saved(parts) == [1, 0], "1 is open, and was sent before the first op record"
+    assert saved(parts) == [1, 0], "half message 1 is open, and older than every op record"
     late = await half(parts, b"late")
     for number in (1, 3, 4):
         await end(parts, stored[number])
@@ -133,7 +133,7 @@ async def test_a_start_mends_a_torn_commit(tmp_path: Path, properties: dict[str,
     )
     parts.store.append([parts.broker.router.route(torn, decoded) or torn])
     await parts.broker.log.durable()
-    for _ in range(2):  # mended, and mended for good
+    for _ in range(2):  # the second start finds nothing to mend
         parts = await again(parts, tmp_path)
         assert await end(parts, stored) is Code.INVALID_TRANSACTION_ID
     await asyncio.sleep(5)
@@ -182,12 +182,12 @@ async def test_retention_deletes_no_open_half_message(tmp_path: Path) -> None:
     await end(parts, gone)
     await fill(parts, 14)
     parts.store.maintain(parts.clock.now_ms())
-    assert parts.store.min_physical_offset == 0, "its file is still needed"
+    assert parts.store.min_physical_offset == 0, "an open half message is in the file"
     await parts.broker.transaction_upkeep.round()
     await asyncio.sleep(11)
     parts.store.maintain(parts.clock.now_ms())
     assert parts.store.min_physical_offset > 0
-    assert await visible(parts) == [], "the copy is as invisible"
+    assert await visible(parts) == [], "its copy is invisible too"
     parts = await again(parts, tmp_path, **options)
     assert len(parts.broker.transactions) == 1
     assert await end(parts, kept) is Code.SUCCESS

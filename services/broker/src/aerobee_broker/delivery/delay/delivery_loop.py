@@ -79,7 +79,7 @@ class DeliveryLoop:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
 
     def wake(self) -> None:
-        """The head of the queue may be another one."""
+        """The queue may have a new head."""
         self._woken.set()
 
     async def stop(self) -> None:

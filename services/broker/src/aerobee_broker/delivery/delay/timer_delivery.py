@@ -81,7 +81,7 @@ class TimerDelivery(Component):
     def restore(self) -> None:
         """How far delivery was, and what waits. Blocks: a second for two million messages."""
         low = self._store.min_offset(names.TIMER_TOPIC, QUEUE_ID)
-        self._table.end = low
+        self._table.skip_to(low)
         progress = newest_progress(self._store, names.TIMER_PROGRESS_TOPIC)
         high = self._store.max_offset(names.TIMER_TOPIC, QUEUE_ID)
         # Else the queue expired and its files were lost: its offsets count from 0 again.
@@ -105,8 +105,7 @@ class TimerDelivery(Component):
         """Those from the table's end on; each chunk goes into the table before the next is read."""
         store = self._store
         while self._table.end < store.max_offset(names.TIMER_TOPIC, QUEUE_ID):
-            low = store.min_offset(names.TIMER_TOPIC, QUEUE_ID)
-            self._table.end = max(self._table.end, low)
+            self._table.skip_to(store.min_offset(names.TIMER_TOPIC, QUEUE_ID))
             yield store.units(names.TIMER_TOPIC, QUEUE_ID, self._table.end, READ_UNITS)
 
     # ---- for the delivery loop ----

@@ -65,6 +65,10 @@ class TimerTable:
 
     # ---- in ----
 
+    def skip_to(self, queue_offset: int) -> None:
+        """Retention has deleted the units below."""
+        self.end = max(self.end, queue_offset)
+
     def take(self, units: Iterable[Unit]) -> None:
         """Adds the units from `end` on. Recalls among them are in the table already."""
         fresh = []

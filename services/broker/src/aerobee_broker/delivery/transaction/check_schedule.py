@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from aerobee_broker.delivery.transaction.half_messages import HalfMessage
 from aerobee_chassis.clock import Clock
 
-SLACK = 4_096
+SLACK = 4_096  # entries of ended transactions that may stay, besides one for each open one
 
 
 class CheckSchedule:

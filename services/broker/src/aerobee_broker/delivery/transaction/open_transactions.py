@@ -11,7 +11,7 @@ from aerobee_broker.delivery.transaction.half_messages import HalfMessage
 from aerobee_broker.delivery.transaction.states import TRANSITIONS, Event, State
 from aerobee_broker.store.messages import Appended
 
-_SLACK = 1_024
+_SLACK = 1_024  # entries of the heap that may be out of date, besides one for each that is not
 
 
 @dataclass(slots=True, eq=False)
