@@ -204,7 +204,7 @@ async def test_bad_input_is_answered_with_a_typed_error(
 async def test_an_unknown_topic_is_refused_where_auto_creation_is_off(tmp_path: Path) -> None:
     with broker_process(tmp_path, "--set", "autoCreateTopicEnable=false") as process:
         async with BrokerCaller(process.address) as broker:
-            with pytest.raises(MqError, match="aerobee topic create unknown") as caught:
+            with pytest.raises(MqError) as caught:
                 await broker.send("unknown", b"a")
             assert caught.value.code is Code.TOPIC_NOT_EXIST
 

@@ -140,7 +140,7 @@ def test_unreadable_key_values_are_told_in_one_line(tmp_path: Path) -> None:
         ("noseparator", "write it as key=value"),
     ],
 )
-def test_bad_option_is_told_in_one_line(tmp_path: Path, argument: str, message: str) -> None:
+def test_bad_option_is_one_line_on_stderr(tmp_path: Path, argument: str, message: str) -> None:
     code, stderr = refused("--data", str(tmp_path), "--set", argument)
     assert code == 2
     assert stderr.count("\n") == 1

@@ -102,7 +102,9 @@ def test_unregistered_broker_leaves_the_route(caller: Caller) -> None:
     caller.unregister("broker-a")
 
 
-def test_broker_is_gone_when_its_connection_ends(namesrv: ServiceProcess, caller: Caller) -> None:
+def test_broker_is_removed_when_its_connection_ends(
+    namesrv: ServiceProcess, caller: Caller
+) -> None:
     """As after kill -9: nobody says goodbye, and nobody waits 120 s."""
     with Caller(namesrv.address) as broker:
         broker.register()
@@ -113,7 +115,7 @@ def test_broker_is_gone_when_its_connection_ends(namesrv: ServiceProcess, caller
     assert [line["reason"] for line in namesrv.events("broker unregistered")] == ["disconnected"]
 
 
-def test_broker_that_ends_its_stream_is_gone(namesrv: ServiceProcess, caller: Caller) -> None:
+def test_broker_is_removed_when_its_stream_ends(namesrv: ServiceProcess, caller: Caller) -> None:
     caller.register()
     stream = caller.watch()
     until_sync(lambda: opened_watches(namesrv) == 1, "the watch is taken")
@@ -259,7 +261,7 @@ def test_topic_is_deleted_and_registered_by_hand(caller: Caller) -> None:
 # ---- order configuration and switches ----
 
 
-def test_order_configuration_goes_to_brokers_and_on_demand_to_clients(caller: Caller) -> None:
+def test_order_configuration_reaches_brokers_and_clients(caller: Caller) -> None:
     caller.call(
         pb.PutKvConfigRequest(namespace="ORDER_TOPIC_CONFIG", key="orders", value="broker-a:4")
     )
@@ -279,7 +281,7 @@ def test_lists_can_be_turned_off(caller: Caller) -> None:
     entries = {"enableAllTopicList": "false", "enableTopicList": "false"}
     caller.call(pb.UpdateRuntimeConfigRequest(entries=entries))
     for scope in (Scope.ALL, Scope.CLUSTER, Scope.UNIT):
-        with pytest.raises(MqError, match="turned off") as caught:
+        with pytest.raises(MqError) as caught:
             caller.call(pb.ListTopicsRequest(scope=scope, cluster=CLUSTER))
         assert caught.value.code is Code.NO_PERMISSION
     assert caller.call(pb.ListTopicsRequest(scope=Scope.SYSTEM)) is not None
@@ -292,7 +294,7 @@ def test_no_route_is_given_while_brokers_are_awaited(tmp_path: Path) -> None:
         Caller(namesrv.address) as caller,
     ):
         caller.register()
-        with pytest.raises(MqError, match="has just started") as caught:
+        with pytest.raises(MqError) as caught:
             caller.route()
     assert (caught.value.code, caught.value.retryable) == (Code.SYSTEM_ERROR, True)
     assert caught.value.retry_after_ms is not None

@@ -35,7 +35,7 @@ def test_address_is_a_host_and_a_port(address: str) -> None:
 def test_what_cannot_be_dialled_is_refused(field: str, address: str) -> None:
     if field == "ha_server_address" and not address:
         return
-    with pytest.raises(MqError, match=f"{field}=.*host:port") as caught:
+    with pytest.raises(MqError) as caught:
         convert.registration(request(**{field: address}), "")
     assert caught.value.code is Code.INVALID_PARAMETER
 

@@ -62,7 +62,7 @@ def test_missing_key_and_missing_namespace_are_not_found(kv: KVConfigManager) ->
     """§1.7: QUERY_NOT_FOUND (22)."""
     kv.put("ns", "k", "v")
     for ask in (lambda: kv.get("ns", "x"), lambda: kv.get("x", "k"), lambda: kv.entries("x")):
-        with pytest.raises(MqError, match="put") as caught:
+        with pytest.raises(MqError) as caught:
             ask()
         assert caught.value.code is Code.QUERY_NOT_FOUND
     assert kv.order_topic_config() == {}
@@ -79,7 +79,7 @@ def test_namespace_stays_when_its_last_key_goes(kv: KVConfigManager) -> None:
     assert kv.entries("ns") == {}
 
 
-def test_content_before_the_last_change_is_kept_beside(kv: KVConfigManager, path: Path) -> None:
+def test_backup_has_the_content_before_the_last_change(kv: KVConfigManager, path: Path) -> None:
     """§1.7: old content to .bak first."""
     kv.put("ns", "k", "old")
     kv.put("ns", "k", "new")
@@ -172,7 +172,7 @@ def test_failed_write_changes_nothing_and_is_told(path: Path, fails_at: int) -> 
     manager = KVConfigManager(path, replace)
     manager.open()
     manager.put("ns", "k", "old")
-    with pytest.raises(MqError, match="No space left on device; nothing was changed") as caught:
+    with pytest.raises(MqError) as caught:
         manager.put("ns", "k", "new")
     manager.close()
     assert (caught.value.code, caught.value.retryable) == (Code.SYSTEM_ERROR, True)

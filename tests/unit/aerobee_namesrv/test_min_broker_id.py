@@ -54,7 +54,7 @@ async def test_lowest_that_registers_again_is_told_to_nobody(tables: RoutingTabl
     assert await sent(watch) == []
 
 
-async def test_replica_that_becomes_master_is_not_told_of_itself(tables: RoutingTables) -> None:
+async def test_new_master_is_not_notified_of_itself(tables: RoutingTables) -> None:
     """§1.2 step 5, §1.5: it comes with its watch open."""
     for broker_id in (1, 2):
         join(tables, broker_id)

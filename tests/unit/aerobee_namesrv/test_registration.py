@@ -107,7 +107,7 @@ def test_holder_that_is_not_alive_is_replaced(tables: RoutingTables) -> None:
 
 def test_one_topic_alone_is_refused_from_an_unknown_broker_id(tables: RoutingTables) -> None:
     """§1.2 step 7."""
-    with pytest.raises(MqError, match="register all its topics first") as caught:
+    with pytest.raises(MqError) as caught:
         tables.register(topics=[topic("orders")])
     assert caught.value.code is Code.SYSTEM_ERROR
     assert tables.manager.broker_addr_table == {}
@@ -172,7 +172,7 @@ def test_filter_servers_are_left_replaced_or_removed(tables: RoutingTables) -> N
     assert tables.route().filter_servers == {}
 
 
-def test_replica_is_told_of_its_master(tables: RoutingTables) -> None:
+def test_replica_gets_the_address_of_its_master(tables: RoutingTables) -> None:
     """§1.2 step 12."""
     master = tables.register(broker_id=0, ha_server_address="10.0.0.1:10912")
     replica = tables.register(broker_id=1)
@@ -180,7 +180,7 @@ def test_replica_is_told_of_its_master(tables: RoutingTables) -> None:
     assert replica == Registered(address_of("broker-a"), "10.0.0.1:10912")
 
 
-def test_replica_is_not_told_of_a_master_that_is_not_alive(tables: RoutingTables) -> None:
+def test_replica_gets_no_address_of_a_dead_master(tables: RoutingTables) -> None:
     """§1.2 step 12: only if that master is in the live table."""
     tables.register(broker_id=0, ha_server_address="10.0.0.1:10912")
     tables.live.drop(key_of())
@@ -229,7 +229,7 @@ def test_data_versions_are_ordered_by_state_then_counter_then_timestamp() -> Non
     assert sorted(shuffled) == ascending
 
 
-def test_topic_that_is_missing_here_is_stored_whatever_the_version(tables: RoutingTables) -> None:
+def test_missing_topic_is_stored_whatever_the_version(tables: RoutingTables) -> None:
     """§1.3: OR this topic has no queues of this broker name."""
     tables.register()
     tables.manager.delete_topic("orders")
@@ -310,7 +310,7 @@ def test_address_that_comes_back_in_another_cluster_leaves_the_old_one(
     assert tables.route().brokers[0].cluster == "new"
 
 
-def test_members_are_not_shared_with_those_who_look_at_a_route(tables: RoutingTables) -> None:
+def test_route_is_a_copy_of_the_members(tables: RoutingTables) -> None:
     """§1.6: clones."""
     tables.register()
     tables.route().brokers[0].addresses[5] = "intruder:1"

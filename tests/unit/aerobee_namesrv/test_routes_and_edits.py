@@ -195,7 +195,7 @@ def test_topic_is_registered_by_hand_beside_what_is_there(tables: RoutingTables)
     assert [queue.broker_name for queue in tables.route().queues] == ["broker-a", "broker-b"]
 
 
-def test_topic_with_an_unknown_broker_is_not_registered_at_all(tables: RoutingTables) -> None:
+def test_topic_with_an_unknown_broker_is_not_registered(tables: RoutingTables) -> None:
     tables.register("broker-a")
     queues = [QueueData("broker-a", 1, 1, 6), QueueData("broker-z", 1, 1, 6)]
     assert not tables.manager.register_topic("new", queues)

@@ -26,7 +26,7 @@ def unregistration(broker_name: str = "broker-a", broker_id: int = 0) -> Unregis
 # ---- effect ----
 
 
-def test_last_member_takes_broker_name_cluster_and_topics_along(tables: RoutingTables) -> None:
+def test_last_member_removes_broker_name_cluster_and_topics(tables: RoutingTables) -> None:
     """§1.4 effect and topics: removed broker."""
     tables.register(filter_servers=("f:1",))
     tables.manager.unregister([unregistration()])
@@ -75,7 +75,7 @@ def test_topics_that_lost_their_master_become_read_only(
     assert tables.permission() == permission
 
 
-def test_group_that_loses_all_members_in_one_batch_is_gone(tables: RoutingTables) -> None:
+def test_batch_that_removes_all_members_removes_the_group(tables: RoutingTables) -> None:
     tables.register(broker_id=0, enable_acting_master=True)
     tables.register(broker_id=1, enable_acting_master=True)
     tables.manager.unregister([unregistration(broker_id=0), unregistration(broker_id=1)])
@@ -96,7 +96,7 @@ def test_broker_is_not_removed_under_another_name(tables: RoutingTables) -> None
     assert tables.live.get(key_of()) is not None
 
 
-def test_address_that_was_replaced_leaves_its_successor_alone(tables: RoutingTables) -> None:
+def test_replaced_address_does_not_unregister_its_successor(tables: RoutingTables) -> None:
     """§1.2 step 6, §1.4: removal is by address, not by id."""
     tables.register(address="10.0.0.1:10911")
     tables.register(address="10.0.0.2:10911")
@@ -143,7 +143,7 @@ def test_every_sign_of_life_counts(tables: RoutingTables) -> None:
     assert tables.addresses()
 
 
-def test_heartbeat_of_an_unknown_broker_is_told_so(tables: RoutingTables) -> None:
+def test_heartbeat_of_an_unknown_broker_is_refused(tables: RoutingTables) -> None:
     assert not tables.live.refresh(key_of())
     assert len(tables.live) == 0
 
@@ -161,7 +161,7 @@ def test_jump_of_the_time_of_day_expires_nobody_and_spares_nobody(
     assert not tables.addresses()
 
 
-def test_sign_of_life_before_its_turn_keeps_an_expired_broker(tables: RoutingTables) -> None:
+def test_sign_of_life_keeps_an_expired_broker(tables: RoutingTables) -> None:
     tables.register()
     tables.clock.advance(120_001)
     assert tables.live.expire() == 1
@@ -225,7 +225,7 @@ async def test_broker_that_came_back_over_another_connection_survives_the_end_of
     assert tables.addresses()
 
 
-def test_broker_that_registers_after_the_end_of_its_watch_is_kept(tables: RoutingTables) -> None:
+def test_broker_that_registers_after_its_watch_is_kept(tables: RoutingTables) -> None:
     tables.register()
     tables.live.end_watch(key_of(), tables.watch())
     tables.register()
@@ -264,7 +264,7 @@ def test_queue_refuses_what_is_beyond_its_capacity() -> None:
     assert tables.removals.submit(unregistration())
 
 
-def test_broker_whose_watch_ends_while_the_queue_is_full_goes_with_the_next_scan() -> None:
+def test_scan_submits_a_broker_that_the_full_queue_refused() -> None:
     tables = RoutingTables(capacity=1)
     tables.register("broker-a")
     watch = tables.watch()

@@ -1,4 +1,4 @@
-"""Addresses as grpc writes them, and as we do: "host:port", IPv6 in brackets."""
+"""Addresses: as "host:port", with IPv6 in brackets, from those that grpc has."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import urllib.parse
 from functools import lru_cache
 
 
-@lru_cache(maxsize=1_024)  # asked with each call, and a connection makes many
+@lru_cache(maxsize=1_024)  # each call has one, and a connection makes many calls
 def peer_address(peer: str) -> str:
     """The "host:port" of grpc's "ipv4:127.0.0.1:5123" or "ipv6:%5B::1%5D:5123".
 
-    Of a local socket the file's name if that is an address, as a relay gives it; else "unix".
+    Of a unix domain socket: the file's name if that is an address, as a relay binds it; else
+    "unix".
     """
     kind, _, address = urllib.parse.unquote(peer).partition(":")
     if kind in ("ipv4", "ipv6"):

@@ -1,6 +1,6 @@
-"""Work that no call waits for, as components: one task each, cancelled when the service stops.
+"""Work that no call waits for, as components: a task each, cancelled when the service stops.
 
-A failure is a defect: it is logged, and ends neither the task nor the process.
+A failure is a defect. It is logged, and ends neither the task nor the process.
 """
 
 from __future__ import annotations

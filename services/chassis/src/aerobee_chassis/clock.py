@@ -1,4 +1,4 @@
-"""The time of day and the time that only goes forward, as an argument that tests can bend."""
+"""Wall clock and monotonic clock, as an argument that tests replace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Clock(Protocol):
         """Milliseconds since the Unix epoch. May jump."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some start. Never goes back."""
+        """Milliseconds since an unspecified start. Never goes back."""
 
 
 class SystemClock:
@@ -23,10 +23,10 @@ class SystemClock:
 
 
 def deadline_in(seconds: float) -> float:
-    """A deadline as gRPC has it: the time of day, in seconds since the Unix epoch."""
+    """A deadline as gRPC has it: by the wall clock, in seconds since the Unix epoch."""
     return time.time() + seconds
 
 
 def seconds_until(deadline: float) -> float:
-    """Until a deadline of `deadline_in`; negative when it is over."""
+    """Seconds until a deadline of `deadline_in`; negative after it."""
     return deadline - time.time()

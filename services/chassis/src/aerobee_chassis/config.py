@@ -1,5 +1,4 @@
-"""Options of a service: one model per process, filled from the command line, `--set`, environment,
-file.
+"""Options of a service: one model per process, from command line, `--set`, environment and file.
 
 Precedence: command line > --set > environment > file > default. Environment: AEROBEE_<FIELD> (for
 example AEROBEE_LISTEN_PORT) and what a model names in `environment_aliases` (for example
@@ -23,7 +22,8 @@ from aerobee_chassis.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "AEROBEE_"
 
-# Of the part behind the prefix. Two services' variables differ more (BROKER_PORT and BROKER_ID).
+# Least similarity of a misspelt name to a known one, without the prefix. The variables of two
+# services (BROKER_PORT and BROKER_ID) are less similar.
 _MISSPELT = 0.85
 
 OptionsType = TypeVar("OptionsType", bound="Options")
@@ -52,13 +52,13 @@ class Options(BaseModel):
 
     @property
     def ignored_keys(self) -> tuple[str, ...]:
-        """RocketMQ's keys that were given and have no effect here, sorted: worth one warning."""
+        """RocketMQ's keys that were given and have no effect here, sorted."""
         return self._ignored
 
     @property
     def misspelt_variables(self) -> tuple[str, ...]:
-        """Environment variables that have no effect and look like one that has: worth a warning
-        each. "AEROBEE_LISTEN_PROT: did you mean AEROBEE_LISTEN_PORT?"
+        """A hint for each environment variable without effect whose name is similar to one with:
+        "AEROBEE_LISTEN_PROT: did you mean AEROBEE_LISTEN_PORT?".
         """
         return self._misspelt
 
@@ -68,7 +68,7 @@ class Options(BaseModel):
 
     @classmethod
     def keys_shown(cls) -> list[str]:
-        """The keys as files and `--print-config` have them."""
+        """The keys, spelt as in files and `--print-config`."""
         return [field.alias or name for name, field in cls.model_fields.items()]
 
     @classmethod
@@ -169,7 +169,7 @@ def _split(item: str) -> tuple[str, str]:
 
 
 def _from_environment(model: type[Options], environ: Mapping[str, str]) -> dict[str, str]:
-    # Other programs of the suite have AEROBEE_ variables too, so an unknown one is no error here.
+    # An unknown variable is no error: it may be another service's.
     by_variable = {ENVIRONMENT_PREFIX + name.upper(): name for name in model.model_fields}
     by_variable.update(model.environment_aliases)
     ordered = sorted(by_variable, key=lambda variable: variable.startswith(ENVIRONMENT_PREFIX))

@@ -1,9 +1,9 @@
-"""Why a service cannot start. Each is told to the user as one line.
+"""Why a service cannot start. The user gets one line of each.
 
 StartError
 ├── ConfigError        a bad option
 ├── PortInUse          another process listens there
-└── CertificateError   TLS cannot be spoken with this certificate and key
+└── CertificateError   a certificate or its key cannot be used
 """
 
 from __future__ import annotations

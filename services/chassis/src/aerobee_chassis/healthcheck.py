@@ -1,7 +1,6 @@
 """Asks a service's grpc.health.v1: `python -m aerobee_chassis.healthcheck HOST:PORT`.
 
-In plaintext, and where the port takes TLS only in that, whatever the certificate: the question is
-whether the service serves, and nothing is told to it.
+In plaintext, else in TLS without verifying the certificate: the request holds nothing secret.
 
 Exit code 0: it serves. 1: it does not, or did not answer. 2: bad command line.
 """
@@ -25,7 +24,7 @@ CHUNK = 16_384
 
 
 def serving(target: str) -> bool:
-    """Whether the service at "host:port" says that it serves. Raises grpc.RpcError, OSError."""
+    """Whether the service at "host:port" answers SERVING. Raises grpc.RpcError, OSError."""
     try:
         return ask(target)
     except grpc.RpcError:
@@ -43,8 +42,8 @@ def ask(target: str) -> bool:
 
 @contextlib.contextmanager
 def tls_bridge(host: str, port: int) -> Iterator[str]:
-    """A local address that leads to a port that speaks TLS: gRPC would insist on a certificate that
-    it can verify. Raises OSError.
+    """A local address whose plaintext is passed on in TLS: gRPC itself would refuse a certificate
+    that it cannot verify. Raises OSError.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -67,11 +66,11 @@ def tls_bridge(host: str, port: int) -> Iterator[str]:
             yield f"unix-abstract:{name}"
         finally:
             stop.close()
-            thread.join()  # a connection in TLS must not be closed while it is in use
+            thread.join()  # a connection of OpenSSL must not be closed while it is in use
 
 
 def relay(listener: socket.socket, far: ssl.SSLSocket, stopped: socket.socket) -> None:
-    """One thread for both directions: OpenSSL's connections bear no second one."""
+    """Both directions on one thread: OpenSSL's connections are not thread-safe."""
     with contextlib.suppress(OSError):
         if stopped in select.select([listener, stopped], [], [])[0]:
             return
@@ -92,7 +91,7 @@ def relay(listener: socket.socket, far: ssl.SSLSocket, stopped: socket.socket) -
 
 
 def pass_on(far: ssl.SSLSocket, near: socket.socket) -> bool:
-    """What has arrived in whole records; False: the other side has closed."""
+    """Passes on the records that have arrived; False: the other side has closed."""
     far.settimeout(0)
     try:
         while data := far.recv(CHUNK):

@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line on stdout. Keys that could hold a secret or a body are blanked."""
+"""Logs: one JSON object a line on stdout. Values that could be a secret or a body are redacted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 def redact(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Blanks values whose key says that they are not for a log."""
+    """Replaces the values of REDACTED_KEYS."""
     for key in REDACTED_KEYS & event.keys():
         event[key] = "[redacted]"
     return event
@@ -44,8 +44,7 @@ def configure(service: str, level: str = "info") -> None:
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(service=service)
-    # Libraries log through the standard library: what they say at warning and above joins the
-    # stream.
+    # Libraries log through the standard library: their warnings and errors join the stream.
     handler = _ForwardToStructlog()
     logging.basicConfig(level=max(threshold, logging.WARNING), handlers=[handler], force=True)
 

@@ -17,11 +17,12 @@ from aerobee_chassis.errors import StartError
 from aerobee_chassis.lifecycle import App
 from aerobee_chassis.rpc.loops import Transport, make_loop
 
-# The interpreter's 5 ms would let one busy thread hold up every RPC; 0.5 ms costs nothing
+# By default a busy thread keeps the GIL for 5 ms, and holds up every RPC; 0.5 ms costs nothing
 # measurable.
 SWITCH_INTERVAL_S = 0.0005
-# Calls under way are new objects in their hundreds: by default (700) they are looked through again
-# and again, for 4 % of a proxy's work. Not far more, since what failed may hold a large request.
+# Calls in progress are hundreds of new objects: with the default threshold (700) collections of the
+# young ones are 4 % of a proxy's work. Not far more, since a failed call may hold a large request
+# until it is collected.
 YOUNG_OBJECTS = 3_000
 
 
@@ -58,7 +59,7 @@ async def _live(
     app = make_app()
     try:
         await app.start()
-        # What start-up made lives as long as the process: no collection need look at it again.
+        # Objects of the start live as long as the process: leave them out of collections.
         gc.collect()
         gc.freeze()
         gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])

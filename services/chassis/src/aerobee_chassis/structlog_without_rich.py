@@ -1,7 +1,8 @@
-"""Loads structlog without rich, which it would import where it is installed, for consoles.
+"""Imports structlog without rich, which it would import for consoles where it is installed.
 
-No service writes to one: rich would be 5 MB of each process and 40 ms of its start. The package of
-each service imports this first. Not the chassis' own: a relay (`shared_port`) does without both.
+No service writes to a console: rich would take 5 MB of each process and 40 ms of its start. The
+package of each service imports this first. That of the chassis does not: a relay (`tls_port`)
+imports neither.
 """
 
 import sys

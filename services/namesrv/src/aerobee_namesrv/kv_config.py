@@ -1,8 +1,7 @@
 """The key-value configuration: namespace → key → value, kept in one JSON file of RocketMQ's shape.
 
-The file is replaced as a whole and the one before it stays as `.bak`: after a crash at any moment
-one of the two is whole. It has a checksum, so that a flipped bit does not make another value.
-Knows nothing of what the values mean.
+The file is replaced as a whole, and the one before stays as `.bak`: after a crash one of the two is
+whole. It has a checksum: a flipped bit would be valid JSON. Knows nothing of what the values mean.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def replace_file(path: Path, content: bytes) -> None:
 class KVConfigManager:
     """The table in memory and its file. Every change is durable when the call returns.
 
-    `replace` writes the file (replace_file; a test may bend it). One process at a time: `open`
+    `replace` writes the file: `replace_file`, or a test's that fails. One process at a time: `open`
     holds a lock beside the file until `close`.
     """
 
@@ -105,7 +104,7 @@ class KVConfigManager:
 
     def _write(self, table: Table) -> None:
         try:
-            # What is backed up is the table: a broken file must not replace a good one.
+            # The backup is made from the table: the file may be damaged.
             self._replace(self._backup, _encode(self._table))
             self._replace(self._path, _encode(table))
         except OSError as error:

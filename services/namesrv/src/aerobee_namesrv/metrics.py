@@ -1,7 +1,7 @@
-"""What Prometheus sees of a name server. Read at scrape time, so that nothing is counted twice.
+"""Metrics of a name server, read from its tables at each scrape.
 
-Scrapes come from another thread: only lengths and numbers are read, which is safe. Nobody
-scrapes by default, and prometheus_client is loaded when somebody does.
+Scrapes come on another thread, and read lengths and numbers only, which is safe. prometheus_client
+is imported at the first scrape: metrics are off by default.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What a handler sees of an RPC. Knows no transport: any transport can be put under the same
-handlers.
+"""What a handler sees of an RPC. Knows no transport: handlers are the same over each.
 
 A handler is a coroutine over plain messages:
 
@@ -8,9 +7,9 @@ A handler is a coroutine over plain messages:
     async def collect(self, requests: AsyncIterator[Part], call: Call) -> Sum  # client stream
     async def talk(self, requests: AsyncIterator[Line], call: Call) -> None    # both ways
 
-A stream of the server ends when its handler returns; a message that it returns is its last. A
-stream of requests ends when the caller has sent its last. A handler whose caller went away gets
-CancelledError, or its requests end, whichever is noticed first.
+A stream of the server ends when its handler returns; a message that it returns is the last. A
+stream of requests ends after the caller's last. A handler whose caller has gone gets
+CancelledError, or the end of its requests, whichever is noticed first.
 """
 
 from __future__ import annotations
@@ -40,23 +39,23 @@ class Call(Protocol):
         """Whether the caller has gone."""
 
     async def write(self, message: Message | bytes) -> None:
-        """Sends one message of a server stream; bytes are a message that is serialized already. Two
-        tasks may write at once: one waits."""
+        """Sends one message of a server stream; bytes are a message that is serialized already.
+        When two tasks write at once, one waits."""
 
     async def write_all(
         self, messages: Iterable[Message | bytes], *, more_follows: bool = False
     ) -> None:
-        """Sends several in their order; returns when the last is on its way. Cheaper than one by
-        one.
+        """Sends several in their order; returns when the last has been handed to gRPC. Cheaper than
+        one by one.
 
-        `more_follows`: the handler writes again at once, or ends. Then these may wait for what
-        comes behind them, to leave together.
+        `more_follows`: the handler writes again at once, or ends. Then gRPC may hold these back, to
+        send them together with the next.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a failed RPC is told to the caller."""
+    """How a failed RPC ends for its caller."""
 
     status: str  # name of a gRPC status, e.g. "NOT_FOUND"
     message: str
@@ -64,8 +63,7 @@ class Failure:
 
 
 class Handler(Protocol):
-    """Returns the response; where the server streams, its last one, or None if there is no other
-    than those that were written. `request` is an AsyncIterator of requests where the caller
-    streams."""
+    """Returns the response; of a server stream the last one, or None if all were written. Where the
+    caller streams, `request` is an AsyncIterator of requests."""
 
     async def __call__(self, request: Any, call: Call, /) -> Message | None: ...

@@ -13,12 +13,12 @@ DESCRIPTOR = pb.DESCRIPTOR.services_by_name["Health"]
 _Status = pb.HealthCheckResponse
 
 
-class NothingServed(Exception):
-    """Nobody serves what was asked for."""
+class UnknownService(Exception):
+    """The service of the request is not one of this server."""
 
 
 class Health:
-    """Says "not serving" until it is told otherwise."""
+    """NOT_SERVING until `set`."""
 
     def __init__(self, services: Iterable[str]) -> None:
         """`services`: their names; the process itself is the empty name."""
@@ -33,29 +33,29 @@ class Health:
             self._wake()
 
     def close(self) -> None:
-        """Not serving for good; who watches is told, and let go."""
+        """NOT_SERVING for good: watchers get it, and their streams end."""
         self._closed = True
         self._serving = False
         self._wake()
 
     async def check(self, request: pb.HealthCheckRequest, call: Call) -> pb.HealthCheckResponse:
-        """Raises NothingServed."""
+        """Raises UnknownService."""
         if request.service not in self._names:
-            raise NothingServed(f"no service {request.service} here")
+            raise UnknownService(f"no service {request.service} here")
         return self._answer(request.service)
 
     async def list(self, request: pb.HealthListRequest, call: Call) -> pb.HealthListResponse:
         return pb.HealthListResponse(statuses={name: self._answer(name) for name in self._names})
 
     async def watch(self, request: pb.HealthCheckRequest, call: Call) -> None:
-        """The state now, and each time that it changes."""
-        told = None
+        """Sends the status now, and each time that it changes."""
+        sent = None
         while True:
             changed = self._changed
             answer = self._answer(request.service)
-            if answer.status != told:
+            if answer.status != sent:
                 await call.write(answer)
-                told = answer.status
+                sent = answer.status
             if self._closed:
                 return
             await changed.wait()

@@ -1,7 +1,6 @@
-"""A gRPC server over plain handlers, on the transport of the event loop that it starts on. The only
-place where errors cross the wire.
+"""A gRPC server over plain handlers (`call`), on the transport of the event loop that it starts on.
 
-With grpc.health.v1 and server reflection. What the handlers are and know: see `call.py`.
+With grpc.health.v1 and server reflection. The only place where errors cross the wire.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ DEFAULT_GRACE_S = 5.0
 class Server(Component):
     """Serves `services` on one port: `port`, or with 0 a free one.
 
-    `failure_of` turns an exception of the domain into what the caller is told; for anything that it
-    returns None for, the caller gets INTERNAL without details and the log a traceback. `grace_s`:
-    how long `stop` waits for calls in progress.
+    `failure_of`: the failure that an exception of the domain is for the caller. Where it returns
+    None, the caller gets INTERNAL without details and the log a traceback. `grace_s`: how long
+    `stop` waits for calls in progress.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class Server(Component):
 
     @property
     def port(self) -> int:
-        """That it listens on, once started."""
+        """The port that it listens on, once started."""
         return self._port
 
     @property
@@ -99,13 +98,13 @@ class Server(Component):
             if not method.client_streams:
                 request = parsed(method, request)
             return await method.handler(request, call)
-        except Exception as error:  # one crossing: every failure of every handler
-            return self._tell(f"{service}/{method.name}", error)
+        except Exception as error:
+            return self._failure(f"{service}/{method.name}", error)
 
-    def _tell(self, path: str, error: Exception) -> Failure:
+    def _failure(self, path: str, error: Exception) -> Failure:
         if isinstance(error, UnreadableRequest):
-            return Failure("INVALID_ARGUMENT", "a request cannot be read: it is no such message")
-        if isinstance(error, health.NothingServed):
+            return Failure("INVALID_ARGUMENT", "the request cannot be parsed as its message type")
+        if isinstance(error, health.UnknownService):
             return Failure("NOT_FOUND", str(error))
         failure = self._failure_of(error)
         if failure is None:

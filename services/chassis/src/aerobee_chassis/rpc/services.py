@@ -1,4 +1,4 @@
-"""Services as the chassis serves them: methods by name, each with its handler."""
+"""gRPC services as values: their methods, each with its handler."""
 
 from __future__ import annotations
 

@@ -67,20 +67,20 @@ class Listener(Protocol):
 
 
 class Channel(Protocol):
-    """Connects when it is first used, and again when the connection was lost."""
+    """Connects when it is first used, and again after the connection was lost."""
 
     async def unary(self, path: str, request: bytes, timeout_s: float) -> bytes:
         """`path`: "/package.Service/Method". Raises CallFailed."""
 
     def stream(self, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
-        """What the other side sends until it ends the stream. Raises CallFailed."""
+        """The messages of a server stream. Raises CallFailed."""
 
     async def close(self) -> None:
-        """Calls under way, and those that begin now, fail with CANCELLED."""
+        """Calls in progress, and those that begin after it, fail with CANCELLED."""
 
 
 class CallFailed(Exception):
-    """A call that ended with another status than OK."""
+    """A call whose status is not OK."""
 
     def __init__(
         self, status: str, message: str, trailers: tuple[tuple[str, str | bytes], ...] = ()
@@ -93,7 +93,7 @@ class CallFailed(Exception):
 
 
 class UnreadableRequest(Exception):
-    """The bytes of a request are no message."""
+    """The bytes of a request are no message of its type."""
 
 
 def serialized(message: Message | bytes) -> bytes:

@@ -41,7 +41,7 @@ class TlsServer(Component):
 
     @property
     def port(self) -> int:
-        """That clients dial, once started."""
+        """The port that clients dial, once started."""
         return self._port
 
     @property

@@ -1,7 +1,7 @@
 """brokerLiveTable: (cluster, address) → last sign of life. Knows no topic.
 
-A broker is found dead by its silence (`expire`) or by the end of its watch (`end_watch`). Both only
-put it into the removal queue: another sign of life before its turn keeps it.
+A broker is submitted to the removal queue when its last sign of life expires (`expire`) or its
+watch ends (`end_watch`). Another sign of life before it is removed keeps it.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ class BrokerLiveTable:
         return self._rows.get(key)
 
     def items(self) -> Iterator[tuple[BrokerKey, BrokerLive]]:
-        """A copy's, in the order of registration: the table may change meanwhile."""
+        """Iterates over a copy, in the order of registration: the table may change meanwhile."""
         return iter(list(self._rows.items()))
 
     def data_version(self, key: BrokerKey) -> DataVersion | None:
-        """Of the topics that are stored for the broker; None for an unknown one."""
+        """The version of the topics that are stored for a broker; None for an unknown broker."""
         live = self._rows.get(key)
         return live.data_version if live else None
 
     # ---- signs of life ----
 
     def put(self, registration: Registration) -> None:
-        """The row of a registration. It keeps its watch if that is of the same connection."""
+        """Stores the row of a registration. It keeps its watch if that has the same connection."""
         old = self._rows.get(registration.key)
         watch = old.watch if old else None
         if watch is not None and watch.connection != registration.connection:
-            # The broker lives on another connection: the end of that one says nothing of it.
+            # The broker has connected anew: the end of its old connection does not unregister it.
             watch.close()
             watch = None
         self._rows[registration.key] = BrokerLive(
@@ -79,7 +79,7 @@ class BrokerLiveTable:
     def open_watch(
         self, key: BrokerKey, broker_name: str, broker_id: int, connection: str
     ) -> Watch | None:
-        """A watch whose end unregisters the broker. It takes the place of the one before.
+        """A watch whose end unregisters the broker. It replaces the watch before.
 
         None when no such broker is registered.
         """
@@ -96,24 +96,24 @@ class BrokerLiveTable:
     # ---- ends of life ----
 
     def end_watch(self, key: BrokerKey, watch: Watch) -> None:
-        """The stream has ended: its broker is gone, unless it has shown itself elsewhere."""
+        """After the end of its stream: submits the broker, unless it has another watch by now."""
         live = self._rows.get(key)
         if live is None or live.watch is not watch:
             return
-        # Should the queue be full, the next scan finds the row expired.
+        # Makes the row expired: should the queue be full, the next scan submits it.
         overdue_ms = self._clock.monotonic_ms() - live.heartbeat_timeout_ms - 1
         self._rows[key] = replace(live, watch=None, last_sign_ms=overdue_ms)
         self._submit(key, Reason.DISCONNECTED)
 
     def close_watches(self) -> None:
-        """Ends all streams and unregisters nobody: the name server itself is leaving."""
+        """Ends all streams and unregisters no broker: the name server stops."""
         for key, live in self.items():
             if live.watch is not None:
                 live.watch.close()
                 self._rows[key] = replace(live, watch=None)
 
     def expire(self) -> int:
-        """Submits every broker that was silent for longer than it asked for; how many."""
+        """Submits every broker whose last sign of life is older than its timeout; how many."""
         now = self._clock.monotonic_ms()
         return sum(
             self._submit(key, Reason.EXPIRED)
@@ -122,7 +122,7 @@ class BrokerLiveTable:
         )
 
     def drop(self, key: BrokerKey) -> None:
-        """Forgets a row and ends its watch."""
+        """Removes a row and ends its watch."""
         live = self._rows.pop(key, None)
         if live is not None and live.watch is not None:
             live.watch.close()

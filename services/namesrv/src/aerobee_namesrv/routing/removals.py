@@ -1,6 +1,6 @@
 """The bounded queue of brokers that are to be unregistered, handed out in batches.
 
-In batches, because each removal goes over every topic: a rack that fails costs one pass, not forty.
+In batches, because a removal goes over every topic: for a rack of forty brokers that is done once.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class RemovalQueue:
         return True
 
     def drain(self) -> list[Unregistration]:
-        """All that waits, oldest first; the queue is empty then."""
+        """Empties the queue; oldest first."""
         batch = list(self._waiting)
         self._waiting.clear()
         self._filled.clear()
         return batch
 
     async def next_batch(self) -> list[Unregistration]:
-        """Waits until something waits, and drains."""
+        """Waits until the queue is not empty, and drains it."""
         await self._filled.wait()
         return self.drain()

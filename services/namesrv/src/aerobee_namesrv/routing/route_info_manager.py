@@ -69,7 +69,7 @@ class RouteInfoManager:
         # An empty group counts as one whose lowest id is 0: its first member changes nothing.
         lowest_changed = broker_id < min(data.addresses, default=0)
         for other_id in data.ids_of(registration.address) - {broker_id}:
-            del data.addresses[other_id]  # it changed its role
+            del data.addresses[other_id]  # the broker changed its role
         if self._is_outdated(data, registration):
             self.broker_live_table.drop(registration.key)
             return Registered(rejected=True)
@@ -92,12 +92,12 @@ class RouteInfoManager:
             if key.address == registration.address and (key.cluster, live.broker_name) != here
         ]
         if moved:
-            # This line again and again means two brokers that advertise one address.
-            _log("broker moved", registration, previous_name=moved[0].broker_name)
+            # When this line repeats, two brokers advertise one address.
+            _log("broker_moved", registration, previous_name=moved[0].broker_name)
             self.unregister(moved)
 
     def _refuse_single_topic(self, registration: Registration) -> None:
-        """One topic alone is a change to what is known; here nothing is known.
+        """Of an unknown broker: one topic alone is a change of those that are registered.
 
         Checked before the tables are touched, so that a refused broker leaves nothing behind.
         """
@@ -122,7 +122,8 @@ class RouteInfoManager:
         return outdated
 
     def _update_topics(self, data: BrokerData, registration: Registration, first: bool) -> None:
-        """Topics come from the master, or from the lowest replica of a broker that knows of it."""
+        """Stores topics of a master, or of the lowest replica of a broker that allows acting
+        masters."""
         stands_in = (
             registration.broker_id != MASTER_ID
             and registration.broker_id == min(data.addresses)
@@ -157,7 +158,7 @@ class RouteInfoManager:
     # ---- unregistration ----
 
     def unregister(self, batch: Iterable[Unregistration]) -> None:
-        """Removes brokers; those that have given a sign of life since they were submitted stay."""
+        """Removes brokers, but those that have given a sign of life since they were submitted."""
         removed: set[str] = set()
         reduced: set[str] = set()
         for each in batch:
@@ -207,7 +208,7 @@ class RouteInfoManager:
     def _notify_min_broker_id_changed(
         self, data: BrokerData, *, offline: str = "", ha: str = ""
     ) -> None:
-        """Tells the members; one that came as the new lowest need not be told of itself."""
+        """Notifies the members of a new lowest id, but not the broker that registered it."""
         if not self._options.now.notify_min_broker_id_changed:
             return
         lowest = min(data.addresses)
@@ -247,14 +248,14 @@ class RouteInfoManager:
     # ---- edits and lists that need to know the brokers ----
 
     def register_topic(self, topic: str, queues: Sequence[QueueData]) -> bool:
-        """Stores the queues of a topic. False, and nothing done, if a broker name is unknown."""
+        """Stores the queues of a topic. False, and nothing stored, if a broker name is unknown."""
         if any(queue.broker_name not in self.broker_addr_table for queue in queues):
             return False
         self.topic_queue_table.put(topic, queues)
         return True
 
     def delete_topic(self, topic: str, cluster: str = "") -> None:
-        """Forgets a topic; with a cluster only on the brokers of that."""
+        """Removes a topic; with a cluster only from the brokers of that cluster."""
         names = self.cluster_addr_table.get(cluster, set()) if cluster else None
         self.topic_queue_table.delete(topic, names)
 

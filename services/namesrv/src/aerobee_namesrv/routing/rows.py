@@ -1,7 +1,6 @@
 """The rows of the routing tables and what goes in and out of them. Values only: no rule, no clock.
 
-All are immutable but BrokerData: whoever holds a row can tell by its identity whether the table has
-moved on.
+All are immutable but BrokerData: a row that is no longer the one in the table has been replaced.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ DEFAULT_HEARTBEAT_TIMEOUT_MS = 120_000  # four periodic registrations of a broke
 
 
 class BrokerKey(NamedTuple):
-    """What brokerLiveTable and filterServerTable are keyed by."""
+    """The key of brokerLiveTable and filterServerTable."""
 
     cluster: str
     address: str
@@ -101,8 +100,8 @@ class BrokerLive:
 
     broker_name: str
     broker_id: int
-    last_update_timestamp_ms: int  # time of day, for people
-    last_sign_ms: int  # monotonic, for the expiry: the time of day may jump
+    last_update_timestamp_ms: int  # wall clock, to show
+    last_sign_ms: int  # monotonic, for the expiry
     heartbeat_timeout_ms: int
     data_version: DataVersion
     ha_server_address: str = ""
@@ -111,7 +110,7 @@ class BrokerLive:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a broker says of itself. Fields as in RegisterBrokerRequest."""
+    """A RegisterBrokerRequest; its fields are documented there."""
 
     cluster: str
     broker_name: str
@@ -122,10 +121,10 @@ class Registration:
     incremental: bool = False
     ha_server_address: str = ""
     heartbeat_timeout_ms: int = DEFAULT_HEARTBEAT_TIMEOUT_MS
-    enable_acting_master: bool | None = None  # None: an old broker, which does not say
+    enable_acting_master: bool | None = None  # None: an old broker, which does not send it
     zone_name: str = ""
     filter_servers: tuple[str, ...] | None = None  # None: leave what is stored
-    connection: str = ""  # the peer, "host:port": to know a watch of the same connection
+    connection: str = ""  # the peer, "host:port": a watch keeps to its connection
 
     @property
     def key(self) -> BrokerKey:
@@ -154,8 +153,8 @@ class Reason(StrEnum):
 class Unregistration:
     """A broker that is to be removed.
 
-    With `live` set it is void once that row is no longer the stored one: the broker has given a
-    sign of life since.
+    With `live` set it is void once the table has another row for the broker: there was a sign of
+    life since.
     """
 
     cluster: str

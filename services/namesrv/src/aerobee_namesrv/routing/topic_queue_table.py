@@ -1,4 +1,4 @@
-"""topicQueueTable: topic → broker name → QueueData. Knows neither clusters nor who is alive."""
+"""topicQueueTable: topic → broker name → QueueData. Knows no cluster and no heartbeat."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TopicQueueTable:
         """Broker name → queues; empty for an unknown topic."""
         return self._topics.get(topic, {})
 
-    # ---- what brokers say ----
+    # ---- from registrations ----
 
     def update(
         self,

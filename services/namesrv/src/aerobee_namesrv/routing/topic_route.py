@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aerobee_namesrv.routing.rows import MASTER_ID, PERMISSION_WRITE, BrokerData, TopicRoute
 
-# Topics by which brokers keep their members in step: these must see who is really there.
+# Topics by which members of a broker name synchronize: their routes show the real members.
 SYNC_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
@@ -35,8 +35,8 @@ def _promoted(broker: BrokerData) -> BrokerData:
 def in_zone(route: TopicRoute, zone_name: str) -> TopicRoute:
     """The route without the brokers of other zones.
 
-    A broker name without a master stays, wherever it is: reading from afar is better than not
-    reading. Zone names are compared without regard to case.
+    A broker name without a master stays in the route of every zone: its replicas can still be
+    read. Zone names are compared without regard to case.
     """
     dropped = [
         broker

@@ -1,7 +1,6 @@
-"""The open stream by which a broker shows that it lives, seen from the tables. No transport here.
+"""The open stream of a broker, as the tables see it. Knows no transport.
 
-A broker that dies takes its stream with it; that is how it is known to be gone long before its
-silence counts.
+The stream of a broker that dies ends within seconds; its last sign of life expires after minutes.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MinBrokerIdChanged:
-    """The lowest broker id of a broker name changed. Empty: not known, or nobody."""
+    """The lowest broker id of a broker name changed. An empty address: unknown, or none."""
 
     min_broker_id: int
     min_broker_address: str
@@ -29,11 +28,11 @@ class Watch:
         self._notices: asyncio.Queue[MinBrokerIdChanged | None] = asyncio.Queue()
 
     def notify(self, notice: MinBrokerIdChanged) -> None:
-        """Puts a notice on its way."""
+        """Queues a notice for the stream."""
         self._notices.put_nowait(notice)
 
     def close(self) -> None:
-        """Ends the stream after what is already on its way."""
+        """Ends the stream after the notices that are queued."""
         self._notices.put_nowait(None)
 
     async def notices(self) -> AsyncIterator[MinBrokerIdChanged]:

@@ -21,7 +21,7 @@ from aerobee_namesrv.routing.rows import BrokerKey
 from aerobee_namesrv.rpc import checks, convert
 from aerobee_wire.status import Code, MqError
 
-# A batch is removed within milliseconds; the wait is for the loop to get there.
+# A batch of removals takes milliseconds, once the loop runs it.
 RETRY_AFTER_MS = 100
 
 

@@ -1,7 +1,4 @@
-"""Is a request well-formed? Each check raises INVALID_PARAMETER with the field and the remedy.
-
-Nothing here knows a table.
-"""
+"""Checks of requests. Each raises INVALID_PARAMETER with the field and the remedy."""
 
 from __future__ import annotations
 

@@ -84,8 +84,7 @@ def queue_data(message: pb.QueueData) -> QueueData:
 
 
 def _topic_config(message: pb.TopicConfig) -> TopicConfig:
-    # Names are those of a broker, which has checked them: what is odd in one topic must not keep a
-    # whole broker out.
+    # No further checks: the broker has checked its topics, and one odd topic must not keep it out.
     return TopicConfig(
         topic=checks.name("topics.topic", message.topic),
         read_queue_count=checks.not_negative("topics.read_queue_count", message.read_queue_count),

@@ -1,7 +1,7 @@
 """Edits of the tables by hand: WipeWritePermission, AddWritePermission, DeleteTopic, RegisterTopic.
 
 Codes: INVALID_PARAMETER. An unknown broker or topic is no error: nothing is changed.
-Differs from Apache's: the counts are of topics that changed, not of topics that were looked at; a
+Differs from Apache's: the counts are of topics that changed, not of all topics; a
 topic that is registered by hand needs a legal name and at least one queue.
 """
 

@@ -1,4 +1,4 @@
-"""The plain transport: grpc.aio."""
+"""Calls taken by grpc.aio."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class AioListener:
         self._run = run
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         for service in services:
-            handlers = {one.name: self._adapt(service.name, one) for one in service.methods}
+            handlers = {
+                method.name: self._adapt(service.name, method) for method in service.methods
+            }
             self._server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(service.name, handlers),)
             )
@@ -50,7 +52,7 @@ class AioListener:
 
         async def adapted(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             if method.client_streams:
-                # Some callers send nothing before they have seen the headers of the answer.
+                # Some callers send no request before they have the headers of the answer.
                 await context.send_initial_metadata(())
                 request = parsed_each(method, request)
             call = AioCall(context, method.server_streams)
@@ -74,7 +76,7 @@ class AioCall:
 
     def __init__(self, context: grpc.aio.ServicerContext[Any, Any], streams: bool = False) -> None:
         self._context = context
-        # Two writes at once on one stream lose messages.
+        # grpc.aio loses messages when two tasks write at once.
         self._writing = asyncio.Lock() if streams else None
 
     @property
