@@ -45,7 +45,7 @@ class Handlers:
 
     async def __call__(self, name: str, request: Any, call: FakeCall | None = None) -> Any:
         method = self._methods[name]
-        # Parsed anew: what a handler gets has crossed the wire.
+        # Serialized and parsed, as over the wire.
         parsed = method.request.FromString(request.SerializeToString())
         return await method.handler(parsed, call or FakeCall())
 

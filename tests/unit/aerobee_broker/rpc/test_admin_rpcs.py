@@ -76,9 +76,13 @@ def test_a_broker_error_keeps_code_and_advice() -> None:
     failure = failure_of(MqError(Code.SYSTEM_BUSY, "later", retry_after_ms=100))
     assert failure is not None
     assert (failure.status, failure.message) == ("RESOURCE_EXHAUSTED", "later")
-    told = error_from(failure.message, failure.trailers)
-    assert told is not None
-    assert (told.code, told.retryable, told.retry_after_ms) == (Code.SYSTEM_BUSY, True, 100)
+    received = error_from(failure.message, failure.trailers)
+    assert received is not None
+    assert (received.code, received.retryable, received.retry_after_ms) == (
+        Code.SYSTEM_BUSY,
+        True,
+        100,
+    )
 
 
 def test_a_defect_is_answered_without_details() -> None:

@@ -44,8 +44,8 @@ def is_last_attempt(attempt: int, group: SubscriptionGroup, max_times: int | Non
 
     Nothing else decides this (docs/reliability.md, P5). *Attempts* are deliveries, counted from 1.
     *Reconsume times* are the failed attempts that a stored message knows of, so its next attempt is
-    one more. A group gets the first delivery and `retry_max_times` retries. Who asks, and how it
-    knows the attempt that failed:
+    one more. A group gets the first delivery and `retry_max_times` retries. Each way to report a
+    failure knows the attempt that failed:
 
         send-back                               reconsume times of the record + 1
         a message sent to %RETRY%group          its reconsume times: the consumer has raised them

@@ -1,5 +1,5 @@
-"""Which topic a message is stored in that a consumer sends to its retry topic itself: that one, or
-the dead-letter topic. RocketMQ's consumers do so when they cannot send back."""
+"""A consumer's own retries: messages that it sends to its retry topic itself, as RocketMQ's
+consumers do when a send-back fails. They are stored there, or in the dead-letter topic."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Send-back: messages that a consumer failed to consume, stored again as the retry policy says.
 
-Entries are independent: one that cannot be read does not keep the others from being stored. What is
-stored is durable before the answer, so the consumer may forget it.
+Entries are independent: the others are stored if one cannot be read. What is stored is durable
+before the answer, so the consumer may forget it.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ class SendBack:
         TooMuchUnflushed, and what MessageStore.append and Commit.durable raise."""
         group = self._groups.get(consumer_group)
         if not self._writable:
-            raise NoPermission("this broker takes no messages (brokerPermission): ask another one")
+            raise NoPermission("this broker takes no messages (brokerPermission): send to another")
         if group.retry_queue_count <= 0:  # the group wants no retries: the message is dropped
             return [Outcome() for _ in entries]
         self._log.check_room()
-        await self._make_topics(group)
+        await self._ensure_topics(group)
         outcomes: list[Outcome] = []
         messages: list[NewMessage] = []
         for entry in entries:
@@ -93,7 +93,7 @@ class SendBack:
             self._count_dead_letters(group, outcomes)
         return outcomes
 
-    async def _make_topics(self, group: SubscriptionGroup) -> None:
+    async def _ensure_topics(self, group: SubscriptionGroup) -> None:
         await self._groups.ensure_retry_topic(group)
         await self._topics.for_group(names.dead_letter_topic(group.consumer_group))
 

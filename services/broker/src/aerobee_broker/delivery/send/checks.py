@@ -20,7 +20,8 @@ from aerobee_wire import topics as names
 from aerobee_wire.record import TRANSACTION_MASK, TRANSACTION_PREPARED
 
 MAX_PROPERTY_BYTES = props.MAX_BYTES - policy.RESERVED_PROPERTY_BYTES
-# Compressed, multi tags, hosts (set anew), compression type. The other bits are the broker's own.
+# Compressed, multi tags, IPv6 hosts (the store sets these itself), compression type. All other bits
+# are the broker's.
 SENDER_SYS_FLAGS = 0x1 | 0x2 | 0x30 | 0x700
 
 
@@ -35,16 +36,15 @@ class Admission:
         self.max_body_size = options.max_message_size
 
     async def topic(self, topic: str, queue_count: int) -> TopicConfig:
-        """The topic, created with so many queues when it is new and may be.
+        """The topic; an unknown one is created with `queue_count` queues where that is allowed.
 
         Raises NoPermission, TopicNotExist, InvalidParameter.
         """
+        if topic in names.SEND_REFUSED_TOPICS:
+            raise NoPermission(f"{topic} is a system topic: send to a topic of your own")
         config = self._topics.ready(topic)
         if config is None:
-            _check_not_system(topic)
             config = await self._topics.for_send(topic, queue_count)
-        elif topic in names.SEND_REFUSED_TOPICS:
-            _check_not_system(topic)
         if not self._writable:
             raise NoPermission("this broker takes no messages (brokerPermission): send to another")
         if not config.writable:
@@ -63,16 +63,12 @@ class Admission:
         return queue_id
 
     def check_transactions(self) -> None:
+        """Raises NoPermission where rejectTransactionMessage is on."""
         if not self._takes_transactions:
             raise NoPermission(
                 "this broker takes no transactional messages (rejectTransactionMessage): send to "
                 "another"
             )
-
-
-def _check_not_system(topic: str) -> None:
-    if topic in names.SEND_REFUSED_TOPICS:
-        raise NoPermission(f"{topic} is a system topic: send to a topic of your own")
 
 
 def check_body(size: int, limit: int) -> None:

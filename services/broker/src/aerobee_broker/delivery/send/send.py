@@ -1,6 +1,6 @@
 """Send: stores messages of producers, and answers when they are durable.
 
-MessageService.Send takes one of three ways. What is stored is the same by each.
+A request takes one of three ways. The first two store the same; a batch keeps its properties.
 
     way        entry              takes
     single     Sender.send        messages of any topics and queues, and applies every rule: delays,
@@ -9,8 +9,8 @@ MessageService.Send takes one of three ways. What is stored is the same by each.
                                   stored; else it declines, and they are sent by `send`
     batch      BatchSender.send   many messages of one topic and queue (batch.py)
 
-The request chooses: a batch is its own field; the fast path is tried if a brief answer, of queue
-offsets alone, is enough.
+The request chooses (MessageRpcs.send): a batch has a field of its own; the fast path is tried if
+the request asks for a brief answer, of queue offsets alone.
 """
 
 from __future__ import annotations
