@@ -24,7 +24,7 @@ from aerobee_client import (
     PushConsumer,
     SendResult,
 )
-from aerobee_client.loop_thread import LoopThread
+from aerobee_client.facade import LoopThread
 from aerobee_wire.status import Code, MqError
 
 
