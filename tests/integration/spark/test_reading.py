@@ -1,4 +1,4 @@
-"""Planning and reading over real sockets, without Spark: what a task and its planner do."""
+"""Planning and reading over real sockets, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m aerobee_spark report` as a program: what it writes, says and returns."""
+"""`python -m aerobee_spark report` as a program: files, output, exit codes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def cluster() -> Iterator[FakeCluster]:
 
 @pytest.fixture(scope="module")
 def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of real services in which a consumer has failed on every third message."""
+    """Real services, with a consumer that has failed on every third message."""
     data = tmp_path_factory.mktemp("services")
     with (
         ServiceProcess(
@@ -216,7 +216,7 @@ def descendants(pid: int, name: str) -> list[int]:
     """Processes below `pid` that run the program `name`."""
     found = []
     for child in children(pid):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
             command = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[0]
             if Path(command.decode()).name == name:
                 found.append(child)

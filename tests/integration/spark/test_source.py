@@ -147,7 +147,7 @@ def test_every_column_of_every_row_is_what_the_broker_stored(
 
 
 def browse_all(admin: AdminClient, queue_id: int) -> bytes:
-    """The records of a queue of flights, by the client's own browsing."""
+    """The records of a queue of flights, as the client browses them."""
     records, offset = b"", 0
     while True:
         page = admin.browse("flights", "broker-a", queue_id, offset)
@@ -162,7 +162,7 @@ def comparable(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_large_bodies_pass(spark: SparkSession, namesrv: str) -> None:
-    """Two of them are more than gRPC takes unless it is told."""
+    """Two of them exceed the default limit of gRPC."""
     bodies = [bytes([i]) * 3_500_000 for i in range(3)]
     with AdminClient(namesrv) as admin, Producer("tests", namesrv=namesrv) as producer:
         admin.create_topic("large", queues=1)
@@ -248,11 +248,11 @@ def test_an_unknown_option_fails_with_the_nearest_name(read: Read) -> None:
         read(topic="flights", startingOffset="earliest")
 
 
-# ---- the report's figures ----
+# ---- figures of the report ----
 
 
 def died(broker: FakeBroker, number: int, tag: str, reason: str, **more: Any) -> None:
-    """Message `number` is retried twice and then dead-lettered, 10 s after its birth."""
+    """Message `number` is retried twice, then dead-lettered 10 s after it was born."""
     born = 1_760_000_000_000 + 1000 * number
     named = {
         "TAGS": tag,
@@ -304,7 +304,7 @@ def test_the_figures_are_those_of_the_messages(
         died(cluster["broker-a"], number, "UA" if number % 3 else "AA", "NeverArrived")
     for number in range(12, 16):
         died(cluster["broker-b"], number, "B6", "ValueError")
-    died(cluster["broker-b"], 12, "B6", "ValueError")  # sent again, died again
+    died(cluster["broker-b"], 12, "B6", "ValueError")  # redriven, and dead-lettered again
     summary, folder = report_on(spark, cluster, tmp_path)
     assert summary["complete"] and summary["problems"] == []
     assert (summary["rows"], summary["rows_expected"]) == (51, 51)
@@ -324,7 +324,7 @@ def test_the_figures_are_those_of_the_messages(
     assert [(each["key"], each["messages"]) for each in summary["poison_keys"]] == [
         ("UA-0", 4),
         ("UA-1", 4),
-        ("B6-0", 2),  # one of them died twice
+        ("B6-0", 2),  # one of them was dead-lettered twice
         ("AA-0", 2),
         ("AA-1", 2),
         ("B6-1", 2),

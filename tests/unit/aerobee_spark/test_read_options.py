@@ -1,4 +1,4 @@
-"""Options of the data source: names, aliases, values, and what is refused with which words."""
+"""Options of the data source: names, aliases, values, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Column-wise decoding is held against the decoder of one record, row by row."""
+"""Decoding by columns, compared row by row with the decoder of single records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WIDE_TOPIC = topics.dead_letter_topic("g" * 125)  # over 127 bytes: magic code V
 
 
 def encoded(**fields: Any) -> bytes:
-    """A record with sensible fields where none are given."""
+    """A record, with defaults for all fields."""
     defaults: dict[str, Any] = {
         "topic": "flights",
         "queue_id": 3,
@@ -82,7 +82,7 @@ def test_crc_of_a_record_is_no_property() -> None:
 
 
 def test_a_property_that_looks_like_a_crc_is_read() -> None:
-    """The 20 bytes before the end reach into the topic and the body when properties are short."""
+    """With short properties, the 20 bytes before the end are topic and body."""
     tail = record.crc_tail(7)
     for cut in range(20):
         assert_equal_to_reference(encoded(body=b"x" * 30 + tail[:cut], topic="t", properties=b""))
@@ -122,13 +122,13 @@ def test_topics_over_127_bytes_have_a_length_of_two_bytes() -> None:
     "raw",
     [
         b"",
-        b"TAGS\x01UA",  # the last separator is missing, as some clients leave it
+        b"TAGS\x01UA",  # without the last separator, as some clients send it
         b"TAGS\x01UA\x02\x02",
         b"TAGS\x01\x02KEYS\x01k\x02",  # an empty value
         b"\x01v\x02KEYS\x01k\x02",  # an empty name
         b"TAGS\x02KEYS\x01k\x02",
         b"KEYS\x01a\x01b\x02",
-        b"KEYS\x01a\x02KEYS\x01b\x02",  # twice: the last one holds
+        b"KEYS\x01a\x02KEYS\x01b\x02",  # twice: the last one counts
         b"KEYS\x01\xff\xfe\x02",  # not UTF-8
         b"KEYS\x01\xc3\x02",  # cut inside a character
         "KEYS\x01Zürich 東京\x02".encode(),
@@ -197,7 +197,7 @@ def test_damaged_records_are_refused_or_decode_as_one_by_one(
         with pytest.raises(record.CorruptRecord):
             columns.decode(bytes(buffer), "broker-a")
     else:
-        assume(all(one.physical_offset >= 0 for one in reference))  # else it has no message id
+        assume(all(row.physical_offset >= 0 for row in reference))  # else there is no message id
         rows_found = columns.decode(bytes(buffer), "broker-a").to_pylist()
         assert rows_found == [expected(one) for one in reference]
 

@@ -1,4 +1,4 @@
-"""Where a read starts and ends, what counts as data loss, and how it is cut into tasks."""
+"""Start and end of a read, data loss, and splitting into tasks."""
 
 from __future__ import annotations
 

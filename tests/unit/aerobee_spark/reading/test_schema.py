@@ -1,4 +1,4 @@
-"""The two schemas of a message, Spark's and Arrow's, and what a user's own schema may be."""
+"""The two schemas of a message, Spark's and Arrow's, and schemas of users."""
 
 from __future__ import annotations
 

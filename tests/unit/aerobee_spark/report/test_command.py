@@ -1,4 +1,4 @@
-"""The command line: arguments, exit codes, and the Java that it looks for."""
+"""The command line: arguments, exit codes, the version of Java, publishing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WRITTEN = {
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[ReportRequest]:
-    """The requests that reach the job, which answers with WRITTEN."""
+    """The requests that the job gets; it answers with WRITTEN."""
     requests: list[ReportRequest] = []
 
     def run(request: ReportRequest, tell: Any) -> dict[str, Any]:
@@ -196,11 +196,11 @@ def test_a_missing_java_is_refused(tmp_path: Path) -> None:
             java.require_java(environ)
 
 
-# ---- putting it in place ----
+# ---- publishing ----
 
 
 def finished(folder: Path, word: str) -> Path:
-    """A report whose every file says `word`."""
+    """A report with `word` in every file."""
     for name in publishing.PARTS:
         if "." in name:
             (folder / name).write_text(word)

@@ -1,4 +1,4 @@
-"""When a report may call itself complete, and what it says when it may not."""
+"""When a report is complete, and its problems when it is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The charts' geometry, and the page: whole, alone, and safe with what senders write."""
+"""The geometry of charts, and the page: well formed, self-contained, escaped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VOID = {"meta", "br", "rect", "line", "path", "circle"}
 
 
 class Outline(HTMLParser):
-    """Open elements, and every element that was met."""
+    """The open elements, and all elements so far."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -263,7 +263,7 @@ def test_times_on_the_axis_are_as_short_as_they_can_be(
     assert charts.time_label(1_760_000_000_400, bucket_ms, span_ms) == label
 
 
-# ---- widths of the timeline's columns ----
+# ---- bucket widths ----
 
 
 def test_widths_are_parsed() -> None:
@@ -284,7 +284,7 @@ def test_the_width_follows_the_span() -> None:
     assert choose((0, 50_000)) == 1000
     assert choose((0, 7 * DAY)) == 3 * HOUR
     assert choose((0, HOUR), MINUTE) == MINUTE
-    assert choose((0, 365 * DAY), MINUTE) == 7 * DAY  # half a million columns are no chart
+    assert choose((0, 365 * DAY), MINUTE) == 7 * DAY  # instead of half a million buckets
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

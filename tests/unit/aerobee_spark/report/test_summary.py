@@ -1,4 +1,4 @@
-"""What the summary says is new, unknown, or somebody else's."""
+"""The summary: new dead letters, unknown figures, extra figures."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_times_are_iso_8601_in_utc() -> None:
     assert iso(None) is None
 
 
-# ---- the report that stood there before ----
+# ---- the previous report ----
 
 
 def previous(tmp_path: Path, **changes: Any) -> PreviousReport:

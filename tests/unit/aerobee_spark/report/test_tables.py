@@ -1,4 +1,4 @@
-"""Tables as CSV and text, and bodies as text for people."""
+"""Tables as CSV and text, and previews of bodies."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_compressed_bodies_are_unpacked_as_far_as_they_go() -> None:
     packed = zlib.compress(json.dumps({"a": 1}).encode())
     assert shown(packed, sys_flag=1) == ('{\n  "a": 1\n}', "json")
     assert shown(packed, sys_flag=0x301) == ('{\n  "a": 1\n}', "json")
-    assert shown(b"plain", sys_flag=1) == ("plain", "text")  # the flag lies
+    assert shown(b"plain", sys_flag=1) == ("plain", "text")  # not compressed, despite the flag
     assert shown(packed, sys_flag=0x101)[1] == "hex"  # another compression
     text, kind = shown(zlib.compress(b"x" * 100_000), sys_flag=1)
     assert (kind, text[-1], len(text)) == ("text", "…", MOST_TEXT + 1)
