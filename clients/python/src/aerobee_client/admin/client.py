@@ -15,7 +15,6 @@ from typing import Self
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
-from aerobee_client.admin import describe
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import Brokers
 from aerobee_client.cluster.client_instance import ClientInstance
@@ -30,7 +29,6 @@ DEFAULT_TIMEOUT = timedelta(seconds=5)
 DEFAULT_QUEUES = 8
 DEFAULT_MAX_ATTEMPTS = 17  # RocketMQ's 16 retries
 READ_WRITE = 6
-MESSAGE_TYPE = "message.type"
 MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
 
 
@@ -102,7 +100,7 @@ class AsyncAdminClient:
                 write_queue_count=queues,
                 permission=permission,
                 order=order,
-                attributes={**(attributes or {}), MESSAGE_TYPE: message_type},
+                attributes={**(attributes or {}), d.MESSAGE_TYPE: message_type},
             )
         request = admin_pb2.PutTopicRequest(topic=config)
         masters = await self._brokers.masters(cluster)
@@ -129,13 +127,13 @@ class AsyncAdminClient:
         for name, answer in answers.items():
             for config in answer.topics:
                 if include_derived or group_of(config.topic) is None:
-                    on_broker = describe.topic_on_broker(name, masters[name], config)
+                    on_broker = d.TopicOnBroker.of(name, masters[name], config)
                     found.setdefault(config.topic, []).append(on_broker)
-        return [describe.topic(topic, found[topic]) for topic in sorted(found)]
+        return [d.TopicDescription.of(topic, found[topic]) for topic in sorted(found)]
 
     async def topic_route(self, topic: str) -> d.RouteDescription:
         """The route that a name server answers now. Raises TOPIC_NOT_EXIST."""
-        return describe.route(topic, await self._instance.routes.refresh(topic))
+        return d.RouteDescription.of(topic, await self._instance.routes.refresh(topic))
 
     async def topic_status(self, topic: str) -> list[d.QueueStatus]:
         """The bounds of each queue. Raises TOPIC_NOT_EXIST."""
@@ -144,7 +142,7 @@ class AsyncAdminClient:
         answers = await self._brokers.ask_each(brokers, rpcs.GET_QUEUE_OFFSETS, request)
         return sorted(
             (
-                describe.queue_status(topic, name, bounds)
+                d.QueueStatus.of(topic, name, bounds)
                 for name, answer in answers.items()
                 for bounds in answer.queues
             ),
@@ -242,7 +240,7 @@ class AsyncAdminClient:
             absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
         )
         first = next(iter(answers.values()))
-        return describe.group(first.group, list(answers))
+        return d.GroupDescription.of(first.group, list(answers))
 
     async def list_groups(self, *, include_system: bool = False) -> list[d.GroupDescription]:
         """Sorted by name; the settings are those of the first broker that has the group."""
@@ -256,7 +254,7 @@ class AsyncAdminClient:
             for config in answer.groups:
                 configs.setdefault(config.consumer_group, config)
                 brokers.setdefault(config.consumer_group, []).append(name)
-        return [describe.group(configs[group], brokers[group]) for group in sorted(configs)]
+        return [d.GroupDescription.of(configs[group], brokers[group]) for group in sorted(configs)]
 
     async def delete_group(self, group: str, *, remove_offsets: bool = True) -> bool:
         """From every master. False: there was none."""
@@ -273,7 +271,7 @@ class AsyncAdminClient:
             await self._brokers.masters(), rpcs.LIST_CLIENTS, request
         )
         return [
-            describe.client(name, client)
+            d.ClientDescription.of(name, client)
             for name, answer in answers.items()
             for client in answer.clients
         ]
@@ -291,7 +289,7 @@ class AsyncAdminClient:
             absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
         )
         progress = [
-            describe.progress(name, queue)
+            d.QueueProgress.of(name, queue)
             for name, answer in answers.items()
             for queue in answer.queues
         ]
@@ -329,7 +327,7 @@ class AsyncAdminClient:
     # ---- cluster ----
 
     async def cluster(self) -> d.ClusterDescription:
-        return describe.cluster(await self._brokers.cluster_info())
+        return d.ClusterDescription.of(await self._brokers.cluster_info())
 
     async def broker_status(self, broker: str) -> d.BrokerStatus:
         """`broker`: its name, or its address."""
@@ -343,7 +341,7 @@ class AsyncAdminClient:
                 )
             address = masters[broker]
         request = admin_pb2.GetBrokerStatusRequest()
-        return describe.broker_status(
+        return d.BrokerStatus.of(
             await self._brokers.ask(broker, address, rpcs.GET_BROKER_STATUS, request)
         )
 
@@ -369,7 +367,7 @@ class AsyncAdminClient:
                 max_bytes=max_bytes,
                 browse=True,
             )
-        return describe.browsed(
+        return d.Browsed.of(
             broker_name, await self._brokers.ask_broker_of(topic, broker_name, rpcs.PULL, request)
         )
 

@@ -1,15 +1,21 @@
 """The results of an admin client: frozen dataclasses, which `dataclasses.asdict` turns into JSON.
 
-Times are milliseconds since the epoch, sizes bytes.
+`of` makes one from messages of the contract. Times are milliseconds since the epoch, sizes bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Self
+
+from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
+from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.consuming.decoding import received
 from aerobee_client.message import ReceivedMessage
+
+MESSAGE_TYPE = "message.type"  # attribute of a topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,18 @@ class TopicOnBroker:
     order: bool
     attributes: Mapping[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, broker_name: str, address: str, config: namesrv_pb2.TopicConfig) -> Self:
+        return cls(
+            broker_name,
+            address,
+            config.read_queue_count,
+            config.write_queue_count,
+            config.permission,
+            config.order,
+            dict(config.attributes),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
@@ -42,6 +60,11 @@ class TopicDescription:
     message_type: str
     brokers: tuple[TopicOnBroker, ...]
 
+    @classmethod
+    def of(cls, name: str, brokers: list[TopicOnBroker]) -> Self:
+        message_type = brokers[0].attributes.get(MESSAGE_TYPE, "NORMAL")
+        return cls(name, message_type, tuple(brokers))
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
@@ -49,6 +72,10 @@ class BrokerDescription:
     broker_name: str
     # Broker id → "host:port"; 0 is the master.
     addresses: Mapping[int, str]
+
+    @classmethod
+    def of(cls, data: namesrv_pb2.BrokerData) -> Self:
+        return cls(data.cluster, data.broker_name, dict(sorted(data.addresses.items())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +92,20 @@ class RouteDescription:
     queues: tuple[RouteQueues, ...]
     brokers: tuple[BrokerDescription, ...]
 
+    @classmethod
+    def of(cls, topic: str, route: namesrv_pb2.TopicRoute) -> Self:
+        queues = (
+            RouteQueues(
+                data.broker_name, data.read_queue_count, data.write_queue_count, data.permission
+            )
+            for data in route.queues
+        )
+        return cls(
+            topic,
+            tuple(sorted(queues, key=lambda data: data.broker_name)),
+            tuple(BrokerDescription.of(data) for data in route.brokers),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
@@ -77,6 +118,18 @@ class QueueStatus:
     # Store times; 0 in an empty queue.
     earliest_timestamp_ms: int
     latest_timestamp_ms: int
+
+    @classmethod
+    def of(cls, topic: str, broker_name: str, bounds: offset_pb2.QueueBounds) -> Self:
+        return cls(
+            topic,
+            broker_name,
+            bounds.queue_id,
+            bounds.min_offset,
+            bounds.max_offset,
+            bounds.earliest_timestamp_ms,
+            bounds.latest_timestamp_ms,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +144,18 @@ class GroupDescription:
     brokers: tuple[str, ...]
     attributes: Mapping[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, config: admin_pb2.GroupConfig, brokers: list[str]) -> Self:
+        return cls(
+            config.consumer_group,
+            config.retry_max_times + 1,
+            tuple(config.retry_delays_ms),
+            config.consume_enable,
+            config.consume_message_orderly,
+            tuple(brokers),
+            dict(config.attributes),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ClientDescription:
@@ -104,6 +169,24 @@ class ClientDescription:
     # Topic → expression.
     subscriptions: Mapping[str, str]
     broker_name: str
+
+    @classmethod
+    def of(cls, broker_name: str, info: client_pb2.ClientInfo) -> Self:
+        return cls(
+            info.client_id,
+            info.address,
+            info.language,
+            info.version,
+            info.last_update_timestamp_ms,
+            tuple(info.producer_groups),
+            tuple(consumer.consumer_group for consumer in info.consumers),
+            {
+                subscription.topic: subscription.expression
+                for consumer in info.consumers
+                for subscription in consumer.subscriptions
+            },
+            broker_name,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +204,22 @@ class QueueProgress:
     last_timestamp_ms: int
     # The member that owns the queue; "": unknown.
     client_id: str
+
+    @classmethod
+    def of(cls, broker_name: str, stats: offset_pb2.QueueConsumeStats) -> Self:
+        offset = stats.consumer_offset if stats.HasField("consumer_offset") else None
+        consumed_to = stats.min_offset if offset is None else max(offset, stats.min_offset)
+        return cls(
+            stats.topic,
+            broker_name,
+            stats.queue_id,
+            stats.min_offset,
+            stats.max_offset,
+            offset,
+            max(stats.max_offset - consumed_to, 0),
+            stats.last_timestamp_ms,
+            stats.client_id,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +242,19 @@ class LiveBroker:
 class ClusterDescription:
     brokers: tuple[BrokerDescription, ...]
     live: tuple[LiveBroker, ...]
+
+    @classmethod
+    def of(cls, info: namesrv_pb2.GetClusterInfoResponse) -> Self:
+        live = (
+            LiveBroker(
+                row.cluster,
+                row.broker_address,
+                row.last_update_timestamp_ms,
+                row.heartbeat_timeout_ms,
+            )
+            for row in info.live_brokers
+        )
+        return cls(tuple(BrokerDescription.of(data) for data in info.brokers), tuple(live))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +285,12 @@ class BrokerStatus:
     delayed_messages: Mapping[str, int]
     resident_memory_bytes: int
 
+    @classmethod
+    def of(cls, response: admin_pb2.GetBrokerStatusResponse) -> Self:
+        values = {field.name: getattr(response, field.name) for field in fields(cls)}
+        values["delayed_messages"] = dict(response.delayed_messages)
+        return cls(**values)
+
 
 @dataclass(frozen=True, slots=True)
 class Browsed:
@@ -189,6 +307,19 @@ class Browsed:
     max_offset: int
     # Records between the asked offset and next_begin_offset that failed their check.
     corrupted_count: int
+
+    @classmethod
+    def of(cls, broker_name: str, response: message_pb2.PullResponse) -> Self:
+        return cls(
+            message_pb2.PullStatus.Name(response.status),
+            broker_name,
+            response.records,
+            response.message_count,
+            response.next_begin_offset,
+            response.min_offset,
+            response.max_offset,
+            response.corrupted_count,
+        )
 
     def messages(self) -> list[ReceivedMessage]:
         """The records decoded. Raises MESSAGE_CORRUPTED."""
