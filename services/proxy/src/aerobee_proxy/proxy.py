@@ -39,7 +39,7 @@ from aerobee_proxy.v2.rpc.consuming.change_invisible_duration import change_invi
 from aerobee_proxy.v2.rpc.consuming.forward_to_dead_letter_queue import forward_to_dead_letter_queue
 from aerobee_proxy.v2.rpc.consuming.offsets import get_offset, query_offset, update_offset
 from aerobee_proxy.v2.rpc.consuming.pull_message import pull_message
-from aerobee_proxy.v2.rpc.consuming.receive_message import receive_message
+from aerobee_proxy.v2.rpc.consuming.receive_message import delivery_timestamp, receive_message
 from aerobee_proxy.v2.rpc.pipeline import Pipeline
 from aerobee_proxy.v2.rpc.sending.end_transaction import end_transaction
 from aerobee_proxy.v2.rpc.sending.recall_message import recall_message
@@ -86,6 +86,14 @@ class Proxy:
             ),
             live_members=self.heartbeats.live_members,
         )
+        self.topic_creation = TopicCreation(self.calls, self.route_cache)
+        self.sender = MessageSender(self.topic_creation, self.calls, self.batches, self.counts)
+        self.receiver = Receiver(
+            self.calls, self.batches, self.lease_renewal, self.background, self.counts
+        )
+        self.acknowledgements = Acknowledgements(
+            self.calls, self.batches, self.lease_renewal, self.counts
+        )
         self.transaction_checks = TransactionChecks(
             transport,
             self.route_cache,
@@ -116,10 +124,6 @@ class Proxy:
     def _rpcs(self, listen_port: Callable[[], int]) -> SimpleNamespace:
         """The RPCs of MessagingService, by name in snake_case."""
         options, clock, counts, calls = self.options, self.clock, self.counts, self.calls
-        topic_creation = TopicCreation(calls, self.route_cache)
-        sender = MessageSender(topic_creation, calls, self.batches, counts)
-        receiver = Receiver(calls, self.batches, self.lease_renewal, self.background, counts)
-        acks = Acknowledgements(calls, self.batches, self.lease_renewal, counts)
         endpoints = partial(endpoints_for, options, listen_port)
         pipeline = Pipeline(
             self.sessions,
@@ -131,55 +135,55 @@ class Proxy:
         telemetry = Telemetry(
             pipeline, self.sessions, self.group_configs, options, counts=counts, clock=clock
         )
-
-        def delivery_timestamp() -> pb.ReceiveMessageResponse:
-            response = pb.ReceiveMessageResponse()
-            response.delivery_timestamp.FromMilliseconds(clock.now_ms())
-            return response
-
+        acks = self.acknowledgements
         unary, streaming = pipeline.unary, pipeline.streaming
+        route_cache, groups, heartbeats = self.route_cache, self.group_configs, self.heartbeats
         return SimpleNamespace(
             telemetry=telemetry.telemetry,
-            query_route=unary(
-                partial(query_route, topic_creation, endpoints), pb.QueryRouteResponse
-            ),
+            query_route=unary(pb.QueryRouteResponse, query_route, self.topic_creation, endpoints),
             query_assignment=unary(
-                partial(query_assignment, self.route_cache, self.group_configs, endpoints),
-                pb.QueryAssignmentResponse,
+                pb.QueryAssignmentResponse, query_assignment, route_cache, groups, endpoints
             ),
-            heartbeat=unary(partial(heartbeat, self.heartbeats), pb.HeartbeatResponse),
+            heartbeat=unary(pb.HeartbeatResponse, heartbeat, heartbeats),
             notify_client_termination=unary(
-                partial(notify_client_termination, self.sessions, self.heartbeats, self.background),
                 pb.NotifyClientTerminationResponse,
+                notify_client_termination,
+                self.sessions,
+                heartbeats,
+                self.background,
             ),
             sync_lite_subscription=unary(
-                partial(unimplemented, "lite topics"), pb.SyncLiteSubscriptionResponse
+                pb.SyncLiteSubscriptionResponse, unimplemented, "lite topics"
             ),
-            send_message=unary(
-                partial(send_message, sender, options, clock), pb.SendMessageResponse
-            ),
+            send_message=unary(pb.SendMessageResponse, send_message, self.sender, options, clock),
             recall_message=unary(
-                partial(recall_message, calls, self.route_cache, options), pb.RecallMessageResponse
+                pb.RecallMessageResponse, recall_message, calls, route_cache, options
             ),
-            end_transaction=unary(
-                partial(end_transaction, self.batches, counts), pb.EndTransactionResponse
-            ),
+            end_transaction=unary(pb.EndTransactionResponse, end_transaction, self.batches, counts),
             receive_message=streaming(
-                partial(receive_message, receiver, self.group_configs, options),
                 pb.ReceiveMessageResponse,
-                delivery_timestamp,
+                receive_message,
+                self.receiver,
+                groups,
+                options,
+                last=partial(delivery_timestamp, clock),
             ),
-            ack_message=unary(partial(ack_message, acks), pb.AckMessageResponse),
+            ack_message=unary(pb.AckMessageResponse, ack_message, acks),
             change_invisible_duration=unary(
-                partial(change_invisible_duration, acks, self.group_configs, options),
                 pb.ChangeInvisibleDurationResponse,
+                change_invisible_duration,
+                acks,
+                groups,
+                options,
             ),
             forward_message_to_dead_letter_queue=unary(
-                partial(forward_to_dead_letter_queue, acks, self.lease_renewal),
                 pb.ForwardMessageToDeadLetterQueueResponse,
+                forward_to_dead_letter_queue,
+                acks,
+                self.lease_renewal,
             ),
-            pull_message=streaming(partial(pull_message, calls, options), pb.PullMessageResponse),
-            get_offset=unary(partial(get_offset, calls), pb.GetOffsetResponse),
-            update_offset=unary(partial(update_offset, calls), pb.UpdateOffsetResponse),
-            query_offset=unary(partial(query_offset, calls), pb.QueryOffsetResponse),
+            pull_message=streaming(pb.PullMessageResponse, pull_message, calls, options),
+            get_offset=unary(pb.GetOffsetResponse, get_offset, calls),
+            update_offset=unary(pb.UpdateOffsetResponse, update_offset, calls),
+            query_offset=unary(pb.QueryOffsetResponse, query_offset, calls),
         )

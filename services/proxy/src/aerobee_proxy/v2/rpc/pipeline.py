@@ -7,8 +7,7 @@ stream may end with a gRPC error.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 from apache.rocketmq.v2.definition_pb2 import Code
 from google.protobuf.message import Message
@@ -25,6 +24,7 @@ from aerobee_proxy.v2.validation.clients import client_id
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
+Needs = TypeVarTuple("Needs")
 
 
 class Caller(NamedTuple):
@@ -43,11 +43,6 @@ class Caller(NamedTuple):
 class NotAdmitted(Refused):
     """The caller is unknown, has no right, or is one too many: UNAUTHORIZED, CLIENT_ID_REQUIRED,
     TOO_MANY_REQUESTS."""
-
-
-# The function of an RPC with what it needs, ready for (request, caller).
-UnaryHandler: TypeAlias = "partial[Coroutine[Any, Any, R]]"
-StreamHandler: TypeAlias = "partial[Coroutine[Any, Any, None]]"
 
 
 class Pipeline:
@@ -98,38 +93,43 @@ class Pipeline:
             raise NotAdmitted(refusal.code, refusal.message) from None
 
     def unary(
-        self, handler: UnaryHandler[R], response: Callable[..., R]
+        self,
+        response: Callable[..., R],
+        handler: Callable[[*Needs, Q, Caller], Coroutine[Any, Any, R]],
+        *needs: *Needs,
     ) -> Callable[[Q, Call], Awaitable[R]]:
-        """The handler as the chassis takes it; a failure becomes `response(status=…)`."""
+        """The handler as the chassis takes it, given what it needs; a failure becomes
+        `response(status=…)`."""
 
         async def run(request: Q, call: Call) -> R:
             try:
                 caller = self.admit(call)
                 self.authorize(request, caller)
-                return await handler(request, caller)
+                return await handler(*needs, request, caller)
             except Exception as error:
-                return response(status=status_for(handler.func.__name__, error))
+                return response(status=status_for(handler.__name__, error))
 
         return run
 
     def streaming(
         self,
-        handler: StreamHandler,
-        response: Callable[..., Any],
-        last: Callable[[], Any] | None = None,
-    ) -> Callable[[Q, Call], Awaitable[Message | None]]:
+        response: Callable[..., R],
+        handler: Callable[[*Needs, Q, Caller], Coroutine[Any, Any, None]],
+        *needs: *Needs,
+        last: Callable[[], R] | None = None,
+    ) -> Callable[[Q, Call], Awaitable[R | None]]:
         """Like `unary` for a stream of responses: a failure becomes its next message.
 
         `last` makes the message that ends the stream, also after a failure.
         """
 
-        async def run(request: Q, call: Call) -> Message | None:
+        async def run(request: Q, call: Call) -> R | None:
             try:
                 caller = self.admit(call)
                 self.authorize(request, caller)
-                await handler(request, caller)
+                await handler(*needs, request, caller)
             except Exception as error:
-                await call.write(response(status=status_for(handler.func.__name__, error)))
+                await call.write(response(status=status_for(handler.__name__, error)))
             return last() if last is not None else None
 
         return run

@@ -14,6 +14,7 @@ from aerobee.broker.v1.pop_pb2 import PopRequest, PopResponse
 from apache.rocketmq.v2.definition_pb2 import Code
 from apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
 
+from aerobee_chassis.clock import Clock
 from aerobee_proxy.cluster.group_configs import GroupConfigCache
 from aerobee_proxy.cluster.leasing.leases import handle_encoder, handle_for
 from aerobee_proxy.cluster.leasing.receive import Receiver
@@ -61,6 +62,13 @@ async def receive_message(
         if not written:  # it is unknown what arrived, so all of it is redelivered
             receiver.give_back(list(handles()))
     receiver.delivered(len(records))
+
+
+def delivery_timestamp(clock: Clock) -> ReceiveMessageResponse:
+    """The last message of every stream."""
+    response = ReceiveMessageResponse()
+    response.delivery_timestamp.FromMilliseconds(clock.now_ms())
+    return response
 
 
 def _responses(
