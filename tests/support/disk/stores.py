@@ -10,14 +10,15 @@ from aerobee_broker.store.damage import ignore_event
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Appended, NewMessage, ReadStatus
 from aerobee_broker.store.options import StoreOptions
-from aerobee_wire import record
+from aerobee_wire import properties, record
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
 
 PATH = Path("/data/store")
 LOG = PATH / "commitlog"
 Queue = tuple[str, int]  # topic, queue id
-Event = Callable[[str, Mapping[str, object]], None]
+EventListener = Callable[[str, Mapping[str, object]], None]
+Events = list[tuple[str, dict[str, object]]]  # name, fields
 
 # Small files, so that a short history sees many of them; everything that is derived is written
 # soon, so that there is something to lose.
@@ -47,7 +48,7 @@ def open_store(
     disk: Disk | None = None,
     options: StoreOptions = SMALL,
     clock: ManualClock | None = None,
-    on_event: Event = ignore_event,
+    on_event: EventListener = ignore_event,
 ) -> MessageStore:
     return MessageStore.open(
         PATH,
@@ -59,6 +60,37 @@ def open_store(
     )
 
 
+def open_with_events(
+    disk: SimulatedDisk, options: StoreOptions = SMALL
+) -> tuple[MessageStore, Events]:
+    """A store and the events that it reports, from its recovery on."""
+    events: Events = []
+
+    def listen(name: str, fields: Mapping[str, object]) -> None:
+        events.append((name, dict(fields)))
+
+    return open_store(disk, options, on_event=listen), events
+
+
+def event_names(events: Events) -> list[str]:
+    return [name for name, _ in events]
+
+
+def numbered_messages(
+    start: int, count: int, topic: str = "a", size: int = 150
+) -> list[NewMessage]:
+    """With the unique ids ID<start>, … and the tag red, in queues 0 and 1 in turn."""
+    return [
+        NewMessage(
+            topic,
+            n % 2,
+            b"%d|" % n * (size // 4),
+            properties.encode({"UNIQ_KEY": f"ID{n}", "TAGS": "red"}),
+        )
+        for n in range(start, start + count)
+    ]
+
+
 def flush(store: MessageStore) -> None:
     """Everything that was appended is durable and visible."""
     store.flush.write()
@@ -66,9 +98,9 @@ def flush(store: MessageStore) -> None:
 
 
 def send(store: MessageStore, messages: Sequence[NewMessage]) -> list[Appended]:
-    places = store.append(messages)
+    appended = store.append(messages)
     flush(store)
-    return places
+    return appended
 
 
 def upkeep(store: MessageStore, clock: ManualClock) -> None:
@@ -78,6 +110,10 @@ def upkeep(store: MessageStore, clock: ManualClock) -> None:
         store.maintain(clock.now_ms())
         while store.maintain_files():
             pass
+
+
+def bodies(records: bytes) -> list[bytes]:
+    return [message.body for message in record.iter_records(records)]
 
 
 def visible(store: MessageStore) -> dict[Queue, dict[int, bytes]]:

@@ -30,7 +30,7 @@ def test_file_is_written_and_read_at_offsets(tmp_path: Path) -> None:
     assert read_file(disk, tmp_path / "a") == b"hel" + bytes(5)
 
 
-def test_short_reads_and_writes_are_finished(
+def test_short_reads_and_writes_are_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The system may move less than it was asked to."""
@@ -64,7 +64,7 @@ def test_names_are_listed_renamed_and_removed(tmp_path: Path) -> None:
         disk.open(tmp_path / "x")
 
 
-def test_a_tree_goes_although_another_thread_removes_a_file_of_it(
+def test_tree_is_removed_while_another_thread_removes_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = RealDisk()
@@ -110,7 +110,7 @@ def replaced(disk: SimulatedDisk, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_file_is_replaced_at_once_wherever_the_power_is_cut(seed: int) -> None:
+def test_replaced_file_is_old_or_new_after_any_power_cut(seed: int) -> None:
     """The old content or the new one is there, under its name or as the backup."""
     for crash_at in range(1, 12):
         disk = SimulatedDisk(seed)

@@ -11,28 +11,28 @@ from aerobee_wire.checked_json import decode, encode
 CONTENT = {"offsetTable": {"t@g": {"0": 10, "1": 4_711}}, "größe": "1"}
 
 
-def test_what_was_written_is_read() -> None:
+def test_decode_returns_what_was_encoded() -> None:
     assert decode(encode(CONTENT)) == CONTENT
     assert decode(encode({})) == {}
 
 
-def test_the_layout_stays() -> None:
+def test_encoding_is_stable() -> None:
     assert encode({"number": 2}) == b'{"number":2}\n{"crc32":"e908fc39"}'
 
 
 @pytest.mark.parametrize("indent", [None, 1])
-def test_a_file_without_a_checksum_is_taken_as_it_is(indent: int | None) -> None:
+def test_file_without_a_checksum_is_accepted(indent: int | None) -> None:
     assert decode(json.dumps(CONTENT, indent=indent).encode() + b"\n") == CONTENT
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b" \n\n"])
-def test_a_file_that_an_editor_ended_with_a_newline_is_whole(end: bytes) -> None:
+def test_trailing_newline_is_ignored(end: bytes) -> None:
     assert decode(encode(CONTENT) + end) == CONTENT
     with pytest.raises(ValueError, match="checksum"):
         decode(encode(CONTENT).replace(b"4711", b"4712") + end)
 
 
-def test_each_flipped_bit_is_noticed() -> None:
+def test_every_flipped_bit_is_found() -> None:
     whole = encode(CONTENT)
     for bit in range(len(whole) * 8):
         harmed = bytearray(whole)
@@ -41,7 +41,7 @@ def test_each_flipped_bit_is_noticed() -> None:
             decode(bytes(harmed))
 
 
-def test_each_cut_is_noticed_unless_the_object_is_whole() -> None:
+def test_every_truncation_within_the_object_is_found() -> None:
     whole = encode(CONTENT)
     object_end = whole.index(b"\n")
     for size in range(len(whole)):
@@ -59,7 +59,7 @@ def test_error_of_a_changed_file_says_how_to_go_on() -> None:
     assert decode(line.replace(b"2", b"3")) == {"number": 3}
 
 
-def test_what_is_no_object_is_refused() -> None:
+def test_anything_but_an_object_is_refused() -> None:
     for data in (b"", b"[1]", b"\xff\xfe{}", b'{"a":1}\n{"b":2}', b'{"crc32":"00000000"}\n{}'):
         with pytest.raises(ValueError, match=r"."):
             decode(data)

@@ -27,7 +27,7 @@ def test_offset_message_id_is_host_and_physical_offset_in_hex(
 
 
 @pytest.mark.parametrize("bad", ["", "xyz", "7F", "0" * 33, "0" * 40])
-def test_what_is_no_offset_message_id_is_refused(bad: str) -> None:
+def test_other_ids_are_refused(bad: str) -> None:
     with pytest.raises(MqError, match="32 or 56 hex digits") as caught:
         message_id.parse_offset_message_id(bad)
     assert caught.value.code is Code.INVALID_PARAMETER
@@ -41,7 +41,7 @@ def test_unique_id_has_its_parts_in_order() -> None:
     assert len(message_id.UniqueIds("::1", 1, 1).make(NOVEMBER_MS)) == 56
 
 
-def test_milliseconds_start_again_each_month_and_follow_a_clock_that_jumps_back() -> None:
+def test_milliseconds_count_from_the_month_and_follow_the_clock() -> None:
     ids = message_id.UniqueIds("10.0.0.7", 1, 1)
     assert ids.make(NOVEMBER_MS - 1)[20:28] == f"{31 * 86_400_000 - 1:08X}"
     assert ids.make(NOVEMBER_MS)[20:28] == "00000000"

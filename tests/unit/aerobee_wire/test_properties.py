@@ -21,7 +21,7 @@ def test_last_separator_is_written_too() -> None:
 
 
 @given(st.dictionaries(text, text))
-def test_what_was_encoded_is_decoded(values: dict[str, str]) -> None:
+def test_decode_returns_what_was_encoded(values: dict[str, str]) -> None:
     assert properties.decode(properties.encode(values)) == values
 
 

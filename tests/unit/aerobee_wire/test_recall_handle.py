@@ -16,7 +16,7 @@ def text(plain: bytes) -> str:
     return base64.urlsafe_b64encode(plain).decode()
 
 
-def test_the_form_is_rocketmqs() -> None:
+def test_encoding_is_rocketmqs() -> None:
     assert encode(HANDLE) == text(b"v1 orders broker-a 1700000060001 01ABCD")
 
 
@@ -28,7 +28,7 @@ def test_the_form_is_rocketmqs() -> None:
         RecallHandle("t", "b", 0, "???>>>"),
     ],
 )
-def test_what_was_encoded_is_decoded(handle: RecallHandle) -> None:
+def test_decode_returns_what_was_encoded(handle: RecallHandle) -> None:
     assert decode(encode(handle)) == handle
     assert decode(encode(handle).rstrip("=")) == handle, "some strip the padding"
 
@@ -47,7 +47,7 @@ def test_what_was_encoded_is_decoded(handle: RecallHandle) -> None:
         text(b"v1 orders broker-a 1700000060001 " + b"x" * 4_096),
     ],
 )
-def test_anything_else_is_refused(wrong: str) -> None:
+def test_any_other_text_is_refused(wrong: str) -> None:
     with pytest.raises(MqError, match="recall handle is invalid") as caught:
         decode(wrong)
     assert caught.value.code is Code.INVALID_PARAMETER

@@ -58,7 +58,7 @@ def assert_refused(text: str) -> None:
 
 
 @given(handles)
-def test_decode_gives_back_what_was_encoded(handle: ReceiptHandle) -> None:
+def test_decode_returns_what_was_encoded(handle: ReceiptHandle) -> None:
     text = encode(handle)
     assert decode(text) == handle
     assert len(text) <= MAX_CHARACTERS
@@ -76,12 +76,12 @@ def test_decode_gives_back_what_was_encoded(handle: ReceiptHandle) -> None:
         {"invisible_duration_ms": -1},
     ],
 )
-def test_numbers_that_no_broker_gives_are_refused(change: dict[str, int]) -> None:
+def test_impossible_numbers_are_refused(change: dict[str, int]) -> None:
     handle = HANDLE._replace(**change)  # type: ignore[arg-type]
     assert_refused(encode(handle))
 
 
-def test_form_is_stable() -> None:
+def test_encoding_is_stable() -> None:
     """A handle that an older proxy gave out stays good."""
     assert encode(HANDLE) == TEXT
     assert decode(TEXT) == HANDLE
@@ -91,13 +91,13 @@ def test_expiry_is_pop_time_plus_duration() -> None:
     assert HANDLE.expires_ms == 1_700_000_060_000
 
 
-def test_more_attempts_than_fit_are_kept_as_the_most() -> None:
+def test_delivery_attempt_is_capped() -> None:
     many = ReceiptHandle("b", "t", "g", 0, 0, 1, 0, 1, delivery_attempt=100_000)
     assert decode(encode(many)).delivery_attempt == 0xFFFF
 
 
 @given(handles, st.data())
-def test_any_changed_bit_is_noticed(handle: ReceiptHandle, data: st.DataObject) -> None:
+def test_every_flipped_bit_is_refused(handle: ReceiptHandle, data: st.DataObject) -> None:
     text = encode(handle)
     raw = bytearray(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     bit = data.draw(st.integers(0, len(raw) * 8 - 1))
@@ -106,7 +106,7 @@ def test_any_changed_bit_is_noticed(handle: ReceiptHandle, data: st.DataObject) 
 
 
 @given(handles, st.data())
-def test_any_changed_character_is_noticed(handle: ReceiptHandle, data: st.DataObject) -> None:
+def test_every_changed_character_is_refused(handle: ReceiptHandle, data: st.DataObject) -> None:
     text = encode(handle)
     position = data.draw(st.integers(0, len(text) - 1))
     character = data.draw(st.characters(exclude_categories=["Cs"]))
@@ -115,13 +115,13 @@ def test_any_changed_character_is_noticed(handle: ReceiptHandle, data: st.DataOb
 
 
 @given(handles, st.data())
-def test_any_part_is_refused(handle: ReceiptHandle, data: st.DataObject) -> None:
+def test_every_truncation_is_refused(handle: ReceiptHandle, data: st.DataObject) -> None:
     text = encode(handle)
     assert_refused(text[: data.draw(st.integers(0, len(text) - 1))])
 
 
 @given(handles, st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8))
-def test_anything_behind_it_is_refused(handle: ReceiptHandle, tail: str) -> None:
+def test_trailing_characters_are_refused(handle: ReceiptHandle, tail: str) -> None:
     assert_refused(encode(handle) + tail)
 
 
@@ -139,7 +139,7 @@ def payload_of(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))[:-4]
 
 
-def test_another_version_is_refused_though_its_checksum_holds() -> None:
+def test_other_version_is_refused() -> None:
     assert_refused(with_checksum(b"\x03" + payload_of(TEXT)[1:]))
 
 
@@ -170,7 +170,7 @@ def test_empty_endless_and_padded_texts_are_refused(text: str) -> None:
 
 
 @given(handles, st.integers(0, 2**63 - 1), st.integers(0, 2**31 - 1))
-def test_handles_that_differ_in_queue_offset_only_have_the_rest_in_common(
+def test_split_separates_the_queue_offset(
     handle: ReceiptHandle, offset: int, queue_id: int
 ) -> None:
     common, own = split(encode(handle))

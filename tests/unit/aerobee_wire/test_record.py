@@ -36,7 +36,7 @@ def fields(**changes: Any) -> dict[str, Any]:
     return values | changes
 
 
-def test_layout_is_that_of_the_facts_byte_by_byte() -> None:
+def test_layout_is_rocketmqs_byte_by_byte() -> None:
     """§2.1: the fields in their order, fixed part 91 bytes for IPv4 hosts and magic V1."""
     expected = b"".join(
         (
@@ -62,9 +62,7 @@ def test_layout_is_that_of_the_facts_byte_by_byte() -> None:
 @pytest.mark.parametrize("born", [V4, V6])
 @pytest.mark.parametrize("store", [V4, V6])
 @pytest.mark.parametrize("topic", ["t", "a" * 127, "%RETRY%" + "g" * 121, "ü" * 100])
-def test_hosts_of_both_families_and_both_magics_come_back(
-    born: bytes, store: bytes, topic: str
-) -> None:
+def test_both_host_sizes_and_magics_are_decoded(born: bytes, store: bytes, topic: str) -> None:
     encoded = record.encode(**fields(born_host=born, store_host=store, topic=topic))
     decoded = record.decode(encoded)
     wide = len(topic.encode()) > 127
@@ -82,7 +80,7 @@ def test_hosts_of_both_families_and_both_magics_come_back(
     numbers=st.tuples(*[st.integers(-(2**31), 2**31 - 1)] * 3),
     offsets=st.tuples(*[st.integers(0, 2**62)] * 3),
 )
-def test_what_was_encoded_is_decoded(
+def test_decode_returns_what_was_encoded(
     body: bytes, properties: bytes, numbers: tuple[int, ...], offsets: tuple[int, ...]
 ) -> None:
     given_fields = fields(
@@ -111,7 +109,7 @@ def test_ids_and_properties_are_decoded_on_demand() -> None:
     assert decoded.offset_message_id == "0A00000700002A9F0000000000001000"
 
 
-def test_records_that_stand_one_after_the_other_are_iterated() -> None:
+def test_consecutive_records_are_iterated() -> None:
     joined = b"".join(record.encode(**fields(queue_offset=n)) for n in range(5))
     assert [item.queue_offset for item in record.iter_records(joined)] == [0, 1, 2, 3, 4]
     assert list(record.iter_records(b"")) == []
@@ -140,7 +138,7 @@ def patched(at: int, data: bytes) -> bytes:
         (patched(39, b"\x10"), ""),  # says IPv6 for the born host: everything after moves
     ],
 )
-def test_harm_is_found_and_named(data: bytes, reason: str) -> None:
+def test_damage_is_found_with_its_reason(data: bytes, reason: str) -> None:
     with pytest.raises(record.CorruptRecord) as caught:
         record.decode(data)
     assert reason in caught.value.reason
@@ -155,7 +153,7 @@ def test_every_flipped_bit_of_the_body_is_found() -> None:
             record.decode(bytes(harmed))
 
 
-def test_crc_of_the_record_is_its_last_property_and_no_property_to_a_reader() -> None:
+def test_crc_of_the_record_is_no_property_to_a_reader() -> None:
     """§2.4: 20 bytes, the name, 0x01, ten decimal digits from the lowest on, 0x02."""
     encoded = record.encode(**fields(), whole_crc=True)
     crc = zlib.crc32(encoded[:-20]) & 0x7FFFFFFF
@@ -187,7 +185,7 @@ def test_any_bytes_give_a_record_or_corrupt_record(data: bytes) -> None:
     assert decoded.store_size == len(prefixed)
 
 
-def test_raw_records_are_told_apart_by_size_and_queue_offset() -> None:
+def test_raw_records_are_iterated_with_their_queue_offset() -> None:
     several = [record.encode(**fields(queue_offset=n, body=bytes(n))) for n in range(3)]
     assert list(record.iter_raw(b"".join(several))) == list(enumerate(several))
     assert list(record.iter_raw(b"")) == []

@@ -17,7 +17,7 @@ from aerobee_wire.status import (
 
 
 @pytest.mark.parametrize("code", list(Code))
-def test_every_code_survives_the_crossing(code: Code) -> None:
+def test_every_code_is_decoded_from_its_trailers(code: Code) -> None:
     sent = MqError(code, "do this", retry_after_ms=20)
     got = error_from("do this", trailers_of(sent))
     assert got is not None
@@ -35,7 +35,7 @@ def test_every_code_has_a_grpc_status_that_exists(code: Code) -> None:
     assert set(GRPC_STATUS) >= RETRYABLE
 
 
-def test_retryable_can_be_told_against_the_code() -> None:
+def test_retryable_can_be_overridden() -> None:
     got = error_from("x", trailers_of(MqError(Code.SERVICE_NOT_AVAILABLE, "x", retryable=False)))
     assert got is not None and got.retryable is False
 
@@ -47,5 +47,5 @@ def test_code_of_a_newer_peer_keeps_its_name() -> None:
     assert (got.code, got.message) == (Code.SYSTEM_ERROR, "BRAND_NEW: what now")
 
 
-def test_trailers_of_something_else_carry_no_error() -> None:
+def test_foreign_trailers_carry_no_error() -> None:
     assert error_from("x", [("grpc-message", "x"), ("aerobee-code-number-bin", b"1")]) is None

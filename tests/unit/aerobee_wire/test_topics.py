@@ -8,7 +8,7 @@ from aerobee_wire import topics
 from aerobee_wire.status import Code, MqError
 
 
-def test_names_built_from_a_group_give_the_group_back() -> None:
+def test_group_of_inverts_retry_and_dead_letter_topics() -> None:
     assert topics.group_of(topics.retry_topic("g")) == topics.group_of("%DLQ%g") == "g"
     assert topics.group_of("orders") is None
     assert topics.is_retry("%RETRY%g") and topics.is_dead_letter("%DLQ%g")

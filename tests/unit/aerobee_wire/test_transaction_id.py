@@ -17,14 +17,14 @@ NAMES = st.text(max_size=60, alphabet=st.characters(exclude_categories=["Cs"]))
 
 
 @given(st.builds(TransactionId, NAMES, NAMES, NAMES, st.integers(0, (1 << 63) - 1)))
-def test_what_is_encoded_comes_back(one: TransactionId) -> None:
+def test_decode_returns_what_was_encoded(one: TransactionId) -> None:
     text = transaction_id.encode(one)
     assert transaction_id.decode(text) == one
     assert len(text) <= transaction_id.MAX_CHARACTERS
 
 
 @given(st.data())
-def test_a_text_that_was_changed_is_refused(data: st.DataObject) -> None:
+def test_changed_text_is_refused(data: st.DataObject) -> None:
     text = transaction_id.encode(ONE)
     place = data.draw(st.integers(0, len(text) - 1))
     other = data.draw(st.characters().filter(lambda one: one != text[place]))
@@ -39,6 +39,6 @@ def test_other_texts_are_refused(text: str) -> None:
         transaction_id.decode(text)
 
 
-def test_a_name_that_is_too_long_is_refused() -> None:
+def test_too_long_name_is_refused() -> None:
     with pytest.raises(MqError, match="255 bytes"):
         transaction_id.encode(TransactionId("b", "g", "é" * 128, 0))

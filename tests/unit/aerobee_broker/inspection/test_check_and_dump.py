@@ -174,7 +174,7 @@ def break_json(store: Path) -> str:
         break_json,
     ],
 )
-def test_harm_is_named_with_its_file(
+def test_damage_is_reported_with_its_file(
     store: Path, harmed: Callable[[Path], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     wanted = harmed(store)
@@ -185,7 +185,7 @@ def test_harm_is_named_with_its_file(
     assert all(problem["file"].startswith(str(store)) for problem in report["problems"])
 
 
-def test_damaged_record_is_told_with_its_physical_offset(
+def test_damaged_record_is_reported_with_its_physical_offset(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = first_file(store, "commitlog")
@@ -213,7 +213,7 @@ def test_torn_tail_of_a_crash_is_a_note(made: Path, tmp_path: Path) -> None:
     assert main(["check", str(crashed), *SETS]) == 0
 
 
-def test_open_store_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_open_store_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = opened(tmp_path / "store")
     try:
         assert main(["check", str(tmp_path / "store")]) == 1
@@ -258,7 +258,7 @@ def test_dump_begins_at_the_first_record_behind_an_offset(
         assert json.loads(capsys.readouterr().out) == wanted
 
 
-def test_dump_goes_on_behind_damage_and_tells_it(
+def test_dump_continues_behind_damage_and_reports_it(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     break_a_header(store)

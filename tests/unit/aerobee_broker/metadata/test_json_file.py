@@ -21,20 +21,20 @@ def test_no_file_is_no_content(file: JsonFile) -> None:
     assert file.load() is None
 
 
-def test_what_was_written_is_loaded(file: JsonFile) -> None:
+def test_load_returns_what_was_written(file: JsonFile) -> None:
     file.write(encode({"größe": 1}))
     assert file.load() == {"größe": 1}
     assert not file.path.with_suffix(".json.tmp").exists()
 
 
-def test_the_content_before_stays_in_bak(file: JsonFile) -> None:
+def test_previous_content_stays_in_bak(file: JsonFile) -> None:
     for number in (1, 2, 3):
         file.write(encode({"number": number}))
     assert file.path.with_suffix(".json.bak").read_bytes() == encode({"number": 2})
 
 
 @pytest.mark.parametrize("damage", [b"", b'{"number":', b"[1]", b"\xff\xfe{}"])
-def test_a_damaged_file_gives_way_to_its_backup(file: JsonFile, damage: bytes) -> None:
+def test_damaged_file_is_loaded_from_its_backup(file: JsonFile, damage: bytes) -> None:
     file.write(encode({"number": 1}))
     file.write(encode({"number": 2}))
     file.path.write_bytes(damage)
@@ -49,7 +49,7 @@ def test_a_crash_between_the_two_renames_loses_nothing(file: JsonFile) -> None:
     assert file.load() == {"number": 1}
 
 
-def test_damage_of_both_is_told_and_not_taken_for_emptiness(file: JsonFile) -> None:
+def test_damage_of_file_and_backup_is_an_error(file: JsonFile) -> None:
     file.path.write_bytes(b"nonsense")
     file.path.with_suffix(".json.bak").write_bytes(b"")
     with pytest.raises(ConfigFileDamaged, match=r"topics\.json.*topics\.json\.bak.*restore"):

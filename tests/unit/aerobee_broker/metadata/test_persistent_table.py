@@ -18,7 +18,7 @@ async def saved(tmp_path: Path) -> Path:
     return tmp_path / "store" / "config" / "topics.json"
 
 
-async def test_a_damaged_table_is_taken_from_its_backup_and_the_log_says_so(
+async def test_damaged_table_is_loaded_from_its_backup(
     tmp_path: Path,
 ) -> None:
     path = await saved(tmp_path)
@@ -31,7 +31,7 @@ async def test_a_damaged_table_is_taken_from_its_backup_and_the_log_says_so(
     await parts.end()
 
 
-async def test_a_whole_table_is_loaded_without_a_word(tmp_path: Path) -> None:
+async def test_whole_table_is_loaded_without_a_log_event(tmp_path: Path) -> None:
     await saved(tmp_path)
     with capture_logs() as logs:
         parts = await Parts.begin(tmp_path)

@@ -38,21 +38,21 @@ def test_topics_have_rocketmqs_shape() -> None:
     }
 
 
-def test_topics_come_back_from_their_json() -> None:
+def test_topics_are_loaded_from_their_json() -> None:
     table = topics(TopicConfig("a", 1, 2, 4, 3, order=True), TopicConfig("b", 3, 3))
     loaded = Topics(CLOCK)
     loaded.load(table.to_json())
     assert (loaded.all(), loaded.version) == (table.all(), table.version)
 
 
-def test_putting_the_same_topic_again_changes_no_version() -> None:
+def test_putting_an_equal_topic_changes_no_version() -> None:
     table = topics(TopicConfig("a", 1, 1))
     before = table.version
     assert table.put(TopicConfig("a", 1, 1)) is False
     assert table.version == before == DataVersion(0, 1_000, 1)
 
 
-def test_changes_since_a_revision_are_what_was_put_after_it() -> None:
+def test_changed_since_lists_topics_put_after_a_revision() -> None:
     table = topics(TopicConfig("a", 1, 1), TopicConfig("b", 1, 1))
     seen = table.revision
     table.put(TopicConfig("a", 2, 2))
@@ -60,7 +60,7 @@ def test_changes_since_a_revision_are_what_was_put_after_it() -> None:
     assert table.changed_since(table.revision) == []
 
 
-def test_after_a_removal_only_all_topics_will_do() -> None:
+def test_changed_since_a_removal_is_none() -> None:
     table = topics(TopicConfig("a", 1, 1), TopicConfig("b", 1, 1))
     seen = table.revision
     assert table.remove("a")
@@ -82,7 +82,7 @@ def test_groups_have_rocketmqs_defaults() -> None:
     assert group["groupRetryPolicy"] == {"type": "CUSTOMIZED", "customizedRetryPolicy": None}
 
 
-def test_retry_delays_stand_where_rocketmqs_policy_looks_for_them() -> None:
+def test_retry_delays_start_at_entry_3_of_rocketmqs_policy() -> None:
     """Its customised policy answers retry n with entry n + 2."""
     table = SubscriptionGroups(CLOCK)
     table.put(SubscriptionGroup("g", retry_max_times=2, retry_delays_ms=(300, 700)))
@@ -93,14 +93,14 @@ def test_retry_delays_stand_where_rocketmqs_policy_looks_for_them() -> None:
     assert loaded.get("g") == table.get("g")
 
 
-def test_a_group_of_another_broker_needs_no_key_but_its_name() -> None:
+def test_group_is_loaded_with_defaults_for_missing_keys() -> None:
     loaded = SubscriptionGroups(CLOCK)
     loaded.load({"subscriptionGroupTable": {"g": {}}, "forbiddenTable": {"g": {"t": 4}}})
     assert loaded.get("g") == SubscriptionGroup("g")
     assert loaded.to_json()["forbiddenTable"] == {"g": {"t": 4}}
 
 
-def test_offsets_have_rocketmqs_shape_and_come_back() -> None:
+def test_offsets_have_rocketmqs_shape() -> None:
     table = ConsumerOffsets(CLOCK)
     table.commit("g", "flights", 0, 7)
     table.commit("g", "flights", 3, 1)
@@ -113,14 +113,14 @@ def test_offsets_have_rocketmqs_shape_and_come_back() -> None:
     assert loaded.topics_of("h") == ["%RETRY%h"]
 
 
-def test_a_commit_overwrites_also_backwards() -> None:
+def test_commit_moves_an_offset_backwards_too() -> None:
     table = ConsumerOffsets(CLOCK)
     table.commit("g", "t", 0, 7)
     table.commit("g", "t", 0, 3)
     assert table.get("g", "t", 0) == 3
 
 
-def test_a_reset_that_nobody_takes_holds_up_commits_for_a_minute() -> None:
+def test_reset_blocks_commits_for_a_minute_at_most() -> None:
     clock = ManualClock()
     table = ConsumerOffsets(clock)
     table.reset("g", "t", 0, 2)
@@ -133,7 +133,7 @@ def test_a_reset_that_nobody_takes_holds_up_commits_for_a_minute() -> None:
     assert table.take_reset("g", "t", 0) is None
 
 
-def test_a_commit_under_way_does_not_undo_a_reset() -> None:
+def test_commit_under_way_does_not_overwrite_a_reset() -> None:
     table = ConsumerOffsets(CLOCK)
     table.commit("g", "t", 0, 7)
     table.reset("g", "t", 0, 2)
@@ -153,7 +153,7 @@ def test_the_data_version_counts_500_commits_as_one() -> None:
     assert (table.version.counter, table.revision) == (2, 1_000)
 
 
-def test_the_same_commit_again_is_no_change_to_save() -> None:
+def test_repeated_commit_is_no_change() -> None:
     table = ConsumerOffsets(CLOCK)
     table.commit("g", "t", 0, 7)
     before = table.revision
@@ -161,7 +161,7 @@ def test_the_same_commit_again_is_no_change_to_save() -> None:
     assert table.revision == before
 
 
-def test_topics_and_groups_take_their_offsets_along() -> None:
+def test_removed_topics_and_groups_lose_their_offsets() -> None:
     table = ConsumerOffsets(CLOCK)
     for group, topic in (("g", "t"), ("g", "u"), ("h", "t"), ("h", "u")):
         table.commit(group, topic, 0, 1)

@@ -36,7 +36,7 @@ def full() -> NewMessage:
 
 
 @pytest.mark.parametrize("whole_crc", [True, False])
-def test_record_on_the_disk_is_that_of_the_codec(whole_crc: bool) -> None:
+def test_record_on_disk_is_that_of_the_codec(whole_crc: bool) -> None:
     """Facts §2.1, and §2.4 for the CRC of the record."""
     disk = SimulatedDisk()
     store = open_store(disk, replace(SMALL, whole_crc=whole_crc))
@@ -80,14 +80,14 @@ def test_long_topics_and_ipv6_hosts_are_stored(topic: str, host: str) -> None:
     assert bool(found[0].sys_flag & record.BORN_HOST_V6) == host.startswith("[")
 
 
-def test_sys_flag_says_what_the_hosts_are_whatever_the_sender_says() -> None:
+def test_host_bits_follow_the_hosts_not_the_sender() -> None:
     store = open_store()
     send(store, [NewMessage("orders", 0, b"x", sys_flag=record.BORN_HOST_V6 | 1)])
     [one] = record.iter_records(store.read("orders", 0, 0).records)
     assert one.sys_flag == 1
 
 
-def test_offsets_count_per_queue_and_places_follow_one_another() -> None:
+def test_queue_offsets_count_per_queue() -> None:
     store = open_store()
     appended = send(store, [NewMessage("a", n % 2, b"x" * (n + 1)) for n in range(6)])
     assert [(message.queue_id, message.queue_offset) for message in appended] == [
@@ -121,7 +121,7 @@ def test_prepared_and_rollback_records_take_no_queue_offset() -> None:
     assert store.get(appended[0].physical_offset).body == b"4"
 
 
-def test_tags_code_is_the_hash_of_the_tag_or_what_the_topic_wants() -> None:
+def test_tags_code_is_the_hash_of_the_tag_or_the_topics_own() -> None:
     """§3.1: for delayed messages the deliver time stands there."""
     store = open_store()
     send(store, [NewMessage("a", 0, b"x", b"TAGS\x01UA\x02"), NewMessage("a", 0, b"x")])
@@ -160,9 +160,7 @@ def test_tags_code_is_the_hash_of_the_tag_or_what_the_topic_wants() -> None:
         (NewMessage("a", 0, b"x", born_host=b"12345"), "8 or 20 bytes"),
     ],
 )
-def test_a_batch_with_an_illegal_message_is_refused_as_a_whole(
-    message: NewMessage, reason: str
-) -> None:
+def test_illegal_message_refuses_the_whole_append(message: NewMessage, reason: str) -> None:
     store = open_store()
     good = NewMessage("a", 0, b"good")
     with pytest.raises(MessageIllegal, match=reason):
@@ -184,7 +182,7 @@ def test_largest_properties_leave_room_for_the_crc() -> None:
         store.append([NewMessage("a", 0, b"x", largest[:-1] + b"v\x02")])
 
 
-def test_a_batch_may_span_files_and_each_file_ends_with_a_blank_record() -> None:
+def test_append_spans_files_with_blank_records() -> None:
     """§2.5: a record leaves 8 bytes, or goes to the next file; the blank says how many are left."""
     disk = SimulatedDisk()
     store = open_store(disk)
@@ -204,7 +202,7 @@ def test_a_batch_may_span_files_and_each_file_ends_with_a_blank_record() -> None
     assert len(visible(store)["a", 0]) == 20
 
 
-def test_a_record_may_fill_its_file_but_for_the_blank() -> None:
+def test_record_may_fill_its_file_up_to_the_blank() -> None:
     options = replace(SMALL, commit_log_file_size=4_096, max_message_size=4_096)
     store = open_store(options=options)
     fixed = record.FIXED_V1 + 1 + record.CRC_TAIL_BYTES
@@ -214,7 +212,7 @@ def test_a_record_may_fill_its_file_but_for_the_blank() -> None:
         store.append([NewMessage("a", 0, b"x" * (4_096 - 7 - fixed))])
 
 
-def test_nothing_at_all_can_be_appended() -> None:
+def test_empty_append_is_no_error() -> None:
     store = open_store()
     assert send(store, []) == []
     assert store.end_offset == 0
@@ -233,7 +231,7 @@ def test_each_write_is_one_call_a_file() -> None:
     assert len(visible(store)["b", 1]) == 50
 
 
-def test_default_files_are_rocketmqs() -> None:
+def test_default_file_sizes_are_rocketmqs() -> None:
     options = StoreOptions()
     assert options.commit_log_file_size == 1_073_741_824
     assert options.consume_queue_file_size == 300_000 * 20

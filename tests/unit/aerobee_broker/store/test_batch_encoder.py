@@ -67,7 +67,7 @@ def opened(disk: SimulatedDisk, clock: ManualClock, options: StoreOptions) -> Me
 
 @settings(max_examples=60, deadline=None)
 @given(given=st.lists(batches(), max_size=6), whole_crc=st.booleans())
-def test_files_are_those_of_messages_one_by_one(given: list[NewBatch], whole_crc: bool) -> None:
+def test_batch_writes_the_files_of_single_appends(given: list[NewBatch], whole_crc: bool) -> None:
     """Log, consume queues, index and checkpoint, byte for byte; and what append answers."""
     options = replace(SMALL, whole_crc=whole_crc)
     disks = SimulatedDisk(), SimulatedDisk()
@@ -90,7 +90,7 @@ def test_files_are_those_of_messages_one_by_one(given: list[NewBatch], whole_crc
     assert disks[0].files() == disks[1].files()
 
 
-def test_columns_that_could_not_be_written_were_never_appended() -> None:
+def test_failed_write_rolls_back_a_batch() -> None:
     disk = SimulatedDisk()
     store = opened(disk, ManualClock(), SMALL)
     store.append_batch(NewBatch("a", 0, [b"first"], [b""]))
@@ -116,7 +116,7 @@ def test_columns_that_could_not_be_written_were_never_appended() -> None:
         (b"x", b"k\x01v", "does not end with 0x02"),
     ],
 )
-def test_one_illegal_message_refuses_all(body: bytes, properties: bytes, says: str) -> None:
+def test_illegal_message_refuses_the_whole_batch(body: bytes, properties: bytes, says: str) -> None:
     store = opened(SimulatedDisk(), ManualClock(), SMALL)
     with pytest.raises(MessageIllegal, match=says):
         store.append_batch(NewBatch("a", 0, [b"good", body], [b"", properties]))
@@ -133,7 +133,7 @@ def test_one_illegal_message_refuses_all(body: bytes, properties: bytes, says: s
         (NewBatch("a", 0, [b"x"], [b""], sys_flag=record.TRANSACTION_PREPARED), "one by one"),
     ],
 )
-def test_what_all_messages_share_is_checked(columns: NewBatch, says: str) -> None:
+def test_shared_fields_of_a_batch_are_checked(columns: NewBatch, says: str) -> None:
     store = opened(SimulatedDisk(), ManualClock(), SMALL)
     with pytest.raises(MessageIllegal, match=says):
         store.append_batch(columns)

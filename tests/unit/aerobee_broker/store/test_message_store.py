@@ -22,14 +22,14 @@ from support.disk.stores import PATH, SMALL, flush, open_store, send, upkeep, vi
 ONE = [NewMessage("a", 0, b"x", b"TAGS\x01red\x02")]
 
 
-def test_directory_that_another_broker_holds_is_named() -> None:
+def test_locked_directory_is_refused() -> None:
     disk = SimulatedDisk()
     open_store(disk)
     with pytest.raises(StoreLocked, match=r"/data/store is held by another broker"):
         open_store(disk)
 
 
-def test_lock_is_let_go_by_close_and_by_a_start_that_fails() -> None:
+def test_close_and_a_failed_start_release_the_lock() -> None:
     disk = SimulatedDisk()
     open_store(disk).close()
     disk.open(PATH / "commitlog" / f"{SMALL.commit_log_file_size // 2:020d}", create=True).close()
@@ -50,7 +50,7 @@ def test_real_directory_is_locked_between_processes(tmp_path: Path) -> None:
     MessageStore.open(tmp_path, SMALL, **named).close()  # type: ignore[arg-type]
 
 
-def test_closed_store_takes_nothing() -> None:
+def test_closed_store_refuses_appends() -> None:
     store = open_store()
     store.close()
     with pytest.raises(StoreReadOnly, match="it is closed") as caught:
@@ -58,7 +58,7 @@ def test_closed_store_takes_nothing() -> None:
     assert (caught.value.code, caught.value.retryable) == (Code.SERVICE_NOT_AVAILABLE, True)
 
 
-def test_close_makes_durable_what_was_appended() -> None:
+def test_close_flushes_what_was_appended() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     store.append(ONE)
@@ -66,7 +66,7 @@ def test_close_makes_durable_what_was_appended() -> None:
     assert visible(open_store(disk.after_power_cut(1))) == {("a", 0): {0: b"x"}}
 
 
-def test_arrivals_say_which_queues_have_new_messages_and_their_tags() -> None:
+def test_arrivals_have_queues_offsets_and_tags() -> None:
     store = open_store()
     store.append([NewMessage("a", 0, b"0", b"TAGS\x01red\x02"), NewMessage("b", 1, b"1")])
     store.append([NewMessage("a", 0, b"2", b"TAGS\x01blue\x02")])
@@ -82,7 +82,7 @@ def test_arrivals_say_which_queues_have_new_messages_and_their_tags() -> None:
     assert store.flush.confirm(store.flush.sync()) == []
 
 
-def test_a_flush_covers_what_was_written_when_it_began() -> None:
+def test_sync_covers_what_was_written_when_it_began() -> None:
     store = open_store()
     store.append(ONE)
     assert store.flush.sync() == 0
@@ -94,7 +94,7 @@ def test_a_flush_covers_what_was_written_when_it_began() -> None:
     assert store.confirmed_offset == written
 
 
-def test_many_appends_and_one_flush_on_another_thread(tmp_path: Path) -> None:
+def test_appends_during_a_sync_on_another_thread(tmp_path: Path) -> None:
     """The flusher's part beside the loop's, on a real disk: the simulated one takes one thread."""
     store = MessageStore.open(
         tmp_path,
@@ -130,7 +130,7 @@ def test_many_appends_and_one_flush_on_another_thread(tmp_path: Path) -> None:
     store.close()
 
 
-def test_appends_go_on_while_another_thread_writes(tmp_path: Path) -> None:
+def test_appends_continue_while_another_thread_writes(tmp_path: Path) -> None:
     """As group commit does it, over many small files; what is read meanwhile is whole."""
     store = MessageStore.open(
         tmp_path,
@@ -162,7 +162,7 @@ def test_appends_go_on_while_another_thread_writes(tmp_path: Path) -> None:
     store.close()
 
 
-def test_deleted_topic_is_gone_at_once_and_starts_again_at_0() -> None:
+def test_deleted_topic_starts_again_at_offset_0() -> None:
     disk = SimulatedDisk()
     clock = ManualClock()
     store = open_store(disk, clock=clock)
@@ -182,13 +182,13 @@ def test_deleted_topic_is_gone_at_once_and_starts_again_at_0() -> None:
     assert visible(open_store(disk.after_kill())) == {("a", 0): {0: b"x"}}
 
 
-def test_deleting_a_topic_that_is_not_there_is_nothing() -> None:
+def test_deleting_an_unknown_topic_is_no_error() -> None:
     store = open_store()
     store.delete_topic("nobody")
     assert store.topics() == []
 
 
-def test_errors_say_what_they_are_on_the_wire() -> None:
+def test_store_errors_have_their_codes() -> None:
     store = open_store()
     with pytest.raises(MessageIllegal) as caught:
         store.append([NewMessage("a", 0, b"")])
@@ -196,7 +196,7 @@ def test_errors_say_what_they_are_on_the_wire() -> None:
     assert not caught.value.retryable
 
 
-def test_options_that_cannot_work_are_refused() -> None:
+def test_impossible_options_are_refused() -> None:
     with pytest.raises(ValueError, match="multiple of 20"):
         StoreOptions(consume_queue_file_size=30)
     with pytest.raises(ValueError, match="4,096"):
@@ -205,7 +205,7 @@ def test_options_that_cannot_work_are_refused() -> None:
         StoreOptions(index_slot_count=0)
 
 
-def test_a_store_on_a_real_disk_ends_as_it_began(tmp_path: Path) -> None:
+def test_store_on_a_real_disk_reopens_unchanged(tmp_path: Path) -> None:
     clock = ManualClock()
     for n in range(3):
         store = MessageStore.open(

@@ -27,7 +27,7 @@ def broken_once(disk: SimulatedDisk, where: str) -> None:
     disk.fail_syncs = fails
 
 
-def test_failed_sync_makes_the_store_read_only_for_ever() -> None:
+def test_failed_sync_makes_the_store_read_only() -> None:
     events: list[str] = []
     disk = SimulatedDisk()
     store = open_store(disk, on_event=lambda name, fields: events.append(name))
@@ -47,7 +47,7 @@ def test_failed_sync_makes_the_store_read_only_for_ever() -> None:
     assert visible(store) == {("a", 0): {0: b"first"}}
 
 
-def test_appends_that_wait_when_the_store_becomes_read_only_are_undone() -> None:
+def test_pending_appends_of_a_read_only_store_are_rolled_back() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     send(store, [NewMessage("a", 0, b"zeroth")])
@@ -62,7 +62,7 @@ def test_appends_that_wait_when_the_store_becomes_read_only_are_undone() -> None
     assert store.end_offset == store.written_offset
 
 
-def test_failed_sync_of_derived_files_makes_the_store_read_only_too() -> None:
+def test_failed_sync_of_derived_files_makes_read_only() -> None:
     """Their pages are as unsure as those of the log."""
     disk = SimulatedDisk()
     clock = ManualClock()
@@ -74,7 +74,7 @@ def test_failed_sync_of_derived_files_makes_the_store_read_only_too() -> None:
     assert visible(store) == {("a", 0): {0: b"first"}}
 
 
-def test_read_only_store_closes_as_after_a_crash_and_recovers() -> None:
+def test_read_only_store_recovers_at_the_next_start() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     send(store, [NewMessage("a", 0, b"first")])
@@ -92,7 +92,7 @@ def test_read_only_store_closes_as_after_a_crash_and_recovers() -> None:
     assert survivors == {("a", 0): {0: b"first", 1: b"second", 2: b"third"}}
 
 
-def test_a_directory_that_is_removed_before_it_is_synced_does_no_harm(
+def test_directory_removed_before_its_sync_is_no_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its topic is deleted on the loop while the flusher looks for it."""
@@ -131,7 +131,7 @@ def short_of_files(monkeypatch: pytest.MonkeyPatch, disk: SimulatedDisk, part: s
 
 
 @pytest.mark.parametrize("part", ["consumequeue", "index"])
-def test_a_process_short_of_open_files_syncs_derived_files_later(
+def test_shortage_of_descriptors_delays_derived_syncs(
     monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     """Nothing was written that could be lost: no reason to take no more messages for ever."""
@@ -154,7 +154,7 @@ def test_a_process_short_of_open_files_syncs_derived_files_later(
     assert (visible(store), events) == (before, [])
 
 
-def test_a_process_short_of_open_files_takes_messages_again_when_it_is_not(
+def test_appends_resume_after_a_shortage_of_descriptors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk = SimulatedDisk()

@@ -20,7 +20,7 @@ APART = {
 
 
 @pytest.mark.parametrize("starts", APART.values(), ids=APART)
-def test_pieces_are_those_bytes(starts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+def test_items_and_rows_match_the_bytes(starts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
     wanted = [DATA[at : at + 30] for at in starts.tolist()]
     assert [bytes(row) for row in rows(DATA, starts, 30)] == wanted
     assert list(slices(DATA, starts, starts + 30)) == wanted
@@ -38,7 +38,7 @@ def test_an_item_that_does_not_fit_in_is_read_from_within() -> None:
     assert len(items(DATA, np.array([0, 1_999]), np.dtype(">i8"))) == 2
 
 
-def test_a_stride_is_the_distance_that_does_not_change() -> None:
+def test_stride_is_the_constant_distance() -> None:
     assert stride_of(np.array([1, 4, 7])) == 3
     assert stride_of(np.array([1, 4, 8])) == 0
     assert stride_of(np.array([1])) == 0

@@ -34,7 +34,7 @@ def test_first_40_bytes_are_rocketmqs() -> None:
     assert struct.unpack(">5q", encode(FULL)[:40]) == (11, 12, 13, 6_000, 6_000)
 
 
-def test_everything_comes_back() -> None:
+def test_decode_returns_what_was_encoded() -> None:
     assert decode(encode(FULL)) == FULL
     assert len(encode(FULL)) <= 512
 
@@ -45,7 +45,7 @@ def test_short_page_is_no_checkpoint(size: int) -> None:
     assert decode(bytes(4_096)) is None
 
 
-def test_no_flipped_bit_of_ours_goes_unseen() -> None:
+def test_every_flipped_bit_is_found() -> None:
     """A flushed offset that is damaged is taken for the lowest that can be."""
     page = encode(FULL)
     for bit in range(24 * 8, len(page) * 8):
@@ -55,7 +55,7 @@ def test_no_flipped_bit_of_ours_goes_unseen() -> None:
         assert found in (None, FULL, replace(FULL, flushed=FULL.dispatched)), f"bit {bit}"
 
 
-def test_noted_offset_comes_back_and_leaves_the_rest_alone() -> None:
+def test_noted_offset_changes_nothing_else() -> None:
     disk = SimulatedDisk()
     disk.make_directory(PATH)
     file = CheckpointFile(disk, PATH / "checkpoint")
@@ -67,7 +67,7 @@ def test_noted_offset_comes_back_and_leaves_the_rest_alone() -> None:
     assert len(disk.files()[PATH / "checkpoint"]) == 4_096
 
 
-def test_a_power_cut_leaves_an_old_checkpoint_or_the_new_one() -> None:
+def test_power_cut_leaves_the_old_or_the_new_checkpoint() -> None:
     for seed in range(100):
         disk = SimulatedDisk(seed)
         disk.make_directory(PATH)

@@ -27,7 +27,7 @@ def queue_files(disk: SimulatedDisk) -> dict[str, bytes]:
     }
 
 
-def test_unit_is_20_bytes_of_place_size_and_tags_code() -> None:
+def test_unit_is_physical_offset_size_and_tags_code() -> None:
     """§3.1: file of 6,000,000 bytes named by the byte offset of its first unit."""
     disk = SimulatedDisk()
     store = open_store(disk, StoreOptions(commit_log_file_size=1 << 16, index_enabled=False))
@@ -45,7 +45,7 @@ def test_unit_is_20_bytes_of_place_size_and_tags_code() -> None:
     assert data.rstrip(b"\0") == units.rstrip(b"\0")
 
 
-def test_files_follow_one_another_by_bytes() -> None:
+def test_files_are_named_by_their_byte_offset() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     send(store, [NewMessage("a", 0, b"x") for _ in range(70)])
@@ -58,7 +58,7 @@ def test_files_follow_one_another_by_bytes() -> None:
     assert store.units("a", 0, 70, 5) == []
 
 
-def test_units_that_wait_to_be_written_are_bounded() -> None:
+def test_unwritten_units_are_bounded() -> None:
     """So is memory: 20 bytes for each of `unwritten_units`."""
     disk = SimulatedDisk()
     store = open_store(disk, replace(SMALL, unwritten_units=10))
@@ -71,7 +71,7 @@ def test_units_that_wait_to_be_written_are_bounded() -> None:
     assert all(len(messages) == 20 for messages in visible(store).values())
 
 
-def test_open_files_are_bounded_whatever_the_number_of_queues() -> None:
+def test_open_files_are_bounded_with_many_queues() -> None:
     disk = SimulatedDisk()
     clock = ManualClock()
     store = open_store(disk, replace(SMALL, max_open_files=4), clock)
@@ -85,7 +85,7 @@ def test_open_files_are_bounded_whatever_the_number_of_queues() -> None:
     assert disk.open_files == 0
 
 
-def test_units_before_a_deleted_front_are_dummies_after_a_rebuild() -> None:
+def test_rebuild_fills_the_front_with_lost_units() -> None:
     """§3.1: a queue that starts at another offset than 0 is filled with (0, 0x7FFFFFFF, 0)."""
     disk = SimulatedDisk()
     store = open_store(disk)
@@ -122,7 +122,7 @@ def test_queues_of_a_topic_named_like_a_path_stay_inside() -> None:
     assert sorted(queue_files(disk)) == [f"%RETRY%a|b/0/{0:020d}", f".../0/{0:020d}"]
 
 
-def test_a_topic_that_was_made_again_outlives_its_dummies() -> None:
+def test_recreated_topic_outlives_its_lost_units() -> None:
     """They lie before every place, so before that of the deletion too."""
     disk = SimulatedDisk()
     store = open_store(disk)
@@ -143,7 +143,7 @@ def test_a_topic_that_was_made_again_outlives_its_dummies() -> None:
     assert sorted(visible(store)["a", 0]) == list(range(first, 13))
 
 
-def test_a_deleted_topic_whose_records_are_still_there_is_not_listed_by_a_rebuild() -> None:
+def test_rebuild_does_not_list_a_deleted_topic() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     send(store, [NewMessage("a", 0, b"x"), NewMessage("b", 0, b"y")])
@@ -157,7 +157,7 @@ def test_a_deleted_topic_whose_records_are_still_there_is_not_listed_by_a_rebuil
 
 @pytest.mark.parametrize("left", ["files", "directories"])
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_topic_is_deleted_though_its_directory_is_not(
+def test_topic_is_deleted_when_its_directory_remains(
     monkeypatch: pytest.MonkeyPatch, left: str, clean: bool
 ) -> None:
     """Its messages are gone; a topic of the name starts anew; the next start takes away what was
@@ -191,7 +191,7 @@ def test_a_topic_is_deleted_though_its_directory_is_not(
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_topic_made_again_over_a_directory_that_was_left_holds_its_own_messages(
+def test_recreated_topic_ignores_files_that_remained(
     monkeypatch: pytest.MonkeyPatch, clean: bool
 ) -> None:
     disk = SimulatedDisk()
@@ -215,7 +215,7 @@ def _refuse(path: Path) -> None:
     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
-def test_dummies_are_in_front_although_the_disk_was_full_at_first() -> None:
+def test_lost_units_are_written_after_a_full_disk() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     send(store, [NewMessage("a", 0, b"x" * 1_900) for _ in range(12)])
@@ -233,7 +233,7 @@ def test_dummies_are_in_front_although_the_disk_was_full_at_first() -> None:
 
 
 @pytest.mark.parametrize("hole", [range(48, 49), range(60, 75), range(64, 96), range(40, 128)])
-def test_zeros_among_the_units_do_not_move_the_first_offset_past_messages(hole: range) -> None:
+def test_zeroed_units_do_not_raise_the_min_offset(hole: range) -> None:
     disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, replace(SMALL, unwritten_units=1), clock)
     send(store, [NewMessage("a", 0, b"x" * 150) for _ in range(128)])
@@ -258,7 +258,7 @@ def test_zeros_among_the_units_do_not_move_the_first_offset_past_messages(hole: 
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("expired", [True, False])
-def test_first_files_of_a_queue_that_are_lost_come_back(clean: bool, expired: bool) -> None:
+def test_lost_first_files_of_a_queue_are_rebuilt(clean: bool, expired: bool) -> None:
     """What is left of it fits together, and the next offset is right."""
     disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)

@@ -91,7 +91,7 @@ def test_file_is_420_000_040_bytes_by_default() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_files_are_those_of_the_slow_reference(seed: int) -> None:
+def test_files_match_the_reference_implementation(seed: int) -> None:
     disk = SimulatedDisk()
     clock = ManualClock()
     store = open_store(disk, clock=clock)
@@ -110,7 +110,7 @@ def has_slots(index: Index) -> bool:
     return index._slots is not None
 
 
-def test_slots_leave_the_memory_when_nothing_comes_and_come_back_as_they_were() -> None:
+def test_slots_are_released_when_idle_and_read_again() -> None:
     disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)
     index = store._dispatch.index
@@ -175,13 +175,13 @@ def test_messages_are_found_by_key_and_by_unique_id_newest_first() -> None:
     assert store.query("unknown", "all") == []
 
 
-def test_a_key_that_stands_twice_gives_its_message_once() -> None:
+def test_key_given_twice_finds_its_message_once() -> None:
     store = open_store()
     send(store, [message("orders", 1, UNIQ_KEY="a", KEYS="a a")])
     assert len(store.query("orders", "a")) == 1
 
 
-def test_messages_whose_keys_share_a_hash_are_told_apart() -> None:
+def test_keys_with_one_hash_are_distinguished() -> None:
     """§3.2: "AaAa" and "BBBB" have one hash."""
     store = open_store()
     send(store, [message("orders", 1, KEYS="AaAa"), message("orders", 2, KEYS="BBBB")])
@@ -223,7 +223,7 @@ def test_queries_reach_over_several_files() -> None:
 
 
 @pytest.mark.parametrize("harmed", [88, 4], ids=["body", "head"])
-def test_a_damaged_record_that_may_be_meant_is_told(harmed: int) -> None:
+def test_query_reports_damaged_records_of_its_key(harmed: int) -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     appended = send(store, [message("orders", n, KEYS="k") for n in range(3)])
@@ -249,7 +249,7 @@ def test_rolled_back_messages_are_not_indexed_and_prepared_ones_are() -> None:
     assert [one.body for one in store.query("orders", "k")] == [b"2"]
 
 
-def test_store_without_index_finds_nothing_and_makes_no_file() -> None:
+def test_store_without_index_finds_nothing() -> None:
     disk = SimulatedDisk()
     store = open_store(disk, replace(SMALL, index_enabled=False))
     send(store, [message("orders", 1, KEYS="k")])
@@ -258,7 +258,7 @@ def test_store_without_index_finds_nothing_and_makes_no_file() -> None:
     assert index_files(disk) == {}
 
 
-def test_index_that_is_switched_on_later_gets_the_keys_of_before() -> None:
+def test_index_enabled_later_gets_the_earlier_keys() -> None:
     disk = SimulatedDisk()
     store = open_store(disk, replace(SMALL, index_enabled=False))
     send(store, [message("orders", 1, KEYS="k")])
@@ -286,7 +286,7 @@ def test_damaged_messages_are_left_out_of_a_query() -> None:
     assert store.corruption_count == 1
 
 
-def test_expired_index_files_go_after_the_checkpoint_that_no_longer_counts_them() -> None:
+def test_expired_index_files_are_removed_after_a_checkpoint() -> None:
     disk = SimulatedDisk()
     clock = ManualClock()
     options = replace(SMALL, retain_bytes=8_192, clean_interval_ms=1_000)
@@ -307,7 +307,7 @@ def test_expired_index_files_go_after_the_checkpoint_that_no_longer_counts_them(
     assert store.query("orders", "ID0") == []
 
 
-def test_slots_that_cannot_be_read_are_made_again_from_the_entries(
+def test_unreadable_slots_are_rebuilt_from_the_entries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Or no key could be added, and no message taken, because of a sector of the index."""

@@ -30,7 +30,7 @@ def filled(disk: SimulatedDisk, files: int) -> None:
     store.close()
 
 
-def test_file_is_named_by_its_first_byte_and_has_full_size() -> None:
+def test_file_is_named_by_its_offset_and_has_full_size() -> None:
     disk = SimulatedDisk()
     filled(disk, 3)
     assert log_files(disk) == [f"{n * SIZE:020d}" for n in range(3)]
@@ -43,7 +43,7 @@ def test_an_empty_store_has_no_log_file() -> None:
     assert log_files(disk) == []
 
 
-def test_next_file_is_allocated_ahead_and_only_renamed_by_the_append_that_needs_it() -> None:
+def test_next_file_is_allocated_ahead_and_renamed_when_needed() -> None:
     disk = SimulatedDisk()
     clock = ManualClock()
     store = open_store(disk, clock=clock)
@@ -57,7 +57,7 @@ def test_next_file_is_allocated_ahead_and_only_renamed_by_the_append_that_needs_
     assert log_files(disk) == ["0" * 20, f"{SIZE:020d}"]
 
 
-def test_file_allocated_ahead_is_given_back_when_the_store_closes() -> None:
+def test_file_allocated_ahead_is_removed_on_close() -> None:
     disk = SimulatedDisk()
     clock = ManualClock()
     store = open_store(disk, clock=clock)
@@ -67,7 +67,7 @@ def test_file_allocated_ahead_is_given_back_when_the_store_closes() -> None:
     assert log_files(disk) == ["0" * 20]
 
 
-def test_allocation_that_fails_ahead_of_time_harms_nobody() -> None:
+def test_failed_allocation_ahead_fails_no_append() -> None:
     disk = SimulatedDisk()
     clock = ManualClock()
     events: list[str] = []
@@ -82,7 +82,7 @@ def test_allocation_that_fails_ahead_of_time_harms_nobody() -> None:
     assert len(visible(store)["a", 0]) == 7
 
 
-def test_messages_of_a_failed_write_were_never_there() -> None:
+def test_failed_write_rolls_back_its_messages() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     send(store, [NewMessage("a", 0, b"first")])
@@ -98,7 +98,7 @@ def test_messages_of_a_failed_write_were_never_there() -> None:
     assert visible(store) == {("a", 0): {0: b"first", 1: b"second"}}
 
 
-def test_whole_records_that_a_failed_write_left_behind_do_not_come_back() -> None:
+def test_records_left_by_a_failed_write_are_wiped() -> None:
     """They would stand right behind a later record of the same size."""
     disk = SimulatedDisk()
     store = open_store(disk)
@@ -128,7 +128,7 @@ def test_a_write_error_makes_the_store_read_only() -> None:
     assert visible(store) == {("a", 0): {0: b"first"}}
 
 
-def test_missing_file_in_the_middle_is_named_and_the_store_does_not_start() -> None:
+def test_missing_middle_file_stops_the_start() -> None:
     disk = SimulatedDisk()
     filled(disk, 4)
     missing = LOG / f"{2 * SIZE:020d}"
@@ -137,7 +137,7 @@ def test_missing_file_in_the_middle_is_named_and_the_store_does_not_start() -> N
         open_store(disk)
 
 
-def test_missing_last_file_is_named_and_the_store_does_not_start() -> None:
+def test_missing_last_file_stops_the_start() -> None:
     disk = SimulatedDisk()
     filled(disk, 3)
     missing = LOG / f"{2 * SIZE:020d}"
@@ -148,7 +148,7 @@ def test_missing_last_file_is_named_and_the_store_does_not_start() -> None:
     assert len(visible(open_store(disk))["a", 0]) == 8
 
 
-def test_store_goes_on_without_the_files_in_front_of_a_missing_one() -> None:
+def test_store_starts_without_the_files_before_a_gap() -> None:
     disk = SimulatedDisk()
     filled(disk, 4)
     for start in (0, SIZE, 2 * SIZE):
@@ -159,7 +159,7 @@ def test_store_goes_on_without_the_files_in_front_of_a_missing_one() -> None:
     assert store.min_offset("a", 0) == 12
 
 
-def test_other_file_size_than_the_store_was_made_with_is_refused() -> None:
+def test_other_file_size_than_the_stores_is_refused() -> None:
     disk = SimulatedDisk()
     filled(disk, 1)
     for size in (SIZE // 2, SIZE * 2):
@@ -168,7 +168,7 @@ def test_other_file_size_than_the_store_was_made_with_is_refused() -> None:
     assert len(visible(open_store(disk))["a", 0]) == 4
 
 
-def test_short_file_in_the_middle_is_named() -> None:
+def test_short_middle_file_stops_the_start() -> None:
     disk = SimulatedDisk()
     filled(disk, 3)
     disk.put(LOG / f"{SIZE:020d}", b"short")
@@ -176,7 +176,7 @@ def test_short_file_in_the_middle_is_named() -> None:
         open_store(disk)
 
 
-def test_files_that_are_not_the_logs_are_left_alone() -> None:
+def test_foreign_files_are_left_alone() -> None:
     disk = SimulatedDisk()
     filled(disk, 1)
     disk.open(LOG / "notes.txt", create=True).close()
@@ -196,7 +196,7 @@ def test_any_file_size_works(size: int) -> None:
     assert len(visible(open_store(disk.after_kill(), options))["a", 0]) == 30
 
 
-def test_unreadable_file_is_damage_and_not_the_end() -> None:
+def test_unreadable_log_file_is_damage() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     send(store, BIG)
@@ -208,7 +208,7 @@ def test_unreadable_file_is_damage_and_not_the_end() -> None:
     assert store.corruptions[0].file == Path(LOG / ("0" * 20))
 
 
-def test_directory_that_cannot_be_opened_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_directory_is_a_store_open_error(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimulatedDisk()
 
     def refuse(path: Path) -> None:
@@ -230,7 +230,7 @@ def test_flush_syncs_only_what_was_written() -> None:
     assert disk.steps == before
 
 
-def test_a_flush_ends_although_writes_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_ends_while_writes_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each sync of a file finds it written to again: that is the next flush's matter."""
     disk = SimulatedDisk()
     store = open_store(disk)

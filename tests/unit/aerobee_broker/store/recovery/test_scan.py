@@ -107,7 +107,7 @@ def test_fields_are_those_of_the_codec(changes: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 500])
 @pytest.mark.parametrize("odd_one", [None, 0, 3, 16, 40])
-def test_runs_of_one_size_are_read_as_any_other(count: int, odd_one: int | None) -> None:
+def test_records_of_one_size_are_scanned_alike(count: int, odd_one: int | None) -> None:
     changes: list[dict[str, Any]] = [{"queue_offset": n} for n in range(count)]
     if odd_one is not None and odd_one < count:
         changes[odd_one]["body"] = b"longer body"
@@ -121,7 +121,7 @@ TOPICS = st.sampled_from(["a", "b", "orders", "orderz", "größe", retry_topic("
 
 
 @given(st.lists(st.tuples(TOPICS, st.integers(0, 3)), min_size=1, max_size=40))
-def test_records_are_brought_together_by_queue_in_the_order_of_the_log(
+def test_records_are_grouped_by_queue_in_log_order(
     physical_offsets: list[tuple[str, int]],
 ) -> None:
     """Names of one length and of several; one is longer than what is told apart by sums."""
@@ -138,7 +138,7 @@ def test_records_are_brought_together_by_queue_in_the_order_of_the_log(
         ]
 
 
-def test_two_queues_with_one_sum_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_with_one_weighted_sum_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan_module, "_WEIGHTS", np.zeros(256, dtype=np.uint64))
     monkeypatch.setattr(scan_module, "_QUEUE_WEIGHT", np.uint64(0))
     changes = [{"topic": topic, "queue_id": n % 2} for n, topic in enumerate(["a", "b", "a", "cc"])]
@@ -171,18 +171,18 @@ def test_every_flipped_bit_ends_the_scan_at_its_record() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_survived(data: bytes) -> None:
+def test_any_bytes_can_be_scanned(data: bytes) -> None:
     found, _ = scan(data, BASE, ROOM, check_crc=True)
     assert len(found) == 0
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_behind_a_header_are_survived(data: bytes) -> None:
+def test_any_bytes_behind_a_header_can_be_scanned(data: bytes) -> None:
     prefixed = (len(data) + 8).to_bytes(4, "big") + bytes.fromhex("DAA320A7") + data
     scan(prefixed, BASE, ROOM, check_crc=True)
 
 
-def test_damaged_body_leaves_a_record_that_is_known() -> None:
+def test_damaged_body_leaves_the_fields_of_its_record() -> None:
     data = bytearray(stream([{}, {"queue_offset": 6}]))
     size = len(data) // 2
     data[size + 90] ^= 1
@@ -192,14 +192,14 @@ def test_damaged_body_leaves_a_record_that_is_known() -> None:
     assert rows(end.damaged)[0][:4] == (BASE + size, size, 1, 6)
 
 
-def test_damage_outside_of_the_body_leaves_none() -> None:
+def test_damage_outside_of_the_body_leaves_no_record() -> None:
     data = bytearray(stream([{}]))
     data[27] ^= 1  # its queue offset
     _, end = scan(bytes(data), BASE, ROOM, check_crc=True)
     assert end.stop is Stop.BAD_CRC and end.damaged is None
 
 
-def test_behind_what_was_durable_a_record_must_hold_its_crc() -> None:
+def test_record_behind_the_durable_offset_needs_its_crc() -> None:
     """Torn in its properties it looks whole otherwise: the CRC of the body is good."""
     data = stream([{"whole_crc": False}, {"whole_crc": True}, {"whole_crc": False}])
     assert len(scan(data, BASE, ROOM, check_crc=True)[0]) == 3
@@ -207,13 +207,13 @@ def test_behind_what_was_durable_a_record_must_hold_its_crc() -> None:
     assert len(scan(data, BASE, ROOM, check_crc=True, crc_from=BASE + 1)[0]) == 2
 
 
-def test_properties_that_do_not_end_are_cut_off() -> None:
+def test_unterminated_properties_are_bad() -> None:
     data = stream([{"properties": b"KEYS\x01a\x00", "whole_crc": False}])
     found, end = scan(data, BASE, ROOM, check_crc=True)
     assert (len(found), end.stop, end.reason) == (0, Stop.BAD, "its properties are cut off")
 
 
-def test_crc_can_be_left_out() -> None:
+def test_crc_check_can_be_disabled() -> None:
     data = bytearray(stream([{}]))
     data[90] ^= 1
     assert len(scan(bytes(data), BASE, ROOM, check_crc=False)[0]) == 1

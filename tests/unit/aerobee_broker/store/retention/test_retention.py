@@ -51,7 +51,7 @@ def files(disk: SimulatedDisk) -> list[int]:
     )
 
 
-def test_files_go_in_the_hour_of_deletion_when_all_of_them_is_older_than_the_retention() -> None:
+def test_expired_files_are_deleted_in_the_hour_of_deletion() -> None:
     """§4.5: 72 h; here 3.5. The file in use stays, however old."""
     options = replace(NEVER, file_reserved_time_ms=7 * HOUR_MS // 2)
     store, disk, clock = filled(options, 6)
@@ -69,7 +69,7 @@ def test_files_go_in_the_hour_of_deletion_when_all_of_them_is_older_than_the_ret
     assert store.min_physical_offset == 5 * SIZE
 
 
-def test_not_more_files_go_at_once_than_allowed() -> None:
+def test_one_run_deletes_a_bounded_number_of_files() -> None:
     options = replace(NEVER, retain_bytes=1, delete_file_batch_max=2)
     store, disk, clock = filled(options, 7)
     step(store, clock)
@@ -78,7 +78,7 @@ def test_not_more_files_go_at_once_than_allowed() -> None:
     assert files(disk) == [4, 5, 6]
 
 
-def test_a_file_that_is_not_flushed_yet_stays() -> None:
+def test_unflushed_file_stays() -> None:
     """The flusher may be about to sync it."""
     disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, replace(NEVER, retain_bytes=1), clock)
@@ -111,7 +111,7 @@ def test_readers_of_deleted_messages_get_the_new_lowest_offset() -> None:
     assert sorted(visible(store)["a", 0]) == list(range(8, 20))
 
 
-def test_consume_queue_files_go_with_the_log() -> None:
+def test_consume_queue_files_are_deleted_with_the_log() -> None:
     options = replace(NEVER, retain_bytes=1, consume_queue_file_size=80)
     store, disk, clock = filled(options, 6)
     queue_files = [p for p in disk.files() if "consumequeue" in p.parts]
@@ -124,7 +124,7 @@ def test_consume_queue_files_go_with_the_log() -> None:
 
 
 @pytest.mark.parametrize("units", [4, 5, 8])
-def test_a_queue_whose_messages_are_all_gone_keeps_counting_after_a_start(units: int) -> None:
+def test_expired_queue_keeps_its_next_offset_after_a_start(units: int) -> None:
     """Also when they filled its files to the last unit."""
     options = replace(NEVER, retain_bytes=SIZE, consume_queue_file_size=20 * units)
     store, disk, clock = filled(options, 2)
@@ -140,7 +140,7 @@ def test_a_queue_whose_messages_are_all_gone_keeps_counting_after_a_start(units:
     assert (store.min_offset("a", 0), store.max_offset("a", 0)) == (8, 8)
 
 
-def test_a_queue_whose_messages_are_all_gone_keeps_counting() -> None:
+def test_expired_queue_keeps_its_next_offset() -> None:
     store, _, clock = filled(replace(NEVER, retain_bytes=1), 1)
     send(store, [NewMessage("b", 0, b"x" * 1_900) for _ in range(8)])
     step(store, clock)
@@ -162,14 +162,14 @@ def test_a_queue_whose_messages_are_all_gone_keeps_counting() -> None:
         (86, [5]),  # whatever there is
     ],
 )
-def test_more_goes_as_the_disk_fills(used: int, expected: list[int]) -> None:
+def test_fuller_disk_deletes_more_files(used: int, expected: list[int]) -> None:
     store, disk, clock = filled(replace(NEVER, file_reserved_time_ms=7 * HOUR_MS // 2), 6)
     disk.reported = Usage(used, 100 - used)
     step(store, clock)
     assert files(disk) == expected
 
 
-def test_unexpired_files_stay_when_they_must_not_be_forced_out() -> None:
+def test_unexpired_files_stay_without_forced_cleaning() -> None:
     store, disk, clock = filled(replace(NEVER, clean_file_forcibly=False), 4)
     disk.reported = Usage(89, 11)
     step(store, clock)
@@ -207,7 +207,7 @@ def test_producers_are_refused_above_90_percent_until_below_85() -> None:
     assert events == ["disk_full", "disk_ok"]
 
 
-def test_messages_on_their_way_are_taken_up_to_95_percent() -> None:
+def test_reserved_appends_are_accepted_up_to_95_percent() -> None:
     disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, NEVER, clock)
     disk.reported = Usage(95, 5)
@@ -221,7 +221,7 @@ def test_messages_on_their_way_are_taken_up_to_95_percent() -> None:
         store.append(BIG[:1], reserve=True)
 
 
-def test_watermark_in_bytes_counts_beside_the_one_in_percent() -> None:
+def test_watermark_in_bytes_refuses_producers_too() -> None:
     disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, replace(NEVER, disk_min_free_bytes=1_000), clock)
     disk.reported = Usage(10, 999)
@@ -241,7 +241,7 @@ def test_full_disk_is_seen_at_the_start() -> None:
         store.append(BIG)
 
 
-def test_a_jump_of_the_clock_by_an_hour_deletes_nothing() -> None:
+def test_clock_jump_of_an_hour_deletes_nothing() -> None:
     store, disk, clock = filled(replace(NEVER, delete_when=tuple(range(24))), 5)
     for jump in (HOUR_MS, -2 * HOUR_MS, HOUR_MS):
         clock.jump(jump)
@@ -249,7 +249,7 @@ def test_a_jump_of_the_clock_by_an_hour_deletes_nothing() -> None:
     assert files(disk) == [0, 1, 2, 3, 4]
 
 
-def test_expired_files_of_a_queue_are_not_removed_once_its_topic_is_deleted() -> None:
+def test_deleted_topic_cancels_removals_of_its_files() -> None:
     """They are gone with it, or they are those of the topic that was made again."""
     options = replace(NEVER, retain_bytes=SIZE, consume_queue_file_size=20 * 4, unwritten_units=1)
     store, disk, clock = filled(options, 4)
@@ -270,7 +270,7 @@ def test_expired_files_of_a_queue_are_not_removed_once_its_topic_is_deleted() ->
 
 
 @pytest.mark.parametrize("damage", ["an old timestamp", "zeros"])
-def test_a_damaged_first_record_neither_hastens_nor_stops_the_expiry(damage: str) -> None:
+def test_damaged_first_record_does_not_change_the_expiry(damage: str) -> None:
     options = replace(NEVER, file_reserved_time_ms=7 * HOUR_MS // 2)
     store, disk, clock = filled(options, 6)
     hour = hour_now(clock)

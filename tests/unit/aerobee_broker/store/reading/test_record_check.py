@@ -1,0 +1,98 @@
+"""The check of a record, and the fast check of a run: they agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aerobee_broker.store.derived.consume_queue import ConsumeQueue
+from aerobee_broker.store.derived.topic_encoding import TopicEncoding
+from aerobee_broker.store.reading.record_check import Run, all_whole, check
+from aerobee_wire import record
+from aerobee_wire.tags import tags_code
+
+RED = tags_code("red")
+AT = 1_000  # physical offset of the first record
+
+
+def run_of(topic: str = "a", queue_id: int = 3, first: int = 7, **fields: Any) -> tuple[bytes, Run]:
+    """Three records, the first of which stands at AT and has queue offset `first`."""
+    given = {
+        "body": b"body",
+        "properties": b"TAGS\x01red\x02",
+        "flag": 0,
+        "sys_flag": 0,
+        "born_timestamp_ms": 1,
+        "born_host": bytes(8),
+        "store_timestamp_ms": 2,
+        "store_host": bytes(8),
+        "whole_crc": True,
+        **fields,
+    }
+    data, run = b"", []
+    for offset in range(first, first + 3):
+        physical_offset = AT + len(data)
+        one = record.encode(
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=offset,
+            physical_offset=physical_offset,
+            **given,
+        )
+        run.append((offset, (physical_offset, len(one), RED)))
+        data += one
+    return data, run
+
+
+def both(data: bytes, run: Run, queue: ConsumeQueue) -> tuple[bool, bool]:
+    """What the quick check says, and the thorough one."""
+    problems = [check(data, unit[0] - AT, unit, queue, offset) for offset, unit in run]
+    return all_whole(data, AT, run, queue), not any(problems)
+
+
+@pytest.fixture
+def queue() -> ConsumeQueue:
+    return ConsumeQueue(TopicEncoding("a", None), 3)
+
+
+def test_fast_check_passes_a_whole_run(queue: ConsumeQueue) -> None:
+    assert both(*run_of(), queue) == (True, True)
+    wide = "w" * 200
+    assert both(*run_of(topic=wide), ConsumeQueue(TopicEncoding(wide, None), 3)) == (True, True)
+    compressed = run_of(sys_flag=1, properties=b"")
+    assert both(*compressed, queue) == (True, True)
+
+
+@pytest.mark.parametrize("fields", [{"whole_crc": False}, {"born_host": bytes(20)}])
+def test_fast_check_leaves_unusual_records_to_the_full_check(
+    queue: ConsumeQueue, fields: dict[str, Any]
+) -> None:
+    assert both(*run_of(**fields), queue) == (False, True)
+
+
+def test_fast_check_finds_every_flipped_bit(queue: ConsumeQueue) -> None:
+    data, run = run_of()
+    for bit in range(len(data) * 8):
+        broken = bytearray(data)
+        broken[bit // 8] ^= 1 << bit % 8
+        assert not all_whole(bytes(broken), AT, run, queue), bit
+    for missing in range(1, len(data), 7):
+        assert not all_whole(data[:-missing], AT, run, queue)
+
+
+@pytest.mark.parametrize("fields", [{"topic": "b"}, {"topic": "ab"}, {"queue_id": 2}, {"first": 8}])
+def test_record_of_another_queue_fails_the_check(
+    queue: ConsumeQueue, fields: dict[str, Any]
+) -> None:
+    data, run = run_of(**fields)
+    renamed = [(7 + number, unit) for number, (_, unit) in enumerate(run)]
+    assert both(data, renamed, queue) == (False, False)
+
+
+def test_record_at_another_physical_offset_fails_the_check(queue: ConsumeQueue) -> None:
+    data, run = run_of()
+    moved = [
+        (offset, (physical_offset + 1, size, code)) for offset, (physical_offset, size, code) in run
+    ]
+    assert not all_whole(b"\0" + data, AT, moved, queue)

@@ -1,0 +1,191 @@
+"""Deleted topics: a rebuild does not bring them back, and a successor keeps its messages."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from aerobee_broker.errors import StoreWriteError
+from support.clock.manual_clock import ManualClock
+from support.disk.simulated_disk import PowerCut, SimulatedDisk
+from support.disk.stores import (
+    PATH,
+    SMALL,
+    event_names,
+    numbered_messages,
+    open_store,
+    open_with_events,
+    send,
+    visible,
+)
+
+SIZE = SMALL.commit_log_file_size
+QUEUES = PATH / "consumequeue"
+
+
+def test_deleted_topic_stays_deleted_after_a_rebuild() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, numbered_messages(0, 6) + numbered_messages(6, 6, "b"))
+    store.delete_topic("a")
+    assert store.topics() == ["b"]
+    [message, _] = send(store, numbered_messages(20, 2))
+    assert message.queue_offset == 0
+    store.close()
+    disk = disk.after_kill()
+    disk.remove(PATH / "checkpoint")
+    store, _ = open_with_events(disk)
+    assert {queue: list(one) for queue, one in visible(store).items() if queue[0] == "a"} == {
+        ("a", 0): [0],
+        ("a", 1): [0],
+    }
+    assert store.query("a", "ID3") == []
+    assert len(store.query("a", "ID20")) == 1
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_messages_after_a_deletion_and_a_crash_are_kept(clean: bool) -> None:
+    """The deletion was durable, what the log held in front of it was not."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, numbered_messages(0, 4))
+    store.append(numbered_messages(4, 6, "b"))
+    store.delete_topic("a")
+    store, _ = open_with_events(disk := disk.after_kill())
+    send(store, numbered_messages(20, 2))
+    if clean:
+        store.close()
+    store, _ = open_with_events(disk := disk.after_kill())
+    assert {queue: list(one) for queue, one in visible(store).items()} == {
+        ("a", 0): [0],
+        ("a", 1): [0],
+    }
+    store.close()
+    disk = disk.after_kill()
+    disk.remove(PATH / "checkpoint")
+    store, _ = open_with_events(disk)
+    assert {queue: list(one) for queue, one in visible(store).items()} == {
+        ("a", 0): [0],
+        ("a", 1): [0],
+    }
+
+
+def test_messages_after_a_deletion_and_a_failed_write_are_kept() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, numbered_messages(0, 4))
+    store.append(numbered_messages(4, 6, "b"))
+    store.delete_topic("a")
+    store.flush.roll_back()
+    send(store, numbered_messages(20, 2))
+    store, _ = open_with_events(disk.after_kill())
+    assert {queue: list(one) for queue, one in visible(store).items()} == {
+        ("a", 0): [0],
+        ("a", 1): [0],
+    }
+
+
+def test_deletion_that_cannot_be_lowered_makes_read_only() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, numbered_messages(0, 4))
+    store.append(numbered_messages(4, 6, "b"))
+    store.delete_topic("a")
+    disk.fail_writes = lambda path: "deletedTopics" in path.name
+    store.flush.roll_back()
+    assert "deletedTopics" in store.flush.read_only_reason
+
+
+def test_failed_deletion_is_not_written_with_the_next_one() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, numbered_messages(0, 2) + numbered_messages(2, 2, "b"))
+    disk.fail_writes = lambda path: "deletedTopics" in path.name
+    with pytest.raises(StoreWriteError):
+        store.delete_topic("a")
+    disk.fail_writes = lambda path: False
+    store.delete_topic("b")
+    assert len(store.query("a", "ID1")) == 1
+    store.close()
+    disk = disk.after_kill()
+    disk.remove(PATH / "checkpoint")
+    store, _ = open_with_events(disk)
+    assert list(visible(store)["a", 0]) == [0]
+
+
+def test_keys_of_a_deleted_topic_are_not_found_in_its_successor() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, numbered_messages(0, 4))
+    assert len(store.query("a", "ID1")) == 1  # in the index now
+    store.delete_topic("a")
+    send(store, numbered_messages(20, 2))
+    assert [len(store.query("a", key)) for key in ("ID1", "ID20")] == [0, 1]
+    store.close()
+    store, _ = open_with_events(disk.after_kill())
+    assert [len(store.query("a", key)) for key in ("ID1", "ID20")] == [0, 1]
+
+
+def test_unreadable_list_of_deleted_topics_is_reported() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    send(store, numbered_messages(0, 2))
+    store.delete_topic("a")
+    store.close()
+    disk = disk.after_kill()
+    disk.put(PATH / "config" / "deletedTopics.json", b"{not json")
+    _, events = open_with_events(disk)
+    assert "file_unreadable" in event_names(events)
+
+
+def test_deletion_is_kept_until_its_records_are_durably_removed() -> None:
+    """A power cut may bring back log files that were just removed, and with them messages from
+    before the deletion, which would stand in the way of those that came after it."""
+    options = replace(SMALL, retain_bytes=2 * SIZE, delete_when=(), clean_interval_ms=1)
+    seen = 0
+    for seed in range(40):
+        disk, clock = SimulatedDisk(seed), ManualClock()
+        store = open_store(disk, options, clock)
+        send(store, numbered_messages(0, 10))
+        store.delete_topic("a")
+        for n in range(10, 60, 10):
+            send(store, numbered_messages(n, 10, size=900))
+        shown = visible(store)
+        clock.advance(1_000)
+        store.maintain(clock.now_ms())
+        low = store.min_physical_offset
+        for _ in range(seed % 4):
+            store.maintain_files()
+        store.delete_topic("other")
+        disk = disk.after_power_cut(seed)
+        disk.remove_tree(QUEUES)
+        store, _ = open_with_events(disk, options)
+        seen += store.min_physical_offset < low
+        last = max(shown["a", 0])
+        assert visible(store)["a", 0][last] == shown["a", 0][last], seed
+        assert store.corruption_count == 0, seed
+    assert seen
+
+
+def test_deletion_seen_by_a_start_is_durable() -> None:
+    """What came after it builds on it."""
+    for crash in range(1, 12):
+        for seed in range(6):
+            disk = SimulatedDisk(seed)
+            store = open_store(disk)
+            send(store, numbered_messages(0, 6))
+            disk.crash_at = disk.steps + crash
+            with suppress(PowerCut):
+                store.delete_topic("a")
+            disk.crash_at, disk.dead = None, False
+            store, _ = open_with_events(disk := disk.after_kill())
+            deleted = store.deleted_below("a") > 0
+            [message, _] = send(store, numbered_messages(20, 2))
+            disk = disk.after_power_cut(seed)
+            disk.remove_tree(QUEUES)
+            store, events = open_with_events(disk)
+            assert (store.deleted_below("a") > 0) == deleted, (crash, seed)
+            assert message.queue_offset in visible(store)["a", 0], (crash, seed)
+            assert "corrupt_record" not in event_names(events)
