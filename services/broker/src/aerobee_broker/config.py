@@ -38,10 +38,10 @@ class BrokerOptions(Options):
     broker_id: int = Field(default=0, ge=0)
     bind_address: str = "127.0.0.1"
     listen_port: Port = 10_911
-    # What clients are told to dial; empty: the address that it is bound to.
+    # The host that clients dial; empty: the bound address.
     broker_ip1: str = Field(default="", alias="brokerIP1")
     namesrv_addr: str = ""
-    # What serves the calls: gRPC's completion queue on the event loop itself, or grpc.aio.
+    # The transport of calls: gRPC's completion queue on the event loop itself, or grpc.aio.
     grpc_transport: Transport = "COMPLETION_QUEUE"
     register_name_server_period: Milliseconds = 30_000  # clamped to 10 … 60 s
     register_broker_timeout_mills: Milliseconds = 24_000
@@ -60,7 +60,7 @@ class BrokerOptions(Options):
     max_message_size: int = Field(default=4 * 1024 * 1024, ge=1, le=32 * 1024 * 1024)
     message_delay_level: str = DELAY_LEVELS
     timer_max_delay_sec: int = Field(default=259_200, ge=1, le=31_536_000)
-    # Ours: messages that wait for a time of their own, at 56 bytes of memory each.
+    # Ours: messages that wait for a delivery time of their own, at 56 bytes of memory each.
     timer_max_messages: int = Field(default=2_000_000, ge=1)
     pull_batch_max_message_count: int = Field(default=4_096, ge=1)
     long_polling_enable: bool = True
@@ -92,8 +92,8 @@ class BrokerOptions(Options):
     message_index_enable: bool = True
     max_hash_slot_num: int = Field(default=5_000_000, ge=1)
     max_index_num: int = Field(default=20_000_000, ge=2)
-    # A CRC over the whole record, 20 bytes: without it damage outside of the body is not seen. Turn
-    # it on over a clean stop only: behind a crash a record without one would be taken for torn.
+    # A CRC over the whole record, 20 bytes: without it damage outside of the body is not detected.
+    # Turn it on after a clean stop only: after a crash a record without it would count as torn.
     enabled_append_prop_crc: bool = Field(default=True, alias="enabledAppendPropCRC")
     check_crc_on_recover: bool = Field(default=True, alias="checkCRCOnRecover")
     clean_resource_interval: Milliseconds = 10_000
@@ -131,7 +131,7 @@ class BrokerOptions(Options):
     @field_validator("broker_cluster_name", "broker_name")
     @classmethod
     def _names(cls, value: str) -> str:
-        """They are in handles that clients hold, and in names of topics."""
+        """They are part of receipt handles and of topic names."""
         size = len(value.encode("utf-8", "surrogatepass"))
         if size > MAX_NAME_BYTES or "/" in value or not value.isprintable():
             raise ValueError(

@@ -1,6 +1,6 @@
-"""The broker's numbers, under RocketMQ's metric names. Counts; decides nothing.
+"""The metrics of a broker, under RocketMQ's names. Counts; decides nothing.
 
-Totals stand beside the Prometheus counters, for GetBrokerStatus and tests.
+Totals are kept beside the Prometheus counters, for GetBrokerStatus and tests.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class BrokerMetrics:
         )
         self._corrupted = counter("corrupted_records", "Records that failed their check.")
         self._size = histogram("message_size", "Bytes of a body, mean of a request.", _SIZES)
-        # Looked up once a topic and group: finding a meter by its labels costs 3 µs a request.
+        # Looked up once a topic and group: finding a counter by its labels costs 3 µs a request.
         self._stored: dict[tuple[str, str], tuple[Counter, Counter]] = {}
         self._delivered: dict[tuple[str, str], tuple[Counter, Counter]] = {}
         self._mean_size = self._size.labels(*self._node)
@@ -92,9 +92,9 @@ class BrokerMetrics:
         )
 
     def stored(self, topic: str, count: int, size: int, message_type: str = "NORMAL") -> None:
-        """`count` messages of a producer, bodies of `size` bytes together."""
+        """`count` messages of a producer; `size`: bytes of their bodies."""
         self.messages_in += count
-        messages, sizes = self._stored.get((topic, message_type)) or self._stored_meters(
+        messages, sizes = self._stored.get((topic, message_type)) or self._stored_counters(
             topic, message_type
         )
         messages.inc(count)
@@ -102,21 +102,21 @@ class BrokerMetrics:
         self._mean_size.observe(size / count)
 
     def delivered(self, topic: str, consumer_group: str, count: int, size: int) -> None:
-        """`count` messages to a consumer, records of `size` bytes together."""
+        """`count` messages to a consumer; `size`: bytes of their records."""
         self.messages_out += count
-        messages, sizes = self._delivered.get((topic, consumer_group)) or self._delivered_meters(
+        messages, sizes = self._delivered.get((topic, consumer_group)) or self._delivered_counters(
             topic, consumer_group
         )
         messages.inc(count)
         sizes.inc(size)
 
-    def _stored_meters(self, topic: str, message_type: str) -> tuple[Counter, Counter]:
+    def _stored_counters(self, topic: str, message_type: str) -> tuple[Counter, Counter]:
         labels = (*self._node, topic, message_type, _flag(names.is_system(topic)))
         found = self._in.labels(*labels), self._bytes_in.labels(*labels)
         self._stored[topic, message_type] = found
         return found
 
-    def _delivered_meters(self, topic: str, consumer_group: str) -> tuple[Counter, Counter]:
+    def _delivered_counters(self, topic: str, consumer_group: str) -> tuple[Counter, Counter]:
         retry, system = names.is_retry(topic), names.is_system_group(consumer_group)
         labels = (*self._node, topic, consumer_group, _flag(retry), _flag(system))
         found = self._out.labels(*labels), self._bytes_out.labels(*labels)
@@ -141,7 +141,7 @@ class BrokerMetrics:
         self._given_up.labels(*self._node, topic).inc()
 
     def half_messages(self, by_topic: Mapping[str, int]) -> None:
-        """Topic → half messages that are open; those of other topics are none."""
+        """Topic → half messages whose transaction is open; other topics have none."""
         self._half_topics |= by_topic.keys()
         for topic in self._half_topics:
             self._half.labels(*self._node, topic).set(by_topic.get(topic, 0))
@@ -151,7 +151,7 @@ class BrokerMetrics:
         self._corrupted.labels(*self._node).inc()
 
     def set(self, name: str, value: float) -> None:
-        """One of the gauges without labels of their own, by its name without the prefix."""
+        """A gauge without labels of its own, by its name without the prefix."""
         self._gauges[name].set(value)
 
     def lag(self, topic: str, consumer_group: str, messages: int) -> None:

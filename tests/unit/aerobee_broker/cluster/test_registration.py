@@ -30,16 +30,16 @@ class Namesrv:
         self.unregistered = 0
         self.brokers: list[pb.BrokerData] = []
         self.closed = False
-        self._gone = asyncio.Event()
+        self._stopped = asyncio.Event()
 
-    def die(self) -> None:
+    def stop(self) -> None:
         self.up = False
         self.topics = {}
-        self._gone.set()
+        self._stopped.set()
 
     def come_back(self) -> None:
         self.up = True
-        self._gone = asyncio.Event()
+        self._stopped = asyncio.Event()
 
     async def register(
         self, request: pb.RegisterBrokerRequest, timeout_s: float
@@ -53,12 +53,12 @@ class Namesrv:
             return pb.RegisterBrokerResponse(rejected=True)
         if not request.incremental:
             self.topics = {}
-        self.topics.update({one.topic: one for one in request.topics})
+        self.topics.update({config.topic: config for config in request.topics})
         return pb.RegisterBrokerResponse()
 
     async def watch(self, request: pb.WatchRegistrationRequest) -> AsyncIterator[pb.BrokerNotice]:
         yield pb.BrokerNotice(min_broker_id_changed=pb.MinBrokerIdChanged(min_broker_id=0))
-        await self._gone.wait()
+        await self._stopped.wait()
 
     async def unregister(self, request: pb.UnregisterBrokerRequest, timeout_s: float) -> None:
         if not self.up:
@@ -105,31 +105,33 @@ async def test_every_name_server_gets_all_topics_at_start() -> None:
     await cluster.registration.stop()
 
 
-async def test_a_change_is_known_everywhere_before_announce_returns() -> None:
+async def test_announce_returns_when_all_name_servers_have_the_change() -> None:
     cluster = Cluster("a", "b")
     await cluster.registration.start()
     cluster.topics.put(TopicConfig("new", 1, 1))
     assert await cluster.registration.announce() == []
     for namesrv in cluster.namesrvs.values():
         assert "new" in namesrv.topics
-        assert [one.topic for one in namesrv.requests[-1].topics] == ["new"], "only the change"
+        assert [config.topic for config in namesrv.requests[-1].topics] == ["new"], (
+            "only the change"
+        )
         assert namesrv.requests[-1].incremental
         assert namesrv.requests[-1].data_version.counter == 2
     await cluster.registration.stop()
 
 
-async def test_after_a_removal_all_topics_are_told() -> None:
+async def test_a_removal_registers_all_topics() -> None:
     cluster = Cluster("a")
     await cluster.registration.start()
     cluster.topics.put(TopicConfig("u", 1, 1))
     cluster.topics.remove("t")
     await cluster.registration.announce()
     request = cluster.namesrvs["a"].requests[-1]
-    assert (request.incremental, [one.topic for one in request.topics]) == (False, ["u"])
+    assert (request.incremental, [config.topic for config in request.topics]) == (False, ["u"])
     await cluster.registration.stop()
 
 
-async def test_many_changes_at_once_are_told_together() -> None:
+async def test_changes_of_one_moment_are_one_registration() -> None:
     cluster = Cluster("a")
     await cluster.registration.start()
 
@@ -143,7 +145,7 @@ async def test_many_changes_at_once_are_told_together() -> None:
     await cluster.registration.stop()
 
 
-async def test_everything_is_told_again_by_time() -> None:
+async def test_all_topics_are_registered_every_period() -> None:
     cluster = Cluster("a")
     await cluster.registration.start()
     await asyncio.sleep(95)
@@ -157,7 +159,7 @@ async def test_the_period_stays_within_10_and_60_s(asked: int, period_s: int) ->
     assert Timing.of(period_ms=asked, timeout_ms=1).period_s == period_s
 
 
-async def test_a_name_server_that_is_not_there_does_not_keep_the_broker_from_starting() -> None:
+async def test_the_broker_starts_without_an_unreachable_name_server() -> None:
     cluster = Cluster("a", "b")
     cluster.namesrvs["b"].up = False
     await cluster.registration.start()
@@ -170,12 +172,12 @@ async def test_a_name_server_that_is_not_there_does_not_keep_the_broker_from_sta
     await cluster.registration.stop()
 
 
-async def test_a_name_server_that_comes_back_empty_is_told_everything_within_seconds() -> None:
+async def test_a_restarted_name_server_gets_all_topics_within_seconds() -> None:
     cluster = Cluster("a")
     namesrv = cluster.namesrvs["a"]
     await cluster.registration.start()
     await asyncio.sleep(1)
-    namesrv.die()
+    namesrv.stop()
     await asyncio.sleep(7)
     namesrv.come_back()
     await asyncio.sleep(5)
@@ -183,7 +185,7 @@ async def test_a_name_server_that_comes_back_empty_is_told_everything_within_sec
     await cluster.registration.stop()
 
 
-async def test_a_name_server_that_does_not_answer_holds_a_change_up_for_3_s_at_most() -> None:
+async def test_a_silent_name_server_delays_a_change_by_3_s_at_most() -> None:
     cluster = Cluster("a", "b")
     await cluster.registration.start()
     cluster.namesrvs["b"].slow = True
@@ -191,11 +193,11 @@ async def test_a_name_server_that_does_not_answer_holds_a_change_up_for_3_s_at_m
     assert await cluster.registration.announce() == ["b"]
     assert asyncio.get_running_loop().time() == 3
     await asyncio.sleep(30)
-    assert "new" in cluster.namesrvs["b"].topics, "it is told once it answers"
+    assert "new" in cluster.namesrvs["b"].topics, "it gets the change once it answers"
     await cluster.registration.stop()
 
 
-async def test_a_start_does_not_wait_for_a_name_server_that_does_not_answer() -> None:
+async def test_a_start_does_not_wait_for_a_silent_name_server() -> None:
     cluster = Cluster("a")
     cluster.namesrvs["a"].slow = True
     await cluster.registration.start()
@@ -203,16 +205,16 @@ async def test_a_start_does_not_wait_for_a_name_server_that_does_not_answer() ->
     await cluster.registration.stop()
 
 
-async def test_a_stop_unregisters_where_the_broker_is_registered() -> None:
+async def test_a_stop_unregisters_from_each_name_server() -> None:
     cluster = Cluster("a", "b")
     cluster.namesrvs["b"].up = False
     await cluster.registration.start()
     await cluster.registration.stop()
-    assert [one.unregistered for one in cluster.namesrvs.values()] == [1, 0]
-    assert all(one.closed for one in cluster.namesrvs.values())
+    assert [namesrv.unregistered for namesrv in cluster.namesrvs.values()] == [1, 0]
+    assert all(namesrv.closed for namesrv in cluster.namesrvs.values())
 
 
-async def test_a_rejected_broker_does_not_count_as_known() -> None:
+async def test_a_rejected_broker_is_not_registered() -> None:
     cluster = Cluster("a")
     cluster.namesrvs["a"].rejects = True
     await cluster.registration.start()
@@ -221,7 +223,7 @@ async def test_a_rejected_broker_does_not_count_as_known() -> None:
     assert cluster.namesrvs["a"].unregistered == 0
 
 
-async def test_without_name_servers_the_broker_serves_all_the_same() -> None:
+async def test_the_broker_serves_without_name_servers() -> None:
     cluster = Cluster()
     await cluster.registration.start()
     assert await cluster.registration.announce() == []
@@ -253,7 +255,7 @@ def broker_data(name: str, addresses: dict[int, str], cluster: str = "c") -> pb.
     return pb.BrokerData(cluster=cluster, broker_name=name, addresses=addresses)
 
 
-async def test_a_new_topic_is_created_on_every_other_master_of_the_cluster() -> None:
+async def test_a_new_topic_is_created_on_the_other_masters() -> None:
     cluster = Cluster("a")
     cluster.topics.put(TopicConfig("TBW102", 8, 8, permission=7))
     cluster.namesrvs["a"].brokers = [
@@ -271,7 +273,7 @@ async def test_a_new_topic_is_created_on_every_other_master_of_the_cluster() -> 
     await cluster.registration.stop()
 
 
-async def test_without_a_name_server_a_new_topic_stays_here() -> None:
+async def test_without_name_servers_a_new_topic_is_not_spread() -> None:
     for cluster in (Cluster(), Cluster("a")):
         await cluster.registration.start()
         if cluster.namesrvs:

@@ -1,4 +1,4 @@
-"""Where this broker says that it is: the address for clients, the host of offset message ids."""
+"""The addresses of this broker: the one that clients dial, and the one in offset message ids."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _WILDCARDS = ("", "0.0.0.0", "::", "[::]")
 
 
 def advertised_host(chosen: str, bound: str, namesrvs: Sequence[str]) -> str:
-    """What clients are told to dial: what the operator chose (brokerIP1), else the address that it
-    is bound to, else the one that the way to the name servers starts from. May ask DNS."""
+    """The host that clients dial: the operator's choice (brokerIP1), else the bound address, else
+    our end of a connection to a name server. May ask DNS."""
     if chosen:
         return chosen
     if bound not in _WILDCARDS:
@@ -39,8 +39,8 @@ def store_ip(host: str) -> str:
 
 
 def free_port(host: str) -> int:
-    """A port that nobody listens on now. Another process may take it before we do. Raises
-    PortInUse when no port of this host is ours."""
+    """A port that is free now. Another process may take it before we do. Raises PortInUse when
+    this host has no such address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         try:
@@ -51,7 +51,7 @@ def free_port(host: str) -> int:
 
 
 def _own_address(namesrv: str) -> str | None:
-    """Our end of the way to a name server. Connecting a datagram socket sends nothing."""
+    """Our address for connections to a name server. Connecting a datagram socket sends nothing."""
     host, _, port = namesrv.rpartition(":")
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)

@@ -17,7 +17,7 @@ from aerobee_wire.status import Code, MqError, error_from
 
 
 class NamesrvClient(Protocol):
-    """What registration needs of a name server. Every call raises MqError."""
+    """A name server, as registration needs it. Every call raises MqError."""
 
     async def register(
         self, request: namesrv_pb2.RegisterBrokerRequest, timeout_s: float
@@ -26,14 +26,14 @@ class NamesrvClient(Protocol):
     def watch(
         self, request: namesrv_pb2.WatchRegistrationRequest
     ) -> AsyncIterator[namesrv_pb2.BrokerNotice]:
-        """Ends or raises when the name server goes."""
+        """Ends or raises when the name server stops."""
 
     async def unregister(
         self, request: namesrv_pb2.UnregisterBrokerRequest, timeout_s: float
     ) -> None: ...
 
     async def route(self, topic: str, timeout_s: float) -> namesrv_pb2.TopicRoute:
-        """Raises TOPIC_NOT_EXIST too."""
+        """Raises also TOPIC_NOT_EXIST."""
 
     async def close(self) -> None: ...
 

@@ -1,8 +1,8 @@
 """A topic that a send creates here is created on the other brokers too, so that load spreads.
 
-Asks a name server which brokers have TBW102, the topic that stands for "topics may come to be by
-sending", and puts the new topic on each master that does not have it. What fails is logged and
-delays nobody for long: the topic then comes to be there by its own first message.
+A name server says which brokers have TBW102, the topic that marks brokers where a send may create
+topics; the new topic is put on each master that does not have it. A failure is logged: a first
+message creates the topic there as well.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Peers:
         self._connect = connect
 
     async def create(self, config: TopicConfig) -> None:
-        """Never raises: the topic is well without them."""
+        """Never raises: this broker serves the topic without them."""
         try:
             addresses = await self._others()
         except MqError as error:

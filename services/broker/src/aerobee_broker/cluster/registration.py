@@ -1,8 +1,8 @@
-"""Tells every name server that this broker lives and which topics it has, and keeps telling.
+"""Registers this broker and its topics with every name server, and keeps it registered.
 
-One link per name server; name servers share nothing, so each has its own idea of what it was told.
-A link registers, then holds the stream WatchRegistration open, whose end is the first sign that the
-name server is gone. No name server at all is no failure: the broker serves, and keeps trying.
+One link per name server; name servers share nothing, so each link knows what its own has. A link
+registers, then holds the stream WatchRegistration open, whose end is the first sign that the name
+server is gidentity. Without any name server the broker serves, and keeps trying.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aerobee_wire.status import Code, MqError
 
 FIRST_BACK_OFF_S = 0.2
 LONGEST_BACK_OFF_S = 5.0
-# How long a change may wait for a name server that has stopped answering.
+# How long a change of topics waits for a name server that does not answer.
 ANNOUNCE_TIMEOUT_S = 3.0
 UNREGISTER_TIMEOUT_S = 2.0
 SHORTEST_PERIOD_MS, LONGEST_PERIOD_MS = 10_000, 60_000
@@ -40,7 +40,7 @@ class Timing:
 
 
 class Link:
-    """One name server."""
+    """The registration with one name server."""
 
     def __init__(
         self,
@@ -60,24 +60,24 @@ class Link:
         self._topics = topics
         self._permission = broker_permission
         self._timing = timing
-        self._known = -1  # revision of the topics that the name server has
+        self._known_revision = -1  # of the topics, as the name server has them
         self._changed = asyncio.Event()
-        self._told: asyncio.Future[None] | None = None
+        self._updated: asyncio.Future[None] | None = None  # of those that wait in `announce`
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._live(), name=self.address)
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=self.address)
 
     async def announce(self) -> bool:
-        """Whether the name server knows the topics as they are now."""
+        """Waits until the name server has the topics as they are now. False: it has not."""
         wanted = self._topics.revision
         try:
             async with asyncio.timeout(ANNOUNCE_TIMEOUT_S):
-                while self.registered and self._known < wanted:
-                    if self._told is None:
-                        self._told = asyncio.get_running_loop().create_future()
+                while self.registered and self._known_revision < wanted:
+                    if self._updated is None:
+                        self._updated = asyncio.get_running_loop().create_future()
                     self._changed.set()
-                    await asyncio.shield(self._told)
+                    await asyncio.shield(self._updated)
         except TimeoutError:
             return False
         return self.registered
@@ -91,9 +91,9 @@ class Link:
             await self._unregister()
         await self.client.close()
 
-    # ---- its life ----
+    # ---- the task ----
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         back_off_s = FIRST_BACK_OFF_S
         lost = False
         while True:
@@ -103,21 +103,21 @@ class Link:
                     "registered", namesrv=self.address, topics=len(self._topics)
                 )
                 back_off_s, lost = FIRST_BACK_OFF_S, False
-                await self._stay()
+                await self._keep_registered()
                 reason = "it ended the stream"
             except MqError as error:
                 reason = error.message
-            self._lose()
+            self._on_lost()
             if not lost:
                 structlog.get_logger().warning(
-                    "namesrv_lost", namesrv=self.address, reason=reason, then="trying on"
+                    "namesrv_lost", namesrv=self.address, reason=reason, then="trying again"
                 )
                 lost = True
             await asyncio.sleep(back_off_s)
             back_off_s = min(2 * back_off_s, LONGEST_BACK_OFF_S)
 
-    async def _stay(self) -> None:
-        """Returns, or raises, when the stream ends. Tells of changes, and of everything by time."""
+    async def _keep_registered(self) -> None:
+        """Registers changes at once and everything every period, until the stream ends or fails."""
         stream = asyncio.get_running_loop().create_task(self._watch())
         try:
             while not stream.done():
@@ -138,12 +138,12 @@ class Link:
             await asyncio.wait([stream])
 
     async def _watch(self) -> None:
-        one = self._identity
+        identity = self._identity
         request = namesrv_pb2.WatchRegistrationRequest(
-            cluster=one.cluster,
-            broker_name=one.broker_name,
-            broker_id=one.broker_id,
-            broker_address=one.address,
+            cluster=identity.cluster,
+            broker_name=identity.broker_name,
+            broker_id=identity.broker_id,
+            broker_address=identity.address,
         )
         async for notice in self.client.watch(request):
             if notice.HasField("min_broker_id_changed"):
@@ -154,24 +154,24 @@ class Link:
                     address=change.min_broker_address,
                 )
 
-    def _lose(self) -> None:
+    def _on_lost(self) -> None:
         self.registered = False
-        self._known = -1
+        self._known_revision = -1
         self.tried.set()
-        self._tell()
+        self._wake_announcers()
 
-    def _tell(self) -> None:
-        """Whoever waits in `announce` looks again."""
-        told, self._told = self._told, None
-        if told is not None:
-            told.set_result(None)
+    def _wake_announcers(self) -> None:
+        """Whoever waits in `announce` checks again."""
+        updated, self._updated = self._updated, None
+        if updated is not None:
+            updated.set_result(None)
 
     # ---- requests ----
 
     async def _register(self, *, changes_only: bool = False) -> None:
         self._changed.clear()
         revision = self._topics.revision
-        changes = self._topics.changed_since(self._known) if changes_only else None
+        changes = self._topics.changed_since(self._known_revision) if changes_only else None
         response = await self.client.register(
             self._request(self._topics.all() if changes is None else changes, changes is not None),
             self._timing.timeout_s,
@@ -184,19 +184,19 @@ class Link:
                 "give this broker another brokerName or brokerId",
             )
         self.registered = not response.rejected
-        self._known = revision
+        self._known_revision = revision
         self.tried.set()
-        self._tell()
+        self._wake_announcers()
 
     def _request(
         self, topics: Sequence[TopicConfig], incremental: bool
     ) -> namesrv_pb2.RegisterBrokerRequest:
-        one, version = self._identity, self._topics.version
+        identity, version = self._identity, self._topics.version
         return namesrv_pb2.RegisterBrokerRequest(
-            cluster=one.cluster,
-            broker_name=one.broker_name,
-            broker_id=one.broker_id,
-            broker_address=one.address,
+            cluster=identity.cluster,
+            broker_name=identity.broker_name,
+            broker_id=identity.broker_id,
+            broker_address=identity.address,
             data_version=namesrv_pb2.DataVersion(
                 state_version=version.state_version,
                 timestamp_ms=version.timestamp_ms,
@@ -219,12 +219,12 @@ class Link:
         )
 
     async def _unregister(self) -> None:
-        one = self._identity
+        identity = self._identity
         request = namesrv_pb2.UnregisterBrokerRequest(
-            cluster=one.cluster,
-            broker_name=one.broker_name,
-            broker_id=one.broker_id,
-            broker_address=one.address,
+            cluster=identity.cluster,
+            broker_name=identity.broker_name,
+            broker_id=identity.broker_id,
+            broker_address=identity.address,
         )
         try:
             await self.client.unregister(request, UNREGISTER_TIMEOUT_S)
@@ -235,7 +235,7 @@ class Link:
 
 
 class Registration(Component):
-    """All name servers. `make_link` is called once the broker knows its address."""
+    """The links to all name servers. `make_link` is called by `start`."""
 
     def __init__(self, addresses: Sequence[str], make_link: Callable[[str], Link]) -> None:
         self._addresses = addresses
@@ -243,7 +243,7 @@ class Registration(Component):
         self._links: list[Link] = []
 
     async def start(self) -> None:
-        """Returns when each name server was tried once, or has not answered for a while."""
+        """Returns when each link has tried once, or after ANNOUNCE_TIMEOUT_S."""
         self._links = [self._make_link(address) for address in self._addresses]
         for link in self._links:
             link.start()
@@ -258,13 +258,13 @@ class Registration(Component):
             )
 
     async def announce(self) -> list[str]:
-        """Tells of changed topics; returns the name servers that could not be told."""
+        """Registers changed topics; returns the name servers that did not get them."""
         known = await asyncio.gather(*(link.announce() for link in self._links))
         return [link.address for link, knows in zip(self._links, known, strict=True) if not knows]
 
     async def route(self, topic: str, timeout_s: float) -> namesrv_pb2.TopicRoute | None:
-        """From the first name server that answers; None when no broker serves the topic, or no
-        name server is there to ask. Raises MqError when all fail."""
+        """From the first name server that answers; None when no broker serves the topic, or this
+        broker is registered nowhere. Raises MqError when all fail."""
         failure: MqError | None = None
         for link in self._links:
             if link.registered:
