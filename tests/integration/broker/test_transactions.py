@@ -27,7 +27,10 @@ def process(data: Path) -> ServiceProcess:
 
 
 class Producer:
-    """A classic producer: heartbeat, stream of notices, and an answer to each question."""
+    """A producer of the classic protocol: heartbeats, watches, and ends what it is asked about.
+
+    `answers`: body of a half message → how it ends.
+    """
 
     def __init__(self, caller: BrokerCaller, answers: dict[bytes, Resolution]) -> None:
         self._caller = caller
@@ -41,12 +44,14 @@ class Producer:
             if notice.HasField("transaction_check"):
                 check = notice.transaction_check
                 self.asked.append(check)
-                how = self._answers[check.message.body]
-                await self._caller.end_transactions(how, (check.transaction_id, check.queue_offset))
+                resolution = self._answers[check.message.body]
+                await self._caller.end_transactions(
+                    resolution, (check.transaction_id, check.queue_offset)
+                )
 
 
-async def seen(caller: BrokerCaller) -> list[bytes]:
-    return sorted([one.body for one in await caller.read("t")])
+async def visible(caller: BrokerCaller) -> list[bytes]:
+    return sorted([record.body for record in await caller.read("t")])
 
 
 async def test_a_half_message_survives_kill_9_and_is_checked_back(tmp_path: Path) -> None:
@@ -56,15 +61,15 @@ async def test_a_half_message_survives_kill_9_and_is_checked_back(tmp_path: Path
                 body: await caller.send_half("t", body)
                 for body in (b"committed", b"rolled back", b"open: commit", b"open: rollback")
             }
-            assert await seen(caller) == []
-            for body, how in ((b"committed", COMMIT), (b"rolled back", ROLLBACK)):
+            assert await visible(caller) == []
+            for body, resolution in ((b"committed", COMMIT), (b"rolled back", ROLLBACK)):
                 half = halves[body]
                 name = (half.transaction_id, half.queue_offset)
-                assert await caller.end_transactions(how, name) == [Code.SUCCESS]
+                assert await caller.end_transactions(resolution, name) == [Code.SUCCESS]
         broker.kill()
         broker.start()
         async with BrokerCaller(broker.address) as caller:
-            assert await seen(caller) == [b"committed"]
+            assert await visible(caller) == [b"committed"]
             for half in (halves[b"committed"], halves[b"rolled back"]):
                 name = (half.transaction_id, half.queue_offset)
                 codes = await caller.end_transactions(COMMIT, name)
@@ -72,17 +77,19 @@ async def test_a_half_message_survives_kill_9_and_is_checked_back(tmp_path: Path
             producer = Producer(caller, {b"open: commit": COMMIT, b"open: rollback": ROLLBACK})
             running = asyncio.create_task(producer.run())
             await until(lambda: len(producer.asked) == 2, "the producer is asked about both")
-            await until(partial(is_seen, caller, b"open: commit"), "what it committed is visible")
+            await until(
+                partial(is_visible, caller, b"open: commit"), "the message it committed is visible"
+            )
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-            assert await seen(caller) == [b"committed", b"open: commit"]
-            first = {one.message.body: one for one in producer.asked}[b"open: commit"]
+            assert await visible(caller) == [b"committed", b"open: commit"]
+            first = {check.message.body: check for check in producer.asked}[b"open: commit"]
             assert (first.message.topic, first.check_number) == ("t", 1)
         assert broker.stop() == 0
 
 
-async def is_seen(caller: BrokerCaller, body: bytes) -> bool:
-    return body in await seen(caller)
+async def is_visible(caller: BrokerCaller, body: bytes) -> bool:
+    return body in await visible(caller)
 
 
 async def test_acknowledged_ends_survive_kill_9(tmp_path: Path) -> None:
@@ -97,12 +104,12 @@ async def test_acknowledged_ends_survive_kill_9(tmp_path: Path) -> None:
             while True:
                 body = b"%d-%d" % (name, number)
                 number += 1
-                how = ROLLBACK if number % 3 == 0 else COMMIT
-                tried[body] = how
+                resolution = ROLLBACK if number % 3 == 0 else COMMIT
+                tried[body] = resolution
                 half = await caller.send_half("t", body)
                 named = (half.transaction_id, half.queue_offset)
-                assert await caller.end_transactions(how, named) == [Code.SUCCESS]
-                (committed if how == COMMIT else rolled_back).add(body)
+                assert await caller.end_transactions(resolution, named) == [Code.SUCCESS]
+                (committed if resolution == COMMIT else rolled_back).add(body)
         except grpc.aio.AioRpcError:
             return
 
@@ -114,26 +121,24 @@ async def test_acknowledged_ends_survive_kill_9(tmp_path: Path) -> None:
             await asyncio.gather(*producers)
         broker.start()
         async with BrokerCaller(broker.address) as caller:
-            bodies = await seen(caller)
+            bodies = await visible(caller)
             assert committed <= set(bodies)
             assert not rolled_back & set(bodies)
             assert len(bodies) == len(set(bodies)), "a kill tears no write in practice"
-            # What was under way at a kill is there or open: its producer says what it wanted.
+            # An end that was under way at the kill has happened, or the producer is asked again.
             producer = Producer(caller, tried)
             running = asyncio.create_task(producer.run())
-            await until(
-                partial(all_settled, caller, tried, producer), "nothing is left to be asked about"
-            )
+            await until(partial(all_ended, caller, tried, producer), "every transaction has ended")
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             assert len(producer.asked) <= 4
-            assert len(await seen(caller)) == len(set(await seen(caller)))
+            assert len(await visible(caller)) == len(set(await visible(caller)))
 
 
-async def all_settled(
+async def all_ended(
     caller: BrokerCaller, tried: dict[bytes, Resolution], producer: Producer
 ) -> bool:
-    """Each half message that the broker has is committed or rolled back by now."""
-    halves = {one.body for one in await caller.read("RMQ_SYS_TRANS_HALF_TOPIC")}
-    wanted = {body for body in halves if tried[body] == COMMIT}
-    return wanted == set(await seen(caller))
+    """Whether exactly the half messages that were to be committed are visible."""
+    halves = {record.body for record in await caller.read("RMQ_SYS_TRANS_HALF_TOPIC")}
+    to_commit = {body for body in halves if tried[body] == COMMIT}
+    return to_commit == set(await visible(caller))
