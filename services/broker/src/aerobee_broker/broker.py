@@ -59,12 +59,12 @@ class Broker:
         self.polls = core.polls
 
         delay = Delay(core)
-        self.delays, self.router = delay.queues, delay.router
+        self.delay_queues, self.delay_router = delay.queues, delay.router
         self.level_delivery, self.timer_delivery = delay.levels, delay.timers
         self.timer_recall = delay.recall
 
         transactions = TransactionParts(core, delay.router)
-        self.transactions, self.checks = transactions.transactions, transactions.checks
+        self.transactions, self.transaction_checks = transactions.transactions, transactions.checks
         self.transaction_upkeep = transactions.upkeep
 
         sending = Sending(core, delay, self.transactions, identity.store_host)
@@ -155,7 +155,7 @@ class Broker:
             ),
             bind(
                 client_pb2.DESCRIPTOR.services_by_name["ClientService"],
-                ClientRpcs(self.clients, self.groups, self.checks),
+                ClientRpcs(self.clients, self.groups, self.transaction_checks),
             ),
             bind(
                 transaction_pb2.DESCRIPTOR.services_by_name["TransactionService"],

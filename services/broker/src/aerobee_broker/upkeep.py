@@ -38,7 +38,7 @@ def periodic_work(
 
     async def check_transactions() -> None:
         if not store.flush.read_only_reason:
-            await broker.checks.round()
+            await broker.transaction_checks.round()
             await broker.transaction_upkeep.round()
 
     async def measure() -> None:

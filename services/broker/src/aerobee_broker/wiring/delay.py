@@ -34,7 +34,7 @@ class Delay:
             queues=self.queues,
             progress=progress,
             redelivery=redelivery,
-            meters=metrics,
+            metrics=metrics,
             clock=clock,
         )
         self.timers = TimerDelivery(
@@ -42,12 +42,12 @@ class Delay:
             queue=timer_queue,
             table=waiting,
             redelivery=redelivery,
-            meters=metrics,
+            metrics=metrics,
             clock=clock,
         )
         self.recall = TimerRecall(core.log, waiting, self.timers, clock)
         core.store.cleaning.protect(progress.needed_from)
         core.store.cleaning.protect(self.timers.needed_from)
         core.arrivals.listen(names.SCHEDULE_TOPIC, self.levels.arrived)
-        core.arrivals.listen(names.TIMER_TOPIC, lambda _: self.timers.arrived())
-        core.arrivals.expect(lambda: self.router.unconfirmed)
+        core.arrivals.listen(names.TIMER_TOPIC, self.timers.arrived)
+        core.arrivals.expect(self.router.has_unconfirmed)

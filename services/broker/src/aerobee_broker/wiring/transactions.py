@@ -23,7 +23,7 @@ class TransactionParts:
             schedule=schedule,
             topics=core.topics,
             router=router,
-            meters=core.environment.metrics,
+            metrics=core.environment.metrics,
             clock=clock,
         )
         self.upkeep = TransactionUpkeep(

@@ -193,8 +193,8 @@ async def test_own_delays_of_queues_are_restored_from_the_log_alone(
     await first.end()
     lose(tmp_path / "store", "consumequeue", "config", "checkpoint")
     second = await Parts.begin(tmp_path, clock=clock)
-    assert second.broker.delays.delay_of(18) == 250
-    assert second.broker.delays.delay_of(19) == 90_000
+    assert second.broker.delay_queues.delay_of(18) == 250
+    assert second.broker.delay_queues.delay_of(19) == 90_000
     await asyncio.sleep(89)
     assert second.broker.level_delivery.undelivered() == {"90 s": 1}
     await asyncio.sleep(2)

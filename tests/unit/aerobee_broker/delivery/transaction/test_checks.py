@@ -37,7 +37,9 @@ class Producer:
         self.answer = answer
         # (seconds since it connected, check)
         self.asked: list[tuple[float, TransactionCheck]] = []
-        self._rpcs = ClientRpcs(parts.broker.clients, parts.broker.groups, parts.broker.checks)
+        self._rpcs = ClientRpcs(
+            parts.broker.clients, parts.broker.groups, parts.broker.transaction_checks
+        )
         self._began = asyncio.get_running_loop().time()
         parts.broker.clients.heartbeat(Client(name, producer_groups=frozenset(self.groups)))
         request = client_pb2.WatchClientRequest(client_id=name)
@@ -89,7 +91,7 @@ async def begin(tmp_path: Path) -> AsyncIterator[Begin]:
 
     async def every_second(parts: Parts) -> None:
         while True:
-            await parts.broker.checks.round()
+            await parts.broker.transaction_checks.round()
             await parts.broker.transaction_upkeep.round()
             await asyncio.sleep(1)
 
@@ -344,7 +346,7 @@ async def test_ended_transactions_are_removed_from_the_schedule(
 ) -> None:
     monkeypatch.setattr("aerobee_broker.delivery.transaction.check_schedule.SLACK", 4)
     parts = await begin()
-    checks = parts.broker.checks
+    checks = parts.broker.transaction_checks
     for number in range(40):
         properties = {
             "TRAN_MSG": "true",

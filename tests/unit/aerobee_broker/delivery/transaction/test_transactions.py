@@ -231,7 +231,7 @@ async def test_a_half_message_unreadable_for_a_while_stays_open(
             await transactions.give_up([transaction])
         patch.setattr(parts.broker.transaction_upkeep, "_behind", lambda: [transaction])
         await parts.broker.transaction_upkeep.round()
-        assert parts.broker.checks.check(transaction.name) is None
+        assert parts.broker.transaction_checks.check(transaction.name) is None
     assert transaction.half.checks == 0
     assert await end(parts, stored) is Code.SUCCESS
     assert await visible(parts) == [b"a"]

@@ -131,7 +131,7 @@ async def test_a_start_mends_a_torn_commit(tmp_path: Path, properties: dict[str,
     torn, decoded = half_messages.committed(
         parts.broker.transactions.record(transaction), transaction.name
     )
-    parts.store.append([parts.broker.router.route(torn, decoded) or torn])
+    parts.store.append([parts.broker.delay_router.route(torn, decoded) or torn])
     await parts.broker.log.durable()
     for _ in range(2):  # the second start finds nothing to mend
         parts = await again(parts, tmp_path)

@@ -55,7 +55,7 @@ def run(tmp_path: Path) -> Run:
 
 async def every_second(cluster: WholeCluster) -> None:
     while True:
-        await cluster.broker.broker.checks.round()
+        await cluster.broker.broker.transaction_checks.round()
         await cluster.broker.broker.transaction_upkeep.round()
         await asyncio.sleep(1)
 

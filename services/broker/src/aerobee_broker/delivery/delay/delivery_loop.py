@@ -64,11 +64,11 @@ class WaitingQueue(Protocol):
 
 class DeliveryLoop:
     def __init__(
-        self, queue: WaitingQueue, log: DurableLog, meters: BrokerMetrics, clock: Clock
+        self, queue: WaitingQueue, log: DurableLog, metrics: BrokerMetrics, clock: Clock
     ) -> None:
         self._queue = queue
         self._log = log
-        self._meters = meters
+        self._metrics = metrics
         self._clock = clock
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -121,7 +121,7 @@ class DeliveryLoop:
         self._queue.delivered()
         now = self._clock.now_ms()
         for due_ms in batch.due_ms:
-            self._meters.delay_latency.observe(max(0, now - due_ms) / 1000)
+            self._metrics.delay_latency.observe(max(0, now - due_ms) / 1000)
 
     async def _sleep(self, seconds: float) -> None:
         """Until the time is over, or `wake`."""

@@ -33,7 +33,7 @@ class LevelDelivery(Component):
         queues: DelayQueues,
         progress: LevelProgress,
         redelivery: Redelivery,
-        meters: BrokerMetrics,
+        metrics: BrokerMetrics,
         clock: Clock,
     ) -> None:
         self._log = log
@@ -41,7 +41,7 @@ class LevelDelivery(Component):
         self._queues = queues
         self._progress = progress
         self._redelivery = redelivery
-        self._meters = meters
+        self._metrics = metrics
         self._clock = clock
         self._loops: dict[int, DeliveryLoop] = {}
         self._stopping = False
@@ -99,7 +99,7 @@ class LevelDelivery(Component):
                 redelivery=self._redelivery,
                 clock=self._clock,
             )
-            self._loops[queue_id] = DeliveryLoop(queue, self._log, self._meters, self._clock)
+            self._loops[queue_id] = DeliveryLoop(queue, self._log, self._metrics, self._clock)
             self._loops[queue_id].start()
 
 

@@ -38,8 +38,7 @@ class DelayRouter:
         if _delay_level(properties) <= 0:
             self._timers.due_ms(properties, self._clock.now_ms())
 
-    @property
-    def unconfirmed(self) -> bool:
+    def has_unconfirmed(self) -> bool:
         """Whether a message was routed whose arrival at its queue has not been confirmed yet."""
         return self._queues.unconfirmed or self._timers.unconfirmed
 

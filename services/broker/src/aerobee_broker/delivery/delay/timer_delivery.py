@@ -33,7 +33,7 @@ from aerobee_broker.delivery.delay.timer_table import (
     offset_of,
 )
 from aerobee_broker.metrics import BrokerMetrics
-from aerobee_broker.store.messages import NewMessage, Unit
+from aerobee_broker.store.messages import Arrival, NewMessage, Unit
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.lifecycle import Component
 from aerobee_wire import properties as props
@@ -57,7 +57,7 @@ class TimerDelivery(Component):
         queue: TimerQueue,
         table: TimerTable,
         redelivery: Redelivery,
-        meters: BrokerMetrics,
+        metrics: BrokerMetrics,
         clock: Clock,
     ) -> None:
         self._log = log
@@ -66,7 +66,7 @@ class TimerDelivery(Component):
         self._table = table
         self._redelivery = redelivery
         self._clock = clock
-        self._loop = DeliveryLoop(self, log, meters, clock)
+        self._loop = DeliveryLoop(self, log, metrics, clock)
         self._batch: list[int] | None = None  # keys that were taken and are not durable yet
         self._marks: list[Mark] = []  # of the table before the batch was taken
         self._needed_from: int | None = None
@@ -92,7 +92,7 @@ class TimerDelivery(Component):
     async def start(self) -> None:
         self._loop.start()
 
-    def arrived(self) -> None:
+    def arrived(self, _: Arrival) -> None:
         """New messages of rmq_sys_wheel_timer."""
         self._queue.arrived()
         self._loop.wake()

@@ -74,7 +74,7 @@ class Transactions:
         schedule: CheckSchedule,
         topics: TopicRegistry,
         router: DelayRouter,
-        meters: BrokerMetrics,
+        metrics: BrokerMetrics,
         clock: Clock,
     ) -> None:
         self._log = log
@@ -83,7 +83,7 @@ class Transactions:
         self._schedule = schedule
         self._topics = topics
         self._router = router
-        self._meters = meters
+        self._metrics = metrics
         self._clock = clock
 
     def __len__(self) -> int:
@@ -118,7 +118,7 @@ class Transactions:
         transaction = self._table.get(name)
         if transaction is not None:
             self._table.count_check(transaction)
-            self._meters.transaction_checked(transaction.half.topic)
+            self._metrics.transaction_checked(transaction.half.topic)
 
     # ---- begin ----
 
@@ -248,9 +248,9 @@ class Transactions:
             self._table.remove(transaction)
             topic, state = transaction.half.topic, transaction.state
             if state is State.GIVEN_UP:
-                self._meters.transaction_given_up(topic)
+                self._metrics.transaction_given_up(topic)
             else:
-                self._meters.transaction_ended(topic, committed=state is State.COMMITTED)
+                self._metrics.transaction_ended(topic, committed=state is State.COMMITTED)
 
     def _ended_record(self, transactions: Sequence[Transaction]) -> NewMessage:
         ended = (transaction.name for transaction in transactions)
