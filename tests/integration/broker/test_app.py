@@ -22,31 +22,12 @@ from aerobee_chassis.errors import StartError
 from aerobee_wire.status import Code, MqError
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until
+from support.disk.broken_disk import BrokenDisk
 
 
 def options(path: Path, **fields: Any) -> BrokerOptions:
     small = {"listenPort": 0, "mappedFileSizeCommitLog": 8 << 20, "storePathRootDir": path}
     return BrokerOptions.from_values({**small, **fields})
-
-
-class BadDisk(RealDisk):
-    """Its commit log cannot be flushed once `broken`."""
-
-    broken = False
-
-    def open(self, path: Path, *, create: bool = False) -> RealFile:
-        disk = self
-
-        class File(RealFile):
-            __slots__ = ()
-
-            def sync(self) -> None:
-                if disk.broken and "commitlog" in str(self.path):
-                    raise OSError(errno.EIO, "injected")
-                super().sync()
-
-        file = super().open(path, create=create)
-        return File(file.path, file._fd)
 
 
 async def health(address: str) -> int:
@@ -56,14 +37,14 @@ async def health(address: str) -> int:
 
 
 async def test_a_failed_flush_makes_the_broker_read_only_and_it_says_so(tmp_path: Path) -> None:
-    disk = BadDisk()
+    disk = BrokenDisk()
     exporter = {"metricsExporterType": "PROM", "metricsPromExporterPort": 0}
     app = BrokerApp(options(tmp_path, **exporter), disk=disk)
     await app.start()
     async with BrokerCaller(app.address) as broker:
         await broker.send("t", b"good")
         assert await health(app.address) == health_pb2.HealthCheckResponse.SERVING
-        disk.broken = True
+        disk.sync_error = errno.EIO
         for body in (b"not flushed", b"refused"):
             with pytest.raises(MqError) as caught:
                 await broker.send("t", body)
@@ -71,7 +52,7 @@ async def test_a_failed_flush_makes_the_broker_read_only_and_it_says_so(tmp_path
                 Code.SERVICE_NOT_AVAILABLE,
                 True,
             )
-        disk.broken = False
+        disk.sync_error = 0
         with pytest.raises(MqError, match="read-only"):
             await broker.send("t", b"still refused")
         assert [one.body for one in await broker.read("t")] == [b"good"]

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from aerobee_broker.delivery.retry.send_back import Entry
-from aerobee_broker.disk import RealDisk, RealFile
 from aerobee_broker.errors import StoreReadError
 from aerobee_broker.store.messages import Unit
 from aerobee_wire import topics as names
 from support.broker.delayed import SMALL_FILES, clean, delayed, fill, lose
 from support.broker.harness import Parts, message
 from support.clock.virtual_loop import LoopClock
+from support.disk.broken_disk import BrokenDisk
 
 
 @pytest.fixture
@@ -214,34 +214,14 @@ async def test_a_clock_set_back_adds_one_delay_at_most(tmp_path: Path) -> None:
     await parts.end()
 
 
-class FullDisk(RealDisk):
-    """Refuses writes to the commit log while `full`."""
-
-    full = False
-
-    def open(self, path: Path, *, create: bool = False) -> RealFile:
-        disk = self
-
-        class File(RealFile):
-            __slots__ = ()
-
-            def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
-                if disk.full and "commitlog" in str(self.path):
-                    raise OSError(errno.ENOSPC, "injected")
-                super().pwrite(data, offset)
-
-        file = super().open(path, create=create)
-        return File(file.path, file._fd)
-
-
 async def test_a_full_disk_delays_and_loses_no_message(tmp_path: Path) -> None:
-    disk = FullDisk()
+    disk = BrokenDisk()
     parts = await Parts.begin(tmp_path, disk=disk)
     await delayed(parts, b"a", 1)
-    disk.full = True
+    disk.write_error = errno.ENOSPC
     await asyncio.sleep(5)
     assert await parts.bodies("t") == []
-    disk.full = False
+    disk.write_error = 0
     await asyncio.sleep(10)
     assert await parts.bodies("t") == [b"a"]
     await parts.end()
