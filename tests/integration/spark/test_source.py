@@ -104,9 +104,9 @@ def test_every_column_of_every_row_is_what_the_broker_stored(
         admin.create_topic("flights", queues=3)
         producer.send_batch(sent)
         stored = [
-            one
+            row
             for status in admin.topic_status("flights")
-            for one in record.iter_records(browse_all(admin, status.queue_id))
+            for row in record.iter_records(browse_all(admin, status.queue_id))
         ]
     source.register(spark)
     rows = (
@@ -124,24 +124,24 @@ def test_every_column_of_every_row_is_what_the_broker_stored(
         {
             "topic": "flights",
             "brokerName": "broker-a",
-            "queueId": one.queue_id,
-            "queueOffset": one.queue_offset,
-            "msgId": one.unique_message_id,
-            "offsetMsgId": one.offset_message_id,
-            "tags": one.properties.get("TAGS"),
-            "keys": one.properties.get("KEYS"),
-            "body": one.body,
-            "bodySize": len(one.body),
-            "flag": one.flag,
-            "sysFlag": one.sys_flag,
-            "born_ms": one.born_timestamp_ms,
-            "store_ms": one.store_timestamp_ms,
-            "bornHost": one.born_host,
-            "storeHost": one.store_host,
-            "reconsumeTimes": one.reconsume_times,
-            "properties": one.properties,
+            "queueId": row.queue_id,
+            "queueOffset": row.queue_offset,
+            "msgId": row.unique_message_id,
+            "offsetMsgId": row.offset_message_id,
+            "tags": row.properties.get("TAGS"),
+            "keys": row.properties.get("KEYS"),
+            "body": row.body,
+            "bodySize": len(row.body),
+            "flag": row.flag,
+            "sysFlag": row.sys_flag,
+            "born_ms": row.born_timestamp_ms,
+            "store_ms": row.store_timestamp_ms,
+            "bornHost": row.born_host,
+            "storeHost": row.store_host,
+            "reconsumeTimes": row.reconsume_times,
+            "properties": row.properties,
         }
-        for one in stored
+        for row in stored
     ]
     assert len(stored) == len(sent)
 

@@ -241,13 +241,13 @@ class _Messages(message_pb2_grpc.MessageServiceServicer):
         most_bytes = request.max_bytes or 262_144
         taken: list[bytes] = []
         while offset < queue.max_offset and len(taken) < most:
-            one = queue.records[offset]
-            if taken and sum(map(len, taken)) + len(one) > most_bytes:
+            encoded = queue.records[offset]
+            if taken and sum(map(len, taken)) + len(encoded) > most_bytes:
                 break
             if offset in queue.corrupt:
                 response.corrupted_count += 1
             else:
-                taken.append(one)
+                taken.append(encoded)
             offset += 1
         response.status = message_pb2.FOUND if taken else message_pb2.NO_NEW_MESSAGE
         response.records = b"".join(taken)

@@ -83,10 +83,10 @@ class MemoryBroker:
     def messages(self, topic: str) -> list[record.Record]:
         """All messages of `topic`, queue by queue."""
         return [
-            record.decode(one)
+            record.decode(encoded)
             for (name, _), stored in sorted(self.queues.items())
             if name == topic
-            for one in stored
+            for encoded in stored
         ]
 
     def members(self, group: str) -> list[str]:
@@ -306,9 +306,9 @@ class MemoryCluster:
     async def _SendBack(self, broker: MemoryBroker, request: Any) -> Any:
         response = message_pb2.SendBackResponse()
         by_offset = {
-            record.decode(one).physical_offset: record.decode(one)
+            record.decode(encoded).physical_offset: record.decode(encoded)
             for stored in broker.queues.values()
-            for one in stored
+            for encoded in stored
         }
         for entry in request.entries:
             old = by_offset.get(entry.physical_offset)
@@ -366,10 +366,12 @@ class MemoryCluster:
         return response
 
     def _UpdateConsumerOffsets(self, broker: MemoryBroker, request: Any) -> Any:
-        for one in request.offsets:
-            _check_topic(broker, one.topic)
-        for one in request.offsets:
-            broker.offsets[request.consumer_group, one.topic, one.queue_id] = one.queue_offset
+        for offset in request.offsets:
+            _check_topic(broker, offset.topic)
+        for offset in request.offsets:
+            broker.offsets[request.consumer_group, offset.topic, offset.queue_id] = (
+                offset.queue_offset
+            )
         return offset_pb2.UpdateConsumerOffsetsResponse()
 
     def _GetQueueOffsets(self, broker: MemoryBroker, request: Any) -> Any:
@@ -386,8 +388,8 @@ class MemoryCluster:
 
     def _SearchOffset(self, broker: MemoryBroker, request: Any) -> Any:
         times = [
-            record.decode(one).store_timestamp_ms
-            for one in broker.queues[request.topic, request.queue_id]
+            record.decode(encoded).store_timestamp_ms
+            for encoded in broker.queues[request.topic, request.queue_id]
         ]
         older = sum(time_ms < request.timestamp_ms for time_ms in times)
         return offset_pb2.SearchOffsetResponse(queue_offset=older)

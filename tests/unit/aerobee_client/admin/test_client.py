@@ -44,7 +44,10 @@ async def test_topic_is_created_on_every_master(
     admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
 ) -> None:
     created = await admin.create_topic("new", queues=3, message_type="DELAY")
-    assert [(one.broker_name, one.created) for one in created] == [("a", True), ("b", True)]
+    assert [(broker.broker_name, broker.created) for broker in created] == [
+        ("a", True),
+        ("b", True),
+    ]
     assert [broker.topics["new"] for broker in brokers] == [3, 3]
     (config, _) = [request.topic for request in cluster.requests("PutTopic")]
     assert dict(config.attributes) == {"message.type": "DELAY"}
@@ -279,7 +282,7 @@ async def test_messages_found_on_several_brokers_come_newest_first(
     damaged: list[MqError] = []
     found = await admin.query_messages(TOPIC, key="UA1545", damaged=damaged)
     assert [message.broker_name for message in found] == ["b", "a"]
-    assert [one.message for one in damaged] == ["a: the record at physical offset 7"]
+    assert [error.message for error in damaged] == ["a: the record at physical offset 7"]
     assert damaged[0].code is Code.MESSAGE_CORRUPTED
     with pytest.raises(MqError) as caught:
         await admin.query_messages(TOPIC)

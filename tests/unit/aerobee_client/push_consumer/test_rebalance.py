@@ -164,8 +164,8 @@ async def test_a_subscription_made_during_a_rebalance_is_announced(
         lambda: any(
             subscription.topic == "more"
             for beat in broker.clients.values()
-            for one in beat.consumers
-            for subscription in one.subscriptions
+            for member in beat.consumers
+            for subscription in member.subscriptions
         ),
         timeout_s=3,
     )

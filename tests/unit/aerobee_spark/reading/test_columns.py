@@ -46,34 +46,34 @@ def time_of(ms: int) -> datetime | None:
         return None
 
 
-def expected(one: record.Record) -> dict[str, Any]:
-    tags = one.properties.get("TAGS")
+def expected(row: record.Record) -> dict[str, Any]:
+    tags = row.properties.get("TAGS")
     return {
-        "topic": one.topic,
+        "topic": row.topic,
         "brokerName": "broker-a",
-        "queueId": one.queue_id,
-        "queueOffset": one.queue_offset,
-        "msgId": one.unique_message_id or one.offset_message_id,
-        "offsetMsgId": one.offset_message_id,
+        "queueId": row.queue_id,
+        "queueOffset": row.queue_offset,
+        "msgId": row.unique_message_id or row.offset_message_id,
+        "offsetMsgId": row.offset_message_id,
         "tags": tags,
-        "keys": one.properties.get("KEYS"),
-        "body": one.body,
-        "bodySize": len(one.body),
-        "flag": one.flag,
-        "sysFlag": one.sys_flag,
-        "bornTimestamp": time_of(one.born_timestamp_ms),
-        "storeTimestamp": time_of(one.store_timestamp_ms),
-        "bornHost": one.born_host,
-        "storeHost": one.store_host,
-        "reconsumeTimes": one.reconsume_times,
-        "properties": list(one.properties.items()),
+        "keys": row.properties.get("KEYS"),
+        "body": row.body,
+        "bodySize": len(row.body),
+        "flag": row.flag,
+        "sysFlag": row.sys_flag,
+        "bornTimestamp": time_of(row.born_timestamp_ms),
+        "storeTimestamp": time_of(row.store_timestamp_ms),
+        "bornHost": row.born_host,
+        "storeHost": row.store_host,
+        "reconsumeTimes": row.reconsume_times,
+        "properties": list(row.properties.items()),
     }
 
 
 def assert_equal_to_reference(buffer: bytes) -> None:
     batch = columns.decode(buffer, "broker-a")
     batch.validate(full=True)
-    assert batch.to_pylist() == [expected(one) for one in record.iter_records(buffer)]
+    assert batch.to_pylist() == [expected(row) for row in record.iter_records(buffer)]
 
 
 def test_crc_of_a_record_is_no_property() -> None:
@@ -199,7 +199,7 @@ def test_damaged_records_are_refused_or_decode_as_one_by_one(
     else:
         assume(all(row.physical_offset >= 0 for row in reference))  # else there is no message id
         rows_found = columns.decode(bytes(buffer), "broker-a").to_pylist()
-        assert rows_found == [expected(one) for one in reference]
+        assert rows_found == [expected(row) for row in reference]
 
 
 @pytest.mark.parametrize("cut", [1, 50, 90, 91, 100])

@@ -37,9 +37,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[ReportRequest]:
     """The requests that the job gets; it answers with WRITTEN."""
     requests: list[ReportRequest] = []
 
-    def run(request: ReportRequest, tell: Any) -> dict[str, Any]:
+    def run(request: ReportRequest, on_step: Any) -> dict[str, Any]:
         requests.append(request)
-        tell("at work")
+        on_step("at work")
         return dict(WRITTEN)
 
     monkeypatch.setattr(job, "run", run)
@@ -113,7 +113,7 @@ def test_more_new_dead_letters_than_allowed_exit_with_four(
 def test_a_failure_is_one_line_and_exits_with_one(
     asked: list[ReportRequest], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(request: ReportRequest, tell: Any) -> None:
+    def fail(request: ReportRequest, on_step: Any) -> None:
         raise ReportError("Spark failed: it rained")
 
     monkeypatch.setattr(job, "run", fail)

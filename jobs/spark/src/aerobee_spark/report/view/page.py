@@ -64,7 +64,7 @@ def render(summary: Summary, extra: Mapping[str, Any]) -> str:
         sample_groups=[
             (heading, rows)
             for chosen, heading in SAMPLE_GROUPS.items()
-            if (rows := [one for one in summary["samples"] if one["chosen"] == chosen])
+            if (rows := [sample for sample in summary["samples"] if sample["chosen"] == chosen])
         ],
         extra_figures=[(title(k), v) for k, v in extra.items() if _is_figure(v)],
         extra_charts=[

@@ -96,7 +96,7 @@ _SAMPLE_COLUMNS = (
 def _records(
     name: str, title: str, records: Iterable[Mapping[str, Any]], columns: tuple[str, ...]
 ) -> Table:
-    return Table(name, title, columns, [tuple(one[c] for c in columns) for one in records])
+    return Table(name, title, columns, [tuple(record[c] for c in columns) for record in records])
 
 
 def _counts(name: str, title: str, counts: Mapping[str, int] | None) -> Table:
