@@ -16,12 +16,12 @@ from support.processes.service import ServiceProcess
 
 TOPICS, GROUPS = 10, 20
 METADATA = (("x-mq-client-id", "host@1@0@abc"),)
-TopicAndGroup = tuple[int, int]  # a topic and a group
+TopicAndGroup = tuple[int, int]  # by their numbers
 
 
-def receive(place: TopicAndGroup, broker_name: str) -> s.ReceiveMessageRequest:
+def receive(pair: TopicAndGroup, broker_name: str) -> s.ReceiveMessageRequest:
     """A receive of the messages of a topic with the tag of the group."""
-    topic, group = place
+    topic, group = pair
     request = s.ReceiveMessageRequest(
         group=d.Resource(name=f"parked{group}"),
         message_queue=d.MessageQueue(
@@ -35,8 +35,8 @@ def receive(place: TopicAndGroup, broker_name: str) -> s.ReceiveMessageRequest:
     return request
 
 
-def send(place: TopicAndGroup) -> s.SendMessageRequest:
-    topic, group = place
+def send(pair: TopicAndGroup) -> s.SendMessageRequest:
+    topic, group = pair
     system = d.SystemProperties(message_id=f"{topic}-{group}", tag=f"tag{group}")
     message = d.Message(
         topic=d.Resource(name=f"parked{topic}"), body=b"x", system_properties=system
@@ -53,16 +53,16 @@ class Receives:
         self.got: list[tuple[TopicAndGroup, str]] = []
         self._tasks: list[asyncio.Task[None]] = []
 
-    def park(self, place: TopicAndGroup) -> None:
-        self._tasks.append(asyncio.create_task(self._receive(place)))
+    def park(self, pair: TopicAndGroup) -> None:
+        self._tasks.append(asyncio.create_task(self._receive(pair)))
 
-    async def _receive(self, place: TopicAndGroup) -> None:
-        request = receive(place, self._broker_name)
+    async def _receive(self, pair: TopicAndGroup) -> None:
+        request = receive(pair, self._broker_name)
         while True:
             async for answer in self._stub.ReceiveMessage(request, metadata=METADATA):
                 if answer.HasField("message"):
                     system = answer.message.system_properties
-                    self.got.append((place, system.message_id))
+                    self.got.append((pair, system.message_id))
                     return
 
     async def leave(self) -> None:
@@ -96,19 +96,19 @@ async def parking(stub: service_pb2_grpc.MessagingServiceStub, broker: BrokerCal
         route = s.QueryRouteRequest(topic=d.Resource(name=f"parked{topic}"), endpoints=endpoints)
         answer = await stub.QueryRoute(route, metadata=METADATA)
     receives = Receives(stub, answer.message_queues[0].broker.name)
-    places = [(topic, group) for topic in range(TOPICS) for group in range(GROUPS)]
-    for place in places:
-        receives.park(place)
+    pairs = [(topic, group) for topic in range(TOPICS) for group in range(GROUPS)]
+    for pair in pairs:
+        receives.park(pair)
 
     async def waiting(count: int) -> bool:
         return bool((await broker.status()).parked_pops == count)
 
-    await until(lambda: waiting(len(places)), "all of them to wait", timeout_s=60)
-    for number, place in enumerate(places[::37], start=1):
-        await stub.SendMessage(send(place), metadata=METADATA)
+    await until(lambda: waiting(len(pairs)), "all of them to wait", timeout_s=60)
+    for number, pair in enumerate(pairs[::37], start=1):
+        await stub.SendMessage(send(pair), metadata=METADATA)
         await until(lambda: len(receives.got) >= number, "one to wake")  # noqa: B023
-        assert receives.got[-1] == (place, f"{place[0]}-{place[1]}")
-    assert len(receives.got) == len(places[::37]), "nobody else woke"
+        assert receives.got[-1] == (pair, f"{pair[0]}-{pair[1]}")
+    assert len(receives.got) == len(pairs[::37]), "nobody else woke"
     await receives.leave()
 
     await until(lambda: waiting(0), "nobody to wait any more", timeout_s=60)

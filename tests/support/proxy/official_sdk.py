@@ -2,7 +2,7 @@
 build/sdk.
 
 They cannot load into this process: their generated protocol code and ours declare the same names.
-`make test` installs them; a test that finds one missing is skipped and says so.
+`make test` installs them; a test whose SDK is missing is skipped.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Line = dict[str, Any]
 
 
 def python_interpreter() -> Path:
-    """The interpreter that has the official Python SDK. Skips the test when it is not there."""
+    """The interpreter that has the official Python SDK. Skips the test where it is missing."""
     if not (SDKS / "python" / ".installed").is_file():
         pytest.skip("no official Python SDK: run `make build/sdk/python/.installed`")
     return SDKS / "python" / "bin" / "python"
 
 
 def node_modules() -> Path:
-    """Where the official Node.js SDK is. Skips the test when it is not there, unless
-    AEROBEE_REQUIRE_NODE says that it must be."""
+    """The folder of the official Node.js SDK. Skips the test where it is missing; fails it where
+    AEROBEE_REQUIRE_NODE is set."""
     if (SDKS / "node" / ".installed").is_file():
         return SDKS / "node" / "node_modules"
     missing = "no official Node.js SDK: install npm and run `make build/sdk/node/.installed`"
@@ -46,7 +46,7 @@ def node_modules() -> Path:
 
 
 class SdkError(Exception):
-    """What the SDK raised. `code` is the code of the public protocol, or None."""
+    """An exception of the SDK. `code`: of the public protocol, or None."""
 
     def __init__(self, kind: str, code: int | None, text: str) -> None:
         super().__init__(f"{kind} {code}: {text}")
@@ -54,10 +54,10 @@ class SdkError(Exception):
 
 
 class Sdk:
-    """An SDK that does what its agent (tests/conformance/sdk) is told. Everything here blocks; it
-    may be told by several threads at once, and does side by side what it can.
+    """An SDK behind its agent (tests/conformance/sdk), which takes commands. Calls block; several
+    threads may make them, and the agent runs commands concurrently where the SDK can.
 
-    `home` takes the log that the SDK keeps.
+    `home`: the folder for the SDK's log.
     """
 
     def __init__(self, command: Sequence[str | Path], home: Path, env: Mapping[str, str]) -> None:
@@ -80,7 +80,7 @@ class Sdk:
         return self
 
     def __exit__(self, *error: object) -> None:
-        # Not asked to end: a push consumer takes up to its long poll to say goodbye.
+        # Killed, because a push consumer takes up to its long poll to end.
         self._process.kill()
         self._process.wait()
         self._reader.join()
@@ -91,11 +91,11 @@ class Sdk:
 
     @property
     def ended(self) -> bool:
-        """Whether its process is no more."""
+        """Whether its process ended."""
         return self._ended
 
     def do(self, command: str, **arguments: Any) -> Any:
-        """The answer. Raises SdkError."""
+        """Runs a command of the agent; returns its answer. Raises SdkError."""
         assert self._process.stdin is not None
         answer: queue.SimpleQueue[Line] = queue.SimpleQueue()
         with self._lock:
@@ -106,13 +106,13 @@ class Sdk:
             line = {"seq": seq, "do": command, **arguments}
             self._process.stdin.write(json.dumps(line) + "\n")
             self._process.stdin.flush()
-        said = answer.get(timeout=ANSWER_TIMEOUT_S)
-        if "error" in said:
-            raise SdkError(said["error"], said["code"], said["text"])
-        return said["answer"]
+        line = answer.get(timeout=ANSWER_TIMEOUT_S)
+        if "error" in line:
+            raise SdkError(line["error"], line["code"], line["text"])
+        return line["answer"]
 
     def events(self, kind: str, client: str) -> list[Line]:
-        """What the SDK called back so far, e.g. "delivered", for one of its clients."""
+        """The callbacks of one kind so far, e.g. "delivered", for one of the SDK's clients."""
         return [
             event
             for event in list(self._events)
@@ -135,7 +135,7 @@ class Sdk:
 
 
 def trust(roots: Path | None) -> dict[str, str]:
-    """The environment of an SDK that shall speak TLS: both trust what gRPC trusts."""
+    """The environment that makes an SDK trust the certificates in `roots`."""
     if roots is None:
         return {}
     # The variable of gRPC alone may be set on any machine.

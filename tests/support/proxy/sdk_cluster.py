@@ -1,5 +1,5 @@
-"""A name server, a broker and a proxy for the official SDKs, and what their tests do again and
-again: make topics and groups, send, receive, look at dead letters.
+"""A name server, a broker and a proxy for the official SDKs, and the steps that their tests share:
+create topics and groups, send, receive, read dead letters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from support.processes.service import ServiceProcess
 from support.proxy.official_sdk import Sdk, SdkError
 
 ALL = ("TAG", "*")
-INVISIBLE_S = 10  # the least that there is
+INVISIBLE_S = 10  # the shortest that a receive may ask for
 RETRY_DELAY_S = 1.0
 SOON_S = 60.0
 
@@ -50,7 +50,7 @@ class Cluster:
         return name
 
     def group(self, **fields: Any) -> str:
-        """A new consumer group: three deliveries, a second apart, unless told otherwise."""
+        """A new consumer group; by default with three deliveries, a second apart."""
         name = f"group_{next(NUMBERS)}"
         defaults: dict[str, Any] = {
             "consume_enable": True,
@@ -68,7 +68,7 @@ class Cluster:
 
 @contextmanager
 def sdk_cluster(data: Path, *proxy_options: str) -> Iterator[Cluster]:
-    """A running cluster. On leaving, no process may have met anything unforeseen."""
+    """A running cluster. Asserts on leaving that no process logged a defect."""
     with ExitStack() as stack:
         namesrv = stack.enter_context(
             ServiceProcess("aerobee_namesrv", "--port", "0", "--data", str(data))
@@ -85,7 +85,6 @@ def sdk_cluster(data: Path, *proxy_options: str) -> Iterator[Cluster]:
             )
         )
         yield Cluster(namesrv, broker, proxy, data)
-        # Clients came and went, some without a word: nothing of that may be unforeseen.
         for process in (proxy, broker):
             for defect in ("rpc_failed", "handler_failed", "background_work_failed"):
                 assert not process.events(defect)
@@ -99,7 +98,7 @@ class Clients:
         self._prefix = f"{next(NUMBERS)}:"
 
     def do(self, command: str, **arguments: Any) -> Any:
-        """The answer. Raises SdkError."""
+        """Runs a command of the agent; returns its answer. Raises SdkError."""
         own = {
             name: self._prefix + value if name in ("id", "transaction") else value
             for name, value in arguments.items()
@@ -118,13 +117,13 @@ class Commands(Protocol):
     def events(self, kind: str, client: str) -> list[dict[str, Any]]: ...
 
 
-def simple(sdk: Commands, group: str, topic: str, wanted: tuple[str, str] = ALL) -> None:
+def simple(sdk: Commands, group: str, topic: str, expression: tuple[str, str] = ALL) -> None:
     """A consumer "c" that waits up to 5 s for messages."""
-    sdk.do("simple", id="c", group=group, subscriptions={topic: wanted}, await_s=5)
+    sdk.do("simple", id="c", group=group, subscriptions={topic: expression}, await_s=5)
 
 
 def receive(sdk: Commands, count: int, *, ack: bool = True, most: int = 16) -> list[Any]:
-    """That many messages, in the order they came."""
+    """`count` messages, in the order in which they came."""
     found: list[Any] = []
 
     def enough() -> bool:
@@ -139,7 +138,8 @@ def receive(sdk: Commands, count: int, *, ack: bool = True, most: int = 16) -> l
 
 
 def dead_letters(cluster: Cluster, sdk: Commands, group: str) -> list[str]:
-    """The first body among them. Their topic comes to be with the first."""
+    """The bodies of the first receive from the dead-letter topic, which the first dead letter
+    creates."""
     topic, reader = f"%DLQ%{group}", cluster.group()
 
     def started() -> bool:
@@ -170,7 +170,7 @@ def bodies_of(messages: list[Any]) -> list[str]:
 
 
 def delivered(sdk: Commands, client: str, count: int) -> list[Any]:
-    """What the listener of this push consumer got, once it got that many."""
+    """The messages that the listener of a push consumer got, once there are `count`."""
     until_sync(
         lambda: len(sdk.events("delivered", client)) >= count,
         f"{count} deliveries",

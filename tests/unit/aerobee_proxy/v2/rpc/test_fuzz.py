@@ -81,7 +81,7 @@ ALLOWED: dict[str, set[Any]] = {
     "RecallMessage": {*NAMES, C.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, C.BAD_REQUEST},
     "SyncLiteSubscription": NAMES,
 }
-# What RocketMQ answers without an entry.
+# RocketMQ's answer to a request without entries.
 UNKNOWN: dict[str, set[Any]] = {
     "AckMessage": {C.INTERNAL_SERVER_ERROR},
 }
@@ -113,8 +113,8 @@ class World:
         return cluster
 
     async def _warm_up(self) -> None:
-        await self.a_handle()
-        await self.settled()
+        await self.one_handle()
+        await self.quiet()
 
     def sizes(self) -> dict[str, int]:
         """The size of everything that a request could make grow."""
@@ -137,7 +137,7 @@ class World:
             "topics": len([t for t in broker.tables.topics.all() if t.topic in ("orders", "fifo")]),
         }
 
-    async def settled(self) -> None:
+    async def quiet(self) -> None:
         """Lets time pass: silent clients expire, leases end."""
         cluster = self.cluster
         await asyncio.sleep(130)
@@ -145,7 +145,7 @@ class World:
         await cluster.proxy.lease_renewal.scan()
         cluster.broker.broker.clients.scan()
 
-    async def a_handle(self) -> str:
+    async def one_handle(self) -> str:
         cluster = self.cluster
         await cluster.ask("SendMessage", VALID["SendMessage"](""))
         answers = await cluster.ask("ReceiveMessage", receive(batch_size=1))
@@ -181,13 +181,13 @@ def test_any_request_is_answered_and_leaks_nothing(
     remaining_s = data.draw(st.sampled_from([None, 0.0, -1.0, 0.3, 1e9]))
 
     async def run() -> list[Any]:
-        handle = await world.a_handle()
+        handle = await world.one_handle()
         good = type(request).FromString(request.SerializeToString())
         put_handle(good, handle)
         try:
             return await world.cluster.ask(rpc, good, time_remaining_s=remaining_s)
         finally:
-            await world.settled()
+            await world.quiet()
 
     with structlog.testing.capture_logs() as logs:
         try:
@@ -245,13 +245,13 @@ def test_made_up_handle_changes_nothing(world: World, rpc: str, data: st.DataObj
     change: dict[str, Any] = {name: data.draw(FORGED[name]) for name in names}
 
     async def run() -> tuple[bool, list[Any], int]:
-        handle = await world.a_handle()
+        handle = await world.one_handle()
         forged = decode(handle)._replace(**change)
         request: Any = VALID[rpc](encode(forged))
         request.topic.name, request.group.name = forged.topic, forged.consumer_group
         answers = await world.cluster.ask(rpc, request)
         (genuine,) = await world.cluster.ask("AckMessage", VALID["AckMessage"](handle))
-        await world.settled()
+        await world.quiet()
         return key_of(forged) == key_of(decode(handle)), answers, genuine.entries[0].status.code
 
     with structlog.testing.capture_logs() as logs:
@@ -270,11 +270,11 @@ def test_made_up_handle_changes_nothing(world: World, rpc: str, data: st.DataObj
 @given(place=st.integers(0, 200), letter=st.sampled_from("AZaz09-_=+/ é"))
 def test_damaged_handle_changes_nothing(world: World, place: int, letter: str) -> None:
     async def run() -> tuple[str, str, int]:
-        handle = await world.a_handle()
+        handle = await world.one_handle()
         at = place % len(handle)
         bad = handle[:at] + letter + handle[at + 1 :]
         (answer,) = await world.cluster.ask("AckMessage", VALID["AckMessage"](bad))
-        await world.settled()
+        await world.quiet()
         return handle, bad, answer.entries[0].status.code
 
     handle, bad, code = world.runner.run(run())
@@ -285,9 +285,9 @@ def test_unspoilt_requests_succeed(world: World) -> None:
     """The requests are good before they are spoilt."""
 
     async def run(rpc: str) -> int:
-        handle = await world.a_handle()
+        handle = await world.one_handle()
         answers = await world.cluster.ask(rpc, VALID[rpc](handle))
-        await world.settled()
+        await world.quiet()
         return int(answers[0].status.code)
 
     # These need a transaction or a delayed message.
