@@ -14,17 +14,14 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import grpc
 from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from aerobee_chassis.rpc.completion_queue.cygrpc import cygrpc
-from bench.echo_server import METHOD, OPTIONS
+from bench.servers.echo import METHOD, OPTIONS
 
 TOPIC = "bench"
 BODY = bytes(range(256)) * 4  # 1 KiB

@@ -17,8 +17,8 @@ from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2 import service_pb2_grpc
 
-from bench.echo_server import OPTIONS
 from bench.measure import Result
+from bench.servers.echo import OPTIONS
 from bench.startup import started, up, weights
 
 TOPICS, GROUPS = 100, 20

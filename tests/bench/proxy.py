@@ -22,9 +22,9 @@ from pathlib import Path
 import grpc
 from aerobee.broker.v1 import message_pb2_grpc
 
-from bench.echo_server import OPTIONS
 from bench.load import RECEIVE_BATCH
 from bench.measure import ROUND_S, ROUNDS, Result
+from bench.servers.echo import OPTIONS
 from bench.startup import started, up
 from bench.throughput import BATCH, QUEUES, batch_request
 
@@ -53,7 +53,7 @@ class Load:
 
 @asynccontextmanager
 async def load(address: str, operation: str) -> AsyncIterator[Load]:
-    async with started(str(HERE / "load.py"), address, operation) as (process, _):
+    async with started("-m", "bench.load", address, operation) as (process, _):
         yield Load(process)
 
 
@@ -77,12 +77,12 @@ async def results() -> list[Result]:
         proxy = json.loads(ready)["address"]
 
         async def beside(program: str, operation: str) -> Load:
-            _, port = await enter(started(str(HERE / program)))
+            _, port = await enter(started("-m", f"bench.servers.{program}"))
             return await enter(load(f"127.0.0.1:{port}", operation))
 
-        echo = await beside("echo_service.py", "echo")
-        plain = await beside("echo_server.py", "echo")
-        idle = await beside("ready_service.py", "receive")
+        echo = await beside("echo_transport", "echo")
+        plain = await beside("echo", "echo")
+        idle = await beside("ready", "receive")
         sent = _sent(*await medians(await enter(load(proxy, "send")), echo, plain))
         await fill(addresses["broker"])
         receive = await enter(load(proxy, "receive"))

@@ -18,10 +18,10 @@ from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2 import service_pb2_grpc
 
-from bench.echo_server import OPTIONS
 from bench.load import METADATA, NAME, message
 from bench.measure import Operation, Result, rate
 from bench.proxy import IN_FLIGHT
+from bench.servers.echo import OPTIONS
 from bench.startup import started, up
 
 # Many and short: what else this machine does then hits all three alike.

@@ -59,7 +59,7 @@ async def results() -> list[Result]:
     ours, bare, alone, suite = [], [], [], []
     for _ in range(ATTEMPTS):
         start = time.perf_counter()
-        async with started(str(HERE / "echo_server.py")):
+        async with started("-m", "bench.servers.echo"):
             bare.append(time.perf_counter() - start)
         with tempfile.TemporaryDirectory() as data:
             start = time.perf_counter()

@@ -10,15 +10,14 @@ import asyncio
 import itertools
 import sys
 import tempfile
-from pathlib import Path
 
 import grpc
 from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc, message_pb2, message_pb2_grpc
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_wire import record
-from bench.echo_server import METHOD, OPTIONS
 from bench.measure import Operation, Result, compare
+from bench.servers.echo import METHOD, OPTIONS
 from bench.startup import started, up
 
 BATCH = 128
@@ -97,7 +96,7 @@ async def results() -> list[Result]:
     with tempfile.TemporaryDirectory() as data:
         async with (
             started("-m", "aerobee_cli", *up(data)) as (_, line),
-            started(str(Path(__file__).parent / "echo_server.py")) as (_, port),
+            started("-m", "bench.servers.echo") as (_, port),
         ):
             broker = dict(item.split("=") for item in line.split()[1:])["broker"]
             async with (

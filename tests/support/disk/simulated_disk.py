@@ -46,8 +46,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aerobee_broker.disk import Usage
-
-SECTOR = 512
+from support.disk.page_cache import SECTOR, DirectoryContent, FileContent
 
 
 class PowerCut(BaseException):
@@ -58,113 +57,14 @@ def _error(number: int, path: Path) -> OSError:
     return OSError(number, os.strerror(number), str(path))
 
 
-class _Content:
-    """The bytes of a file, whatever its names."""
-
-    def __init__(self) -> None:
-        self.current = bytearray()
-        self.durable = bytearray()
-        self.versions: dict[int, list[bytes]] = {}  # of sectors, since the last sync
-        self.sizes: list[int] = []  # since the last sync
-        self.taken: set[int] = set()  # sectors that take space
-
-    def touch(self, start: int, end: int) -> None:
-        """The sectors in [start, end) have just got their present content."""
-        for sector in range(start // SECTOR, -(-end // SECTOR)):
-            data = bytes(self.current[sector * SECTOR : (sector + 1) * SECTOR])
-            self.versions.setdefault(sector, []).append(data.ljust(SECTOR, b"\0"))
-
-    def resize(self, size: int) -> None:
-        old = len(self.current)
-        if size < old:
-            del self.current[size:]
-            self.touch(size, old)
-        else:
-            self.current.extend(bytes(size - old))
-        self.sizes.append(size)
-
-    def settle(self) -> None:
-        """All that is dirty is durable."""
-        for sector in self.versions:
-            start = sector * SECTOR
-            data = self.current[start : start + SECTOR]
-            self.durable.extend(bytes(max(0, start + len(data) - len(self.durable))))
-            self.durable[start : start + len(data)] = data
-        self.drop()
-
-    def drop(self) -> None:
-        """All that is dirty is clean, and lost to the disk; but for the size, which the journal
-        keeps.
-        """
-        size = len(self.current)
-        self.durable.extend(bytes(max(0, size - len(self.durable))))
-        del self.durable[size:]
-        self.versions.clear()
-        self.sizes.clear()
-
-    def survivor(self, rng: random.Random) -> _Content:
-        """What a power cut leaves."""
-        result = _Content()
-        data = bytearray(self.durable)
-        size = rng.choice([len(data), *self.sizes])
-        end = max((sector + 1 for sector in self.versions), default=0) * SECTOR
-        data.extend(bytes(max(0, max(end, size) - len(data))))
-        for sector in sorted(self.versions):
-            kept = rng.choice([None, *self.versions[sector]])
-            if kept is not None:
-                data[sector * SECTOR : (sector + 1) * SECTOR] = kept
-        del data[size:]
-        result.durable, result.current = data, bytearray(data)
-        result.taken = {sector for sector in self.taken if sector * SECTOR < size}
-        return result
-
-
-class _Directory:
-    """Names, and the changes to them that are not durable. A change is a list of (name, content or
-    None) that happen together.
-    """
-
-    def __init__(self) -> None:
-        self.current: dict[str, _Content] = {}
-        self.durable: dict[str, _Content] = {}
-        self.changes: list[list[tuple[str, _Content | None]]] = []
-        self.removed = 0  # so many of them ended with the removal of the directory
-
-    def change(self, *parts: tuple[str, _Content | None]) -> None:
-        self.changes.append(list(parts))
-        _apply(self.current, list(parts))
-
-    def settle(self, count: int | None = None) -> None:
-        """Makes the first `count` changes durable, or all."""
-        count = len(self.changes) if count is None else count
-        for change in self.changes[:count]:
-            _apply(self.durable, change)
-        del self.changes[:count]
-        self.removed = max(0, self.removed - count)
-
-    def survivors(self, rng: random.Random) -> dict[str, _Content]:
-        kept = dict(self.durable)
-        for change in self.changes[: rng.randint(0, len(self.changes))]:
-            _apply(kept, change)
-        return kept
-
-
-def _apply(names: dict[str, _Content], change: list[tuple[str, _Content | None]]) -> None:
-    for name, content in change:
-        if content is None:
-            names.pop(name, None)
-        else:
-            names[name] = content
-
-
 class SimulatedFile:
-    def __init__(self, disk: SimulatedDisk, path: Path, content: _Content) -> None:
+    def __init__(self, disk: SimulatedDisk, path: Path, content: FileContent) -> None:
         self.path = path
         self._disk = disk
-        self._content: _Content | None = content
+        self._content: FileContent | None = content
 
     @property
-    def content(self) -> _Content:
+    def content(self) -> FileContent:
         if self._content is None:
             raise ValueError(f"{self.path} is closed")
         return self._content
@@ -210,7 +110,7 @@ class SimulatedFile:
             content.drop()
             raise _error(errno.EIO, self.path)
         if with_power or self._disk.rng.random() < 0.5:
-            content.settle()
+            content.sync()
         self._disk.check_power()
 
     def size(self) -> int:
@@ -270,7 +170,7 @@ class SimulatedDisk:
         self.fail_writes: Callable[[Path], bool] = never
         self.fail_syncs: Callable[[Path], bool] = never
         self.before_sync: Callable[[Path], None] = at_once
-        self._directories: dict[Path, _Directory] = {}
+        self._directories: dict[Path, DirectoryContent] = {}
 
     # ---- power ----
 
@@ -290,9 +190,9 @@ class SimulatedDisk:
         rng = random.Random(seed)
         result = SimulatedDisk(seed)
         result.capacity, result.reported = self.capacity, self.reported
-        survivors: dict[int, _Content] = {}
+        survivors: dict[int, FileContent] = {}
         for path in sorted(self._directories):
-            directory = result._directories[path] = _Directory()
+            directory = result._directories[path] = DirectoryContent()
             for name, content in sorted(self._directories[path].survivors(rng).items()):
                 if id(content) not in survivors:
                     survivors[id(content)] = content.survivor(rng)
@@ -310,7 +210,7 @@ class SimulatedDisk:
 
     # ---- space ----
 
-    def take(self, content: _Content, offset: int, size: int) -> int:
+    def take(self, content: FileContent, offset: int, size: int) -> int:
         """Takes space for these bytes; returns how many of them there is room for."""
         wanted = set(range(offset // SECTOR, -(-(offset + size) // SECTOR))) - content.taken
         if self.capacity is None:
@@ -337,7 +237,7 @@ class SimulatedDisk:
         if content is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-            content = _Content()
+            content = FileContent()
             if self.step() or self.rng.random() < 0.5:
                 directory.change((path.name, content))
             self.check_power()
@@ -345,7 +245,7 @@ class SimulatedDisk:
         self.most_open_files = max(self.most_open_files, self.open_files)
         return SimulatedFile(self, path, content)
 
-    def _directory(self, path: Path) -> _Directory:
+    def _directory(self, path: Path) -> DirectoryContent:
         try:
             return self._directories[path]
         except KeyError:
@@ -366,7 +266,7 @@ class SimulatedDisk:
         # Directories survive a power cut: only the names in them may not.
         self.check_power()
         for part in (*reversed(path.parents), path):
-            self._directories.setdefault(part, _Directory())
+            self._directories.setdefault(part, DirectoryContent())
 
     def rename(self, source: Path, target: Path) -> None:
         assert source.parent == target.parent, "one change of one directory"
@@ -396,10 +296,10 @@ class SimulatedDisk:
     def sync_directory(self, path: Path) -> None:
         directory = self._directory(path)
         if self.step() or self.rng.random() < 0.5:
-            directory.settle()
+            directory.sync()
             for below in self._directories:
                 if path in below.parents:
-                    self._directories[below].settle(self._directories[below].removed)
+                    self._directories[below].sync(self._directories[below].removed)
         self.check_power()
 
     def lock(self, path: Path) -> SimulatedLock | None:
@@ -446,9 +346,9 @@ class SimulatedDisk:
         result = SimulatedDisk(self.rng.randrange(1 << 30))
         result.capacity, result.reported = self.capacity, self.reported
         for path, directory in self._directories.items():
-            mine = result._directories[path] = _Directory()
+            mine = result._directories[path] = DirectoryContent()
             for name, content in directory.current.items():
-                mine.current[name] = other = _Content()
+                mine.current[name] = other = FileContent()
                 other.current = bytearray(content.current)
                 other.durable = bytearray(content.current)
                 other.taken = set(content.taken)

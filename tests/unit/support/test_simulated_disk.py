@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support.disk.simulated_disk import SECTOR, PowerCut, SimulatedDisk
+from support.disk.page_cache import SECTOR
+from support.disk.simulated_disk import PowerCut, SimulatedDisk
 
 FOLDER = Path("/data")
 FILE = FOLDER / "file"

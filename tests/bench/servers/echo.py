@@ -1,7 +1,7 @@
 """The baseline: a bare `grpc.aio` server that gives back the bytes that it gets.
 
-No protobuf, no disk. `python echo_server.py` prints its port and serves until its standard input
-closes.
+No protobuf, no disk. `python -m bench.servers.echo` prints its port and serves until its standard
+input closes.
 """
 
 from __future__ import annotations

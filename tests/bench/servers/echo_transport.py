@@ -1,6 +1,6 @@
 """The baseline of the proxy: an echo of bytes on the transport that serves the proxy.
 
-`python echo_service.py` prints its port and serves until its standard input closes.
+`python -m bench.servers.echo_transport` prints its port and serves until its standard input closes.
 """
 
 from __future__ import annotations
@@ -8,16 +8,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.loops import make_listener, make_loop
 from aerobee_chassis.rpc.services import Method, Service
 from aerobee_chassis.rpc.transport import Run
-from bench.echo_server import METHOD
+from bench.servers.echo import METHOD
 
 
 async def run(_service: str, _method: Method, request: bytes, _call: Call) -> Any:

@@ -3,24 +3,20 @@
 On the transport that serves the proxy. There is no broker, no store and no work: what is left is
 what gRPC costs for as many messages of that size.
 
-`python ready_service.py` prints its port and serves until its standard input closes.
+`python -m bench.servers.ready` prints its port and serves until its standard input closes.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.services import Method
-from bench.echo_service import serve
 from bench.load import BODY, NAME, RECEIVE_BATCH, SERVICE
+from bench.servers.echo_transport import serve
 
 OK = d.Status(code=d.Code.OK)
 HANDLE = "A" * 82  # as long as ours
