@@ -1,4 +1,4 @@
-"""Pop over real processes: long polls, filters, dead letters, and settlements through kill -9."""
+"""Pop over real processes: long polls, filters, dead letters, and acks across kill -9."""
 
 from __future__ import annotations
 
@@ -45,24 +45,25 @@ async def pop(caller: BrokerCaller, topic: str = "t", **fields: Any) -> list[Lea
     assert len(records) == answer.message_count
     return [
         Leased(
-            one.body,
+            record.body,
             attempt,
             pop_pb2.Lease(
                 consumer_group="g",
                 topic=topic,
-                queue_id=one.queue_id,
-                queue_offset=one.queue_offset,
+                queue_id=record.queue_id,
+                queue_offset=record.queue_offset,
                 lease_id=answer.lease_id,
                 expires_timestamp_ms=expires,
             ),
         )
-        for one, attempt in zip(records, answer.delivery_attempts, strict=True)
+        for record, attempt in zip(records, answer.delivery_attempts, strict=True)
     ]
 
 
-async def ack(caller: BrokerCaller, several: list[Leased]) -> list[int]:
-    request = pop_pb2.AckRequest(leases=[one.lease for one in several])
-    return [one.code for one in (await caller.call(caller.pops.Ack, request)).results]
+async def ack(caller: BrokerCaller, messages: list[Leased]) -> list[int]:
+    request = pop_pb2.AckRequest(leases=[message.lease for message in messages])
+    response = await caller.call(caller.pops.Ack, request)
+    return [result.code for result in response.results]
 
 
 async def test_acks_survive_kill_9(tmp_path: Path) -> None:
@@ -80,14 +81,16 @@ async def test_acks_survive_kill_9(tmp_path: Path) -> None:
                 )
             except grpc.aio.AioRpcError:
                 return
-            again.extend(one.body for one in got if one.body in settled)
+            again.extend(message.body for message in got if message.body in settled)
             try:
                 codes = await ack(caller, got) if got else []
             except grpc.aio.AioRpcError:
-                unsure.update(one.body for one in got)
+                unsure.update(message.body for message in got)
                 return
             settled.update(
-                one.body for one, code in zip(got, codes, strict=True) if code == Code.SUCCESS
+                message.body
+                for message, code in zip(got, codes, strict=True)
+                if code == Code.SUCCESS
             )
 
     with process(tmp_path) as broker:
@@ -107,12 +110,12 @@ async def test_acks_survive_kill_9(tmp_path: Path) -> None:
         async with BrokerCaller(broker.address) as caller:
             consumers = [asyncio.create_task(consume(caller)) for _ in range(4)]
             await until(lambda: settled | unsure >= sent, "all are settled")
-            for one in consumers:
-                one.cancel()
+            for consumer in consumers:
+                consumer.cancel()
             await asyncio.wait(consumers)
             assert await pop(caller) == []
     assert len(unsure) <= 3 * 4 * 8
-    assert again == [], "acknowledged, and delivered again"
+    assert again == [], "redelivered after its acknowledgement"
 
 
 def _reached(settled: set[bytes], count: int) -> bool:
@@ -132,7 +135,7 @@ async def test_a_lease_survives_a_restart(tmp_path: Path) -> None:
             assert await ack(caller, got) == [Code.SUCCESS, Code.SUCCESS]
 
 
-async def test_a_waiting_pop_gets_arrivals_and_redeliveries(tmp_path: Path) -> None:
+async def test_a_parked_pop_gets_arrivals_and_redeliveries(tmp_path: Path) -> None:
     with process(tmp_path) as broker:
         async with BrokerCaller(broker.address) as caller:
             await caller.put_topic("t")
@@ -162,12 +165,12 @@ async def test_sql_filters_pop_and_pull(tmp_path: Path) -> None:
                 await caller.send("t", b"%d" % number, properties={"n": str(number)})
             wanted = message_pb2.Subscription(expression="n BETWEEN 1 AND 2", expression_type=SQL92)
             got = await pop(caller, subscription=wanted)
-            assert [one.body for one in got] == [b"1", b"2"]
+            assert [message.body for message in got] == [b"1", b"2"]
             pull = message_pb2.PullRequest(
                 consumer_group="p", topic="t", subscription=wanted, plain=True
             )
             answer = await caller.call(caller.messages.Pull, pull)
-            assert [one.body for one in answer.messages] == [b"1", b"2"]
+            assert [message.body for message in answer.messages] == [b"1", b"2"]
             assert answer.next_begin_offset == 4
             broken = message_pb2.Subscription(expression="n BETWEEN", expression_type=SQL92)
             with pytest.raises(MqError) as raised:
@@ -185,9 +188,7 @@ async def test_sql_filters_can_be_switched_off(tmp_path: Path) -> None:
             assert raised.value.code is Code.SUBSCRIPTION_PARSE_FAILED
 
 
-async def test_after_the_last_attempt_the_message_is_in_the_dead_letter_topic(
-    tmp_path: Path,
-) -> None:
+async def test_the_last_failed_attempt_makes_a_dead_letter(tmp_path: Path) -> None:
     with process(tmp_path) as broker:
         async with BrokerCaller(broker.address) as caller:
             await caller.put_topic("t")
@@ -199,20 +200,20 @@ async def test_after_the_last_attempt_the_message_is_in_the_dead_letter_topic(
                 attempts.append(got.attempt)
             assert attempts == [1, 2, 3]
 
-            async def letters() -> list[message_pb2.StoredMessage]:
+            async def dead_letters() -> list[message_pb2.StoredMessage]:
                 try:
                     return await caller.read("%DLQ%g")
                 except MqError:
                     return []
 
-            await until(letters, "the dead letter is there")
-            (letter,) = await letters()
+            await until(dead_letters, "the dead letter is there")
+            (letter,) = await dead_letters()
             assert letter.properties["DLQ_ORIGIN_TOPIC"] == "t"
             assert letter.properties["DLQ_ORIGIN_MESSAGE_ID"] == "U1"
             assert await pop(caller) == []
 
 
-async def test_an_illegal_pop_is_refused(tmp_path: Path) -> None:
+async def test_an_invalid_pop_is_refused(tmp_path: Path) -> None:
     with process(tmp_path) as broker:
         async with BrokerCaller(broker.address) as caller:
             await caller.put_topic("t")
@@ -229,7 +230,7 @@ async def test_an_illegal_pop_is_refused(tmp_path: Path) -> None:
                 assert raised.value.code is code, fields
 
 
-async def test_sigterm_ends_waiting_pops(tmp_path: Path) -> None:
+async def test_sigterm_ends_parked_pops(tmp_path: Path) -> None:
     with process(tmp_path) as broker:
         async with BrokerCaller(broker.address) as caller:
             await caller.put_topic("t")

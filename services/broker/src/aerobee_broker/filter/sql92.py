@@ -3,7 +3,7 @@
 Knows no subscription and no message: a condition maps properties, all of them strings, to true,
 false or null; only true is a match. Logic is three-valued (Kleene). The grammar is `sql92.lark`.
 
-Not SQL, but what RocketMQ's users rely on:
+Different from SQL, and relied on by RocketMQ's users:
 
 * A property is read as the type of the number that it is compared with: against an integer literal
   of 32 bits as such an integer, against a larger one as 64 bits, against a float literal as a

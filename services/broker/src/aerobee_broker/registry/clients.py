@@ -1,7 +1,8 @@
 """The live clients of this broker: their producer groups, consumer groups and subscriptions.
 
-A client lives by its heartbeats and is forgotten after `timeout_ms` without one, or at once when
-the stream of its notices (WatchClient) ends. Memory only: heartbeats fill it after a restart.
+A client is live while it sends heartbeats: it is forgotten after `timeout_ms` without one, or at
+once when the stream of its notices (WatchClient) ends. Memory only: heartbeats fill it after a
+restart.
 """
 
 from __future__ import annotations

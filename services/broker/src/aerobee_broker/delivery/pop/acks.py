@@ -1,7 +1,7 @@
-"""Acknowledgements, and how what they and dead letters settle gets into the journal.
+"""Acknowledgements; and settlements, which take them and dead letters into the journal.
 
 Each request is one record of the journal and one wait for the disk. It takes effect in memory at
-once, so that of two that settle the same message the second finds it settled; it is rolled back
+once, so that the second of two acknowledgements of a message finds it settled, and is rolled back
 when the log does not take the record.
 """
 
@@ -56,7 +56,7 @@ class _QueueSettlement:
 
 
 class Settlement:
-    """What one record of the journal settles, queue by queue."""
+    """The messages that one record of the journal settles, by queue."""
 
     def __init__(self) -> None:
         self._queues: dict[InFlightQueue, _QueueSettlement] = {}
@@ -101,7 +101,8 @@ class Acknowledgements:
         self._clock = clock
 
     async def ack(self, lease_sets: Sequence[LeaseSet]) -> list[AckFailure]:
-        """Returns what is not settled, in order. Raises what LeaseJournal.write raises."""
+        """Returns the leases that it could not acknowledge, in order. Raises like
+        LeaseJournal.write."""
         settlement = Settlement()
         failures = [
             AckFailure(set_index, index, invalid_lease(lease_set, lease_set.queue_offsets[index]))
@@ -129,8 +130,8 @@ class Acknowledgements:
         return invalid
 
     async def settle(self, settlement: Settlement, dead_letters: Sequence[NewMessage] = ()) -> None:
-        """Makes durable what memory already shows, and the dead letters before it. Commits the
-        groups' offsets. Raises what LeaseJournal.write raises."""
+        """Returns when the settlement, which memory already shows, and the dead letters before it
+        are durable. Commits the groups' offsets. Raises like LeaseJournal.write."""
 
         def roll_back() -> None:
             for settled in settlement.valid():

@@ -56,8 +56,8 @@ class DeadLetters:
         self._meters = meters
 
     async def dead_letter(self, requests: Sequence[DeadLetterRequest]) -> list[MqError | None]:
-        """For each lease None, or why it is no dead letter. Raises what LeaseJournal.write raises,
-        and what makes a dead-letter topic fail."""
+        """For each lease None once it is dead-lettered, else the error. Raises like
+        LeaseJournal.write and TopicRegistry.for_group."""
         consumer_groups = {lease.consumer_group for lease, _ in requests}
         await self._make_topics(group for group in consumer_groups if self._exists(group))
         outcomes: list[MqError | None] = []
@@ -77,8 +77,8 @@ class DeadLetters:
         return outcomes
 
     async def attempts_used_up(self, messages: Sequence[LeasedMessage]) -> None:
-        """Of messages whose last lease is over. Raises as `dead_letter` does; those that are on
-        lease then are left to the caller."""
+        """Dead-letters messages whose last lease has expired. Raises like `dead_letter`; messages
+        that are still on lease then are left to the caller."""
         await self._make_topics({queue.consumer_group for queue, _ in messages})
         dying = []
         for leased in messages:
@@ -103,8 +103,8 @@ class DeadLetters:
             await self._topics.for_group(names.dead_letter_topic(consumer_group))
 
     async def _settle(self, dying: Iterable[DyingMessage]) -> None:
-        """Stores dead letters and settles. The dead-letter topics exist. A message that cannot be
-        read stays as it is; why is raised when all the others are settled."""
+        """Stores the dead letters, and settles. Their topics exist. A message that cannot be read
+        stays on lease; its error is raised once all others are settled."""
         settlement = Settlement()
         dead_letters: list[NewMessage] = []
         counts: Counter[str] = Counter()

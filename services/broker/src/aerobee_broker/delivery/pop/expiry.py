@@ -28,8 +28,8 @@ _SLACK = 1_024  # entries of which nothing is on lease, besides as many as there
 
 
 class _Deadline(NamedTuple):
-    """Messages of one queue with the same deadline. Their offsets: what is settled before its time
-    is not kept in memory until then."""
+    """Messages of one queue with the same deadline. Holds their offsets only: a message that is
+    settled earlier is freed then."""
 
     deadline_ms: int
     number: int  # so that comparing two entries ends here
@@ -61,7 +61,7 @@ class LeaseDeadlines:
         self.watch_all(queue, (message.offset,), message.deadline_ms)
 
     def watch_all(self, queue: InFlightQueue, offsets: Sequence[int], deadline_ms: int) -> None:
-        """Messages with the same deadline. One that has another by now is not watched here."""
+        """Messages with the same deadline. Those whose deadline has changed are left out."""
         if not self._heap or deadline_ms < self._heap[0].deadline_ms:
             self._earlier.set()
         heappush(self._heap, _Deadline(deadline_ms, next(self._numbers), queue, offsets))
@@ -69,13 +69,13 @@ class LeaseDeadlines:
             self._drop_settled()
 
     def _drop_settled(self) -> None:
-        """What was settled long before its deadline would stay until then: for up to 12 h."""
+        """Entries of settled messages would stay until their deadline: for up to 12 h."""
         self._heap = [entry for entry in self._heap if any(map(entry.leased, entry.offsets))]
         heapify(self._heap)
         self._limit = 2 * len(self._heap) + _SLACK
 
     def take_expired(self) -> list[LeasedMessage]:
-        """Without what was settled, or has another deadline now."""
+        """Messages whose deadline has passed, without those settled or changed meanwhile."""
         self._earlier.clear()
         now_ms = self._clock.monotonic_ms()
         expired: list[LeasedMessage] = []
@@ -102,7 +102,8 @@ class LeaseDeadlines:
 
 class LeaseExpiry(Component):
     """Makes expired messages visible again; those whose attempts are used up go to
-    `attempts_used_up`. What that raises is logged, and it is called again."""
+    `attempts_used_up`. When that raises, the error is logged, and messages that are still on lease
+    expire again RETRY_AFTER_MS later."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """The messages of one queue that are in flight for a consumer group. Memory only: no clock, no log,
 no loop.
 
-A message is in flight from the moment that the cursor passes it until it is settled; what lies
-below the cursor and is not in flight is settled. So memory grows with the messages in flight, not
+A message is in flight from the moment that the cursor passes it until it is settled; a message
+below the cursor that is not in flight is settled. So memory grows with the messages in flight, not
 with those acknowledged, and the group's committed offset is the lowest message in flight, or the
 cursor. `State` and `TRANSITIONS` are the life of a message.
 
@@ -29,7 +29,7 @@ _SLACK = 1_024
 
 
 class State(Enum):
-    """Of a message in flight, by what it waits for."""
+    """What a message waits for."""
 
     VISIBLE = 0  # for its next delivery, or its first
     INVISIBLE = 1  # on lease: for an acknowledgement, or the end of its invisible duration
@@ -47,7 +47,7 @@ class Event(Enum):
     UNGROUPED = "its consumer group no longer consumes by message group"
     DROP = "dead-lettered, or no longer stored"
     RESET = "its consumer group was reset, or group or topic deleted"
-    # The log did not take what happened in memory:
+    # Roll-backs, when the log did not take the record:
     LEASE_ROLLED_BACK = "as if it had not been handed out"
     ACK_ROLLED_BACK = "on lease again, as before its acknowledgement or its dead letter"
     FRONT_ROLLED_BACK = "as before the earlier messages of its message group were settled"
@@ -55,7 +55,7 @@ class Event(Enum):
 
 VISIBLE, INVISIBLE, ACKED, SETTLED = State
 
-# What is not here does not happen to a message in that state.
+# Pairs that are missing here do not occur.
 TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
     VISIBLE: {
         Event.LEASE: INVISIBLE,
@@ -85,7 +85,7 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
 
 
 class Invisibility(NamedTuple):
-    """The present invisible duration of a message: what a change of it replaces."""
+    """The present invisible duration of a message."""
 
     deadline_ms: int  # monotonic
     expires_ms: int  # the same, since the epoch
@@ -117,7 +117,7 @@ class InFlightMessage:
 
 
 class Lease(NamedTuple):
-    """What the messages of one pop have in common; the fields as in InFlightMessage."""
+    """Common to the messages of one pop; the fields as in InFlightMessage."""
 
     lease_id: int
     deadline_ms: int
@@ -126,8 +126,8 @@ class Lease(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """What an acknowledgement did: messages whose lease it ended, messages that it settled, and the
-    indices of the offsets that are not on that lease."""
+    """The effect of an acknowledgement: messages whose lease it ended, messages that it settled,
+    and the indices of offsets that are not on that lease."""
 
     ended: list[InFlightMessage]
     settled: list[InFlightMessage]
@@ -309,8 +309,8 @@ class InFlightQueue:
             self._end_lease(message, VISIBLE)
 
     def drop(self, message: InFlightMessage) -> list[InFlightMessage]:
-        """Settles a message that became a dead letter, or is no longer stored. Returns what is
-        settled by it, itself first."""
+        """Settles a message that became a dead letter, or is no longer stored. Returns the settled
+        messages, this one first."""
         was_leased = message.state is INVISIBLE
         self._settle(message)
         if message.message_group is None:
@@ -331,7 +331,7 @@ class InFlightQueue:
 
     def _settle_front(self, name: str, group: MessageGroupQueue) -> list[InFlightMessage]:
         """Settles the acknowledged front of a message group, and makes the rest visible once
-        nothing of it is on lease. Returns what is settled."""
+        nothing of it is on lease. Returns the settled messages."""
         settled = []
         while group.offsets and self.in_flight[group.offsets[0]].state is ACKED:
             message = self.in_flight[group.offsets.popleft()]
@@ -357,7 +357,7 @@ class InFlightQueue:
     # ---- the journal ----
 
     def journalled(self) -> JournalMark:
-        """The journal knows the cursor now. Returns what it knew before, to roll back to."""
+        """Marks the cursor as journalled. Returns the mark before, to roll back to."""
         before = JournalMark(self.journalled_cursor, self.opened_since_journal)
         self.journalled_cursor, self.opened_since_journal = self.cursor, []
         return before

@@ -34,7 +34,7 @@ class InvisibleChange:
 
 @dataclass(frozen=True, slots=True)
 class InvisibleDuration:
-    """What counts now, and since when; or why it was not changed."""
+    """The duration that counts now, and its begin; or the error that kept it unchanged."""
 
     error: MqError | None = None
     pop_time_ms: int = 0
@@ -65,7 +65,7 @@ class InvisibleDurations:
         self._levels_ms = levels_ms
 
     async def change(self, changes: Sequence[InvisibleChange]) -> list[InvisibleDuration]:
-        """One result for each. Raises what LeaseJournal.write raises."""
+        """A result for each. Raises like LeaseJournal.write."""
         now_ms = self._clock.now_ms()
         results: list[InvisibleDuration] = []
         entries: list[ChangedLease] = []
@@ -95,7 +95,8 @@ class InvisibleDurations:
         return results
 
     def give_back(self, messages: Iterable[LeasedMessage]) -> None:
-        """Nobody received them: visible at once, and not counted. Raises what the store raises."""
+        """Makes messages that no consumer received visible at once, uncounted. Raises what the
+        store raises."""
         now_ms = self._clock.now_ms()
         entries = []
         for leased in messages:

@@ -43,7 +43,7 @@ class LeaseJournal(Component):
         self._snapshot = snapshot
         self._clock = clock
         self._topic = topic
-        # Records of what is not rolled back, which the log did not take or lost: appended again
+        # Records that are never rolled back, and that the log refused or lost: appended again
         # before any other record.
         self._unlogged: list[NewMessage] = []
 
@@ -89,7 +89,7 @@ class LeaseJournal(Component):
         the attempts that follow.
         """
         now_ms = self._clock.now_ms()
-        self._unlogged += [journal_format.encode(one, self._topic, now_ms) for one in records]
+        self._unlogged += [journal_format.encode(record, self._topic, now_ms) for record in records]
         self._table.touch()
         try:
             return self._append_unlogged()
@@ -148,8 +148,8 @@ class LeaseJournal(Component):
         await self.save_snapshot()
 
     async def save_snapshot(self) -> None:
-        """What a snapshot has must not be rolled back later: so first everything is durable. A
-        failure is logged."""
+        """A snapshot must hold nothing that is rolled back later: so everything is made durable
+        first. A failure is logged."""
         try:
             await self.flush()
         except MqError as error:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from aerobee_broker.store.messages import NewMessage
 
 QUEUE_ID = 0
-# Made once: `json.dumps` makes one a call.
+# Made once: `json.dumps` makes an encoder per call.
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
@@ -36,7 +36,7 @@ class SettledRun(NamedTuple):
 
 
 class LeasedQueue(NamedTuple):
-    """What lies between the cursors and is in neither list is settled."""
+    """Messages between the cursors that are in neither list are settled."""
 
     queue_id: int
     cursor_before: int

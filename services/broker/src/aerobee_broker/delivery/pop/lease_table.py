@@ -80,7 +80,7 @@ class LeasedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReceiveAttempt:
-    """What an attempt to receive, named by its consumer, got. `messages`: (queue id, offset)."""
+    """The leases of an attempt to receive that its consumer named. `messages`: queue id, offset."""
 
     lease_id: int
     pop_time_ms: int
@@ -108,7 +108,7 @@ class GroupLeases:
         return queue
 
     def still_leased(self, attempt: ReceiveAttempt) -> list[LeasedMessage]:
-        """What of an attempt is on its lease and not settled."""
+        """The messages of an attempt that are still on its lease."""
         found = []
         for queue_id, offset in attempt.messages:
             queue = self.queues.get(queue_id)
@@ -174,7 +174,7 @@ class LeaseTable(Table):
         self.revision += 1
 
     def forget(self, *, consumer_group: str = "", topic: str = "") -> bool:
-        """Drops what a deleted group or topic had. False: nothing."""
+        """Drops the leases of a deleted group or topic. False: there were none."""
         deleted = self.keys_of(consumer_group=consumer_group, topic=topic)
         for key in deleted:
             for queue in self._groups.pop(key).queues.values():

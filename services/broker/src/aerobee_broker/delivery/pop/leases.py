@@ -52,8 +52,8 @@ class Leases(Component):
         self, consumer_group: str, topic: str, offsets: Mapping[int, int]
     ) -> asyncio.Future[None] | None:
         """The group continues at these offsets (queue id → queue offset): its leases there are
-        void. Returns what LeaseJournal.write_until_durable does; None: it had none there. Raises
-        DiskFull, StoreReadOnly; then nothing is done."""
+        void. Returns the future of LeaseJournal.write_until_durable; None: there were none.
+        Raises DiskFull, StoreReadOnly; then nothing is done."""
         durable = None
         queues = [
             queue
@@ -76,8 +76,8 @@ class Leases(Component):
             self._journal.check_open_to_appends()
 
     def forget(self, *, consumer_group: str = "", topic: str = "") -> asyncio.Future[None] | None:
-        """A group or a topic was deleted. Returns what LeaseJournal.write_until_durable does; None:
-        it had nothing here."""
+        """A group or a topic was deleted. Returns the future of LeaseJournal.write_until_durable;
+        None: it had no leases."""
         durable = None
         if self._table.forget(consumer_group=consumer_group, topic=topic):
             durable = self._journal.write_until_durable([DeleteRecord(consumer_group, topic)])

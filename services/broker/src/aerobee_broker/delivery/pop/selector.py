@@ -1,6 +1,6 @@
 """Which messages a pop gets: first those to redeliver, then new ones. Leases them in memory.
 
-Of a topic by priority, everything of a higher queue before anything of a lower one.
+In a priority topic, a higher queue is exhausted before a lower one.
 
 Synchronous: between selecting and leasing no other pop can select. The caller journals the batch,
 or rolls it back.
@@ -69,7 +69,7 @@ class PopRequest:
 
 
 class BatchRun(NamedTuple):
-    """Messages of one queue that stand together in a batch."""
+    """Consecutive messages of a batch, all of one queue."""
 
     queue: InFlightQueue
     messages: list[InFlightMessage]
@@ -88,7 +88,7 @@ class PopBatch:
     runs: list[BatchRun] = field(default_factory=list)
     size: int = 0  # bytes of all records
     scan_unfinished: bool = False  # there may be more at once: the scan of a queue was broken off
-    # Messages to redeliver that are no longer stored, and what is settled with them.
+    # Offsets of messages that are no longer stored, and of those settled with them.
     lost: dict[InFlightQueue, list[int]] = field(default_factory=dict)
     marks: dict[InFlightQueue, JournalMark] = field(default_factory=dict)  # before this batch
 
@@ -110,7 +110,7 @@ class PopBatch:
         self.size += len(records)
 
     def has_room(self, request: PopRequest, size: int = 1) -> bool:
-        """Whether a record of so many bytes may be added: the first one always."""
+        """Whether a record of so many bytes fits. The first one always does."""
         if not self.attempts:
             return True
         return len(self.attempts) < request.max_messages and self.size + size <= request.max_bytes
@@ -174,8 +174,8 @@ class MessageSelector:
         self._rollback_count = store.flush.rollback_count
 
     def select(self, request: PopRequest, queue_count: int, *, by_priority: bool) -> PopBatch:
-        """Raises MqError when the log does not take where a new group begins or what is lost, or
-        when a queue cannot be read; then nothing is leased."""
+        """Raises MqError when a queue cannot be read, or when the log does not take the first
+        offset of a new group or a lost message; then nothing is leased."""
         self._distrust_journal()
         group = self._table.group(request.consumer_group, request.topic)
         repeated = self._repeat(group, request)
@@ -212,8 +212,8 @@ class MessageSelector:
         )
 
     def _distrust_journal(self) -> None:
-        """After appends were rolled back, perhaps of leases that nobody rolled back in memory: the
-        caller had given up waiting."""
+        """After a roll-back of the log. Its records may hold leases that were not rolled back in
+        memory, because their pops were cancelled or timed out."""
         if self._rollback_count != self._store.flush.rollback_count:
             self._rollback_count = self._store.flush.rollback_count
             for queue in self._table.queues():
@@ -362,7 +362,7 @@ class MessageSelector:
             batch.add(queue, message, raw)
 
     def _note_lost(self, batch: PopBatch) -> None:
-        """Journals as settled what retention deleted, or damage destroyed."""
+        """Journals lost messages as settled: retention has deleted them, or they are damaged."""
         if not batch.lost:
             return
         structlog.get_logger().warning(

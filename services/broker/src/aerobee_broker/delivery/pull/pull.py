@@ -1,4 +1,4 @@
-"""Pull: reads a message queue for a consumer group, or for anybody who only looks (browse).
+"""Pull: reads a message queue for a consumer group, or without a group (browse).
 
 Order of the checks and meaning of the answers: facts of PULL_MESSAGE. An answer holds the records
 byte for byte as they are in the commit log; the caller decodes them.
@@ -30,8 +30,8 @@ MASTER_ID = 0
 
 @dataclass(slots=True)
 class PullRequest:
-    """What to read. `filter` None: what the group registered by heartbeat. `commit_offset` None:
-    nothing to commit."""
+    """`filter` None: the one that the group registered by heartbeat. `commit_offset` None: nothing
+    to commit."""
 
     consumer_group: str
     topic: str
@@ -68,7 +68,7 @@ class Pull:
         self._long_polling = options.long_polling_enable
 
     async def pull(self, request: PullRequest) -> tuple[ReadResult, int]:
-        """What was read, and the id of the broker to pull from next time.
+        """The result, and the id of the broker to pull from next time.
 
         Raises NoPermission, InvalidParameter, TopicNotExist, GroupNotExist, SubscriptionNotExist,
         MqError SUBSCRIPTION_PARSE_FAILED, and what the store raises.
