@@ -13,7 +13,7 @@ from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.messages import ReadResult, ReadStatus
 from aerobee_wire.status import Code
 from support.broker.pop_consumer import TOPIC, PopConsumer, bodies, deliveries, lease_set
-from support.broker.pop_restarts import begin, crash, failing_disk
+from support.broker.pop_restarts import begin, begin_again, crash, failing_disk, restart
 
 
 async def test_requests_that_the_disk_fails_are_rolled_back(tmp_path: Path) -> None:
@@ -107,6 +107,22 @@ async def test_lost_messages_that_cannot_be_journalled_keep_no_other(
     assert deliveries(await consumer.pop(1)) == [(b"2", 1)]
     parts = await crash(parts, tmp_path / "b")
     assert bodies(await PopConsumer(parts).pop()) == [b"3"]
+    await parts.end()
+
+
+async def test_rolled_back_leases_survive_the_loss_of_the_snapshot(tmp_path: Path) -> None:
+    """The snapshot of a clean stop has their messages in flight, the journal has not."""
+    parts = await begin(tmp_path)
+    await parts.send(TOPIC, b"1", b"2", b"3")
+    with failing_disk(parts), pytest.raises(StoreWriteError):
+        await PopConsumer(parts).pop(2)
+    parts = await restart(parts)
+    assert bodies(await PopConsumer(parts).pop(1, invisible_ms=60_000)) == [b"1"]
+    await parts.end()
+    for file in (parts.store.path / "config").glob("popLeases.json*"):
+        file.unlink()
+    parts = await begin_again(tmp_path, parts)
+    assert bodies(await PopConsumer(parts).pop()) == [b"2", b"3"]
     await parts.end()
 
 

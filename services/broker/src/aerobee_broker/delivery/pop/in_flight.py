@@ -363,7 +363,7 @@ class InFlightQueue:
         return before
 
     def distrust_journal(self) -> None:
-        """Records may have been rolled back: whatever is in flight is journalled anew."""
+        """It may lack messages: the next lease of this queue journals all in flight anew."""
         self.journalled_cursor = self.committed_offset
         self.opened_since_journal = sorted(self.in_flight)
 

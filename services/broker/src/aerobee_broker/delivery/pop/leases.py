@@ -106,7 +106,7 @@ class Leases(Component):
     def _restore_queue(self, queue: InFlightQueue) -> int:
         """Returns how many of its messages are on lease."""
         regroup(self._store, queue)
-        queue.journalled_cursor = queue.cursor
+        queue.distrust_journal()  # it lacks messages of a snapshot whose leases were rolled back
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         for message in queue:
             duration_ms = message.expires_ms - message.pop_time_ms
