@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def test_interrupted_redrive_shows_what_it_sent(
 ) -> None:
     def interrupt(address: str, request: Any) -> None:
         if len(cluster.requests("Send")) == 100:
-            signal.raise_signal(signal.SIGINT)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     cluster.answers["Send"] = interrupt
     assert run("redrive", "--all", "--to", "origin", "--json") == INTERRUPTED
