@@ -15,6 +15,23 @@ NODE_TYPE = "broker"
 _NODE = ("cluster", "node_type", "node_id")
 _SIZES = (1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20)
 _DELAY_SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 5, 30, 300)
+# Without labels of their own.
+_GAUGES = {
+    "broker_permission": "6: readable and writable.",
+    "topic_number": "Topics.",
+    "consumer_group_number": "Consumer groups.",
+    "producer_connections": "Clients that produce.",
+    "consumer_connections": "Clients that consume.",
+    "storage_size": "Bytes of commit log.",
+    "storage_flush_behind_bytes": "Bytes appended and not flushed.",
+    "parked_pulls": "Pulls that wait for a message.",
+    "parked_pops": "Pops that wait for a message.",
+    "pop_leased_messages": "Messages on lease.",
+    "pop_waiting_messages": "Messages that come again, or wait for their turn.",
+    "pop_blocked_message_groups": "FIFO groups that wait for a settlement.",
+    "timing_messages": "Messages that wait for a time of their own.",
+    "store_read_only": "1: the store takes no writes.",
+}
 
 
 class BrokerMetrics:
@@ -69,23 +86,7 @@ class BrokerMetrics:
             "delay_message_latency", "Seconds a delayed message came late.", _DELAY_SECONDS
         ).labels(*self._node)
         self._gauges = {
-            name: gauge(name, text).labels(*self._node)
-            for name, text in (
-                ("broker_permission", "6: readable and writable."),
-                ("topic_number", "Topics."),
-                ("consumer_group_number", "Consumer groups."),
-                ("producer_connections", "Clients that produce."),
-                ("consumer_connections", "Clients that consume."),
-                ("storage_size", "Bytes of commit log."),
-                ("storage_flush_behind_bytes", "Bytes appended and not flushed."),
-                ("parked_pulls", "Pulls that wait for a message."),
-                ("parked_pops", "Pops that wait for a message."),
-                ("pop_leased_messages", "Messages on lease."),
-                ("pop_waiting_messages", "Messages that come again, or wait for their turn."),
-                ("pop_blocked_message_groups", "FIFO groups that wait for a settlement."),
-                ("timing_messages", "Messages that wait for a time of their own."),
-                ("store_read_only", "1: the store takes no writes."),
-            )
+            name: gauge(name, text).labels(*self._node) for name, text in _GAUGES.items()
         }
         self._lag = gauge(
             "consumer_lag_messages", "Messages behind.", "topic", "consumer_group", "is_retry"

@@ -10,7 +10,7 @@ import pytest
 from aerobee.broker.v1 import message_pb2
 
 from aerobee_wire import properties as props
-from aerobee_wire import recall_handle
+from aerobee_wire.handles import recall_handle
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code
 from support.broker.handlers import Handlers

@@ -24,7 +24,8 @@ from aerobee_client.options import ProducerOptions
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending import send_request
 from aerobee_client.sending.attempts import Attempts
-from aerobee_wire import recall_handle, rpcs
+from aerobee_wire import rpcs
+from aerobee_wire.handles import recall_handle
 from aerobee_wire.message_id import UniqueIds
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import SEND_REFUSED_TOPICS

@@ -23,9 +23,9 @@ from aerobee_broker.errors import InvalidParameter, MessageCorrupted
 from aerobee_broker.rpc import convert
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_chassis.rpc.call import Call
-from aerobee_wire import recall_handle
+from aerobee_wire.handles import recall_handle
+from aerobee_wire.handles.recall_handle import RecallHandle
 from aerobee_wire.message_id import offset_message_id, pack_host, parse_offset_message_id
-from aerobee_wire.recall_handle import RecallHandle
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code
 

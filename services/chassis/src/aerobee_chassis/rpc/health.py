@@ -13,7 +13,7 @@ DESCRIPTOR = pb.DESCRIPTOR.services_by_name["Health"]
 _Status = pb.HealthCheckResponse
 
 
-class UnknownService(Exception):
+class ServiceNotFound(Exception):
     """The service of the request is not one of this server."""
 
 
@@ -39,9 +39,9 @@ class Health:
         self._wake()
 
     async def check(self, request: pb.HealthCheckRequest, call: Call) -> pb.HealthCheckResponse:
-        """Raises UnknownService."""
+        """Raises ServiceNotFound."""
         if request.service not in self._names:
-            raise UnknownService(f"no service {request.service} here")
+            raise ServiceNotFound(f"no service {request.service} here")
         return self._answer(request.service)
 
     async def list(self, request: pb.HealthListRequest, call: Call) -> pb.HealthListResponse:

@@ -104,7 +104,7 @@ class Server(Component):
     def _failure(self, path: str, error: Exception) -> Failure:
         if isinstance(error, UnreadableRequest):
             return Failure("INVALID_ARGUMENT", "the request cannot be parsed as its message type")
-        if isinstance(error, health.UnknownService):
+        if isinstance(error, health.ServiceNotFound):
             return Failure("NOT_FOUND", str(error))
         failure = self._failure_of(error)
         if failure is None:

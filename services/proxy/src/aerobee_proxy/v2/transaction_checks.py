@@ -28,10 +28,10 @@ from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2.sessions import Session, Sessions
 from aerobee_proxy.v2.status import status
 from aerobee_proxy.v2.translate import from_record, record_of
-from aerobee_wire import transaction_id
+from aerobee_wire.handles import transaction_id
+from aerobee_wire.handles.transaction_id import TransactionId
 from aerobee_wire.rpcs import HEARTBEAT, WATCH_CLIENT
 from aerobee_wire.status import MqError
-from aerobee_wire.transaction_id import TransactionId
 
 ROUND_S = 1.0
 LINKS_REFRESH_MS = 5_000  # for brokers that joined, left or came back

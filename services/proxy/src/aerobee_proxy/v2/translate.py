@@ -27,7 +27,7 @@ from aerobee_proxy.v2.validation.messages import RESERVED_PROPERTIES
 from aerobee_proxy.v2.validation.units import delivery_ms, milliseconds
 from aerobee_wire import message_id, topics
 from aerobee_wire import properties as names
-from aerobee_wire.receipt_handle import MAX_TIME_MS
+from aerobee_wire.handles.receipt_handle import MAX_TIME_MS
 from aerobee_wire.record import COMPRESSED, Record
 
 BORN_HOST = "__BORNHOST"

@@ -16,7 +16,7 @@ from aerobee_proxy.cluster.leasing.lease_renewal import AHEAD_MS, MAX_RENEWED_MS
 from aerobee_proxy.cluster.leasing.leases import key_of
 from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.sessions import SILENCE_MS
-from aerobee_wire.receipt_handle import ReceiptHandle
+from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.rpcs import CHANGE_INVISIBLE_DURATION, LIST_CLIENTS
 from aerobee_wire.status import Code, MqError
 from support.clock.virtual_loop import LoopClock

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aerobee_proxy.cluster.leasing.leases import handle_of
-from aerobee_wire import receipt_handle
-from aerobee_wire.receipt_handle import ReceiptHandle
+from aerobee_wire.handles import receipt_handle
+from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.status import Code, MqError
 
 HANDLE = ReceiptHandle("broker-a", "orders", "billing", 0, 7, 1, 1_700_000_000_000, 10_000, 1)

@@ -13,7 +13,7 @@ from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import Code
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from aerobee_wire import recall_handle
+from aerobee_wire.handles import recall_handle
 from support.clock.virtual_loop import VirtualLoop
 from support.proxy.whole_cluster import WholeCluster
 

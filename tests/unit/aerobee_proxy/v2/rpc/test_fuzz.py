@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from aerobee_proxy.cluster.leasing.leases import key_of
 from aerobee_proxy.v2.status import Refused
-from aerobee_wire.receipt_handle import decode, encode
+from aerobee_wire.handles.receipt_handle import decode, encode
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
 from support.clock.virtual_loop import VirtualLoop

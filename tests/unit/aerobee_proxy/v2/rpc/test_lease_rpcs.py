@@ -12,7 +12,7 @@ from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_proxy.proxy import Proxy
-from aerobee_wire.receipt_handle import decode, encode
+from aerobee_wire.handles.receipt_handle import decode, encode
 from aerobee_wire.rpcs import ACK, CHANGE_INVISIBLE_DURATION, DEAD_LETTER
 from aerobee_wire.status import Code as BrokerCode
 from support.proxy.harness import CLIENT_ID, FakeCall

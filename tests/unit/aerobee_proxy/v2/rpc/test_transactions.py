@@ -14,7 +14,7 @@ from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import Code, TransactionResolution, TransactionSource
 
-from aerobee_wire import transaction_id
+from aerobee_wire.handles import transaction_id
 from support.clock.virtual_loop import VirtualLoop
 from support.proxy.harness import FakeCall, Requests
 from support.proxy.whole_cluster import BROKER, WholeCluster

@@ -26,7 +26,7 @@ from aerobee_proxy.cluster.leasing.leases import (
     lease_set_of,
 )
 from aerobee_proxy.counts import ProxyCounts
-from aerobee_wire.receipt_handle import ReceiptHandle, decode_common, split
+from aerobee_wire.handles.receipt_handle import ReceiptHandle, decode_common, split
 from aerobee_wire.rpcs import DEAD_LETTER
 from aerobee_wire.status import Code, MqError
 

@@ -24,7 +24,7 @@ from aerobee_proxy.cluster.batches import BrokerBatches
 from aerobee_proxy.cluster.leasing.leases import LeaseKey, invisible_change, key_of, lease_of
 from aerobee_proxy.cluster.log_throttle import LogThrottle
 from aerobee_proxy.counts import ProxyCounts
-from aerobee_wire.receipt_handle import ReceiptHandle
+from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.status import Code, MqError
 
 SCAN_S = 5.0

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 
 from aerobee.broker.v1.pop_pb2 import InvisibleChange, Lease, LeaseSet, PopRequest, PopResponse
 
-from aerobee_wire import receipt_handle, topics
-from aerobee_wire.receipt_handle import ReceiptHandle
+from aerobee_wire import topics
+from aerobee_wire.handles import receipt_handle
+from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.record import Record
 from aerobee_wire.status import Code, MqError
 

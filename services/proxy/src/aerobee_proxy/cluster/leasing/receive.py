@@ -14,7 +14,7 @@ from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal
 from aerobee_proxy.cluster.leasing.leases import invisible_change, key_of
 from aerobee_proxy.counts import ProxyCounts
-from aerobee_wire.receipt_handle import ReceiptHandle
+from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.rpcs import POP
 from aerobee_wire.status import MqError
 

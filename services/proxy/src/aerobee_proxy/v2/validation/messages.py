@@ -13,10 +13,11 @@ from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.resources import topic_name
 from aerobee_proxy.v2.status import Refused
 from aerobee_proxy.v2.validation.units import milliseconds
-from aerobee_wire import properties, recall_handle, transaction_id
-from aerobee_wire.recall_handle import RecallHandle
+from aerobee_wire import properties
+from aerobee_wire.handles import recall_handle, transaction_id
+from aerobee_wire.handles.recall_handle import RecallHandle
+from aerobee_wire.handles.transaction_id import TransactionId
 from aerobee_wire.status import MqError
-from aerobee_wire.transaction_id import TransactionId
 
 # Names that user properties may not have, beyond those of the classic protocol.
 RESERVED_PROPERTIES = properties.RESERVED | {

@@ -23,7 +23,7 @@ from aerobee_proxy.v2.resources import group_name, topic_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
 from aerobee_proxy.v2.status import status
 from aerobee_proxy.v2.validation.consumption import change_duration_ms
-from aerobee_wire.receipt_handle import encode
+from aerobee_wire.handles.receipt_handle import encode
 
 
 async def change_invisible_duration(

@@ -24,7 +24,7 @@ from aerobee_proxy.v2.rpc.pipeline import Caller
 from aerobee_proxy.v2.status import Refused, status
 from aerobee_proxy.v2.translate import MessageEncoder, subscription
 from aerobee_proxy.v2.validation.consumption import filter_of, polling_ms, receive_duration_ms
-from aerobee_wire.receipt_handle import ReceiptHandle
+from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.record import Record, iter_records
 
 _OK = ReceiveMessageResponse(status=status()).SerializeToString()

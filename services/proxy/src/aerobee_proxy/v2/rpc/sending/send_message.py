@@ -22,8 +22,8 @@ from aerobee_proxy.v2.rpc.pipeline import Caller
 from aerobee_proxy.v2.status import overall, status, status_for
 from aerobee_proxy.v2.translate import message_type, to_broker
 from aerobee_proxy.v2.validation.messages import check_message, topic_of
-from aerobee_wire import transaction_id
-from aerobee_wire.transaction_id import TransactionId
+from aerobee_wire.handles import transaction_id
+from aerobee_wire.handles.transaction_id import TransactionId
 
 _STORED = status()
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from aerobee_wire.receipt_handle import (
+from aerobee_wire.handles.receipt_handle import (
     MAX_CHARACTERS,
     MAX_TIME_MS,
     ReceiptHandle,

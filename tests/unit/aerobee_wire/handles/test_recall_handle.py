@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from aerobee_wire.recall_handle import RecallHandle, decode, encode
+from aerobee_wire.handles.recall_handle import RecallHandle, decode, encode
 from aerobee_wire.status import Code, MqError
 
 HANDLE = RecallHandle("orders", "broker-a", 1_700_000_060_000, "01ABCD")

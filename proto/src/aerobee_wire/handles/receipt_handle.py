@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from aerobee_wire import checked_text
+from aerobee_wire.handles import checked_text
 from aerobee_wire.layout import Layout
 from aerobee_wire.status import Code, MqError
 

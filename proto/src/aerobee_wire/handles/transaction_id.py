@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from aerobee_wire import checked_text
+from aerobee_wire.handles import checked_text
 from aerobee_wire.layout import Layout
 from aerobee_wire.status import Code, MqError
 

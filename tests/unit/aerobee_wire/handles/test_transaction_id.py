@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee_wire import transaction_id
+from aerobee_wire.handles import transaction_id
+from aerobee_wire.handles.transaction_id import TransactionId
 from aerobee_wire.status import Code, MqError
-from aerobee_wire.transaction_id import TransactionId
 
 ONE = TransactionId("broker-a", "space%orders", "01AB", 4_711)
 NAMES = st.text(max_size=60, alphabet=st.characters(exclude_categories=["Cs"]))
