@@ -1,1 +1,1 @@
-"""Which topics, consumer groups and clients there are."""
+"""The topics, consumer groups and clients of this broker."""

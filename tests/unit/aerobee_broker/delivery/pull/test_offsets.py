@@ -83,7 +83,7 @@ async def test_a_reset_stays_within_the_bounds(
     assert parts.broker.offset_queries.stored("g", "t") == reset
 
 
-async def test_progress_covers_offsets_subscriptions_and_the_retry_topic(parts: Parts) -> None:
+async def test_progress_covers_subscriptions_and_the_retry_topic(parts: Parts) -> None:
     await parts.send("u", b"x")
     subscription = Subscription("u", compile_filter("TAG", "*"))
     consumer = Consumer(subscriptions={"u": subscription})
