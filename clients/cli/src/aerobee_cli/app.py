@@ -39,7 +39,8 @@ def root(
         ),
     ] = None,
     show_version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="And leave.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """What all commands share."""

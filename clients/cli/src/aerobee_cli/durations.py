@@ -22,7 +22,7 @@ def parse_duration(text: str) -> timedelta:
     try:
         return timedelta(milliseconds=int(milliseconds))
     except OverflowError:
-        raise ValueError(f"{text.strip()!r} is longer than a clock can tell") from None
+        raise ValueError(f"{text.strip()!r} is too long") from None
 
 
 def parse_durations(text: str) -> list[timedelta]:

@@ -40,9 +40,7 @@ app = typer.Typer(
 
 Ids = Annotated[
     list[str] | None,
-    typer.Option(
-        "--id", metavar="ID", help="Only this message id (either kind). May be given again."
-    ),
+    typer.Option("--id", metavar="ID", help="Only this message id (either kind). May be repeated."),
 ]
 Tag = Annotated[str, typer.Option(help="Only with this tag.")]
 Reason = Annotated[str, typer.Option(help="Only with this reason, e.g. the class of an exception.")]
@@ -73,12 +71,12 @@ def list_dead_letters(
     tag: Tag = "",
     reason: Reason = "",
     limit: Annotated[
-        int, typer.Option(min=0, metavar="N", help="At most so many, oldest first; 0: all.")
+        int, typer.Option(min=0, metavar="N", help="At most N, oldest first; 0: all.")
     ] = 0,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """List dead letters: which they are, where they come from, why they failed, where they lie."""
+    """List dead letters: ids, origin, why they failed, and where they are stored."""
     query = Query(namesrv_of(context, namesrv), group, Selection(tag=tag, reason=reason))
     items, complete = asyncio.run(_collect(query, limit, json_lines.summary))
     output.show_list(items, messages.DEAD_LETTER_COLUMNS, as_json=json)
@@ -93,7 +91,7 @@ def peek(
     group: Group,
     ids: Ids = None,
     count: Annotated[
-        int, typer.Option("-n", min=1, metavar="N", help="So many, oldest first.")
+        int, typer.Option("-n", min=1, metavar="N", help="How many, oldest first.")
     ] = 1,
     namesrv: Namesrv = None,
     json: Json = False,
@@ -151,17 +149,17 @@ def redrive(
     ] = Target.RETRY,
     rate: Annotated[
         float | None,
-        typer.Option(min=0.001, metavar="N", help="At most so many a second. Default: no limit."),
+        typer.Option(min=0.001, metavar="N", help="At most N a second. Default: no limit."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Send dead letters again, with a fresh count of attempts.
+    """Send dead letters again, with no attempts counted.
 
-    Body, tag, keys, message id and user properties are kept. A message that died twice is sent
-    once. The dead letters stay in the dead-letter topic until they expire: doing this twice sends
-    them twice.
+    Body, tag, keys, message id and user properties are kept. A message that was dead-lettered twice
+    is sent once. The dead letters stay in the dead-letter topic until they expire: doing this twice
+    sends them twice.
     """
     if bool(ids) == everything:
         raise BadOption("give --all, or --id ID for each dead letter to send again")
@@ -197,7 +195,7 @@ def purge(
     yes: Yes = False,
     namesrv: Namesrv = None,
 ) -> None:
-    """Delete all dead letters of a group, on every broker. They cannot be had back.
+    """Delete all dead letters of a group, on every broker. This cannot be undone.
 
     `aerobee dlq export` keeps them in a file. A dead letter that arrives meanwhile is deleted too;
     the next one creates the dead-letter topic again.
@@ -218,7 +216,7 @@ async def _count(query: Query) -> int:
 
 
 async def _purge(query: Query) -> bool:
-    """False: there were none any more."""
+    """False: there were no dead letters any more."""
     async with query.open() as (_, dead_letters):
         return await dead_letters.purge()
 
@@ -284,7 +282,7 @@ async def _collect(
 
 
 async def _export(query: Query, write: Callable[[str], object]) -> tuple[int, bool]:
-    """How many, and whether every dead letter could be read."""
+    """The number of lines, and whether every dead letter could be read."""
     async with query.open() as (_, dead_letters):
         count = await json_lines.export(dead_letters, write)
     return count, _warn_unless_complete(dead_letters)

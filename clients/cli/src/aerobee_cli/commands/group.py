@@ -127,7 +127,7 @@ def reset_offset(
         str,
         typer.Option(
             metavar="earliest|latest|TIME|OFFSET",
-            help="TIME: ISO 8601, UTC unless it says. OFFSET: the same one in each queue.",
+            help="TIME: ISO 8601, UTC by default. OFFSET: the same in each queue.",
         ),
     ],
     yes: Yes = False,

@@ -39,11 +39,11 @@ def send(
     ] = None,
     tag: Annotated[str, typer.Option(help="What consumers filter by.")] = "",
     key: Annotated[
-        list[str] | None, typer.Option(help="What it can be looked up by. May be given again.")
+        list[str] | None, typer.Option(help="A key to find it by. May be repeated.")
     ] = None,
     properties: Annotated[
         list[str] | None,
-        typer.Option("--property", metavar="NAME=VALUE", help="May be given again."),
+        typer.Option("--property", metavar="NAME=VALUE", help="May be repeated."),
     ] = None,
     delay_level: Annotated[
         int, typer.Option(min=0, max=18, metavar="N", help="Delay it: 1 = 1 s … 18 = 2 h.")
@@ -124,11 +124,11 @@ def query(
     topic: Topic,
     key: Annotated[str, typer.Option(help="One of its keys.")] = "",
     unique_id: Annotated[str, typer.Option("--id", help="Its message id.")] = "",
-    limit: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="At most so many.")] = 32,
+    limit: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="At most N.")] = 32,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Find messages by key or id, newest first. Exit code 3: one that may be meant is damaged."""
+    """Find messages by key or id, newest first. Exit code 3: one that may match is damaged."""
     if bool(key) == bool(unique_id):
         raise BadOption("give either --key or --id")
     with admin_client(context, namesrv) as admin:
@@ -138,7 +138,7 @@ def query(
         )
     output.show_list(map(summary, found), messages.MESSAGE_COLUMNS, as_json=json)
     for error in damaged:
-        output.note(f"warning: one that may be meant is left out: {error.message}")
+        output.note(f"warning: a message that may match is left out: {error.message}")
     if damaged:
         raise typer.Exit(INCOMPLETE)
 

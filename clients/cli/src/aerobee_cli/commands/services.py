@@ -85,7 +85,7 @@ broker_app = typer.Typer(cls=ServiceGroup, invoke_without_command=True)
 
 @broker_app.callback(epilog="Example: aerobee broker --port 10911 --namesrv 127.0.0.1:9876")
 def broker(context: typer.Context) -> None:
-    """Run a broker in the foreground, or look at one that runs.
+    """Run a broker in the foreground, or show the state of one.
 
     Options: --port P, --host H, --data DIR, --namesrv H:P;H:P, --config FILE, --set key=value,
     --print-config.
@@ -105,7 +105,7 @@ def status(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show how a running broker does: its log, counters, disk and memory."""
+    """Show the state of a running broker: its log, counters, disk and memory."""
     with admin_client(context, namesrv) as admin:
         if name is not None:
             output.show_one(output.items_of([admin.broker_status(name)])[0], as_json=json)
@@ -120,7 +120,7 @@ def status(
 def report(context: typer.Context) -> None:
     """Write the report over the dead letters and retries of a group. Needs Java 17 or newer.
 
-    Options: --group G, --out DIR, and those that `aerobee report --help` of the Spark job tells.
+    Options: --group G, --out DIR, and those that `aerobee report --help` of the Spark job shows.
     """
     inherited = context.find_root().params.get("namesrv")
     os.environ["NAMESRV_ADDR"] = inherited or os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
@@ -130,7 +130,7 @@ def report(context: typer.Context) -> None:
 def store(context: typer.Context) -> None:
     """Look into the store of a stopped broker: verify every record (check), show them (dump).
 
-    Options: those that `aerobee store --help` of the broker tells.
+    Options: those that `aerobee store --help` of the broker shows.
     """
     become("aerobee_broker.inspection", context.args)
 

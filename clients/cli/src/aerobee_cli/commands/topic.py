@@ -34,7 +34,7 @@ def create(
     kind: Annotated[
         MessageType,
         typer.Option(
-            "--type", help="Kind of messages that it takes; of priority, a queue for each."
+            "--type", help="Type of its messages; with priority, one queue for each priority."
         ),
     ] = MessageType.NORMAL,
     queues: Annotated[
