@@ -36,7 +36,7 @@ class Sending:
             delays=delay.router,
             retries=RetryRouter(core.topics, core.groups, metrics),
             transactions=transactions,
-            meters=metrics,
+            metrics=metrics,
             clock=clock,
         )
         self.batch_sender = BatchSender(
@@ -44,7 +44,7 @@ class Sending:
             admission=admission,
             properties=properties,
             delays=delay.router,
-            meters=metrics,
+            metrics=metrics,
             clock=clock,
         )
         self.send_back = SendBack(
@@ -52,7 +52,7 @@ class Sending:
             topics=core.topics,
             groups=core.groups,
             delays=delay.queues,
-            meters=metrics,
+            metrics=metrics,
             broker_permission=options.broker_permission,
             rng=environment.rng,
         )

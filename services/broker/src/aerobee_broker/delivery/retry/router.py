@@ -14,10 +14,12 @@ from aerobee_wire import topics as names
 
 
 class RetryRouter:
-    def __init__(self, topics: TopicRegistry, groups: GroupRegistry, meters: BrokerMetrics) -> None:
+    def __init__(
+        self, topics: TopicRegistry, groups: GroupRegistry, metrics: BrokerMetrics
+    ) -> None:
         self._topics = topics
         self._groups = groups
-        self._meters = meters
+        self._metrics = metrics
 
     async def route(
         self, message: NewMessage, properties: dict[str, str], reconsume_times: int
@@ -41,5 +43,5 @@ class RetryRouter:
         message.topic, message.queue_id = topic, 0
         properties.pop(props.DELAY, None)
         policy.with_dead_letter_origin(properties)
-        self._meters.dead_lettered(group.consumer_group, 1)
+        self._metrics.dead_lettered(group.consumer_group, 1)
         return True

@@ -54,7 +54,7 @@ class SendBack:
         topics: TopicRegistry,
         groups: GroupRegistry,
         delays: DelayQueues,
-        meters: BrokerMetrics,
+        metrics: BrokerMetrics,
         broker_permission: int,
         rng: random.Random,
     ) -> None:
@@ -63,7 +63,7 @@ class SendBack:
         self._topics = topics
         self._groups = groups
         self._delays = delays
-        self._meters = meters
+        self._metrics = metrics
         self._writable = bool(broker_permission & WRITE)
         self._rng = rng
 
@@ -118,7 +118,7 @@ class SendBack:
     def _count_dead_letters(self, group: SubscriptionGroup, outcomes: Sequence[Outcome]) -> None:
         dead = sum(outcome.dead_lettered for outcome in outcomes)
         if dead:
-            self._meters.dead_lettered(group.consumer_group, dead)
+            self._metrics.dead_lettered(group.consumer_group, dead)
             structlog.get_logger().info("dead_lettered", group=group.consumer_group, messages=dead)
 
 

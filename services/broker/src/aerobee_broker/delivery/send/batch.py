@@ -63,14 +63,14 @@ class BatchSender:
         admission: Admission,
         properties: BrokerProperties,
         delays: DelayRouter,
-        meters: BrokerMetrics,
+        metrics: BrokerMetrics,
         clock: Clock,
     ) -> None:
         self._log = log
         self._admission = admission
         self._properties = properties
         self._delays = delays
-        self._meters = meters
+        self._metrics = metrics
         self._clock = clock
 
     async def send(self, batch: SendBatch, queue_count: int = 0) -> BatchSendResult:
@@ -87,7 +87,7 @@ class BatchSender:
             physical = [offsets.physical_offset for offsets in appended]
         else:
             first, physical = await self._log.put_batch(columns)
-        self._meters.stored(batch.topic, len(physical), len(batch.bodies))
+        self._metrics.stored(batch.topic, len(physical), len(batch.bodies))
         return BatchSendResult(queue_id, first, physical)
 
     def _columns(self, batch: SendBatch, queue_id: int) -> NewBatch:

@@ -85,7 +85,7 @@ class Sender:
         delays: DelayRouter,
         retries: RetryRouter,
         transactions: Transactions,
-        meters: BrokerMetrics,
+        metrics: BrokerMetrics,
         clock: Clock,
     ) -> None:
         self._log = log
@@ -94,7 +94,7 @@ class Sender:
         self._delays = delays
         self._retries = retries
         self._transactions = transactions
-        self._meters = meters
+        self._metrics = metrics
         self._clock = clock
 
     async def send(self, messages: Sequence[SendMessage], queue_count: int = 0) -> list[SendResult]:
@@ -117,7 +117,7 @@ class Sender:
             appended = await self._log.put(routed, wait=not all(map(_does_not_wait, messages)))
         for message, stored in zip(messages, routed, strict=True):
             message_type = _MESSAGE_TYPES.get(stored.topic, "NORMAL")
-            self._meters.stored(message.topic, 1, len(message.body), message_type)
+            self._metrics.stored(message.topic, 1, len(message.body), message_type)
         return [
             SendResult(
                 queue_id,
@@ -160,7 +160,7 @@ class Sender:
             total[1] += size
         appended = await self._log.put(messages)
         for topic, (count, size) in totals.items():
-            self._meters.stored(topic, count, size)
+            self._metrics.stored(topic, count, size)
         return appended
 
     async def _route(
