@@ -1,4 +1,4 @@
-"""The real disk, and what replacing a file at once means on one whose power is cut."""
+"""The real disk, and replacing a file on a simulated disk whose power is cut."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_file_is_written_and_read_at_offsets(tmp_path: Path) -> None:
 def test_short_reads_and_writes_are_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system may move less than it was asked to."""
+    """The system may read or write less than it was asked to."""
     read, write = os.pread, os.pwrite
     monkeypatch.setattr(os, "pread", lambda fd, size, at: read(fd, min(size, 7), at))
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, bytes(data)[:5], at))

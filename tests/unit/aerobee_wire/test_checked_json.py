@@ -1,4 +1,4 @@
-"""JSON with a checksum: what is read is what was written, or it is told."""
+"""JSON with a checksum: decoding returns what was written, or raises."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def test_trailing_newline_is_ignored(end: bytes) -> None:
 def test_every_flipped_bit_is_found() -> None:
     whole = encode(CONTENT)
     for bit in range(len(whole) * 8):
-        harmed = bytearray(whole)
-        harmed[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(ValueError, match=r"."):
-            decode(bytes(harmed))
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(ValueError):
+            decode(bytes(damaged))
 
 
 def test_every_truncation_within_the_object_is_found() -> None:
@@ -48,7 +48,7 @@ def test_every_truncation_within_the_object_is_found() -> None:
         if size in (object_end, object_end + 1):
             assert decode(whole[:size]) == CONTENT
         else:
-            with pytest.raises(ValueError, match=r"."):
+            with pytest.raises(ValueError):
                 decode(whole[:size])
 
 
@@ -61,5 +61,5 @@ def test_error_of_a_changed_file_says_how_to_go_on() -> None:
 
 def test_anything_but_an_object_is_refused() -> None:
     for data in (b"", b"[1]", b"\xff\xfe{}", b'{"a":1}\n{"b":2}', b'{"crc32":"00000000"}\n{}'):
-        with pytest.raises(ValueError, match=r"."):
+        with pytest.raises(ValueError):
             decode(data)

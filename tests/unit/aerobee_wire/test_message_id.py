@@ -20,7 +20,7 @@ NOVEMBER_MS = 1_793_491_200_000  # 2026-11-01T00:00:00Z
 def test_offset_message_id_is_host_and_physical_offset_in_hex(
     host: str, offset: int, expected: str
 ) -> None:
-    """§2.6: 32 digits for IPv4, 56 for IPv6."""
+    """32 digits for IPv4, 56 for IPv6."""
     made = message_id.offset_message_id(message_id.pack_host(host), offset)
     assert made == expected
     assert message_id.parse_offset_message_id(made) == (host, offset)
@@ -28,13 +28,13 @@ def test_offset_message_id_is_host_and_physical_offset_in_hex(
 
 @pytest.mark.parametrize("bad", ["", "xyz", "7F", "0" * 33, "0" * 40])
 def test_other_ids_are_refused(bad: str) -> None:
-    with pytest.raises(MqError, match="32 or 56 hex digits") as caught:
+    with pytest.raises(MqError) as caught:
         message_id.parse_offset_message_id(bad)
     assert caught.value.code is Code.INVALID_PARAMETER
 
 
 def test_unique_id_has_its_parts_in_order() -> None:
-    """§2.6: IP, process id, number, milliseconds of the month, counter."""
+    """IP, process id, number, milliseconds of the month, counter."""
     ids = message_id.UniqueIds("10.0.0.7", 0x12345, 0xCAFEBABE)
     assert ids.make(NOVEMBER_MS + 5) == "0A000007" + "2345" + "CAFEBABE" + "00000005" + "0001"
     assert ids.make(NOVEMBER_MS + 5)[-4:] == "0002"

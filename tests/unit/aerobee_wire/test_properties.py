@@ -15,7 +15,7 @@ text = st.text(
 
 
 def test_last_separator_is_written_too() -> None:
-    """§2.4: name 0x01 value 0x02, repeated."""
+    """Name 0x01 value 0x02, repeated."""
     assert properties.encode({"KEYS": "a b", "TAGS": "é"}) == b"KEYS\x01a b\x02TAGS\x01\xc3\xa9\x02"
     assert properties.encode({}) == b""
 

@@ -1,4 +1,4 @@
-"""The record codec: one vector byte by byte, round trips, and every way to be corrupt."""
+"""The record codec: one vector byte by byte, round trips, and every kind of damage."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fields(**changes: Any) -> dict[str, Any]:
 
 
 def test_layout_is_rocketmqs_byte_by_byte() -> None:
-    """§2.1: the fields in their order, fixed part 91 bytes for IPv4 hosts and magic V1."""
+    """The fields in order, fixed part 91 bytes for IPv4 hosts and magic V1."""
     expected = b"".join(
         (
             struct.pack(">i", 91 + 5 + 7 + 8),
@@ -135,7 +135,7 @@ def patched(at: int, data: bytes) -> bytes:
         (patched(93, b"\x06"), "do not add up"),
         (patched(94, b"\xff"), "not UTF-8"),
         (patched(88, b"j"), "CRC"),
-        (patched(39, b"\x10"), ""),  # says IPv6 for the born host: everything after moves
+        (patched(39, b"\x10"), ""),  # IPv6 born host: all later fields move
     ],
 )
 def test_damage_is_found_with_its_reason(data: bytes, reason: str) -> None:
@@ -147,14 +147,14 @@ def test_damage_is_found_with_its_reason(data: bytes, reason: str) -> None:
 def test_every_flipped_bit_of_the_body_is_found() -> None:
     encoded = record.encode(**fields())
     for bit in range(88 * 8, 93 * 8):
-        harmed = bytearray(encoded)
-        harmed[bit // 8] ^= 1 << bit % 8
+        damaged = bytearray(encoded)
+        damaged[bit // 8] ^= 1 << bit % 8
         with pytest.raises(record.CorruptRecord, match="CRC"):
-            record.decode(bytes(harmed))
+            record.decode(bytes(damaged))
 
 
 def test_crc_of_the_record_is_no_property_to_a_reader() -> None:
-    """§2.4: 20 bytes, the name, 0x01, ten decimal digits from the lowest on, 0x02."""
+    """20 bytes: the name, 0x01, ten decimal digits from the lowest on, 0x02."""
     encoded = record.encode(**fields(), whole_crc=True)
     crc = zlib.crc32(encoded[:-20]) & 0x7FFFFFFF
     digits = f"{crc:010d}"[::-1].encode()
@@ -169,10 +169,10 @@ def test_crc_of_the_record_is_no_property_to_a_reader() -> None:
 def test_every_flipped_bit_of_a_record_with_its_crc_is_found(topic: str) -> None:
     encoded = record.encode(**fields(topic=topic), whole_crc=True)
     for bit in range(len(encoded) * 8):
-        harmed = bytearray(encoded)
-        harmed[bit // 8] ^= 1 << bit % 8
+        damaged = bytearray(encoded)
+        damaged[bit // 8] ^= 1 << bit % 8
         with pytest.raises(record.CorruptRecord):
-            record.decode(bytes(harmed))
+            record.decode(bytes(damaged))
 
 
 @given(st.binary(max_size=400))

@@ -41,6 +41,6 @@ def test_tags_are_split_trimmed_and_made_unique() -> None:
 
 
 def test_expression_without_a_tag_is_refused() -> None:
-    with pytest.raises(MqError, match="names no tag") as caught:
+    with pytest.raises(MqError) as caught:
         parse_expression(" || ")
     assert caught.value.code is Code.SUBSCRIPTION_PARSE_FAILED

@@ -1,4 +1,4 @@
-"""`aerobee store check` and `dump`: what is whole is found whole, and every harm is named."""
+"""`aerobee store check` and `dump`: a whole store passes, and all damage is reported."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def message(number: int) -> NewMessage:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store that was closed in order, over several files of every kind."""
+    """A closed store with several files of every kind."""
     path = tmp_path_factory.mktemp("made") / "broker" / "store"
     store = opened(path)
     for number in range(COUNT):
@@ -60,7 +60,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(made: Path, tmp_path: Path) -> Path:
-    """A copy of it, to be harmed."""
+    """A copy of it, to be damaged."""
     return Path(shutil.copytree(made, tmp_path / "broker" / "store"))
 
 
@@ -69,7 +69,7 @@ def check(store: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[st
     return code, json.loads(capsys.readouterr().out)
 
 
-def harm(path: Path, at: int, data: bytes) -> None:
+def overwrite(path: Path, at: int, data: bytes) -> None:
     with path.open("r+b") as file:
         file.seek(at)
         file.write(data)
@@ -100,14 +100,14 @@ def first_file(store: Path, folder: str) -> Path:
 
 def flip_a_body(store: Path) -> str:
     path = first_file(store, "commitlog")
-    harm(path, path.read_bytes().index(b"body 7"), b"B")
+    overwrite(path, path.read_bytes().index(b"body 7"), b"B")
     return "CRC"
 
 
 def break_a_header(store: Path) -> str:
     path = first_file(store, "commitlog")
     second = int.from_bytes(path.read_bytes()[:4], "big")
-    harm(path, second + 4, b"\0\0\0\0")
+    overwrite(path, second + 4, b"\0\0\0\0")
     return "magic code 0x00000000"
 
 
@@ -124,12 +124,12 @@ def shorten_a_log_file(store: Path) -> str:
 
 def wipe_the_tail(store: Path) -> str:
     path = max((store / "commitlog").iterdir())
-    harm(path, 0, bytes(1_000))
+    overwrite(path, 0, bytes(1_000))
     return "zeros in the place of a record"
 
 
 def change_a_unit(store: Path) -> str:
-    harm(first_file(store, "consumequeue"), 20 + 12, b"\x55")
+    overwrite(first_file(store, "consumequeue"), 20 + 12, b"\x55")
     return "the unit of queue offset 1"
 
 
@@ -144,12 +144,12 @@ def add_a_queue(store: Path) -> str:
 
 
 def change_an_entry(store: Path) -> str:
-    harm(first_file(store, "index"), 40 + 4 * 101 + 20 * 5 + 4, b"\0\0\0\0\0\0\0\x01")
+    overwrite(first_file(store, "index"), 40 + 4 * 101 + 20 * 5 + 4, b"\0\0\0\0\0\0\0\x01")
     return "1 keys of the log are missing"
 
 
 def change_a_slot(store: Path) -> str:
-    harm(first_file(store, "index"), 40 + 4 * 50, b"\0\0\x30\0")
+    overwrite(first_file(store, "index"), 40 + 4 * 50, b"\0\0\x30\0")
     return "hash slots are wrong"
 
 
@@ -159,7 +159,7 @@ def break_json(store: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "harmed",
+    "damage",
     [
         flip_a_body,
         break_a_header,
@@ -175,9 +175,9 @@ def break_json(store: Path) -> str:
     ],
 )
 def test_damage_is_reported_with_its_file(
-    store: Path, harmed: Callable[[Path], str], capsys: pytest.CaptureFixture[str]
+    store: Path, damage: Callable[[Path], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wanted = harmed(store)
+    wanted = damage(store)
     code, report = check(store, capsys)
     assert code == 1
     found = [problem for problem in report["problems"] if wanted in problem["what"]]
@@ -206,10 +206,10 @@ def test_torn_tail_of_a_crash_is_a_note(made: Path, tmp_path: Path) -> None:
     store.flush.confirm(store.flush.sync())
     end = store.append([message(2)])[0].physical_offset
     store.flush.write()
-    # A copy taken now is what a crash would leave, but that half of the last record is lost.
+    # A copy taken now is what a crash would leave; half of its last record is lost.
     crashed = Path(shutil.copytree(tmp_path / "store", tmp_path / "crashed"))
     store.close()
-    harm(first_file(crashed, "commitlog"), end + 100, bytes(200))
+    overwrite(first_file(crashed, "commitlog"), end + 100, bytes(200))
     assert main(["check", str(crashed), *SETS]) == 0
 
 
@@ -263,9 +263,9 @@ def test_dump_continues_behind_damage_and_reports_it(
 ) -> None:
     break_a_header(store)
     assert main(["dump", str(store)]) == 1
-    told = capsys.readouterr()
-    assert len(told.out.splitlines()) == COUNT - 1
-    assert "WRONG" in told.err and "physical offset" in told.err
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == COUNT - 1
+    assert "WRONG" in captured.err and "physical offset" in captured.err
 
 
 def test_dump_of_an_empty_store_is_an_empty_array(

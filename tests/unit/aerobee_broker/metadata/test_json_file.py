@@ -1,4 +1,4 @@
-"""Configuration files: replaced at once, with the content before in `.bak`."""
+"""JSON files: replaced atomically, with the previous content in `.bak`."""
 
 from __future__ import annotations
 

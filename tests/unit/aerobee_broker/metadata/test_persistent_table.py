@@ -1,4 +1,4 @@
-"""Saved tables: what a start makes of their files."""
+"""Persistent tables: loading their files at a start."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ async def test_damaged_table_is_loaded_from_its_backup(
     with capture_logs() as logs:
         parts = await Parts.begin(tmp_path)
     assert "first" in parts.tables.topics
-    [told] = [one for one in logs if one["event"] == "config_file_damaged"]
-    assert (told["log_level"], str(path) in told["reason"]) == ("error", True)
+    [event] = [entry for entry in logs if entry["event"] == "config_file_damaged"]
+    assert (event["log_level"], str(path) in event["reason"]) == ("error", True)
     await parts.end()
 
 
@@ -36,5 +36,5 @@ async def test_whole_table_is_loaded_without_a_log_event(tmp_path: Path) -> None
     with capture_logs() as logs:
         parts = await Parts.begin(tmp_path)
     assert "second" in parts.tables.topics
-    assert not [one for one in logs if one["event"] == "config_file_damaged"]
+    assert not [entry for entry in logs if entry["event"] == "config_file_damaged"]
     await parts.end()

@@ -83,7 +83,7 @@ def test_groups_have_rocketmqs_defaults() -> None:
 
 
 def test_retry_delays_start_at_entry_3_of_rocketmqs_policy() -> None:
-    """Its customised policy answers retry n with entry n + 2."""
+    """Its customised policy gives retry n entry n + 2."""
     table = SubscriptionGroups(CLOCK)
     table.put(SubscriptionGroup("g", retry_max_times=2, retry_delays_ms=(300, 700)))
     stored = table.to_json()["subscriptionGroupTable"]["g"]

@@ -1,4 +1,4 @@
-"""Appending: places, records byte for byte, limits, all or none."""
+"""Append: offsets, records byte for byte, limits, all or none."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def full() -> NewMessage:
 
 @pytest.mark.parametrize("whole_crc", [True, False])
 def test_record_on_disk_is_that_of_the_codec(whole_crc: bool) -> None:
-    """Facts §2.1, and §2.4 for the CRC of the record."""
+    """With the CRC of the record, and without."""
     disk = SimulatedDisk()
     store = open_store(disk, replace(SMALL, whole_crc=whole_crc))
     [appended] = send(store, [full()])
@@ -75,7 +75,7 @@ def test_long_topics_and_ipv6_hosts_are_stored(topic: str, host: str) -> None:
     store = open_store()
     send(store, [NewMessage(topic, 0, b"x", born_host=host), NewMessage(topic, 0, b"y")])
     found = list(record.iter_records(store.read(topic, 0, 0).records))
-    assert [(one.topic, one.body) for one in found] == [(topic, b"x"), (topic, b"y")]
+    assert [(stored.topic, stored.body) for stored in found] == [(topic, b"x"), (topic, b"y")]
     assert found[0].born_host == host
     assert bool(found[0].sys_flag & record.BORN_HOST_V6) == host.startswith("[")
 
@@ -83,8 +83,8 @@ def test_long_topics_and_ipv6_hosts_are_stored(topic: str, host: str) -> None:
 def test_host_bits_follow_the_hosts_not_the_sender() -> None:
     store = open_store()
     send(store, [NewMessage("orders", 0, b"x", sys_flag=record.BORN_HOST_V6 | 1)])
-    [one] = record.iter_records(store.read("orders", 0, 0).records)
-    assert one.sys_flag == 1
+    [stored] = record.iter_records(store.read("orders", 0, 0).records)
+    assert stored.sys_flag == 1
 
 
 def test_queue_offsets_count_per_queue() -> None:
@@ -107,7 +107,7 @@ def test_queue_offsets_count_per_queue() -> None:
 
 
 def test_prepared_and_rollback_records_take_no_queue_offset() -> None:
-    """§2.8: offset 0, no unit; commit counts as any other."""
+    """Queue offset 0 and no unit; a commit has both."""
     store = open_store()
     kinds = [
         record.TRANSACTION_PREPARED,
@@ -122,7 +122,7 @@ def test_prepared_and_rollback_records_take_no_queue_offset() -> None:
 
 
 def test_tags_code_is_the_hash_of_the_tag_or_the_topics_own() -> None:
-    """§3.1: for delayed messages the deliver time stands there."""
+    """Delayed topics store the deliver time there."""
     store = open_store()
     send(store, [NewMessage("a", 0, b"x", b"TAGS\x01UA\x02"), NewMessage("a", 0, b"x")])
     assert [unit[2] for unit in store.units("a", 0, 0, 9)] == [ord("U") * 31 + ord("A"), 0]
@@ -176,14 +176,14 @@ def test_largest_properties_leave_room_for_the_crc() -> None:
     store = open_store(options=options)
     largest = b"k\x01" + b"v" * (32_767 - 20 - 3) + b"\x02"
     send(store, [NewMessage("a", 0, b"x", largest)])
-    [one] = record.iter_records(store.read("a", 0, 0).records)
-    assert one.raw_properties == largest
+    [stored] = record.iter_records(store.read("a", 0, 0).records)
+    assert stored.raw_properties == largest
     with pytest.raises(MessageIllegal, match="at most 32747"):
         store.append([NewMessage("a", 0, b"x", largest[:-1] + b"v\x02")])
 
 
 def test_append_spans_files_with_blank_records() -> None:
-    """§2.5: a record leaves 8 bytes, or goes to the next file; the blank says how many are left."""
+    """A record leaves 8 bytes of its file, or goes to the next one; the blank holds how many."""
     disk = SimulatedDisk()
     store = open_store(disk)
     appended = send(store, [NewMessage("a", 0, b"x" * 1_900) for _ in range(20)])

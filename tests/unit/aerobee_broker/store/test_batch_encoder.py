@@ -1,4 +1,4 @@
-"""Appending columns: the same bytes, units and keys as one by one, and the same refusals."""
+"""Batches: the same bytes, units and keys as single appends, and the same refusals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.disk.stores import PATH, SMALL, flush, upkeep, visible
 HOSTS: st.SearchStrategy[bytes | str] = st.sampled_from(
     [b"\x0a\0\0\x01\0\0\0\x51", "[2001:db8::1]:9"]
 )
-TAGGED = "tagged"  # a topic whose units carry something else than the hash of TAGS
+TAGGED = "tagged"  # a topic with a tags code of its own
 
 strings = st.one_of(
     st.just(b""),
@@ -68,19 +68,19 @@ def opened(disk: SimulatedDisk, clock: ManualClock, options: StoreOptions) -> Me
 @settings(max_examples=60, deadline=None)
 @given(given=st.lists(batches(), max_size=6), whole_crc=st.booleans())
 def test_batch_writes_the_files_of_single_appends(given: list[NewBatch], whole_crc: bool) -> None:
-    """Log, consume queues, index and checkpoint, byte for byte; and what append answers."""
+    """Log, consume queues, index and checkpoint, byte for byte; and the returned offsets."""
     options = replace(SMALL, whole_crc=whole_crc)
     disks = SimulatedDisk(), SimulatedDisk()
     clocks = ManualClock(), ManualClock()
     at_once = opened(disks[0], clocks[0], options)
     singly = opened(disks[1], clocks[1], options)
-    for columns in given:
-        messages = [columns.message(number) for number in range(len(columns.bodies))]
+    for batch in given:
+        messages = [batch.message(number) for number in range(len(batch.bodies))]
         expected = singly.append(messages)
-        first, physical_offsets = at_once.append_batch(columns)
-        assert physical_offsets == [one.physical_offset for one in expected]
+        first, physical_offsets = at_once.append_batch(batch)
+        assert physical_offsets == [appended.physical_offset for appended in expected]
         assert [first + n for n in range(len(physical_offsets))] == [
-            one.queue_offset for one in expected
+            appended.queue_offset for appended in expected
         ]
         flush(at_once)
         flush(singly)
@@ -101,13 +101,13 @@ def test_failed_write_rolls_back_a_batch() -> None:
         store.flush.write()
     disk.capacity = None
     again = store.append_batch(NewBatch("a", 0, [b"second"], [b""]))
-    assert again == (1, physical_offsets[:1]), "their offsets and places are free again"
+    assert again == (1, physical_offsets[:1]), "their offsets are free again"
     flush(store)
     assert visible(store) == {("a", 0): {0: b"first", 1: b"second"}}
 
 
 @pytest.mark.parametrize(
-    ("body", "properties", "says"),
+    ("body", "properties", "reason"),
     [
         (b"", b"", "the body is empty"),
         (b"x" * 2_049, b"", "the body has 2049 bytes: maxMessageSize allows 2048"),
@@ -116,16 +116,18 @@ def test_failed_write_rolls_back_a_batch() -> None:
         (b"x", b"k\x01v", "does not end with 0x02"),
     ],
 )
-def test_illegal_message_refuses_the_whole_batch(body: bytes, properties: bytes, says: str) -> None:
+def test_illegal_message_refuses_the_whole_batch(
+    body: bytes, properties: bytes, reason: str
+) -> None:
     store = opened(SimulatedDisk(), ManualClock(), SMALL)
-    with pytest.raises(MessageIllegal, match=says):
+    with pytest.raises(MessageIllegal, match=reason):
         store.append_batch(NewBatch("a", 0, [b"good", body], [b"", properties]))
     assert store.end_offset == 0
     assert store.append_batch(NewBatch("a", 0, [b"good"], [b""])) == (0, [0])
 
 
 @pytest.mark.parametrize(
-    ("columns", "says"),
+    ("batch", "reason"),
     [
         (NewBatch("a" * 128, 0, [b"x"], [b""]), "topic name has 128 bytes"),
         (NewBatch("a", -1, [b"x"], [b""]), "there can be no queue"),
@@ -133,8 +135,8 @@ def test_illegal_message_refuses_the_whole_batch(body: bytes, properties: bytes,
         (NewBatch("a", 0, [b"x"], [b""], sys_flag=record.TRANSACTION_PREPARED), "one by one"),
     ],
 )
-def test_shared_fields_of_a_batch_are_checked(columns: NewBatch, says: str) -> None:
+def test_shared_fields_of_a_batch_are_checked(batch: NewBatch, reason: str) -> None:
     store = opened(SimulatedDisk(), ManualClock(), SMALL)
-    with pytest.raises(MessageIllegal, match=says):
-        store.append_batch(columns)
+    with pytest.raises(MessageIllegal, match=reason):
+        store.append_batch(batch)
     assert store.end_offset == 0

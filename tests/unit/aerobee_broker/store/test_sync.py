@@ -1,4 +1,4 @@
-"""F8: after a sync that failed, nothing is acknowledged any more."""
+"""After a failed sync nothing is acknowledged any more: the store is read-only."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def test_failed_sync_makes_the_store_read_only() -> None:
     broken_once(disk, "commitlog")
     store.append([NewMessage("a", 0, b"second")])
     store.flush.write()
-    with pytest.raises(StoreFlushError, match="Input/output error"):
+    with pytest.raises(StoreFlushError):
         store.flush.sync()
     assert "flushing" in store.flush.read_only_reason
     assert events.count("store_read_only") == 1
-    # The disk is well again; that proves nothing about what was written before.
-    with pytest.raises(StoreFlushError, match="nothing was flushed"):
+    # The disk works again; that proves nothing about what was written before.
+    with pytest.raises(StoreFlushError):
         store.flush.sync()
-    with pytest.raises(StoreReadOnly, match="read-only: flushing"):
+    with pytest.raises(StoreReadOnly):
         store.append([NewMessage("a", 0, b"third")])
     assert visible(store) == {("a", 0): {0: b"first"}}
 
@@ -63,7 +63,7 @@ def test_pending_appends_of_a_read_only_store_are_rolled_back() -> None:
 
 
 def test_failed_sync_of_derived_files_makes_read_only() -> None:
-    """Their pages are as unsure as those of the log."""
+    """The system may have dropped their pages too."""
     disk = SimulatedDisk()
     clock = ManualClock()
     store = open_store(disk, clock=clock)
@@ -95,7 +95,7 @@ def test_read_only_store_recovers_at_the_next_start() -> None:
 def test_directory_removed_before_its_sync_is_no_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its topic is deleted on the loop while the flusher looks for it."""
+    """Its topic is deleted on the loop while the flusher syncs."""
     disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)
     send(store, [NewMessage("a", 0, b"x")])
@@ -118,7 +118,7 @@ def dispatched(disk: SimulatedDisk) -> int:
 
 
 def short_of_files(monkeypatch: pytest.MonkeyPatch, disk: SimulatedDisk, part: str) -> list[int]:
-    """While the list holds a number, no file below a directory `part` is opened."""
+    """While the returned list holds a number, opening a file below a directory `part` fails."""
     opened, left = disk.open, [1]
 
     def refuse(path: Path, *, create: bool = False) -> SimulatedFile:
@@ -134,7 +134,7 @@ def short_of_files(monkeypatch: pytest.MonkeyPatch, disk: SimulatedDisk, part: s
 def test_shortage_of_descriptors_delays_derived_syncs(
     monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    """Nothing was written that could be lost: no reason to take no more messages for ever."""
+    """Nothing written can be lost, so the store does not become read-only."""
     disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)
     send(store, [NewMessage("a", n, b"x", b"KEYS\x01k\x02") for n in range(9)])
@@ -163,7 +163,7 @@ def test_appends_resume_after_a_shortage_of_descriptors(
     send(store, big)
     left = short_of_files(monkeypatch, disk, "commitlog")
     store.append(big)
-    with pytest.raises(StoreWriteError, match="raise the limit of open files"):
+    with pytest.raises(StoreWriteError):
         store.flush.write()
     assert store.flush.read_only_reason == ""
     left.clear()

@@ -1,4 +1,4 @@
-"""Recall handles: RocketMQ's form, there and back; anything else is refused."""
+"""Recall handles: RocketMQ's form, round trip; anything else is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_encoding_is_rocketmqs() -> None:
 )
 def test_decode_returns_what_was_encoded(handle: RecallHandle) -> None:
     assert decode(encode(handle)) == handle
-    assert decode(encode(handle).rstrip("=")) == handle, "some strip the padding"
+    assert decode(encode(handle).rstrip("=")) == handle, "clients may strip the padding"
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,6 @@ def test_decode_returns_what_was_encoded(handle: RecallHandle) -> None:
     ],
 )
 def test_any_other_text_is_refused(wrong: str) -> None:
-    with pytest.raises(MqError, match="recall handle is invalid") as caught:
+    with pytest.raises(MqError) as caught:
         decode(wrong)
     assert caught.value.code is Code.INVALID_PARAMETER

@@ -1,4 +1,4 @@
-"""Receipt handles: round trip, a vector, and refusal of whatever was not written by `encode`."""
+"""Receipt handles: round trip, a vector, and refusal of all that `encode` did not write."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_impossible_numbers_are_refused(change: dict[str, int]) -> None:
 
 
 def test_encoding_is_stable() -> None:
-    """A handle that an older proxy gave out stays good."""
+    """A handle that an older proxy gave out stays valid."""
     assert encode(HANDLE) == TEXT
     assert decode(TEXT) == HANDLE
 

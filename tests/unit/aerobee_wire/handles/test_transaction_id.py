@@ -1,4 +1,4 @@
-"""Transaction ids: what is encoded comes back, and nothing else passes."""
+"""Transaction ids: round trip, and refusal of all that `encode` did not write."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ NAMES = st.text(max_size=60, alphabet=st.characters(exclude_categories=["Cs"]))
 
 
 @given(st.builds(TransactionId, NAMES, NAMES, NAMES, st.integers(0, (1 << 63) - 1)))
-def test_decode_returns_what_was_encoded(one: TransactionId) -> None:
-    text = transaction_id.encode(one)
-    assert transaction_id.decode(text) == one
+def test_decode_returns_what_was_encoded(character: TransactionId) -> None:
+    text = transaction_id.encode(character)
+    assert transaction_id.decode(text) == character
     assert len(text) <= transaction_id.MAX_CHARACTERS
 
 
 @given(st.data())
 def test_changed_text_is_refused(data: st.DataObject) -> None:
     text = transaction_id.encode(ONE)
-    place = data.draw(st.integers(0, len(text) - 1))
-    other = data.draw(st.characters().filter(lambda one: one != text[place]))
+    position = data.draw(st.integers(0, len(text) - 1))
+    other = data.draw(st.characters().filter(lambda character: character != text[position]))
     with pytest.raises(MqError) as caught:
-        transaction_id.decode(text[:place] + other + text[place + 1 :])
+        transaction_id.decode(text[:position] + other + text[position + 1 :])
     assert caught.value.code is Code.INVALID_TRANSACTION_ID
 
 

@@ -26,7 +26,7 @@ def test_items_and_rows_match_the_bytes(starts: np.ndarray[tuple[int], np.dtype[
     assert list(slices(DATA, starts, starts + 30)) == wanted
     assert joined(DATA, starts, starts + 30) == b"".join(wanted)
     numbers = items(DATA, starts, np.dtype(">i8")).tolist()
-    assert numbers == [int.from_bytes(one[:8], "big", signed=True) for one in wanted]
+    assert numbers == [int.from_bytes(piece[:8], "big", signed=True) for piece in wanted]
 
 
 def test_pieces_of_several_lengths_are_joined_in_order() -> None:

@@ -30,7 +30,7 @@ FULL = Checkpoint(
 
 
 def test_first_40_bytes_are_rocketmqs() -> None:
-    """§3.3: three timestamps, flushed and confirmed offset."""
+    """Three timestamps, flushed and confirmed offset."""
     assert struct.unpack(">5q", encode(FULL)[:40]) == (11, 12, 13, 6_000, 6_000)
 
 
@@ -46,12 +46,12 @@ def test_short_page_is_no_checkpoint(size: int) -> None:
 
 
 def test_every_flipped_bit_is_found() -> None:
-    """A flushed offset that is damaged is taken for the lowest that can be."""
+    """A damaged flushed offset becomes the lowest possible."""
     page = encode(FULL)
     for bit in range(24 * 8, len(page) * 8):
-        harmed = bytearray(page)
-        harmed[bit // 8] ^= 1 << bit % 8
-        found = decode(bytes(harmed))
+        damaged = bytearray(page)
+        damaged[bit // 8] ^= 1 << bit % 8
+        found = decode(bytes(damaged))
         assert found in (None, FULL, replace(FULL, flushed=FULL.dispatched)), f"bit {bit}"
 
 

@@ -1,4 +1,4 @@
-"""Consume queues as files: layout, memory, what is lost and comes back."""
+"""The files of consume queues: layout, bounds, rebuilt and deleted ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def queue_files(disk: SimulatedDisk) -> dict[str, bytes]:
 
 
 def test_unit_is_physical_offset_size_and_tags_code() -> None:
-    """§3.1: file of 6,000,000 bytes named by the byte offset of its first unit."""
+    """A file of 6,000,000 bytes named by the byte offset of its first unit."""
     disk = SimulatedDisk()
     store = open_store(disk, StoreOptions(commit_log_file_size=1 << 16, index_enabled=False))
     appended = send(
@@ -59,7 +59,7 @@ def test_files_are_named_by_their_byte_offset() -> None:
 
 
 def test_unwritten_units_are_bounded() -> None:
-    """So is memory: 20 bytes for each of `unwritten_units`."""
+    """20 bytes of memory for each of `unwritten_units`."""
     disk = SimulatedDisk()
     store = open_store(disk, replace(SMALL, unwritten_units=10))
     for _ in range(20):
@@ -79,14 +79,14 @@ def test_open_files_are_bounded_with_many_queues() -> None:
         send(store, [NewMessage(f"topic{n}", 0, b"x") for n in range(60)])
         upkeep(store, clock)
         assert all(len(messages) for messages in visible(store).values())
-    # The log file that is written to, the checkpoint, and one that the flusher syncs.
+    # The log file in use, the checkpoint, and one that the flusher syncs.
     assert disk.most_open_files <= 4 + 3
     store.close()
     assert disk.open_files == 0
 
 
 def test_rebuild_fills_the_front_with_lost_units() -> None:
-    """§3.1: a queue that starts at another offset than 0 is filled with (0, 0x7FFFFFFF, 0)."""
+    """RocketMQ: a queue that starts at another offset than 0 is filled with (0, 0x7FFFFFFF, 0)."""
     disk = SimulatedDisk()
     store = open_store(disk)
     send(store, [NewMessage("a", 0, b"x" * 1_900) for _ in range(12)])
@@ -123,7 +123,7 @@ def test_queues_of_a_topic_named_like_a_path_stay_inside() -> None:
 
 
 def test_recreated_topic_outlives_its_lost_units() -> None:
-    """They lie before every place, so before that of the deletion too."""
+    """They lie below every physical offset, so below that of the deletion too."""
     disk = SimulatedDisk()
     store = open_store(disk)
     send(store, [NewMessage("a", 0, b"old")])
@@ -160,8 +160,9 @@ def test_rebuild_does_not_list_a_deleted_topic() -> None:
 def test_topic_is_deleted_when_its_directory_remains(
     monkeypatch: pytest.MonkeyPatch, left: str, clean: bool
 ) -> None:
-    """Its messages are gone; a topic of the name starts anew; the next start takes away what was
-    left, and is none the worse for it."""
+    """Its messages are deleted; a topic of the name starts at 0; the next start removes the files
+    that remained.
+    """
     disk = SimulatedDisk()
     events: list[str] = []
     store = open_store(disk, on_event=lambda name, _: events.append(name))
@@ -259,7 +260,7 @@ def test_zeroed_units_do_not_raise_the_min_offset(hole: range) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("expired", [True, False])
 def test_lost_first_files_of_a_queue_are_rebuilt(clean: bool, expired: bool) -> None:
-    """What is left of it fits together, and the next offset is right."""
+    """The remaining files follow one another, and the next offset is right."""
     disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)
     send(store, [NewMessage("a", 0, b"%d" % n * 50) for n in range(300)])

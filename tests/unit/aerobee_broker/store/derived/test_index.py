@@ -1,4 +1,4 @@
-"""The index against a slow one that is written after the facts, and what can be asked of it."""
+"""The index against a slow reference, and its queries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Key = tuple[str, str, int, int]  # topic, key, physical offset, store timestamp 
 
 
 def reference(keys: list[Key]) -> bytes:
-    """§3.2: one file, made entry by entry."""
+    """The file of these keys, made entry by entry."""
     slots = [0] * SLOTS
     entries = [bytes(ENTRY.size)]
     begin_ms = keys[0][3]
@@ -124,7 +124,7 @@ def test_slots_are_released_when_idle_and_read_again() -> None:
         upkeep(store, clock)
         assert not has_slots(index)
         topic, key, _, _ = keys[-1]
-        physical_offsets = [one.physical_offset for one in store.query(topic, key)]
+        physical_offsets = [hit.physical_offset for hit in store.query(topic, key)]
         wanted = {
             physical_offset
             for name, other, physical_offset, _ in keys
@@ -136,9 +136,9 @@ def test_slots_are_released_when_idle_and_read_again() -> None:
 
 
 def test_hash_has_no_sign_and_the_smallest_number_becomes_0() -> None:
-    """§3.2: abs(Java's hash), Integer.MIN → 0."""
+    """abs(Java's hash), Integer.MIN → 0."""
     assert key_hash("orders", "a") == abs(java_hash("orders#a"))
-    # A key that brings the hash of orders#… to -2^31, digit by digit of base 31.
+    # A key with which the hash of orders#… is -2^31, found digit by digit of base 31.
     rest = (0x8000_0000 - java_hash("orders#") * pow(31, 7)) % (1 << 32)
     digits = []
     for _ in range(7):
@@ -159,7 +159,7 @@ def test_messages_are_found_by_key_and_by_unique_id_newest_first() -> None:
     store = open_store()
     send(store, [message("orders", n, UNIQ_KEY=f"ID{n}", KEYS=f"k{n % 2} all") for n in range(6)])
     send(store, [message("other", 9, UNIQ_KEY="ID0", KEYS="all")])
-    assert [one.body for one in store.query("orders", "all")] == [
+    assert [hit.body for hit in store.query("orders", "all")] == [
         b"5",
         b"4",
         b"3",
@@ -167,9 +167,9 @@ def test_messages_are_found_by_key_and_by_unique_id_newest_first() -> None:
         b"1",
         b"0",
     ]
-    assert [one.body for one in store.query("orders", "k1", max_messages=2)] == [b"5", b"3"]
-    assert [one.body for one in store.query("orders", "ID3")] == [b"3"]
-    assert [one.body for one in store.query("orders", "ID3", unique=True)] == [b"3"]
+    assert [hit.body for hit in store.query("orders", "k1", max_messages=2)] == [b"5", b"3"]
+    assert [hit.body for hit in store.query("orders", "ID3")] == [b"3"]
+    assert [hit.body for hit in store.query("orders", "ID3", unique=True)] == [b"3"]
     assert store.query("orders", "k1", unique=True) == []
     assert store.query("orders", "k9") == []
     assert store.query("unknown", "all") == []
@@ -182,11 +182,11 @@ def test_key_given_twice_finds_its_message_once() -> None:
 
 
 def test_keys_with_one_hash_are_distinguished() -> None:
-    """§3.2: "AaAa" and "BBBB" have one hash."""
+    """Java: "AaAa" and "BBBB" have one hash."""
     store = open_store()
     send(store, [message("orders", 1, KEYS="AaAa"), message("orders", 2, KEYS="BBBB")])
-    assert [one.body for one in store.query("orders", "AaAa")] == [b"1"]
-    assert [one.body for one in store.query("orders", "BBBB")] == [b"2"]
+    assert [hit.body for hit in store.query("orders", "AaAa")] == [b"1"]
+    assert [hit.body for hit in store.query("orders", "BBBB")] == [b"2"]
 
 
 def test_bounds_of_time_hold_to_the_millisecond() -> None:
@@ -199,7 +199,7 @@ def test_bounds_of_time_hold_to_the_millisecond() -> None:
     for begin in range(5):
         for end in range(begin, 5):
             found = store.query("orders", "k", begin_ms=stored[begin], end_ms=stored[end])
-            assert [one.body for one in found] == [b"%d" % n for n in range(end, begin - 1, -1)]
+            assert [hit.body for hit in found] == [b"%d" % n for n in range(end, begin - 1, -1)]
             assert store.query("orders", "k", begin_ms=stored[-1] + 1) == []
 
 
@@ -216,23 +216,23 @@ def test_queries_reach_over_several_files() -> None:
     upkeep(store, clock)
     assert len(index_files(disk)) > 3
     for number in (0, 123, 499):
-        assert [one.body for one in store.query("orders", f"ID{number}")] == [b"%d" % number]
-    assert [one.body for one in store.query("orders", "all", max_messages=500)] == [
+        assert [hit.body for hit in store.query("orders", f"ID{number}")] == [b"%d" % number]
+    assert [hit.body for hit in store.query("orders", "all", max_messages=500)] == [
         b"%d" % number for number in range(499, -1, -1)
     ]
 
 
-@pytest.mark.parametrize("harmed", [88, 4], ids=["body", "head"])
-def test_query_reports_damaged_records_of_its_key(harmed: int) -> None:
+@pytest.mark.parametrize("damaged_at", [88, 4], ids=["body", "head"])
+def test_query_reports_damaged_records_of_its_key(damaged_at: int) -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     appended = send(store, [message("orders", n, KEYS="k") for n in range(3)])
     physical_offset = appended[1].physical_offset
     log = PATH / "commitlog" / ("0" * 20)
-    disk.flip(log, (physical_offset + harmed) * 8)
+    disk.flip(log, (physical_offset + damaged_at) * 8)
     damaged: list[MessageCorrupted] = []
-    assert [one.body for one in store.query("orders", "k", damaged=damaged)] == [b"2", b"0"]
-    assert [(one.file, one.physical_offset) for one in damaged] == [(log, physical_offset)]
+    assert [hit.body for hit in store.query("orders", "k", damaged=damaged)] == [b"2", b"0"]
+    assert [(hit.file, hit.physical_offset) for hit in damaged] == [(log, physical_offset)]
     assert store.query("orders", "other", damaged=damaged) == []
     assert len(damaged) == 1
 
@@ -246,7 +246,7 @@ def test_rolled_back_messages_are_not_indexed_and_prepared_ones_are() -> None:
             replace(message("orders", 2, KEYS="k"), sys_flag=record.TRANSACTION_PREPARED),
         ],
     )
-    assert [one.body for one in store.query("orders", "k")] == [b"2"]
+    assert [hit.body for hit in store.query("orders", "k")] == [b"2"]
 
 
 def test_store_without_index_finds_nothing() -> None:
@@ -264,15 +264,15 @@ def test_index_enabled_later_gets_the_earlier_keys() -> None:
     send(store, [message("orders", 1, KEYS="k")])
     store.close()
     store = open_store(disk.after_kill())
-    assert [one.body for one in store.query("orders", "k")] == [b"1"]
+    assert [hit.body for hit in store.query("orders", "k")] == [b"1"]
 
 
 def test_irregular_properties_are_stored_and_not_indexed() -> None:
-    """Names and values do not alternate: nobody can say what is a key."""
+    """Names and values do not alternate, so that no property is certain."""
     store = open_store()
     odd = NewMessage("orders", 0, b"odd", b"KEYS\x01a\x01b\x02")
     send(store, [odd, message("orders", 1, KEYS="k"), replace(odd, properties=b"x\x02\x02")])
-    assert [one.body for one in store.query("orders", "k")] == [b"1"]
+    assert [hit.body for hit in store.query("orders", "k")] == [b"1"]
     assert store.query("orders", "a") == []
     assert store.max_offset("orders", 0) == 3
 
@@ -282,7 +282,7 @@ def test_damaged_messages_are_left_out_of_a_query() -> None:
     store = open_store(disk)
     appended = send(store, [message("orders", n, KEYS="k") for n in range(3)])
     disk.flip(PATH / "commitlog" / ("0" * 20), (appended[1].physical_offset + 90) * 8)
-    assert [one.body for one in store.query("orders", "k")] == [b"2", b"0"]
+    assert [hit.body for hit in store.query("orders", "k")] == [b"2", b"0"]
     assert store.corruption_count == 1
 
 
@@ -303,20 +303,20 @@ def test_expired_index_files_are_removed_after_a_checkpoint() -> None:
     assert after < before
     store.close()
     store = open_store(disk.after_kill(), options, clock)
-    assert [one.body for one in store.query("orders", "ID399")] == [b"399"]
+    assert [hit.body for hit in store.query("orders", "ID399")] == [b"399"]
     assert store.query("orders", "ID0") == []
 
 
 def test_unreadable_slots_are_rebuilt_from_the_entries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Or no key could be added, and no message taken, because of a sector of the index."""
+    """Else one bad sector of the index would stop all appends."""
     disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)
     for n in range(50):
         send(store, [NewMessage("a", 0, b"x", b"KEYS\x01k%d\x02" % n)])
     for _ in range(3):
-        upkeep(store, clock)  # the slots are out of the memory
+        upkeep(store, clock)  # releases the slots
 
     def refuse(slots: Slots, file: DiskFile) -> None:
         raise OSError(errno.EIO, "Input/output error")

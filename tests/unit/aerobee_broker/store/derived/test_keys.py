@@ -1,4 +1,4 @@
-"""Many properties at once against one at a time."""
+"""Properties over arrays against decoding one string at a time."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_messages_of_other_tags_are_skipped() -> None:
 
 
 def test_filtered_read_scans_at_most_800_units() -> None:
-    """Facts 5.4: max filter message size 16,000 bytes of units."""
+    """RocketMQ's max filter message size: 16,000 bytes of units."""
     store = open_store(options=StoreOptions(commit_log_file_size=1 << 20, index_enabled=False))
     send(store, [tagged("blue") for _ in range(1_000)] + [tagged("red")])
     result = store.read("a", 0, 0, tags=frozenset({RED}))
@@ -145,7 +145,7 @@ def test_records_of_other_queues_in_between_are_left_out() -> None:
 
 @pytest.mark.parametrize("host", ["10.0.0.1:1", "[::1]:1"])
 def test_offset_by_time_matches_a_linear_search(host: str) -> None:
-    """§5.4: lower = first at or after, or the next offset; upper = last at or before, within
+    """Lower = first at or after, or the next offset; upper = last at or before, within
     [min, max].
     """
     clock = ManualClock(1_000)
@@ -229,7 +229,7 @@ def test_damaged_records_are_counted_and_skipped() -> None:
 
 
 def test_record_of_another_queue_never_replaces_a_lost_one() -> None:
-    """The unit of one queue points at a whole record of another, and its own is gone."""
+    """The unit of one queue names a whole record of another, and its own record is lost."""
     disk = SimulatedDisk()
     clock = ManualClock()
     store = open_store(disk, clock=clock)
@@ -257,7 +257,7 @@ def test_unreadable_consume_queue_is_a_store_read_error() -> None:
         lambda: store.search_offset("a", 0, 5),
         lambda: store.store_timestamp("a", 0, 0),
     ):
-        with pytest.raises(StoreReadError, match=r"cannot be read: .* next start"):
+        with pytest.raises(StoreReadError):
             call()
     assert store.read("b", 0, 0).status is ReadStatus.FOUND
 
@@ -269,7 +269,7 @@ def test_unreadable_index_is_a_store_read_error() -> None:
     send(store, [NewMessage("a", 0, b"x", b"KEYS\x01k\x02")])
     upkeep(store, clock)
     disk.fail_reads = lambda path: path.parent.name == "index"
-    with pytest.raises(StoreReadError, match="cannot be read"):
+    with pytest.raises(StoreReadError):
         store.query("a", "k")
 
 

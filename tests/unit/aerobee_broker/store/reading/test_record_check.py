@@ -17,7 +17,7 @@ AT = 1_000  # physical offset of the first record
 
 
 def run_of(topic: str = "a", queue_id: int = 3, first: int = 7, **fields: Any) -> tuple[bytes, Run]:
-    """Three records, the first of which stands at AT and has queue offset `first`."""
+    """Three records, the first at physical offset AT and queue offset `first`."""
     given = {
         "body": b"body",
         "properties": b"TAGS\x01red\x02",
@@ -33,20 +33,20 @@ def run_of(topic: str = "a", queue_id: int = 3, first: int = 7, **fields: Any) -
     data, run = b"", []
     for offset in range(first, first + 3):
         physical_offset = AT + len(data)
-        one = record.encode(
+        message = record.encode(
             topic=topic,
             queue_id=queue_id,
             queue_offset=offset,
             physical_offset=physical_offset,
             **given,
         )
-        run.append((offset, (physical_offset, len(one), RED)))
-        data += one
+        run.append((offset, (physical_offset, len(message), RED)))
+        data += message
     return data, run
 
 
 def both(data: bytes, run: Run, queue: ConsumeQueue) -> tuple[bool, bool]:
-    """What the quick check says, and the thorough one."""
+    """Results of the fast check, and of the full one."""
     problems = [check(data, unit[0] - AT, unit, queue, offset) for offset, unit in run]
     return all_whole(data, AT, run, queue), not any(problems)
 

@@ -1,4 +1,4 @@
-"""Starts: after a clean end, after a crash, over damage; what is derived against the log."""
+"""Recovery: after a clean stop, after a crash, over damage."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_clean_start_reads_no_record() -> None:
 
     disk.fail_reads = seen
     store, events = open_with_events(disk)
-    # The last file: that there is nothing behind the end, and its tail is made zeros again.
+    # The last file: one read behind the end, and its tail is zeroed again.
     assert len([path for path in read if path.parent == LOG]) <= 2
     assert events == []
     assert visible(store) == before
@@ -116,7 +116,7 @@ def test_torn_tail_is_reported_and_truncated() -> None:
 
 
 def test_damage_in_the_middle_is_reported_and_skipped() -> None:
-    """A record that was durable, behind the checkpoint and in front of others."""
+    """A durable record, behind the checkpoint and before others."""
     disk = SimulatedDisk()
     store = open_store(disk)
     send(store, numbered_messages(0, 20))
@@ -200,7 +200,7 @@ def test_without_checkpoint_a_whole_record_behind_means_damage() -> None:
 
 
 def test_record_with_an_impossible_queue_offset_is_damage() -> None:
-    """Nothing is missing before it, so it cannot leave a gap."""
+    """No record before it is lost, so there can be no gap."""
     disk = SimulatedDisk()
     store = open_store(disk, replace(SMALL, whole_crc=False))
     send(store, numbered_messages(0, 6))
@@ -254,8 +254,8 @@ def test_prepared_messages_are_rebuilt_without_units() -> None:
     store = open_store(disk)
     kinds = [record.TRANSACTION_PREPARED, 0, record.TRANSACTION_ROLLBACK, 0]
     batch = [
-        replace(one, sys_flag=kind, queue_id=0)
-        for one, kind in zip(numbered_messages(0, 4), kinds, strict=True)
+        replace(message, sys_flag=kind, queue_id=0)
+        for message, kind in zip(numbered_messages(0, 4), kinds, strict=True)
     ]
     send(store, batch)
     before = visible(store)
@@ -285,7 +285,7 @@ def test_store_recovers_from_each_of_many_crashes() -> None:
     expected: list[bytes] = []
     for n in range(30):
         store = open_store(disk)
-        batch = [replace(one, queue_id=0) for one in numbered_messages(n, 1)]
+        batch = [replace(message, queue_id=0) for message in numbered_messages(n, 1)]
         store.append(batch)
         flush(store)
         expected.append(batch[0].body)
@@ -295,7 +295,7 @@ def test_store_recovers_from_each_of_many_crashes() -> None:
 
 @pytest.mark.parametrize("whole_crc", [True, False])
 def test_crash_in_a_start_without_checkpoint_keeps_the_log(whole_crc: bool) -> None:
-    """The process is killed soon after it: damage is still damage at the next one."""
+    """The process is killed soon after: the next start must not take the log for a torn tail."""
     options = replace(SMALL, whole_crc=whole_crc)
     disk = SimulatedDisk()
     store = open_store(disk, options)
@@ -307,9 +307,9 @@ def test_crash_in_a_start_without_checkpoint_keeps_the_log(whole_crc: bool) -> N
     disk.flip(LOG / ("0" * 20), (damaged + 120) * 8)
     open_with_events(disk, options)
     disk = disk.after_kill()
-    # A record that was written without a CRC of its own is as good as before.
+    # Records that were written without a CRC of their own stay valid.
     store, events = open_with_events(disk, SMALL)
-    assert sum(len(one) for one in visible(store).values()) == 29
+    assert sum(len(messages) for messages in visible(store).values()) == 29
     assert store.end_offset >= appended[-1].physical_offset
     assert "log_tail_truncated" not in event_names(events)
 
@@ -329,4 +329,4 @@ def test_start_without_checkpoint_loses_nothing_when_cut_short() -> None:
             open_with_events(again)
             break
         store, _ = open_with_events(again.after_kill())
-        assert sum(len(one) for one in visible(store).values()) == 29, steps
+        assert sum(len(messages) for messages in visible(store).values()) == 29, steps

@@ -42,8 +42,8 @@ def encoded(physical_offset: int, **changes: Any) -> bytes:
 
 def stream(changes: list[dict[str, Any]]) -> bytes:
     data = b""
-    for one in changes:
-        data += encoded(BASE + len(data), **one)
+    for change in changes:
+        data += encoded(BASE + len(data), **change)
     return data
 
 
@@ -69,16 +69,16 @@ def rows(found: Records) -> list[tuple[Any, ...]]:
 def reference(data: bytes) -> list[tuple[Any, ...]]:
     return [
         (
-            one.physical_offset,
-            one.store_size,
-            one.queue_id,
-            one.queue_offset,
-            one.sys_flag,
-            one.store_timestamp_ms,
-            one.topic,
-            one.raw_properties,
+            decoded.physical_offset,
+            decoded.store_size,
+            decoded.queue_id,
+            decoded.queue_offset,
+            decoded.sys_flag,
+            decoded.store_timestamp_ms,
+            decoded.topic,
+            decoded.raw_properties,
         )
-        for one in record.iter_records(data)
+        for decoded in record.iter_records(data)
     ]
 
 
@@ -124,7 +124,7 @@ TOPICS = st.sampled_from(["a", "b", "orders", "orderz", "größe", retry_topic("
 def test_records_are_grouped_by_queue_in_log_order(
     physical_offsets: list[tuple[str, int]],
 ) -> None:
-    """Names of one length and of several; one is longer than what is told apart by sums."""
+    """Names of one length and of several; one is too long for the weighted sums."""
     data = stream([{"topic": topic, "queue_id": queue_id} for topic, queue_id in physical_offsets])
     found, _ = scan(data, BASE, ROOM, check_crc=True)
     by_queue = found.by_queue()
@@ -160,11 +160,11 @@ def test_every_flipped_bit_ends_the_scan_at_its_record() -> None:
     data = stream([{"queue_offset": n} for n in range(4)])
     size = len(data) // 4
     for bit in random.Random(1).sample(range(len(data) * 8), 600):
-        harmed = bytearray(data)
-        harmed[bit // 8] ^= 1 << bit % 8
-        found, end = scan(bytes(harmed), BASE, ROOM, check_crc=True)
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        found, end = scan(bytes(damaged), BASE, ROOM, check_crc=True)
         hit = bit // 8 // size
-        # A size that grew beyond the bytes at hand asks for more of them.
+        # A size beyond the bytes given asks for more of them.
         assert len(found) == hit and end.at == hit * size, f"bit {bit}"
         assert end.stop in (Stop.BAD, Stop.BAD_CRC, Stop.MORE)
         assert end.stop is Stop.MORE or end.reason
@@ -200,7 +200,7 @@ def test_damage_outside_of_the_body_leaves_no_record() -> None:
 
 
 def test_record_behind_the_durable_offset_needs_its_crc() -> None:
-    """Torn in its properties it looks whole otherwise: the CRC of the body is good."""
+    """Torn in its properties it would pass: the CRC of its body matches."""
     data = stream([{"whole_crc": False}, {"whole_crc": True}, {"whole_crc": False}])
     assert len(scan(data, BASE, ROOM, check_crc=True)[0]) == 3
     assert len(scan(data, BASE, ROOM, check_crc=True, crc_from=BASE)[0]) == 0

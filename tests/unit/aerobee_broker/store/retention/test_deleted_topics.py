@@ -37,7 +37,9 @@ def test_deleted_topic_stays_deleted_after_a_rebuild() -> None:
     disk = disk.after_kill()
     disk.remove(PATH / "checkpoint")
     store, _ = open_with_events(disk)
-    assert {queue: list(one) for queue, one in visible(store).items() if queue[0] == "a"} == {
+    assert {
+        queue: list(message) for queue, message in visible(store).items() if queue[0] == "a"
+    } == {
         ("a", 0): [0],
         ("a", 1): [0],
     }
@@ -47,7 +49,7 @@ def test_deleted_topic_stays_deleted_after_a_rebuild() -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_messages_after_a_deletion_and_a_crash_are_kept(clean: bool) -> None:
-    """The deletion was durable, what the log held in front of it was not."""
+    """The deletion was durable, the records before it were not."""
     disk = SimulatedDisk()
     store = open_store(disk)
     send(store, numbered_messages(0, 4))
@@ -58,7 +60,7 @@ def test_messages_after_a_deletion_and_a_crash_are_kept(clean: bool) -> None:
     if clean:
         store.close()
     store, _ = open_with_events(disk := disk.after_kill())
-    assert {queue: list(one) for queue, one in visible(store).items()} == {
+    assert {queue: list(messages) for queue, messages in visible(store).items()} == {
         ("a", 0): [0],
         ("a", 1): [0],
     }
@@ -66,7 +68,7 @@ def test_messages_after_a_deletion_and_a_crash_are_kept(clean: bool) -> None:
     disk = disk.after_kill()
     disk.remove(PATH / "checkpoint")
     store, _ = open_with_events(disk)
-    assert {queue: list(one) for queue, one in visible(store).items()} == {
+    assert {queue: list(messages) for queue, messages in visible(store).items()} == {
         ("a", 0): [0],
         ("a", 1): [0],
     }
@@ -81,7 +83,7 @@ def test_messages_after_a_deletion_and_a_failed_write_are_kept() -> None:
     store.flush.roll_back()
     send(store, numbered_messages(20, 2))
     store, _ = open_with_events(disk.after_kill())
-    assert {queue: list(one) for queue, one in visible(store).items()} == {
+    assert {queue: list(messages) for queue, messages in visible(store).items()} == {
         ("a", 0): [0],
         ("a", 1): [0],
     }
@@ -142,7 +144,8 @@ def test_unreadable_list_of_deleted_topics_is_reported() -> None:
 
 def test_deletion_is_kept_until_its_records_are_durably_removed() -> None:
     """A power cut may bring back log files that were just removed, and with them messages from
-    before the deletion, which would stand in the way of those that came after it."""
+    before the deletion, whose queue offsets later messages have too.
+    """
     options = replace(SMALL, retain_bytes=2 * SIZE, delete_when=(), clean_interval_ms=1)
     seen = 0
     for seed in range(40):
@@ -170,7 +173,7 @@ def test_deletion_is_kept_until_its_records_are_durably_removed() -> None:
 
 
 def test_deletion_seen_by_a_start_is_durable() -> None:
-    """What came after it builds on it."""
+    """Later appends rely on it."""
     for crash in range(1, 12):
         for seed in range(6):
             disk = SimulatedDisk(seed)
