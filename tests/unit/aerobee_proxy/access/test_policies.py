@@ -1,0 +1,90 @@
+"""Policies: which of them decides, and mistakes in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee_chassis.errors import ConfigError
+from aerobee_proxy.access.policies import Need, Policy, allowed, policies_of
+from aerobee_proxy.access.users import Users
+
+
+def policy(
+    resource: str, *actions: str, decision: str = "ALLOW", kind: str = "CUSTOM"
+) -> list[Policy]:
+    entry = {"resource": resource, "actions": [*actions] or ["All"]}
+    return policies_of({**entry, "decision": decision, "policyType": kind})
+
+
+@pytest.mark.parametrize(
+    ("policies", "answer"),
+    [
+        ([], False),
+        (policy("*"), True),
+        (policy("Topic:*"), True),
+        (policy("Topic:orders"), True),
+        (policy("Topic:ord*"), True),
+        (policy("Topic:orders*"), True),
+        (policy("Topic:orders", "Any"), True),
+        (policy("Topic:order"), False),
+        (policy("Topic:orders2*"), False),
+        (policy("Group:orders"), False),
+        (policy("Topic:orders", "Sub"), False),
+        (policy("Topic:orders", "Sub", "Pub"), True),
+        # The most specific name decides, in any order.
+        (policy("*") + policy("Topic:orders", decision="DENY"), False),
+        (policy("Topic:orders") + policy("*", decision="DENY"), True),
+        (policy("Topic:ord*", decision="DENY") + policy("Topic:orders"), True),
+        (policy("Topic:o*") + policy("Topic:orde*", decision="DENY"), False),
+        (policy("Topic:orders*", decision="DENY") + policy("Topic:orders"), True),
+        (policy("Topic:*", decision="DENY") + policy("*"), False),
+        # Among equals a denial.
+        (policy("Topic:orders", decision="DENY") + policy("Topic:orders"), False),
+        (policy("Topic:orders") + policy("Topic:orders", decision="DENY"), False),
+        # A policy counts for its own actions only.
+        (policy("Topic:orders", "Sub", decision="DENY") + policy("*"), True),
+        # DEFAULT counts only where no CUSTOM matches.
+        (policy("*", decision="DENY") + policy("Topic:orders", kind="DEFAULT"), False),
+        (policy("Topic:other", decision="DENY") + policy("*", kind="DEFAULT"), True),
+    ],
+)
+def test_policy_precedence(policies: list[Policy], answer: bool) -> None:
+    assert allowed(policies, Need("Topic", "orders", ("Pub",))) is answer
+
+
+def test_one_of_the_actions_is_enough() -> None:
+    need = Need("Topic", "orders", ("Pub", "Sub"))
+    assert allowed(policy("Topic:orders", "Sub"), need)
+    assert str(need) == "Pub or Sub on Topic:orders"
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        (1, "no object"),
+        ({"resource": "*", "actions": "All", "sourceIps": []}, "unknown key 'sourceIps'"),
+        ({"actions": ["All"]}, "needs resource"),
+        ({"resource": [], "actions": ["All"]}, "needs resource"),
+        ({"resource": "*"}, "needs actions"),
+        ({"resource": "*", "actions": ["pub"]}, "action 'pub'"),
+        ({"resource": "orders", "actions": "Pub"}, "resource 'orders'"),
+        ({"resource": "Topic:", "actions": "Pub"}, "resource 'Topic:'"),
+        ({"resource": "Topic:a*b", "actions": "Pub"}, "resource 'Topic:a"),
+        ({"resource": "Cluster:*", "actions": "Pub"}, "resource 'Cluster:"),
+        ({"resource": "*", "actions": "All", "decision": "MAYBE"}, "ALLOW or DENY"),
+        ({"resource": "*", "actions": "All", "decision": ["ALLOW"]}, "ALLOW or DENY"),
+        ({"resource": "*", "actions": "All", "policyType": "MINE"}, "CUSTOM or DEFAULT"),
+    ],
+)
+def test_bad_policy_is_refused(tmp_path: Path, entry: Any, problem: str) -> None:
+    user = {"username": "app", "password": "p@ss", "policies": [entry]}
+    file = tmp_path / "users.json"
+    file.write_text(json.dumps({"users": [user]}))
+    with pytest.raises(ConfigError, match="entry 1 of") as caught:
+        Users(file)
+    assert "has a policy " in str(caught.value)
+    assert problem in str(caught.value) and "p@ss" not in str(caught.value)

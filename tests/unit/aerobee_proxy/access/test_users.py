@@ -1,0 +1,130 @@
+"""The file of users: reload, mistakes, secrets."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import structlog
+
+from aerobee_chassis.errors import ConfigError
+from aerobee_proxy.access.users import Users
+
+SECRET = "s3cret, with = and /"
+
+
+def write(path: Path, *users: dict[str, str]) -> Path:
+    path.write_text(json.dumps({"users": users}))
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write(
+        tmp_path / "users.json",
+        {"username": "billing", "password": SECRET},
+        {"username": "gone", "password": SECRET, "userStatus": "disable"},
+    )
+
+
+def secret_of(users: Users, name: str) -> str | None:
+    user = users.get(name)
+    return None if user is None else user.secret.decode()
+
+
+def test_changed_users_are_reloaded(file: Path) -> None:
+    users = Users(file)
+    write(file, {"username": "billing", "password": "another"})
+    users.refresh()
+    assert secret_of(users, "billing") == "another"
+    assert secret_of(users, "gone") is None
+
+
+def test_broken_file_keeps_the_last_users(file: Path) -> None:
+    users = Users(file)
+    file.write_text('{"users": [')
+    with structlog.testing.capture_logs() as logs:
+        users.refresh()
+        users.refresh()
+        file.unlink()
+        users.refresh()
+    assert [line["event"] for line in logs] == ["users_not_reloaded"]
+    assert secret_of(users, "billing") == SECRET
+    write(file, {"username": "new", "password": SECRET})
+    users.refresh()
+    assert secret_of(users, "new") == SECRET
+
+
+def test_file_without_users(file: Path) -> None:
+    assert secret_of(Users(write(file)), "billing") is None
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_file_open_to_others_is_logged(file: Path, mode: int) -> None:
+    with structlog.testing.capture_logs() as logs:
+        Users(file)
+    assert not logs
+    file.chmod(mode)
+    with structlog.testing.capture_logs() as logs:
+        Users(file)
+    assert [line["log_level"] for line in logs] == ["warning"] and "chmod 600" in logs[0]["advice"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "is not valid JSON, line 1"),
+        ("[]", "must be like"),
+        ('{"users": {}}', "must be like"),
+        ('{"users": [1]}', "entry 1 of .* is no object"),
+        ('{"users": [{"username": "a", "password": "p@ss", "x": 1}]}', "unknown key 'x'"),
+        ('{"users": [{"password": "p@ss"}]}', "needs a username"),
+        ('{"users": [{"username": "a/b", "password": "p@ss"}]}', "needs a username"),
+        ('{"users": [{"username": "a", "password": ""}]}', "needs a password for 'a'"),
+        ('{"users": [{"username": "a"}]}', "needs a password for 'a'"),
+        (
+            '{"users": [{"username": "a", "password": "p@ss", "userStatus": "off"}]}',
+            "neither enable nor disable",
+        ),
+        (
+            '{"users": [{"username": "a", "password": "p@ss", "userType": "ROOT"}]}',
+            "neither NORMAL nor SUPER",
+        ),
+        (
+            '{"users": [{"username": "a", "password": "p@ss"}, '
+            '{"username": "a", "password": "p@ss"}]}',
+            "entry 2 of .* is taken",
+        ),
+    ],
+)
+def test_mistake_in_the_file_is_named_without_a_secret(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    file = tmp_path / "users.json"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=problem) as caught:
+        Users(file)
+    assert "p@ss" not in str(caught.value) and str(file) in str(caught.value)
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read the file of users"):
+        Users(tmp_path / "users.json")
+
+
+def test_repr_of_a_user_has_no_secret(file: Path) -> None:
+    assert "s3cret" not in repr(Users(file).get("billing"))
+
+
+def test_reload_ignores_a_changed_working_directory(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    users = Users(Path(file.name))
+    monkeypatch.chdir(os.sep)
+    write(file, {"username": "new", "password": SECRET})
+    users.refresh()
+    assert secret_of(users, "new") == SECRET
