@@ -79,7 +79,9 @@ class Pop:
                 if not self._selector.is_leased(batch):
                     continue
             if batch.runs:
-                return await self._hand_out(batch, request)
+                if not batch.is_repeated:
+                    await self._make_durable(batch, request)
+                return self._hand_out(batch, request)
             if batch.scan_unfinished:
                 await asyncio.sleep(0)
                 continue
@@ -96,18 +98,6 @@ class Pop:
             if self._polls.closed:
                 return None
 
-    async def _hand_out(self, batch: PopBatch, request: PopRequest) -> PopResult:
-        if not batch.is_repeated:
-            await self._make_durable(batch, request)
-        if len(batch.attempts) >= request.max_messages:  # there may be more for others
-            self._polls.wake_pop(request.consumer_group, request.topic)
-        self._meters.delivered(
-            request.topic, request.consumer_group, len(batch.attempts), batch.size
-        )
-        records = batch.records[0] if len(batch.records) == 1 else b"".join(batch.records)
-        lease_id, _, expires_ms, pop_time_ms = batch.lease
-        return PopResult(records, batch.attempts, lease_id, pop_time_ms, expires_ms - pop_time_ms)
-
     async def _make_durable(self, batch: PopBatch, request: PopRequest) -> None:
         try:
             await self._journal.write(batch.journal_record(request), batch.roll_back)
@@ -119,6 +109,16 @@ class Pop:
             for queue, messages in batch.runs:
                 offsets = [message.offset for message in messages]
                 self._deadlines.watch_all(queue, offsets, batch.lease.deadline_ms)
+
+    def _hand_out(self, batch: PopBatch, request: PopRequest) -> PopResult:
+        if len(batch.attempts) >= request.max_messages:  # there may be more for others
+            self._polls.wake_pop(request.consumer_group, request.topic)
+        self._meters.delivered(
+            request.topic, request.consumer_group, len(batch.attempts), batch.size
+        )
+        records = batch.records[0] if len(batch.records) == 1 else b"".join(batch.records)
+        lease_id, _, expires_ms, pop_time_ms = batch.lease
+        return PopResult(records, batch.attempts, lease_id, pop_time_ms, expires_ms - pop_time_ms)
 
     async def _check(self, request: PopRequest) -> None:
         self._access.check_broker()
