@@ -8,9 +8,9 @@ MqError (aerobee_wire.status)
 │   ├── StoreWriteError     SERVICE_NOT_AVAILABLE  the bytes did not reach the file
 │   ├── StoreFlushError     SERVICE_NOT_AVAILABLE  the bytes may not be on the disk
 │   ├── StoreReadError      SYSTEM_ERROR           a derived file cannot be read
-│   │   └── StoreShort          the log cannot be read for now
-│   ├── MessageNotFound     QUERY_NOT_FOUND        there is no record at that place
-│   ├── MessageCorrupted    MESSAGE_CORRUPTED      there is one, and it fails its check
+│   │   └── TransientReadError  the log cannot be read for now; the caller retries
+│   ├── MessageNotFound     QUERY_NOT_FOUND        there is no record at that physical offset
+│   ├── MessageCorrupted    MESSAGE_CORRUPTED      there is one, and its check fails
 │   └── StoreOpenError      SYSTEM_ERROR           the store cannot be opened
 │       ├── StoreLocked         another broker holds the directory
 │       └── CommitLogBroken     a file is missing or has another size
@@ -35,16 +35,16 @@ from pathlib import Path
 
 from aerobee_wire.status import Code, MqError
 
-# What the process or the system lacks: no file is damaged by that.
+# The process or the system lacks a resource; the file is not damaged.
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 SHORTAGES = (*NO_DESCRIPTOR, errno.ENOMEM)
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-# What a file system says of a file that it cannot read; the last one on Linux alone.
+# The file system cannot read the file; EUCLEAN exists on Linux alone.
 _UNREADABLE = (errno.EIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO))
 
 
 def is_unreadable(error: Exception) -> bool:
-    """Whether the disk is why something was not read, and not what the process lacks."""
+    """Whether the disk failed to read, as opposed to a shortage of the process."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return isinstance(cause, OSError) and cause.errno in _UNREADABLE
 
@@ -91,11 +91,11 @@ class StoreReadError(StoreError):
         )
 
 
-class StoreShort(StoreReadError):
-    """Nothing is wrong with the file, as far as is known: later it can be read."""
+class TransientReadError(StoreReadError):
+    """No damage is known: a later read may succeed."""
 
     def __init__(self, error: OSError) -> None:
-        advice = "look after the disk: what it cannot read is tried again, for a minute at least"
+        advice = "check the disk: the read is retried, for a minute at least"
         if error.errno in SHORTAGES:
             advice = "raise the limit of open files, or make memory free"
         StoreError.__init__(

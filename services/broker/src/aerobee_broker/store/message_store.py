@@ -291,8 +291,8 @@ class MessageStore:
     # ---- reading ----
 
     def enable_read_retries(self) -> None:
-        """When the start is over: what the disk cannot read raises StoreShort for a minute, so that
-        the caller retries, before it counts as damaged. During the start it is retried at once.
+        """When the start is over: a read that fails raises TransientReadError for a minute, so that
+        the caller retries, before it counts as damage. During the start it is retried at once.
         """
         self._reader.enable_retries()
 
@@ -322,8 +322,9 @@ class MessageStore:
         )
 
     def get(self, physical_offset: int, size: int | None = None) -> Record:
-        """The record at a physical offset. Raises MessageNotFound, MessageCorrupted; StoreShort:
-        for now it cannot be read."""
+        """The record at a physical offset. Raises MessageNotFound, MessageCorrupted,
+        TransientReadError.
+        """
         return self._reader.get(physical_offset, size)
 
     def units(self, topic: str, queue_id: int, from_offset: int, count: int) -> list[Unit]:

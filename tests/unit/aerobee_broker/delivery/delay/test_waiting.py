@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_broker.errors import StoreShort
+from aerobee_broker.errors import TransientReadError
 from support.broker.delayed import delayed, timed
 from support.broker.harness import Parts
 from support.clock.virtual_loop import LoopClock
@@ -75,7 +75,7 @@ async def test_a_message_unreadable_for_a_while_is_delivered_later(
     with monkeypatch.context() as patch:
         patch.setattr(parts.store._log, "read", refuse)
         await asyncio.sleep(5)
-        with pytest.raises(StoreShort):
+        with pytest.raises(TransientReadError):
             parts.store.get(0)
     assert parts.store.corruption_count == 0
     await asyncio.sleep(10)

@@ -11,7 +11,13 @@ import pytest
 
 from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.delivery.transaction.transactions import End, Resolution
-from aerobee_broker.errors import DiskFull, FlushTimeout, NoPermission, StoreShort, StoreWriteError
+from aerobee_broker.errors import (
+    DiskFull,
+    FlushTimeout,
+    NoPermission,
+    StoreWriteError,
+    TransientReadError,
+)
 from aerobee_wire.record import TRANSACTION_COMMIT, TRANSACTION_MASK
 from aerobee_wire.status import Code, MqError
 from support.broker.harness import BORN_HOST, Parts, message
@@ -227,7 +233,7 @@ async def test_a_half_message_unreadable_for_a_while_stays_open(
 
     with monkeypatch.context() as patch:
         patch.setattr(parts.store._log, "read", refuse)
-        with pytest.raises(StoreShort):
+        with pytest.raises(TransientReadError):
             await transactions.give_up([transaction])
         patch.setattr(parts.broker.transaction_upkeep, "_behind", lambda: [transaction])
         await parts.broker.transaction_upkeep.round()

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from aerobee_broker.errors import MessageCorrupted, MessageNotFound, StoreShort
+from aerobee_broker.errors import MessageCorrupted, MessageNotFound, TransientReadError
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import LOST_SIZE, NewMessage
 from support.clock.manual_clock import ManualClock
@@ -101,9 +101,9 @@ def test_read_that_fails_for_a_while_is_no_damage(
     unreadable(monkeypatch, served, physical_offset + 100, times=9)  # two a read, one a get
     for _ in range(3):
         clock.advance(15_000)
-        with pytest.raises(StoreShort):
+        with pytest.raises(TransientReadError):
             served.read("a", 0, 0)
-        with pytest.raises(StoreShort):
+        with pytest.raises(TransientReadError):
             served.get(physical_offset, size)
     assert served.corruption_count == 0
     clock.advance(15_000)
@@ -118,7 +118,7 @@ def test_unreadable_sector_costs_only_its_record(
     physical_offset, size, _ = served.units("a", 0, 4, 1)[0]
     unreadable(monkeypatch, served, physical_offset + 100)
     for _ in range(2):
-        with pytest.raises(StoreShort):
+        with pytest.raises(TransientReadError):
             served.read("a", 0, 0)
         clock.advance(30_000)
     result = served.read("a", 0, 0)
@@ -137,13 +137,13 @@ def test_two_failed_reads_far_apart_are_no_damage(
     physical_offset, size, _ = served.units("a", 0, 4, 1)[0]
     unreadable(monkeypatch, served, physical_offset + 100, times=2)
     for _ in range(2):
-        with pytest.raises(StoreShort):
+        with pytest.raises(TransientReadError):
             served.get(physical_offset, size)
         clock.advance(3_600_000)
     assert served.get(physical_offset, size).body == b"4"
     unreadable(monkeypatch, served, physical_offset + 100, times=2)
     for _ in range(2):
-        with pytest.raises(StoreShort):
+        with pytest.raises(TransientReadError):
             served.get(physical_offset, size)
         clock.advance(3_600_000)
 
@@ -173,7 +173,7 @@ def test_failed_search_does_not_give_up_a_unit(
     disk.flip(PATH / "consumequeue" / "a" / "0" / ("0" * 20), (4 * 20 + 7) * 8)
     with monkeypatch.context() as patch:
         unreadable(patch, store, physical_offset + 500)
-        with pytest.raises(StoreShort):
+        with pytest.raises(TransientReadError):
             store.read("a", 0, 4, max_messages=1)
     assert bodies(store.read("a", 0, 4, max_messages=1).records) == [b"4"]
 

@@ -96,3 +96,15 @@ def test_record_at_another_physical_offset_fails_the_check(queue: ConsumeQueue) 
         (offset, (physical_offset + 1, size, code)) for offset, (physical_offset, size, code) in run
     ]
     assert not all_whole(b"\0" + data, AT, moved, queue)
+
+
+def test_header_that_does_not_fit_into_its_record_fails_the_check() -> None:
+    """A flipped bit that says IPv6, in a record too short for such a header."""
+    queue = ConsumeQueue(TopicEncoding("a", None), 3)
+    data, run = run_of(body=b"x", properties=b"", whole_crc=False)
+    damaged = bytearray(data)
+    for at in range(0, len(data), len(data) // 3):
+        sys_flag_at = at + record.HEADER_LAYOUT.offset_of("sys_flag")
+        damaged[sys_flag_at + 3] |= record.HOST_BITS
+    assert both(bytes(damaged), run, queue) == (False, False)
+    assert all(check(bytes(damaged), unit[0] - AT, unit, queue, offset) for offset, unit in run)

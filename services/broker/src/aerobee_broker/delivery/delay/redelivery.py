@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from aerobee_broker.delivery.delay.levels import take_destination
-from aerobee_broker.errors import StoreShort
+from aerobee_broker.errors import TransientReadError
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
@@ -19,11 +19,11 @@ class Redelivery:
         self._topics = topics
 
     def read(self, physical_offset: int, size: int) -> Record | None:
-        """The waiting message; None, with a log line, when it is damaged. Raises StoreShort: it may
-        be readable later."""
+        """The waiting message; None, with a log line, when it is damaged. Raises
+        TransientReadError."""
         try:
             return self._store.get(physical_offset, size)
-        except StoreShort:
+        except TransientReadError:
             raise
         except MqError as error:
             structlog.get_logger().error("delayed_message_lost", reason=error.message)

@@ -20,7 +20,7 @@ from aerobee_broker.delivery.transaction.check_schedule import SLACK, CheckSched
 from aerobee_broker.delivery.transaction.half_messages import HalfMessage
 from aerobee_broker.delivery.transaction.open_transactions import Transaction
 from aerobee_broker.delivery.transaction.transactions import Transactions
-from aerobee_broker.errors import StoreShort
+from aerobee_broker.errors import TransientReadError
 from aerobee_broker.registry.clients import Clients, Watch
 from aerobee_broker.store.messages import NewMessage
 from aerobee_chassis.clock import Clock
@@ -143,7 +143,7 @@ class TransactionChecks:
             message, properties = half_messages.committed(record, name)
         except MqError as error:
             structlog.get_logger().error("half_message_not_asked_about", reason=error.message)
-            if not isinstance(error, StoreShort):
+            if not isinstance(error, TransientReadError):
                 self.asked(name)  # a damaged half message is given up after its checks
             return None
         return Check(transaction.half, record, message, properties)

@@ -17,7 +17,7 @@ import structlog
 from aerobee_broker.delivery.transaction import half_messages
 from aerobee_broker.delivery.transaction.half_messages import GROUP, QUEUE_ID, HalfMessage
 from aerobee_broker.delivery.transaction.open_transactions import Transaction
-from aerobee_broker.errors import StoreShort
+from aerobee_broker.errors import TransientReadError
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Appended
@@ -86,7 +86,7 @@ def find_torn_commits(
                 continue
             try:
                 record = store.get(physical_offset, size)
-            except StoreShort:
+            except TransientReadError:
                 raise
             except MqError:  # the store has logged it
                 continue

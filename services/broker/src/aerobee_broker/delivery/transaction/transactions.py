@@ -22,7 +22,7 @@ from aerobee_broker.delivery.transaction.half_messages import QUEUE_ID, HalfMess
 from aerobee_broker.delivery.transaction.open_transactions import OpenTransactions, Transaction
 from aerobee_broker.delivery.transaction.recovery import MAX_COMMITS_AN_APPEND
 from aerobee_broker.delivery.transaction.states import Event, State
-from aerobee_broker.errors import StoreShort, TopicNotExist, TransactionNotOpen
+from aerobee_broker.errors import TopicNotExist, TransactionNotOpen, TransientReadError
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.messages import Appended, NewMessage
@@ -104,8 +104,7 @@ class Transactions:
         return self._table.by_topic()
 
     def record(self, transaction: Transaction) -> Record:
-        """The half message. Raises MessageNotFound, MessageCorrupted; StoreShort: it cannot be read
-        now."""
+        """The half message. Raises MessageNotFound, MessageCorrupted, TransientReadError."""
         return self._store.get(transaction.physical_offset, transaction.size)
 
     def is_of_deleted(self, transaction: Transaction) -> bool:
@@ -278,7 +277,7 @@ class Transactions:
         for transaction in transactions:
             try:
                 record = self.record(transaction)
-            except StoreShort:
+            except TransientReadError:
                 raise
             except MqError as error:
                 lost.append((transaction, error.message))

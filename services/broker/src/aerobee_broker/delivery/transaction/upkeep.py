@@ -19,7 +19,7 @@ from aerobee_broker.delivery.transaction.open_transactions import OpenTransactio
 from aerobee_broker.delivery.transaction.recovery import find_open, find_torn_commits
 from aerobee_broker.delivery.transaction.states import Event, State
 from aerobee_broker.delivery.transaction.transactions import BATCH_BYTES, Transactions, log_fields
-from aerobee_broker.errors import StoreShort
+from aerobee_broker.errors import TransientReadError
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.lifecycle import Component
@@ -137,7 +137,7 @@ class TransactionUpkeep(Component):
                 continue
             try:
                 record = self._transactions.record(transaction)
-            except StoreShort:
+            except TransientReadError:
                 raise
             except MqError:
                 hopeless.append(transaction)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from aerobee_broker.errors import SHORTAGES, MessageCorrupted, MessageNotFound, StoreShort
+from aerobee_broker.errors import SHORTAGES, MessageCorrupted, MessageNotFound, TransientReadError
 from aerobee_broker.store.damage import DamageListener
 from aerobee_broker.store.derived.dispatch import Dispatch
 from aerobee_broker.store.log.commit_log import CommitLog
@@ -46,8 +46,8 @@ class LogReader:
         self._failures: dict[Hashable, tuple[int, int]] = {}  # what → first (ms), how many
 
     def enable_retries(self) -> None:
-        """From now on callers retry by themselves: a read that fails raises StoreShort. Before, at
-        the start, it is retried at once.
+        """From now on a read that fails raises TransientReadError, and the caller retries. Before,
+        during the start, it is retried at once.
         """
         self._retry_ms = _RETRY_MS
 
@@ -55,7 +55,9 @@ class LogReader:
         return self._log.min_offset <= physical_offset < self._dispatch.confirmed
 
     def read(self, physical_offset: int, size: int) -> bytes:
-        """Empty when nothing visible is there, or when it counts as damaged. Raises StoreShort."""
+        """Empty when nothing visible is there, or when it counts as damaged. Raises
+        TransientReadError.
+        """
         if not self.is_visible(physical_offset):
             return b""
         if not 0 < size <= max(MAX_RECORD, MAX_RUN_BYTES):
@@ -72,20 +74,20 @@ class LogReader:
                 return data
 
     def read_run(self, physical_offset: int, size: int) -> bytes:
-        """Empty when the disk cannot read all of it at once. Raises StoreShort."""
+        """Empty when the disk cannot read all of it at once. Raises TransientReadError."""
         try:
             return self._log.read(physical_offset, size)
         except OSError as error:
             if error.errno in SHORTAGES:
-                raise StoreShort(error) from error
+                raise TransientReadError(error) from error
             return b""
 
     def is_damage(self, what: Hashable, error: OSError) -> bool:
         """Whether this failed read of `what` counts as damage; if not, it is to be retried now.
-        Raises StoreShort when it is to be retried later.
+        Raises TransientReadError when it is to be retried later.
         """
         if error.errno in SHORTAGES:
-            raise StoreShort(error) from error
+            raise TransientReadError(error) from error
         now = self._monotonic_ms()
         first_ms, count = self._failures.get(what, (now, 0))
         if len(self._failures) >= _REMEMBERED:
@@ -94,7 +96,7 @@ class LogReader:
         if count + 1 >= _MAX_FAILURES and now - first_ms >= self._retry_ms:
             return True
         if self._retry_ms:
-            raise StoreShort(error) from error
+            raise TransientReadError(error) from error
         return False
 
     def has_failed(self, physical_offset: int, size: int) -> bool:
@@ -105,7 +107,7 @@ class LogReader:
 
     def get(self, physical_offset: int, size: int | None = None) -> Record:
         """The record there; `size`: where a unit names one. Raises MessageNotFound;
-        MessageCorrupted when there is a record and it is damaged; StoreShort.
+        MessageCorrupted when there is a record and it is damaged; TransientReadError.
         """
         if size == LOST_SIZE:  # the unit carries the offset of the next record
             raise MessageNotFound(f"the record before physical offset {physical_offset} is lost")
@@ -128,7 +130,7 @@ class LogReader:
             raise MessageCorrupted(path, physical_offset, error.reason) from None
 
     def store_timestamp(self, physical_offset: int) -> int | None:
-        """Of the record there (ms); None when none can be read. Raises StoreShort."""
+        """Of the record there (ms); None when none can be read. Raises TransientReadError."""
         header = self.read(physical_offset, record.HEADER.size)
         if len(header) < record.HEADER.size:
             return None

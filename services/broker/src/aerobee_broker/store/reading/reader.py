@@ -1,8 +1,8 @@
 """Reading: records by queue offset, by physical offset, by time and by key.
 
 Every record is checked before it leaves (`record_check.py`); only what is visible (durable) is
-read. Raises StoreReadError when a derived file cannot be read, StoreShort when the log cannot be
-read for now.
+read. Raises StoreReadError when a derived file cannot be read, and TransientReadError when the log
+cannot be read for now.
 """
 
 from __future__ import annotations

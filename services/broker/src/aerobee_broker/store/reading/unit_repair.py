@@ -34,7 +34,7 @@ class UnitRepair:
         self, queue: ConsumeQueue, queue_offset: int, unit: Unit, problem: str
     ) -> tuple[int, bytes]:
         """(tags code, record) of a unit that now names its record; (0, b"") when the record is
-        damaged or lost, which is reported with `problem`. Raises StoreShort.
+        damaged or lost, which is reported with `problem`. Raises TransientReadError.
         """
         name = (queue.topic.name, queue.queue_id, queue_offset)
         found = None
@@ -68,7 +68,7 @@ class UnitRepair:
 
     def _search(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
         """The record with this queue offset, from the end of the one before it on. Raises OSError,
-        StoreShort.
+        TransientReadError.
         """
         from aerobee_broker.store.recovery.scan import find_record  # numpy: for damage alone
 
