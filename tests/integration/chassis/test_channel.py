@@ -165,7 +165,7 @@ async def test_a_stream_is_read_to_its_end(channel: Channel) -> None:
     assert [letter async for letter in spell(channel, "")] == []
 
 
-async def test_bytes_are_sent_as_the_messages_that_they_are(channel: Channel) -> None:
+async def test_bytes_are_sent_as_serialized_messages(channel: Channel) -> None:
     assert [letter async for letter in spell(channel, "SERIALIZED")] == list("SERIALIZED")
 
 
@@ -174,7 +174,7 @@ async def test_what_a_stream_returns_is_its_last_message(channel: Channel) -> No
     assert [letter async for letter in spell(channel, text)] == [*text, *text, "last"]
 
 
-async def test_a_failure_comes_behind_what_was_to_leave_with_more(channel: Channel) -> None:
+async def test_a_failure_follows_messages_that_were_held_back(channel: Channel) -> None:
     letters = spell(channel, "and refused")
     text = "and refused"
     assert [await anext(letters) for _ in text * 2] == list(text * 2)
@@ -183,7 +183,7 @@ async def test_a_failure_comes_behind_what_was_to_leave_with_more(channel: Chann
     assert caught.value.status == "NOT_FOUND"
 
 
-async def test_the_last_message_waits_for_another_that_is_being_written(channel: Channel) -> None:
+async def test_the_last_message_waits_for_a_write_in_progress(channel: Channel) -> None:
     letters = [letter async for letter in spell(channel, "and at once")]
     assert letters == [*"and at once" * 3, "last"]
 
@@ -256,7 +256,7 @@ async def test_a_large_message_comes_whole(served: Server) -> None:
     await channel.close()
 
 
-async def test_streams_and_calls_of_one_channel_do_not_wait_for_each_other(
+async def test_streams_and_calls_share_a_channel_without_waiting(
     channel: Channel, handlers: Handlers
 ) -> None:
     letters = spell(channel, "wait")
@@ -271,9 +271,7 @@ async def test_streams_and_calls_of_one_channel_do_not_wait_for_each_other(
     assert await say(channel, "after") == "AFTER"
 
 
-async def test_a_stream_goes_on_though_nothing_else_is_under_way(
-    channel: Channel, handlers: Handlers
-) -> None:
+async def test_a_stream_goes_on_without_other_calls(channel: Channel, handlers: Handlers) -> None:
     letters = spell(channel, "wait")
     assert [await anext(letters) for _ in range(4)] == list("wait")
     asyncio.get_running_loop().call_later(0.01, handlers.going_on.set)
@@ -333,7 +331,7 @@ async def test_no_call_begins_on_a_channel_that_closes(served: Server, handlers:
 
 
 @pytest.mark.parametrize("grace_s", [30])
-async def test_a_stop_waits_for_calls_in_progress_and_refuses_new_ones(
+async def test_a_stop_waits_for_calls_and_refuses_new_ones(
     served: Server, channel: Channel, handlers: Handlers
 ) -> None:
     task = asyncio.create_task(say(channel, "wait"))
@@ -363,7 +361,7 @@ async def test_a_stop_cancels_what_lasts_longer_than_the_grace(
 
 
 @pytest.mark.parametrize("grace_s", [30])
-async def test_a_stop_is_told_to_clients_without_calls_as_no_error(
+async def test_a_stop_sends_goaway_without_error_to_idle_clients(
     served: Server,
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
@@ -389,7 +387,7 @@ async def test_a_stop_is_told_to_clients_without_calls_as_no_error(
 
 
 @pytest.mark.parametrize("grace_s", [600])
-async def test_nothing_is_left_of_calls_that_were_cancelled_at_any_time(
+async def test_cancelled_calls_leave_nothing_behind(
     served: Server, channel: Channel, handlers: Handlers
 ) -> None:
     async def read(text: str) -> list[str]:
@@ -416,7 +414,7 @@ async def test_two_thousand_calls_wait_at_once(channel: Channel, handlers: Handl
     assert set(await asyncio.gather(*tasks)) == {"WAIT"}
 
 
-async def test_a_message_that_cannot_be_written_fails_its_call(channel: Channel) -> None:
+async def test_a_message_that_does_not_serialize_fails_its_call(channel: Channel) -> None:
     async with aclosing(spell(channel, "spoilt")) as letters:
         # What stood before it may have left.
         with pytest.raises(CallFailed) as caught:
@@ -424,14 +422,14 @@ async def test_a_message_that_cannot_be_written_fails_its_call(channel: Channel)
     assert caught.value.status == "INTERNAL"
 
 
-async def test_a_last_message_that_cannot_be_written_ends_its_call(channel: Channel) -> None:
+async def test_a_last_message_that_does_not_serialize_ends_its_call(channel: Channel) -> None:
     async with asyncio.timeout(10), aclosing(spell(channel, "spoilt at last")) as letters:
         with pytest.raises(CallFailed) as caught:
             _ = [letter async for letter in letters]
     assert caught.value.status in ("INTERNAL", "UNKNOWN")
 
 
-async def test_a_peer_that_fell_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_connection_of_a_silent_peer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     quick = {"grpc.keepalive_time_ms": 50, "grpc.http2.ping_timeout_ms": 50}
     assert quick.keys() <= dict(SERVER_OPTIONS).keys()
     options = tuple((name, quick.get(name, value)) for name, value in SERVER_OPTIONS)

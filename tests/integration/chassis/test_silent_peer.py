@@ -23,7 +23,7 @@ async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 
 
 @pytest.mark.parametrize("options", [CHANNEL_OPTIONS, client.CHANNEL_OPTIONS])
-async def test_a_peer_that_fell_silent_fails_its_calls(
+async def test_calls_to_a_silent_peer_fail(
     options: tuple[tuple[str, int], ...],
 ) -> None:
     given = dict(options)

@@ -141,7 +141,7 @@ async def test_an_error_of_the_domain_ends_the_stream(channel: grpc.aio.Channel)
     assert caught.value.details() == "enough"
 
 
-async def test_bytes_that_are_no_message_end_the_stream(channel: grpc.aio.Channel) -> None:
+async def test_unreadable_request_ends_the_stream(channel: grpc.aio.Channel) -> None:
     without_serializer: Any = channel
     call = without_serializer.stream_stream("/test.Streams/Talk")(iter([b"\xff"]))
     with structlog.testing.capture_logs() as logs, pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -61,7 +61,7 @@ def test_unknown_key_is_refused_with_the_nearest_known_one() -> None:
         load(Sample, sets=["listenport=1"])
 
 
-def test_key_of_rocketmq_without_effect_is_collected_for_one_warning() -> None:
+def test_keys_without_effect_are_collected() -> None:
     assert load(Sample, sets=["sendMessageThreadPoolNums=4"]).ignored_keys == (
         "sendMessageThreadPoolNums",
     )
@@ -91,7 +91,7 @@ def test_printed_configuration_can_be_read_back() -> None:
     assert Sample.from_values(options.to_json()) == options
 
 
-def test_a_misspelt_environment_variable_is_told_with_the_nearest_one() -> None:
+def test_misspelt_variable_gets_a_hint() -> None:
     environ = {"AEROBEE_LISTEN_PROT": "2", "AEROBEE_BROKER_HOST": "a", "LISTEN_PROT": "3"}
     options = load(Sample, environ=environ)
     assert options.misspelt_variables == ("AEROBEE_LISTEN_PROT: did you mean AEROBEE_LISTEN_PORT?",)

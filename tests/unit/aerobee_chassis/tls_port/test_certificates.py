@@ -37,17 +37,17 @@ class ManualPoller:
 
 
 class Watched:
-    """Certificates over two files, and what they told."""
+    """Certificates over two files, and the events that they reported."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
-        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
         self.poller = ManualPoller()
         settings = TlsSettings(cert_path=str(certificate), key_path=str(key))
         self.certificates = Certificates(
             settings,
             "/nowhere",
             self.poller,  # type: ignore[arg-type]  # it has what certificates ask of it
-            lambda event, **fields: self.told.append((event, fields)),
+            lambda event, **fields: self.events.append((event, fields)),
         )
         self.certificates.start()
 
@@ -67,7 +67,7 @@ def replace(directory: Path, certificate: Path | None, key: Path | None) -> None
             copy.replace(directory / name)
 
 
-def test_changed_files_are_loaded_once_they_stay_as_they_are(tmp_path: Path) -> None:
+def test_changed_files_are_loaded_when_they_stay_the_same(tmp_path: Path) -> None:
     watched = Watched(*write(tmp_path))
     before = watched.context
     certificate, key = write(tmp_path, "renewed")
@@ -76,24 +76,24 @@ def test_changed_files_are_loaded_once_they_stay_as_they_are(tmp_path: Path) -> 
     watched.poller.turn()
     replace(tmp_path, None, key)
     watched.poller.turn()
-    assert watched.told == [] and watched.context is before
+    assert watched.events == [] and watched.context is before
 
     watched.poller.turn()
-    assert watched.told == [("reloaded", {"certificate": str(tmp_path / "server.crt")})]
+    assert watched.events == [("reloaded", {"certificate": str(tmp_path / "server.crt")})]
     assert watched.context is not before
 
     watched.poller.turn()
-    assert len(watched.told) == 1
+    assert len(watched.events) == 1
 
 
-def test_what_cannot_be_loaded_is_told_once_and_the_old_one_stays(tmp_path: Path) -> None:
+def test_bad_certificate_is_reported_once_and_the_old_one_stays(tmp_path: Path) -> None:
     watched = Watched(*write(tmp_path))
     before = watched.context
     certificate, key = write(tmp_path, "other")
     replace(tmp_path, certificate, None)
     for _ in range(4):
         watched.poller.turn()
-    [(event, fields)] = watched.told
+    [(event, fields)] = watched.events
     assert event == "reload_failed"
     assert "server.key is not the one of the certificate" in fields["error"]
     assert watched.context is before
@@ -101,7 +101,7 @@ def test_what_cannot_be_loaded_is_told_once_and_the_old_one_stays(tmp_path: Path
     replace(tmp_path, None, key)
     for _ in range(2):
         watched.poller.turn()
-    assert watched.told[-1][0] == "reloaded"
+    assert watched.events[-1][0] == "reloaded"
 
 
 def test_files_that_vanish_leave_the_old_one(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_files_that_vanish_leave_the_old_one(tmp_path: Path) -> None:
     key.unlink()
     for _ in range(2):
         watched.poller.turn()
-    [(event, fields)] = watched.told
+    [(event, fields)] = watched.events
     assert event == "reload_failed" and f"cannot read the private key {key}" in fields["error"]
     assert watched.context is not None
 

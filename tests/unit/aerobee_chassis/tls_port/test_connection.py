@@ -62,7 +62,7 @@ class FakeEnd:
 
 
 class FakePoller:
-    """What is waited for, and level-triggered turns over it."""
+    """The interest in each socket, and level-triggered turns over them."""
 
     def __init__(self) -> None:
         self.waiting: dict[int, tuple[int, Callable[[int], None]]] = {}
@@ -86,7 +86,7 @@ class Pair:
         self.client, self.backend = FakeEnd(), FakeEnd()
         buffer = memoryview(bytearray(buffer_bytes))
         self.connection = Connection(
-            self.poller,  # type: ignore[arg-type]  # it has what a connection asks of it
+            self.poller,  # type: ignore[arg-type]  # it has the methods that a connection calls
             self.client,
             self.backend,
             buffer,
@@ -126,14 +126,14 @@ def test_bytes_pass_both_ways_in_order() -> None:
     assert not pair.closed
 
 
-def test_nothing_more_is_read_for_a_side_that_does_not_take_it() -> None:
+def test_a_full_end_stops_the_reading_of_the_other() -> None:
     pair = Pair()
     pair.client.room = 5
     pair.backend.incoming = [b"0123456789", b"more"]
     pair.settle()
     assert pair.client.taken == b"01234"
     assert pair.backend.incoming == [b"more"]
-    # Not even of a hang-up is word wanted now: it would come again and again.
+    # Nor are hang-ups waited for: epoll would report them again and again.
     assert pair.poller.interest(pair.backend) == 0
     assert pair.poller.interest(pair.client) == IN | OUT
 
@@ -153,7 +153,7 @@ def test_a_slow_reader_may_still_send() -> None:
     assert pair.client.taken == b""
 
 
-def test_the_end_of_one_way_leaves_the_other_open() -> None:
+def test_the_end_of_a_direction_leaves_the_other_open() -> None:
     pair = Pair()
     pair.client.incoming = [b"last words", b""]
     pair.settle()
@@ -168,7 +168,7 @@ def test_the_end_of_one_way_leaves_the_other_open() -> None:
     assert pair.poller.waiting == {}
 
 
-def test_the_end_waits_for_what_is_not_taken_yet() -> None:
+def test_the_end_waits_for_pending_bytes() -> None:
     pair = Pair()
     pair.client.room = 0
     pair.backend.incoming = [b"answer", b""]
@@ -189,7 +189,7 @@ def test_a_reset_closes_both() -> None:
         assert pair.poller.waiting == {}
 
 
-def test_a_client_that_takes_no_more_is_given_up() -> None:
+def test_a_client_that_closed_ends_the_connection() -> None:
     pair = Pair()
     pair.client.broken = True
     pair.backend.incoming = [b"answer"]
@@ -197,7 +197,7 @@ def test_a_client_that_takes_no_more_is_given_up() -> None:
     assert pair.closed
 
 
-def test_a_server_that_takes_no_more_is_heard_to_its_end() -> None:
+def test_last_bytes_of_a_server_that_closed_reach_the_client() -> None:
     pair = Pair()
     pair.backend.broken = True
     pair.client.incoming = [b"request", b"more"]
@@ -208,7 +208,7 @@ def test_a_server_that_takes_no_more_is_heard_to_its_end() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_byte_is_lost_or_moved_however_much_each_side_takes(seed: int) -> None:
+def test_no_byte_is_lost_or_reordered(seed: int) -> None:
     chance = random.Random(seed)
     pair = Pair(buffer_bytes=chance.randint(1, 64))
     sent = {}
