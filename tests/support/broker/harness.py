@@ -80,7 +80,7 @@ class Parts:
         self.announced: list[list[str]] = []
         self.unreachable: list[str] = []
         self.spread: list[TopicConfig] = []
-        self.meters = BrokerMetrics(
+        self.metrics = BrokerMetrics(
             CollectorRegistry(), cluster="DefaultCluster", node_id="broker-a"
         )
         environment = Environment(
@@ -91,7 +91,7 @@ class Parts:
             flusher=self.flusher,
             writer=Inline(),
             rng=random.Random(1),
-            metrics=self.meters,
+            metrics=self.metrics,
         )
         self.store = open_store(environment, STORE_HOST)
         self.tables = Tables(environment)

@@ -86,7 +86,7 @@ async def test_encoded_properties_are_stored_as_a_map_is(handlers: Handlers, bri
             assert getattr(record, field) == getattr(first, field)
     [other] = await handlers.parts.read("other")
     assert (other.body, other.properties) == (b"yy", first.properties)
-    assert handlers.parts.meters.messages_in == 4
+    assert handlers.parts.metrics.messages_in == 4
 
 
 async def test_the_fast_path_picks_a_queue(handlers: Handlers) -> None:
@@ -147,7 +147,7 @@ async def test_of_encoded_messages_all_or_none_are_stored(
     await handlers.parts.send("t", b"before")
     request = send(encoded({"UNIQ_KEY": "U"}), bad, brief=brief)
     assert (await handlers.refused("Send", request)).code is code
-    assert handlers.parts.meters.messages_in == 1
+    assert handlers.parts.metrics.messages_in == 1
     assert await handlers.parts.bodies("t") == [b"before"]
 
 

@@ -74,7 +74,7 @@ class StatusReport:
         self,
         identity: Identity,
         store: MessageStore,
-        meters: BrokerMetrics,
+        metrics: BrokerMetrics,
         backlog: Backlog,
         *,
         disk: Disk,
@@ -82,14 +82,14 @@ class StatusReport:
     ) -> None:
         self._identity = identity
         self._store = store
-        self._meters = meters
+        self._metrics = metrics
         self._backlog = backlog
         self._disk = disk
         self._store_path = store_path
 
     def status(self) -> BrokerStatus:
         usage = self._disk.usage(self._store_path)
-        identity, meters, store = self._identity, self._meters, self._store
+        identity, metrics, store = self._identity, self._metrics, self._store
         return BrokerStatus(
             cluster=identity.cluster,
             broker_name=identity.broker_name,
@@ -101,10 +101,10 @@ class StatusReport:
             max_physical_offset=store.end_offset,
             flushed_physical_offset=store.flushed_offset,
             read_only_reason=store.flush.read_only_reason,
-            messages_in_total=meters.messages_in,
-            messages_out_total=meters.messages_out,
-            dead_letters_total=meters.dead_letters,
-            corrupted_records_total=meters.corrupted_records,
+            messages_in_total=metrics.messages_in,
+            messages_out_total=metrics.messages_out,
+            dead_letters_total=metrics.dead_letters,
+            corrupted_records_total=metrics.corrupted_records,
             store_path=str(self._store_path),
             disk_free_bytes=usage.free,
             disk_total_bytes=usage.used + usage.free,
@@ -118,7 +118,7 @@ class StatusReport:
 class Gauges:
     def __init__(
         self,
-        meters: BrokerMetrics,
+        metrics: BrokerMetrics,
         store: MessageStore,
         backlog: Backlog,
         leases: Leases,
@@ -128,7 +128,7 @@ class Gauges:
         clients: Clients,
         offset_queries: OffsetQueries,
     ) -> None:
-        self._meters = meters
+        self._metrics = metrics
         self._store = store
         self._backlog = backlog
         self._leases = leases
@@ -157,10 +157,10 @@ class Gauges:
             ("timing_messages", backlog.timers.waiting),
             ("store_read_only", bool(store.flush.read_only_reason)),
         ):
-            self._meters.set(name, value)
-        self._meters.half_messages(backlog.transactions.by_topic())
+            self._metrics.set(name, value)
+        self._metrics.half_messages(backlog.transactions.by_topic())
         for consumer_group, topic, lag in self._offset_queries.lags():
-            self._meters.lag(topic, consumer_group, lag)
+            self._metrics.lag(topic, consumer_group, lag)
 
 
 def resident_memory() -> int:

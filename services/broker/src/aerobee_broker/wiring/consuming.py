@@ -29,7 +29,7 @@ class Consuming:
             offsets=tables.offsets,
             clients=core.clients,
             polls=core.polls,
-            meters=core.environment.metrics,
+            metrics=core.environment.metrics,
             options=options,
         )
         self._wire_leases(core)
@@ -92,7 +92,7 @@ class Consuming:
             acks=self.acks,
             topics=core.topics,
             groups=core.groups,
-            meters=core.environment.metrics,
+            metrics=core.environment.metrics,
         )
         self.lease_expiry = LeaseExpiry(
             deadlines=deadlines,
@@ -115,6 +115,6 @@ class Consuming:
             durations=self.invisible_durations,
             polls=core.polls,
             access=access,
-            meters=core.environment.metrics,
+            metrics=core.environment.metrics,
             long_polling=options.long_polling_enable,
         )

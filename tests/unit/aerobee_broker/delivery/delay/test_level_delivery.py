@@ -239,7 +239,7 @@ async def test_a_damaged_message_is_skipped_and_counted(tmp_path: Path) -> None:
     second = await Parts.begin(tmp_path, clock=clock)
     await asyncio.sleep(11)
     assert await second.bodies("t") == [b"b"]
-    assert second.meters.corrupted_records == 1
+    assert second.metrics.corrupted_records == 1
     await second.end()
 
 

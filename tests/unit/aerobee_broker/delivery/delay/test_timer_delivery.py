@@ -235,6 +235,6 @@ async def test_the_gauge_counts_waiting_messages(parts: Parts) -> None:
     for _ in range(3):
         parts.broker.gauges.measure(6)
         labels = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
-        shown.append(parts.meters.registry.get_sample_value("rocketmq_timing_messages", labels))
+        shown.append(parts.metrics.registry.get_sample_value("rocketmq_timing_messages", labels))
         await asyncio.sleep(2)
     assert shown == [2, 1, 0]

@@ -31,7 +31,7 @@ async def test_the_last_failed_attempt_makes_a_dead_letter(
     assert letter.properties[props.DLQ_ORIGIN_TOPIC] == TOPIC
     assert letter.properties[props.DLQ_ORIGIN_MESSAGE_ID] == "U1"
     assert await consumer.pop(poll_ms=30_000) == []
-    assert (consumer.committed(), parts.meters.dead_letters) == (1, 1)
+    assert (consumer.committed(), parts.metrics.dead_letters) == (1, 1)
 
 
 async def test_a_consumer_may_dead_letter_a_message(parts: Parts, consumer: PopConsumer) -> None:

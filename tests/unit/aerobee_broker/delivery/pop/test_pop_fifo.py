@@ -157,7 +157,7 @@ async def test_a_gauge_counts_blocked_message_groups(parts: Parts, consumer: Pop
 
     def gauge() -> float:
         parts.broker.gauges.measure(6)
-        return float(parts.meters._gauges["pop_blocked_message_groups"]._value.get())
+        return float(parts.metrics._gauges["pop_blocked_message_groups"]._value.get())
 
     assert gauge() == 1
     await consumer.ack(*got)

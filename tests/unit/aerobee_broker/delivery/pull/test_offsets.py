@@ -116,7 +116,7 @@ async def test_the_status_has_the_numbers_of_the_broker(parts: Parts) -> None:
 
 async def test_the_gauges_have_the_numbers_of_the_broker(parts: Parts) -> None:
     parts.broker.gauges.measure(6)
-    registry = parts.meters.registry
+    registry = parts.metrics.registry
     node = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
     assert registry.get_sample_value("rocketmq_broker_permission", node) == 6
     assert registry.get_sample_value("rocketmq_topic_number", node) == len(parts.tables.topics)

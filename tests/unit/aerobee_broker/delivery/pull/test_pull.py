@@ -165,7 +165,7 @@ async def test_browsing_needs_no_group_and_commits_nothing(parts: Parts) -> None
     assert bodies(result) == [b"a"]
     assert parts.tables.offsets.to_json()["offsetTable"] == {}
     assert parts.broker.groups.table.get("") is None
-    assert parts.meters.messages_out == 0
+    assert parts.metrics.messages_out == 0
 
 
 async def test_the_next_pull_after_a_reset_gets_the_new_offset(parts: Parts) -> None:

@@ -69,7 +69,7 @@ async def test_a_negative_level_dead_letters_at_once(parts: Parts) -> None:
     assert properties["DLQ_REASON"] == "Unparsable"
     assert properties["DLQ_REASON_DESCRIPTION"] == "no closing brace"
     assert (properties["DLQ_ORIGIN_TOPIC"], properties["DLQ_ORIGIN_MESSAGE_ID"]) == ("t", "U")
-    assert parts.meters.dead_letters == 1
+    assert parts.metrics.dead_letters == 1
 
 
 async def test_entries_are_independent(parts: Parts) -> None:

@@ -299,7 +299,7 @@ async def test_metrics_count_transactions(begin: Begin) -> None:
             "node_id": "broker-a",
             "topic": "t",
         }
-        return parts.meters.registry.get_sample_value(f"rocketmq_{name}", labels)
+        return parts.metrics.registry.get_sample_value(f"rocketmq_{name}", labels)
 
     assert value("half_messages") == 1
     assert value("commit_messages_total") == 1

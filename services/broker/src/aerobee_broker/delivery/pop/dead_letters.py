@@ -46,14 +46,14 @@ class DeadLetters:
         acks: Acknowledgements,
         topics: TopicRegistry,
         groups: GroupRegistry,
-        meters: BrokerMetrics,
+        metrics: BrokerMetrics,
     ) -> None:
         self._store = store
         self._table = table
         self._acks = acks
         self._topics = topics
         self._groups = groups
-        self._meters = meters
+        self._metrics = metrics
 
     async def dead_letter(self, requests: Sequence[DeadLetterRequest]) -> list[MqError | None]:
         """For each lease None once it is dead-lettered, else the error. Raises like
@@ -125,7 +125,7 @@ class DeadLetters:
         if settlement:
             await self._acks.settle(settlement, dead_letters)
         for consumer_group, count in counts.items():
-            self._meters.dead_lettered(consumer_group, count)
+            self._metrics.dead_lettered(consumer_group, count)
         if unreadable is not None:
             raise unreadable
 

@@ -50,7 +50,7 @@ class Pop:
         durations: InvisibleDurations,
         polls: LongPolls,
         access: ReadAccess,
-        meters: BrokerMetrics,
+        metrics: BrokerMetrics,
         long_polling: bool,
     ) -> None:
         self._selector = selector
@@ -59,7 +59,7 @@ class Pop:
         self._durations = durations
         self._polls = polls
         self._access = access
-        self._meters = meters
+        self._metrics = metrics
         self._long_polling = long_polling
 
     async def pop(self, request: PopRequest, poll_ms: int = 0) -> PopResult | None:
@@ -113,7 +113,7 @@ class Pop:
     def _hand_out(self, batch: PopBatch, request: PopRequest) -> PopResult:
         if len(batch.attempts) >= request.max_messages:  # there may be more for others
             self._polls.wake_pop(request.consumer_group, request.topic)
-        self._meters.delivered(
+        self._metrics.delivered(
             request.topic, request.consumer_group, len(batch.attempts), batch.size
         )
         records = batch.records[0] if len(batch.records) == 1 else b"".join(batch.records)

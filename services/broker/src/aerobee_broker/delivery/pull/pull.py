@@ -55,7 +55,7 @@ class Pull:
         offsets: ConsumerOffsets,
         clients: Clients,
         polls: LongPolls,
-        meters: BrokerMetrics,
+        metrics: BrokerMetrics,
         options: BrokerOptions,
     ) -> None:
         self._store = store
@@ -63,7 +63,7 @@ class Pull:
         self._offsets = offsets
         self._clients = clients
         self._polls = polls
-        self._meters = meters
+        self._metrics = metrics
         self._max_messages = options.pull_batch_max_message_count
         self._long_polling = options.long_polling_enable
 
@@ -90,7 +90,7 @@ class Pull:
                 return reset, group.broker_id
         result = await self._read(request, wanted)
         if result.message_count and group is not None:
-            self._meters.delivered(
+            self._metrics.delivered(
                 request.topic, request.consumer_group, result.message_count, len(result.records)
             )
         return result, MASTER_ID if group is None else group.broker_id
