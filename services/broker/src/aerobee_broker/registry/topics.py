@@ -186,7 +186,7 @@ class TopicRegistry:
             options.broker_name: (1, options.broker_topic_enable),
         }
         levels = len(options.delay_levels_ms)
-        wanted = [
+        configs = [
             TopicConfig(names.SELF_TEST_TOPIC, 1, 1),
             TopicConfig(names.BENCHMARK_TOPIC, 1024, 1024),
             TopicConfig(names.OFFSET_MOVED_TOPIC, 1, 1),
@@ -203,10 +203,10 @@ class TopicRegistry:
         ]
         if options.auto_create_topic_enable:
             count = options.default_topic_queue_nums
-            wanted.append(TopicConfig(names.AUTO_CREATE_TOPIC, count, count, READ_WRITE | INHERIT))
+            configs.append(TopicConfig(names.AUTO_CREATE_TOPIC, count, count, READ_WRITE | INHERIT))
         else:
             self.table.remove(names.AUTO_CREATE_TOPIC)
-        for config in wanted:
+        for config in configs:
             self.table.put(config)
 
     def adopt(self, stored: Iterable[tuple[str, Iterable[int]]]) -> list[str]:

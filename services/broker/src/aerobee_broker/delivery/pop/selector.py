@@ -83,14 +83,16 @@ class PopBatch:
     group: GroupLeases
     lease: Lease
     is_repeated: bool = False  # the leases of an attempt to receive that was named before
-    records: list[bytes] = field(default_factory=list)
-    attempts: list[int] = field(default_factory=list)
-    runs: list[BatchRun] = field(default_factory=list)
-    size: int = 0  # bytes of all records
-    scan_unfinished: bool = False  # there may be more at once: the scan of a queue was broken off
+    records: list[bytes] = field(default_factory=list, init=False)
+    attempts: list[int] = field(default_factory=list, init=False)
+    runs: list[BatchRun] = field(default_factory=list, init=False)
+    size: int = field(default=0, init=False)  # bytes of all records
+    # There may be more at once: the scan of a queue was broken off.
+    scan_unfinished: bool = field(default=False, init=False)
     # Offsets of messages that are no longer stored, and of those settled with them.
-    lost: dict[InFlightQueue, list[int]] = field(default_factory=dict)
-    marks: dict[InFlightQueue, JournalMark] = field(default_factory=dict)  # before this batch
+    lost: dict[InFlightQueue, list[int]] = field(default_factory=dict, init=False)
+    # Of each queue, from before this batch was journalled.
+    marks: dict[InFlightQueue, JournalMark] = field(default_factory=dict, init=False)
 
     def add(self, queue: InFlightQueue, message: InFlightMessage, record: bytes) -> None:
         if not self.runs or self.runs[-1].queue is not queue:
