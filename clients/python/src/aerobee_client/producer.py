@@ -56,6 +56,7 @@ class AsyncProducer:
     ) -> None:
         check_group(producer_group)
         self._options = ProducerOptions(**settings)
+        self._timeout_s = self._options.send_timeout.total_seconds()
         self.producer_group = producer_group
         self._namesrv = namesrv
         self._transport = transport
@@ -230,7 +231,7 @@ class AsyncProducer:
         self._oneway_room.release()
 
     def _seconds(self, timeout: timedelta | None) -> float:
-        return (self._options.send_timeout if timeout is None else timeout).total_seconds()
+        return self._timeout_s if timeout is None else timeout.total_seconds()
 
     def _heartbeat(self) -> client_pb2.HeartbeatRequest:
         assert self._instance is not None, "heartbeats end with the instance"

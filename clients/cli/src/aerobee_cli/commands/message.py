@@ -95,7 +95,7 @@ def recall(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Take back a message that was sent with --delay, before it is delivered."""
+    """Recall a message that was sent with --delay, before it is delivered."""
     with producer(context, namesrv) as sender:
         message_id = sender.recall(topic, handle)
     output.show_one({"message_id": message_id, "topic": topic}, as_json=json)

@@ -50,7 +50,7 @@ class ConcurrentConsumption:
         self._open: set[Batch] = set()
         self._overdue: set[Batch] = set()
         # Messages being sent back → what to do when the broker does not take the message.
-        self._sent_back: dict[ReceivedMessage, Callable[[], None]] = {}
+        self._rejected: dict[ReceivedMessage, Callable[[], None]] = {}
         self._closing = False
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -99,14 +99,14 @@ class ConcurrentConsumption:
                 consumed.append(message)
             elif message in process_queue:
                 on_refusal = partial(self._consume_later, process_queue, message)
-                self._give_back(process_queue, message, rejection, on_refusal)
+                self._reject(process_queue, message, rejection, on_refusal)
         if consumed:
             self._remove(process_queue, consumed)
 
     def _remove(self, process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         self._offsets.advance(process_queue.queue, process_queue.remove(messages))
 
-    def _give_back(
+    def _reject(
         self,
         process_queue: ProcessQueue,
         message: ReceivedMessage,
@@ -116,13 +116,13 @@ class ConcurrentConsumption:
         """Sends `message` back; calls `on_refusal` when the broker does not take it. A message that
         is being sent back already, because its listener timed out, is not sent a second time: the
         group would get two retries of it."""
-        pending = message in self._sent_back
-        self._sent_back[message] = on_refusal
+        pending = message in self._rejected
+        self._rejected[message] = on_refusal
         if pending:
             return
 
         def on_done(done: asyncio.Future[bool]) -> None:
-            on_refusal = self._sent_back.pop(message)
+            on_refusal = self._rejected.pop(message)
             if process_queue.dropped or message not in process_queue:
                 return
             if done.result():
@@ -163,4 +163,4 @@ class ConcurrentConsumption:
                     rejection = Rejection("ConsumeTimeout", text, TIMEOUT_DELAY_LEVEL)
                     # Its listener still runs: it must not get the message a second time.
                     on_refusal = partial(self._overdue.discard, batch)
-                    self._give_back(batch.process_queue, message, rejection, on_refusal)
+                    self._reject(batch.process_queue, message, rejection, on_refusal)
