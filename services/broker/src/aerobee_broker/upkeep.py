@@ -1,4 +1,4 @@
-"""What a broker does by time, beside the delivery of delayed messages and the end of leases."""
+"""Periodic work of a broker: saves tables, maintains the store, checks transactions, measures."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ MEASURE_MS = 10_000
 def periodic_work(
     broker: Broker, tables: Tables, environment: Environment, server: Server
 ) -> list[PeriodicTask]:
+    """Its tasks. Delivery of delayed messages and expiry of leases have loops of their own."""
     options, store = environment.options, broker.store
 
     async def scan_clients() -> None:

@@ -1,4 +1,4 @@
-"""What every way of a message stands on: the log, the registries, the long polls."""
+"""What every way of a message needs: the log, the registries, the long polls, wired."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from aerobee_broker.wiring.tables import Tables
 
 
 class Core:
-    """Only the wiring knows it; what it makes gets what it needs of it."""
+    """The objects that the wiring of each way shares. Nothing outside of the wiring holds it: each
+    object gets those that it needs.
+    """
 
     def __init__(
         self,

@@ -1,0 +1,55 @@
+"""Background work: a defect ends neither the work nor the process."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from aerobee_chassis.background import RESTART_S, BackgroundTask, PeriodicTask
+
+
+class Work:
+    """Fails in its first run; `runs`: when each began, in the loop's time."""
+
+    def __init__(self) -> None:
+        self.runs: list[float] = []
+
+    async def __call__(self) -> None:
+        self.runs.append(asyncio.get_running_loop().time())
+        if len(self.runs) == 1:
+            raise ZeroDivisionError
+
+
+async def test_work_runs_every_interval_though_a_round_fails() -> None:
+    work = Work()
+    task = PeriodicTask("sample", 5.0, work)
+    began = asyncio.get_running_loop().time()
+    with structlog.testing.capture_logs() as logs:
+        await task.start()
+        await asyncio.sleep(16)
+        await task.stop()
+    assert [time - began for time in work.runs] == [5, 10, 15]
+    assert [(line["event"], line["work"]) for line in logs] == [
+        ("background_work_failed", "sample")
+    ]
+
+
+async def test_work_that_fails_is_restarted_after_a_pause() -> None:
+    failing = Work()
+
+    async def endless() -> None:
+        await failing()
+        await asyncio.Event().wait()
+
+    task = BackgroundTask("sample", endless)
+    began = asyncio.get_running_loop().time()
+    with structlog.testing.capture_logs():
+        await task.start()
+        await asyncio.sleep(10)
+        await task.stop()
+    assert [time - began for time in failing.runs] == [0, RESTART_S]
+
+
+async def test_stop_without_start_does_nothing() -> None:
+    await BackgroundTask("sample", Work()).stop()
