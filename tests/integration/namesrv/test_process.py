@@ -92,14 +92,14 @@ def test_signal_stops_it_cleanly_with_streams_open(
     with Caller(namesrv.address) as caller:
         caller.register()
         stream = caller.watch()
-        until_sync(lambda: namesrv.events("watch opened"), "the watch is taken")
+        until_sync(lambda: namesrv.events("watch_opened"), "the watch is taken")
         namesrv.send_signal(number)
         assert list(stream) == [], "ended, not broken"
         assert namesrv.wait() == 0
     assert namesrv.stderr == ""
     assert [line["event"] for line in namesrv.log][-1] == "stopped"
     assert not [line for line in namesrv.log if line["level"] in ("warning", "error")]
-    assert not namesrv.events("broker unregistered")
+    assert not namesrv.events("broker_unregistered")
 
 
 # ---- why it does not start ----

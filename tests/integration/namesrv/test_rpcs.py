@@ -31,7 +31,7 @@ def caller(namesrv: ServiceProcess) -> Iterator[Caller]:
 
 
 def opened_watches(namesrv: ServiceProcess) -> int:
-    return len(namesrv.events("watch opened"))
+    return len(namesrv.events("watch_opened"))
 
 
 # ---- brokers come and go ----
@@ -112,7 +112,7 @@ def test_broker_is_removed_when_its_connection_ends(
         until_sync(lambda: opened_watches(namesrv) == 1, "the watch is taken")
         assert caller.brokers() == ["broker-a"] and not stream.done()
     until_sync(lambda: caller.brokers() == [], "the broker is gone")
-    assert [line["reason"] for line in namesrv.events("broker unregistered")] == ["disconnected"]
+    assert [line["reason"] for line in namesrv.events("broker_unregistered")] == ["disconnected"]
 
 
 def test_broker_is_removed_when_its_stream_ends(namesrv: ServiceProcess, caller: Caller) -> None:
@@ -132,7 +132,7 @@ def test_broker_that_restarted_survives_the_end_of_its_former_connection(
         until_sync(lambda: opened_watches(namesrv) == 1, "the watch is taken")
         caller.register()
         assert list(stream) == [], "the former watch is ended by the name server"
-    until_sync(lambda: namesrv.events("watch ended"), "the end is seen")
+    until_sync(lambda: namesrv.events("watch_ended"), "the end is seen")
     assert caller.brokers() == ["broker-a"]
     stream = caller.watch()
     until_sync(lambda: opened_watches(namesrv) == 2, "the watch of the new process is taken")
@@ -148,7 +148,7 @@ def test_silent_broker_expires(tmp_path: Path) -> None:
         caller.register("broker-a", heartbeat_timeout_ms=1)
         caller.register("broker-b")
         until_sync(lambda: caller.brokers() == ["broker-b"], "broker-a expired")
-        assert [line["reason"] for line in namesrv.events("broker unregistered")] == ["expired"]
+        assert [line["reason"] for line in namesrv.events("broker_unregistered")] == ["expired"]
 
 
 def test_data_version_tells_whether_to_register_again(caller: Caller) -> None:

@@ -79,7 +79,7 @@ class RouteInfoManager:
         self.broker_live_table.put(registration)
         self._update_filter_servers(registration)
         if first:
-            _log("broker registered", registration, topics=len(registration.topics))
+            _log("broker_registered", registration, topics=len(registration.topics))
         if lowest_changed:
             self._notify_min_broker_id_changed(data, ha=registration.ha_server_address)
         return self._answer(data, registration)
@@ -117,7 +117,7 @@ class RouteInfoManager:
         if holder == registration.address or stored is None:
             return False
         outdated = stored.state_version > registration.data_version.state_version
-        event = "registration rejected" if outdated else "broker replaced"
+        event = "registration_rejected" if outdated else "broker_replaced"
         _log(event, registration, other_address=holder)
         return outdated
 
@@ -170,7 +170,7 @@ class RouteInfoManager:
             if data is None or not data.ids_of(each.address):
                 continue
             self.unregistered[each.reason] += 1
-            _log("broker unregistered", each, reason=each.reason.value)
+            _log("broker_unregistered", each, reason=each.reason.value)
             self._remove_address(data, each.address)
             (reduced if data.addresses else removed).add(each.broker_name)
         if removed:

@@ -90,12 +90,12 @@ class BrokerRpcs:
         if watch is None:
             raise _unknown(request.broker_name, key)
         log = structlog.get_logger().bind(broker_name=request.broker_name, peer=call.peer)
-        log.info("watch opened", address=key.address)
+        log.info("watch_opened", address=key.address)
         try:
             async for notice in watch.notices():
                 await call.write(convert.to_notice(notice))
         finally:
-            log.info("watch ended", address=key.address)
+            log.info("watch_ended", address=key.address)
             table.end_watch(key, watch)
 
 
