@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aerobee_broker.inspection.stopped_store import Problem, StoppedStore, size_of
-from aerobee_broker.store.derived.consume_queue import UNIT_SIZE, ConsumeQueue, ConsumeQueues
+from aerobee_broker.store.derived.consume_queue import UNIT_SIZE, ConsumeQueues
 from aerobee_broker.store.derived.index import (
     ENTRY,
     ENTRY_LAYOUT,
@@ -48,13 +48,12 @@ def compare_queues(
     )
     found.load(limit)
     compared = 0
-    for (topic, queue_id), queue in sorted(expected.table.items()):
+    for name, queue in sorted(expected.table.items()):
         end = expected.first_at_or_after(queue, limit)
         if end > queue.first:
-            other = found.get(topic, queue_id) or found.make(topic, queue_id)
-            compared += _compare_queue(store, options, (expected, queue), (found, other), end)
-    for (topic, queue_id), queue in sorted(found.table.items()):
-        if queue.visible > queue.first and (topic, queue_id) not in expected.table:
+            compared += _compare_queue(store, options, expected, found, name=name, end=end)
+    for name, queue in sorted(found.table.items()):
+        if queue.visible > queue.first and name not in expected.table:
             _report(store, found.directory(queue), "its units belong to no record of the log")
     return len(expected.table), compared
 
@@ -62,27 +61,29 @@ def compare_queues(
 def _compare_queue(
     store: StoppedStore,
     options: StoreOptions,
-    expected: tuple[ConsumeQueues, ConsumeQueue],
-    found: tuple[ConsumeQueues, ConsumeQueue],
+    expected: ConsumeQueues,
+    found: ConsumeQueues,
+    *,
+    name: tuple[str, int],
     end: int,
 ) -> int:
-    directory = found[0].directory(found[1])
-    if found[1].visible != end:
-        ends = f"its units end at queue offset {found[1].visible}, those of the log at {end}"
+    """The units of one queue below the queue offset `end`. Returns how many."""
+    queue, other = expected.table[name], found.make(*name)
+    directory = found.directory(other)
+    if other.visible != end:
+        ends = f"its units end at queue offset {other.visible}, those of the log at {end}"
         _report(store, directory, ends)
-    offset, stop = max(expected[1].first, found[1].first), min(end, found[1].visible)
+    begin, stop = max(queue.first, other.first), min(end, other.visible)
     differing = 0
-    begin = offset
-    while offset < stop:
+    for offset in range(begin, stop, _UNITS):
         count = min(_UNITS, stop - offset)
-        wanted = expected[0].units(expected[1], offset, count)
-        there = found[0].units(found[1], offset, count)
+        wanted = expected.units(queue, offset, count)
+        there = found.units(other, offset, count)
         if wanted != there:
             for at in _differing(wanted, there):
                 if differing < _REPORTED_A_QUEUE:
                     _report_unit(store, options, directory, offset + at, wanted, there, at)
                 differing += 1
-        offset += count
     if differing > _REPORTED_A_QUEUE:
         _report(store, directory, f"{differing - _REPORTED_A_QUEUE} more units differ from the log")
     return max(0, stop - begin)

@@ -22,9 +22,10 @@ from aerobee_broker.store.derived.dispatch import Dispatch, Indexed, NextOffsets
 from aerobee_broker.store.derived.topic_encoding import TAGS
 from aerobee_broker.store.log.commit_log import BLANK_RESERVE, CommitLog
 from aerobee_broker.store.messages import UNIT, Appended, AppendedBatch, NewBatch, NewMessage
-from aerobee_broker.store.options import MAX_PROPERTIES, MAX_TOPIC, StoreOptions
+from aerobee_broker.store.options import MAX_TOPIC, StoreOptions
 from aerobee_wire import record
 from aerobee_wire.message_id import pack_host
+from aerobee_wire.properties import MAX_BYTES as MAX_PROPERTIES
 from aerobee_wire.properties import VALUE_END_BYTES, VALUE_END_CODE
 from aerobee_wire.properties import get as get_property
 from aerobee_wire.record import crc_tail

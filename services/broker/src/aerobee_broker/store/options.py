@@ -1,4 +1,4 @@
-"""Options of the store. Sizes in bytes, times in milliseconds; defaults are RocketMQ's, but that
+"""Options of the store. Sizes in bytes, times in milliseconds. Defaults are RocketMQ's, except that
 consume queues are written in groups (`unwritten_units`) and a checkpoint is taken by bytes and by
 time, not once a second.
 """
@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aerobee_wire.record import FIXED_V1
+from aerobee_wire.properties import MAX_BYTES as MAX_PROPERTIES
+from aerobee_wire.record import HEADER_LAYOUTS, HOST_BITS
 
 HOUR_MS = 3_600_000
-MAX_PROPERTIES = 32_767  # a signed short in the record
 MAX_TOPIC = 255
-# What stands around a body: header with IPv6 hosts, V2 topic length, longest topic and properties.
 MAX_BODY = 32 << 20  # the highest maxMessageSize; a store may hold bodies of an earlier, higher one
-RECORD_OVERHEAD = FIXED_V1 + 24 + 1 + MAX_TOPIC + MAX_PROPERTIES
-MAX_RECORD = MAX_BODY + RECORD_OVERHEAD
+# With IPv6 hosts, a topic length of two bytes, the longest topic and properties.
+MAX_RECORD = HEADER_LAYOUTS[HOST_BITS].size + MAX_BODY + 2 + MAX_TOPIC + 2 + MAX_PROPERTIES
 
 
 @dataclass(frozen=True, slots=True)
