@@ -41,7 +41,7 @@ def newest_record(store: MessageStore, topic: str, queue_id: int) -> Record | No
                 return store.get(physical_offset, size)
         except MqError as error:
             structlog.get_logger().error(
-                "delay_progress_unreadable",
+                "delay_record_unreadable",
                 topic=topic,
                 queue_offset=queue_offset,
                 reason=error.message,

@@ -78,6 +78,6 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
     State.COMMITTED: {},
     State.ROLLED_BACK: {},
     State.GIVEN_UP: {},
-    # The half message and its end were lost together; this was heard second.
+    # Both appends were rolled back, and HALF_LOST came first.
     State.NOT_STORED: {Event.LOST: State.NOT_STORED},
 }
