@@ -1,4 +1,4 @@
-"""A broker: in which order its components start and stop.
+"""The process of a broker: the order in which its components start and stop.
 
 Start: store (locked, recovered), tables, delayed messages, port, metrics, name servers. Stop is the
 reverse: name servers first, so that clients look elsewhere, and the store last, with everything
@@ -176,7 +176,7 @@ async def close_store(store: MessageStore, flusher: Worker) -> None:
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """How an error of the domain is told to the caller."""
+    """The failure that an error of the domain is for its caller."""
     if isinstance(error, MqError):
         return Failure(grpc_status_of(error.code), error.message, trailers_of(error))
     return None

@@ -1,4 +1,4 @@
-"""A name server: what it is made of, and in which order that starts and stops.
+"""The process of a name server: the order in which its components start and stop.
 
 Start: the key-value file, background work, metrics, port. Stop is the reverse, with the streams of
 brokers ended before the port: they last as long as their brokers, and would use up the grace.
@@ -89,7 +89,7 @@ class NamesrvApp(App):
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """How an error of the domain is told to the caller."""
+    """The failure that an error of the domain is for its caller."""
     if isinstance(error, MqError):
         return Failure(grpc_status_of(error.code), error.message, trailers_of(error))
     return None

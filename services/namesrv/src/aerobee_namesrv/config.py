@@ -39,8 +39,8 @@ class NamesrvOptions(Options):
     enable_topic_list: bool = True  # lists by cluster and by unit
     order_message_enable: bool = False
     return_order_topic_config_to_broker: bool = True
-    # After a start no route is given for a while, so that a half-known cluster is not taken for all
-    # of it.
+    # After a start no route is given for a while: clients would take the first brokers to register
+    # for the whole cluster.
     need_wait_for_service: bool = False
     wait_seconds_for_service: int = Field(default=45, ge=0)
 
@@ -91,7 +91,7 @@ class RuntimeOptions:
         unknown key or a bad value.
         """
         try:
-            # Unknown keys and bad values first: nobody is told that a misspelt key is forbidden.
+            # Unknown keys and bad values first: a misspelt key is unknown, not forbidden.
             changed = type(self.now).from_values({**self.now.to_json(), **entries})
         except ConfigError as error:
             raise MqError(Code.INVALID_PARAMETER, str(error)) from None

@@ -78,7 +78,7 @@ class Core:
         )
 
     def _notifies(self, consumer_group: str) -> bool:
-        """Whether the members of a group are told that the group changed."""
+        """Whether the members of a group are notified that the group changed."""
         group = self.groups.table.get(consumer_group)
         return self.environment.options.notify_consumer_ids_changed_enable and (
             group is None or group.notify_consumer_ids_changed_enable

@@ -1,10 +1,10 @@
-"""What brokers call: RegisterBroker, UnregisterBroker, BrokerHeartbeat, QueryDataVersion,
+"""RPCs of brokers: RegisterBroker, UnregisterBroker, BrokerHeartbeat, QueryDataVersion,
 WatchRegistration.
 
 Codes: INVALID_PARAMETER; SYSTEM_ERROR (single-topic registration of an unknown broker); SYSTEM_BUSY
 (removal queue full); BROKER_NOT_EXIST (heartbeat and watch of an unknown broker).
-Differs from Apache's: a full removal queue is SYSTEM_BUSY, not SYSTEM_ERROR; an unknown broker's
-heartbeat is told so; the connection that a broker dies with is a stream of its own, the watch.
+Differs from Apache's: a full removal queue is SYSTEM_BUSY, not SYSTEM_ERROR; a heartbeat of an
+unknown broker is refused; the death of a broker ends a stream of its own, the watch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What clients ask: GetTopicRoute, ListTopics, GetClusterInfo, GetBrokerMemberGroup.
+"""RPCs of clients: GetTopicRoute, ListTopics, GetClusterInfo, GetBrokerMemberGroup.
 
 Codes: INVALID_PARAMETER; TOPIC_NOT_EXIST; SYSTEM_ERROR, retryable (needWaitForService: not ready
 yet); NO_PERMISSION (a list that is turned off).
