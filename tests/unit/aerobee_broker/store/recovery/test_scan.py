@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aerobee_broker.store.recovery import scan as scan_module
@@ -97,6 +97,7 @@ CHANGES = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(CHANGES, max_size=20))
 def test_fields_are_those_of_the_codec(changes: list[dict[str, Any]]) -> None:
     data = stream(changes)
@@ -120,6 +121,7 @@ def test_records_of_one_size_are_scanned_alike(count: int, odd_one: int | None) 
 TOPICS = st.sampled_from(["a", "b", "orders", "orderz", "größe", retry_topic("g" * 300)])
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(TOPICS, st.integers(0, 3)), min_size=1, max_size=40))
 def test_records_are_grouped_by_queue_in_log_order(
     physical_offsets: list[tuple[str, int]],
@@ -170,12 +172,14 @@ def test_every_flipped_bit_ends_the_scan_at_its_record() -> None:
         assert end.stop is Stop.MORE or end.reason
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes_can_be_scanned(data: bytes) -> None:
     found, _ = scan(data, BASE, ROOM, check_crc=True)
     assert len(found) == 0
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes_behind_a_header_can_be_scanned(data: bytes) -> None:
     prefixed = (len(data) + 8).to_bytes(4, "big") + bytes.fromhex("DAA320A7") + data
