@@ -13,7 +13,7 @@ from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.errors import DiskFull, NotRecalled
 from aerobee_wire import topics as names
 from support.broker.delayed import SMALL_FILES, clean, fill, lose, recall, timed
-from support.broker.harness import Parts
+from support.broker.harness import Inline, Parts
 from support.clock.virtual_loop import LoopClock
 
 HOUR_MS = 3_600_000
@@ -60,6 +60,24 @@ async def test_moved_messages_are_found_after_a_restart(tmp_path: Path, how: str
     await asyncio.sleep(HOUR_MS / 1000)
     assert await second.bodies("t") == [b"x", b"y"]
     await second.end()
+
+
+async def test_a_waiting_message_keeps_its_file_during_the_first_batch(tmp_path: Path) -> None:
+    """Retention looks for the first time after a start while a batch is not durable yet."""
+    parts = await Parts.begin(tmp_path, **SMALL_FILES)
+    await timed(parts, b"soon", 1_000)
+    later = await timed(parts, b"later", HOUR_MS)
+    await fill(parts)
+    await parts.end()
+    await asyncio.sleep(5)
+    flusher = Inline()
+    flusher.hold()
+    parts = await Parts.begin(tmp_path, flusher=flusher, **SMALL_FILES)
+    assert await clean(parts) <= later.physical_offset
+    flusher.let_go()
+    await asyncio.sleep(HOUR_MS / 1000)
+    assert await parts.bodies("t") == [b"soon", b"later"]
+    await parts.end()
 
 
 async def test_a_recalled_message_keeps_no_file(tmp_path: Path) -> None:

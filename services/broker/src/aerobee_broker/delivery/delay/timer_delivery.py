@@ -119,6 +119,8 @@ class TimerDelivery(Component):
         return min(due_of(head) - self._clock.now_ms(), LONGEST_SLEEP_MS)
 
     def take_batch(self) -> Batch:
+        if self._needed_from is None:  # retention has not looked since the queue was empty
+            self._needed_from = self._first_waiting()
         now = self._clock.now_ms()
         self._marks = list(self._table.marks)
         self._batch = []
