@@ -16,6 +16,18 @@ from aerobee_proxy.v2.sessions import Sessions
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+# Field of ProxyCounts → its help text.
+_COUNTS = {
+    "sent": "Messages that brokers took.",
+    "received": "Messages given to clients.",
+    "acknowledged": "Leases settled by an acknowledgement.",
+    "unauthorized": "Calls without a valid signature or the rights for them.",
+    "transactions_ended": "Commits and rollbacks.",
+    "transaction_checks": "Checks of half messages sent to producers.",
+    "leases_renewed": "Renewals of leases for push consumers.",
+    "subscription_conflicts": "Topics to which members of one group subscribed differently.",
+}
+
 
 class ProxyCollector:
     """For `CollectorRegistry.register`."""
@@ -39,28 +51,8 @@ class ProxyCollector:
         yield GaugeMetricFamily(
             "aerobee_proxy_clients", "Clients that this proxy knows.", value=len(self._sessions)
         )
-        for name, text, value in (
-            ("sent", "Messages that brokers took.", self._counts.sent),
-            ("received", "Messages given to clients.", self._counts.received),
-            ("acknowledged", "Leases settled by an acknowledgement.", self._counts.acknowledged),
-            (
-                "unauthorized",
-                "Calls without a valid signature or the rights for them.",
-                self._counts.unauthorized,
-            ),
-            ("transactions_ended", "Commits and rollbacks.", self._counts.transactions_ended),
-            (
-                "transaction_checks",
-                "Checks of half messages sent to producers.",
-                self._counts.transaction_checks,
-            ),
-            ("leases_renewed", "LeaseRenewal for push consumers.", self._counts.leases_renewed),
-            (
-                "subscription_conflicts",
-                "Topics to which members of one group subscribed differently.",
-                self._counts.subscription_conflicts,
-            ),
-        ):
+        for name, text in _COUNTS.items():
+            value = getattr(self._counts, name)
             yield CounterMetricFamily(f"aerobee_proxy_{name}", text, value=value)
 
 
