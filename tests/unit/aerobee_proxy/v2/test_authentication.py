@@ -14,7 +14,7 @@ from apache.rocketmq.v2.definition_pb2 import Code
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError
 from aerobee_proxy.access.users import Users
-from aerobee_proxy.cluster.log_throttle import EVERY_MS
+from aerobee_proxy.cluster.log_throttle import DEFAULT_EVERY_MS
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.proxy import Proxy
@@ -142,7 +142,7 @@ def test_refusals_are_counted_and_their_log_is_throttled(file: Path) -> None:
         for _ in range(100):
             with pytest.raises(Refused):
                 guard.check(signed(secret="wrong"), PEER)
-        clock.advance(EVERY_MS)
+        clock.advance(DEFAULT_EVERY_MS)
         with pytest.raises(Refused):
             guard.check(signed(secret="wrong"), PEER)
     assert counts.unauthorized == 101

@@ -1,16 +1,17 @@
-"""Log lines that repeat: at most one for each subject every 10 s."""
+"""Log lines that repeat: at most one for each subject in a while."""
 
 from __future__ import annotations
 
 from aerobee_chassis.clock import Clock
 
-EVERY_MS = 10_000
+DEFAULT_EVERY_MS = 10_000
 MAX_SUBJECTS = 1_000
 
 
 class LogThrottle:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, every_ms: int = DEFAULT_EVERY_MS) -> None:
         self._clock = clock
+        self._every_ms = every_ms
         self._logged: dict[str, tuple[int, int]] = {}  # last logged at, suppressed since then
 
     def allow(self, subject: str) -> int | None:
@@ -18,7 +19,7 @@ class LogThrottle:
         this one too."""
         now_ms = self._clock.monotonic_ms()
         logged = self._logged.get(subject)
-        if logged is not None and now_ms - logged[0] < EVERY_MS:
+        if logged is not None and now_ms - logged[0] < self._every_ms:
             self._logged[subject] = (logged[0], logged[1] + 1)
             return None
         if len(self._logged) >= MAX_SUBJECTS:

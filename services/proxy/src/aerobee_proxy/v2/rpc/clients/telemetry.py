@@ -20,6 +20,7 @@ from apache.rocketmq.v2.service_pb2 import TelemetryCommand
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.rpc.call import Call
 from aerobee_proxy.cluster.group_configs import GroupConfigCache, GroupPolicy
+from aerobee_proxy.cluster.log_throttle import LogThrottle
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2.resources import stored_name
@@ -98,8 +99,8 @@ class Telemetry:
         self._group_configs = group_configs
         self._options = options
         self._counts = counts
-        self._clock = clock
-        self._conflicts_logged_ms: dict[str, int] = {}  # by group
+        # By group: every client repeats its settings.
+        self._conflict_log = LogThrottle(clock, CONFLICT_LOG_EVERY_MS)
 
     async def telemetry(self, requests: AsyncIterator[TelemetryCommand], call: Call) -> None:
         try:
@@ -177,20 +178,9 @@ class Telemetry:
             return
         found = conflicts(self._sessions.members(group))
         self._counts.subscription_conflicts += len(found)
-        if not found or not self._may_log_conflicts(group):
+        if not found or self._conflict_log.allow(group) is None:
             return
         for topic, expressions in found.items():
             structlog.get_logger().warning(
                 "subscription_conflict", group=group, topic=topic, expressions=expressions
             )
-
-    def _may_log_conflicts(self, group: str) -> bool:
-        """At most once a minute for each group: every client repeats its settings."""
-        now_ms = self._clock.monotonic_ms()
-        for known, logged_ms in list(self._conflicts_logged_ms.items()):
-            if now_ms - logged_ms >= CONFLICT_LOG_EVERY_MS:
-                del self._conflicts_logged_ms[known]
-        if group in self._conflicts_logged_ms:
-            return False
-        self._conflicts_logged_ms[group] = now_ms
-        return True
