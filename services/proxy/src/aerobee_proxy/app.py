@@ -19,7 +19,7 @@ from aerobee_chassis.lifecycle import App, Component, Step
 from aerobee_chassis.metrics import MetricsEndpoint
 from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.server import Server
-from aerobee_chassis.rpc.services import Service, bind
+from aerobee_chassis.rpc.services import bind
 from aerobee_chassis.tls_port.server import TlsServer
 from aerobee_chassis.tls_port.settings import TlsSettings
 from aerobee_proxy.cluster.transport import grpc_transport
@@ -28,6 +28,8 @@ from aerobee_proxy.metrics import ProxyCollector
 from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.status import Refused
 from aerobee_wire.status import MqError, grpc_status_of, trailers_of
+
+DESCRIPTOR = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
 
 STOP_GRACE_S = 1.0  # streams of clients never end by themselves: they are cut off
 EXPIRY_SCAN_S = 5.0
@@ -115,13 +117,8 @@ class ProxyApp(App):
         )
 
     def _plain_server(self, host: str, port: int) -> Server:
-        return Server(
-            [self._service()], host=host, port=port, failure_of=failure_of, grace_s=STOP_GRACE_S
-        )
-
-    def _service(self) -> Service:
-        descriptor = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
-        return bind(descriptor, self._proxy.rpcs)
+        service = bind(DESCRIPTOR, self._proxy.rpcs)
+        return Server([service], host=host, port=port, failure_of=failure_of, grace_s=STOP_GRACE_S)
 
 
 def failure_of(error: Exception) -> Failure | None:

@@ -64,6 +64,14 @@ async def test_policy_is_cached_and_its_fetch_shared(
     assert await groups.policy("g") == GroupPolicy()
 
 
+async def test_policy_of_a_group(network: Network, groups: GroupConfigCache) -> None:
+    assert await groups.policy("g") == GroupPolicy(fifo=True, retry_max_times=0)
+    group = GroupConfig(consumer_group="own", retry_max_times=-1, retry_delays_ms=[100, 200])
+    network.answers["GetGroup"] = GetGroupResponse(group=group)
+    policy = await groups.policy("own")
+    assert policy == GroupPolicy(retry_max_times=0, retry_delays_ms=(100, 200))
+
+
 async def test_hanging_broker_does_not_delay_a_policy(
     network: Network, groups: GroupConfigCache
 ) -> None:

@@ -122,7 +122,7 @@ def test_retry_delays_by_attempt(attempt: int, delay_ms: int) -> None:
 
 
 def test_default_retry_delays_are_the_delay_levels() -> None:
-    assert GroupPolicy(retry_delays_ms=()).retry_delay_ms(3) == 10_000
+    assert GroupPolicy().retry_delay_ms(3) == 10_000
 
 
 @pytest.mark.parametrize("settings", [producer("orders"), consumer()], ids=["producer", "consumer"])

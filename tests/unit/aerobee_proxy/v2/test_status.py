@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import pytest
+import structlog
 from apache.rocketmq.v2.definition_pb2 import Code
 
-from aerobee_proxy.v2.status import TRANSLATION, Refused, overall, status, status_of
+from aerobee_proxy.v2.status import TRANSLATION, Refused, overall, status, status_for
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
 
 
 @pytest.mark.parametrize("code", BrokerCode)
 def test_every_broker_code_has_a_public_code(code: BrokerCode) -> None:
-    assert code in TRANSLATION
-    found = status_of(MqError(code, "what is wrong"))
-    assert found is not None
+    found = status_for("rpc", MqError(code, "what is wrong"))
     assert (found.code, found.message) == (TRANSLATION[code], "what is wrong")
 
 
@@ -22,6 +21,9 @@ def test_every_broker_code_has_a_public_code(code: BrokerCode) -> None:
     ("code", "expected"),
     [
         (BrokerCode.SYSTEM_BUSY, Code.TOO_MANY_REQUESTS),
+        (BrokerCode.POLLING_FULL, Code.TOO_MANY_REQUESTS),
+        (BrokerCode.NO_PERMISSION, Code.FORBIDDEN),
+        (BrokerCode.SUBSCRIPTION_PARSE_FAILED, Code.ILLEGAL_FILTER_EXPRESSION),
         (BrokerCode.SUBSCRIPTION_GROUP_NOT_EXIST, Code.CONSUMER_GROUP_NOT_FOUND),
         (BrokerCode.TOPIC_NOT_EXIST, Code.TOPIC_NOT_FOUND),
         (BrokerCode.REQUEST_TIMEOUT, Code.PROXY_TIMEOUT),
@@ -35,13 +37,15 @@ def test_codes_are_those_of_rocketmq_s_proxy(code: BrokerCode, expected: Code) -
 
 
 def test_refusal_keeps_code_and_message() -> None:
-    found = status_of(Refused(Code.ILLEGAL_TOPIC, "no such name"))
-    assert found is not None
+    found = status_for("rpc", Refused(Code.ILLEGAL_TOPIC, "no such name"))
     assert (found.code, found.message) == (Code.ILLEGAL_TOPIC, "no such name")
 
 
-def test_defect_has_no_status() -> None:
-    assert status_of(ZeroDivisionError("a secret detail")) is None
+def test_defect_is_logged_and_its_status_has_no_details() -> None:
+    with structlog.testing.capture_logs() as logs:
+        found = status_for("query_route", ZeroDivisionError("a secret detail"))
+    assert found.code == Code.INTERNAL_SERVER_ERROR and "secret" not in found.message
+    assert [(line["event"], line["rpc"]) for line in logs] == [("rpc_failed", "query_route")]
 
 
 def test_default_message_is_the_name_of_the_code() -> None:

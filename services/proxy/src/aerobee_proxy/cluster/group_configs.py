@@ -36,7 +36,7 @@ class GroupPolicy:
 
     fifo: bool = False
     retry_max_times: int = DEFAULT_RETRY_MAX_TIMES
-    # Before the first retry, the second, …; beyond the last, the last again.
+    # Before the first retry, the second, …; beyond the last, the last again. Never empty.
     retry_delays_ms: Sequence[int] = DEFAULT_RETRY_DELAYS_MS
 
     @property
@@ -45,7 +45,7 @@ class GroupPolicy:
 
     def retry_delay_ms(self, delivery_attempt: int) -> int:
         """Between a failure in this attempt (from 1) and the next attempt."""
-        delays = self.retry_delays_ms or DEFAULT_RETRY_DELAYS_MS
+        delays = self.retry_delays_ms
         return delays[min(max(delivery_attempt, 1), len(delays)) - 1]
 
 
@@ -133,9 +133,5 @@ def _policy_of_unknown_group(calls: Sequence[asyncio.Task[GetGroupResponse]]) ->
 
 
 def _policy(group: GroupConfig) -> GroupPolicy:
-    retry_max_times = max(0, group.retry_max_times)
-    if group.retry_delays_ms:
-        return GroupPolicy(
-            group.consume_message_orderly, retry_max_times, tuple(group.retry_delays_ms)
-        )
-    return GroupPolicy(group.consume_message_orderly, retry_max_times)
+    delays_ms = tuple(group.retry_delays_ms) or DEFAULT_RETRY_DELAYS_MS
+    return GroupPolicy(group.consume_message_orderly, max(0, group.retry_max_times), delays_ms)

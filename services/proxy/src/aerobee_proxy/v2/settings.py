@@ -21,7 +21,7 @@ from apache.rocketmq.v2.definition_pb2 import (
     Settings,
 )
 
-from aerobee_proxy.cluster.group_configs import DEFAULT_RETRY_DELAYS_MS, GroupPolicy
+from aerobee_proxy.cluster.group_configs import GroupPolicy
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.resources import group_name, topic_name
 from aerobee_proxy.v2.status import Refused
@@ -96,7 +96,7 @@ def _complete_publisher(answer: Settings, options: ProxyOptions) -> None:
 
 
 def _complete_subscriber(answer: Settings, options: ProxyOptions, policy: GroupPolicy) -> None:
-    delays = policy.retry_delays_ms or DEFAULT_RETRY_DELAYS_MS
+    delays = policy.retry_delays_ms
     backoff = RetryPolicy(max_attempts=policy.max_attempts)
     if answer.user_agent.language == Language.NODE_JS:
         # This SDK knows no other kind, and without one dead-letters an ordered message at its first

@@ -78,23 +78,15 @@ def status(code: Code = Code.OK, message: str = "") -> Status:
     return Status(code=code, message=message or Code.Name(code))
 
 
-def status_of(error: Exception) -> Status | None:
-    """The status of a failure; None for a defect."""
+def status_for(rpc: str, error: Exception) -> Status:
+    """The status of any exception. A defect is logged with its traceback; the client gets no
+    details of it."""
     if isinstance(error, Refused):
         return status(error.code, error.message)
     if isinstance(error, MessageTypeConflict):
         return status(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, error.message)
     if isinstance(error, MqError):
         return status(TRANSLATION.get(error.code, Code.INTERNAL_SERVER_ERROR), error.message)
-    return None
-
-
-def status_for(rpc: str, error: Exception) -> Status:
-    """The status of any exception. A defect is logged with its traceback; the client gets no
-    details of it."""
-    known = status_of(error)
-    if known is not None:
-        return known
     structlog.get_logger().error("rpc_failed", rpc=rpc, exc_info=error)
     return status(Code.INTERNAL_SERVER_ERROR, INTERNAL_MESSAGE)
 

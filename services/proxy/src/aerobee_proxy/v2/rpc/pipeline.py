@@ -35,10 +35,6 @@ class Caller(NamedTuple):
     call: Call
     user: User | None  # None: without authentication
 
-    @property
-    def peer(self) -> str:
-        return self.call.peer
-
 
 class NotAdmitted(Refused):
     """The caller is unknown, has no right, or is one too many: UNAUTHORIZED, CLIENT_ID_REQUIRED,

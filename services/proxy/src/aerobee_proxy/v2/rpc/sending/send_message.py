@@ -48,7 +48,7 @@ async def send_message(
     if TRANSACTION in types:
         # Checks of it may go to this client, even if its settings do not name the topic.
         caller.session.sent_half(topic, messages[0].topic)
-    peer, outgoing = caller.peer, []
+    peer, outgoing = caller.call.peer, []
     for message, kind in zip(messages, types, strict=True):
         system = message.system_properties
         queue = sender.choose_queue(route, system.message_group, system.priority)
