@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aerobee_chassis.errors import ConfigError
-from aerobee_proxy.access.policies import Need, Policy, allowed, policies_of
+from aerobee_proxy.access.policies import Need, Policy, allowed
 from aerobee_proxy.access.users import Users
-
-
-def policy(
-    resource: str, *actions: str, decision: str = "ALLOW", kind: str = "CUSTOM"
-) -> list[Policy]:
-    entry = {"resource": resource, "actions": [*actions] or ["All"]}
-    return policies_of({**entry, "decision": decision, "policyType": kind})
+from support.proxy.access import policy, write_users
 
 
 @pytest.mark.parametrize(
@@ -82,8 +75,7 @@ def test_one_of_the_actions_is_enough() -> None:
 )
 def test_bad_policy_is_refused(tmp_path: Path, entry: Any, problem: str) -> None:
     user = {"username": "app", "password": "p@ss", "policies": [entry]}
-    file = tmp_path / "users.json"
-    file.write_text(json.dumps({"users": [user]}))
+    file = write_users(tmp_path / "users.json", user)
     with pytest.raises(ConfigError, match="entry 1 of") as caught:
         Users(file)
     assert "has a policy " in str(caught.value)

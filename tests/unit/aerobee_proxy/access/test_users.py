@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -11,23 +10,12 @@ import structlog
 
 from aerobee_chassis.errors import ConfigError
 from aerobee_proxy.access.users import Users
-
-SECRET = "s3cret, with = and /"
-
-
-def write(path: Path, *users: dict[str, str]) -> Path:
-    path.write_text(json.dumps({"users": users}))
-    path.chmod(0o600)
-    return path
+from support.proxy.access import BILLING, DISABLED, SECRET, write_users
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    return write(
-        tmp_path / "users.json",
-        {"username": "billing", "password": SECRET},
-        {"username": "gone", "password": SECRET, "userStatus": "disable"},
-    )
+    return write_users(tmp_path / "users.json", BILLING, DISABLED)
 
 
 def secret_of(users: Users, name: str) -> str | None:
@@ -37,7 +25,7 @@ def secret_of(users: Users, name: str) -> str | None:
 
 def test_changed_users_are_reloaded(file: Path) -> None:
     users = Users(file)
-    write(file, {"username": "billing", "password": "another"})
+    write_users(file, {"username": "billing", "password": "another"})
     users.refresh()
     assert secret_of(users, "billing") == "another"
     assert secret_of(users, "gone") is None
@@ -53,13 +41,13 @@ def test_broken_file_keeps_the_last_users(file: Path) -> None:
         users.refresh()
     assert [line["event"] for line in logs] == ["users_not_reloaded"]
     assert secret_of(users, "billing") == SECRET
-    write(file, {"username": "new", "password": SECRET})
+    write_users(file, {"username": "new", "password": SECRET})
     users.refresh()
     assert secret_of(users, "new") == SECRET
 
 
 def test_file_without_users(file: Path) -> None:
-    assert secret_of(Users(write(file)), "billing") is None
+    assert secret_of(Users(write_users(file)), "billing") is None
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
@@ -125,6 +113,6 @@ def test_reload_ignores_a_changed_working_directory(
     monkeypatch.chdir(tmp_path)
     users = Users(Path(file.name))
     monkeypatch.chdir(os.sep)
-    write(file, {"username": "new", "password": SECRET})
+    write_users(file, {"username": "new", "password": SECRET})
     users.refresh()
     assert secret_of(users, "new") == SECRET

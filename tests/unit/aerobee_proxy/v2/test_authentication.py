@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -21,39 +20,16 @@ from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.authentication import Authentication, parse, signature
 from aerobee_proxy.v2.status import Refused
 from support.clock.manual_clock import ManualClock
+from support.proxy.access import BILLING, DATE, DISABLED, SECRET, signed, write_users
 from support.proxy.harness import CLIENT_ID, Cluster, FakeCall, Requests
 
-DATE = "20261121T141500Z"
-SECRET = "s3cret, with = and /"
 PEER = "192.0.2.1:5123"
 METHODS = s.DESCRIPTOR.services_by_name["MessagingService"].methods
 
 
-def write(path: Path, *users: dict[str, str]) -> Path:
-    path.write_text(json.dumps({"users": users}))
-    path.chmod(0o600)
-    return path
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    return write(
-        tmp_path / "users.json",
-        {"username": "billing", "password": SECRET},
-        {"username": "gone", "password": SECRET, "userStatus": "disable"},
-    )
-
-
-def signed(
-    name: str = "billing", secret: str = SECRET, date: str = DATE, **change: str
-) -> dict[str, str]:
-    """The metadata of the Python SDK."""
-    header = (
-        f"MQv2-HMAC-SHA1 Credential={name}, SignedHeaders=x-mq-date-time, "
-        f"Signature={signature(secret.encode(), date)}"
-    )
-    given = {"x-mq-client-id": CLIENT_ID, "x-mq-date-time": date, "authorization": header}
-    return {**given, **change}
+    return write_users(tmp_path / "users.json", BILLING, DISABLED)
 
 
 def authentication(file: Path) -> Authentication:
@@ -194,7 +170,7 @@ async def test_every_rpc_authenticates(file: Path, method: Any) -> None:
 async def test_stream_of_a_removed_user_ends(file: Path) -> None:
     proxy = guarded(file)
     requests, call = Requests(), FakeCall(metadata=signed())
-    write(file, {"username": "other", "password": SECRET})
+    write_users(file, {"username": "other", "password": SECRET})
     assert proxy.authentication is not None
     proxy.authentication.users.refresh()
     requests.put(s.TelemetryCommand())

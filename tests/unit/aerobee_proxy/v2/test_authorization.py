@@ -14,27 +14,18 @@ from apache.rocketmq.v2.definition_pb2 import ClientType, Code
 
 from aerobee_chassis.config import load
 from aerobee_chassis.errors import ConfigError
-from aerobee_proxy.access.policies import Policy, policies_of
 from aerobee_proxy.access.users import User
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.proxy import Proxy
-from aerobee_proxy.v2.authentication import signature
 from aerobee_proxy.v2.authorization import NEEDS, check
 from aerobee_proxy.v2.status import Refused
 from support.clock.polling import until
-from support.proxy.harness import CLIENT_ID, Cluster, FakeCall, Requests
+from support.proxy.access import BILLING, policy, signed, write_users
+from support.proxy.harness import Cluster, FakeCall, Requests
 
-DATE = "20261121T141500Z"
 TOPIC, GROUP = d.Resource(name="orders"), d.Resource(name="billing")
 QUEUE = d.MessageQueue(topic=TOPIC, broker=d.Broker(name="broker-a"))
 METHODS = s.DESCRIPTOR.services_by_name["MessagingService"].methods
-
-
-def policy(
-    resource: str, *actions: str, decision: str = "ALLOW", kind: str = "CUSTOM"
-) -> list[Policy]:
-    entry = {"resource": resource, "actions": [*actions] or ["All"]}
-    return policies_of({**entry, "decision": decision, "policyType": kind})
 
 
 def test_authorization_needs_authentication() -> None:
@@ -60,8 +51,7 @@ PRODUCER_SETTINGS = d.Settings(
 
 def proxy_for(tmp_path: Path, policies: list[Any], kind: str = "NORMAL") -> Proxy:
     user = {"username": "app", "password": "p", "userType": kind, "policies": policies}
-    file = tmp_path / "users.json"
-    file.write_text(json.dumps({"users": [user]}))
+    file = write_users(tmp_path / "users.json", user)
     return Cluster().proxy(
         authentication_enabled=True,
         authorization_enabled=True,
@@ -69,9 +59,8 @@ def proxy_for(tmp_path: Path, policies: list[Any], kind: str = "NORMAL") -> Prox
     )
 
 
-def call(user: str = "app", secret: bytes = b"p") -> FakeCall:
-    header = f"MQv2-HMAC-SHA1 Credential={user}, Signature={signature(secret, DATE)}"
-    return FakeCall({"x-mq-client-id": CLIENT_ID, "x-mq-date-time": DATE, "authorization": header})
+def call(user: str = "app", secret: str = "p") -> FakeCall:
+    return FakeCall(signed(user, secret))
 
 
 async def status_of(proxy: Proxy, rpc: str, request: Any) -> d.Status:
@@ -229,19 +218,19 @@ async def test_client_id_of_another_user(tmp_path: Path) -> None:
     proxy = proxy_for(tmp_path, PUBLISHER)
     users = tmp_path / "users.json"
     known = json.loads(users.read_text())["users"]
-    users.write_text(json.dumps({"users": [*known, {"username": "other", "password": "q"}]}))
+    write_users(users, *known, {"username": "other", "password": "q"})
     assert proxy.authentication is not None
     proxy.authentication.users.refresh()
     own, requests = proxy.rpcs, Requests()
     requests.put(s.TelemetryCommand(settings=PRODUCER_SETTINGS))
     theirs = asyncio.create_task(own.telemetry(aiter(requests), call()))
     borrowed = Requests()
-    other = asyncio.create_task(own.telemetry(aiter(borrowed), call("other", b"q")))
+    other = asyncio.create_task(own.telemetry(aiter(borrowed), call("other", "q")))
     await until(lambda: len(proxy.sessions) == 2, "both streams")
     await until(lambda: proxy.sessions.producers_of("orders"), "the settings")
     (session,) = proxy.sessions.producers_of("orders")
     assert session.user == "app" and len(session.streams) == 1
-    await own.notify_client_termination(s.NotifyClientTerminationRequest(), call("other", b"q"))
+    await own.notify_client_termination(s.NotifyClientTerminationRequest(), call("other", "q"))
     assert proxy.transaction_checks.producers_of("orders") == [session]
     borrowed.end()
     requests.end()
@@ -260,7 +249,7 @@ async def test_check_skips_producers_without_the_right(
     await until(lambda: proxy.transaction_checks.producers_of("orders"), "the settings")
     users = tmp_path / "users.json"
     (user,) = json.loads(users.read_text())["users"]
-    users.write_text(json.dumps({"users": [{**user, **change}], "changed": True}))
+    write_users(users, {**user, **change}, BILLING)  # of another size
     assert proxy.authentication is not None
     proxy.authentication.users.refresh()
     assert not proxy.transaction_checks.producers_of("orders")
