@@ -1,7 +1,6 @@
 """RPCs of every client against a cluster in memory: admission, routes, assignments, heartbeats.
 
-The refusals are those of the StatusCode × RPC table that need more than one field; the tests of the
-validation have those of single fields.
+Refused requests are in test_status_codes.py.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from aerobee_proxy.v2 import sessions
 from aerobee_wire.rpcs import UNREGISTER_CLIENT
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
-from support.proxy.harness import BROKER, CLIENT_ID, Cluster, FakeCall, route
+from support.proxy.harness import BROKER, CLIENT_ID, Cluster, FakeCall
 
 ENDPOINTS = d.Endpoints(
     scheme=d.AddressScheme.DOMAIN_NAME, addresses=[d.Address(host="mq.test", port=18081)]
@@ -47,46 +46,6 @@ def test_every_rpc_has_a_handler(cluster: Cluster) -> None:
     assert len(service.methods) == 17
 
 
-@pytest.mark.parametrize(
-    ("rpc", "request_"),
-    [
-        ("query_route", s.QueryRouteRequest()),
-        ("heartbeat", s.HeartbeatRequest()),
-        ("send_message", s.SendMessageRequest()),
-        ("query_assignment", s.QueryAssignmentRequest()),
-        ("ack_message", s.AckMessageRequest()),
-        (
-            "forward_message_to_dead_letter_queue",
-            s.ForwardMessageToDeadLetterQueueRequest(),
-        ),
-        ("change_invisible_duration", s.ChangeInvisibleDurationRequest()),
-        ("update_offset", s.UpdateOffsetRequest()),
-        ("get_offset", s.GetOffsetRequest()),
-        ("query_offset", s.QueryOffsetRequest()),
-        ("end_transaction", s.EndTransactionRequest()),
-        ("notify_client_termination", s.NotifyClientTerminationRequest()),
-        ("recall_message", s.RecallMessageRequest()),
-        ("sync_lite_subscription", s.SyncLiteSubscriptionRequest()),
-    ],
-)
-async def test_unary_call_without_a_client_id(cluster: Cluster, rpc: str, request_: Any) -> None:
-    answer = await ask(cluster, rpc, request_, FakeCall(metadata={}))
-    assert answer.status.code == Code.CLIENT_ID_REQUIRED
-
-
-@pytest.mark.parametrize(
-    ("rpc", "request_"),
-    [
-        ("receive_message", s.ReceiveMessageRequest()),
-        ("pull_message", s.PullMessageRequest()),
-    ],
-)
-async def test_stream_without_a_client_id(cluster: Cluster, rpc: str, request_: Any) -> None:
-    call = FakeCall(metadata={})
-    await ask(cluster, rpc, request_, call)
-    assert call.written[0].status.code == Code.CLIENT_ID_REQUIRED
-
-
 async def test_clients_beyond_the_limit_are_refused(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,24 +59,6 @@ async def test_clients_beyond_the_limit_are_refused(
     assert codes == [Code.OK, Code.OK, Code.TOO_MANY_REQUESTS, Code.OK, Code.OK]
 
 
-async def test_client_id_has_a_maximum_length(cluster: Cluster) -> None:
-    request = s.QueryRouteRequest(topic=TOPIC, endpoints=ENDPOINTS)
-    for size, code in ((512, Code.OK), (513, Code.CLIENT_ID_REQUIRED)):
-        answer = await ask(
-            cluster, "query_route", request, FakeCall({"x-mq-client-id": "a" * size})
-        )
-        assert answer.status.code == code
-
-
-async def test_status_of_a_defect_has_no_details(cluster: Cluster) -> None:
-    cluster.transport.answers["GetTopicRoute"] = ZeroDivisionError("a secret")
-    answer = await ask(
-        cluster, "query_route", s.QueryRouteRequest(topic=TOPIC, endpoints=ENDPOINTS)
-    )
-    assert answer.status.code == Code.INTERNAL_SERVER_ERROR
-    assert "secret" not in answer.status.message
-
-
 async def test_route_has_the_dialled_endpoints(cluster: Cluster) -> None:
     answer = await ask(
         cluster, "query_route", s.QueryRouteRequest(topic=TOPIC, endpoints=ENDPOINTS)
@@ -127,58 +68,18 @@ async def test_route_has_the_dialled_endpoints(cluster: Cluster) -> None:
     assert all(found.broker.endpoints == ENDPOINTS for found in answer.message_queues)
 
 
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        ({"topic": d.Resource(name="a b")}, Code.ILLEGAL_TOPIC),
-        ({"topic": d.Resource(name="TBW102")}, Code.ILLEGAL_TOPIC),
-        ({"endpoints": d.Endpoints()}, Code.ILLEGAL_ACCESS_POINT),
-        ({"topic": d.Resource(name="unknown")}, Code.TOPIC_NOT_FOUND),
-    ],
-)
-async def test_route_is_refused(cluster: Cluster, change: dict[str, Any], code: Code) -> None:
-    request = s.QueryRouteRequest(**{"topic": TOPIC, "endpoints": ENDPOINTS, **change})
-    assert (await ask(cluster, "query_route", request)).status.code == code
-
-
 async def test_status_without_a_name_server(cluster: Cluster) -> None:
     cluster.transport.answers["GetTopicRoute"] = None
     request = s.QueryRouteRequest(topic=TOPIC, endpoints=ENDPOINTS)
     assert (await ask(cluster, "query_route", request)).status.code == Code.PROXY_TIMEOUT
 
 
-def assignment(**change: Any) -> s.QueryAssignmentRequest:
-    return s.QueryAssignmentRequest(
-        **{"topic": TOPIC, "group": GROUP, "endpoints": ENDPOINTS, **change}
-    )
-
-
-async def test_assignment_has_one_queue_for_each_broker(cluster: Cluster) -> None:
-    answer = await ask(cluster, "query_assignment", assignment())
-    assert [found.message_queue.id for found in answer.assignments] == [-1]
-
-
 async def test_assignment_of_a_fifo_group_has_every_queue(cluster: Cluster) -> None:
     group = GroupConfig(consumer_group="g", consume_message_orderly=True, retry_max_times=3)
     cluster.transport.answers["GetGroup"] = GetGroupResponse(group=group)
-    answer = await ask(cluster, "query_assignment", assignment())
+    request = s.QueryAssignmentRequest(topic=TOPIC, group=GROUP, endpoints=ENDPOINTS)
+    answer = await ask(cluster, "query_assignment", request)
     assert [found.message_queue.id for found in answer.assignments] == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        ({"topic": d.Resource(name="")}, Code.ILLEGAL_TOPIC),
-        ({"group": d.Resource(name="a b")}, Code.ILLEGAL_CONSUMER_GROUP),
-        ({"topic": d.Resource(name="unknown")}, Code.TOPIC_NOT_FOUND),
-        ({"topic": d.Resource(name="write_only")}, Code.FORBIDDEN),
-        ({"endpoints": d.Endpoints()}, Code.ILLEGAL_ACCESS_POINT),
-    ],
-)
-async def test_assignment_is_refused(cluster: Cluster, change: dict[str, Any], code: Code) -> None:
-    cluster.routes["write_only"] = route(2)
-    answer = await ask(cluster, "query_assignment", assignment(**change))
-    assert answer.status.code == code
 
 
 @pytest.mark.parametrize(

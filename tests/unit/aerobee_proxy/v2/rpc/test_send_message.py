@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -71,63 +69,27 @@ async def test_entries_with_different_outcomes(cluster: Cluster) -> None:
     assert [entry.status.code for entry in answer.entries] == [Code.OK, Code.BAD_REQUEST]
 
 
-TOMORROW = datetime(2100, 1, 1, tzinfo=UTC)
-
-
 @pytest.mark.parametrize(
-    ("change", "code"),
+    ("topic", "code"),
     [
-        (lambda m: m.topic.CopyFrom(d.Resource(name="unknown")), Code.TOPIC_NOT_FOUND),
-        (lambda m: m.topic.CopyFrom(d.Resource(name="read_only")), Code.FORBIDDEN),
-        (
-            lambda m: m.topic.CopyFrom(d.Resource(name="ordered")),
-            Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-        ),
-        (lambda m: setattr(m, "body", b""), Code.MESSAGE_BODY_EMPTY),
-        (lambda m: setattr(m, "body", bytes(4 * 1024 * 1024 + 1)), Code.MESSAGE_BODY_TOO_LARGE),
-        (lambda m: setattr(m.system_properties, "tag", "a|b"), Code.ILLEGAL_MESSAGE_TAG),
-        (lambda m: m.system_properties.keys.append("\n"), Code.ILLEGAL_MESSAGE_KEY),
-        (
-            lambda m: setattr(m.system_properties, "message_group", "g" * 64),
-            Code.ILLEGAL_MESSAGE_GROUP,
-        ),
-        (lambda m: m.user_properties.update({"UNIQ_KEY": "x"}), Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
-        (
-            lambda m: m.user_properties.update({"k": "v" * 16_385}),
-            Code.MESSAGE_PROPERTIES_TOO_LARGE,
-        ),
-        (lambda m: setattr(m.system_properties, "message_id", ""), Code.ILLEGAL_MESSAGE_ID),
-        (
-            lambda m: m.system_properties.delivery_timestamp.FromDatetime(TOMORROW),
-            Code.ILLEGAL_DELIVERY_TIME,
-        ),
+        ("a b", Code.ILLEGAL_TOPIC),
+        ("unknown", Code.TOPIC_NOT_FOUND),
+        ("read_only", Code.FORBIDDEN),
+        ("ordered", Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
     ],
 )
-async def test_message_is_refused(
-    cluster: Cluster, change: Callable[[d.Message], Any], code: Code
-) -> None:
+async def test_refused_message_is_not_sent(cluster: Cluster, topic: str, code: Code) -> None:
     cluster.routes |= {"read_only": route(4), "ordered": route(message_type="FIFO")}
-    bad = message()
-    change(bad)
-    assert (await send(cluster, bad)).status.code == code
+    refused = message()
+    refused.topic.name = topic
+    assert (await send(cluster, refused)).status.code == code
     assert not cluster.transport.requests(SEND)
 
 
-@pytest.mark.parametrize(
-    ("failure", "code"),
-    [
-        (BrokerCode.FLUSH_DISK_TIMEOUT, Code.MASTER_PERSISTENCE_TIMEOUT),
-        (BrokerCode.SLAVE_NOT_AVAILABLE, Code.HA_NOT_AVAILABLE),
-        (BrokerCode.FLUSH_SLAVE_TIMEOUT, Code.SLAVE_PERSISTENCE_TIMEOUT),
-        (BrokerCode.REQUEST_TIMEOUT, Code.PROXY_TIMEOUT),
-        (BrokerCode.SYSTEM_BUSY, Code.TOO_MANY_REQUESTS),
-    ],
-)
-async def test_status_of_a_broker_failure(
-    cluster: Cluster, failure: BrokerCode, code: Code
-) -> None:
-    cluster.transport.answers["Send"] = MqError(failure, "because")
+async def test_status_of_a_broker_failure(cluster: Cluster) -> None:
+    cluster.transport.answers["Send"] = MqError(BrokerCode.FLUSH_DISK_TIMEOUT, "because")
     answer = await send(cluster, message())
+    code = Code.MASTER_PERSISTENCE_TIMEOUT
     assert (answer.status.code, answer.entries[0].status.code) == (code, code)
 
 

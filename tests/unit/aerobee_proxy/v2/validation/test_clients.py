@@ -9,14 +9,17 @@ from aerobee_proxy.v2.validation import clients
 from support.proxy.harness import refused
 
 
-@pytest.mark.parametrize("metadata", [{}, {"x-mq-client-id": ""}, {"x-mq-client-id": "  "}])
+@pytest.mark.parametrize(
+    "metadata", [{}, *({"x-mq-client-id": text} for text in ("", "  ", "a" * 513))]
+)
 def test_client_id_is_required(metadata: dict[str, str]) -> None:
     """StatusCode table: every RPC × CLIENT_ID_REQUIRED."""
     refused(Code.CLIENT_ID_REQUIRED, clients.client_id, metadata)
 
 
 def test_client_id_is_read_from_the_metadata() -> None:
-    assert clients.client_id({"x-mq-client-id": "host@1@0@abc"}) == "host@1@0@abc"
+    for text in ("host@1@0@abc", "a" * 512):
+        assert clients.client_id({"x-mq-client-id": text}) == text
 
 
 @pytest.mark.parametrize(
