@@ -30,7 +30,7 @@ from aerobee_broker.store.messages import ReadStatus
 from aerobee_wire import record
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code, MqError
-from support.broker.harness import Inline, Parts, message
+from support.broker.harness import BrokerHarness, InlineWorker, message
 from support.clock.virtual_loop import VirtualLoop
 from support.disk.simulated_disk import SimulatedDisk
 from support.disk.stores import claim
@@ -59,7 +59,7 @@ def on_a_virtual_loop(work: Callable[[], Awaitable[T]]) -> T:
         return runner.run(run())
 
 
-class SlowFlusher(Inline):
+class SlowFlusher(InlineWorker):
     """Each sync takes `latency()` seconds; the disk has the bytes at some moment within."""
 
     def __init__(self, rng: random.Random, latency: Callable[[], float]) -> None:
@@ -142,9 +142,11 @@ class SlowHistory:
 
     async def live(self) -> None:
         """The load, up to a random moment. Raises Broken."""
-        self.parts = await Parts.begin(PATH, disk=self.disk, flusher=self.flusher, **OPTIONS)
-        await self.parts.send(ARCHIVE, *(b"old %d" % n for n in range(ARCHIVED)))
-        await self.parts.send(TOPIC, b"first")
+        self.harness = await BrokerHarness.begin(
+            PATH, disk=self.disk, flusher=self.flusher, **OPTIONS
+        )
+        await self.harness.send(ARCHIVE, *(b"old %d" % n for n in range(ARCHIVED)))
+        await self.harness.send(TOPIC, b"first")
         self.acknowledged[0, 0] = b"first"
         self.sent[0].add(b"first")
         self.flusher.latency = latencies(self.rng)
@@ -192,7 +194,7 @@ class SlowHistory:
         loop = asyncio.get_running_loop()
         begun, covering = loop.time(), len(self.flusher.began)
         try:
-            places = await self.parts.broker.sender.send(batch)
+            places = await self.harness.broker.sender.send(batch)
         except MqError as error:
             self._not_acknowledged(error, loop.time() - begun)
             await asyncio.sleep(0.5)
@@ -247,7 +249,7 @@ class SlowHistory:
             if not suspend_ms:
                 await asyncio.sleep(self.rng.expovariate(20))
             pull = PullRequest("", TOPIC, queue, at, browse=True, suspend_timeout_ms=suspend_ms)
-            result, _ = await self.parts.broker.pull.pull(pull)
+            result, _ = await self.harness.broker.pull.pull(pull)
             for one in iter_records(result.records):
                 claim(one.queue_offset == at, f"queue offset {one.queue_offset} instead of {at}")
                 self._claim_durable(one.physical_offset, one.body, "shown")
@@ -261,10 +263,10 @@ class SlowHistory:
         pull = PullRequest("", ARCHIVE, 0, ARCHIVED, browse=True, suspend_timeout_ms=40)
         while True:
             begun = loop.time()
-            found = await self.parts.bodies(ARCHIVE)
+            found = await self.harness.bodies(ARCHIVE)
             claim(len(found) == ARCHIVED and loop.time() == begun, "old messages had to wait")
             self.figures.archive_reads += 1
-            result, _ = await self.parts.broker.pull.pull(pull)
+            result, _ = await self.harness.broker.pull.pull(pull)
             claim(result.status is ReadStatus.NO_NEW, "a message that nobody sent")
             claim(abs(loop.time() - begun - 0.04) < 1e-6, "a long poll ended late")
 
@@ -277,13 +279,13 @@ class SlowHistory:
         else:
             disk = self.disk.after_kill()
         await end_all_other_tasks()
-        self.parts.store.abandon()
-        parts = await Parts.begin(PATH, disk=disk, **OPTIONS)
-        claim(parts.store.corruption_count == 0, "a crash was reported as damage")
+        self.harness.store.abandon()
+        harness = await BrokerHarness.begin(PATH, disk=disk, **OPTIONS)
+        claim(harness.store.corruption_count == 0, "a crash was reported as damage")
         found: dict[tuple[int, int], bytes] = {}
         for queue in range(QUEUES):
             at = 0
-            while records := await parts.read(TOPIC, queue, at, max_bytes=1 << 24):
+            while records := await harness.read(TOPIC, queue, at, max_bytes=1 << 24):
                 for one in records:
                     claim(one.body in self.sent[queue], f"nobody sent {one.body!r:.20}")
                     found[queue, one.queue_offset] = one.body
@@ -292,8 +294,8 @@ class SlowHistory:
         for what, messages in (("acknowledged", self.acknowledged), ("shown", self.shown)):
             for place, body in messages.items():
                 claim(found.get(place) == body, f"{place} was {what} and is gone: {body!r:.20}")
-        claim(len(await parts.bodies(ARCHIVE)) == ARCHIVED, "old messages are gone")
-        await parts.end()
+        claim(len(await harness.bodies(ARCHIVE)) == ARCHIVED, "old messages are gone")
+        await harness.end()
 
 
 async def end_all_other_tasks() -> None:

@@ -11,7 +11,7 @@ from functools import partial
 
 from fault.conftest import Campaign
 from fault.slow_disk import OPTIONS, PATH, SlowFlusher, end_all_other_tasks, on_a_virtual_loop
-from support.broker.harness import Parts
+from support.broker.harness import BrokerHarness
 from support.disk.simulated_disk import SimulatedDisk
 from support.disk.stores import Broken, claim
 
@@ -41,20 +41,20 @@ class Life:
         loop = asyncio.get_running_loop()
         disk = SimulatedDisk(self.seed)
         flusher = SlowFlusher(rng, lambda: rng.uniform(0.001, MOST_LATENCY_S))
-        parts = await Parts.begin(
+        harness = await BrokerHarness.begin(
             PATH, disk=disk, flusher=flusher, flushDiskType="ASYNC_FLUSH", **OPTIONS
         )
         end = loop.time() + rng.uniform(1.0, 40.0)
         while loop.time() < end:
             body = b"%06d|" % len(self.acknowledged) * (600 if self.busy else 10)
-            [place] = await parts.send("orders", body)
+            [place] = await harness.send("orders", body)
             self.acknowledged.append((place.queue_offset, body, loop.time()))
             await asyncio.sleep(rng.uniform(0, 0.1) if self.busy else rng.expovariate(2))
-            self.shown = max(self.shown, parts.store.max_offset("orders", 0))
+            self.shown = max(self.shown, harness.store.max_offset("orders", 0))
         died = loop.time()
         after = disk.after_power_cut(rng.randrange(1 << 30)) if power else disk.after_kill()
         await end_all_other_tasks()
-        parts.store.abandon()
+        harness.store.abandon()
         return self._judge(await bodies_of(after), died)
 
     def _judge(self, found: list[bytes], died: float) -> Lost:
@@ -69,11 +69,11 @@ class Life:
 
 
 async def bodies_of(disk: SimulatedDisk) -> list[bytes]:
-    parts = await Parts.begin(PATH, disk=disk, **OPTIONS)
+    harness = await BrokerHarness.begin(PATH, disk=disk, **OPTIONS)
     found: list[bytes] = []
-    while records := await parts.read("orders", 0, len(found), max_bytes=1 << 24):
+    while records := await harness.read("orders", 0, len(found), max_bytes=1 << 24):
         found += [one.body for one in records]
-    await parts.end()
+    await harness.end()
     return found
 
 

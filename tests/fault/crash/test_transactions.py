@@ -20,7 +20,7 @@ from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.status import Code, MqError
 from fault.conftest import Campaign
 from fault.slow_disk import on_a_virtual_loop
-from support.broker.harness import Parts, message
+from support.broker.harness import BrokerHarness, message
 from support.disk.simulated_disk import PowerCut, SimulatedDisk
 
 PATH = Path("/broker")
@@ -37,28 +37,28 @@ class History:
         self.tried: dict[bytes, Resolution] = {}
         self.ended: dict[bytes, Resolution] = {}  # acknowledged
 
-    async def run(self, parts: Parts) -> None:
+    async def run(self, harness: BrokerHarness) -> None:
         for number in range(6):
             bodies = [b"%d%c" % (number, letter) for letter in b"abcd"]
-            await self.send(parts, bodies)
-            await self.end(parts, {bodies[0]: COMMIT, bodies[1]: ROLLBACK, bodies[2]: COMMIT})
+            await self.send(harness, bodies)
+            await self.end(harness, {bodies[0]: COMMIT, bodies[1]: ROLLBACK, bodies[2]: COMMIT})
             if number % 2:
-                await parts.broker.transaction_upkeep.round()
-                await parts.tables.save()
-        await self.end(parts, {b"0d": COMMIT, b"1d": ROLLBACK})
+                await harness.broker.transaction_upkeep.round()
+                await harness.tables.save()
+        await self.end(harness, {b"0d": COMMIT, b"1d": ROLLBACK})
 
-    async def send(self, parts: Parts, bodies: list[bytes]) -> None:
+    async def send(self, harness: BrokerHarness, bodies: list[bytes]) -> None:
         given = {"TRAN_MSG": "true", "PGROUP": "p"}
         # Of some hundred bytes each, so that a write covers several sectors.
         padded = [one.ljust(300, b".") for one in bodies]
         halves = [message("t", one, 0, properties=dict(given)) for one in padded]
-        stored = await parts.broker.sender.send(halves)
+        stored = await harness.broker.sender.send(halves)
         self.sent.update(zip(bodies, stored, strict=True))
 
-    async def end(self, parts: Parts, ends: dict[bytes, Resolution]) -> None:
+    async def end(self, harness: BrokerHarness, ends: dict[bytes, Resolution]) -> None:
         self.tried |= ends
         request = [named(self.sent[body], how) for body, how in ends.items()]
-        assert await parts.broker.transactions.end(request) == [None] * len(ends)
+        assert await harness.broker.transactions.end(request) == [None] * len(ends)
         self.ended |= ends
 
 
@@ -66,19 +66,19 @@ def named(stored: SendResult, how: Resolution) -> End:
     return End(stored.transaction_id, stored.queue_offset, how)
 
 
-async def begin(disk: SimulatedDisk) -> Parts:
-    parts = await Parts.begin(PATH, disk=disk, **OPTIONS)
-    parts.tables.topics.put(TopicConfig("t", 1, 1))
-    return parts
+async def begin(disk: SimulatedDisk) -> BrokerHarness:
+    harness = await BrokerHarness.begin(PATH, disk=disk, **OPTIONS)
+    harness.tables.topics.put(TopicConfig("t", 1, 1))
+    return harness
 
 
 async def crashed(disk: SimulatedDisk) -> History:
     """Runs the history until the power goes, or to its end."""
     history = History()
     try:
-        parts = await begin(disk)
+        harness = await begin(disk)
         async with asyncio.timeout(PATIENCE_S):
-            await history.run(parts)
+            await history.run(harness)
     except PowerCut:
         pass  # in a call of the broker's start, or of the loop's own
     except (MqError, TimeoutError):
@@ -93,18 +93,18 @@ async def crashed(disk: SimulatedDisk) -> History:
     return history
 
 
-async def visible(parts: Parts) -> list[bytes]:
-    return [body.rstrip(b".") for body in await parts.bodies("t", (0,))]
+async def visible(harness: BrokerHarness) -> list[bytes]:
+    return [body.rstrip(b".") for body in await harness.bodies("t", (0,))]
 
 
 async def check(history: History, disk: SimulatedDisk) -> bool:
     """Returns whether a torn commit was mended."""
     with capture_logs() as logs:
-        parts = await begin(disk)
+        harness = await begin(disk)
     mended = any(line["event"] == "torn_commit_mended" for line in logs)
-    seen = await visible(parts)
+    seen = await visible(harness)
     for body, stored in history.sent.items():
-        one = parts.broker.transactions.get(stored.queue_offset)
+        one = harness.broker.transactions.get(stored.queue_offset)
         is_open = one is not None and one.half.transaction_id == stored.transaction_id
         tried, ended = history.tried.get(body), history.ended.get(body)
         if tried is not COMMIT:
@@ -118,13 +118,13 @@ async def check(history: History, disk: SimulatedDisk) -> bool:
             assert seen.count(body) <= 1
             assert tried is ROLLBACK or is_open is not (body in seen), "lost, or open and there"
         # A producer that got no answer says it again; and what was ended cannot end again.
-        outcome = (await parts.broker.transactions.end([named(stored, COMMIT)]))[0]
+        outcome = (await harness.broker.transactions.end([named(stored, COMMIT)]))[0]
         assert (outcome is None) is is_open
         if outcome is not None:
             assert outcome.code is Code.INVALID_TRANSACTION_ID
-    await parts.end()
+    await harness.end()
     again = await begin(disk)
-    assert len(again.broker.transactions) == len(parts.broker.transactions)
+    assert len(again.broker.transactions) == len(harness.broker.transactions)
     final = await visible(again)
     assert all(final.count(body) <= 1 for body in history.sent)
     await again.end()

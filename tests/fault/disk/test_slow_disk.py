@@ -32,7 +32,7 @@ from fault.slow_disk import (
     on_a_virtual_loop,
     slow_history,
 )
-from support.broker.harness import Inline, Parts
+from support.broker.harness import BrokerHarness, InlineWorker
 from support.disk.simulated_disk import SimulatedDisk
 from support.disk.stores import Broken
 
@@ -68,8 +68,8 @@ def test_a_slow_disk_delays_answers_and_breaks_no_promise(campaign: Campaign) ->
 class Senders:
     """Producers of one message each. A patient one obeys `retry_after_ms` and sends it again."""
 
-    def __init__(self, parts: Parts, *, patient: bool) -> None:
-        self.parts = parts
+    def __init__(self, harness: BrokerHarness, *, patient: bool) -> None:
+        self.harness = harness
         self.patient = patient
         self.busy = 0
         self.answers: dict[int, tuple[int, int]] = {}  # number → queue, queue offset
@@ -79,7 +79,7 @@ class Senders:
         while True:
             body = b"%08d" % number + bytes(BODY - 8)
             try:
-                [place] = await self.parts.send("orders", body, queue_id=number % 3)
+                [place] = await self.harness.send("orders", body, queue_id=number % 3)
             except MqError as error:
                 if error.code is not Code.SYSTEM_BUSY or not error.retryable:
                     raise
@@ -91,22 +91,22 @@ class Senders:
                 self.answers[number] = (place.queue_id, place.queue_offset)
                 return
             finally:
-                store = self.parts.store
+                store = self.harness.store
                 self.look(store.end_offset - store.flushed_offset)
 
     def look(self, unflushed: int) -> None:
         self.most_unflushed = max(self.most_unflushed, unflushed)
 
 
-async def stuck(seed: int) -> tuple[Parts, SlowFlusher]:
+async def stuck(seed: int) -> tuple[BrokerHarness, SlowFlusher]:
     """A broker whose syncs do not return before `flusher.let_go()`."""
     rng = random.Random(seed)
     flusher = SlowFlusher(rng, lambda: 0.02)
     options = OPTIONS | {"syncFlushTimeout": 3_600_000}
-    parts = await Parts.begin(PATH, disk=SimulatedDisk(seed), flusher=flusher, **options)
-    await parts.send("orders", b"first")
+    harness = await BrokerHarness.begin(PATH, disk=SimulatedDisk(seed), flusher=flusher, **options)
+    await harness.send("orders", b"first")
     flusher.hold()
-    return parts, flusher
+    return harness, flusher
 
 
 def stand_still(count: int) -> tuple[int, int, int]:
@@ -115,8 +115,8 @@ def stand_still(count: int) -> tuple[int, int, int]:
     """
 
     async def run() -> tuple[int, int, int]:
-        parts, flusher = await stuck(1)
-        senders = Senders(parts, patient=False)
+        harness, flusher = await stuck(1)
+        senders = Senders(harness, patient=False)
         tracemalloc.start()
         try:
             tasks = [asyncio.ensure_future(senders.send(number)) for number in range(count)]
@@ -126,10 +126,10 @@ def stand_still(count: int) -> tuple[int, int, int]:
         finally:
             tracemalloc.stop()
         waiting = count - senders.busy
-        store = parts.store
+        store = harness.store
         senders.look(store.end_offset - store.flushed_offset)
         assert not senders.answers
-        assert len(await parts.bodies("orders")) == 1, "shown before it is durable"
+        assert len(await harness.bodies("orders")) == 1, "shown before it is durable"
         flusher.let_go()
         await asyncio.gather(*tasks)
         assert len(senders.answers) == waiting, "who was let in was not answered"
@@ -137,9 +137,9 @@ def stand_still(count: int) -> tuple[int, int, int]:
         busy = senders.busy
         await senders.send(count)
         assert (senders.busy, len(senders.answers)) == (busy, waiting + 1)
-        there = sum(parts.store.max_offset("orders", queue) for queue in range(3))
+        there = sum(harness.store.max_offset("orders", queue) for queue in range(3))
         assert there == 1 + waiting + 1
-        await parts.end()
+        await harness.end()
         return busy, senders.most_unflushed, memory
 
     return on_a_virtual_loop(run)
@@ -167,9 +167,9 @@ def test_memory_is_bounded_while_the_disk_stands_still(campaign: Campaign) -> No
 @pytest.mark.usefixtures("small_unflushed_limit")
 def test_senders_that_obey_retry_after_are_stored_once(campaign: Campaign) -> None:
     async def run(seed: int) -> int:
-        parts, flusher = await stuck(seed)
+        harness, flusher = await stuck(seed)
         rng = random.Random(seed)
-        senders = Senders(parts, patient=True)
+        senders = Senders(harness, patient=True)
         tasks = [asyncio.ensure_future(senders.send(number)) for number in range(300)]
         for _ in range(rng.randint(1, 4)):  # it works for a while, and stands still again
             await asyncio.sleep(rng.uniform(0.1, 2.0))
@@ -183,11 +183,11 @@ def test_senders_that_obey_retry_after_are_stored_once(campaign: Campaign) -> No
         stored = [
             one.body
             for queue in range(3)
-            for one in await parts.read("orders", queue, max_bytes=1 << 24)
+            for one in await harness.read("orders", queue, max_bytes=1 << 24)
         ]
         numbers = sorted(int(body[:8]) for body in stored if body != b"first")
         assert numbers == list(range(300)), f"seed {seed}: lost or there twice"
-        await parts.end()
+        await harness.end()
         return senders.busy
 
     busy = [on_a_virtual_loop(partial(run, seed)) for seed in campaign.seeds(3, 60)]
@@ -202,22 +202,22 @@ def test_sends_without_a_flush_are_refused_too() -> None:
 
     async def run() -> None:
         flusher = SlowFlusher(random.Random(2), lambda: 0.02)
-        parts = await Parts.begin(
+        harness = await BrokerHarness.begin(
             PATH, disk=SimulatedDisk(2), flusher=flusher, flushDiskType="ASYNC_FLUSH", **OPTIONS
         )
         flusher.hold()
-        senders = Senders(parts, patient=False)
+        senders = Senders(harness, patient=False)
         for number in range(3 * LIMIT // BODY):
             await senders.send(number)
             if number % 10 == 0:
                 await asyncio.sleep(0.1)
         assert senders.busy and senders.most_unflushed <= LIMIT + ONE_MORE
-        assert await parts.bodies("orders", range(3)) == []
+        assert await harness.bodies("orders", range(3)) == []
         flusher.let_go()
         await asyncio.sleep(1)
-        assert len(await parts.bodies("orders", range(3))) == len(senders.answers)
+        assert len(await harness.bodies("orders", range(3))) == len(senders.answers)
         await senders.send(0)
-        await parts.end()
+        await harness.end()
 
     on_a_virtual_loop(run)
 
@@ -225,7 +225,7 @@ def test_sends_without_a_flush_are_refused_too() -> None:
 # ---- a thread that is really stuck ----
 
 
-class OnThread(Inline):
+class OnThread(InlineWorker):
     """The product's flusher."""
 
     def __init__(self) -> None:
@@ -260,25 +260,25 @@ async def test_the_loop_runs_while_a_sync_hangs(ends_well: bool) -> None:
     of the store; and sends are taken, to be answered later.
     """
     disk, flusher = StuckDisk(), OnThread()
-    parts = await Parts.begin(PATH, disk=disk, flusher=flusher, **OPTIONS)
-    await parts.group("g")
-    await parts.send("old", b"a", b"b")
-    await parts.send("orders", b"first")
+    harness = await BrokerHarness.begin(PATH, disk=disk, flusher=flusher, **OPTIONS)
+    await harness.group("g")
+    await harness.send("old", b"a", b"b")
+    await harness.send("orders", b"first")
     disk.go.clear()
-    first = asyncio.create_task(parts.send("orders", b"second"))
+    first = asyncio.create_task(harness.send("orders", b"second"))
     await asyncio.to_thread(disk.stuck.wait, PATIENCE_S)
-    others = [asyncio.create_task(parts.send("orders", b"%d" % n)) for n in range(20)]
-    upkeep = asyncio.ensure_future(maintain(parts))
+    others = [asyncio.create_task(harness.send("orders", b"%d" % n)) for n in range(20)]
+    upkeep = asyncio.ensure_future(maintain(harness))
     polls = [
         PullRequest("g", "old", 0, 2, suspend_timeout_ms=20, browse=True),
         PullRequest("g", "orders", 0, 1, suspend_timeout_ms=20, browse=True),
     ]
     for _ in range(3):
-        assert await parts.bodies("old") == [b"a", b"b"]
+        assert await harness.bodies("old") == [b"a", b"b"]
         for poll in polls:
-            result, _ = await parts.broker.pull.pull(poll)
+            result, _ = await harness.broker.pull.pull(poll)
             assert result.status is ReadStatus.NO_NEW
-    assert parts.store.query("old", "nothing") == []
+    assert harness.store.query("old", "nothing") == []
     assert not first.done() and not any(task.done() for task in others)
     assert not disk.gave_up, "the loop waited for the disk"
     calls = flusher.calls
@@ -290,19 +290,19 @@ async def test_the_loop_runs_while_a_sync_hangs(ends_well: bool) -> None:
     if ends_well:
         assert all(isinstance(answer, list) for answer in answers)
         assert flusher.calls <= calls + 3, "all that waited share one sync"
-        assert len(await parts.bodies("orders")) == 22
-        await parts.end()
+        assert len(await harness.bodies("orders")) == 22
+        await harness.end()
     else:
         codes = {answer.code for answer in answers if isinstance(answer, MqError)}
         assert (codes, len(answers)) == ({Code.SERVICE_NOT_AVAILABLE}, 21)
         assert not any(isinstance(answer, list) for answer in answers)
-        assert await parts.bodies("orders") == [b"first"]
-        parts.store.abandon()
+        assert await harness.bodies("orders") == [b"first"]
+        harness.store.abandon()
         await end_all_other_tasks()
     flusher.thread.close()
 
 
-async def maintain(parts: Parts) -> None:
+async def maintain(harness: BrokerHarness) -> None:
     """What the broker does once a second."""
-    parts.store.maintain(parts.clock.now_ms())
-    await parts.flusher(parts.store.maintain_files)
+    harness.store.maintain(harness.clock.now_ms())
+    await harness.flusher(harness.store.maintain_files)

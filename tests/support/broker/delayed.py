@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from aerobee_broker.delivery.send.send import SendResult
-from support.broker.harness import Parts, message
+from support.broker.harness import BrokerHarness, message
 
 # Log files so small that a few messages fill one, and a retention that keeps the last one only.
 SMALL_FILES: dict[str, Any] = {
@@ -19,35 +19,35 @@ SMALL_FILES: dict[str, Any] = {
 }
 
 
-async def delayed(parts: Parts, body: bytes, level: int, topic: str = "t") -> SendResult:
+async def delayed(harness: BrokerHarness, body: bytes, level: int, topic: str = "t") -> SendResult:
     one = message(topic, body, properties={"DELAY": str(level)})
-    return (await parts.broker.sender.send([one]))[0]
+    return (await harness.broker.sender.send([one]))[0]
 
 
-async def timed(parts: Parts, body: bytes, delay_ms: int, topic: str = "t") -> SendResult:
-    due = str(parts.clock.now_ms() + delay_ms)
+async def timed(harness: BrokerHarness, body: bytes, delay_ms: int, topic: str = "t") -> SendResult:
+    due = str(harness.clock.now_ms() + delay_ms)
     one = message(topic, body, properties={"TIMER_DELIVER_MS": due})
-    return (await parts.broker.sender.send([one]))[0]
+    return (await harness.broker.sender.send([one]))[0]
 
 
-async def recall(parts: Parts, stored: SendResult, topic: str = "t") -> None:
+async def recall(harness: BrokerHarness, stored: SendResult, topic: str = "t") -> None:
     """Raises NotRecalled."""
-    await parts.broker.timer_recall.recall(topic, stored.deliver_ms, stored.unique_message_id)
+    await harness.broker.timer_recall.recall(topic, stored.deliver_ms, stored.unique_message_id)
 
 
-async def fill(parts: Parts) -> None:
+async def fill(harness: BrokerHarness) -> None:
     """More log than SMALL_FILES keeps."""
     for _ in range(40):
-        await parts.send("other", b"x" * 4_000)
+        await harness.send("other", b"x" * 4_000)
 
 
-async def clean(parts: Parts) -> int:
+async def clean(harness: BrokerHarness) -> int:
     """A look of retention; returns where the log begins."""
     await asyncio.sleep(2)
-    parts.store.maintain(parts.clock.now_ms())
-    while parts.store.maintain_files():
+    harness.store.maintain(harness.clock.now_ms())
+    while harness.store.maintain_files():
         pass
-    return parts.store.min_physical_offset
+    return harness.store.min_physical_offset
 
 
 def lose(store: Path, *names: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from aerobee_chassis.rpc.services import Method
 from aerobee_wire.status import MqError
-from support.broker.harness import Parts
+from support.broker.harness import BrokerHarness
 
 
 class FakeCall:
@@ -37,10 +37,12 @@ class FakeCall:
 
 
 class Handlers:
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
+    def __init__(self, harness: BrokerHarness) -> None:
+        self.harness = harness
         self._methods: dict[str, Method] = {
-            method.name: method for service in parts.broker.services() for method in service.methods
+            method.name: method
+            for service in harness.broker.services()
+            for method in service.methods
         }
 
     async def __call__(self, name: str, request: Any, call: FakeCall | None = None) -> Any:

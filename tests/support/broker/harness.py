@@ -1,4 +1,4 @@
-"""A broker without sockets and threads: the wired parts over a real store in a directory.
+"""A broker without sockets and threads: the whole wiring over a real store in a directory.
 
 What the product does off the loop happens on the spot, unless a test holds the flusher.
 """
@@ -43,7 +43,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-class Inline:
+class InlineWorker:
     """A Worker that runs on the spot. While `held`, it waits to be let go, or fails."""
 
     def __init__(self) -> None:
@@ -66,11 +66,11 @@ class Inline:
         return function()
 
 
-class Parts:
-    """`options` are keys of broker.conf. Begin with `await Parts.begin(tmp_path)`."""
+class BrokerHarness:
+    """`options` are keys of broker.conf. Begin with `await BrokerHarness.begin(tmp_path)`."""
 
     def __init__(
-        self, path: Path, clock: Clock, disk: Disk, options: dict[str, Any], flusher: Inline
+        self, path: Path, clock: Clock, disk: Disk, options: dict[str, Any], flusher: InlineWorker
     ) -> None:
         self.options = BrokerOptions.from_values(
             {**SMALL, "brokerName": "broker-a", "storePathRootDir": path, **options}
@@ -89,7 +89,7 @@ class Parts:
             disk=disk,
             path=path,
             flusher=self.flusher,
-            writer=Inline(),
+            writer=InlineWorker(),
             rng=random.Random(1),
             metrics=self.metrics,
         )
@@ -121,13 +121,13 @@ class Parts:
         *,
         clock: Clock | None = None,
         disk: Disk | None = None,
-        flusher: Inline | None = None,
+        flusher: InlineWorker | None = None,
         **options: Any,
-    ) -> Parts:
-        clock, disk, flusher = clock or LoopClock(), disk or RealDisk(), flusher or Inline()
-        parts = cls(path / "store", clock, disk, options, flusher)
-        await parts.lifecycle.start(*parts.broker.components())
-        return parts
+    ) -> BrokerHarness:
+        clock, disk, flusher = clock or LoopClock(), disk or RealDisk(), flusher or InlineWorker()
+        harness = cls(path / "store", clock, disk, options, flusher)
+        await harness.lifecycle.start(*harness.broker.components())
+        return harness
 
     async def end(self) -> None:
         """A clean stop, in the product's order."""

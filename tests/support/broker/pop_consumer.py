@@ -1,4 +1,4 @@
-"""A consumer that pops from the broker of `harness.Parts`, and short forms for what it receives."""
+"""A consumer that pops from the broker of `harness.py`, and short forms for what it receives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.filter.filter import Filter, compile_filter
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code
-from support.broker.harness import Parts
+from support.broker.harness import BrokerHarness
 
 TOPIC, GROUP = "orders", "billing"
 
@@ -26,8 +26,8 @@ class Received:
 
 
 class PopConsumer:
-    def __init__(self, parts: Parts, group: str = GROUP, topic: str = TOPIC) -> None:
-        self.parts = parts
+    def __init__(self, harness: BrokerHarness, group: str = GROUP, topic: str = TOPIC) -> None:
+        self.harness = harness
         self.group = group
         self.topic = topic
 
@@ -53,7 +53,7 @@ class PopConsumer:
             start=fields.pop("start", "automatic"),
         )
         assert not fields
-        popped = await self.parts.broker.pop.pop(request, poll_ms)
+        popped = await self.harness.broker.pop.pop(request, poll_ms)
         if popped is None:
             return []
         expires = popped.pop_time_ms + popped.invisible_duration_ms
@@ -79,7 +79,7 @@ class PopConsumer:
 
     async def ack_sets(self, *lease_sets: LeaseSet) -> list[Code]:
         """A code for each lease of each set."""
-        failures = await self.parts.broker.acks.ack(lease_sets)
+        failures = await self.harness.broker.acks.ack(lease_sets)
         codes = [[Code.SUCCESS] * len(lease_set.queue_offsets) for lease_set in lease_sets]
         for failure in failures:
             codes[failure.set_index][failure.offset_index] = failure.error.code
@@ -91,7 +91,7 @@ class PopConsumer:
         self, got: Received, invisible_ms: int | None, **fields: bool
     ) -> InvisibleDuration:
         change = InvisibleChange(got.lease, invisible_ms, **fields)
-        [duration] = await self.parts.broker.invisible_durations.change([change])
+        [duration] = await self.harness.broker.invisible_durations.change([change])
         return duration
 
     @staticmethod
@@ -102,11 +102,11 @@ class PopConsumer:
 
     async def dead_letter(self, got: Received, reason: str = "") -> Code:
         requests = [DeadLetterRequest(got.lease, Failure(reason))]
-        [error] = await self.parts.broker.dead_letters.dead_letter(requests)
+        [error] = await self.harness.broker.dead_letters.dead_letter(requests)
         return Code.SUCCESS if error is None else error.code
 
     def committed(self, queue_id: int = 0) -> int | None:
-        return self.parts.tables.offsets.get(self.group, self.topic, queue_id)
+        return self.harness.tables.offsets.get(self.group, self.topic, queue_id)
 
 
 def lease_set(first: Received, *others: Received) -> LeaseSet:

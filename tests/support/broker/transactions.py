@@ -5,21 +5,26 @@ from __future__ import annotations
 from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.delivery.transaction.transactions import End, Resolution
 from aerobee_wire.status import Code
-from support.broker.harness import Parts, message
+from support.broker.harness import BrokerHarness, message
 
 
-async def half(parts: Parts, body: bytes, topic: str = "t", **properties: str) -> SendResult:
+async def half(
+    harness: BrokerHarness, body: bytes, topic: str = "t", **properties: str
+) -> SendResult:
     given = {"TRAN_MSG": "true", "PGROUP": "producers", **properties}
-    return (await parts.broker.sender.send([message(topic, body, 1, properties=given)]))[0]
+    return (await harness.broker.sender.send([message(topic, body, 1, properties=given)]))[0]
 
 
 async def end(
-    parts: Parts, stored: SendResult, resolution: Resolution = Resolution.COMMIT, group: str = ""
+    harness: BrokerHarness,
+    stored: SendResult,
+    resolution: Resolution = Resolution.COMMIT,
+    group: str = "",
 ) -> Code:
     one = End(stored.transaction_id, stored.queue_offset, resolution, group)
-    outcome = (await parts.broker.transactions.end([one]))[0]
+    outcome = (await harness.broker.transactions.end([one]))[0]
     return Code.SUCCESS if outcome is None else outcome.code
 
 
-async def visible(parts: Parts, topic: str = "t") -> list[bytes]:
-    return await parts.bodies(topic, (0, 1))
+async def visible(harness: BrokerHarness, topic: str = "t") -> list[bytes]:
+    return await harness.bodies(topic, (0, 1))

@@ -28,7 +28,7 @@ from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.proxy import Proxy
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
-from support.broker import harness as broker_parts
+from support.broker.harness import BrokerHarness
 from support.clock.virtual_loop import LoopClock
 from support.proxy.harness import CLIENT_ID, FakeCall, Requests, streamed
 
@@ -70,7 +70,7 @@ class BrokerStream(BrokerCall):
 class InProcess:
     """The proxy's `Transport` to one broker. `defects`: its exceptions other than MqError."""
 
-    def __init__(self, broker: broker_parts.Parts) -> None:
+    def __init__(self, broker: BrokerHarness) -> None:
         self._topics = broker.tables.topics
         self._methods = {
             method.name: method
@@ -142,7 +142,7 @@ class InProcess:
 class WholeCluster:
     """Begin with `await WholeCluster.begin(path)`. `options` are the proxy's."""
 
-    def __init__(self, broker: broker_parts.Parts, options: dict[str, Any]) -> None:
+    def __init__(self, broker: BrokerHarness, options: dict[str, Any]) -> None:
         self.broker = broker
         self.transport = InProcess(broker)
         self.clock = LoopClock()
@@ -156,7 +156,7 @@ class WholeCluster:
     async def begin(
         cls, path: Path, *, broker_options: Mapping[str, Any] | None = None, **options: Any
     ) -> WholeCluster:
-        broker = await broker_parts.Parts.begin(path, **(broker_options or {}))
+        broker = await BrokerHarness.begin(path, **(broker_options or {}))
         return cls(broker, options)
 
     def another_proxy(self, **options: Any) -> WholeCluster:

@@ -15,7 +15,7 @@ from aerobee_broker.delivery.retry.send_back import Entry
 from aerobee_broker.errors import DiskFull, FlushTimeout, TooMuchUnflushed
 from aerobee_broker.store.messages import NewMessage
 from aerobee_wire.status import Code
-from support.broker.harness import Parts
+from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import PopConsumer
 from support.clock.virtual_loop import run_ready_tasks
 from support.disk.broken_disk import BrokenDisk
@@ -24,81 +24,83 @@ PAST_TIMEOUT_S = 5.1  # syncFlushTimeout is 5 s
 
 
 @pytest.fixture
-async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
-    parts = await Parts.begin(tmp_path)
-    await parts.send("t", b"first")  # creates the topic
-    yield parts
-    parts.flusher.let_go()
-    await parts.end()
+async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
+    harness = await BrokerHarness.begin(tmp_path)
+    await harness.send("t", b"first")  # creates the topic
+    yield harness
+    harness.flusher.let_go()
+    await harness.end()
 
 
 @pytest.fixture
-async def broken(tmp_path: Path) -> AsyncIterator[tuple[Parts, BrokenDisk]]:
+async def broken(tmp_path: Path) -> AsyncIterator[tuple[BrokerHarness, BrokenDisk]]:
     disk = BrokenDisk()
-    parts = await Parts.begin(tmp_path / "broken", disk=disk)
-    await parts.send("t", b"first")
-    yield parts, disk
+    harness = await BrokerHarness.begin(tmp_path / "broken", disk=disk)
+    await harness.send("t", b"first")
+    yield harness, disk
     disk.write_error = 0
     await run_ready_tasks()
-    await parts.end()
+    await harness.end()
 
 
 # ---- put_accepted ----
 
 
-async def test_put_accepted_waits_beyond_flush_timeouts(parts: Parts) -> None:
+async def test_put_accepted_waits_beyond_flush_timeouts(harness: BrokerHarness) -> None:
     """To store the messages again after a timeout would deliver them twice."""
-    parts.flusher.hold()
+    harness.flusher.hold()
     with capture_logs() as logs:
-        put = asyncio.create_task(parts.broker.log.put_accepted([NewMessage("t", 0, b"a")]))
+        put = asyncio.create_task(harness.broker.log.put_accepted([NewMessage("t", 0, b"a")]))
         await asyncio.sleep(3 * PAST_TIMEOUT_S)
     assert not put.done()
     assert [line["event"] for line in logs] == ["flush_slow"] * 3
-    parts.flusher.let_go()
+    harness.flusher.let_go()
     assert [place.queue_offset for place in await put] == [1]
-    assert await parts.bodies("t") == [b"first", b"a"]
+    assert await harness.bodies("t") == [b"first", b"a"]
 
 
-async def test_put_accepted_fails_when_it_is_rolled_back(broken: tuple[Parts, BrokenDisk]) -> None:
-    parts, disk = broken
-    parts.flusher.hold()
-    put = asyncio.create_task(parts.broker.log.put_accepted([NewMessage("t", 0, b"a")]))
+async def test_put_accepted_fails_when_it_is_rolled_back(
+    broken: tuple[BrokerHarness, BrokenDisk],
+) -> None:
+    harness, disk = broken
+    harness.flusher.hold()
+    put = asyncio.create_task(harness.broker.log.put_accepted([NewMessage("t", 0, b"a")]))
     await asyncio.sleep(PAST_TIMEOUT_S)
     disk.write_error = errno.ENOSPC
-    parts.flusher.let_go()
+    harness.flusher.let_go()
     with pytest.raises(DiskFull):
         await put
-    assert await parts.bodies("t") == [b"first"]
+    assert await harness.bodies("t") == [b"first"]
 
 
 # ---- when_flushed ----
 
 
-async def test_when_flushed_calls_once_after_flush_timeouts(parts: Parts) -> None:
+async def test_when_flushed_calls_once_after_flush_timeouts(harness: BrokerHarness) -> None:
     outcomes: list[BaseException | None] = []
-    parts.flusher.hold()
-    parts.store.append([NewMessage("t", 0, b"a")])
-    first = parts.broker.log.when_flushed(outcomes.append)
+    harness.flusher.hold()
+    harness.store.append([NewMessage("t", 0, b"a")])
+    first = harness.broker.log.when_flushed(outcomes.append)
     await asyncio.sleep(2 * PAST_TIMEOUT_S)
     assert outcomes == []
     assert isinstance(first.exception(), FlushTimeout)
-    parts.flusher.let_go()
+    harness.flusher.let_go()
     await run_ready_tasks()
     assert outcomes == [None]
 
 
 async def test_when_flushed_tells_of_a_rollback_before_the_next_append(
-    broken: tuple[Parts, BrokenDisk],
+    broken: tuple[BrokerHarness, BrokenDisk],
 ) -> None:
-    parts, disk = broken
+    harness, disk = broken
     ends: list[int] = []
     disk.write_error = errno.ENOSPC
-    before = parts.store.end_offset
-    parts.store.append([NewMessage("t", 0, b"a")])
-    parts.broker.log.when_flushed(
-        lambda error: ends.append(parts.store.end_offset if isinstance(error, DiskFull) else -1)
+    before = harness.store.end_offset
+    harness.store.append([NewMessage("t", 0, b"a")])
+    harness.broker.log.when_flushed(
+        lambda error: ends.append(harness.store.end_offset if isinstance(error, DiskFull) else -1)
     )
-    send = asyncio.create_task(parts.send("t", b"b"))
+    send = asyncio.create_task(harness.send("t", b"b"))
     await run_ready_tasks()
     assert ends == [before]
     assert isinstance(send.exception(), DiskFull)
@@ -108,36 +110,38 @@ async def test_when_flushed_tells_of_a_rollback_before_the_next_append(
 
 
 @asynccontextmanager
-async def full_backlog(parts: Parts) -> AsyncIterator[None]:
+async def full_backlog(harness: BrokerHarness) -> AsyncIterator[None]:
     """A send waits for the disk, with more bytes than may wait."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("aerobee_broker.commit.durable_log.MAX_UNFLUSHED_BYTES", 1_000)
-        parts.flusher.hold()
-        send = asyncio.create_task(parts.send("t", b"x" * 2_000))
+        harness.flusher.hold()
+        send = asyncio.create_task(harness.send("t", b"x" * 2_000))
         await run_ready_tasks()
         yield
-        parts.flusher.let_go()
+        harness.flusher.let_go()
         await send
 
 
-async def test_a_full_backlog_refuses_sends(parts: Parts) -> None:
-    async with full_backlog(parts):
+async def test_a_full_backlog_refuses_sends(harness: BrokerHarness) -> None:
+    async with full_backlog(harness):
         with pytest.raises(TooMuchUnflushed) as caught:
-            await parts.send("t", b"y")
+            await harness.send("t", b"y")
     assert (caught.value.code, caught.value.retryable) == (Code.SYSTEM_BUSY, True)
     assert caught.value.retry_after_ms
 
 
-async def test_a_full_backlog_refuses_pops_and_send_backs_but_no_acks(parts: Parts) -> None:
-    await parts.group("billing")
-    [stored] = await parts.send("t", b"a")
-    consumer = PopConsumer(parts, "billing", "t")
+async def test_a_full_backlog_refuses_pops_and_send_backs_but_no_acks(
+    harness: BrokerHarness,
+) -> None:
+    await harness.group("billing")
+    [stored] = await harness.send("t", b"a")
+    consumer = PopConsumer(harness, "billing", "t")
     [_, got] = await consumer.pop(2, start="earliest")
-    async with full_backlog(parts):
+    async with full_backlog(harness):
         with pytest.raises(TooMuchUnflushed):
             await consumer.pop(1)
         with pytest.raises(TooMuchUnflushed):
-            await parts.broker.send_back.send_back("billing", [Entry(stored.physical_offset)])
+            await harness.broker.send_back.send_back("billing", [Entry(stored.physical_offset)])
         ack = asyncio.create_task(consumer.ack(got))
         await run_ready_tasks()
     assert await ack == [Code.SUCCESS]

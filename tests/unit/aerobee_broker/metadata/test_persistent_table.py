@@ -6,15 +6,15 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from support.broker.harness import Parts
+from support.broker.harness import BrokerHarness
 
 
 async def saved(tmp_path: Path) -> Path:
     """A topics.json with a .bak that has topic "first" too."""
-    parts = await Parts.begin(tmp_path)
-    await parts.send("first", b"a")
-    await parts.send("second", b"a")
-    await parts.end()
+    harness = await BrokerHarness.begin(tmp_path)
+    await harness.send("first", b"a")
+    await harness.send("second", b"a")
+    await harness.end()
     return tmp_path / "store" / "config" / "topics.json"
 
 
@@ -24,17 +24,17 @@ async def test_damaged_table_is_loaded_from_its_backup(
     path = await saved(tmp_path)
     path.write_bytes(path.read_bytes()[:-1])
     with capture_logs() as logs:
-        parts = await Parts.begin(tmp_path)
-    assert "first" in parts.tables.topics
+        harness = await BrokerHarness.begin(tmp_path)
+    assert "first" in harness.tables.topics
     [event] = [entry for entry in logs if entry["event"] == "config_file_damaged"]
     assert (event["log_level"], str(path) in event["reason"]) == ("error", True)
-    await parts.end()
+    await harness.end()
 
 
 async def test_whole_table_is_loaded_without_a_log_event(tmp_path: Path) -> None:
     await saved(tmp_path)
     with capture_logs() as logs:
-        parts = await Parts.begin(tmp_path)
-    assert "second" in parts.tables.topics
+        harness = await BrokerHarness.begin(tmp_path)
+    assert "second" in harness.tables.topics
     assert not [entry for entry in logs if entry["event"] == "config_file_damaged"]
-    await parts.end()
+    await harness.end()

@@ -15,44 +15,44 @@ from aerobee_broker.disk import RealDisk
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.status import Code, MqError
-from support.broker.harness import Parts, message
+from support.broker.harness import BrokerHarness, message
 
 GOOD = TopicConfig("t", 4, 4)
 
 
 @pytest.fixture
-async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
-    parts = await Parts.begin(tmp_path)
-    yield parts
-    await parts.end()
+async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
+    harness = await BrokerHarness.begin(tmp_path)
+    yield harness
+    await harness.end()
 
 
 # ---- topics ----
 
 
-async def test_put_answers_whether_the_topic_is_new(parts: Parts) -> None:
-    put = parts.broker.topics.put
+async def test_put_answers_whether_the_topic_is_new(harness: BrokerHarness) -> None:
+    put = harness.broker.topics.put
     assert [(await put(GOOD)).created, (await put(GOOD)).created] == [True, False]
     assert not (await put(replace(GOOD, write_queue_count=2))).created
-    assert parts.broker.topics.get("t").write_queue_count == 2
+    assert harness.broker.topics.get("t").write_queue_count == 2
 
 
-async def test_put_only_new_leaves_an_existing_topic(parts: Parts) -> None:
+async def test_put_only_new_leaves_an_existing_topic(harness: BrokerHarness) -> None:
     other = replace(GOOD, write_queue_count=2)
-    put = parts.broker.topics.put
+    put = harness.broker.topics.put
     assert [(await put(topic, only_new=True)).created for topic in (GOOD, other)] == [True, False]
-    assert parts.broker.topics.get("t") == GOOD
+    assert harness.broker.topics.get("t") == GOOD
 
 
-async def test_put_returns_once_the_topic_is_published(parts: Parts) -> None:
-    await parts.broker.topics.put(GOOD)
-    stored = parts.tables.saved_topics._file.load() or {}
+async def test_put_returns_once_the_topic_is_published(harness: BrokerHarness) -> None:
+    await harness.broker.topics.put(GOOD)
+    stored = harness.tables.saved_topics._file.load() or {}
     assert "t" in stored["topicConfigTable"]
-    assert "t" in parts.announced[-1]
+    assert "t" in harness.announced[-1]
 
 
-async def test_a_change_during_a_publication_is_published_too(parts: Parts) -> None:
-    saved = parts.tables.saved_topics
+async def test_a_change_during_a_publication_is_published_too(harness: BrokerHarness) -> None:
+    saved = harness.tables.saved_topics
     writer, gate = saved._writer, asyncio.Event()
 
     async def slow(function: Callable[[], Any]) -> Any:
@@ -60,9 +60,9 @@ async def test_a_change_during_a_publication_is_published_too(parts: Parts) -> N
         return await writer(function)
 
     saved._writer = slow
-    first = asyncio.create_task(parts.broker.topics.put(GOOD))
+    first = asyncio.create_task(harness.broker.topics.put(GOOD))
     await asyncio.sleep(0.01)
-    second = asyncio.create_task(parts.broker.topics.put(replace(GOOD, read_queue_count=9)))
+    second = asyncio.create_task(harness.broker.topics.put(replace(GOOD, read_queue_count=9)))
     await asyncio.sleep(0.01)
     gate.set()
     await second
@@ -71,9 +71,9 @@ async def test_a_change_during_a_publication_is_published_too(parts: Parts) -> N
     await first
 
 
-async def test_put_answers_with_unreachable_name_servers(parts: Parts) -> None:
-    parts.unreachable = ["10.0.0.9:9876"]
-    put = await parts.broker.topics.put(GOOD)
+async def test_put_answers_with_unreachable_name_servers(harness: BrokerHarness) -> None:
+    harness.unreachable = ["10.0.0.9:9876"]
+    put = await harness.broker.topics.put(GOOD)
     assert put.unreachable_namesrvs == ["10.0.0.9:9876"]
 
 
@@ -97,59 +97,59 @@ async def test_put_answers_with_unreachable_name_servers(parts: Parts) -> None:
     ],
 )
 async def test_an_invalid_topic_is_refused(
-    parts: Parts, fields: dict[str, Any], code: Code
+    harness: BrokerHarness, fields: dict[str, Any], code: Code
 ) -> None:
-    before = parts.tables.topics.all()
+    before = harness.tables.topics.all()
     with pytest.raises(MqError) as caught:
-        await parts.broker.topics.put(replace(GOOD, **fields))
+        await harness.broker.topics.put(replace(GOOD, **fields))
     assert caught.value.code is code
-    assert parts.tables.topics.all() == before
+    assert harness.tables.topics.all() == before
 
 
-async def test_deleting_a_topic_deletes_its_queues_and_offsets(parts: Parts) -> None:
-    await parts.send("t", b"a", b"b")
-    parts.tables.offsets.commit("g", "t", 0, 1)
-    assert await parts.broker.administration.delete_topic("t")
-    assert not await parts.broker.administration.delete_topic("t")
-    assert parts.tables.offsets.get("g", "t", 0) is None
-    await parts.send("t", b"new")
-    assert await parts.bodies("t") == [b"new"], "a recreated topic is empty"
+async def test_deleting_a_topic_deletes_its_queues_and_offsets(harness: BrokerHarness) -> None:
+    await harness.send("t", b"a", b"b")
+    harness.tables.offsets.commit("g", "t", 0, 1)
+    assert await harness.broker.administration.delete_topic("t")
+    assert not await harness.broker.administration.delete_topic("t")
+    assert harness.tables.offsets.get("g", "t", 0) is None
+    await harness.send("t", b"new")
+    assert await harness.bodies("t") == [b"new"], "a recreated topic is empty"
 
 
-async def test_a_send_during_a_deletion_recreates_the_topic(parts: Parts) -> None:
+async def test_a_send_during_a_deletion_recreates_the_topic(harness: BrokerHarness) -> None:
     """Before the deletion is durable and published."""
-    await parts.send("t", b"old")
-    deletion = asyncio.create_task(parts.broker.administration.delete_topic("t"))
+    await harness.send("t", b"old")
+    deletion = asyncio.create_task(harness.broker.administration.delete_topic("t"))
     await asyncio.sleep(0)
     assert not deletion.done()
-    await parts.send("t", b"new")
+    await harness.send("t", b"new")
     assert await deletion
-    assert await parts.bodies("t") == [b"new"]
-    assert "t" in parts.announced[-1], "the recreated one is published"
+    assert await harness.bodies("t") == [b"new"]
+    assert "t" in harness.announced[-1], "the recreated one is published"
 
 
-async def test_a_system_topic_cannot_be_deleted(parts: Parts) -> None:
+async def test_a_system_topic_cannot_be_deleted(harness: BrokerHarness) -> None:
     with pytest.raises(MqError) as caught:
-        await parts.broker.administration.delete_topic("TBW102")
+        await harness.broker.administration.delete_topic("TBW102")
     assert caught.value.code is Code.NO_PERMISSION
 
 
-async def test_every_send_waits_until_its_topic_is_published(parts: Parts) -> None:
+async def test_every_send_waits_until_its_topic_is_published(harness: BrokerHarness) -> None:
     gate = asyncio.Event()
 
     async def slow() -> list[str]:
         await gate.wait()
         return []
 
-    parts.broker.topics._announce = slow
-    sends = [asyncio.create_task(parts.send("new", b"x")) for _ in range(3)]
+    harness.broker.topics._announce = slow
+    sends = [asyncio.create_task(harness.send("new", b"x")) for _ in range(3)]
     await asyncio.sleep(1)
     assert not any(send.done() for send in sends)
     gate.set()
     assert [len(await send) for send in sends] == [1, 1, 1]
 
 
-async def test_a_send_stores_nothing_once_its_topic_is_deleted(parts: Parts) -> None:
+async def test_a_send_stores_nothing_once_its_topic_is_deleted(harness: BrokerHarness) -> None:
     """Deleted while it is being created: a message would bring it back at the next start."""
     gate = asyncio.Event()
 
@@ -157,35 +157,35 @@ async def test_a_send_stores_nothing_once_its_topic_is_deleted(parts: Parts) -> 
         await gate.wait()
         return []
 
-    parts.broker.topics._announce = slow
-    send = asyncio.create_task(parts.send("new", b"x"))
+    harness.broker.topics._announce = slow
+    send = asyncio.create_task(harness.send("new", b"x"))
     await asyncio.sleep(1)
-    deletion = asyncio.create_task(parts.broker.administration.delete_topic("new"))
+    deletion = asyncio.create_task(harness.broker.administration.delete_topic("new"))
     await asyncio.sleep(1)
     gate.set()
     with pytest.raises(MqError) as caught:
         await send
     assert caught.value.code is Code.TOPIC_NOT_EXIST
     assert await deletion
-    assert "new" not in parts.store.topics()
+    assert "new" not in harness.store.topics()
 
 
 async def test_a_topic_that_only_the_log_has_is_adopted(tmp_path: Path) -> None:
-    first = await Parts.begin(tmp_path)
+    first = await BrokerHarness.begin(tmp_path)
     await first.broker.sender.send([message("t", b"a", 3)])
     await first.end()
     for path in (tmp_path / "store" / "config").glob("topics.json*"):
         path.unlink()
-    second = await Parts.begin(tmp_path)
+    second = await BrokerHarness.begin(tmp_path)
     assert await second.bodies("t", [3]) == [b"a"]
     await second.end()
 
 
 async def test_without_auto_creation_there_is_no_tbw102(tmp_path: Path) -> None:
-    first = await Parts.begin(tmp_path)
+    first = await BrokerHarness.begin(tmp_path)
     assert first.broker.topics.get("TBW102").permission == 7
     await first.end()
-    second = await Parts.begin(tmp_path, autoCreateTopicEnable=False)
+    second = await BrokerHarness.begin(tmp_path, autoCreateTopicEnable=False)
     assert "TBW102" not in second.tables.topics
     await second.end()
 
@@ -201,71 +201,71 @@ class FullDisk(RealDisk):
 
 async def test_a_topic_that_cannot_be_saved_is_refused(tmp_path: Path) -> None:
     disk = FullDisk()
-    parts = await Parts.begin(tmp_path, disk=disk)
+    harness = await BrokerHarness.begin(tmp_path, disk=disk)
     disk.full = True
     for _ in range(2):  # the second one finds the topic in the table
         with pytest.raises(MqError) as caught:
-            await parts.broker.topics.put(GOOD)
+            await harness.broker.topics.put(GOOD)
         assert caught.value.code is Code.SYSTEM_ERROR
         with pytest.raises(MqError):
-            await parts.send("t", b"a")
+            await harness.send("t", b"a")
     disk.full = False
-    announced = len(parts.announced)
-    await parts.broker.topics.put(GOOD)
-    assert "t" in (parts.tables.saved_topics._file.load() or {})["topicConfigTable"]
-    assert len(parts.announced) == announced + 1
-    await parts.end()
+    announced = len(harness.announced)
+    await harness.broker.topics.put(GOOD)
+    assert "t" in (harness.tables.saved_topics._file.load() or {})["topicConfigTable"]
+    assert len(harness.announced) == announced + 1
+    await harness.end()
 
 
 async def test_a_deleted_group_s_offsets_go_before_the_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = await Parts.begin(tmp_path)
-    await parts.send("t", b"a")
-    await parts.group("g")
-    parts.tables.offsets.commit("g", "t", 0, 1)
-    await parts.tables.saved_offsets.save()
+    harness = await BrokerHarness.begin(tmp_path)
+    await harness.send("t", b"a")
+    await harness.group("g")
+    harness.tables.offsets.commit("g", "t", 0, 1)
+    await harness.tables.saved_offsets.save()
     seen: list[bool] = []
-    save = parts.tables.saved_groups.save
+    save = harness.tables.saved_groups.save
 
     async def look() -> None:
-        offsets = (parts.tables.saved_offsets._file.load() or {})["offsetTable"]
+        offsets = (harness.tables.saved_offsets._file.load() or {})["offsetTable"]
         seen.append("t@g" in offsets)
         await save()
 
-    monkeypatch.setattr(parts.tables.saved_groups, "save", look)
-    assert await parts.broker.administration.delete_group("g", remove_offsets=True)
+    monkeypatch.setattr(harness.tables.saved_groups, "save", look)
+    assert await harness.broker.administration.delete_group("g", remove_offsets=True)
     assert seen == [False]
-    await parts.end()
+    await harness.end()
 
 
 async def test_a_deletion_that_cannot_be_saved_removes_the_offsets(tmp_path: Path) -> None:
     disk = FullDisk()
-    parts = await Parts.begin(tmp_path, disk=disk)
-    await parts.send("t", b"a")
-    await parts.group("g")
-    parts.tables.offsets.commit("g", "t", 0, 1)
+    harness = await BrokerHarness.begin(tmp_path, disk=disk)
+    await harness.send("t", b"a")
+    await harness.group("g")
+    harness.tables.offsets.commit("g", "t", 0, 1)
     disk.full = True
     with pytest.raises(MqError):
-        await parts.broker.administration.delete_group("g", remove_offsets=True)
+        await harness.broker.administration.delete_group("g", remove_offsets=True)
     disk.full = False
-    assert not await parts.broker.administration.delete_group("g", remove_offsets=True)
-    assert parts.tables.offsets.get("g", "t", 0) is None
-    await parts.end()
+    assert not await harness.broker.administration.delete_group("g", remove_offsets=True)
+    assert harness.tables.offsets.get("g", "t", 0) is None
+    await harness.end()
 
 
 # ---- groups ----
 
 
-async def test_put_creates_the_retry_topic_of_a_group(parts: Parts) -> None:
-    assert await parts.broker.groups.put(SubscriptionGroup("g", retry_queue_count=2))
-    assert not await parts.broker.groups.put(SubscriptionGroup("g", retry_max_times=3))
-    assert parts.broker.topics.get("%RETRY%g").read_queue_count == 2
-    assert parts.broker.groups.get("g").retry_max_times == 3
+async def test_put_creates_the_retry_topic_of_a_group(harness: BrokerHarness) -> None:
+    assert await harness.broker.groups.put(SubscriptionGroup("g", retry_queue_count=2))
+    assert not await harness.broker.groups.put(SubscriptionGroup("g", retry_max_times=3))
+    assert harness.broker.topics.get("%RETRY%g").read_queue_count == 2
+    assert harness.broker.groups.get("g").retry_max_times == 3
 
 
-async def test_every_use_of_a_group_waits_until_it_is_durable(parts: Parts) -> None:
-    saved = parts.tables.saved_groups
+async def test_every_use_of_a_group_waits_until_it_is_durable(harness: BrokerHarness) -> None:
+    saved = harness.tables.saved_groups
     writer, gate = saved._writer, asyncio.Event()
 
     async def slow(function: Callable[[], Any]) -> Any:
@@ -273,7 +273,7 @@ async def test_every_use_of_a_group_waits_until_it_is_durable(parts: Parts) -> N
         return await writer(function)
 
     saved._writer = slow
-    uses = [asyncio.create_task(parts.broker.groups.for_client("new")) for _ in range(3)]
+    uses = [asyncio.create_task(harness.broker.groups.for_client("new")) for _ in range(3)]
     await asyncio.sleep(1)
     assert not any(use.done() for use in uses)
     gate.set()
@@ -284,17 +284,17 @@ async def test_every_use_of_a_group_waits_until_it_is_durable(parts: Parts) -> N
 
 async def test_the_next_use_of_an_unsaved_group_saves_it(tmp_path: Path) -> None:
     disk = FullDisk()
-    parts = await Parts.begin(tmp_path, disk=disk)
+    harness = await BrokerHarness.begin(tmp_path, disk=disk)
     disk.full = True
     for _ in range(2):  # the second one finds the group in the table
         with pytest.raises(MqError):
-            await parts.broker.groups.for_client("new")
+            await harness.broker.groups.for_client("new")
     disk.full = False
-    await parts.broker.groups.for_client("new")
-    stored = parts.tables.saved_groups._file.load() or {}
+    await harness.broker.groups.for_client("new")
+    stored = harness.tables.saved_groups._file.load() or {}
     assert "new" in stored["subscriptionGroupTable"]
-    assert parts.broker.groups.ready("new") is not None
-    await parts.end()
+    assert harness.broker.groups.ready("new") is not None
+    await harness.end()
 
 
 @pytest.mark.parametrize(
@@ -309,36 +309,36 @@ async def test_the_next_use_of_an_unsaved_group_saves_it(tmp_path: Path) -> None
         {"retry_delays_ms": (2**40,)},
     ],
 )
-async def test_an_invalid_group_is_refused(parts: Parts, fields: dict[str, Any]) -> None:
+async def test_an_invalid_group_is_refused(harness: BrokerHarness, fields: dict[str, Any]) -> None:
     with pytest.raises(MqError) as caught:
-        await parts.broker.groups.put(replace(SubscriptionGroup("g"), **fields))
+        await harness.broker.groups.put(replace(SubscriptionGroup("g"), **fields))
     assert caught.value.code is Code.INVALID_PARAMETER
 
 
-async def test_deleting_a_group_may_leave_its_offsets(parts: Parts) -> None:
-    await parts.send("t", b"a")
+async def test_deleting_a_group_may_leave_its_offsets(harness: BrokerHarness) -> None:
+    await harness.send("t", b"a")
     for forget, left in ((False, 1), (True, None)):
-        await parts.group("g")
-        parts.tables.offsets.commit("g", "t", 0, 1)
-        assert await parts.broker.administration.delete_group("g", remove_offsets=forget)
-        assert parts.tables.offsets.get("g", "t", 0) == left
-    assert not await parts.broker.administration.delete_group("g", remove_offsets=False)
+        await harness.group("g")
+        harness.tables.offsets.commit("g", "t", 0, 1)
+        assert await harness.broker.administration.delete_group("g", remove_offsets=forget)
+        assert harness.tables.offsets.get("g", "t", 0) == left
+    assert not await harness.broker.administration.delete_group("g", remove_offsets=False)
 
 
-async def test_a_system_group_cannot_be_deleted(parts: Parts) -> None:
+async def test_a_system_group_cannot_be_deleted(harness: BrokerHarness) -> None:
     with pytest.raises(MqError) as caught:
-        await parts.broker.administration.delete_group("CID_RMQ_SYS_TRANS", remove_offsets=False)
+        await harness.broker.administration.delete_group("CID_RMQ_SYS_TRANS", remove_offsets=False)
     assert caught.value.code is Code.NO_PERMISSION
 
 
 async def test_topics_and_groups_survive_a_restart(tmp_path: Path) -> None:
-    first = await Parts.begin(tmp_path)
+    first = await BrokerHarness.begin(tmp_path)
     await first.broker.topics.put(replace(GOOD, attributes={"message.type": "FIFO"}))
     await first.group("g", retry_max_times=2, retry_delays_ms=(5, 7))
     await first.send("t", b"a", queue_id=2)
     first.tables.offsets.commit("g", "t", 2, 1)
     await first.end()
-    second = await Parts.begin(tmp_path)
+    second = await BrokerHarness.begin(tmp_path)
     assert second.broker.topics.get("t").attributes == {"message.type": "FIFO"}
     assert second.broker.groups.get("g").retry_delays_ms == (5, 7)
     assert second.tables.offsets.of("g", "t") == {2: 1}

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from support.broker.handlers import Handlers
-from support.broker.harness import Parts
+from support.broker.harness import BrokerHarness
 
 
 @pytest.fixture
 async def handlers(tmp_path: Path) -> AsyncIterator[Handlers]:
-    parts = await Parts.begin(tmp_path)
-    yield Handlers(parts)
-    await parts.end()
+    harness = await BrokerHarness.begin(tmp_path)
+    yield Handlers(harness)
+    await harness.end()

@@ -1,4 +1,4 @@
-"""AdminService over wired parts, and how errors cross the wire."""
+"""AdminService over a broker without sockets, and how errors cross the wire."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def test_topics_are_put_listed_and_deleted(handlers: Handlers) -> None:
         attributes={"message.type": "FIFO"},
     )
     put = admin_pb2.PutTopicRequest(topic=config)
-    handlers.parts.unreachable = ["n:1"]
+    handlers.harness.unreachable = ["n:1"]
     response = await handlers("PutTopic", put)
     assert (response.created, list(response.unreachable_namesrvs)) == (True, ["n:1"])
     assert (await handlers("GetTopic", admin_pb2.GetTopicRequest(topic="t"))).topic == config
@@ -57,9 +57,9 @@ async def test_groups_are_put_listed_and_deleted(handlers: Handlers) -> None:
 
 
 async def test_the_status_counts_messages_in_and_out(handlers: Handlers) -> None:
-    await handlers.parts.group("g")
-    await handlers.parts.send("t", b"a", b"b")
-    await handlers.parts.send("t", b"c", properties={"DELAY": "18"})
+    await handlers.harness.group("g")
+    await handlers.harness.send("t", b"a", b"b")
+    await handlers.harness.send("t", b"c", properties={"DELAY": "18"})
     subscription = message_pb2.Subscription(topic="t", expression="*")
     pull = message_pb2.PullRequest(topic="t", consumer_group="g", subscription=subscription)
     await handlers("Pull", pull)

@@ -1,4 +1,4 @@
-"""ClientService over wired parts."""
+"""ClientService over a broker without sockets."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def heartbeat(client_id: str = "c1", group: str = "g", expression: str = "*") ->
 
 async def test_a_heartbeat_creates_the_group_and_its_retry_topic(handlers: Handlers) -> None:
     await handlers("Heartbeat", heartbeat())
-    assert handlers.parts.broker.groups.get("g").retry_max_times == 16
-    assert handlers.parts.broker.topics.get("%RETRY%g").permission == 6
+    assert handlers.harness.broker.groups.get("g").retry_max_times == 16
+    assert handlers.harness.broker.topics.get("%RETRY%g").permission == 6
     members = client_pb2.ListGroupMembersRequest(consumer_group="g")
     assert list((await handlers("ListGroupMembers", members)).client_ids) == ["c1"]
     listed = (await handlers("ListClients", client_pb2.ListClientsRequest(group="g"))).clients
@@ -54,7 +54,7 @@ async def test_a_bad_heartbeat_registers_no_client(
     handlers: Handlers, request_: Any, code: Code
 ) -> None:
     assert (await handlers.refused("Heartbeat", request_)).code is code
-    assert handlers.parts.broker.clients.all() == []
+    assert handlers.harness.broker.clients.all() == []
 
 
 async def test_an_unknown_enum_value_is_refused(handlers: Handlers) -> None:
@@ -74,18 +74,18 @@ async def test_a_watch_begins_with_watching_and_carries_notices(handlers: Handle
     assert notice.group_members_changed.consumer_group == "g"
     watch.cancel()
     await asyncio.wait([watch])
-    assert handlers.parts.broker.clients.all() == []
+    assert handlers.harness.broker.clients.all() == []
 
 
 async def test_a_stopping_broker_ends_the_watches(handlers: Handlers) -> None:
     request = client_pb2.WatchClientRequest(client_id="c1")
     watch = asyncio.create_task(handlers("WatchClient", request))
     await asyncio.sleep(1)
-    handlers.parts.broker.clients.close()
+    handlers.harness.broker.clients.close()
     assert await watch is None
 
 
 async def test_an_unregistered_client_is_gone_at_once(handlers: Handlers) -> None:
     await handlers("Heartbeat", heartbeat())
     await handlers("UnregisterClient", client_pb2.UnregisterClientRequest(client_id="c1"))
-    assert handlers.parts.broker.clients.all() == []
+    assert handlers.harness.broker.clients.all() == []

@@ -1,4 +1,4 @@
-"""MessageService over wired parts."""
+"""MessageService over a broker without sockets."""
 
 from __future__ import annotations
 
@@ -79,22 +79,22 @@ async def test_encoded_properties_are_stored_as_a_map_is(handlers: Handlers, bri
     )
     queue_offsets = response.queue_offsets or [result.queue_offset for result in response.results]
     assert (list(queue_offsets), len(response.results)) == ([1, 0, 2], 0 if brief else 3)
-    first, *others = await handlers.parts.read("t")
+    first, *others = await handlers.harness.read("t")
     assert len(others) == 2
     for record in others:
         for field in ("properties", "body", *FIELDS):
             assert getattr(record, field) == getattr(first, field)
-    [other] = await handlers.parts.read("other")
+    [other] = await handlers.harness.read("other")
     assert (other.body, other.properties) == (b"yy", first.properties)
-    assert handlers.parts.metrics.messages_in == 4
+    assert handlers.harness.metrics.messages_in == 4
 
 
 async def test_the_fast_path_picks_a_queue(handlers: Handlers) -> None:
-    await handlers.parts.send("t", b"x")
+    await handlers.harness.send("t", b"x")
     anywhere = encoded({"UNIQ_KEY": "U"})
     anywhere.ClearField("queue_id")
     assert list((await handlers("Send", send(*[anywhere] * 40, brief=True))).queue_offsets)
-    filled = [len(await handlers.parts.read("t", queue_id)) for queue_id in range(4)]
+    filled = [len(await handlers.harness.read("t", queue_id)) for queue_id in range(4)]
     assert sum(filled) == 41 and all(filled)
 
 
@@ -118,8 +118,8 @@ async def test_the_fast_path_declines_what_needs_a_rule(
     response = await handlers("Send", send(encoded(properties), brief=True))
     assert not response.queue_offsets
     assert response.results[0].unique_message_id
-    await handlers.parts.broker.commit.drain()  # flushes what was not waited for
-    [stored] = await handlers.parts.read(topic)
+    await handlers.harness.broker.commit.drain()  # flushes what was not waited for
+    [stored] = await handlers.harness.read(topic)
     kept = {name: value for name, value in properties.items() if value and name != "POP_CK"}
     for name in ("DELAY", "TIMER_DELAY_SEC"):
         kept.pop(name, None)
@@ -144,18 +144,18 @@ async def test_the_fast_path_declines_what_needs_a_rule(
 async def test_of_encoded_messages_all_or_none_are_stored(
     handlers: Handlers, bad: message_pb2.Message, code: Code, brief: bool
 ) -> None:
-    await handlers.parts.send("t", b"before")
+    await handlers.harness.send("t", b"before")
     request = send(encoded({"UNIQ_KEY": "U"}), bad, brief=brief)
     assert (await handlers.refused("Send", request)).code is code
-    assert handlers.parts.metrics.messages_in == 1
-    assert await handlers.parts.bodies("t") == [b"before"]
+    assert handlers.harness.metrics.messages_in == 1
+    assert await handlers.harness.bodies("t") == [b"before"]
 
 
 async def test_the_born_host_is_the_callers_unless_given(handlers: Handlers) -> None:
     await handlers(
         "Send", send(message(), message(born_host="[::1]:5"), message(born_timestamp_ms=9))
     )
-    records = await handlers.parts.read("t")
+    records = await handlers.harness.read("t")
     assert [record.born_host for record in records] == ["10.0.0.7:4711", "[::1]:5", "10.0.0.7:4711"]
     assert records[2].born_timestamp_ms == 9
 
@@ -182,7 +182,7 @@ async def test_a_batch_answers_with_physical_offsets(handlers: Handlers) -> None
     response = await handlers("Send", message_pb2.SendRequest(batch=batch))
     result = response.batch_result
     assert (result.queue_id, result.first_queue_offset) == (0, 1)
-    assert [record.physical_offset for record in (await handlers.parts.read("t"))[1:]] == list(
+    assert [record.physical_offset for record in (await handlers.harness.read("t"))[1:]] == list(
         result.physical_offsets
     )
 
@@ -224,7 +224,7 @@ async def test_pull_refuses_a_bad_expression(handlers: Handlers) -> None:
 
 
 async def test_send_back_answers_entry_by_entry(handlers: Handlers) -> None:
-    await handlers.parts.group("g", retry_max_times=0)
+    await handlers.harness.group("g", retry_max_times=0)
     sent = await handlers("Send", send(message()))
     entry = message_pb2.SendBackEntry(
         physical_offset=sent.results[0].physical_offset,
@@ -238,12 +238,12 @@ async def test_send_back_answers_entry_by_entry(handlers: Handlers) -> None:
         (0, True),
         (1, False),
     ]
-    dead = (await handlers.parts.read("%DLQ%g"))[0]
+    dead = (await handlers.harness.read("%DLQ%g"))[0]
     assert dead.properties["DLQ_REASON"] == "ValueError"
 
 
 async def test_max_reconsume_times_0_is_not_absent(handlers: Handlers) -> None:
-    await handlers.parts.group("g", retry_max_times=5, retry_delays_ms=(0,))
+    await handlers.harness.group("g", retry_max_times=5, retry_delays_ms=(0,))
     sent = await handlers("Send", send(message()))
     physical_offset = sent.results[0].physical_offset
     for entry, dead in (
@@ -267,7 +267,7 @@ async def test_a_message_is_found_by_offset_id_and_key(handlers: Handlers) -> No
     for query, found in (({"key": "k2"}, 1), ({"key": "U", "unique": True}, 1), ({"key": "k"}, 0)):
         by_key = message_pb2.QueryMessagesRequest(topic="t", **query)
         assert len((await handlers("QueryMessages", by_key)).messages) == found
-    log = handlers.parts.store.path / "commitlog" / ("0" * 20)
+    log = handlers.harness.store.path / "commitlog" / ("0" * 20)
     data = log.read_bytes()
     log.write_bytes(data.replace(b"\0\1a", b"\0\1b", 1))
     response = await handlers(

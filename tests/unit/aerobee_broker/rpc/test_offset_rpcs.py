@@ -1,4 +1,4 @@
-"""OffsetService over wired parts."""
+"""OffsetService over a broker without sockets."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from support.broker.handlers import Handlers
 
 
 async def test_offsets_are_stored_queried_and_reset(handlers: Handlers) -> None:
-    await handlers.parts.group("g")
-    await handlers.parts.send("t", b"a", b"b")
+    await handlers.harness.group("g")
+    await handlers.harness.send("t", b"a", b"b")
     update = offset_pb2.UpdateConsumerOffsetsRequest(
         consumer_group="g", offsets=[offset_pb2.QueueOffset(topic="t", queue_offset=2)]
     )
@@ -32,15 +32,15 @@ async def test_offsets_are_stored_queried_and_reset(handlers: Handlers) -> None:
 
 
 async def test_a_reset_without_a_target_is_refused(handlers: Handlers) -> None:
-    await handlers.parts.group("g")
-    await handlers.parts.send("t", b"x")
+    await handlers.harness.group("g")
+    await handlers.harness.send("t", b"x")
     request = offset_pb2.ResetConsumerOffsetsRequest(consumer_group="g", topic="t")
     assert (await handlers.refused("ResetConsumerOffsets", request)).code is Code.INVALID_PARAMETER
 
 
 async def test_a_reset_to_offset_0_is_not_absent(handlers: Handlers) -> None:
-    await handlers.parts.group("g")
-    await handlers.parts.send("t", b"x")
+    await handlers.harness.group("g")
+    await handlers.harness.send("t", b"x")
     request = offset_pb2.ResetConsumerOffsetsRequest(
         consumer_group="g", topic="t", queue_offset=0, queue_ids=[0]
     )

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code, MqError
-from support.broker.harness import Parts
+from support.broker.harness import BrokerHarness
 from support.clock.virtual_loop import VirtualLoop
 from support.proxy.fuzz import mutated
 
@@ -84,20 +84,22 @@ class Call:
 class World:
     def __init__(self, path: Path) -> None:
         self.runner = asyncio.Runner(loop_factory=VirtualLoop)
-        self.parts = self.runner.run(self._begin(path))
-        services = self.parts.broker.services()
+        self.harness = self.runner.run(self._begin(path))
+        services = self.harness.broker.services()
         self._methods = {m.name: m for service in services for m in service.methods}
         self.runner.run(self.a_lease())
         self.runner.run(self.let_leases_expire())
         self.before = self.sizes()
 
-    async def _begin(self, path: Path) -> Parts:
-        parts = await Parts.begin(path, flushDiskType="ASYNC_FLUSH", enablePropertyFilter=True)
+    async def _begin(self, path: Path) -> BrokerHarness:
+        harness = await BrokerHarness.begin(
+            path, flushDiskType="ASYNC_FLUSH", enablePropertyFilter=True
+        )
         for topic in ("orders", "fifo"):
-            parts.tables.topics.put(TopicConfig(topic, 1, 1))
-        await parts.group("billing", retry_max_times=0)
-        await parts.group("orderly", consume_message_orderly=True)
-        return parts
+            harness.tables.topics.put(TopicConfig(topic, 1, 1))
+        await harness.group("billing", retry_max_times=0)
+        await harness.group("orderly", consume_message_orderly=True)
+        return harness
 
     async def ask(self, rpc: str, request: Message) -> Any:
         method = self._methods[rpc.partition(" ")[0]]
@@ -108,7 +110,7 @@ class World:
 
     async def a_lease(self) -> pb.Lease:
         """A lease on a new message."""
-        await self.parts.send("orders", b"body", properties={"color": "red"})
+        await self.harness.send("orders", b"body", properties={"color": "red"})
         answer = await self.ask("Pop", pop())
         (record,) = iter_records(answer.records)
         return pb.Lease(
@@ -125,7 +127,7 @@ class World:
         await asyncio.sleep(43_300)
 
     def sizes(self) -> dict[str, int]:
-        broker: Any = self.parts.broker
+        broker: Any = self.harness.broker
         queues = list(broker.lease_table.queues())
         return {
             "polls": broker.polls.parked_pops,
@@ -145,7 +147,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     world = World(tmp_path_factory.mktemp("fuzz"))
     with world.runner:
         yield world
-        world.runner.run(world.parts.end())
+        world.runner.run(world.harness.end())
 
 
 def name_of(lease: pb.Lease) -> tuple[Any, ...]:

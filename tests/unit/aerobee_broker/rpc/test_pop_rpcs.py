@@ -1,4 +1,4 @@
-"""PopService over wired parts: acknowledgements of leases and lease sets."""
+"""PopService over a broker without sockets: acknowledgements of leases and lease sets."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from support.broker.handlers import Handlers
 
 
 async def test_leases_and_lease_sets_are_acknowledged_in_one_request(handlers: Handlers) -> None:
-    await handlers.parts.group("g")
-    await handlers.parts.send("t", *[b"x"] * 4)
+    await handlers.harness.group("g")
+    await handlers.harness.send("t", *[b"x"] * 4)
     request = pop_pb2.PopRequest(consumer_group="g", topic="t", invisible_duration_ms=60_000)
     popped = await handlers("Pop", request)
     assert popped.message_count == 4
@@ -28,7 +28,7 @@ async def test_leases_and_lease_sets_are_acknowledged_in_one_request(handlers: H
     ]
     assert failures == [(1, 1, over), (1, 3, over)]
     assert answer.lease_sets == 2, "an older broker leaves this at 0"
-    assert handlers.parts.tables.offsets.get("g", "t", 0) == 4
+    assert handlers.harness.tables.offsets.get("g", "t", 0) == 4
 
 
 async def test_an_ack_of_too_many_leases_is_refused(handlers: Handlers) -> None:

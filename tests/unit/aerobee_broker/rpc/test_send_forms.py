@@ -16,7 +16,7 @@ from aerobee_wire import properties as props
 from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 from support.broker.handlers import Handlers
-from support.broker.harness import Parts
+from support.broker.harness import BrokerHarness
 from support.clock.virtual_loop import LoopClock, VirtualLoop
 
 Properties = dict[str, str]
@@ -62,21 +62,21 @@ def sent(draw: st.DrawFn) -> Sent:
 class Form:
     """A broker that is sent every message in one form."""
 
-    def __init__(self, parts: Parts, *, encoded: bool, brief: bool) -> None:
-        self.parts = parts
-        self._handlers = Handlers(parts)
+    def __init__(self, harness: BrokerHarness, *, encoded: bool, brief: bool) -> None:
+        self.harness = harness
+        self._handlers = Handlers(harness)
         self._encoded, self._brief = encoded, brief
 
     async def send(self, messages: list[Sent]) -> list[Kept] | str:
         """What is new in the log, or why the request was refused."""
-        begin = self.parts.store.end_offset
+        begin = self.harness.store.end_offset
         try:
             response = await self._handlers("Send", self._request(messages))
         except MqError as error:
-            assert self.parts.store.end_offset == begin
+            assert self.harness.store.end_offset == begin
             return f"{error.code.name} {error.message}"
         assert len(response.queue_offsets or response.results) == len(messages)
-        await self.parts.broker.commit.drain()  # flushes what was not waited for
+        await self.harness.broker.commit.drain()  # flushes what was not waited for
         stored = list(self._records_from(begin))
         if response.queue_offsets:
             assert [record.queue_offset for record in stored] == list(response.queue_offsets)
@@ -87,8 +87,8 @@ class Form:
         return [_kept(record) for record in stored]
 
     def _records_from(self, offset: int) -> Iterator[Record]:
-        while offset < self.parts.store.end_offset:
-            record = self.parts.store.get(offset)
+        while offset < self.harness.store.end_offset:
+            record = self.harness.store.get(offset)
             yield record
             offset += record.store_size
 
@@ -129,13 +129,13 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.Ru
             ("full", True, False),
             ("brief", True, True),
         ):
-            parts = await Parts.begin(path / name, clock=clock, maxMessageSize=1_024)
-            made.append(Form(parts, encoded=encoded, brief=brief))
+            harness = await BrokerHarness.begin(path / name, clock=clock, maxMessageSize=1_024)
+            made.append(Form(harness, encoded=encoded, brief=brief))
         return made
 
     async def end() -> None:
         for form in made:
-            await form.parts.end()
+            await form.harness.end()
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         made = runner.run(begin())

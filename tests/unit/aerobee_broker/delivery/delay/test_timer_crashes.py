@@ -13,7 +13,7 @@ from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.disk import Disk
 from aerobee_broker.errors import NotRecalled
 from support.broker.delayed import recall, timed
-from support.broker.harness import Parts
+from support.broker.harness import BrokerHarness
 from support.clock.virtual_loop import LoopClock
 from support.disk.simulated_disk import SimulatedDisk
 
@@ -31,47 +31,47 @@ class Campaign:
         self.attempted: set[bytes] = set()
         self.cuts = 0
 
-    async def begin(self) -> Parts:
-        return await Parts.begin(self.path, clock=self.clock, disk=self.disk)
+    async def begin(self) -> BrokerHarness:
+        return await BrokerHarness.begin(self.path, clock=self.clock, disk=self.disk)
 
     async def run(self) -> None:
-        parts = await self.begin()
+        harness = await self.begin()
         for step in range(6):
             for _ in range(12):
-                await self.act(parts)
+                await self.act(harness)
                 await asyncio.sleep(self.rng.random() * 0.4)
             if step < 5:
-                parts = await self.crash(parts)
+                harness = await self.crash(harness)
         await asyncio.sleep(60)
-        await self.check(parts)
-        await parts.end()
+        await self.check(harness)
+        await harness.end()
 
-    async def act(self, parts: Parts) -> None:
+    async def act(self, harness: BrokerHarness) -> None:
         if self.rng.random() < 0.2:
             # Retention wants all files: waiting messages move to the end of the queue.
-            parts.store.cleaning.wanted_below = parts.store.end_offset
+            harness.store.cleaning.wanted_below = harness.store.end_offset
         if self.sent and self.rng.random() < 0.25:
             body = self.rng.choice(list(self.sent))
             self.attempted.add(body)
             with suppress(NotRecalled):
-                await recall(parts, self.sent[body])
+                await recall(harness, self.sent[body])
                 self.recalled.add(body)
         else:
             body = b"%d" % len(self.sent)
-            self.sent[body] = await timed(parts, body, self.rng.randrange(1, 4_000))
+            self.sent[body] = await timed(harness, body, self.rng.randrange(1, 4_000))
 
-    async def crash(self, parts: Parts) -> Parts:
+    async def crash(self, harness: BrokerHarness) -> BrokerHarness:
         """A power cut or a kill, while a send, a recall or a delivery may be under way."""
-        parts.flusher.hold()
+        harness.flusher.hold()
         body = b"unacknowledged %d" % self.cuts
-        doing: list[asyncio.Task[object]] = [asyncio.create_task(timed(parts, body, 1_000))]
+        doing: list[asyncio.Task[object]] = [asyncio.create_task(timed(harness, body, 1_000))]
         if self.sent:
             body = self.rng.choice(list(self.sent))
             self.attempted.add(body)
-            doing.append(asyncio.create_task(recall(parts, self.sent[body])))
+            doing.append(asyncio.create_task(recall(harness, self.sent[body])))
         await asyncio.sleep(self.rng.random() * 2)
         if self.rng.random() < 0.5:
-            parts.store.flush.write()
+            harness.store.flush.write()
             await asyncio.sleep(self.rng.random())
         cut: Disk = (
             self.disk.after_power_cut(self.rng.randrange(1 << 30))
@@ -84,13 +84,13 @@ class Campaign:
         for task in [*doing, *others]:
             task.cancel()
         await asyncio.gather(*doing, *others, return_exceptions=True)
-        parts.store.abandon()
+        harness.store.abandon()
         self.disk = cut
         await asyncio.sleep(self.rng.random() * 2)
         return await self.begin()
 
-    async def check(self, parts: Parts) -> None:
-        records = await parts.read("t")
+    async def check(self, harness: BrokerHarness) -> None:
+        records = await harness.read("t")
         delivered: dict[bytes, int] = {}
         for record in records:
             delivered[record.body] = delivered.get(record.body, 0) + 1
@@ -100,30 +100,32 @@ class Campaign:
                 assert body not in delivered, "it was recalled"
             elif body not in self.attempted:
                 assert body in delivered, "it was acknowledged"
-        assert parts.broker.timer_delivery.waiting == 0
+        assert harness.broker.timer_delivery.waiting == 0
 
 
 async def test_a_batch_torn_by_a_power_cut_is_delivered_again(tmp_path: Path) -> None:
     """The progress record is behind the copies: without it they count as not delivered."""
     disk, clock = SimulatedDisk(1), LoopClock()
-    parts = await Parts.begin(tmp_path, clock=clock, disk=disk)
+    harness = await BrokerHarness.begin(tmp_path, clock=clock, disk=disk)
     bodies = {b"%d" % number for number in range(40)}
     for body in sorted(bodies):
-        await timed(parts, body, 1_000)
-    parts.flusher.hold()
+        await timed(harness, body, 1_000)
+    harness.flusher.hold()
     await asyncio.sleep(1.1)
-    parts.store.flush.write()
-    assert parts.store.written_offset > parts.store.flushed_offset
+    harness.store.flush.write()
+    assert harness.store.written_offset > harness.store.flushed_offset
     torn = 0
     for seed in range(12):
-        restarted = await Parts.begin(tmp_path, clock=clock, disk=disk.after_power_cut(seed))
+        restarted = await BrokerHarness.begin(
+            tmp_path, clock=clock, disk=disk.after_power_cut(seed)
+        )
         torn += 0 < restarted.store.max_offset("t", 0) < len(bodies)
         await asyncio.sleep(0.01)
         assert set(await restarted.bodies("t")) == bodies
         await restarted.end()
     assert torn > 2
-    parts.flusher.let_go()
-    await parts.end()
+    harness.flusher.let_go()
+    await harness.end()
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -12,85 +12,87 @@ import pytest
 from aerobee_broker.errors import TooManyTimers
 from aerobee_broker.store.messages import UNIT
 from support.broker.delayed import lose, recall, timed
-from support.broker.harness import Parts, message
+from support.broker.harness import BrokerHarness, message
 from support.clock.virtual_loop import LoopClock
 
 HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
-    parts = await Parts.begin(tmp_path)
-    yield parts
-    await parts.end()
+async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
+    harness = await BrokerHarness.begin(tmp_path)
+    yield harness
+    await harness.end()
 
 
 @pytest.mark.parametrize("delay_ms", [1, 2_345, 9 * HOUR_MS])
 async def test_a_message_is_delivered_when_due_and_never_before(
-    parts: Parts, delay_ms: int
+    harness: BrokerHarness, delay_ms: int
 ) -> None:
-    stored = await timed(parts, b"a", delay_ms)
-    assert stored.deliver_ms == parts.clock.now_ms() + delay_ms
+    stored = await timed(harness, b"a", delay_ms)
+    assert stored.deliver_ms == harness.clock.now_ms() + delay_ms
     await asyncio.sleep((delay_ms - 0.5) / 1000)
-    assert await parts.bodies("t") == []
-    assert parts.broker.report.status().delayed_messages == {"timers": 1}
+    assert await harness.bodies("t") == []
+    assert harness.broker.report.status().delayed_messages == {"timers": 1}
     await asyncio.sleep(0.002)
-    record = (await parts.read("t"))[0]
+    record = (await harness.read("t"))[0]
     assert (record.body, record.store_timestamp_ms) == (b"a", stored.deliver_ms)
-    assert parts.broker.report.status().delayed_messages == {}
+    assert harness.broker.report.status().delayed_messages == {}
 
 
 async def test_due_times_a_millisecond_apart_are_kept(
-    parts: Parts,
+    harness: BrokerHarness,
 ) -> None:
     dues = {}
     for number in range(50):
-        stored = await timed(parts, b"%d" % number, 1_000 + number)
+        stored = await timed(harness, b"%d" % number, 1_000 + number)
         dues[stored.unique_message_id] = stored.deliver_ms
     await asyncio.sleep(2)
     delivered = {
-        record.unique_message_id: record.store_timestamp_ms for record in await parts.read("t")
+        record.unique_message_id: record.store_timestamp_ms for record in await harness.read("t")
     }
     assert delivered == dues
 
 
-async def test_a_time_that_is_past_delays_nothing(parts: Parts) -> None:
-    stored = await timed(parts, b"a", -1)
+async def test_a_time_that_is_past_delays_nothing(harness: BrokerHarness) -> None:
+    stored = await timed(harness, b"a", -1)
     assert stored.deliver_ms == 0
-    assert await parts.bodies("t") == [b"a"]
+    assert await harness.bodies("t") == [b"a"]
 
 
-async def test_messages_are_delivered_in_the_order_of_their_times(parts: Parts) -> None:
+async def test_messages_are_delivered_in_the_order_of_their_times(harness: BrokerHarness) -> None:
     for body, delay in ((b"9 s", 9_000), (b"2 s", 2_000), (b"1 h", HOUR_MS), (b"5 s", 5_000)):
-        await timed(parts, body, delay)
+        await timed(harness, body, delay)
     await asyncio.sleep(2.001)
-    await timed(parts, b"3 s", 1_000)
+    await timed(harness, b"3 s", 1_000)
     await asyncio.sleep(10)
-    assert await parts.bodies("t") == [b"2 s", b"3 s", b"5 s", b"9 s"]
-    assert parts.broker.timer_delivery.waiting == 1
+    assert await harness.bodies("t") == [b"2 s", b"3 s", b"5 s", b"9 s"]
+    assert harness.broker.timer_delivery.waiting == 1
 
 
-async def test_messages_due_together_are_delivered_in_order_and_batches(parts: Parts) -> None:
-    due = str(parts.clock.now_ms() + 1_000)
+async def test_messages_due_together_are_delivered_in_order_and_batches(
+    harness: BrokerHarness,
+) -> None:
+    due = str(harness.clock.now_ms() + 1_000)
     bodies = [b"%d" % number for number in range(1_000)]
-    await parts.broker.sender.send(
+    await harness.broker.sender.send(
         [message("t", body, properties={"TIMER_DELIVER_MS": due}) for body in bodies]
     )
-    before = parts.flusher.calls
+    before = harness.flusher.calls
     await asyncio.sleep(1.1)
-    assert [record.body for record in await parts.read("t", max_bytes=1 << 20)] == bodies
-    assert parts.flusher.calls - before <= 10, "in batches"
+    assert [record.body for record in await harness.read("t", max_bytes=1 << 20)] == bodies
+    assert harness.flusher.calls - before <= 10, "in batches"
 
 
-async def test_the_delivered_copy_has_the_fields_of_the_message(parts: Parts) -> None:
-    due = str(parts.clock.now_ms() + 1_000)
+async def test_the_delivered_copy_has_the_fields_of_the_message(harness: BrokerHarness) -> None:
+    due = str(harness.clock.now_ms() + 1_000)
     properties = {"TIMER_DELIVER_MS": due, "TAGS": "a", "KEYS": "k", "UNIQ_KEY": "U"}
     timed_message = message(
         "t", b"x", 3, properties=properties, flag=9, sys_flag=1, born_timestamp_ms=55
     )
-    await parts.broker.sender.send([timed_message])
+    await harness.broker.sender.send([timed_message])
     await asyncio.sleep(2)
-    record = (await parts.read("t", 3))[0]
+    record = (await harness.read("t", 3))[0]
     assert (record.queue_id, record.flag, record.sys_flag & 1) == (3, 9, 1)
     assert (record.born_timestamp_ms, record.born_host) == (55, "10.0.0.7:4711")
     assert (record.unique_message_id, record.properties["TAGS"]) == ("U", "a")
@@ -98,30 +100,30 @@ async def test_the_delivered_copy_has_the_fields_of_the_message(parts: Parts) ->
     assert not {"REAL_TOPIC", "REAL_QID"} & record.properties.keys()
 
 
-async def test_a_delay_level_wins_over_a_time(parts: Parts) -> None:
+async def test_a_delay_level_wins_over_a_time(harness: BrokerHarness) -> None:
     properties = {"DELAY": "1", "TIMER_DELAY_SEC": "60"}
-    await parts.broker.sender.send([message("t", b"a", properties=properties)])
+    await harness.broker.sender.send([message("t", b"a", properties=properties)])
     await asyncio.sleep(1.1)
-    assert "TIMER_DELAY_SEC" not in (await parts.read("t"))[0].properties
+    assert "TIMER_DELAY_SEC" not in (await harness.read("t"))[0].properties
 
 
 async def test_a_clock_set_back_makes_no_message_early_or_repeated(
     tmp_path: Path,
 ) -> None:
     clock = LoopClock()
-    parts = await Parts.begin(tmp_path, clock=clock)
-    await timed(parts, b"before", 1_000)
+    harness = await BrokerHarness.begin(tmp_path, clock=clock)
+    await timed(harness, b"before", 1_000)
     await asyncio.sleep(2)
-    await timed(parts, b"later", 5_000)
+    await timed(harness, b"later", 5_000)
     clock.jump(-HOUR_MS)
-    await timed(parts, b"a", 5_000)
-    await timed(parts, b"b", 3_000)
+    await timed(harness, b"a", 5_000)
+    await timed(harness, b"b", 3_000)
     await asyncio.sleep(4)
-    assert await parts.bodies("t") == [b"before", b"b"]
+    assert await harness.bodies("t") == [b"before", b"b"]
     await asyncio.sleep(2)
-    assert await parts.bodies("t") == [b"before", b"b", b"a"]
-    await parts.end()
-    again = await Parts.begin(tmp_path, clock=clock)
+    assert await harness.bodies("t") == [b"before", b"b", b"a"]
+    await harness.end()
+    again = await BrokerHarness.begin(tmp_path, clock=clock)
     await asyncio.sleep(HOUR_MS / 1000)
     assert await again.bodies("t") == [b"before", b"b", b"a", b"later"], "each once"
     await again.end()
@@ -129,38 +131,38 @@ async def test_a_clock_set_back_makes_no_message_early_or_repeated(
 
 async def test_a_clock_set_forward_is_noticed_within_seconds(tmp_path: Path) -> None:
     clock = LoopClock()
-    parts = await Parts.begin(tmp_path, clock=clock)
-    await timed(parts, b"a", HOUR_MS)
+    harness = await BrokerHarness.begin(tmp_path, clock=clock)
+    await timed(harness, b"a", HOUR_MS)
     await asyncio.sleep(1)
     clock.jump(HOUR_MS)
     await asyncio.sleep(10)
-    assert await parts.bodies("t") == [b"a"]
-    await parts.end()
+    assert await harness.bodies("t") == [b"a"]
+    await harness.end()
 
 
 async def test_more_messages_than_timerMaxMessages_are_refused(tmp_path: Path) -> None:
-    parts = await Parts.begin(tmp_path, timerMaxMessages=2)
-    await timed(parts, b"a", 1_000)
-    await timed(parts, b"b", 1_000)
+    harness = await BrokerHarness.begin(tmp_path, timerMaxMessages=2)
+    await timed(harness, b"a", 1_000)
+    await timed(harness, b"b", 1_000)
     await asyncio.sleep(0.001)
     with pytest.raises(TooManyTimers):
-        await timed(parts, b"c", 1_000)
+        await timed(harness, b"c", 1_000)
     await asyncio.sleep(1.1)
-    await timed(parts, b"c", 1_000)
-    await parts.end()
+    await timed(harness, b"c", 1_000)
+    await harness.end()
 
 
 @pytest.mark.parametrize("how", ["stop", "crash"])
 async def test_a_restart_loses_and_repeats_no_message(tmp_path: Path, how: str) -> None:
     clock = LoopClock()
-    first = await Parts.begin(tmp_path / "a", clock=clock)
+    first = await BrokerHarness.begin(tmp_path / "a", clock=clock)
     for number in range(20):
         await timed(first, b"%d" % number, 1_000 * (number + 1))
     await asyncio.sleep(5.5)
     if how == "crash":
         shutil.copytree(tmp_path / "a", tmp_path / "b")
     await first.end()
-    second = await Parts.begin(tmp_path / ("b" if how == "crash" else "a"), clock=clock)
+    second = await BrokerHarness.begin(tmp_path / ("b" if how == "crash" else "a"), clock=clock)
     assert second.broker.timer_delivery.waiting == 15
     await asyncio.sleep(20)
     assert await second.bodies("t") == [b"%d" % number for number in range(20)]
@@ -169,14 +171,14 @@ async def test_a_restart_loses_and_repeats_no_message(tmp_path: Path, how: str) 
 
 async def test_a_start_needs_only_the_log(tmp_path: Path) -> None:
     clock = LoopClock()
-    first = await Parts.begin(tmp_path, clock=clock)
+    first = await BrokerHarness.begin(tmp_path, clock=clock)
     for delay in (1_000, 2_000, 60_000, 30_000):
         stored = await timed(first, b"%d" % delay, delay)
     await recall(first, stored)
     await asyncio.sleep(3)
     await first.end()
     lose(tmp_path / "store", "consumequeue", "index", "config", "checkpoint")
-    second = await Parts.begin(tmp_path, clock=clock)
+    second = await BrokerHarness.begin(tmp_path, clock=clock)
     second.broker.topics.adopt([("t", [0, 1, 2, 3])])
     assert second.broker.timer_delivery.waiting == 1
     await asyncio.sleep(60)
@@ -186,7 +188,7 @@ async def test_a_start_needs_only_the_log(tmp_path: Path) -> None:
 
 async def test_damaged_progress_falls_back_to_the_record_before(tmp_path: Path) -> None:
     clock = LoopClock()
-    first = await Parts.begin(tmp_path, clock=clock)
+    first = await BrokerHarness.begin(tmp_path, clock=clock)
     for body in (b"a", b"b"):
         await timed(first, body, 1_000)
         await asyncio.sleep(2)
@@ -195,23 +197,23 @@ async def test_damaged_progress_falls_back_to_the_record_before(tmp_path: Path) 
     data = log.read_bytes()
     newest = data.rindex(b'{"floor":')
     log.write_bytes(data[:newest] + b'{"flaw"' + data[newest + 7 :])
-    second = await Parts.begin(tmp_path, clock=clock)
+    second = await BrokerHarness.begin(tmp_path, clock=clock)
     await asyncio.sleep(2)
     assert await second.bodies("t") == [b"a", b"b", b"b"], "b is delivered twice, not lost"
     await second.end()
 
 
 async def test_asynchronous_flush_delivers_when_due(tmp_path: Path) -> None:
-    parts = await Parts.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
-    await timed(parts, b"a", 2_000)
+    harness = await BrokerHarness.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
+    await timed(harness, b"a", 2_000)
     await asyncio.sleep(4)
-    assert await parts.bodies("t") == [b"a"]
-    await parts.end()
+    assert await harness.bodies("t") == [b"a"]
+    await harness.end()
 
 
 async def test_a_damaged_unit_makes_no_message_early(tmp_path: Path) -> None:
     clock = LoopClock()
-    first = await Parts.begin(tmp_path, clock=clock)
+    first = await BrokerHarness.begin(tmp_path, clock=clock)
     stored = await timed(first, b"a", HOUR_MS)
     await first.end()
     path = tmp_path / "store" / "consumequeue" / "rmq_sys_wheel_timer" / "0" / ("0" * 20)
@@ -219,7 +221,7 @@ async def test_a_damaged_unit_makes_no_message_early(tmp_path: Path) -> None:
     place, size, code = UNIT.unpack_from(data)
     assert code == stored.deliver_ms
     path.write_bytes(UNIT.pack(place, size, code - HOUR_MS) + data[UNIT.size :])
-    second = await Parts.begin(tmp_path, clock=clock)
+    second = await BrokerHarness.begin(tmp_path, clock=clock)
     await asyncio.sleep(3_599)
     assert await second.bodies("t") == []
     await asyncio.sleep(2)
@@ -227,14 +229,14 @@ async def test_a_damaged_unit_makes_no_message_early(tmp_path: Path) -> None:
     await second.end()
 
 
-async def test_the_gauge_counts_waiting_messages(parts: Parts) -> None:
-    await timed(parts, b"a", 1_000)
-    await timed(parts, b"b", 3_000)
+async def test_the_gauge_counts_waiting_messages(harness: BrokerHarness) -> None:
+    await timed(harness, b"a", 1_000)
+    await timed(harness, b"b", 3_000)
     await asyncio.sleep(0.01)
     shown = []
     for _ in range(3):
-        parts.broker.gauges.measure(6)
+        harness.broker.gauges.measure(6)
         labels = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
-        shown.append(parts.metrics.registry.get_sample_value("rocketmq_timing_messages", labels))
+        shown.append(harness.metrics.registry.get_sample_value("rocketmq_timing_messages", labels))
         await asyncio.sleep(2)
     assert shown == [2, 1, 0]

@@ -13,35 +13,37 @@ from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.errors import DiskFull, NotRecalled
 from aerobee_wire import topics as names
 from support.broker.delayed import SMALL_FILES, clean, fill, lose, recall, timed
-from support.broker.harness import Inline, Parts
+from support.broker.harness import BrokerHarness, InlineWorker
 from support.clock.virtual_loop import LoopClock
 
 HOUR_MS = 3_600_000
 
 
-async def filled(path: Path, clock: LoopClock, *bodies: bytes) -> tuple[Parts, list[SendResult]]:
+async def filled(
+    path: Path, clock: LoopClock, *bodies: bytes
+) -> tuple[BrokerHarness, list[SendResult]]:
     """A broker with messages that wait in a log file which retention wants to delete."""
-    parts = await Parts.begin(path, clock=clock, **SMALL_FILES)
-    waiting = [await timed(parts, body, HOUR_MS) for body in bodies]
-    await fill(parts)
-    return parts, waiting
+    harness = await BrokerHarness.begin(path, clock=clock, **SMALL_FILES)
+    waiting = [await timed(harness, body, HOUR_MS) for body in bodies]
+    await fill(harness)
+    return harness, waiting
 
 
 async def test_waiting_messages_move_out_of_expired_files(tmp_path: Path) -> None:
-    parts, (first, second) = await filled(tmp_path, LoopClock(), b"first", b"second")
-    assert await clean(parts) == 0, "messages wait in the file"
+    harness, (first, second) = await filled(tmp_path, LoopClock(), b"first", b"second")
+    assert await clean(harness) == 0, "messages wait in the file"
     await asyncio.sleep(10)
-    assert parts.broker.timer_delivery.waiting == 2
-    assert await clean(parts) > max(first.physical_offset, second.physical_offset)
-    await recall(parts, first)
+    assert harness.broker.timer_delivery.waiting == 2
+    assert await clean(harness) > max(first.physical_offset, second.physical_offset)
+    await recall(harness, first)
     with pytest.raises(NotRecalled):
-        await recall(parts, first)
+        await recall(harness, first)
     await asyncio.sleep(HOUR_MS / 1000 - 30)
-    assert await parts.bodies("t") == []
+    assert await harness.bodies("t") == []
     await asyncio.sleep(30)
-    assert await parts.bodies("t") == [b"second"]
-    assert (await parts.read("t"))[0].unique_message_id == second.unique_message_id
-    await parts.end()
+    assert await harness.bodies("t") == [b"second"]
+    assert (await harness.read("t"))[0].unique_message_id == second.unique_message_id
+    await harness.end()
 
 
 @pytest.mark.parametrize("how", ["stop", "crash"])
@@ -53,7 +55,7 @@ async def test_moved_messages_are_found_after_a_restart(tmp_path: Path, how: str
     if how == "crash":
         shutil.copytree(tmp_path / "a", tmp_path / "b")
     await first.end()
-    second = await Parts.begin(
+    second = await BrokerHarness.begin(
         tmp_path / ("b" if how == "crash" else "a"), clock=clock, mappedFileSizeCommitLog=65_536
     )
     assert second.broker.timer_delivery.waiting == 2
@@ -64,55 +66,55 @@ async def test_moved_messages_are_found_after_a_restart(tmp_path: Path, how: str
 
 async def test_a_waiting_message_keeps_its_file_during_the_first_batch(tmp_path: Path) -> None:
     """Retention looks for the first time after a start while a batch is not durable yet."""
-    parts = await Parts.begin(tmp_path, **SMALL_FILES)
-    await timed(parts, b"soon", 1_000)
-    later = await timed(parts, b"later", HOUR_MS)
-    await fill(parts)
-    await parts.end()
+    harness = await BrokerHarness.begin(tmp_path, **SMALL_FILES)
+    await timed(harness, b"soon", 1_000)
+    later = await timed(harness, b"later", HOUR_MS)
+    await fill(harness)
+    await harness.end()
     await asyncio.sleep(5)
-    flusher = Inline()
+    flusher = InlineWorker()
     flusher.hold()
-    parts = await Parts.begin(tmp_path, flusher=flusher, **SMALL_FILES)
-    assert await clean(parts) <= later.physical_offset
+    harness = await BrokerHarness.begin(tmp_path, flusher=flusher, **SMALL_FILES)
+    assert await clean(harness) <= later.physical_offset
     flusher.let_go()
     await asyncio.sleep(HOUR_MS / 1000)
-    assert await parts.bodies("t") == [b"soon", b"later"]
-    await parts.end()
+    assert await harness.bodies("t") == [b"soon", b"later"]
+    await harness.end()
 
 
 async def test_a_recalled_message_keeps_no_file(tmp_path: Path) -> None:
-    parts, waiting = await filled(tmp_path, LoopClock(), b"a")
-    await recall(parts, waiting[0])
-    assert await clean(parts) > waiting[0].physical_offset
-    await parts.end()
+    harness, waiting = await filled(tmp_path, LoopClock(), b"a")
+    await recall(harness, waiting[0])
+    assert await clean(harness) > waiting[0].physical_offset
+    await harness.end()
 
 
 async def test_a_message_is_recalled_while_it_moves(tmp_path: Path) -> None:
-    parts, waiting = await filled(tmp_path, LoopClock(), b"a")
-    await clean(parts)
-    parts.flusher.hold()
+    harness, waiting = await filled(tmp_path, LoopClock(), b"a")
+    await clean(harness)
+    harness.flusher.hold()
     await asyncio.sleep(10)  # the move waits for the flush
-    under_way = asyncio.create_task(recall(parts, waiting[0]))
+    under_way = asyncio.create_task(recall(harness, waiting[0]))
     await asyncio.sleep(0.1)
     assert not under_way.done()
-    parts.flusher.let_go()
+    harness.flusher.let_go()
     await under_way
     await asyncio.sleep(HOUR_MS / 1000)
-    assert await parts.bodies("t") == []
-    await parts.end()
+    assert await harness.bodies("t") == []
+    await harness.end()
 
 
 async def test_a_message_of_a_deleted_topic_does_not_move(tmp_path: Path) -> None:
-    parts, waiting = await filled(tmp_path, LoopClock(), b"a")
-    await parts.send("t", b"x")
-    await parts.broker.administration.delete_topic("t")
-    await parts.send("t", b"new")
-    await clean(parts)
+    harness, waiting = await filled(tmp_path, LoopClock(), b"a")
+    await harness.send("t", b"x")
+    await harness.broker.administration.delete_topic("t")
+    await harness.send("t", b"new")
+    await clean(harness)
     await asyncio.sleep(10)
-    assert await clean(parts) > waiting[0].physical_offset
+    assert await clean(harness) > waiting[0].physical_offset
     await asyncio.sleep(HOUR_MS / 1000)
-    assert await parts.bodies("t") == [b"new"]
-    await parts.end()
+    assert await harness.bodies("t") == [b"new"]
+    await harness.end()
 
 
 @pytest.mark.parametrize("room", [True, False])
@@ -120,23 +122,23 @@ async def test_a_slow_move_loses_and_repeats_no_message(
     tmp_path: Path, room: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = LoopClock()
-    parts, _ = await filled(tmp_path, clock, b"a")
-    await clean(parts)
+    harness, _ = await filled(tmp_path, clock, b"a")
+    await clean(harness)
 
     def fail() -> int:
         raise DiskFull("there is no room")
 
     with monkeypatch.context() as patch:
         if not room:
-            patch.setattr(parts.store.flush, "write_and_sync", fail)
-        parts.flusher.hold()
+            patch.setattr(harness.store.flush, "write_and_sync", fail)
+        harness.flusher.hold()
         await asyncio.sleep(30)  # longer than syncFlushTimeout
-        parts.flusher.let_go()
+        harness.flusher.let_go()
         await asyncio.sleep(0.1)
-    assert parts.broker.timer_delivery.waiting == 1
+    assert harness.broker.timer_delivery.waiting == 1
     await asyncio.sleep(HOUR_MS / 1000)
-    assert await parts.bodies("t") == [b"a"]
-    await parts.end()
+    assert await harness.bodies("t") == [b"a"]
+    await harness.end()
 
 
 async def test_progress_of_a_lost_queue_skips_no_message(
@@ -144,7 +146,7 @@ async def test_progress_of_a_lost_queue_skips_no_message(
 ) -> None:
     """All its messages expired, and its consume queue was lost: its offsets count from 0 again."""
     monkeypatch.setattr(timer_table, "_BLOCK_BITS", 0)  # a block for each message
-    first = await Parts.begin(tmp_path, **SMALL_FILES)
+    first = await BrokerHarness.begin(tmp_path, **SMALL_FILES)
     for number in range(5):
         await timed(first, b"gone", 5_000 + number * 100)
     await fill(first)
@@ -152,12 +154,12 @@ async def test_progress_of_a_lost_queue_skips_no_message(
     assert await clean(first) > 0
     await first.end()
     lose(tmp_path / "store", "consumequeue", "index", "checkpoint")
-    second = await Parts.begin(tmp_path, clock=first.clock, **SMALL_FILES)
+    second = await BrokerHarness.begin(tmp_path, clock=first.clock, **SMALL_FILES)
     assert second.store.max_offset(names.TIMER_TOPIC, 0) == 0
     before = len(await second.bodies("t"))
     await timed(second, b"a", 5_000)
     await second.end()
-    third = await Parts.begin(tmp_path, clock=first.clock, **SMALL_FILES)
+    third = await BrokerHarness.begin(tmp_path, clock=first.clock, **SMALL_FILES)
     await timed(third, b"b", 4_000)
     await asyncio.sleep(6)
     assert sorted((await third.bodies("t"))[before:]) == [b"a", b"b"]

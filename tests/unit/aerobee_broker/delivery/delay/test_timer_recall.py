@@ -13,87 +13,87 @@ from aerobee_broker.delivery.delay import timer_table
 from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.errors import DiskFull, NotRecalled
 from support.broker.delayed import recall, timed
-from support.broker.harness import Parts, message
+from support.broker.harness import BrokerHarness, message
 from support.clock.virtual_loop import LoopClock
 
 HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
-    parts = await Parts.begin(tmp_path)
-    yield parts
-    await parts.end()
+async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
+    harness = await BrokerHarness.begin(tmp_path)
+    yield harness
+    await harness.end()
 
 
-async def is_refused(parts: Parts, stored: SendResult) -> bool:
+async def is_refused(harness: BrokerHarness, stored: SendResult) -> bool:
     try:
-        await recall(parts, stored)
+        await recall(harness, stored)
     except NotRecalled:
         return True
     return False
 
 
-async def test_a_recalled_message_is_not_delivered(parts: Parts) -> None:
-    stored = await timed(parts, b"a", 5_000)
-    await timed(parts, b"b", 5_000)
-    await recall(parts, stored)
-    assert parts.broker.timer_delivery.waiting == 1
-    assert await is_refused(parts, stored)
+async def test_a_recalled_message_is_not_delivered(harness: BrokerHarness) -> None:
+    stored = await timed(harness, b"a", 5_000)
+    await timed(harness, b"b", 5_000)
+    await recall(harness, stored)
+    assert harness.broker.timer_delivery.waiting == 1
+    assert await is_refused(harness, stored)
     await asyncio.sleep(6)
-    assert await parts.bodies("t") == [b"b"]
-    assert await is_refused(parts, stored)
+    assert await harness.bodies("t") == [b"b"]
+    assert await is_refused(harness, stored)
 
 
-async def test_a_delivered_message_cannot_be_recalled(parts: Parts) -> None:
-    stored = await timed(parts, b"a", 1_000)
+async def test_a_delivered_message_cannot_be_recalled(harness: BrokerHarness) -> None:
+    stored = await timed(harness, b"a", 1_000)
     await asyncio.sleep(1.1)
-    assert await is_refused(parts, stored)
+    assert await is_refused(harness, stored)
 
 
-async def test_a_recall_names_topic_time_and_unique_key(parts: Parts) -> None:
-    stored = await timed(parts, b"a", 1_000)
+async def test_a_recall_names_topic_time_and_unique_key(harness: BrokerHarness) -> None:
+    stored = await timed(harness, b"a", 1_000)
     for wrong in (
         ("other", stored.deliver_ms, stored.unique_message_id),
         ("t", stored.deliver_ms + 1, stored.unique_message_id),
         ("t", stored.deliver_ms, "nobody"),
     ):
         with pytest.raises(NotRecalled):
-            await parts.broker.timer_recall.recall(*wrong)
+            await harness.broker.timer_recall.recall(*wrong)
     await asyncio.sleep(2)
-    assert await parts.bodies("t") == [b"a"]
+    assert await harness.bodies("t") == [b"a"]
 
 
 async def test_without_an_index_no_message_is_recalled(tmp_path: Path) -> None:
-    parts = await Parts.begin(tmp_path, messageIndexEnable=False)
-    stored = await timed(parts, b"a", 1_000)
+    harness = await BrokerHarness.begin(tmp_path, messageIndexEnable=False)
+    stored = await timed(harness, b"a", 1_000)
     with pytest.raises(NotRecalled, match="messageIndexEnable"):
-        await recall(parts, stored)
+        await recall(harness, stored)
     await asyncio.sleep(1.1)
-    assert await parts.bodies("t") == [b"a"]
-    await parts.end()
+    assert await harness.bodies("t") == [b"a"]
+    await harness.end()
 
 
-async def test_every_copy_of_a_message_sent_twice_is_recalled(parts: Parts) -> None:
-    due = str(parts.clock.now_ms() + 1_000)
+async def test_every_copy_of_a_message_sent_twice_is_recalled(harness: BrokerHarness) -> None:
+    due = str(harness.clock.now_ms() + 1_000)
     same = {"TIMER_DELIVER_MS": due, "UNIQ_KEY": "U"}
     for _ in range(2):
-        stored = await parts.broker.sender.send([message("t", b"a", properties=dict(same))])
-    await recall(parts, stored[0])
+        stored = await harness.broker.sender.send([message("t", b"a", properties=dict(same))])
+    await recall(harness, stored[0])
     await asyncio.sleep(2)
-    assert await parts.bodies("t") == []
+    assert await harness.bodies("t") == []
 
 
 @pytest.mark.parametrize("how", ["stop", "crash"])
 async def test_a_recall_holds_after_a_restart(tmp_path: Path, how: str) -> None:
     clock = LoopClock()
-    first = await Parts.begin(tmp_path / "a", clock=clock)
+    first = await BrokerHarness.begin(tmp_path / "a", clock=clock)
     stored = await timed(first, b"a", 5_000)
     await recall(first, stored)
     if how == "crash":
         shutil.copytree(tmp_path / "a", tmp_path / "b")
     await first.end()
-    second = await Parts.begin(tmp_path / ("b" if how == "crash" else "a"), clock=clock)
+    second = await BrokerHarness.begin(tmp_path / ("b" if how == "crash" else "a"), clock=clock)
     assert second.broker.timer_delivery.waiting == 0
     assert await is_refused(second, stored)
     await asyncio.sleep(10)
@@ -101,57 +101,57 @@ async def test_a_recall_holds_after_a_restart(tmp_path: Path, how: str) -> None:
     await second.end()
 
 
-async def test_delivery_waits_for_a_recall_that_is_not_durable(parts: Parts) -> None:
-    stored = await timed(parts, b"a", 1_000)
+async def test_delivery_waits_for_a_recall_that_is_not_durable(harness: BrokerHarness) -> None:
+    stored = await timed(harness, b"a", 1_000)
     await asyncio.sleep(0.99)
-    parts.flusher.hold()
-    under_way = asyncio.create_task(recall(parts, stored))
+    harness.flusher.hold()
+    under_way = asyncio.create_task(recall(harness, stored))
     await asyncio.sleep(3)
     assert not under_way.done()
-    second = asyncio.create_task(recall(parts, stored))
+    second = asyncio.create_task(recall(harness, stored))
     await asyncio.sleep(0.1)
-    parts.flusher.let_go()
+    harness.flusher.let_go()
     await under_way
     with pytest.raises(NotRecalled):
         await second
     await asyncio.sleep(5)
-    assert await parts.bodies("t") == []
+    assert await harness.bodies("t") == []
 
 
 async def test_a_cancelled_recall_delays_no_other_message(
-    parts: Parts,
+    harness: BrokerHarness,
 ) -> None:
     """The marker is in the log, so the recall holds, as it would after a restart."""
-    await timed(parts, b"a", 1_000)
-    stored = await timed(parts, b"b", 1_000)
+    await timed(harness, b"a", 1_000)
+    stored = await timed(harness, b"b", 1_000)
     await asyncio.sleep(0.99)
-    parts.flusher.hold()
-    under_way = asyncio.create_task(recall(parts, stored))
+    harness.flusher.hold()
+    under_way = asyncio.create_task(recall(harness, stored))
     await asyncio.sleep(0.1)
     under_way.cancel()
     await asyncio.gather(under_way, return_exceptions=True)
-    parts.flusher.let_go()
+    harness.flusher.let_go()
     await asyncio.sleep(0.1)
-    assert await parts.bodies("t") == [b"a"]
+    assert await harness.bodies("t") == [b"a"]
 
 
-async def test_a_recall_during_delivery_is_refused(parts: Parts) -> None:
-    stored = await timed(parts, b"a", 1_000)
-    parts.flusher.hold()
+async def test_a_recall_during_delivery_is_refused(harness: BrokerHarness) -> None:
+    stored = await timed(harness, b"a", 1_000)
+    harness.flusher.hold()
     await asyncio.sleep(1.1)
-    under_way = asyncio.create_task(recall(parts, stored))
+    under_way = asyncio.create_task(recall(harness, stored))
     await asyncio.sleep(0.1)
-    parts.flusher.let_go()
+    harness.flusher.let_go()
     with pytest.raises(NotRecalled):
         await under_way
-    assert await parts.bodies("t") == [b"a"]
+    assert await harness.bodies("t") == [b"a"]
 
 
 @pytest.mark.parametrize("room", [True, False])
 async def test_a_cancelled_recall_holds_if_its_marker_is_flushed(
-    parts: Parts, room: bool, monkeypatch: pytest.MonkeyPatch
+    harness: BrokerHarness, room: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored = await timed(parts, b"a", 5_000)
+    stored = await timed(harness, b"a", 5_000)
     await asyncio.sleep(0.1)
 
     def fail() -> int:
@@ -159,17 +159,17 @@ async def test_a_cancelled_recall_holds_if_its_marker_is_flushed(
 
     with monkeypatch.context() as patch:
         if not room:
-            patch.setattr(parts.store.flush, "write_and_sync", fail)
-        parts.flusher.hold()
-        under_way = asyncio.create_task(recall(parts, stored))
+            patch.setattr(harness.store.flush, "write_and_sync", fail)
+        harness.flusher.hold()
+        under_way = asyncio.create_task(recall(harness, stored))
         await asyncio.sleep(0.1)
         under_way.cancel()
         await asyncio.wait([under_way])
-        parts.flusher.let_go()
+        harness.flusher.let_go()
         await asyncio.sleep(0.1)
-    assert parts.broker.timer_delivery.waiting == (0 if room else 1)
+    assert harness.broker.timer_delivery.waiting == (0 if room else 1)
     await asyncio.sleep(6)
-    assert await parts.bodies("t") == ([] if room else [b"a"])
+    assert await harness.bodies("t") == ([] if room else [b"a"])
 
 
 async def test_a_message_is_not_recalled_again_after_a_restart(
@@ -177,13 +177,13 @@ async def test_a_message_is_not_recalled_again_after_a_restart(
 ) -> None:
     monkeypatch.setattr(timer_table, "_BLOCK_BITS", 0)
     clock = LoopClock()
-    first = await Parts.begin(tmp_path, clock=clock)
+    first = await BrokerHarness.begin(tmp_path, clock=clock)
     stored = await timed(first, b"a", HOUR_MS)
     await recall(first, stored)
     await timed(first, b"b", 1_000)
     await asyncio.sleep(2)  # the floor of the progress is above the recalled message
     await first.end()
-    second = await Parts.begin(tmp_path, clock=clock)
+    second = await BrokerHarness.begin(tmp_path, clock=clock)
     assert await is_refused(second, stored)
     assert second.broker.timer_delivery.waiting == 0
     await second.end()

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from support.broker.harness import Parts
+from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import PopConsumer
 from support.broker.pop_restarts import begin
 
 
 @pytest.fixture
-async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
-    parts = await begin(tmp_path)
-    yield parts
-    await parts.end()
+async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
+    harness = await begin(tmp_path)
+    yield harness
+    await harness.end()
 
 
 @pytest.fixture
-def consumer(parts: Parts) -> PopConsumer:
-    return PopConsumer(parts)
+def consumer(harness: BrokerHarness) -> PopConsumer:
+    return PopConsumer(harness)

@@ -7,14 +7,14 @@ import asyncio
 from aerobee_broker.delivery.pop.lease_table import LeaseSet
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.status import Code
-from support.broker.harness import Parts
+from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, bodies, lease_set
 
 
 async def test_an_acknowledged_message_is_not_redelivered(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await parts.send(TOPIC, b"1", b"2")
+    await harness.send(TOPIC, b"1", b"2")
     got = await consumer.pop()
     assert await consumer.ack(*got) == [Code.SUCCESS, Code.SUCCESS]
     await asyncio.sleep(60)
@@ -23,9 +23,9 @@ async def test_an_acknowledged_message_is_not_redelivered(
 
 
 async def test_the_committed_offset_is_the_first_unsettled_message(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await parts.send(TOPIC, b"1", b"2", b"3")
+    await harness.send(TOPIC, b"1", b"2", b"3")
     first, second, third = await consumer.pop()
     await consumer.ack(third)
     assert consumer.committed() == 0
@@ -35,8 +35,10 @@ async def test_the_committed_offset_is_the_first_unsettled_message(
     assert consumer.committed() == 3
 
 
-async def test_an_expired_lease_cannot_be_acknowledged(parts: Parts, consumer: PopConsumer) -> None:
-    await parts.send(TOPIC, b"1")
+async def test_an_expired_lease_cannot_be_acknowledged(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
+    await harness.send(TOPIC, b"1")
     (stale,) = await consumer.pop()
     await asyncio.sleep(10.1)
     assert await consumer.ack(stale) == [Code.INVALID_RECEIPT_HANDLE]
@@ -47,9 +49,9 @@ async def test_an_expired_lease_cannot_be_acknowledged(parts: Parts, consumer: P
 
 
 async def test_an_ack_may_be_repeated_until_its_lease_expires(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await parts.send(TOPIC, b"1")
+    await harness.send(TOPIC, b"1")
     (got,) = await consumer.pop()
     assert await consumer.ack(got, got) == [Code.SUCCESS, Code.SUCCESS]
     assert await consumer.ack(got) == [Code.SUCCESS]
@@ -57,21 +59,21 @@ async def test_an_ack_may_be_repeated_until_its_lease_expires(
     assert await consumer.ack(got) == [Code.INVALID_RECEIPT_HANDLE]
 
 
-async def test_an_invalid_lease_fails_alone(parts: Parts, consumer: PopConsumer) -> None:
-    await parts.send(TOPIC, b"1", b"2")
+async def test_an_invalid_lease_fails_alone(harness: BrokerHarness, consumer: PopConsumer) -> None:
+    await harness.send(TOPIC, b"1", b"2")
     first, second = await consumer.pop()
-    other = PopConsumer(parts, group="other")
+    other = PopConsumer(harness, group="other")
     await other.pop()
-    foreign = (await PopConsumer(parts, group="third").pop())[0]
+    foreign = (await PopConsumer(harness, group="third").pop())[0]
     assert await consumer.ack(first, second, foreign) == [Code.SUCCESS] * 3
     made_up = LeaseSet(GROUP, TOPIC, 0, 1, 2**60, [7])
     assert await consumer.ack_sets(made_up) == [Code.INVALID_RECEIPT_HANDLE]
 
 
 async def test_the_leases_of_one_pop_are_acknowledged_as_a_set(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await parts.send(TOPIC, *(b"%d" % number for number in range(6)))
+    await harness.send(TOPIC, *(b"%d" % number for number in range(6)))
     got = await consumer.pop()
     assert await consumer.ack_sets(lease_set(got[4], got[0], got[1])) == [Code.SUCCESS] * 3
     assert consumer.committed() == 2
@@ -81,25 +83,29 @@ async def test_the_leases_of_one_pop_are_acknowledged_as_a_set(
     assert bodies(await consumer.pop()) == [b"3", b"5"]
 
 
-async def test_sets_of_several_groups_share_one_flush(parts: Parts, consumer: PopConsumer) -> None:
-    parts.tables.topics.put(TopicConfig(TOPIC, 2, 2))
-    await parts.group("other")
+async def test_sets_of_several_groups_share_one_flush(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
+    harness.tables.topics.put(TopicConfig(TOPIC, 2, 2))
+    await harness.group("other")
     for queue_id in (0, 1):
-        await parts.send(TOPIC, b"1", b"2", b"3", queue_id=queue_id)
+        await harness.send(TOPIC, b"1", b"2", b"3", queue_id=queue_id)
     low, high = await consumer.pop(2, queue_id=0), await consumer.pop(2, queue_id=1)
     low += await consumer.pop(queue_id=0)
-    other = PopConsumer(parts, group="other")
+    other = PopConsumer(harness, group="other")
     theirs = await other.pop(queue_id=1)
-    calls = parts.flusher.calls
+    calls = harness.flusher.calls
     sets = lease_set(*low[:2]), lease_set(low[2]), lease_set(high[1]), lease_set(*theirs)
     assert await consumer.ack_sets(*sets) == [Code.SUCCESS] * 7
-    assert parts.flusher.calls == calls + 1, "one wait for the disk"
+    assert harness.flusher.calls == calls + 1, "one wait for the disk"
     assert [consumer.committed(queue_id) for queue_id in (0, 1)] == [3, 0]
     assert other.committed(1) == 3
 
 
-async def test_an_expired_lease_of_a_set_fails_alone(parts: Parts, consumer: PopConsumer) -> None:
-    await parts.send(TOPIC, b"1", b"2", b"3", b"4")
+async def test_an_expired_lease_of_a_set_fails_alone(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
+    await harness.send(TOPIC, b"1", b"2", b"3", b"4")
     got = await consumer.pop()
     await consumer.change(got[1], 1_000)
     await consumer.change(got[2], 60_000)
@@ -114,8 +120,10 @@ async def test_an_expired_lease_of_a_set_fails_alone(parts: Parts, consumer: Pop
     assert consumer.committed() == 4
 
 
-async def test_an_expired_set_is_no_repetition(parts: Parts, consumer: PopConsumer) -> None:
-    await parts.send(TOPIC, b"1", b"2")
+async def test_an_expired_set_is_no_repetition(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
+    await harness.send(TOPIC, b"1", b"2")
     got = await consumer.pop()
     assert await consumer.ack(*got) == [Code.SUCCESS] * 2
     await asyncio.sleep(10.1)

@@ -13,75 +13,77 @@ from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.messages import ReadResult
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code
-from support.broker.harness import Parts
+from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, attempts
 
 
 async def test_the_last_failed_attempt_makes_a_dead_letter(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await parts.group(GROUP, retry_max_times=2)
-    await parts.send(TOPIC, b"1", properties={"UNIQ_KEY": "U1"})
+    await harness.group(GROUP, retry_max_times=2)
+    await harness.send(TOPIC, b"1", properties={"UNIQ_KEY": "U1"})
     for attempt in (1, 2, 3):
         assert attempts(await consumer.pop(poll_ms=30_000)) == [attempt]
-    assert f"%DLQ%{GROUP}" not in parts.tables.topics
+    assert f"%DLQ%{GROUP}" not in harness.tables.topics
     await asyncio.sleep(10.1)
-    (letter,) = await parts.read(f"%DLQ%{GROUP}")
+    (letter,) = await harness.read(f"%DLQ%{GROUP}")
     assert (letter.body, letter.reconsume_times) == (b"1", 3)
     assert letter.properties[props.DLQ_ORIGIN_TOPIC] == TOPIC
     assert letter.properties[props.DLQ_ORIGIN_MESSAGE_ID] == "U1"
     assert await consumer.pop(poll_ms=30_000) == []
-    assert (consumer.committed(), parts.metrics.dead_letters) == (1, 1)
+    assert (consumer.committed(), harness.metrics.dead_letters) == (1, 1)
 
 
-async def test_a_consumer_may_dead_letter_a_message(parts: Parts, consumer: PopConsumer) -> None:
-    await parts.send(TOPIC, b"1")
+async def test_a_consumer_may_dead_letter_a_message(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
+    await harness.send(TOPIC, b"1")
     (got,) = await consumer.pop()
     assert await consumer.dead_letter(got, "ValueError") == Code.SUCCESS
     assert await consumer.dead_letter(got) == Code.INVALID_RECEIPT_HANDLE
-    (letter,) = await parts.read(f"%DLQ%{GROUP}")
+    (letter,) = await harness.read(f"%DLQ%{GROUP}")
     assert letter.properties[props.DLQ_REASON] == "ValueError"
     assert await consumer.pop(poll_ms=30_000) == []
 
 
 async def test_an_unreadable_message_is_dead_lettered_later(
-    parts: Parts, consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch
+    harness: BrokerHarness, consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await parts.group(GROUP, retry_max_times=0)
-    await parts.send(TOPIC, b"1", b"2", b"3")
+    await harness.group(GROUP, retry_max_times=0)
+    await harness.send(TOPIC, b"1", b"2", b"3")
     await consumer.pop(invisible_ms=1_000)
-    read, is_bad = parts.store.read, True
+    read, is_bad = harness.store.read, True
 
     def bad_sector(topic: str, queue_id: int, offset: int, **limits: Any) -> ReadResult:
         if is_bad and topic == TOPIC and offset == 1:
             raise StoreReadError(OSError(errno.EIO, "bad sector"))
         return read(topic, queue_id, offset, **limits)
 
-    monkeypatch.setattr(parts.store, "read", bad_sector)
+    monkeypatch.setattr(harness.store, "read", bad_sector)
     await asyncio.sleep(5)
-    assert await parts.bodies(f"%DLQ%{GROUP}") == [b"1", b"3"]
+    assert await harness.bodies(f"%DLQ%{GROUP}") == [b"1", b"3"]
     assert consumer.committed() == 1
     is_bad = False
     await asyncio.sleep(5)
-    assert await parts.bodies(f"%DLQ%{GROUP}") == [b"1", b"3", b"2"]
+    assert await harness.bodies(f"%DLQ%{GROUP}") == [b"1", b"3", b"2"]
     assert consumer.committed() == 3
 
 
 async def test_a_group_deleted_meanwhile_harms_no_other_group(
-    parts: Parts, consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch
+    harness: BrokerHarness, consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = PopConsumer(parts, "other")
+    other = PopConsumer(harness, "other")
     for name in (GROUP, "other"):
-        await parts.group(name, retry_max_times=0)
-    await parts.send(TOPIC, b"1")
+        await harness.group(name, retry_max_times=0)
+    await harness.send(TOPIC, b"1")
     await consumer.pop(invisible_ms=1_000)
     await other.pop(invisible_ms=1_000)
-    for_group = parts.broker.topics.for_group
+    for_group = harness.broker.topics.for_group
 
     async def meanwhile(topic: str, queue_count: int = 1) -> TopicConfig:
-        parts.tables.groups.remove("other")
+        harness.tables.groups.remove("other")
         return await for_group(topic, queue_count)
 
-    monkeypatch.setattr(parts.broker.topics, "for_group", meanwhile)
+    monkeypatch.setattr(harness.broker.topics, "for_group", meanwhile)
     await asyncio.sleep(5)
-    assert await parts.bodies(f"%DLQ%{GROUP}") == [b"1"]
+    assert await harness.bodies(f"%DLQ%{GROUP}") == [b"1"]

@@ -10,14 +10,14 @@ from aerobee_broker.delivery.pop.invisible_duration import InvisibleChange
 from aerobee_broker.delivery.pop.lease_table import LeaseName
 from aerobee_broker.errors import InvalidParameter
 from aerobee_wire.status import Code
-from support.broker.harness import Parts
+from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, attempts, bodies
 
 
 async def test_a_message_is_redelivered_once_its_lease_expires(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await parts.send(TOPIC, b"1")
+    await harness.send(TOPIC, b"1")
     await consumer.pop(invisible_ms=10_000)
     await asyncio.sleep(9.9)
     assert await consumer.pop() == []
@@ -27,17 +27,19 @@ async def test_a_message_is_redelivered_once_its_lease_expires(
 
 
 async def test_setting_the_time_of_day_expires_no_lease(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await parts.send(TOPIC, b"1")
+    await harness.send(TOPIC, b"1")
     await consumer.pop(invisible_ms=10_000)
-    parts.clock.jump(3_600_000)  # type: ignore[attr-defined]
+    harness.clock.jump(3_600_000)  # type: ignore[attr-defined]
     await asyncio.sleep(5)
     assert await consumer.pop() == []
 
 
-async def test_each_message_of_a_pop_expires_by_itself(parts: Parts, consumer: PopConsumer) -> None:
-    await parts.send(TOPIC, *(b"%d" % number for number in range(5)))
+async def test_each_message_of_a_pop_expires_by_itself(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
+    await harness.send(TOPIC, *(b"%d" % number for number in range(5)))
     got = await consumer.pop()
     await consumer.ack(got[3])
     await consumer.change(got[0], 5_000)
@@ -51,18 +53,18 @@ async def test_each_message_of_a_pop_expires_by_itself(parts: Parts, consumer: P
 
 
 async def test_a_lease_may_be_changed_before_it_is_durable(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await parts.send(TOPIC, b"1", b"2", b"3")
-    parts.flusher.hold()
+    await harness.send(TOPIC, b"1", b"2", b"3")
+    harness.flusher.hold()
     popping = asyncio.create_task(consumer.pop())
     await asyncio.sleep(0.001)
-    [queue] = parts.broker.lease_table.queues()
+    [queue] = harness.broker.lease_table.queues()
     lease = LeaseName(GROUP, TOPIC, 0, 0, queue.in_flight[0].lease_id)
     change = InvisibleChange(lease, 60_000)
-    changing = asyncio.create_task(parts.broker.invisible_durations.change([change]))
+    changing = asyncio.create_task(harness.broker.invisible_durations.change([change]))
     await asyncio.sleep(0.001)
-    parts.flusher.let_go()
+    harness.flusher.let_go()
     assert bodies(await popping) == [b"1", b"2", b"3"]
     assert [change.error for change in await changing] == [None]
     await asyncio.sleep(10.1)
@@ -70,9 +72,9 @@ async def test_a_lease_may_be_changed_before_it_is_durable(
 
 
 async def test_a_changed_duration_counts_from_the_change(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await parts.send(TOPIC, b"1")
+    await harness.send(TOPIC, b"1")
     (got,) = await consumer.pop(invisible_ms=10_000)
     await asyncio.sleep(8)
     changed = await consumer.change(got, 20_000)
@@ -83,9 +85,9 @@ async def test_a_changed_duration_counts_from_the_change(
 
 
 async def test_a_duration_of_0_makes_the_message_visible(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await parts.send(TOPIC, b"1")
+    await harness.send(TOPIC, b"1")
     (got,) = await consumer.pop()
     waiting = asyncio.create_task(consumer.pop(poll_ms=20_000))
     await asyncio.sleep(1)
@@ -96,9 +98,9 @@ async def test_a_duration_of_0_makes_the_message_visible(
 
 
 async def test_an_uncounted_delivery_keeps_the_attempt_number(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await parts.send(TOPIC, b"1")
+    await harness.send(TOPIC, b"1")
     (got,) = await consumer.pop()
     await consumer.change(got, 0, uncounted=True)
     await asyncio.sleep(0.01)
@@ -106,10 +108,10 @@ async def test_an_uncounted_delivery_keeps_the_attempt_number(
 
 
 async def test_a_change_may_use_the_retry_delays_of_the_group(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await parts.group(GROUP, retry_delays_ms=(3_000, 7_000))
-    await parts.send(TOPIC, b"1")
+    await harness.group(GROUP, retry_delays_ms=(3_000, 7_000))
+    await harness.send(TOPIC, b"1")
     waits = []
     for _ in range(3):
         (got,) = await consumer.pop(poll_ms=30_000)
@@ -118,9 +120,9 @@ async def test_a_change_may_use_the_retry_delays_of_the_group(
 
 
 async def test_unless_changed_leaves_a_lease_changed_by_others(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await parts.send(TOPIC, b"1")
+    await harness.send(TOPIC, b"1")
     (got,) = await consumer.pop()
     renewed = await consumer.change(got, 20_000, unless_changed=True)
     assert renewed.error is None
@@ -132,8 +134,10 @@ async def test_unless_changed_leaves_a_lease_changed_by_others(
     assert attempts(await consumer.pop()) == [2]
 
 
-async def test_durations_out_of_range_are_refused(parts: Parts, consumer: PopConsumer) -> None:
-    await parts.send(TOPIC, b"1")
+async def test_durations_out_of_range_are_refused(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
+    await harness.send(TOPIC, b"1")
     (got,) = await consumer.pop()
     for wrong in (-1, 43_200_001):
         error = (await consumer.change(got, wrong)).error

@@ -8,7 +8,7 @@ import pytest
 
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code
-from support.broker.harness import Parts
+from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import (
     GROUP,
     TOPIC,
@@ -20,16 +20,16 @@ from support.broker.pop_consumer import (
 )
 
 
-async def send(parts: Parts, *several: bytes) -> None:
+async def send(harness: BrokerHarness, *several: bytes) -> None:
     """The first letter is the message group."""
     for body in several:
-        await parts.send(TOPIC, body, properties={props.SHARDING_KEY: body[:1].decode()})
+        await harness.send(TOPIC, body, properties={props.SHARDING_KEY: body[:1].decode()})
 
 
 async def test_a_message_group_continues_once_its_batch_is_settled(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await send(parts, b"a1", b"a2", b"a3")
+    await send(harness, b"a1", b"a2", b"a3")
     first, second = await consumer.pop(2, fifo=True)
     assert bodies([first, second]) == [b"a1", b"a2"]
     assert await consumer.pop(fifo=True) == []
@@ -40,9 +40,9 @@ async def test_a_message_group_continues_once_its_batch_is_settled(
 
 
 async def test_a_set_of_acks_settles_message_groups_from_the_front(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await send(parts, b"a1", b"b1", b"a2", b"b2", b"a3")
+    await send(harness, b"a1", b"b1", b"a2", b"b2", b"a3")
     got = {message.body: message for message in await consumer.pop(4, fifo=True)}
     ok = Code.SUCCESS
     assert await consumer.ack_sets(lease_set(got[b"a2"], got[b"b1"], got[b"b2"])) == [ok] * 3
@@ -53,17 +53,19 @@ async def test_a_set_of_acks_settles_message_groups_from_the_front(
     assert bodies(await consumer.pop(fifo=True)) == [b"a3"]
 
 
-async def test_other_message_groups_are_not_blocked(parts: Parts, consumer: PopConsumer) -> None:
-    await send(parts, b"a1", b"a2", b"b1", b"a3", b"b2")
+async def test_other_message_groups_are_not_blocked(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
+    await send(harness, b"a1", b"a2", b"b1", b"a3", b"b2")
     assert bodies(await consumer.pop(1, fifo=True)) == [b"a1"]
     assert bodies(await consumer.pop(1, fifo=True)) == [b"b1"]
     assert await consumer.pop(fifo=True) == []
 
 
 async def test_an_expired_batch_is_redelivered_from_its_first_unacked(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await send(parts, b"a1", b"a2", b"a3", b"a4")
+    await send(harness, b"a1", b"a2", b"a3", b"a4")
     got = await consumer.pop(3, fifo=True)
     await consumer.ack(*got[1:])
     await asyncio.sleep(9.9)
@@ -76,8 +78,10 @@ async def test_an_expired_batch_is_redelivered_from_its_first_unacked(
     assert consumer.committed() == 3
 
 
-async def test_acks_behind_an_expired_message_are_void(parts: Parts, consumer: PopConsumer) -> None:
-    await send(parts, b"a1", b"a2", b"a3")
+async def test_acks_behind_an_expired_message_are_void(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
+    await send(harness, b"a1", b"a2", b"a3")
     got = await consumer.pop(3, fifo=True)
     await consumer.ack(*got[1:])
     await asyncio.sleep(10.1)
@@ -86,9 +90,9 @@ async def test_acks_behind_an_expired_message_are_void(parts: Parts, consumer: P
 
 
 async def test_the_acknowledged_front_is_settled_at_once(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await send(parts, b"a1", b"a2", b"a3")
+    await send(harness, b"a1", b"a2", b"a3")
     got = await consumer.pop(fifo=True)
     await consumer.ack(got[0])
     await asyncio.sleep(10.1)
@@ -97,20 +101,20 @@ async def test_the_acknowledged_front_is_settled_at_once(
 
 
 async def test_a_dead_letter_unblocks_its_message_group(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await parts.group(GROUP, retry_max_times=1)
-    await send(parts, b"a1", b"a2")
+    await harness.group(GROUP, retry_max_times=1)
+    await send(harness, b"a1", b"a2")
     assert attempts(await consumer.pop(1, fifo=True)) == [1]
     assert attempts(await consumer.pop(1, fifo=True, poll_ms=30_000)) == [2]
     assert bodies(await consumer.pop(1, fifo=True, poll_ms=30_000)) == [b"a2"]
-    assert await parts.bodies(f"%DLQ%{GROUP}") == [b"a1"]
+    assert await harness.bodies(f"%DLQ%{GROUP}") == [b"a1"]
 
 
 async def test_a_longer_duration_of_one_message_blocks_the_others(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await send(parts, b"a1", b"a2")
+    await send(harness, b"a1", b"a2")
     got = await consumer.pop(fifo=True)
     await consumer.change(got[0], 30_000)
     await asyncio.sleep(20)
@@ -119,8 +123,10 @@ async def test_a_longer_duration_of_one_message_blocks_the_others(
     assert bodies(await consumer.pop(fifo=True)) == [b"a1", b"a2"]
 
 
-async def test_a_repeated_attempt_gets_the_same_leases(parts: Parts, consumer: PopConsumer) -> None:
-    await send(parts, b"a1", b"a2", b"b1")
+async def test_a_repeated_attempt_gets_the_same_leases(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
+    await send(harness, b"a1", b"a2", b"b1")
     first = await consumer.pop(2, fifo=True, attempt_id="x")
     assert await consumer.pop(2, fifo=True, attempt_id="x") == first
     assert bodies(await consumer.pop(2, fifo=True, attempt_id="y")) == [b"b1"]
@@ -131,9 +137,9 @@ async def test_a_repeated_attempt_gets_the_same_leases(parts: Parts, consumer: P
 
 
 async def test_an_ack_wakes_a_pop_parked_for_the_message_group(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await send(parts, b"a1", b"a2")
+    await send(harness, b"a1", b"a2")
     (got,) = await consumer.pop(1, fifo=True)
     waiting = asyncio.create_task(consumer.pop(fifo=True, poll_ms=5_000))
     await asyncio.sleep(1)
@@ -143,21 +149,23 @@ async def test_an_ack_wakes_a_pop_parked_for_the_message_group(
 
 
 async def test_messages_without_message_group_are_one_per_queue(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await parts.send(TOPIC, b"1", b"2")
+    await harness.send(TOPIC, b"1", b"2")
     assert bodies(await consumer.pop(1, fifo=True)) == [b"1"]
     assert await consumer.pop(fifo=True) == []
 
 
-async def test_a_gauge_counts_blocked_message_groups(parts: Parts, consumer: PopConsumer) -> None:
-    await send(parts, b"a1", b"a2", b"b1")
+async def test_a_gauge_counts_blocked_message_groups(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
+    await send(harness, b"a1", b"a2", b"b1")
     got = await consumer.pop(1, fifo=True)
     await consumer.pop(1, fifo=True)
 
     def gauge() -> float:
-        parts.broker.gauges.measure(6)
-        return float(parts.metrics._gauges["pop_blocked_message_groups"]._value.get())
+        harness.broker.gauges.measure(6)
+        return float(harness.metrics._gauges["pop_blocked_message_groups"]._value.get())
 
     assert gauge() == 1
     await consumer.ack(*got)
@@ -165,9 +173,9 @@ async def test_a_gauge_counts_blocked_message_groups(parts: Parts, consumer: Pop
 
 
 async def test_a_group_that_turns_to_fifo_keeps_its_leases(
-    parts: Parts, consumer: PopConsumer
+    harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await send(parts, b"a1", b"a2", b"b1", b"a3")
+    await send(harness, b"a1", b"a2", b"b1", b"a3")
     got = await consumer.pop(1)
     assert bodies(await consumer.pop(fifo=True)) == [b"b1"]
     await consumer.ack(*got)
@@ -177,10 +185,10 @@ async def test_a_group_that_turns_to_fifo_keeps_its_leases(
 
 @pytest.mark.parametrize("cancelled", [False, True])
 async def test_a_repeated_attempt_waits_until_the_first_is_durable(
-    parts: Parts, consumer: PopConsumer, cancelled: bool
+    harness: BrokerHarness, consumer: PopConsumer, cancelled: bool
 ) -> None:
-    await send(parts, b"a1")
-    parts.flusher.hold()
+    await send(harness, b"a1")
+    harness.flusher.hold()
     first = asyncio.create_task(consumer.pop(fifo=True, attempt_id="x"))
     await asyncio.sleep(0.001)
     again = asyncio.create_task(consumer.pop(fifo=True, attempt_id="x"))
@@ -189,7 +197,7 @@ async def test_a_repeated_attempt_waits_until_the_first_is_durable(
     if cancelled:
         first.cancel()
     await asyncio.sleep(0.001)
-    parts.flusher.let_go()
+    harness.flusher.let_go()
     (got,) = await again
     assert (got.body, got.attempt) == (b"a1", 1)
     assert cancelled or await first == [got]

@@ -24,7 +24,7 @@ from aerobee_broker.errors import StoreWriteError
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code
-from support.broker.harness import Parts
+from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, Received, lease_set
 from support.broker.pop_restarts import failing_disk
 from support.clock.virtual_loop import LoopClock, VirtualLoop
@@ -59,29 +59,29 @@ class PopMachine(RuleBasedStateMachine):
         self.clock = LoopClock()
         self.messages: list[ModelMessage] = []
         self.received: list[Received] = []
-        self.parts = self.run(self._begin())
+        self.harness = self.run(self._begin())
         self.run(self._set_up())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)
 
     def teardown(self) -> None:
-        self.run(self.parts.end())
+        self.run(self.harness.end())
         self.loop.close()
         shutil.rmtree(self.folder)
 
-    async def _begin(self) -> Parts:
-        parts = await Parts.begin(self.folder / str(self.starts), clock=self.clock)
-        parts.tables.topics.put(TopicConfig(TOPIC, 1, 1))
+    async def _begin(self) -> BrokerHarness:
+        harness = await BrokerHarness.begin(self.folder / str(self.starts), clock=self.clock)
+        harness.tables.topics.put(TopicConfig(TOPIC, 1, 1))
         await _run_due()
-        return parts
+        return harness
 
     async def _set_up(self) -> None:
-        await self.parts.group(GROUP, retry_max_times=RETRY_MAX_TIMES)
+        await self.harness.group(GROUP, retry_max_times=RETRY_MAX_TIMES)
 
     @property
     def consumer(self) -> PopConsumer:
-        return PopConsumer(self.parts)
+        return PopConsumer(self.harness)
 
     # ---- the model ----
 
@@ -121,7 +121,7 @@ class PopMachine(RuleBasedStateMachine):
         for name in names:
             offset = len(self.messages)
             properties = {props.SHARDING_KEY: name}
-            self.run(self.parts.send(TOPIC, b"%d" % offset, properties=properties))
+            self.run(self.harness.send(TOPIC, b"%d" % offset, properties=properties))
             self.messages.append(ModelMessage(offset, name if self.fifo else str(offset)))
 
     @rule(count=st.integers(1, 5), invisible_ms=st.sampled_from([1_000, 5_000, 60_000]))
@@ -213,14 +213,14 @@ class PopMachine(RuleBasedStateMachine):
         """`taken`: whether the disk takes the record of the cancelled pop."""
 
         async def work() -> None:
-            self.parts.flusher.hold()
-            with nullcontext() if taken else failing_disk(self.parts):
+            self.harness.flusher.hold()
+            with nullcontext() if taken else failing_disk(self.harness):
                 popping = asyncio.create_task(self.consumer.pop(count, fifo=self.fifo))
                 await _run_due()
                 popping.cancel()
                 (got,) = await asyncio.gather(popping, return_exceptions=True)
                 assert got == [] or isinstance(got, asyncio.CancelledError)
-                self.parts.flusher.let_go()
+                self.harness.flusher.let_go()
                 await _run_due()
 
         self.run(work())
@@ -247,7 +247,7 @@ class PopMachine(RuleBasedStateMachine):
         """The request needs no disk, or it is rolled back."""
 
         async def failing() -> None:
-            with failing_disk(self.parts):
+            with failing_disk(self.harness):
                 try:
                     result = await work
                 except StoreWriteError:
@@ -271,12 +271,12 @@ class PopMachine(RuleBasedStateMachine):
     def restart(self, killed: bool, without_snapshot: bool) -> None:
         if killed:
             self.starts += 1
-            shutil.copytree(self.parts.store.path, self.folder / str(self.starts) / "store")
-        self.run(self.parts.end())
+            shutil.copytree(self.harness.store.path, self.folder / str(self.starts) / "store")
+        self.run(self.harness.end())
         if without_snapshot:
             for file in (self.folder / str(self.starts)).glob("store/config/popLeases*"):
                 file.unlink()
-        self.parts = self.run(self._begin())
+        self.harness = self.run(self._begin())
 
     # ---- invariants ----
 
@@ -290,8 +290,8 @@ class PopMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_dead_letters_are_those_that_used_up_their_attempts(self) -> None:
-        if f"%DLQ%{GROUP}" in self.parts.tables.topics:
-            letters = [int(body) for body in self.run(self.parts.bodies(f"%DLQ%{GROUP}"))]
+        if f"%DLQ%{GROUP}" in self.harness.tables.topics:
+            letters = [int(body) for body in self.run(self.harness.bodies(f"%DLQ%{GROUP}"))]
         else:
             letters = []
         assert sorted(letters) == [message.offset for message in self.messages if message.dead]

@@ -17,16 +17,16 @@ from support.broker.pop_restarts import begin, begin_again, copy_store, crash, r
 
 @pytest.mark.parametrize("how", ["crash", "stop"])
 async def test_leases_and_settlements_survive(tmp_path: Path, how: str) -> None:
-    parts = await begin(tmp_path / "a")
-    await parts.send(TOPIC, *(b"%d" % number for number in range(6)))
-    consumer = PopConsumer(parts)
+    harness = await begin(tmp_path / "a")
+    await harness.send(TOPIC, *(b"%d" % number for number in range(6)))
+    consumer = PopConsumer(harness)
     got = await consumer.pop(5, invisible_ms=20_000)
     await consumer.ack(got[0], got[2])
     await consumer.change(got[4], 60_000)
     await asyncio.sleep(5)
-    parts = await (crash(parts, tmp_path / "b") if how == "crash" else restart(parts))
+    harness = await (crash(harness, tmp_path / "b") if how == "crash" else restart(harness))
 
-    consumer = PopConsumer(parts)
+    consumer = PopConsumer(harness)
     assert consumer.committed() == 1
     assert bodies(await consumer.pop(invisible_ms=60_000)) == [b"5"]
     assert await consumer.ack(got[0], got[1], got[2]) == [Code.SUCCESS] * 3
@@ -35,183 +35,183 @@ async def test_leases_and_settlements_survive(tmp_path: Path, how: str) -> None:
     await asyncio.sleep(0.2)
     assert deliveries(await consumer.pop()) == [(b"3", 2)]
     assert await consumer.ack(got[4]) == [Code.SUCCESS]
-    await parts.end()
+    await harness.end()
 
 
 async def test_a_lease_that_expired_meanwhile_is_redelivered(tmp_path: Path) -> None:
-    parts = await begin(tmp_path / "a")
-    await parts.send(TOPIC, b"1")
-    await PopConsumer(parts).pop()
-    copy_store(parts, tmp_path / "b")
+    harness = await begin(tmp_path / "a")
+    await harness.send(TOPIC, b"1")
+    await PopConsumer(harness).pop()
+    copy_store(harness, tmp_path / "b")
     await asyncio.sleep(60)
-    await parts.end()
-    parts = await begin_again(tmp_path / "b", parts)
+    await harness.end()
+    harness = await begin_again(tmp_path / "b", harness)
     await asyncio.sleep(0.01)
-    assert attempts(await PopConsumer(parts).pop()) == [2]
-    await parts.end()
+    assert attempts(await PopConsumer(harness).pop()) == [2]
+    await harness.end()
 
 
 async def test_attempts_are_counted_across_crashes(tmp_path: Path) -> None:
-    parts = await begin(tmp_path / "a")
-    await parts.group(GROUP, retry_max_times=3)
-    await parts.send(TOPIC, b"1")
+    harness = await begin(tmp_path / "a")
+    await harness.group(GROUP, retry_max_times=3)
+    await harness.send(TOPIC, b"1")
     counted = []
     for number in range(4):
-        consumer = PopConsumer(parts)
+        consumer = PopConsumer(harness)
         counted += attempts(await consumer.pop(poll_ms=30_000))
-        parts = await crash(parts, tmp_path / str(number))
+        harness = await crash(harness, tmp_path / str(number))
     assert counted == [1, 2, 3, 4]
-    assert await PopConsumer(parts).pop(poll_ms=30_000) == []
-    assert len(await parts.read(f"%DLQ%{GROUP}")) == 1
-    await parts.end()
+    assert await PopConsumer(harness).pop(poll_ms=30_000) == []
+    assert len(await harness.read(f"%DLQ%{GROUP}")) == 1
+    await harness.end()
 
 
 async def test_the_journal_alone_is_enough(tmp_path: Path) -> None:
-    parts = await begin(tmp_path / "a")
-    await parts.send(TOPIC, b"1", b"2", b"3")
-    consumer = PopConsumer(parts)
+    harness = await begin(tmp_path / "a")
+    await harness.send(TOPIC, b"1", b"2", b"3")
+    consumer = PopConsumer(harness)
     got = await consumer.pop()
     await consumer.ack(got[1])
-    await parts.end()
+    await harness.end()
     for name in ("popLeases.json", "popLeases.json.bak", "consumerOffset.json"):
         (tmp_path / "a" / "store" / "config" / name).unlink(missing_ok=True)
-    parts = await begin_again(tmp_path / "a", parts)
+    harness = await begin_again(tmp_path / "a", harness)
     await asyncio.sleep(11)
-    assert bodies(await PopConsumer(parts).pop()) == [b"1", b"3"]
-    await parts.end()
+    assert bodies(await PopConsumer(harness).pop()) == [b"1", b"3"]
+    await harness.end()
 
 
 async def test_records_before_the_snapshot_are_not_applied(tmp_path: Path) -> None:
-    parts = await begin(tmp_path / "a")
-    await parts.send(TOPIC, *[b"x"] * 50)
-    consumer = PopConsumer(parts)
+    harness = await begin(tmp_path / "a")
+    await harness.send(TOPIC, *[b"x"] * 50)
+    consumer = PopConsumer(harness)
     for _ in range(50):
         await consumer.ack(*await consumer.pop(1))
-    parts = await restart(parts)
-    saved = decode((parts.store.path / "config" / "popLeases.json").read_bytes())
+    harness = await restart(harness)
+    saved = decode((harness.store.path / "config" / "popLeases.json").read_bytes())
     assert saved["position"] == 100
-    assert parts.broker.lease_table.loaded_position == 100
-    assert PopConsumer(parts).committed() == 50
-    await parts.end()
+    assert harness.broker.lease_table.loaded_position == 100
+    assert PopConsumer(harness).committed() == 50
+    await harness.end()
 
 
 async def test_records_that_the_snapshot_has_may_be_applied_again(tmp_path: Path) -> None:
     """A snapshot may hold more than its position says."""
-    parts = await begin(tmp_path / "a")
-    await parts.send(TOPIC, b"1", b"2", b"3")
-    consumer = PopConsumer(parts)
+    harness = await begin(tmp_path / "a")
+    await harness.send(TOPIC, b"1", b"2", b"3")
+    consumer = PopConsumer(harness)
     got = await consumer.pop()
     await consumer.ack(got[0])
     await consumer.change(got[1], 30_000, uncounted=True)
-    await parts.end()
-    file = parts.store.path / "config" / "popLeases.json"
+    await harness.end()
+    file = harness.store.path / "config" / "popLeases.json"
     file.write_text(json.dumps({**decode(file.read_bytes()), "position": 0}))
-    parts = await begin_again(tmp_path / "a", parts)
-    consumer = PopConsumer(parts)
+    harness = await begin_again(tmp_path / "a", harness)
+    consumer = PopConsumer(harness)
     assert consumer.committed() == 1
     await asyncio.sleep(31)
     assert sorted(deliveries(await consumer.pop())) == [(b"2", 1), (b"3", 2)]
-    await parts.end()
+    await harness.end()
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 async def test_a_snapshot_waits_until_the_log_is_flushed(tmp_path: Path, flush: str) -> None:
     """Else a power cut could lose a dead letter and keep its message settled."""
-    parts = await begin(tmp_path, flushDiskType=flush)
-    await parts.send(TOPIC, b"1")
-    consumer = PopConsumer(parts)
+    harness = await begin(tmp_path, flushDiskType=flush)
+    await harness.send(TOPIC, b"1")
+    consumer = PopConsumer(harness)
     (got,) = await consumer.pop(poll_ms=1_000)
-    await parts.broker.lease_journal.save_snapshot()
+    await harness.broker.lease_journal.save_snapshot()
     file = tmp_path / "store" / "config" / "popLeases.json"
     before = file.read_bytes()
-    parts.flusher.hold()
+    harness.flusher.hold()
     dead_lettering = asyncio.create_task(consumer.dead_letter(got))
     await asyncio.sleep(0.001)
-    saving = asyncio.create_task(parts.broker.lease_journal.save_snapshot())
+    saving = asyncio.create_task(harness.broker.lease_journal.save_snapshot())
     await asyncio.sleep(1)
     assert dead_lettering.done() is (flush == "ASYNC_FLUSH")
     assert not saving.done() and file.read_bytes() == before
-    parts.flusher.let_go()
+    harness.flusher.let_go()
     await saving
     assert await dead_lettering is Code.SUCCESS and file.read_bytes() != before
-    await parts.end()
+    await harness.end()
 
 
 async def test_a_group_begins_at_the_end_only_once(tmp_path: Path) -> None:
-    parts = await begin(tmp_path / "a")
-    await parts.send(TOPIC, b"old")
-    assert await PopConsumer(parts).pop(start="latest") == []
-    await parts.send(TOPIC, b"new")
-    parts = await crash(parts, tmp_path / "b")
-    assert bodies(await PopConsumer(parts).pop(start="latest")) == [b"new"]
-    await parts.end()
+    harness = await begin(tmp_path / "a")
+    await harness.send(TOPIC, b"old")
+    assert await PopConsumer(harness).pop(start="latest") == []
+    await harness.send(TOPIC, b"new")
+    harness = await crash(harness, tmp_path / "b")
+    assert bodies(await PopConsumer(harness).pop(start="latest")) == [b"new"]
+    await harness.end()
 
 
 async def test_a_group_that_began_in_an_empty_topic_stays_there(tmp_path: Path) -> None:
-    parts = await begin(tmp_path)
-    assert await PopConsumer(parts).pop(start="latest") == []
-    parts = await restart(parts)
-    await parts.send(TOPIC, b"1")
-    assert bodies(await PopConsumer(parts).pop(start="latest")) == [b"1"]
-    await parts.end()
+    harness = await begin(tmp_path)
+    assert await PopConsumer(harness).pop(start="latest") == []
+    harness = await restart(harness)
+    await harness.send(TOPIC, b"1")
+    assert bodies(await PopConsumer(harness).pop(start="latest")) == [b"1"]
+    await harness.end()
 
 
 async def test_the_order_of_message_groups_survives(tmp_path: Path) -> None:
-    parts = await begin(tmp_path / "a")
+    harness = await begin(tmp_path / "a")
     for body in (b"a1", b"a2", b"b1", b"a3"):
-        await parts.send(TOPIC, body, properties={props.SHARDING_KEY: body[:1].decode()})
-    consumer = PopConsumer(parts)
+        await harness.send(TOPIC, body, properties={props.SHARDING_KEY: body[:1].decode()})
+    consumer = PopConsumer(harness)
     got = await consumer.pop(2, fifo=True)
     await consumer.ack(got[1])
-    parts = await crash(parts, tmp_path / "b")
-    consumer = PopConsumer(parts)
+    harness = await crash(harness, tmp_path / "b")
+    consumer = PopConsumer(harness)
     assert bodies(await consumer.pop(fifo=True)) == [b"b1"]
     assert await consumer.ack(got[0]) == [Code.SUCCESS]
     assert bodies(await consumer.pop(fifo=True)) == [b"a3"]
-    await parts.end()
+    await harness.end()
 
 
 async def test_a_message_waiting_in_its_message_group_survives(tmp_path: Path) -> None:
-    parts = await begin(tmp_path / "a")
+    harness = await begin(tmp_path / "a")
     for body in (b"a1", b"a2", b"b1"):
-        await parts.send(TOPIC, body, properties={props.SHARDING_KEY: body[:1].decode()})
-    consumer = PopConsumer(parts)
+        await harness.send(TOPIC, body, properties={props.SHARDING_KEY: body[:1].decode()})
+    consumer = PopConsumer(harness)
     got = await consumer.pop(1, fifo=True)
     assert bodies(await consumer.pop(1, fifo=True)) == [b"b1"]
-    parts = await crash(parts, tmp_path / "b")
-    consumer = PopConsumer(parts)
+    harness = await crash(harness, tmp_path / "b")
+    consumer = PopConsumer(harness)
     assert await consumer.pop(fifo=True) == []
     await consumer.ack(*got)
     assert bodies(await consumer.pop(fifo=True)) == [b"a2"]
-    await parts.end()
+    await harness.end()
 
 
 async def test_acks_of_an_expired_lease_stay_void(tmp_path: Path) -> None:
     """Lease expiry is not journalled, nor that it voids the acks of the lease."""
-    parts = await begin(tmp_path / "a")
+    harness = await begin(tmp_path / "a")
     for body in (b"a1", b"a2"):
-        await parts.send(TOPIC, body, properties={props.SHARDING_KEY: "a"})
-    consumer = PopConsumer(parts)
+        await harness.send(TOPIC, body, properties={props.SHARDING_KEY: "a"})
+    consumer = PopConsumer(harness)
     got = await consumer.pop(2, fifo=True, invisible_ms=1_000)
     await consumer.ack(got[1])
     await asyncio.sleep(1.1)
     [again] = await consumer.pop(1, fifo=True, invisible_ms=60_000)
     assert again.body == b"a1"
-    parts = await crash(parts, tmp_path / "b")
-    consumer = PopConsumer(parts)
+    harness = await crash(harness, tmp_path / "b")
+    consumer = PopConsumer(harness)
     assert await consumer.ack(again) == [Code.SUCCESS]
     assert bodies(await consumer.pop(fifo=True)) == [b"a2"]
-    await parts.end()
+    await harness.end()
 
 
 async def test_an_uncounted_delivery_may_be_counted_later(tmp_path: Path) -> None:
-    parts = await begin(tmp_path / "a")
-    await parts.send(TOPIC, b"1")
-    (got,) = await PopConsumer(parts).pop()
-    await PopConsumer(parts).change(got, 5_000, uncounted=True)
-    parts = await restart(parts)
-    consumer = PopConsumer(parts)
+    harness = await begin(tmp_path / "a")
+    await harness.send(TOPIC, b"1")
+    (got,) = await PopConsumer(harness).pop()
+    await PopConsumer(harness).change(got, 5_000, uncounted=True)
+    harness = await restart(harness)
+    consumer = PopConsumer(harness)
     await consumer.change(got, 0)
     await asyncio.sleep(0.01)
     assert attempts(await consumer.pop()) == [2]
-    await parts.end()
+    await harness.end()

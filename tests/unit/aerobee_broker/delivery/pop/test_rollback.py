@@ -17,11 +17,11 @@ from support.broker.pop_restarts import begin, begin_again, crash, failing_disk,
 
 
 async def test_requests_that_the_disk_fails_are_rolled_back(tmp_path: Path) -> None:
-    parts = await begin(tmp_path / "a")
-    await parts.send(TOPIC, b"1", b"2")
-    consumer = PopConsumer(parts)
+    harness = await begin(tmp_path / "a")
+    await harness.send(TOPIC, b"1", b"2")
+    consumer = PopConsumer(harness)
     (got,) = await consumer.pop(1)
-    with failing_disk(parts):
+    with failing_disk(harness):
         for request in (consumer.ack(got), consumer.change(got, 0), consumer.pop(1)):
             with pytest.raises(StoreWriteError):
                 await request
@@ -29,16 +29,16 @@ async def test_requests_that_the_disk_fails_are_rolled_back(tmp_path: Path) -> N
     assert consumer.committed() == 0
     assert deliveries(await consumer.pop()) == [(b"2", 1)]
     assert await consumer.ack(got) == [Code.SUCCESS]
-    await parts.end()
+    await harness.end()
 
 
 async def test_a_set_of_acks_is_rolled_back_as_a_whole(tmp_path: Path) -> None:
-    parts = await begin(tmp_path / "a")
-    await parts.send(TOPIC, *(b"%d" % number for number in range(4)))
-    consumer = PopConsumer(parts)
+    harness = await begin(tmp_path / "a")
+    await harness.send(TOPIC, *(b"%d" % number for number in range(4)))
+    consumer = PopConsumer(harness)
     got = await consumer.pop()
     await consumer.ack(got[1])
-    with failing_disk(parts):
+    with failing_disk(harness):
         with pytest.raises(StoreWriteError):
             await consumer.ack_sets(lease_set(*got[:3]))
         await asyncio.sleep(0)
@@ -46,105 +46,105 @@ async def test_a_set_of_acks_is_rolled_back_as_a_whole(tmp_path: Path) -> None:
     assert await consumer.ack_sets(lease_set(got[2])) == [Code.SUCCESS]
     await asyncio.sleep(10.1)
     assert deliveries(await consumer.pop()) == [(b"0", 2), (b"3", 2)]
-    await parts.end()
+    await harness.end()
 
 
 async def test_leases_of_a_failed_pop_are_rolled_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = await begin(tmp_path / "a")
-    parts.tables.topics.put(TopicConfig(TOPIC, 2, 2))
-    await parts.send(TOPIC, b"1", b"2")
-    await parts.send(TOPIC, b"3", queue_id=1)
-    consumer = PopConsumer(parts)
-    read = parts.store.read
+    harness = await begin(tmp_path / "a")
+    harness.tables.topics.put(TopicConfig(TOPIC, 2, 2))
+    await harness.send(TOPIC, b"1", b"2")
+    await harness.send(TOPIC, b"3", queue_id=1)
+    consumer = PopConsumer(harness)
+    read = harness.store.read
 
     def broken(topic: str, queue_id: int, *rest: Any, **named: Any) -> ReadResult:
         if queue_id == 1:
             raise StoreReadError(OSError("input/output error"))
         return read(topic, queue_id, *rest, **named)
 
-    monkeypatch.setattr(parts.store, "read", broken)
+    monkeypatch.setattr(harness.store, "read", broken)
     for _ in range(2):  # whichever queue comes first
         with pytest.raises(StoreReadError):
             await consumer.pop()
-    monkeypatch.setattr(parts.store, "read", read)
+    monkeypatch.setattr(harness.store, "read", read)
     (got,) = await consumer.pop(1, queue_id=0)
     assert (got.body, got.attempt) == (b"1", 1)
     (other,) = await consumer.pop(1, queue_id=1)
     await consumer.change(other, 0)
     await asyncio.sleep(0.01)
-    monkeypatch.setattr(parts.store, "read", broken)
+    monkeypatch.setattr(harness.store, "read", broken)
     with pytest.raises(StoreReadError):
         await consumer.pop(1, queue_id=1)
-    monkeypatch.setattr(parts.store, "read", read)
+    monkeypatch.setattr(harness.store, "read", read)
     assert deliveries(await consumer.pop(queue_id=1)) == [(b"3", 2)]
-    parts = await crash(parts, tmp_path / "b")
-    assert bodies(await PopConsumer(parts).pop(queue_id=0)) == [b"2"]
-    await parts.end()
+    harness = await crash(harness, tmp_path / "b")
+    assert bodies(await PopConsumer(harness).pop(queue_id=0)) == [b"2"]
+    await harness.end()
 
 
 async def test_lost_messages_that_cannot_be_journalled_keep_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = await begin(tmp_path / "a")
-    await parts.send(TOPIC, b"1", b"2", b"3")
-    consumer = PopConsumer(parts)
+    harness = await begin(tmp_path / "a")
+    await harness.send(TOPIC, b"1", b"2", b"3")
+    consumer = PopConsumer(harness)
     await consumer.pop(1, invisible_ms=1_000)
     await asyncio.sleep(1.1)
-    read = parts.store.read
+    read = harness.store.read
 
     def without_the_first(topic: str, queue_id: int, offset: int, **limits: Any) -> ReadResult:
         if offset:
             return read(topic, queue_id, offset, **limits)
         return ReadResult(ReadStatus.OFFSET_TOO_SMALL, 1, 1, 3)
 
-    monkeypatch.setattr(parts.store, "read", without_the_first)
-    parts.store.flush.block_appends(StoreWriteError("no space"))
+    monkeypatch.setattr(harness.store, "read", without_the_first)
+    harness.store.flush.block_appends(StoreWriteError("no space"))
     with pytest.raises(StoreWriteError):
         await consumer.pop(1)
-    parts.store.flush.unblock_appends()
+    harness.store.flush.unblock_appends()
     assert deliveries(await consumer.pop(1)) == [(b"2", 1)]
-    parts = await crash(parts, tmp_path / "b")
-    assert bodies(await PopConsumer(parts).pop()) == [b"3"]
-    await parts.end()
+    harness = await crash(harness, tmp_path / "b")
+    assert bodies(await PopConsumer(harness).pop()) == [b"3"]
+    await harness.end()
 
 
 async def test_rolled_back_leases_survive_the_loss_of_the_snapshot(tmp_path: Path) -> None:
     """The snapshot of a clean stop has their messages in flight, the journal has not."""
-    parts = await begin(tmp_path)
-    await parts.send(TOPIC, b"1", b"2", b"3")
-    with failing_disk(parts), pytest.raises(StoreWriteError):
-        await PopConsumer(parts).pop(2)
-    parts = await restart(parts)
-    assert bodies(await PopConsumer(parts).pop(1, invisible_ms=60_000)) == [b"1"]
-    await parts.end()
-    for file in (parts.store.path / "config").glob("popLeases.json*"):
+    harness = await begin(tmp_path)
+    await harness.send(TOPIC, b"1", b"2", b"3")
+    with failing_disk(harness), pytest.raises(StoreWriteError):
+        await PopConsumer(harness).pop(2)
+    harness = await restart(harness)
+    assert bodies(await PopConsumer(harness).pop(1, invisible_ms=60_000)) == [b"1"]
+    await harness.end()
+    for file in (harness.store.path / "config").glob("popLeases.json*"):
         file.unlink()
-    parts = await begin_again(tmp_path, parts)
-    assert bodies(await PopConsumer(parts).pop()) == [b"2", b"3"]
-    await parts.end()
+    harness = await begin_again(tmp_path, harness)
+    assert bodies(await PopConsumer(harness).pop()) == [b"2", b"3"]
+    await harness.end()
 
 
 @pytest.mark.parametrize("how", ["cancelled", "too slow"])
 async def test_a_lease_lost_by_the_log_unnoticed_loses_no_message(tmp_path: Path, how: str) -> None:
-    parts = await begin(tmp_path / "a")
-    await parts.send(TOPIC, b"1", b"2", b"3", b"4")
-    consumer = PopConsumer(parts)
+    harness = await begin(tmp_path / "a")
+    await harness.send(TOPIC, b"1", b"2", b"3", b"4")
+    consumer = PopConsumer(harness)
     await consumer.ack(*await consumer.pop(1))
-    parts.flusher.hold()
-    with failing_disk(parts):
+    harness.flusher.hold()
+    with failing_disk(harness):
         popping = asyncio.create_task(consumer.pop(2, invisible_ms=60_000))
         await asyncio.sleep(0.001)
         if how == "cancelled":
             popping.cancel()
         else:
-            await asyncio.sleep(parts.options.sync_flush_timeout / 1000 + 1)
+            await asyncio.sleep(harness.options.sync_flush_timeout / 1000 + 1)
         assert isinstance((await asyncio.gather(popping, return_exceptions=True))[0], BaseException)
-        parts.flusher.let_go()
+        harness.flusher.let_go()
         await asyncio.sleep(0.01)
     await consumer.pop(1, invisible_ms=60_000)
-    parts = await crash(parts, tmp_path / "b")
+    harness = await crash(harness, tmp_path / "b")
     await asyncio.sleep(61)
-    assert sorted(bodies(await PopConsumer(parts).pop())) == [b"2", b"3", b"4"]
-    await parts.end()
+    assert sorted(bodies(await PopConsumer(harness).pop())) == [b"2", b"3", b"4"]
+    await harness.end()

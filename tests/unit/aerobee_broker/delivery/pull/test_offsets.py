@@ -14,44 +14,46 @@ from aerobee_broker.errors import GroupNotExist, InvalidParameter, NoPermission,
 from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.registry.clients import Client, Consumer, Subscription
-from support.broker.harness import Parts
+from support.broker.harness import BrokerHarness
 from support.clock.virtual_loop import START_MS
 
 
 @pytest.fixture
-async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
+async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
     """Queue 0 of topic t has messages stored at 0, 10 and 20 s."""
-    parts = await Parts.begin(tmp_path)
-    await parts.broker.topics.put(TopicConfig("t", 2, 2))
-    await parts.group("g")
+    harness = await BrokerHarness.begin(tmp_path)
+    await harness.broker.topics.put(TopicConfig("t", 2, 2))
+    await harness.group("g")
     for body in (b"a", b"b", b"c"):
-        await parts.send("t", body)
+        await harness.send("t", body)
         await asyncio.sleep(10)
-    yield parts
-    await parts.end()
+    yield harness
+    await harness.end()
 
 
-async def test_bounds_have_offsets_and_times(parts: Parts) -> None:
-    full, empty = parts.broker.offset_queries.bounds("t", [])
+async def test_bounds_have_offsets_and_times(harness: BrokerHarness) -> None:
+    full, empty = harness.broker.offset_queries.bounds("t", [])
     assert (full.min_offset, full.max_offset) == (0, 3)
     assert (full.earliest_timestamp_ms, full.latest_timestamp_ms) == (START_MS, START_MS + 20_000)
     assert (empty.queue_id, empty.max_offset, empty.latest_timestamp_ms) == (1, 0, 0)
-    assert len(parts.broker.offset_queries.bounds("t", [1])) == 1
+    assert len(harness.broker.offset_queries.bounds("t", [1])) == 1
 
 
 @pytest.mark.parametrize(
     ("at_s", "lower", "upper"),
     [(-1, 0, 0), (0, 0, 0), (5, 1, 0), (10, 1, 1), (20, 2, 2), (21, 3, 2)],
 )
-async def test_an_offset_is_found_by_time(parts: Parts, at_s: int, lower: int, upper: int) -> None:
+async def test_an_offset_is_found_by_time(
+    harness: BrokerHarness, at_s: int, lower: int, upper: int
+) -> None:
     at_ms = START_MS + at_s * 1_000
-    search = parts.broker.offset_queries.search
+    search = harness.broker.offset_queries.search
     assert search("t", 0, at_ms, upper=False) == lower
     assert search("t", 0, at_ms, upper=True) == upper
 
 
-async def test_updates_are_all_or_none(parts: Parts) -> None:
-    queries = parts.broker.offset_queries
+async def test_updates_are_all_or_none(harness: BrokerHarness) -> None:
+    queries = harness.broker.offset_queries
     with pytest.raises(InvalidParameter):
         queries.update("g", [QueueOffset("t", 0, 2), QueueOffset("t", 1, -1)])
     with pytest.raises(InvalidParameter):
@@ -76,21 +78,21 @@ async def test_updates_are_all_or_none(parts: Parts) -> None:
     ],
 )
 async def test_a_reset_stays_within_the_bounds(
-    parts: Parts, to: dict[str, int], offsets: list[int]
+    harness: BrokerHarness, to: dict[str, int], offsets: list[int]
 ) -> None:
-    reset = await parts.broker.offset_queries.reset("g", "t", [], **to)
+    reset = await harness.broker.offset_queries.reset("g", "t", [], **to)
     assert [one.queue_offset for one in reset] == offsets
-    assert parts.broker.offset_queries.stored("g", "t") == reset
+    assert harness.broker.offset_queries.stored("g", "t") == reset
 
 
-async def test_progress_covers_subscriptions_and_the_retry_topic(parts: Parts) -> None:
-    await parts.send("u", b"x")
+async def test_progress_covers_subscriptions_and_the_retry_topic(harness: BrokerHarness) -> None:
+    await harness.send("u", b"x")
     subscription = Subscription("u", compile_filter("TAG", "*"))
     consumer = Consumer(subscriptions={"u": subscription})
-    parts.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
-    parts.broker.offset_queries.update("g", [QueueOffset("t", 0, 2)])
-    await parts.broker.pull.pull(PullRequest("g", "u", 0, 0, client_id="c"))
-    progress = parts.broker.offset_queries.progress("g")
+    harness.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
+    harness.broker.offset_queries.update("g", [QueueOffset("t", 0, 2)])
+    await harness.broker.pull.pull(PullRequest("g", "u", 0, 0, client_id="c"))
+    progress = harness.broker.offset_queries.progress("g")
     assert {one.topic for one in progress} == {"t", "u", "%RETRY%g"}
     assert {(one.topic, one.queue_id) for one in progress if one.client_id == "c"} == {("u", 0)}
     read = next(one for one in progress if (one.topic, one.queue_id) == ("t", 0))
@@ -98,15 +100,15 @@ async def test_progress_covers_subscriptions_and_the_retry_topic(parts: Parts) -
     assert read.last_timestamp_ms == START_MS + 10_000
     unread = next(one for one in progress if (one.topic, one.queue_id) == ("u", 0))
     assert (unread.consumer_offset, unread.last_timestamp_ms) == (None, 0)
-    assert parts.broker.offset_queries.lag("g", "t") == 1
+    assert harness.broker.offset_queries.lag("g", "t") == 1
 
 
-async def test_the_lag_of_an_unread_queue_is_all_of_it(parts: Parts) -> None:
-    assert parts.broker.offset_queries.lag("g", "t") == 3
+async def test_the_lag_of_an_unread_queue_is_all_of_it(harness: BrokerHarness) -> None:
+    assert harness.broker.offset_queries.lag("g", "t") == 3
 
 
-async def test_the_status_has_the_numbers_of_the_broker(parts: Parts) -> None:
-    status = parts.broker.report.status()
+async def test_the_status_has_the_numbers_of_the_broker(harness: BrokerHarness) -> None:
+    status = harness.broker.report.status()
     assert (status.broker_name, status.messages_in_total) == ("broker-a", 3)
     assert status.max_physical_offset == status.flushed_physical_offset > 0
     assert status.disk_total_bytes > status.disk_free_bytes > 0
@@ -114,15 +116,15 @@ async def test_the_status_has_the_numbers_of_the_broker(parts: Parts) -> None:
     assert status.read_only_reason == ""
 
 
-async def test_the_gauges_have_the_numbers_of_the_broker(parts: Parts) -> None:
-    parts.broker.gauges.measure(6)
-    registry = parts.metrics.registry
+async def test_the_gauges_have_the_numbers_of_the_broker(harness: BrokerHarness) -> None:
+    harness.broker.gauges.measure(6)
+    registry = harness.metrics.registry
     node = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
     assert registry.get_sample_value("rocketmq_broker_permission", node) == 6
-    assert registry.get_sample_value("rocketmq_topic_number", node) == len(parts.tables.topics)
-    parts.broker.offset_queries.update("g", [QueueOffset("t", 0, 2)])
-    parts.tables.offsets.commit("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
-    parts.broker.gauges.measure(6)
+    assert registry.get_sample_value("rocketmq_topic_number", node) == len(harness.tables.topics)
+    harness.broker.offset_queries.update("g", [QueueOffset("t", 0, 2)])
+    harness.tables.offsets.commit("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
+    harness.broker.gauges.measure(6)
     lag = {**node, "topic": "t", "consumer_group": "g", "is_retry": "false"}
     assert registry.get_sample_value("rocketmq_consumer_lag_messages", lag) == 1
     of_system = {**lag, "topic": "RMQ_SYS_TRANS_HALF_TOPIC", "consumer_group": "CID_RMQ_SYS_TRANS"}
@@ -131,26 +133,26 @@ async def test_the_gauges_have_the_numbers_of_the_broker(parts: Parts) -> None:
     assert registry.get_sample_value("rocketmq_messages_in_total", sent) == 3
 
 
-async def test_offsets_of_system_groups_cannot_be_changed(parts: Parts) -> None:
+async def test_offsets_of_system_groups_cannot_be_changed(harness: BrokerHarness) -> None:
     """A start reads half messages from these offsets on: a reset would hide some."""
-    queries, topic = parts.broker.offset_queries, "RMQ_SYS_TRANS_HALF_TOPIC"
+    queries, topic = harness.broker.offset_queries, "RMQ_SYS_TRANS_HALF_TOPIC"
     with pytest.raises(NoPermission):
         await queries.reset("CID_RMQ_SYS_TRANS", topic, [0])
     with pytest.raises(NoPermission):
         queries.update("CID_RMQ_SYS_TRANS", [QueueOffset(topic, 0, 7)])
 
 
-async def test_a_group_without_members_commits_after_a_reset(parts: Parts) -> None:
-    queries = parts.broker.offset_queries
+async def test_a_group_without_members_commits_after_a_reset(harness: BrokerHarness) -> None:
+    queries = harness.broker.offset_queries
     await queries.reset("g", "t", [0], queue_offset=1)
     queries.update("g", [QueueOffset("t", 0, 3)])
     assert queries.stored("g", "t") == [QueueOffset("t", 0, 3)]
 
 
-async def test_a_commit_of_a_live_member_does_not_undo_a_reset(parts: Parts) -> None:
+async def test_a_commit_of_a_live_member_does_not_undo_a_reset(harness: BrokerHarness) -> None:
     consumer = Consumer(subscriptions={"t": Subscription("t", compile_filter("TAG", "*"))})
-    parts.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
-    queries = parts.broker.offset_queries
+    harness.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
+    queries = harness.broker.offset_queries
     await queries.reset("g", "t", [0], queue_offset=1)
     queries.update("g", [QueueOffset("t", 0, 3)])
     assert queries.stored("g", "t") == [QueueOffset("t", 0, 1)]

@@ -18,23 +18,23 @@ from aerobee_broker.registry.clients import Client, Consumer, MessageModel, Subs
 from aerobee_broker.store.messages import ReadResult, ReadStatus
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code, MqError
-from support.broker.harness import Parts
+from support.broker.harness import BrokerHarness
 
 ALL = compile_filter("TAG", "*")
 
 
 @pytest.fixture
-async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
-    parts = await Parts.begin(tmp_path, pullBatchMaxMessageCount=50)
-    await parts.broker.topics.put(TopicConfig("t", 2, 2))
-    await parts.group("g")
-    yield parts
-    await parts.end()
+async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
+    harness = await BrokerHarness.begin(tmp_path, pullBatchMaxMessageCount=50)
+    await harness.broker.topics.put(TopicConfig("t", 2, 2))
+    await harness.group("g")
+    yield harness
+    await harness.end()
 
 
-async def pull(parts: Parts, **fields: Any) -> ReadResult:
+async def pull(harness: BrokerHarness, **fields: Any) -> ReadResult:
     request = {"consumer_group": "g", "topic": "t", "queue_id": 0, "queue_offset": 0, "filter": ALL}
-    result, _ = await parts.broker.pull.pull(PullRequest(**{**request, **fields}))
+    result, _ = await harness.broker.pull.pull(PullRequest(**{**request, **fields}))
     return result
 
 
@@ -42,23 +42,23 @@ def bodies(result: ReadResult) -> list[bytes]:
     return [record.body for record in iter_records(result.records)]
 
 
-async def test_messages_come_in_order_with_the_next_offset(parts: Parts) -> None:
-    await parts.send("t", b"a", b"b", b"c")
-    result = await pull(parts, max_messages=2)
+async def test_messages_come_in_order_with_the_next_offset(harness: BrokerHarness) -> None:
+    await harness.send("t", b"a", b"b", b"c")
+    result = await pull(harness, max_messages=2)
     assert (result.status, bodies(result)) == (ReadStatus.FOUND, [b"a", b"b"])
     assert (result.next_begin_offset, result.min_offset, result.max_offset) == (2, 0, 3)
-    assert bodies(await pull(parts, queue_offset=2)) == [b"c"]
+    assert bodies(await pull(harness, queue_offset=2)) == [b"c"]
 
 
-async def test_a_pull_without_limit_gets_32_messages(parts: Parts) -> None:
-    await parts.send("t", *[b"x"] * 60)
-    assert (await pull(parts)).message_count == 32
-    assert (await pull(parts, max_messages=1_000)).message_count == 50
+async def test_a_pull_without_limit_gets_32_messages(harness: BrokerHarness) -> None:
+    await harness.send("t", *[b"x"] * 60)
+    assert (await pull(harness)).message_count == 32
+    assert (await pull(harness, max_messages=1_000)).message_count == 50
 
 
-async def test_the_first_message_may_exceed_max_bytes(parts: Parts) -> None:
-    await parts.send("t", b"x" * 5_000, b"y")
-    assert (await pull(parts, max_bytes=100)).message_count == 1
+async def test_the_first_message_may_exceed_max_bytes(harness: BrokerHarness) -> None:
+    await harness.send("t", b"x" * 5_000, b"y")
+    assert (await pull(harness, max_bytes=100)).message_count == 1
 
 
 @pytest.mark.parametrize(
@@ -70,19 +70,19 @@ async def test_the_first_message_may_exceed_max_bytes(parts: Parts) -> None:
     ],
 )
 async def test_beyond_the_end_the_answer_has_the_next_offset(
-    parts: Parts, offset: int, status: ReadStatus, following: int
+    harness: BrokerHarness, offset: int, status: ReadStatus, following: int
 ) -> None:
-    await parts.send("t", b"a", b"b", b"c")
-    result = await pull(parts, queue_offset=offset)
+    await harness.send("t", b"a", b"b", b"c")
+    result = await pull(harness, queue_offset=offset)
     assert (result.status, result.next_begin_offset) == (status, following)
 
 
-async def test_messages_of_other_tags_are_skipped(parts: Parts) -> None:
+async def test_messages_of_other_tags_are_skipped(harness: BrokerHarness) -> None:
     for tag in "abcab":
-        await parts.send("t", tag.encode(), properties={"TAGS": tag})
-    result = await pull(parts, filter=compile_filter("TAG", "a || c"))
+        await harness.send("t", tag.encode(), properties={"TAGS": tag})
+    result = await pull(harness, filter=compile_filter("TAG", "a || c"))
     assert (bodies(result), result.next_begin_offset) == ([b"a", b"c", b"a"], 5)
-    result = await pull(parts, filter=compile_filter("TAG", "z"))
+    result = await pull(harness, filter=compile_filter("TAG", "z"))
     assert (result.status, result.next_begin_offset) == (ReadStatus.NO_MATCHED, 5)
 
 
@@ -97,93 +97,99 @@ async def test_messages_of_other_tags_are_skipped(parts: Parts) -> None:
         ({"consumer_group": "a b"}, Code.INVALID_PARAMETER),
     ],
 )
-async def test_an_invalid_pull_is_refused(parts: Parts, fields: dict[str, Any], code: Code) -> None:
+async def test_an_invalid_pull_is_refused(
+    harness: BrokerHarness, fields: dict[str, Any], code: Code
+) -> None:
     with pytest.raises(MqError) as caught:
-        await pull(parts, **fields)
+        await pull(harness, **fields)
     assert caught.value.code is code
 
 
-async def test_an_unreadable_topic_group_or_broker_is_refused(parts: Parts, tmp_path: Path) -> None:
-    await parts.broker.topics.put(TopicConfig("t", 2, 2, permission=2))
+async def test_an_unreadable_topic_group_or_broker_is_refused(
+    harness: BrokerHarness, tmp_path: Path
+) -> None:
+    await harness.broker.topics.put(TopicConfig("t", 2, 2, permission=2))
     with pytest.raises(NoPermission):
-        await pull(parts)
-    await parts.broker.topics.put(TopicConfig("t", 2, 2))
-    await parts.group("g", consume_enable=False)
+        await pull(harness)
+    await harness.broker.topics.put(TopicConfig("t", 2, 2))
+    await harness.group("g", consume_enable=False)
     with pytest.raises(NoPermission):
-        await pull(parts)
-    closed = await Parts.begin(tmp_path / "closed", brokerPermission=2)
+        await pull(harness)
+    closed = await BrokerHarness.begin(tmp_path / "closed", brokerPermission=2)
     with pytest.raises(NoPermission):
         await pull(closed, topic="TBW102")
     await closed.end()
 
 
-async def test_an_unknown_group_is_created_or_refused(parts: Parts, tmp_path: Path) -> None:
-    await pull(parts, consumer_group="new")
-    assert parts.broker.groups.get("new").retry_max_times == 16
-    strict = await Parts.begin(tmp_path / "strict", autoCreateSubscriptionGroup=False)
+async def test_an_unknown_group_is_created_or_refused(
+    harness: BrokerHarness, tmp_path: Path
+) -> None:
+    await pull(harness, consumer_group="new")
+    assert harness.broker.groups.get("new").retry_max_times == 16
+    strict = await BrokerHarness.begin(tmp_path / "strict", autoCreateSubscriptionGroup=False)
     with pytest.raises(MqError) as caught:
         await pull(strict, topic="TBW102")
     assert caught.value.code is Code.SUBSCRIPTION_GROUP_NOT_EXIST
     await strict.end()
 
 
-async def test_a_pull_without_filter_uses_the_subscription(parts: Parts) -> None:
+async def test_a_pull_without_filter_uses_the_subscription(harness: BrokerHarness) -> None:
     for tag in "ab":
-        await parts.send("t", tag.encode(), properties={"TAGS": tag})
+        await harness.send("t", tag.encode(), properties={"TAGS": tag})
     subscription = Subscription("t", compile_filter("TAG", "b"))
     consumer = Consumer(subscriptions={"t": subscription})
-    parts.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
-    assert bodies(await pull(parts, filter=None)) == [b"b"]
-    await parts.send("other", b"x")
+    harness.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
+    assert bodies(await pull(harness, filter=None)) == [b"b"]
+    await harness.send("other", b"x")
     with pytest.raises(SubscriptionNotExist):
-        await pull(parts, topic="other", filter=None)
+        await pull(harness, topic="other", filter=None)
 
 
-async def test_broadcasting_in_a_group_without_it_is_refused(parts: Parts) -> None:
-    await parts.group("g", consume_broadcast_enable=False)
+async def test_broadcasting_in_a_group_without_it_is_refused(harness: BrokerHarness) -> None:
+    await harness.group("g", consume_broadcast_enable=False)
     consumer = Consumer(message_model=MessageModel.BROADCASTING)
-    parts.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
+    harness.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
     with pytest.raises(NoPermission):
-        await pull(parts)
+        await pull(harness)
 
 
-async def test_the_offset_of_a_pull_is_committed(parts: Parts) -> None:
-    await parts.send("t", b"a")
-    await pull(parts, commit_offset=0)
-    assert parts.tables.offsets.get("g", "t", 0) == 0
-    await pull(parts, commit_offset=1)
-    assert parts.tables.offsets.get("g", "t", 0) == 1
-    await pull(parts)
-    assert parts.tables.offsets.get("g", "t", 0) == 1
+async def test_the_offset_of_a_pull_is_committed(harness: BrokerHarness) -> None:
+    await harness.send("t", b"a")
+    await pull(harness, commit_offset=0)
+    assert harness.tables.offsets.get("g", "t", 0) == 0
+    await pull(harness, commit_offset=1)
+    assert harness.tables.offsets.get("g", "t", 0) == 1
+    await pull(harness)
+    assert harness.tables.offsets.get("g", "t", 0) == 1
 
 
-async def test_browsing_needs_no_group_and_commits_nothing(parts: Parts) -> None:
-    await parts.send("t", b"a")
+async def test_browsing_needs_no_group_and_commits_nothing(harness: BrokerHarness) -> None:
+    await harness.send("t", b"a")
     result = await pull(
-        parts, consumer_group="", browse=True, filter=None, commit_offset=1, queue_offset=0
+        harness, consumer_group="", browse=True, filter=None, commit_offset=1, queue_offset=0
     )
     assert bodies(result) == [b"a"]
-    assert parts.tables.offsets.to_json()["offsetTable"] == {}
-    assert parts.broker.groups.table.get("") is None
-    assert parts.metrics.messages_out == 0
+    assert harness.tables.offsets.to_json()["offsetTable"] == {}
+    assert harness.broker.groups.table.get("") is None
+    assert harness.metrics.messages_out == 0
 
 
-async def test_the_next_pull_after_a_reset_gets_the_new_offset(parts: Parts) -> None:
-    await parts.send("t", b"a", b"b", b"c")
-    await parts.broker.offset_queries.reset("g", "t", [0], queue_offset=1)
-    result = await pull(parts, queue_offset=3, commit_offset=3)
+async def test_the_next_pull_after_a_reset_gets_the_new_offset(harness: BrokerHarness) -> None:
+    await harness.send("t", b"a", b"b", b"c")
+    await harness.broker.offset_queries.reset("g", "t", [0], queue_offset=1)
+    result = await pull(harness, queue_offset=3, commit_offset=3)
     assert (result.status, result.next_begin_offset) == (ReadStatus.OFFSET_TOO_LARGE, 1)
-    assert parts.tables.offsets.get("g", "t", 0) == 1, (
+    assert harness.tables.offsets.get("g", "t", 0) == 1, (
         "the pull's own commit does not undo the reset"
     )
-    assert bodies(await pull(parts, queue_offset=1)) == [b"b", b"c"]
+    assert bodies(await pull(harness, queue_offset=1)) == [b"b", b"c"]
 
 
-async def test_a_reset_wakes_a_parked_pull(parts: Parts) -> None:
-    await parts.send("t", b"a")
-    waiting = asyncio.create_task(pull(parts, queue_offset=1, suspend_timeout_ms=20_000))
+async def test_a_reset_wakes_a_parked_pull(harness: BrokerHarness) -> None:
+    await harness.send("t", b"a")
+    waiting = asyncio.create_task(pull(harness, queue_offset=1, suspend_timeout_ms=20_000))
     await asyncio.sleep(1)
-    await parts.broker.offset_queries.reset("g", "t", [], queue_offset=0)
+    await harness.broker.offset_queries.reset("g", "t", [], queue_offset=0)
     result = await waiting
     assert (result.status, result.next_begin_offset) == (ReadStatus.OFFSET_TOO_LARGE, 0)
 
@@ -191,58 +197,58 @@ async def test_a_reset_wakes_a_parked_pull(parts: Parts) -> None:
 # ---- long polling ----
 
 
-async def test_a_parked_pull_gets_the_next_message(parts: Parts) -> None:
-    waiting = asyncio.create_task(pull(parts, suspend_timeout_ms=15_000))
+async def test_a_parked_pull_gets_the_next_message(harness: BrokerHarness) -> None:
+    waiting = asyncio.create_task(pull(harness, suspend_timeout_ms=15_000))
     await asyncio.sleep(5)
-    assert not waiting.done() and parts.broker.polls.count == 1
-    await parts.send("t", b"a")
+    assert not waiting.done() and harness.broker.polls.count == 1
+    await harness.send("t", b"a")
     assert bodies(await waiting) == [b"a"]
     assert asyncio.get_running_loop().time() == 5
 
 
-async def test_a_parked_pull_times_out_with_no_new(parts: Parts) -> None:
-    result = await pull(parts, suspend_timeout_ms=15_000)
+async def test_a_parked_pull_times_out_with_no_new(harness: BrokerHarness) -> None:
+    result = await pull(harness, suspend_timeout_ms=15_000)
     assert (result.status, result.next_begin_offset) == (ReadStatus.NO_NEW, 0)
     assert asyncio.get_running_loop().time() == 15
 
 
-async def test_a_pull_is_parked_for_30_s_at_most(parts: Parts) -> None:
-    await pull(parts, suspend_timeout_ms=3_600_000)
+async def test_a_pull_is_parked_for_30_s_at_most(harness: BrokerHarness) -> None:
+    await pull(harness, suspend_timeout_ms=3_600_000)
     assert asyncio.get_running_loop().time() == 30
 
 
-async def test_a_message_of_another_tag_wakes_no_pull(parts: Parts) -> None:
+async def test_a_message_of_another_tag_wakes_no_pull(harness: BrokerHarness) -> None:
     wanted = compile_filter("TAG", "b")
-    waiting = asyncio.create_task(pull(parts, filter=wanted, suspend_timeout_ms=15_000))
+    waiting = asyncio.create_task(pull(harness, filter=wanted, suspend_timeout_ms=15_000))
     await asyncio.sleep(1)
-    await parts.send("t", b"x", properties={"TAGS": "a"})
+    await harness.send("t", b"x", properties={"TAGS": "a"})
     await asyncio.sleep(1)
     assert not waiting.done()
-    await parts.send("t", b"y", properties={"TAGS": "b"})
+    await harness.send("t", b"y", properties={"TAGS": "b"})
     result = await waiting
     assert (bodies(result), result.next_begin_offset) == ([b"y"], 2)
 
 
-async def test_a_timeout_skips_messages_of_other_tags(parts: Parts) -> None:
+async def test_a_timeout_skips_messages_of_other_tags(harness: BrokerHarness) -> None:
     wanted = compile_filter("TAG", "b")
-    waiting = asyncio.create_task(pull(parts, filter=wanted, suspend_timeout_ms=2_000))
+    waiting = asyncio.create_task(pull(harness, filter=wanted, suspend_timeout_ms=2_000))
     await asyncio.sleep(1)
-    await parts.send("t", b"x", properties={"TAGS": "a"})
+    await harness.send("t", b"x", properties={"TAGS": "a"})
     result = await waiting
     assert (result.status, result.next_begin_offset) == (ReadStatus.NO_MATCHED, 1)
 
 
 async def test_no_pull_is_parked_when_long_polling_is_off(tmp_path: Path) -> None:
-    parts = await Parts.begin(tmp_path / "short", longPollingEnable=False)
-    await pull(parts, topic="TBW102", suspend_timeout_ms=15_000)
+    harness = await BrokerHarness.begin(tmp_path / "short", longPollingEnable=False)
+    await pull(harness, topic="TBW102", suspend_timeout_ms=15_000)
     assert asyncio.get_running_loop().time() == 0
-    await parts.end()
+    await harness.end()
 
 
-async def test_a_retry_wakes_a_pull_of_the_retry_topic(parts: Parts) -> None:
-    await parts.group("g", retry_delays_ms=(700,))
-    stored = await parts.send("t", b"a")
-    waiting = asyncio.create_task(pull(parts, topic="%RETRY%g", suspend_timeout_ms=15_000))
-    await parts.broker.send_back.send_back("g", [Entry(stored[0].physical_offset)])
+async def test_a_retry_wakes_a_pull_of_the_retry_topic(harness: BrokerHarness) -> None:
+    await harness.group("g", retry_delays_ms=(700,))
+    stored = await harness.send("t", b"a")
+    waiting = asyncio.create_task(pull(harness, topic="%RETRY%g", suspend_timeout_ms=15_000))
+    await harness.broker.send_back.send_back("g", [Entry(stored[0].physical_offset)])
     assert bodies(await waiting) == [b"a"]
     assert asyncio.get_running_loop().time() == pytest.approx(0.7)

@@ -21,7 +21,7 @@ from aerobee_wire import properties as props
 from aerobee_wire import record
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.record import Record
-from support.broker.harness import Parts
+from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import PopConsumer
 
 HOST = pack_host("10.0.0.1:10911")
@@ -70,27 +70,29 @@ def retried(
 # ---- when a message is dead-lettered (P5) ----
 
 # Reports that an attempt to consume has failed; with the limit that the message or the request has.
-Fail = Callable[[Parts, int, int | None], Awaitable[None]]
+Fail = Callable[[BrokerHarness, int, int | None], Awaitable[None]]
 
 
-async def fail_by_send_back(parts: Parts, attempt: int, max_times: int | None) -> None:
+async def fail_by_send_back(harness: BrokerHarness, attempt: int, max_times: int | None) -> None:
     stays = {"MAX_RECONSUME_TIMES": "99"}
     times = attempt - 1
-    [sent] = await parts.send("%RETRY%g", b"poison", reconsume_times=times, properties=stays)
+    [sent] = await harness.send("%RETRY%g", b"poison", reconsume_times=times, properties=stays)
     entry = Entry(sent.physical_offset, max_reconsume_times=max_times)
-    await parts.broker.send_back.send_back("g", [entry])
+    await harness.broker.send_back.send_back("g", [entry])
 
 
-async def fail_by_own_retry(parts: Parts, attempt: int, max_times: int | None) -> None:
+async def fail_by_own_retry(harness: BrokerHarness, attempt: int, max_times: int | None) -> None:
     """A RocketMQ consumer that could not send back sends to its retry topic."""
     own = {} if max_times is None else {"MAX_RECONSUME_TIMES": str(max_times)}
-    await parts.send("%RETRY%g", b"poison", reconsume_times=attempt, properties=own)
+    await harness.send("%RETRY%g", b"poison", reconsume_times=attempt, properties=own)
 
 
-async def fail_by_expired_lease(parts: Parts, attempt: int, max_times: int | None) -> None:
+async def fail_by_expired_lease(
+    harness: BrokerHarness, attempt: int, max_times: int | None
+) -> None:
     assert max_times is None, "a lease has no limit of its own"
-    await parts.send("t", b"poison")
-    consumer = PopConsumer(parts, "g", "t")
+    await harness.send("t", b"poison")
+    consumer = PopConsumer(harness, "g", "t")
     for number in range(1, attempt + 1):
         [got] = await consumer.pop(start="earliest", invisible_ms=1_000)
         assert got.attempt == number
@@ -124,13 +126,13 @@ async def test_the_last_failed_attempt_makes_a_dead_letter(
     for attempt in (attempts - 1, attempts):
         if attempt == 0:
             continue
-        parts = await Parts.begin(tmp_path / str(attempt))
-        await parts.group("g", retry_max_times=retry_max_times, retry_delays_ms=(3_600_000,))
-        await parts.broker.groups.ensure_retry_topic(parts.broker.groups.get("g"))
-        await fail(parts, attempt, own_max_times)
-        is_dead = "%DLQ%g" in parts.broker.topics.table and await parts.bodies("%DLQ%g") != []
+        harness = await BrokerHarness.begin(tmp_path / str(attempt))
+        await harness.group("g", retry_max_times=retry_max_times, retry_delays_ms=(3_600_000,))
+        await harness.broker.groups.ensure_retry_topic(harness.broker.groups.get("g"))
+        await fail(harness, attempt, own_max_times)
+        is_dead = "%DLQ%g" in harness.broker.topics.table and await harness.bodies("%DLQ%g") != []
         assert is_dead == (attempt == attempts)
-        await parts.end()
+        await harness.end()
 
 
 # ---- what a retry and a dead letter say ----

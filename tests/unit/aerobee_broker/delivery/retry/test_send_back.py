@@ -11,73 +11,73 @@ import pytest
 from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.delivery.retry.send_back import Entry, Outcome
 from aerobee_wire.status import Code, MqError
-from support.broker.harness import Parts
+from support.broker.harness import BrokerHarness
 
 
 @pytest.fixture
-async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
-    parts = await Parts.begin(tmp_path)
-    yield parts
-    await parts.end()
+async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
+    harness = await BrokerHarness.begin(tmp_path)
+    yield harness
+    await harness.end()
 
 
-async def send_back(parts: Parts, *entries: Entry, group: str = "g") -> list[Outcome]:
-    return await parts.broker.send_back.send_back(group, entries)
+async def send_back(harness: BrokerHarness, *entries: Entry, group: str = "g") -> list[Outcome]:
+    return await harness.broker.send_back.send_back(group, entries)
 
 
 @pytest.mark.parametrize("attempts", [1, 2, 3, 17])
 async def test_a_message_is_delivered_retry_max_times_plus_1_times(
-    parts: Parts, attempts: int
+    harness: BrokerHarness, attempts: int
 ) -> None:
     """P5: dead-lettered after exactly the maximum attempts, never before."""
-    await parts.group("g", retry_max_times=attempts - 1, retry_delays_ms=(100,))
-    physical_offset = (await parts.send("t", b"poison"))[0].physical_offset
+    await harness.group("g", retry_max_times=attempts - 1, retry_delays_ms=(100,))
+    physical_offset = (await harness.send("t", b"poison"))[0].physical_offset
     deliveries = 1
-    while not (outcome := (await send_back(parts, Entry(physical_offset)))[0]).dead_lettered:
+    while not (outcome := (await send_back(harness, Entry(physical_offset)))[0]).dead_lettered:
         assert outcome.error is None
         await asyncio.sleep(0.2)
-        record = (await parts.read("%RETRY%g"))[-1]
+        record = (await harness.read("%RETRY%g"))[-1]
         assert record.reconsume_times == deliveries
         physical_offset = record.physical_offset
         deliveries += 1
     assert deliveries == attempts
-    dead = await parts.read("%DLQ%g")
+    dead = await harness.read("%DLQ%g")
     assert [record.body for record in dead] == [b"poison"]
     assert dead[0].reconsume_times == attempts
-    assert len(await parts.read("%RETRY%g")) == attempts - 1
+    assert len(await harness.read("%RETRY%g")) == attempts - 1
 
 
-async def test_a_retry_is_visible_after_the_groups_delay(parts: Parts) -> None:
-    await parts.group("g", retry_delays_ms=(2_500,))
-    stored = await parts.send("t", b"a")
-    await send_back(parts, Entry(stored[0].physical_offset))
+async def test_a_retry_is_visible_after_the_groups_delay(harness: BrokerHarness) -> None:
+    await harness.group("g", retry_delays_ms=(2_500,))
+    stored = await harness.send("t", b"a")
+    await send_back(harness, Entry(stored[0].physical_offset))
     await asyncio.sleep(2.4)
-    assert await parts.bodies("%RETRY%g") == []
+    assert await harness.bodies("%RETRY%g") == []
     await asyncio.sleep(0.2)
-    assert await parts.bodies("%RETRY%g") == [b"a"]
+    assert await harness.bodies("%RETRY%g") == [b"a"]
 
 
-async def test_a_negative_level_dead_letters_at_once(parts: Parts) -> None:
-    await parts.group("g")
-    stored = await parts.send("t", b"a", properties={"UNIQ_KEY": "U"})
+async def test_a_negative_level_dead_letters_at_once(harness: BrokerHarness) -> None:
+    await harness.group("g")
+    stored = await harness.send("t", b"a", properties={"UNIQ_KEY": "U"})
     failure = Failure("Unparsable", "no closing brace")
     outcome = await send_back(
-        parts, Entry(stored[0].physical_offset, delay_level=-1, failure=failure)
+        harness, Entry(stored[0].physical_offset, delay_level=-1, failure=failure)
     )
     assert outcome == [Outcome(dead_lettered=True)]
-    properties = (await parts.read("%DLQ%g"))[0].properties
+    properties = (await harness.read("%DLQ%g"))[0].properties
     assert properties["DLQ_REASON"] == "Unparsable"
     assert properties["DLQ_REASON_DESCRIPTION"] == "no closing brace"
     assert (properties["DLQ_ORIGIN_TOPIC"], properties["DLQ_ORIGIN_MESSAGE_ID"]) == ("t", "U")
-    assert parts.metrics.dead_letters == 1
+    assert harness.metrics.dead_letters == 1
 
 
-async def test_entries_are_independent(parts: Parts) -> None:
-    await parts.group("g", retry_delays_ms=(0,))
-    stored = await parts.send("t", b"a", b"b")
+async def test_entries_are_independent(harness: BrokerHarness) -> None:
+    await harness.group("g", retry_delays_ms=(0,))
+    stored = await harness.send("t", b"a", b"b")
     physical_offsets = [result.physical_offset for result in stored]
     outcomes = await send_back(
-        parts,
+        harness,
         Entry(physical_offsets[0]),
         Entry(physical_offsets[0] + 1, origin_topic="t"),
         Entry(10**12),
@@ -85,39 +85,41 @@ async def test_entries_are_independent(parts: Parts) -> None:
     )
     codes = [outcome.error.code if outcome.error else None for outcome in outcomes]
     assert codes == [None, Code.SYSTEM_ERROR, Code.SYSTEM_ERROR, None]
-    assert await parts.bodies("%RETRY%g") == [b"a"]
-    assert await parts.bodies("%DLQ%g") == [b"b"]
+    assert await harness.bodies("%RETRY%g") == [b"a"]
+    assert await harness.bodies("%DLQ%g") == [b"b"]
 
 
-async def test_send_back_is_answered_only_when_durable(parts: Parts) -> None:
-    await parts.group("g")
-    stored = await parts.send("t", b"a")
-    parts.flusher.hold()
-    task = asyncio.create_task(send_back(parts, Entry(stored[0].physical_offset)))
+async def test_send_back_is_answered_only_when_durable(harness: BrokerHarness) -> None:
+    await harness.group("g")
+    stored = await harness.send("t", b"a")
+    harness.flusher.hold()
+    task = asyncio.create_task(send_back(harness, Entry(stored[0].physical_offset)))
     await asyncio.sleep(1)
     assert not task.done()
-    parts.flusher.let_go()
+    harness.flusher.let_go()
     assert await task == [Outcome()]
 
 
-async def test_retry_and_dead_letter_topics_are_created_and_announced(parts: Parts) -> None:
-    await parts.group("g", retry_queue_count=3)
-    stored = await parts.send("t", b"a")
-    await send_back(parts, Entry(stored[0].physical_offset))
-    retry, dead = parts.broker.topics.get("%RETRY%g"), parts.broker.topics.get("%DLQ%g")
+async def test_retry_and_dead_letter_topics_are_created_and_announced(
+    harness: BrokerHarness,
+) -> None:
+    await harness.group("g", retry_queue_count=3)
+    stored = await harness.send("t", b"a")
+    await send_back(harness, Entry(stored[0].physical_offset))
+    retry, dead = harness.broker.topics.get("%RETRY%g"), harness.broker.topics.get("%DLQ%g")
     assert (retry.read_queue_count, retry.write_queue_count, retry.permission) == (3, 3, 6)
     assert (dead.read_queue_count, dead.write_queue_count, dead.permission) == (1, 1, 6)
-    assert {"%RETRY%g", "%DLQ%g"} <= set(parts.announced[-1])
+    assert {"%RETRY%g", "%DLQ%g"} <= set(harness.announced[-1])
 
 
-async def test_an_unknown_group_is_refused(parts: Parts) -> None:
+async def test_an_unknown_group_is_refused(harness: BrokerHarness) -> None:
     with pytest.raises(MqError) as caught:
-        await send_back(parts, Entry(0), group="nobody")
+        await send_back(harness, Entry(0), group="nobody")
     assert caught.value.code is Code.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
-async def test_a_group_without_retry_queues_drops_the_message(parts: Parts) -> None:
-    await parts.group("g", retry_queue_count=0)
-    stored = await parts.send("t", b"a")
-    assert await send_back(parts, Entry(stored[0].physical_offset)) == [Outcome()]
-    assert "%RETRY%g" not in parts.broker.topics.table
+async def test_a_group_without_retry_queues_drops_the_message(harness: BrokerHarness) -> None:
+    await harness.group("g", retry_queue_count=0)
+    stored = await harness.send("t", b"a")
+    assert await send_back(harness, Entry(stored[0].physical_offset)) == [Outcome()]
+    assert "%RETRY%g" not in harness.broker.topics.table

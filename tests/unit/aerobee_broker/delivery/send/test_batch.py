@@ -13,15 +13,15 @@ from aerobee_broker.delivery.send.batch import SendBatch
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code, MqError
-from support.broker.harness import BORN_HOST, Parts
+from support.broker.harness import BORN_HOST, BrokerHarness
 
 
 @pytest.fixture
-async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
-    parts = await Parts.begin(tmp_path, maxMessageSize=4_096)
-    await parts.broker.topics.put(TopicConfig("t", 4, 4))
-    yield parts
-    await parts.end()
+async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
+    harness = await BrokerHarness.begin(tmp_path, maxMessageSize=4_096)
+    await harness.broker.topics.put(TopicConfig("t", 4, 4))
+    yield harness
+    await harness.end()
 
 
 def of_bodies(*bodies: bytes, topic: str = "t", **fields: Any) -> SendBatch:
@@ -45,28 +45,30 @@ def of_properties(*each: dict[str, str], **fields: Any) -> SendBatch:
     )
 
 
-async def test_a_batch_is_stored_in_order_with_its_flags(parts: Parts) -> None:
-    stored = await parts.broker.batch_sender.send(of_bodies(b"a", b"bb", b"ccc", flags=[1, -2, 3]))
-    records = await parts.read("t")
+async def test_a_batch_is_stored_in_order_with_its_flags(harness: BrokerHarness) -> None:
+    stored = await harness.broker.batch_sender.send(
+        of_bodies(b"a", b"bb", b"ccc", flags=[1, -2, 3])
+    )
+    records = await harness.read("t")
     assert [record.body for record in records] == [b"a", b"bb", b"ccc"]
     assert [record.flag for record in records] == [1, -2, 3]
     assert stored.physical_offsets == [record.physical_offset for record in records]
     assert (stored.queue_id, stored.first_queue_offset) == (0, 0)
 
 
-async def test_properties_of_a_batch_are_stored_as_they_came(parts: Parts) -> None:
+async def test_properties_of_a_batch_are_stored_as_they_came(harness: BrokerHarness) -> None:
     given = {"UNIQ_KEY": "1", "TAGS": "a", "x": "y"}
-    await parts.broker.batch_sender.send(of_properties(given, {"TAGS": "b", "UNIQ_KEY": "2"}))
-    records = await parts.read("t")
+    await harness.broker.batch_sender.send(of_properties(given, {"TAGS": "b", "UNIQ_KEY": "2"}))
+    records = await harness.read("t")
     assert records[0].raw_properties == props.encode(given)
     assert records[1].unique_message_id == "2"
 
 
-async def test_a_batch_gets_its_missing_unique_ids(parts: Parts) -> None:
+async def test_a_batch_gets_its_missing_unique_ids(harness: BrokerHarness) -> None:
     # "NOT_UNIQ_KEY" ends like the name, and a value holds it.
     given = [{"TAGS": "a"}, {"NOT_UNIQ_KEY": "x"}, {}, {"a": "UNIQ_KEY"}]
-    await parts.broker.batch_sender.send(of_properties(*given))
-    records = await parts.read("t")
+    await harness.broker.batch_sender.send(of_properties(*given))
+    records = await harness.read("t")
     assert len({record.unique_message_id for record in records}) == 4
     assert all(len(record.unique_message_id) == 32 for record in records)
     assert [
@@ -92,22 +94,24 @@ async def test_a_batch_gets_its_missing_unique_ids(parts: Parts) -> None:
         (of_properties({"a": "b"}, {"TIMER_DELAY_MS": "x"}), Code.MESSAGE_ILLEGAL),
     ],
 )
-async def test_a_refused_batch_stores_nothing(parts: Parts, batch: SendBatch, code: Code) -> None:
+async def test_a_refused_batch_stores_nothing(
+    harness: BrokerHarness, batch: SendBatch, code: Code
+) -> None:
     with pytest.raises(MqError) as caught:
-        await parts.broker.batch_sender.send(batch)
+        await harness.broker.batch_sender.send(batch)
     assert caught.value.code is code
-    assert await parts.bodies("t") == []
+    assert await harness.bodies("t") == []
 
 
-async def test_only_the_delayed_message_of_a_batch_waits(parts: Parts) -> None:
-    await parts.broker.batch_sender.send(of_properties({"a": "1"}, {"DELAY": "1"}, {"a": "2"}))
-    assert len(await parts.bodies("t")) == 2
-    assert parts.broker.level_delivery.undelivered() == {"level 1 (1 s)": 1}
+async def test_only_the_delayed_message_of_a_batch_waits(harness: BrokerHarness) -> None:
+    await harness.broker.batch_sender.send(of_properties({"a": "1"}, {"DELAY": "1"}, {"a": "2"}))
+    assert len(await harness.bodies("t")) == 2
+    assert harness.broker.level_delivery.undelivered() == {"level 1 (1 s)": 1}
 
 
-async def test_a_timed_message_of_a_batch_waits_for_its_time(parts: Parts) -> None:
+async def test_a_timed_message_of_a_batch_waits_for_its_time(harness: BrokerHarness) -> None:
     batch = of_properties({"a": "1"}, {"TIMER_DELAY_MS": "1500", "a": "2"})
-    await parts.broker.batch_sender.send(batch)
-    assert len(await parts.bodies("t")) == 1
+    await harness.broker.batch_sender.send(batch)
+    assert len(await harness.bodies("t")) == 1
     await asyncio.sleep(1.501)
-    assert [record.properties["a"] for record in await parts.read("t")] == ["1", "2"]
+    assert [record.properties["a"] for record in await harness.read("t")] == ["1", "2"]

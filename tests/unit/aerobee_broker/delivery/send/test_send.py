@@ -12,15 +12,15 @@ from aerobee_broker.delivery.send.checks import MAX_PROPERTY_BYTES
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code, MqError
-from support.broker.harness import Parts, message
+from support.broker.harness import BrokerHarness, message
 
 
 @pytest.fixture
-async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
-    parts = await Parts.begin(tmp_path, maxMessageSize=4_096)
-    await parts.broker.topics.put(TopicConfig("t", 4, 4))
-    yield parts
-    await parts.end()
+async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
+    harness = await BrokerHarness.begin(tmp_path, maxMessageSize=4_096)
+    await harness.broker.topics.put(TopicConfig("t", 4, 4))
+    yield harness
+    await harness.end()
 
 
 # ---- what is refused ----
@@ -66,66 +66,66 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
     ],
 )
 async def test_a_refusal_says_what_to_do_instead(
-    parts: Parts, fields: dict[str, Any], code: Code, says: str
+    harness: BrokerHarness, fields: dict[str, Any], code: Code, says: str
 ) -> None:
     """The wording is tested here on purpose: a sender reads it."""
     if fields.get("topic") == "%RETRY%nobody":
-        await parts.broker.topics.for_group("%RETRY%nobody")
-    before = parts.store.end_offset
+        await harness.broker.topics.for_group("%RETRY%nobody")
+    before = harness.store.end_offset
     with pytest.raises(MqError, match=says) as caught:
-        await parts.broker.sender.send([message(**{"topic": "t", "body": b"x", **fields})])
+        await harness.broker.sender.send([message(**{"topic": "t", "body": b"x", **fields})])
     assert (caught.value.code, caught.value.retryable) == (code, False)
-    assert parts.store.end_offset == before
+    assert harness.store.end_offset == before
 
 
-async def test_one_bad_message_refuses_the_whole_request(parts: Parts) -> None:
+async def test_one_bad_message_refuses_the_whole_request(harness: BrokerHarness) -> None:
     with pytest.raises(MqError):
-        await parts.send("t", b"a", b"", b"c")
-    assert await parts.bodies("t") == []
+        await harness.send("t", b"a", b"", b"c")
+    assert await harness.bodies("t") == []
 
 
-async def test_a_topic_without_write_permission_is_refused(parts: Parts) -> None:
-    await parts.broker.topics.put(TopicConfig("t", 4, 4, permission=4))
+async def test_a_topic_without_write_permission_is_refused(harness: BrokerHarness) -> None:
+    await harness.broker.topics.put(TopicConfig("t", 4, 4, permission=4))
     with pytest.raises(MqError) as caught:
-        await parts.send("t", b"a")
+        await harness.send("t", b"a")
     assert caught.value.code is Code.NO_PERMISSION
 
 
 async def test_a_broker_without_write_permission_is_refused(tmp_path: Path) -> None:
-    parts = await Parts.begin(tmp_path / "other", brokerPermission=4)
+    harness = await BrokerHarness.begin(tmp_path / "other", brokerPermission=4)
     with pytest.raises(MqError) as caught:
-        await parts.send("t", b"a")
+        await harness.send("t", b"a")
     assert caught.value.code is Code.NO_PERMISSION
-    await parts.end()
+    await harness.end()
 
 
-async def test_properties_may_have_31743_bytes(parts: Parts) -> None:
+async def test_properties_may_have_31743_bytes(harness: BrokerHarness) -> None:
     own = {"UNIQ_KEY": "1", "MSG_REGION": "r", "TRACE_ON": "t", "CLUSTER": "c"}
     room = MAX_PROPERTY_BYTES - len(props.encode({**own, "k": ""}))
-    await parts.send("t", b"a", properties={**own, "k": "v" * room})
+    await harness.send("t", b"a", properties={**own, "k": "v" * room})
     with pytest.raises(MqError):
-        await parts.send("t", b"a", properties={**own, "k": "v" * (room + 1)})
+        await harness.send("t", b"a", properties={**own, "k": "v" * (room + 1)})
 
 
 # ---- what is stored ----
 
 
-async def test_results_are_in_the_order_of_the_messages(parts: Parts) -> None:
-    stored = await parts.broker.sender.send(
+async def test_results_are_in_the_order_of_the_messages(harness: BrokerHarness) -> None:
+    stored = await harness.broker.sender.send(
         [message("t", b"a", 1), message("t", b"b", 2), message("t", b"c", 1)]
     )
     assert [(result.queue_id, result.queue_offset) for result in stored] == [(1, 0), (2, 0), (1, 1)]
-    assert await parts.bodies("t", [0, 1, 2]) == [b"a", b"c", b"b"]
+    assert await harness.bodies("t", [0, 1, 2]) == [b"a", b"c", b"b"]
 
 
-async def test_without_a_queue_id_sends_spread_over_writable_queues(parts: Parts) -> None:
-    await parts.broker.topics.put(TopicConfig("wide", 8, 4))
-    stored = [(await parts.send("wide", b"x", queue_id=None))[0] for _ in range(60)]
+async def test_without_a_queue_id_sends_spread_over_writable_queues(harness: BrokerHarness) -> None:
+    await harness.broker.topics.put(TopicConfig("wide", 8, 4))
+    stored = [(await harness.send("wide", b"x", queue_id=None))[0] for _ in range(60)]
     assert {result.queue_id for result in stored} == {0, 1, 2, 3}
 
 
-async def test_the_senders_fields_are_stored(parts: Parts) -> None:
-    await parts.send(
+async def test_the_senders_fields_are_stored(harness: BrokerHarness) -> None:
+    await harness.send(
         "t",
         b"body",
         properties={"TAGS": "a", "KEYS": "k1 k2", "größe": "ß"},
@@ -133,16 +133,16 @@ async def test_the_senders_fields_are_stored(parts: Parts) -> None:
         sys_flag=1,
         born_timestamp_ms=123,
     )
-    record = (await parts.read("t"))[0]
+    record = (await harness.read("t"))[0]
     assert (record.flag, record.sys_flag & 1, record.born_timestamp_ms) == (-7, 1, 123)
     assert record.born_host == "10.0.0.7:4711"
     assert record.properties["größe"] == "ß"
-    assert parts.store.query("t", "k2")[0].body == b"body"
+    assert harness.store.query("t", "k2")[0].body == b"body"
 
 
-async def test_the_broker_adds_its_properties_and_a_unique_id(parts: Parts) -> None:
-    stored = await parts.send("t", b"x", properties={"POP_CK": "1"})
-    properties = (await parts.read("t"))[0].properties
+async def test_the_broker_adds_its_properties_and_a_unique_id(harness: BrokerHarness) -> None:
+    stored = await harness.send("t", b"x", properties={"POP_CK": "1"})
+    properties = (await harness.read("t"))[0].properties
     assert properties == {
         "MSG_REGION": "DefaultRegion",
         "TRACE_ON": "true",
@@ -152,64 +152,64 @@ async def test_the_broker_adds_its_properties_and_a_unique_id(parts: Parts) -> N
     assert len(stored[0].unique_message_id) == 32
 
 
-async def test_a_senders_own_unique_id_is_kept(parts: Parts) -> None:
-    stored = await parts.send("t", b"x", properties={"UNIQ_KEY": "MINE"})
+async def test_a_senders_own_unique_id_is_kept(harness: BrokerHarness) -> None:
+    stored = await harness.send("t", b"x", properties={"UNIQ_KEY": "MINE"})
     assert stored[0].unique_message_id == "MINE"
 
 
-async def test_wait_false_is_answered_before_the_flush(parts: Parts) -> None:
+async def test_wait_false_is_answered_before_the_flush(harness: BrokerHarness) -> None:
     """Property WAIT=false: RocketMQ's waitStoreMsgOK."""
-    parts.flusher.hold()
-    await parts.send("t", b"x", properties={"WAIT": "false"})
-    assert await parts.bodies("t") == []
-    parts.flusher.let_go()
-    await parts.send("t", b"y")
-    assert await parts.bodies("t") == [b"x", b"y"]
+    harness.flusher.hold()
+    await harness.send("t", b"x", properties={"WAIT": "false"})
+    assert await harness.bodies("t") == []
+    harness.flusher.let_go()
+    await harness.send("t", b"y")
+    assert await harness.bodies("t") == [b"x", b"y"]
 
 
 # ---- topics that a send creates ----
 
 
-async def test_an_unknown_topic_inherits_from_tbw102(parts: Parts) -> None:
-    await parts.broker.sender.send([message("new", b"x")], 6)
-    assert parts.broker.topics.get("new") == TopicConfig("new", 6, 6, permission=6)
-    assert "new" in parts.announced[-1], "the name servers know before the send is answered"
-    assert parts.spread == [TopicConfig("new", 6, 6)], "and so do the other brokers"
-    assert parts.tables.saved_topics._file.load()["topicConfigTable"]["new"]["perm"] == 6  # type: ignore[index]
+async def test_an_unknown_topic_inherits_from_tbw102(harness: BrokerHarness) -> None:
+    await harness.broker.sender.send([message("new", b"x")], 6)
+    assert harness.broker.topics.get("new") == TopicConfig("new", 6, 6, permission=6)
+    assert "new" in harness.announced[-1], "the name servers know before the send is answered"
+    assert harness.spread == [TopicConfig("new", 6, 6)], "and so do the other brokers"
+    assert harness.tables.saved_topics._file.load()["topicConfigTable"]["new"]["perm"] == 6  # type: ignore[index]
 
 
 @pytest.mark.parametrize(("asked", "made"), [(0, 4), (2, 2), (100, 8)])
 async def test_the_sender_and_tbw102_limit_the_queues_of_a_new_topic(
-    parts: Parts, asked: int, made: int
+    harness: BrokerHarness, asked: int, made: int
 ) -> None:
-    await parts.broker.sender.send([message("new", b"x", None)], asked)
-    assert parts.broker.topics.get("new").write_queue_count == made
+    await harness.broker.sender.send([message("new", b"x", None)], asked)
+    assert harness.broker.topics.get("new").write_queue_count == made
 
 
 async def test_without_auto_creation_an_unknown_topic_is_refused(tmp_path: Path) -> None:
-    parts = await Parts.begin(tmp_path / "other", autoCreateTopicEnable=False)
+    harness = await BrokerHarness.begin(tmp_path / "other", autoCreateTopicEnable=False)
     with pytest.raises(MqError) as caught:
-        await parts.send("new", b"x")
+        await harness.send("new", b"x")
     assert caught.value.code is Code.TOPIC_NOT_EXIST
-    await parts.end()
+    await harness.end()
 
 
 # ---- a consumer's own retries ----
 
 
-async def test_an_own_retry_past_its_limit_is_a_dead_letter(parts: Parts) -> None:
+async def test_an_own_retry_past_its_limit_is_a_dead_letter(harness: BrokerHarness) -> None:
     """When exactly: test_policy."""
-    await parts.group("g", retry_max_times=2)
+    await harness.group("g", retry_max_times=2)
     origin = {"RETRY_TOPIC": "t", "ORIGIN_MESSAGE_ID": "AA", "UNIQ_KEY": "ID"}
-    await parts.send("%RETRY%g", b"x", properties=origin, reconsume_times=3)
-    [record] = await parts.read("%DLQ%g")
+    await harness.send("%RETRY%g", b"x", properties=origin, reconsume_times=3)
+    [record] = await harness.read("%DLQ%g")
     assert record.reconsume_times == 3
     assert record.properties["DLQ_ORIGIN_TOPIC"] == "t"
     assert record.properties["DLQ_ORIGIN_MESSAGE_ID"] == "ID"
 
 
-async def test_an_own_retry_may_be_delayed(parts: Parts) -> None:
-    await parts.group("g")
-    await parts.send("%RETRY%g", b"x", properties={"DELAY": "3"})
-    assert await parts.bodies("%RETRY%g") == []
-    assert parts.broker.level_delivery.undelivered() == {"level 3 (10 s)": 1}
+async def test_an_own_retry_may_be_delayed(harness: BrokerHarness) -> None:
+    await harness.group("g")
+    await harness.send("%RETRY%g", b"x", properties={"DELAY": "3"})
+    assert await harness.bodies("%RETRY%g") == []
+    assert harness.broker.level_delivery.undelivered() == {"level 3 (10 s)": 1}

@@ -19,7 +19,7 @@ from aerobee_broker.registry.clients import MAX_PENDING_CHECKS, Client
 from aerobee_broker.rpc.clients import ClientRpcs
 from aerobee_wire import topics as names
 from aerobee_wire.status import Code
-from support.broker.harness import Parts, message
+from support.broker.harness import BrokerHarness, message
 
 COMMIT, ROLLBACK = Resolution.COMMIT, Resolution.ROLLBACK
 
@@ -28,9 +28,13 @@ class Producer:
     """A client of a producer group, over the RPCs; `answer`: how it ends what it is asked about."""
 
     def __init__(
-        self, parts: Parts, name: str, *groups: str, answer: Resolution = Resolution.UNKNOWN
+        self,
+        harness: BrokerHarness,
+        name: str,
+        *groups: str,
+        answer: Resolution = Resolution.UNKNOWN,
     ) -> None:
-        self.parts = parts
+        self.harness = harness
         self.name = name
         self.peer = "10.0.0.7:4711"
         self.groups = groups or ("producers",)
@@ -38,10 +42,10 @@ class Producer:
         # (seconds since it connected, check)
         self.asked: list[tuple[float, TransactionCheck]] = []
         self._rpcs = ClientRpcs(
-            parts.broker.clients, parts.broker.groups, parts.broker.transaction_checks
+            harness.broker.clients, harness.broker.groups, harness.broker.transaction_checks
         )
         self._began = asyncio.get_running_loop().time()
-        parts.broker.clients.heartbeat(Client(name, producer_groups=frozenset(self.groups)))
+        harness.broker.clients.heartbeat(Client(name, producer_groups=frozenset(self.groups)))
         request = client_pb2.WatchClientRequest(client_id=name)
         self._task = asyncio.create_task(self._rpcs.watch_client(request, self))
 
@@ -52,7 +56,7 @@ class Producer:
         now = asyncio.get_running_loop().time() - self._began
         self.asked.append((now, check))
         end = End(check.transaction_id, check.queue_offset, self.answer, check.producer_group)
-        await self.parts.broker.transactions.end([end])
+        await self.harness.broker.transactions.end([end])
 
     async def write_all(self, messages: Iterable[Any], *, more_follows: bool = False) -> None:
         for notice in messages:
@@ -81,49 +85,49 @@ class Producer:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
-Begin = Callable[..., Awaitable[Parts]]
+Begin = Callable[..., Awaitable[BrokerHarness]]
 
 
 @pytest.fixture
 async def begin(tmp_path: Path) -> AsyncIterator[Begin]:
     """Starts the broker, or stops it and starts it again; with the rounds of every second."""
-    running: list[tuple[Parts, asyncio.Task[None]]] = []
+    running: list[tuple[BrokerHarness, asyncio.Task[None]]] = []
 
-    async def every_second(parts: Parts) -> None:
+    async def every_second(harness: BrokerHarness) -> None:
         while True:
-            await parts.broker.transaction_checks.round()
-            await parts.broker.transaction_upkeep.round()
+            await harness.broker.transaction_checks.round()
+            await harness.broker.transaction_upkeep.round()
             await asyncio.sleep(1)
 
     async def end() -> None:
         while running:
-            parts, task = running.pop()
+            harness, task = running.pop()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await parts.end()
+            await harness.end()
 
-    async def start(**options: Any) -> Parts:
+    async def start(**options: Any) -> BrokerHarness:
         clock = running[0][0].clock if running else None
         await end()
-        parts = await Parts.begin(tmp_path, clock=clock, **options)
-        running.append((parts, asyncio.create_task(every_second(parts))))
-        return parts
+        harness = await BrokerHarness.begin(tmp_path, clock=clock, **options)
+        running.append((harness, asyncio.create_task(every_second(harness))))
+        return harness
 
     yield start
     await end()
 
 
 async def half(
-    parts: Parts, body: bytes = b"a", group: str = "producers", **properties: str
+    harness: BrokerHarness, body: bytes = b"a", group: str = "producers", **properties: str
 ) -> SendResult:
     given = {"TRAN_MSG": "true", "PGROUP": group, **properties}
-    return (await parts.broker.sender.send([message("t", body, 1, properties=given)]))[0]
+    return (await harness.broker.sender.send([message("t", body, 1, properties=given)]))[0]
 
 
 async def test_the_first_check_comes_after_transactionTimeOut(begin: Begin) -> None:
-    parts = await begin()
-    producer = Producer(parts, "p", answer=COMMIT)
-    stored = await half(parts, b"a", UNIQ_KEY="U", TAGS="red", CHECK="me")
+    harness = await begin()
+    producer = Producer(harness, "p", answer=COMMIT)
+    stored = await half(harness, b"a", UNIQ_KEY="U", TAGS="red", CHECK="me")
     await asyncio.sleep(5.5)
     assert producer.asked == []
     await asyncio.sleep(1.5)
@@ -136,64 +140,64 @@ async def test_the_first_check_comes_after_transactionTimeOut(begin: Begin) -> N
     assert "REAL_TOPIC" not in check.message.properties
     await asyncio.sleep(120)
     assert len(producer.asked) == 1
-    assert await parts.bodies("t", (0, 1)) == [b"a"]
+    assert await harness.bodies("t", (0, 1)) == [b"a"]
 
 
 async def test_a_check_may_be_answered_with_a_rollback(begin: Begin) -> None:
-    parts = await begin()
-    producer = Producer(parts, "p", answer=ROLLBACK)
-    await half(parts)
+    harness = await begin()
+    producer = Producer(harness, "p", answer=ROLLBACK)
+    await half(harness)
     await asyncio.sleep(120)
     assert producer.times == [6]
-    assert await parts.bodies("t", (0, 1)) == []
-    assert len(parts.broker.transactions) == 0
+    assert await harness.bodies("t", (0, 1)) == []
+    assert len(harness.broker.transactions) == 0
 
 
 async def test_an_ended_transaction_is_not_checked(begin: Begin) -> None:
-    parts = await begin()
-    producer = Producer(parts, "p")
-    stored = await half(parts)
+    harness = await begin()
+    producer = Producer(harness, "p")
+    stored = await half(harness)
     await asyncio.sleep(3)
     end = End(stored.transaction_id, stored.queue_offset, COMMIT)
-    assert await parts.broker.transactions.end([end]) == [None]
+    assert await harness.broker.transactions.end([end]) == [None]
     await asyncio.sleep(120)
     assert producer.asked == []
 
 
 async def test_after_transactionCheckMax_checks_it_is_given_up(begin: Begin) -> None:
-    parts = await begin(transactionCheckMax=3)
-    producer = Producer(parts, "p")
-    stored = await half(parts, b"a", UNIQ_KEY="U")
+    harness = await begin(transactionCheckMax=3)
+    producer = Producer(harness, "p")
+    stored = await half(harness, b"a", UNIQ_KEY="U")
     await asyncio.sleep(95)
     assert producer.times == [6, 36, 66]
     assert [check.check_number for _, check in producer.asked] == [1, 2, 3]
-    assert await parts.bodies(names.CHECK_MAX_TIME_TOPIC) == []
+    assert await harness.bodies(names.CHECK_MAX_TIME_TOPIC) == []
     await asyncio.sleep(5)
-    record = (await parts.read(names.CHECK_MAX_TIME_TOPIC))[0]
+    record = (await harness.read(names.CHECK_MAX_TIME_TOPIC))[0]
     assert (record.body, record.properties["TRANSACTION_CHECK_TIMES"]) == (b"a", "3")
     assert (record.properties["REAL_TOPIC"], record.properties["UNIQ_KEY"]) == ("t", "U")
     late = End(stored.transaction_id, stored.queue_offset, COMMIT)
-    (error,) = await parts.broker.transactions.end([late])
+    (error,) = await harness.broker.transactions.end([late])
     assert isinstance(error, TransactionNotOpen)
-    assert await parts.bodies("t", (0, 1)) == []
+    assert await harness.bodies("t", (0, 1)) == []
     await asyncio.sleep(120)
     assert len(producer.asked) == 3
 
 
 async def test_the_default_intervals_are_rocketmqs(begin: Begin) -> None:
-    parts = await begin()
-    producer = Producer(parts, "p")
-    await half(parts)
+    harness = await begin()
+    producer = Producer(harness, "p")
+    await half(harness)
     await asyncio.sleep(1_000)
     assert producer.times == [6 + 30 * number for number in range(15)]
-    assert await parts.bodies(names.CHECK_MAX_TIME_TOPIC) == [b"a"]
+    assert await harness.bodies(names.CHECK_MAX_TIME_TOPIC) == [b"a"]
 
 
 async def test_producers_of_a_group_are_asked_in_turn(begin: Begin) -> None:
-    parts = await begin()
-    here, there = Producer(parts, "p1"), Producer(parts, "p2")
-    other = Producer(parts, "q", "others")
-    await half(parts)
+    harness = await begin()
+    here, there = Producer(harness, "p1"), Producer(harness, "p2")
+    other = Producer(harness, "q", "others")
+    await half(harness)
     await asyncio.sleep(100)
     assert sorted(here.times + there.times) == [6, 36, 66, 96]
     assert len(here.times) == len(there.times) == 2
@@ -201,33 +205,33 @@ async def test_producers_of_a_group_are_asked_in_turn(begin: Begin) -> None:
 
 
 async def test_without_a_producer_no_check_is_counted(begin: Begin) -> None:
-    parts = await begin(transactionCheckMax=2)
-    stored = await half(parts)
+    harness = await begin(transactionCheckMax=2)
+    stored = await half(harness)
     await asyncio.sleep(3_600)
-    assert parts.broker.transactions.get(stored.queue_offset) is not None
-    late = Producer(parts, "p", answer=COMMIT)
+    assert harness.broker.transactions.get(stored.queue_offset) is not None
+    late = Producer(harness, "p", answer=COMMIT)
     await asyncio.sleep(2)
     assert [check.check_number for _, check in late.asked] == [1]
-    assert await parts.bodies("t", (0, 1)) == [b"a"]
+    assert await harness.bodies("t", (0, 1)) == [b"a"]
 
 
 async def test_a_producer_without_a_watch_is_not_asked(begin: Begin) -> None:
-    parts = await begin()
-    parts.broker.clients.heartbeat(Client("mute", producer_groups=frozenset({"producers"})))
-    stored = await half(parts)
+    harness = await begin()
+    harness.broker.clients.heartbeat(Client("mute", producer_groups=frozenset({"producers"})))
+    stored = await half(harness)
     await asyncio.sleep(60)
-    transaction = parts.broker.transactions.get(stored.queue_offset)
+    transaction = harness.broker.transactions.get(stored.queue_offset)
     assert transaction is not None
     assert transaction.half.checks == 0
 
 
 async def test_a_producer_that_left_is_not_asked(begin: Begin) -> None:
-    parts = await begin()
-    gone, stays = Producer(parts, "p1"), Producer(parts, "p2")
+    harness = await begin()
+    gone, stays = Producer(harness, "p1"), Producer(harness, "p2")
     await asyncio.sleep(1)
     await gone.leave()
     for _ in range(4):
-        await half(parts)
+        await half(harness)
     await asyncio.sleep(10)
     assert (len(gone.asked), len(stays.asked)) == (0, 4)
 
@@ -236,46 +240,46 @@ async def test_a_producer_that_left_is_not_asked(begin: Begin) -> None:
 async def test_the_first_check_waits_for_the_immunity_time(
     begin: Begin, seconds: str, first: int
 ) -> None:
-    parts = await begin()
-    producer = Producer(parts, "p")
-    await half(parts, CHECK_IMMUNITY_TIME_IN_SECONDS=seconds)
+    harness = await begin()
+    producer = Producer(harness, "p")
+    await half(harness, CHECK_IMMUNITY_TIME_IN_SECONDS=seconds)
     await asyncio.sleep(first + 20)
     assert producer.times == [first]
 
 
 async def test_checks_are_counted_across_restarts(begin: Begin) -> None:
-    parts = await begin(transactionCheckMax=3)
-    await half(parts)
+    harness = await begin(transactionCheckMax=3)
+    await half(harness)
     numbers = []
     for _ in range(3):
-        producer = Producer(parts, "p")
+        producer = Producer(harness, "p")
         await asyncio.sleep(20)
         numbers += [check.check_number for _, check in producer.asked]
         await producer.leave()
-        parts = await begin(transactionCheckMax=3)
+        harness = await begin(transactionCheckMax=3)
     assert numbers == [1, 2, 3]
     await asyncio.sleep(2)
-    assert await parts.bodies(names.CHECK_MAX_TIME_TOPIC) == [b"a"], "without a producer"
+    assert await harness.bodies(names.CHECK_MAX_TIME_TOPIC) == [b"a"], "without a producer"
 
 
 async def test_a_half_message_older_than_fileReservedTime_is_given_up(begin: Begin) -> None:
-    parts = await begin(fileReservedTime=1)
-    await half(parts)
+    harness = await begin(fileReservedTime=1)
+    await half(harness)
     await asyncio.sleep(3_599)
-    assert await parts.bodies(names.CHECK_MAX_TIME_TOPIC) == []
+    assert await harness.bodies(names.CHECK_MAX_TIME_TOPIC) == []
     await asyncio.sleep(2)
-    record = (await parts.read(names.CHECK_MAX_TIME_TOPIC))[0]
+    record = (await harness.read(names.CHECK_MAX_TIME_TOPIC))[0]
     assert record.properties["TRANSACTION_CHECK_TIMES"] == "0"
 
 
 async def test_a_slow_producer_has_a_bounded_number_of_checks(begin: Begin) -> None:
-    parts = await begin()
-    watch = parts.broker.clients.watch("stuck")
-    parts.broker.clients.heartbeat(Client("stuck", producer_groups=frozenset({"producers"})))
+    harness = await begin()
+    watch = harness.broker.clients.watch("stuck")
+    harness.broker.clients.heartbeat(Client("stuck", producer_groups=frozenset({"producers"})))
     given = {"TRAN_MSG": "true", "PGROUP": "producers"}
     for _ in range(11):
         halves = [message("t", b"x", 1, properties=dict(given)) for _ in range(100)]
-        await parts.broker.sender.send(halves)
+        await harness.broker.sender.send(halves)
     await asyncio.sleep(10)
     assert len(await watch.next()) == MAX_PENDING_CHECKS
     await asyncio.sleep(2)
@@ -283,23 +287,23 @@ async def test_a_slow_producer_has_a_bounded_number_of_checks(begin: Begin) -> N
 
 
 async def test_metrics_count_transactions(begin: Begin) -> None:
-    parts = await begin(transactionCheckMax=1)
-    Producer(parts, "p")
-    ends = [await half(parts), await half(parts)]
+    harness = await begin(transactionCheckMax=1)
+    Producer(harness, "p")
+    ends = [await half(harness), await half(harness)]
     for stored, resolution in zip(ends, (COMMIT, ROLLBACK), strict=True):
         end = End(stored.transaction_id, stored.queue_offset, resolution)
-        await parts.broker.transactions.end([end])
-    await half(parts)
+        await harness.broker.transactions.end([end])
+    await half(harness)
 
     def value(name: str) -> float | None:
-        parts.broker.gauges.measure(6)
+        harness.broker.gauges.measure(6)
         labels = {
             "cluster": "DefaultCluster",
             "node_type": "broker",
             "node_id": "broker-a",
             "topic": "t",
         }
-        return parts.metrics.registry.get_sample_value(f"rocketmq_{name}", labels)
+        return harness.metrics.registry.get_sample_value(f"rocketmq_{name}", labels)
 
     assert value("half_messages") == 1
     assert value("commit_messages_total") == 1
@@ -314,9 +318,9 @@ async def test_metrics_count_transactions(begin: Begin) -> None:
 async def test_a_damaged_half_message_is_rolled_back_or_given_up(
     begin: Begin,
 ) -> None:
-    parts = await begin(transactionCheckMax=2)
-    rolled_back, left = await half(parts, b"damage me"), await half(parts, b"damage me too")
-    log = parts.store.path / "commitlog" / f"{0:020d}"
+    harness = await begin(transactionCheckMax=2)
+    rolled_back, left = await half(harness, b"damage me"), await half(harness, b"damage me too")
+    log = harness.store.path / "commitlog" / f"{0:020d}"
     for stored in (rolled_back, left):
         with log.open("r+b") as file:
             file.seek(stored.physical_offset)
@@ -326,38 +330,38 @@ async def test_a_damaged_half_message_is_rolled_back_or_given_up(
 
     async def outcome(stored: SendResult, resolution: Resolution) -> Code | None:
         end = End(stored.transaction_id, stored.queue_offset, resolution)
-        error = (await parts.broker.transactions.end([end]))[0]
+        error = (await harness.broker.transactions.end([end]))[0]
         return error.code if error else None
 
     assert await outcome(rolled_back, COMMIT) is Code.MESSAGE_CORRUPTED
     assert await outcome(rolled_back, ROLLBACK) is None
-    producer = Producer(parts, "p")
+    producer = Producer(harness, "p")
     with capture_logs() as logs:
         await asyncio.sleep(100)
     assert producer.asked == []
     events = [line["event"] for line in logs]
     assert events.count("half_message_lost") == events.count("half_message_given_up") == 1
-    assert len(parts.broker.transactions) == 0
-    assert await parts.bodies(names.CHECK_MAX_TIME_TOPIC) == []
+    assert len(harness.broker.transactions) == 0
+    assert await harness.bodies(names.CHECK_MAX_TIME_TOPIC) == []
 
 
 async def test_ended_transactions_are_removed_from_the_schedule(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aerobee_broker.delivery.transaction.check_schedule.SLACK", 4)
-    parts = await begin()
-    checks = parts.broker.transaction_checks
+    harness = await begin()
+    checks = harness.broker.transaction_checks
     for number in range(40):
         properties = {
             "TRAN_MSG": "true",
             "PGROUP": f"nobody-{number}",
             "CHECK_IMMUNITY_TIME_IN_SECONDS": "86400" if number % 2 else "0",
         }
-        stored = (await parts.broker.sender.send([message("t", b"a", properties=properties)]))[0]
+        stored = (await harness.broker.sender.send([message("t", b"a", properties=properties)]))[0]
         await checks.round()
         if number < 38:
             end = End(stored.transaction_id, stored.queue_offset, COMMIT)
-            assert await parts.broker.transactions.end([end]) == [None]
+            assert await harness.broker.transactions.end([end]) == [None]
     await checks.round()
     schedule = checks._schedule
     without = schedule._without_producer

@@ -20,39 +20,39 @@ from aerobee_broker.errors import (
 )
 from aerobee_wire.record import TRANSACTION_COMMIT, TRANSACTION_MASK
 from aerobee_wire.status import Code, MqError
-from support.broker.harness import BORN_HOST, Parts, message
+from support.broker.harness import BORN_HOST, BrokerHarness, message
 from support.broker.transactions import end, half, visible
 
 COMMIT, ROLLBACK, UNKNOWN = Resolution.COMMIT, Resolution.ROLLBACK, Resolution.UNKNOWN
 
 
 @pytest.fixture
-async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
-    parts = await Parts.begin(tmp_path)
-    yield parts
-    await parts.end()
+async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
+    harness = await BrokerHarness.begin(tmp_path)
+    yield harness
+    await harness.end()
 
 
-async def test_a_half_message_is_invisible_until_its_commit(parts: Parts) -> None:
-    stored = await half(parts, b"a", UNIQ_KEY="U1", KEYS="k", TAGS="red")
+async def test_a_half_message_is_invisible_until_its_commit(harness: BrokerHarness) -> None:
+    stored = await half(harness, b"a", UNIQ_KEY="U1", KEYS="k", TAGS="red")
     assert stored.transaction_id == "U1"
-    assert await visible(parts) == []
-    assert parts.store.query("t", "k") == []
-    assert await end(parts, stored) is Code.SUCCESS
-    assert await visible(parts) == [b"a"]
+    assert await visible(harness) == []
+    assert harness.store.query("t", "k") == []
+    assert await end(harness, stored) is Code.SUCCESS
+    assert await visible(harness) == [b"a"]
 
 
 async def test_an_op_record_may_exceed_maxMessageSize(tmp_path: Path) -> None:
     """The op record of 20 ends has more bytes than a body may have."""
-    parts = await Parts.begin(tmp_path, maxMessageSize=1)
-    halves = [await half(parts, b"a") for _ in range(20)]
+    harness = await BrokerHarness.begin(tmp_path, maxMessageSize=1)
+    halves = [await half(harness, b"a") for _ in range(20)]
     ends = [End(stored.transaction_id, stored.queue_offset, COMMIT) for stored in halves]
-    assert await parts.broker.transactions.end(ends) == [None] * 20
-    assert await visible(parts) == [b"a"] * 20
-    await parts.end()
+    assert await harness.broker.transactions.end(ends) == [None] * 20
+    assert await visible(harness) == [b"a"] * 20
+    await harness.end()
 
 
-async def test_the_committed_message_has_the_fields_of_the_half(parts: Parts) -> None:
+async def test_the_committed_message_has_the_fields_of_the_half(harness: BrokerHarness) -> None:
     sent = message(
         "t",
         b"x",
@@ -62,9 +62,9 @@ async def test_the_committed_message_has_the_fields_of_the_half(parts: Parts) ->
         sys_flag=1 | 4,
         born_timestamp_ms=55,
     )
-    stored = (await parts.broker.sender.send([sent]))[0]
-    await end(parts, stored)
-    record = (await parts.read("t", 1))[0]
+    stored = (await harness.broker.sender.send([sent]))[0]
+    await end(harness, stored)
+    record = (await harness.read("t", 1))[0]
     assert (record.queue_id, record.flag, record.sys_flag & 1) == (1, 9, 1)
     assert record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
     assert (record.born_timestamp_ms, record.born_host_packed) == (55, BORN_HOST)
@@ -75,138 +75,138 @@ async def test_the_committed_message_has_the_fields_of_the_half(parts: Parts) ->
     assert not {"REAL_TOPIC", "REAL_QID", "TRANSACTION_CHECK_TIMES"} & properties.keys()
 
 
-async def test_a_rolled_back_message_stays_invisible(parts: Parts) -> None:
-    stored = await half(parts, b"a")
-    assert await end(parts, stored, ROLLBACK) is Code.SUCCESS
-    assert await visible(parts) == []
-    assert await end(parts, stored, COMMIT) is Code.INVALID_TRANSACTION_ID
-    assert await visible(parts) == []
+async def test_a_rolled_back_message_stays_invisible(harness: BrokerHarness) -> None:
+    stored = await half(harness, b"a")
+    assert await end(harness, stored, ROLLBACK) is Code.SUCCESS
+    assert await visible(harness) == []
+    assert await end(harness, stored, COMMIT) is Code.INVALID_TRANSACTION_ID
+    assert await visible(harness) == []
 
 
 @pytest.mark.parametrize("second", [COMMIT, ROLLBACK])
-async def test_a_transaction_ends_once(parts: Parts, second: Resolution) -> None:
-    stored = await half(parts, b"a")
-    assert await end(parts, stored) is Code.SUCCESS
-    assert await end(parts, stored, second) is Code.INVALID_TRANSACTION_ID
-    assert await visible(parts) == [b"a"]
+async def test_a_transaction_ends_once(harness: BrokerHarness, second: Resolution) -> None:
+    stored = await half(harness, b"a")
+    assert await end(harness, stored) is Code.SUCCESS
+    assert await end(harness, stored, second) is Code.INVALID_TRANSACTION_ID
+    assert await visible(harness) == [b"a"]
 
 
-async def test_of_two_ends_in_one_request_the_first_counts(parts: Parts) -> None:
-    stored = await half(parts, b"a")
+async def test_of_two_ends_in_one_request_the_first_counts(harness: BrokerHarness) -> None:
+    stored = await half(harness, b"a")
     commit = End(stored.transaction_id, stored.queue_offset, COMMIT)
-    outcomes = await parts.broker.transactions.end([commit, commit])
+    outcomes = await harness.broker.transactions.end([commit, commit])
     assert [outcome.code if outcome else None for outcome in outcomes] == [
         None,
         Code.INVALID_TRANSACTION_ID,
     ]
-    assert await visible(parts) == [b"a"]
+    assert await visible(harness) == [b"a"]
 
 
-async def test_an_end_names_offset_transaction_id_and_group(parts: Parts) -> None:
-    stored = await half(parts, b"a")
+async def test_an_end_names_offset_transaction_id_and_group(harness: BrokerHarness) -> None:
+    stored = await half(harness, b"a")
     wrong = SendResult(0, 7, 0, "", "x"), SendResult(0, stored.queue_offset, 0, "", "x")
     for other in wrong:
-        assert await end(parts, other) is Code.INVALID_TRANSACTION_ID
-    assert await end(parts, stored, group="others") is Code.INVALID_TRANSACTION_ID
-    assert await visible(parts) == []
-    assert await end(parts, stored, group="producers") is Code.SUCCESS
+        assert await end(harness, other) is Code.INVALID_TRANSACTION_ID
+    assert await end(harness, stored, group="others") is Code.INVALID_TRANSACTION_ID
+    assert await visible(harness) == []
+    assert await end(harness, stored, group="producers") is Code.SUCCESS
 
 
-async def test_an_unknown_resolution_leaves_the_transaction_open(parts: Parts) -> None:
-    stored = await half(parts, b"a")
-    assert await end(parts, stored, UNKNOWN) is Code.SUCCESS
-    assert len(parts.broker.transactions) == 1
-    assert await end(parts, stored) is Code.SUCCESS
+async def test_an_unknown_resolution_leaves_the_transaction_open(harness: BrokerHarness) -> None:
+    stored = await half(harness, b"a")
+    assert await end(harness, stored, UNKNOWN) is Code.SUCCESS
+    assert len(harness.broker.transactions) == 1
+    assert await end(harness, stored) is Code.SUCCESS
 
 
-async def test_a_committed_message_may_be_delayed(parts: Parts) -> None:
-    stored = await half(parts, b"a", DELAY="1")
+async def test_a_committed_message_may_be_delayed(harness: BrokerHarness) -> None:
+    stored = await half(harness, b"a", DELAY="1")
     await asyncio.sleep(5)
-    assert await end(parts, stored) is Code.SUCCESS
-    assert await visible(parts) == []
+    assert await end(harness, stored) is Code.SUCCESS
+    assert await visible(harness) == []
     await asyncio.sleep(1.1)
-    assert await visible(parts) == [b"a"]
-    record = (await parts.read("t", 1))[0]
+    assert await visible(harness) == [b"a"]
+    record = (await harness.read("t", 1))[0]
     assert record.prepared_transaction_offset == stored.physical_offset
 
 
-async def test_a_committed_message_may_have_a_time_of_its_own(parts: Parts) -> None:
-    stored = await half(parts, b"a", TIMER_DELAY_MS="1500")
+async def test_a_committed_message_may_have_a_time_of_its_own(harness: BrokerHarness) -> None:
+    stored = await half(harness, b"a", TIMER_DELAY_MS="1500")
     await asyncio.sleep(5)
-    assert await end(parts, stored) is Code.SUCCESS
+    assert await end(harness, stored) is Code.SUCCESS
     await asyncio.sleep(1.49)
-    assert await visible(parts) == []
+    assert await visible(harness) == []
     await asyncio.sleep(0.02)
-    assert await visible(parts) == [b"a"]
-    record = (await parts.read("t", 1))[0]
+    assert await visible(harness) == [b"a"]
+    record = (await harness.read("t", 1))[0]
     assert record.prepared_transaction_offset == stored.physical_offset
 
 
-async def test_a_half_message_with_an_invalid_time_is_refused(parts: Parts) -> None:
+async def test_a_half_message_with_an_invalid_time_is_refused(harness: BrokerHarness) -> None:
     for wrong in ("soon", "259201000"):
         with pytest.raises(MqError) as caught:
-            await half(parts, b"a", TIMER_DELAY_MS=wrong)
+            await half(harness, b"a", TIMER_DELAY_MS=wrong)
         assert caught.value.code is Code.MESSAGE_ILLEGAL
-    assert len(parts.broker.transactions) == 0
+    assert len(harness.broker.transactions) == 0
 
 
-async def test_a_commit_returns_when_it_is_durable(parts: Parts) -> None:
-    stored = await half(parts, b"a")
-    parts.flusher.hold()
-    ending = asyncio.create_task(end(parts, stored))
+async def test_a_commit_returns_when_it_is_durable(harness: BrokerHarness) -> None:
+    stored = await half(harness, b"a")
+    harness.flusher.hold()
+    ending = asyncio.create_task(end(harness, stored))
     await asyncio.sleep(1)
     assert not ending.done()
-    assert await visible(parts) == []
-    assert await end(parts, stored) is Code.INVALID_TRANSACTION_ID, "the commit is under way"
-    parts.flusher.let_go()
+    assert await visible(harness) == []
+    assert await end(harness, stored) is Code.INVALID_TRANSACTION_ID, "the commit is under way"
+    harness.flusher.let_go()
     assert await ending is Code.SUCCESS
-    assert await visible(parts) == [b"a"]
+    assert await visible(harness) == [b"a"]
 
 
 async def test_a_commit_rolled_back_leaves_the_transaction_open(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored = await half(parts, b"a")
+    stored = await half(harness, b"a")
 
     def fail() -> int:
         raise StoreWriteError("the disk is out")
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts.store.flush, "write_and_sync", fail)
+        patch.setattr(harness.store.flush, "write_and_sync", fail)
         with pytest.raises(StoreWriteError):
-            await end(parts, stored)
+            await end(harness, stored)
     await asyncio.sleep(0.01)
-    assert await visible(parts) == []
-    assert await end(parts, stored) is Code.SUCCESS
-    assert await visible(parts) == [b"a"]
+    assert await visible(harness) == []
+    assert await end(harness, stored) is Code.SUCCESS
+    assert await visible(harness) == [b"a"]
 
 
 async def test_a_half_message_rolled_back_is_not_open(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> int:
         raise StoreWriteError("the disk is out")
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts.store.flush, "write_and_sync", fail)
+        patch.setattr(harness.store.flush, "write_and_sync", fail)
         with pytest.raises(StoreWriteError):
-            await half(parts, b"a")
-    assert len(parts.broker.transactions) == 0
+            await half(harness, b"a")
+    assert len(harness.broker.transactions) == 0
 
 
 @pytest.mark.parametrize("how", ["its sender goes away", "its sender has waited long enough"])
 async def test_a_half_message_is_dropped_if_rolled_back_after_the_wait(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = await Parts.begin(tmp_path)
+    harness = await BrokerHarness.begin(tmp_path)
 
     def fail() -> int:
         raise DiskFull("there is no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts.store.flush, "write_and_sync", fail)
-        parts.flusher.hold()
-        sending = asyncio.create_task(half(parts, b"a"))
+        patch.setattr(harness.store.flush, "write_and_sync", fail)
+        harness.flusher.hold()
+        sending = asyncio.create_task(half(harness, b"a"))
         await asyncio.sleep(0.1)
         if how == "its sender goes away":
             sending.cancel()
@@ -214,17 +214,17 @@ async def test_a_half_message_is_dropped_if_rolled_back_after_the_wait(
         else:
             with pytest.raises(FlushTimeout):
                 await sending
-        parts.flusher.let_go()
+        harness.flusher.let_go()
         await asyncio.sleep(0.1)
-    assert len(parts.broker.transactions) == 0
-    await parts.end()
+    assert len(harness.broker.transactions) == 0
+    await harness.end()
 
 
 async def test_a_half_message_unreadable_for_a_while_stays_open(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored = await half(parts, b"a")
-    transactions = parts.broker.transactions
+    stored = await half(harness, b"a")
+    transactions = harness.broker.transactions
     transaction = transactions.get(stored.queue_offset)
     assert transaction is not None
 
@@ -232,119 +232,119 @@ async def test_a_half_message_unreadable_for_a_while_stays_open(
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts.store._log, "read", refuse)
+        patch.setattr(harness.store._log, "read", refuse)
         with pytest.raises(TransientReadError):
             await transactions.give_up([transaction])
-        patch.setattr(parts.broker.transaction_upkeep, "_behind", lambda: [transaction])
-        await parts.broker.transaction_upkeep.round()
-        assert parts.broker.transaction_checks.check(transaction.name) is None
+        patch.setattr(harness.broker.transaction_upkeep, "_behind", lambda: [transaction])
+        await harness.broker.transaction_upkeep.round()
+        assert harness.broker.transaction_checks.check(transaction.name) is None
     assert transaction.half.checks == 0
-    assert await end(parts, stored) is Code.SUCCESS
-    assert await visible(parts) == [b"a"]
+    assert await end(harness, stored) is Code.SUCCESS
+    assert await visible(harness) == [b"a"]
 
 
-async def test_give_up_waits_for_the_flush_of_the_half_message(parts: Parts) -> None:
-    await parts.send("t", b"x")
-    parts.flusher.hold()
-    sending = asyncio.create_task(half(parts, b"a"))
+async def test_give_up_waits_for_the_flush_of_the_half_message(harness: BrokerHarness) -> None:
+    await harness.send("t", b"x")
+    harness.flusher.hold()
+    sending = asyncio.create_task(half(harness, b"a"))
     await asyncio.sleep(0.1)
-    transaction = parts.broker.transactions.get(0)
+    transaction = harness.broker.transactions.get(0)
     assert transaction is not None
-    giving_up = asyncio.create_task(parts.broker.transactions.give_up([transaction]))
+    giving_up = asyncio.create_task(harness.broker.transactions.give_up([transaction]))
     await asyncio.sleep(0.1)
-    parts.flusher.let_go()
+    harness.flusher.let_go()
     await asyncio.gather(sending, giving_up)
-    assert await parts.bodies("TRANS_CHECK_MAX_TIME_TOPIC") == [b"a"]
+    assert await harness.bodies("TRANS_CHECK_MAX_TIME_TOPIC") == [b"a"]
 
 
 async def test_a_later_failed_write_undoes_no_written_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = await Parts.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
-    stored = await half(parts, b"a")
+    harness = await BrokerHarness.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
+    stored = await half(harness, b"a")
     await asyncio.sleep(20)
-    assert await end(parts, stored) is Code.SUCCESS
-    assert parts.store.flushed_offset < parts.store.written_offset
+    assert await end(harness, stored) is Code.SUCCESS
+    assert harness.store.flushed_offset < harness.store.written_offset
 
     def fail() -> int:
-        parts.store.flush.roll_back()
+        harness.store.flush.roll_back()
         raise DiskFull("there is no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts.store.flush, "write", fail)
+        patch.setattr(harness.store.flush, "write", fail)
         with pytest.raises(DiskFull):
-            await parts.send("t", b"b")
+            await harness.send("t", b"b")
     await asyncio.sleep(0.01)
-    assert await end(parts, stored) is Code.INVALID_TRANSACTION_ID
+    assert await end(harness, stored) is Code.INVALID_TRANSACTION_ID
     await asyncio.sleep(20)
-    assert len(parts.broker.transactions) == 0
-    assert await visible(parts) == [b"a"]
-    await parts.end()
+    assert len(harness.broker.transactions) == 0
+    assert await visible(harness) == [b"a"]
+    await harness.end()
 
 
-async def test_a_deleted_topic_refuses_commits_and_takes_rollbacks(parts: Parts) -> None:
-    stored = await half(parts, b"a")
-    await parts.broker.administration.delete_topic("t")
-    assert await end(parts, stored) is Code.TOPIC_NOT_EXIST
-    assert await end(parts, stored, ROLLBACK) is Code.SUCCESS
+async def test_a_deleted_topic_refuses_commits_and_takes_rollbacks(harness: BrokerHarness) -> None:
+    stored = await half(harness, b"a")
+    await harness.broker.administration.delete_topic("t")
+    assert await end(harness, stored) is Code.TOPIC_NOT_EXIST
+    assert await end(harness, stored, ROLLBACK) is Code.SUCCESS
 
 
 @pytest.mark.parametrize("moved", [False, True])
 async def test_a_recreated_topic_refuses_half_messages_sent_before(
-    parts: Parts, moved: bool, monkeypatch: pytest.MonkeyPatch
+    harness: BrokerHarness, moved: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await parts.send("t", b"x")
-    stored = await half(parts, b"a")
-    await parts.broker.administration.delete_topic("t")
-    await parts.send("t", b"new")
+    await harness.send("t", b"x")
+    stored = await half(harness, b"a")
+    await harness.broker.administration.delete_topic("t")
+    await harness.send("t", b"new")
     if moved:
-        monkeypatch.setattr(parts.store.cleaning, "wanted_below", parts.store.end_offset)
-        await parts.broker.transaction_upkeep.round()
-    code = await end(parts, stored)
+        monkeypatch.setattr(harness.store.cleaning, "wanted_below", harness.store.end_offset)
+        await harness.broker.transaction_upkeep.round()
+    code = await end(harness, stored)
     assert code is (Code.INVALID_TRANSACTION_ID if moved else Code.TOPIC_NOT_EXIST)
-    assert await visible(parts) == [b"new"]
-    assert len(await parts.read("TRANS_CHECK_MAX_TIME_TOPIC")) == moved
+    assert await visible(harness) == [b"new"]
+    assert len(await harness.read("TRANS_CHECK_MAX_TIME_TOPIC")) == moved
 
 
-async def test_a_half_message_with_WAIT_false_waits_for_the_disk(parts: Parts) -> None:
-    parts.flusher.hold()
-    sending = asyncio.create_task(half(parts, b"a", WAIT="false"))
+async def test_a_half_message_with_WAIT_false_waits_for_the_disk(harness: BrokerHarness) -> None:
+    harness.flusher.hold()
+    sending = asyncio.create_task(half(harness, b"a", WAIT="false"))
     await asyncio.sleep(1)
     assert not sending.done()
-    parts.flusher.let_go()
+    harness.flusher.let_go()
     await sending
 
 
 async def test_a_commit_waits_for_the_flush_of_its_half_message(tmp_path: Path) -> None:
-    parts = await Parts.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
-    stored = await half(parts, b"a")
-    assert parts.store.confirmed_offset <= stored.physical_offset
-    assert await end(parts, stored) is Code.SUCCESS
+    harness = await BrokerHarness.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
+    stored = await half(harness, b"a")
+    assert harness.store.confirmed_offset <= stored.physical_offset
+    assert await end(harness, stored) is Code.SUCCESS
     await asyncio.sleep(20)
-    assert await visible(parts) == [b"a"]
-    await parts.end()
+    assert await visible(harness) == [b"a"]
+    await harness.end()
 
 
 async def test_a_transactional_message_sent_to_a_retry_topic_is_normal(
-    parts: Parts,
+    harness: BrokerHarness,
 ) -> None:
-    await parts.group("g")
+    await harness.group("g")
     properties = {"TRAN_MSG": "true", "PGROUP": "p"}
-    await parts.broker.sender.send([message("%RETRY%g", b"a", properties=properties)])
-    assert len(parts.broker.transactions) == 0
-    assert await parts.bodies("%RETRY%g") == [b"a"]
+    await harness.broker.sender.send([message("%RETRY%g", b"a", properties=properties)])
+    assert len(harness.broker.transactions) == 0
+    assert await harness.bodies("%RETRY%g") == [b"a"]
 
 
 async def test_rejectTransactionMessage_refuses_half_messages(tmp_path: Path) -> None:
-    parts = await Parts.begin(tmp_path, rejectTransactionMessage=True)
+    harness = await BrokerHarness.begin(tmp_path, rejectTransactionMessage=True)
     with pytest.raises(NoPermission):
-        await half(parts, b"a")
-    await parts.end()
+        await half(harness, b"a")
+    await harness.end()
 
 
-async def test_a_sender_cannot_set_properties_of_the_broker(parts: Parts) -> None:
-    first = await half(parts, b"a")
-    second = await half(parts, b"b", TRAN_PREPARED_QUEUE_OFFSET="0", HALF_STORED_MS="1")
+async def test_a_sender_cannot_set_properties_of_the_broker(harness: BrokerHarness) -> None:
+    first = await half(harness, b"a")
+    second = await half(harness, b"b", TRAN_PREPARED_QUEUE_OFFSET="0", HALF_STORED_MS="1")
     assert (first.queue_offset, second.queue_offset) == (0, 1)
-    assert await end(parts, second) is Code.SUCCESS
-    assert await visible(parts) == [b"b"]
+    assert await end(harness, second) is Code.SUCCESS
+    assert await visible(harness) == [b"b"]
