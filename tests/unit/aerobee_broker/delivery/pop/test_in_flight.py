@@ -82,7 +82,10 @@ def test_an_event_leads_where_the_table_says(state: State, event: Event) -> None
     world = world_in(state)
     if event is Event.FRONT_ROLLED_BACK:  # settled by the acknowledgement of an earlier message
         world = world_in(State.ACKED)
+        roll_back_own_ack = world.roll_back
         world.ack(world.earlier)
+        if state is State.INVISIBLE:
+            roll_back_own_ack()
     EVENTS[event](world)
     after = TRANSITIONS[state][event]
     assert world.message.state is after

@@ -11,6 +11,7 @@ import pytest
 from aerobee_broker.errors import StoreReadError, StoreWriteError
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.messages import ReadResult, ReadStatus
+from aerobee_wire import properties as props
 from aerobee_wire.status import Code
 from support.broker.pop_consumer import TOPIC, PopConsumer, bodies, deliveries, lease_set
 from support.broker.pop_restarts import begin, begin_again, crash, failing_disk, restart
@@ -47,6 +48,24 @@ async def test_a_set_of_acks_is_rolled_back_as_a_whole(tmp_path: Path) -> None:
     await asyncio.sleep(10.1)
     assert deliveries(await consumer.pop()) == [(b"0", 2), (b"3", 2)]
     await harness.end()
+
+
+async def test_acks_of_a_message_group_that_fail_together_are_rolled_back(tmp_path: Path) -> None:
+    """The second of the group is acknowledged first, and settled by the other's acknowledgement."""
+    parts = await begin(tmp_path)
+    for body in (b"1", b"2"):
+        await parts.send(TOPIC, body, properties={props.SHARDING_KEY: "group"})
+    consumer = PopConsumer(parts)
+    first, second = await consumer.pop(fifo=True)
+    with failing_disk(parts):
+        acks = asyncio.gather(consumer.ack(second), consumer.ack(first), return_exceptions=True)
+        assert [type(error) for error in await acks] == [StoreWriteError] * 2
+        await asyncio.sleep(0)
+    assert await consumer.ack(first) == [Code.SUCCESS]
+    assert consumer.committed() == 1
+    assert await consumer.ack(second) == [Code.SUCCESS]
+    assert consumer.committed() == 2
+    await parts.end()
 
 
 async def test_leases_of_a_failed_pop_are_rolled_back(

@@ -69,6 +69,7 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
         Event.DROP: SETTLED,
         Event.RESET: SETTLED,
         Event.LEASE_ROLLED_BACK: VISIBLE,
+        Event.FRONT_ROLLED_BACK: INVISIBLE,  # its own acknowledgement was rolled back before
     },
     ACKED: {
         Event.FRONT_SETTLED: SETTLED,
@@ -385,7 +386,8 @@ class InFlightQueue:
         """Of messages that an acknowledgement or a dead letter concerned; see Acknowledged."""
         for message in settled:
             self.in_flight[message.offset] = message
-            message.state = ACKED  # unless its own lease is among those that ended
+            if message.state is SETTLED:  # else its own acknowledgement was rolled back before
+                message.state = ACKED
         for message in ended:
             message.state = INVISIBLE
         self.rebuild()
