@@ -2,7 +2,7 @@
 
 One link per name server; name servers share nothing, so each link knows what its own has. A link
 registers, then holds the stream WatchRegistration open, whose end is the first sign that the name
-server is gidentity. Without any name server the broker serves, and keeps trying.
+server is gone. Without any name server the broker serves, and keeps trying.
 """
 
 from __future__ import annotations
