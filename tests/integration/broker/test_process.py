@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -24,7 +22,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from aerobee_wire.status import Code, MqError
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until
-from support.processes.service import ServiceProcess
+from support.processes.service import ServiceProcess, run
 
 SMALL_LOG = ("--set", "mappedFileSizeCommitLog=67108864")
 
@@ -38,14 +36,8 @@ def process(data: Path, *arguments: str) -> ServiceProcess:
 
 def refused(*arguments: str) -> tuple[int, str]:
     """Exit code and stderr of a start that must fail."""
-    answer = subprocess.run(
-        [sys.executable, "-m", "aerobee_broker", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    return answer.returncode, answer.stderr
+    done = run("aerobee_broker", *arguments)
+    return done.returncode, done.stderr
 
 
 async def topics_known(namesrv: str) -> set[str]:
@@ -361,14 +353,7 @@ def test_sigterm_ends_long_polls_and_the_process_within_its_grace(tmp_path: Path
 
 
 def test_print_config_shows_every_option_and_starts_nothing(tmp_path: Path) -> None:
-    answer = subprocess.run(
-        [sys.executable, "-m", "aerobee_broker", "--data", str(tmp_path), "--print-config"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=True,
-    )
-    shown = json.loads(answer.stdout)
+    shown = json.loads(run("aerobee_broker", "--data", str(tmp_path), "--print-config").stdout)
     assert shown["storePathRootDir"] == str(tmp_path / "broker" / "store")
     assert shown["listenPort"] == 10911
     assert not list(tmp_path.iterdir())

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +13,7 @@ from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
 from support.clock.polling import until_sync
 from support.namesrv.calls import Caller
-from support.processes.service import ServiceProcess, StartFailure
+from support.processes.service import ServiceProcess, StartFailure, run
 
 
 def process(data: Path, *arguments: str) -> ServiceProcess:
@@ -27,18 +24,6 @@ def process(data: Path, *arguments: str) -> ServiceProcess:
 def namesrv(tmp_path: Path) -> Iterator[ServiceProcess]:
     with process(tmp_path) as started:
         yield started
-
-
-def refused(*arguments: str) -> tuple[int, str]:
-    """Exit code and stderr of a start that must fail."""
-    answer = subprocess.run(
-        [sys.executable, "-m", "aerobee_namesrv", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    return answer.returncode, answer.stderr
 
 
 def put(address: str, key: str, value: str) -> None:
@@ -106,19 +91,17 @@ def test_signal_stops_it_cleanly_with_streams_open(
 
 
 def test_port_in_use_is_told_in_one_line(namesrv: ServiceProcess, tmp_path: Path) -> None:
-    code, stderr = refused("--port", str(namesrv.port), "--data", str(tmp_path / "other"))
-    assert code == 1
-    assert stderr.count("\n") == 1
-    assert f"127.0.0.1:{namesrv.port}" in stderr and "choose another" in stderr
+    done = run("aerobee_namesrv", "--port", str(namesrv.port), "--data", str(tmp_path / "other"))
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert f"127.0.0.1:{namesrv.port}" in done.stderr and "choose another" in done.stderr
 
 
 def test_data_directory_of_another_name_server_is_refused(
     namesrv: ServiceProcess, tmp_path: Path
 ) -> None:
-    code, stderr = refused("--port", "0", "--data", str(tmp_path))
-    assert code == 1
-    assert stderr.count("\n") == 1
-    assert "another name server uses" in stderr
+    done = run("aerobee_namesrv", "--port", "0", "--data", str(tmp_path))
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "another name server uses" in done.stderr
     put(namesrv.address, "k", "v")
 
 
@@ -126,10 +109,9 @@ def test_unreadable_key_values_are_told_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "namesrv" / "kvConfig.json"
     path.parent.mkdir()
     path.write_text("{")
-    code, stderr = refused("--port", "0", "--data", str(tmp_path))
-    assert code == 1
-    assert stderr.count("\n") == 1
-    assert str(path) in stderr and "restore the file" in stderr
+    done = run("aerobee_namesrv", "--port", "0", "--data", str(tmp_path))
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert str(path) in done.stderr and "restore the file" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -141,10 +123,9 @@ def test_unreadable_key_values_are_told_in_one_line(tmp_path: Path) -> None:
     ],
 )
 def test_bad_option_is_one_line_on_stderr(tmp_path: Path, argument: str, message: str) -> None:
-    code, stderr = refused("--data", str(tmp_path), "--set", argument)
-    assert code == 2
-    assert stderr.count("\n") == 1
-    assert message in stderr
+    done = run("aerobee_namesrv", "--data", str(tmp_path), "--set", argument)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert message in done.stderr
 
 
 def test_start_that_fails_shows_its_output(tmp_path: Path) -> None:
@@ -159,18 +140,12 @@ def test_start_that_fails_shows_its_output(tmp_path: Path) -> None:
 def test_options_come_from_file_environment_and_command_line(tmp_path: Path) -> None:
     file = tmp_path / "namesrv.properties"
     file.write_text("listenPort=1\norderMessageEnable=true\nproductEnvName=center\n")
-    answer = subprocess.run(
-        [
-            *(sys.executable, "-m", "aerobee_namesrv", "--config", str(file), "--port", "0"),
-            *("--data", str(tmp_path), "--set", "enableTopicList=false", "--print-config"),
-        ],
-        env={**os.environ, "AEROBEE_SUPPORT_ACTING_MASTER": "true"},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=True,
+    done = run(
+        *("aerobee_namesrv", "--config", str(file), "--port", "0", "--data", str(tmp_path)),
+        *("--set", "enableTopicList=false", "--print-config"),
+        env={"AEROBEE_SUPPORT_ACTING_MASTER": "true"},
     )
-    shown = json.loads(answer.stdout)
+    shown = json.loads(done.stdout)
     assert shown["listenPort"] == 0
     assert shown["orderMessageEnable"] is True
     assert shown["enableTopicList"] is False
@@ -186,14 +161,8 @@ def test_keys_of_rocketmq_without_effect_are_named_in_one_warning(tmp_path: Path
 
 
 def test_help_shows_an_example() -> None:
-    answer = subprocess.run(
-        [sys.executable, "-m", "aerobee_namesrv", "--help"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=True,
-    )
-    assert "example:\n  python -m aerobee_namesrv --port 9876" in answer.stdout
+    shown = run("aerobee_namesrv", "--help").stdout
+    assert "example:\n  python -m aerobee_namesrv --port 9876" in shown
 
 
 def test_metrics_tell_brokers_topics_and_queries(tmp_path: Path) -> None:

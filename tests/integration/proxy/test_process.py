@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.clock.polling import until_sync
-from support.processes.service import ServiceProcess
+from support.processes.service import ServiceProcess, run
 from support.proxy.fuzz import mutated
 from support.proxy.public_requests import VALID
 
@@ -338,26 +336,19 @@ def test_prometheus_metrics(proxy: ServiceProcess, client: Client) -> None:
     assert float(sent.split()[1]) >= 1
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "aerobee_proxy", *arguments],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-
-
 def test_print_config() -> None:
-    done = run("--print-config", "--port", "18081", "--namesrv", "a:1;b:2")
+    done = run("aerobee_proxy", "--print-config", "--port", "18081", "--namesrv", "a:1;b:2")
     assert done.returncode == 0
     assert json.loads(done.stdout)["grpcServerPort"] == 18081
 
 
 def test_proxy_needs_a_name_server() -> None:
-    done = run("--port", "0")
+    done = run("aerobee_proxy", "--port", "0")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "error: namesrvAddr is empty: give --namesrv host:port\n"
 
 
 def test_port_in_use_is_one_line(proxy: ServiceProcess, tmp_path: Path) -> None:
-    done = run("--port", str(proxy.port), "--namesrv", "127.0.0.1:9876")
+    done = run("aerobee_proxy", "--port", str(proxy.port), "--namesrv", "127.0.0.1:9876")
     assert done.returncode == 1
     assert done.stderr.startswith("error: cannot listen") and str(proxy.port) in done.stderr

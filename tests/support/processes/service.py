@@ -21,6 +21,20 @@ START_TIMEOUT_S = 30.0
 STOP_GRACE_S = 15.0
 
 
+def run(
+    module: str, *arguments: str, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """`python -m MODULE ARGUMENT…` to its end: for a start that fails, and for what only prints."""
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        capture_output=True,
+        env={**os.environ, **(env or {})},
+        text=True,
+        timeout=START_TIMEOUT_S,
+        check=False,
+    )
+
+
 class StartFailure(AssertionError):
     """The process ended or stayed silent before its ready line. The message holds its output."""
 

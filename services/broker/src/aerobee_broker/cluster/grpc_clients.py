@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from typing import Protocol
 
 from aerobee.broker.v1 import admin_pb2
@@ -52,13 +51,10 @@ class GrpcNamesrvClient:
             self._address, rpcs.REGISTER_BROKER, request, timeout_s=timeout_s
         )
 
-    async def watch(
+    def watch(
         self, request: namesrv_pb2.WatchRegistrationRequest
     ) -> AsyncIterator[namesrv_pb2.BrokerNotice]:
-        notices = self._caller.stream(self._address, rpcs.WATCH_REGISTRATION, request)
-        async with aclosing(notices):
-            async for notice in notices:
-                yield notice
+        return self._caller.stream(self._address, rpcs.WATCH_REGISTRATION, request)
 
     async def unregister(
         self, request: namesrv_pb2.UnregisterBrokerRequest, timeout_s: float

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 from aerobee.namesrv.v1 import namesrv_pb2
@@ -56,7 +57,13 @@ class Link:
         self.registered = False
         self.tried = asyncio.Event()
         self.client = client
-        self._identity = identity
+        # The fields by which a request names this broker.
+        self._broker: dict[str, Any] = {
+            "cluster": identity.cluster,
+            "broker_name": identity.broker_name,
+            "broker_id": identity.broker_id,
+            "broker_address": identity.address,
+        }
         self._topics = topics
         self._permission = broker_permission
         self._timing = timing
@@ -138,13 +145,7 @@ class Link:
             await asyncio.wait([stream])
 
     async def _watch(self) -> None:
-        identity = self._identity
-        request = namesrv_pb2.WatchRegistrationRequest(
-            cluster=identity.cluster,
-            broker_name=identity.broker_name,
-            broker_id=identity.broker_id,
-            broker_address=identity.address,
-        )
+        request = namesrv_pb2.WatchRegistrationRequest(**self._broker)
         async for notice in self.client.watch(request):
             if notice.HasField("min_broker_id_changed"):
                 change = notice.min_broker_id_changed
@@ -191,12 +192,9 @@ class Link:
     def _request(
         self, topics: Sequence[TopicConfig], incremental: bool
     ) -> namesrv_pb2.RegisterBrokerRequest:
-        identity, version = self._identity, self._topics.version
+        version = self._topics.version
         return namesrv_pb2.RegisterBrokerRequest(
-            cluster=identity.cluster,
-            broker_name=identity.broker_name,
-            broker_id=identity.broker_id,
-            broker_address=identity.address,
+            **self._broker,
             data_version=namesrv_pb2.DataVersion(
                 state_version=version.state_version,
                 timestamp_ms=version.timestamp_ms,
@@ -219,13 +217,7 @@ class Link:
         )
 
     async def _unregister(self) -> None:
-        identity = self._identity
-        request = namesrv_pb2.UnregisterBrokerRequest(
-            cluster=identity.cluster,
-            broker_name=identity.broker_name,
-            broker_id=identity.broker_id,
-            broker_address=identity.address,
-        )
+        request = namesrv_pb2.UnregisterBrokerRequest(**self._broker)
         try:
             await self.client.unregister(request, UNREGISTER_TIMEOUT_S)
         except MqError as error:
