@@ -13,9 +13,9 @@ from apache.rocketmq.v2 import service_pb2_grpc
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until
 from support.processes.service import ServiceProcess
+from support.proxy.client import METADATA
 
 TOPICS, GROUPS = 10, 20
-METADATA = (("x-mq-client-id", "host@1@0@abc"),)
 TopicAndGroup = tuple[int, int]  # by their numbers
 
 

@@ -14,75 +14,17 @@ import grpc
 import pytest
 from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
-from apache.rocketmq.v2 import service_pb2_grpc
 from apache.rocketmq.v2.definition_pb2 import Code
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.clock.polling import until_sync
 from support.processes.service import ServiceProcess, run
+from support.proxy.client import METADATA, Client
 from support.proxy.fuzz import mutated
 from support.proxy.public_requests import VALID
 
-METADATA = (("x-mq-client-id", "host@1@0@abc"),)
-GROUP = d.Resource(name="g")
 METHODS = s.DESCRIPTOR.services_by_name["MessagingService"].methods
-
-
-class Client:
-    """The public protocol spoken by hand."""
-
-    def __init__(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        self.endpoints = d.Endpoints(
-            scheme=d.AddressScheme.IPv4, addresses=[d.Address(host=host, port=int(port))]
-        )
-        self.channel = grpc.insecure_channel(address)
-        self.stub = service_pb2_grpc.MessagingServiceStub(self.channel)
-        self._sent = 0
-
-    def ask(self, rpc: str, request: Any) -> Any:
-        method = getattr(self.stub, rpc)
-        return method(request, metadata=METADATA, timeout=30, wait_for_ready=True)
-
-    def queue(self, topic: str) -> d.MessageQueue:
-        """Queue 0 of a topic, which is created."""
-        request = s.QueryRouteRequest(topic=d.Resource(name=topic), endpoints=self.endpoints)
-        answer = self.ask("QueryRoute", request)
-        assert answer.status.code == Code.OK, answer.status
-        found = answer.message_queues[0]
-        assert isinstance(found, d.MessageQueue)
-        return found
-
-    def send(self, topic: str, *bodies: bytes, **system_fields: Any) -> s.SendMessageResponse:
-        messages = []
-        for body in bodies:
-            self._sent += 1
-            message_id = f"{id(self):X}{self._sent:08X}"
-            system = d.SystemProperties(message_id=message_id, **system_fields)
-            messages.append(
-                d.Message(topic=d.Resource(name=topic), body=body, system_properties=system)
-            )
-        answer = self.ask("SendMessage", s.SendMessageRequest(messages=messages))
-        assert isinstance(answer, s.SendMessageResponse)
-        return answer
-
-    def receive(self, queue: d.MessageQueue, group: d.Resource = GROUP) -> list[d.Message]:
-        request = s.ReceiveMessageRequest(group=group, message_queue=queue, batch_size=32)
-        request.invisible_duration.seconds = 30
-        request.long_polling_timeout.seconds = 2
-        answers = list(self.ask("ReceiveMessage", request))
-        kinds = [answer.WhichOneof("content") for answer in answers]
-        assert kinds == ["status", *["message"] * (len(kinds) - 2), "delivery_timestamp"]
-        return [answer.message for answer in answers[1:-1]]
-
-    def ack(self, message: d.Message, group: d.Resource = GROUP) -> int:
-        handle = message.system_properties.receipt_handle
-        entry = s.AckMessageEntry(
-            message_id=message.system_properties.message_id, receipt_handle=handle
-        )
-        request = s.AckMessageRequest(group=group, topic=message.topic, entries=[entry])
-        return int(self.ask("AckMessage", request).status.code)
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +51,7 @@ def proxy(namesrv: ServiceProcess) -> Iterator[ServiceProcess]:
 
 @pytest.fixture(scope="module")
 def client(proxy: ServiceProcess) -> Iterator[Client]:
-    client = Client(proxy.address)
-    with client.channel:
+    with Client(proxy.address) as client:
         yield client
 
 
@@ -136,18 +77,18 @@ def test_ack_through_another_proxy(client: Client, namesrv: ServiceProcess) -> N
     queue = client.queue("shared")
     client.send("shared", b"1")
     (message,) = client.receive(queue)
-    with ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as other:
-        second = Client(other.address)
-        with second.channel:
-            assert second.ack(message) == Code.OK
+    with (
+        ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as other,
+        Client(other.address) as second,
+    ):
+        assert second.ack(message) == Code.OK
     # Acknowledged already: the same answer.
     assert client.ack(message) == Code.OK
 
 
 def test_killed_proxy_loses_no_acknowledged_message(namesrv: ServiceProcess) -> None:
     with ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as proxy:
-        client = Client(proxy.address)
-        with client.channel:
+        with Client(proxy.address) as client:
             queue = client.queue("killed")
             client.send("killed", b"1", b"2")
             found = client.receive(queue)
@@ -156,43 +97,38 @@ def test_killed_proxy_loses_no_acknowledged_message(namesrv: ServiceProcess) -> 
             assert client.ack(found[0]) == Code.OK
         proxy.kill()
         proxy.restart()
-        client = Client(proxy.address)
-        with client.channel:
+        with Client(proxy.address) as client:
             assert client.ack(found[1]) == Code.OK
             assert client.receive(queue) == []
 
 
-def test_broker_returns_while_no_name_server_is_left(
-    tmp_path: Path,
-) -> None:
+def test_broker_returns_while_no_name_server_is_left(tmp_path: Path) -> None:
     data = ("--port", "0", "--data", str(tmp_path))
     with (
         ServiceProcess("aerobee_namesrv", *data) as namesrv,
         ServiceProcess("aerobee_broker", *data, "--namesrv", namesrv.address) as broker,
         ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as proxy,
+        Client(proxy.address) as client,
     ):
-        client = Client(proxy.address)
-        with client.channel:
-            queue = client.queue("left")
-            client.send("left", b"1")
-            assert [message.body for message in client.receive(queue)] == [b"1"]
-            namesrv.kill()
-            broker.kill()
-            assert client.send("left", b"lost").status.code == Code.PROXY_TIMEOUT
-            broker.restart()
+        queue = client.queue("left")
+        client.send("left", b"1")
+        assert [message.body for message in client.receive(queue)] == [b"1"]
+        namesrv.kill()
+        broker.kill()
+        assert client.send("left", b"lost").status.code == Code.PROXY_TIMEOUT
+        broker.restart()
 
-            def is_stored() -> bool:
-                return bool(client.send("left", b"2").status.code == Code.OK)
+        def is_stored() -> bool:
+            return bool(client.send("left", b"2").status.code == Code.OK)
 
-            until_sync(is_stored, "a send after the broker came back")
-            assert [message.body for message in client.receive(queue)] == [b"2"]
+        until_sync(is_stored, "a send after the broker came back")
+        assert [message.body for message in client.receive(queue)] == [b"2"]
 
 
 def test_transaction_ends_at_another_proxy(client: Client, namesrv: ServiceProcess) -> None:
     queue = client.queue("transactional")
     with ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as proxy:
-        other = Client(proxy.address)
-        with other.channel:
+        with Client(proxy.address) as other:
             kept, dropped = (
                 other.send("transactional", body, message_type=d.MessageType.TRANSACTION)
                 for body in (b"kept", b"dropped")
@@ -300,11 +236,13 @@ def test_users_are_reloaded(namesrv: ServiceProcess, tmp_path: Path) -> None:
         file.chmod(0o600)
 
     write("first")
-    with ServiceProcess(
-        *("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address),
-        *("--set", "authenticationEnabled=true", "--set", f"authenticationUsersFile={file}"),
-    ) as proxy:
-        client = Client(proxy.address)
+    with (
+        ServiceProcess(
+            *("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address),
+            *("--set", "authenticationEnabled=true", "--set", f"authenticationUsersFile={file}"),
+        ) as proxy,
+        Client(proxy.address) as client,
+    ):
         request = s.QueryRouteRequest(topic=d.Resource(name="t"), endpoints=client.endpoints)
 
         def answer(secret: str) -> int:
@@ -317,12 +255,11 @@ def test_users_are_reloaded(namesrv: ServiceProcess, tmp_path: Path) -> None:
             stream = client.stub.Telemetry(commands, metadata=METADATA, timeout=30)
             return [command.status.code for command in stream]
 
-        with client.channel:
-            assert (answer("first"), answer("second")) == (Code.OK, Code.UNAUTHORIZED)
-            assert answered() == [Code.UNAUTHORIZED]
-            write("second")
-            until_sync(lambda: answer("second") == Code.OK, "the new secret to count")
-            assert answer("first") == Code.UNAUTHORIZED
+        assert (answer("first"), answer("second")) == (Code.OK, Code.UNAUTHORIZED)
+        assert answered() == [Code.UNAUTHORIZED]
+        write("second")
+        until_sync(lambda: answer("second") == Code.OK, "the new secret to count")
+        assert answer("first") == Code.UNAUTHORIZED
         assert "first" not in proxy.output and "second" not in proxy.output
 
 

@@ -23,8 +23,8 @@ from support.clock.polling import until_sync
 from support.processes import certificates
 from support.processes.command import children
 from support.processes.service import ServiceProcess
+from support.proxy.client import METADATA
 
-METADATA = (("x-mq-client-id", "host@1@0@abc"),)
 NOWHERE = "127.0.0.1:1"  # no name server: these tests need none
 
 

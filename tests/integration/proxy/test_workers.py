@@ -7,19 +7,15 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import grpc
 import pytest
-from apache.rocketmq.v2 import definition_pb2 as d
-from apache.rocketmq.v2 import service_pb2 as s
-from apache.rocketmq.v2 import service_pb2_grpc
+from apache.rocketmq.v2.definition_pb2 import Code
 
 from support.clock.polling import until_sync
 from support.processes.service import ServiceProcess
+from support.proxy.client import Client
 
-METADATA = (("x-mq-client-id", "host@1@0@abc"),)
-GROUP, TOPIC = d.Resource(name="workers"), d.Resource(name="worked")
+TOPIC = "worked"
 COUNT = 3
 
 
@@ -40,51 +36,6 @@ def proxy(namesrv: ServiceProcess, *options: str) -> ServiceProcess:
     )
 
 
-class Client:
-    """A channel with a connection of its own, which any worker may get."""
-
-    def __init__(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        self.endpoints = d.Endpoints(
-            scheme=d.AddressScheme.IPv4, addresses=[d.Address(host=host, port=int(port))]
-        )
-        self.channel = grpc.insecure_channel(
-            address, options=(("grpc.use_local_subchannel_pool", 1),)
-        )
-        self.stub = service_pb2_grpc.MessagingServiceStub(self.channel)
-
-    def ask(self, rpc: str, request: Any) -> Any:
-        return getattr(self.stub, rpc)(request, metadata=METADATA, timeout=30, wait_for_ready=True)
-
-    def queue(self) -> d.MessageQueue:
-        request = s.QueryRouteRequest(topic=TOPIC, endpoints=self.endpoints)
-        queue = self.ask("QueryRoute", request).message_queues[0]
-        assert isinstance(queue, d.MessageQueue)
-        assert queue.broker.endpoints == self.endpoints
-        return queue
-
-    def send(self, message_id: str) -> int:
-        system = d.SystemProperties(message_id=message_id)
-        message = d.Message(topic=TOPIC, body=b"x", system_properties=system)
-        answer = self.ask("SendMessage", s.SendMessageRequest(messages=[message]))
-        return int(answer.status.code)
-
-    def receive(self, queue: d.MessageQueue) -> list[d.Message]:
-        request = s.ReceiveMessageRequest(group=GROUP, message_queue=queue, batch_size=32)
-        request.invisible_duration.seconds = 60
-        request.long_polling_timeout.seconds = 1
-        answers = self.ask("ReceiveMessage", request)
-        return [answer.message for answer in answers if answer.HasField("message")]
-
-    def ack(self, message: d.Message) -> int:
-        system = message.system_properties
-        entry = s.AckMessageEntry(
-            message_id=system.message_id, receipt_handle=system.receipt_handle
-        )
-        request = s.AckMessageRequest(group=GROUP, topic=TOPIC, entries=[entry])
-        return int(self.ask("AckMessage", request).status.code)
-
-
 def alive(pid: int) -> bool:
     try:
         return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -96,16 +47,17 @@ def test_calls_over_several_workers(namesrv: ServiceProcess) -> None:
     with proxy(namesrv) as started:
         assert len(started.ready["workers"]) == COUNT
         clients = [Client(started.address) for _ in range(6)]
-        queue = clients[0].queue()
+        queue = clients[0].queue(TOPIC)
+        assert queue.broker.endpoints == clients[0].endpoints
         for number in range(12):
-            assert clients[number % 6].send(f"M{number}") == d.Code.OK
+            assert clients[number % 6].send(TOPIC, b"x").status.code == Code.OK
         seen: set[str] = set()
 
         def all_settled() -> bool:
             for number, client in enumerate(clients):
                 for message in client.receive(queue):
                     # Acknowledged over another connection.
-                    assert clients[number - 1].ack(message) == d.Code.OK
+                    assert clients[number - 1].ack(message) == Code.OK
                     assert message.system_properties.message_id not in seen
                     seen.add(message.system_properties.message_id)
             return len(seen) == 12
@@ -125,9 +77,8 @@ def test_dead_worker_is_replaced_and_all_stop_with_the_parent(
         until_sync(lambda: started.events("worker_serves_again"), "another worker")
         (line,) = started.events("worker_ended")
         assert line["exit_code"] == -signal.SIGKILL
-        client = Client(started.address)
-        client.queue()
-        client.channel.close()
+        with Client(started.address) as client:
+            client.queue(TOPIC)
         assert started.stop() == 0
         assert not any(map(alive, first))
         assert len(started.events("stopped")) >= COUNT
