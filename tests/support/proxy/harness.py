@@ -12,7 +12,6 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
     BrokerData,
     GetClusterInfoResponse,
     GetTopicRouteResponse,
-    QueueData,
     TopicRoute,
 )
 from apache.rocketmq.v2 import definition_pb2 as d
@@ -25,6 +24,7 @@ from aerobee_proxy.v2.status import Refused
 from aerobee_wire.status import Code, MqError
 from support.clock.manual_clock import ManualClock
 from support.proxy.fake_transport import FakeTransport
+from support.proxy.routes import queue_data
 
 BROKER = BrokerData(broker_name="broker-a", addresses={0: "10.0.0.1:10911"})
 CLIENT_ID = "host@1@0@abc"
@@ -32,13 +32,7 @@ CLIENT_ID = "host@1@0@abc"
 
 def route(permission: int = 6, message_type: str = "MIXED") -> GetTopicRouteResponse:
     """The route of a topic with four queues on one broker."""
-    queues = QueueData(
-        broker_name="broker-a",
-        read_queue_count=4,
-        write_queue_count=4,
-        permission=permission,
-        attributes={"message.type": message_type} if message_type else {},
-    )
+    queues = queue_data("broker-a", 4, 4, permission, message_type)
     return GetTopicRouteResponse(route=TopicRoute(queues=[queues], brokers=[BROKER]))
 
 

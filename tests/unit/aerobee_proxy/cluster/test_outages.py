@@ -12,7 +12,6 @@ from aerobee.namesrv.v1.namesrv_pb2 import (
     BrokerData,
     GetClusterInfoResponse,
     GetTopicRouteResponse,
-    QueueData,
     TopicRoute,
 )
 from apache.rocketmq.v2 import definition_pb2 as d
@@ -28,6 +27,7 @@ from aerobee_wire.status import Code, MqError
 from support.clock.manual_clock import ManualClock
 from support.proxy.fake_transport import FakeTransport
 from support.proxy.harness import Cluster, FakeCall
+from support.proxy.routes import queue_data
 
 CLUSTER = GetClusterInfoResponse(
     brokers=[BrokerData(broker_name="broker-a", addresses={0: "10.0.0.1:10911"})]
@@ -176,16 +176,7 @@ class Brokers:
         self.away: set[str] = set()
         self.stored: dict[str, str] = {}
         brokers = [BrokerData(broker_name=name, addresses={0: f"{name}:10911"}) for name in names]
-        queues = [
-            QueueData(
-                broker_name=name,
-                read_queue_count=4,
-                write_queue_count=4,
-                permission=6,
-                attributes={"message.type": "MIXED"},
-            )
-            for name in names
-        ]
+        queues = [queue_data(name, 4, 4, kind="MIXED") for name in names]
         self.cluster.routes["orders"] = GetTopicRouteResponse(
             route=TopicRoute(queues=queues, brokers=brokers)
         )

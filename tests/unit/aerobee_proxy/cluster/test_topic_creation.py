@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,42 +23,34 @@ ENDPOINTS = d.Endpoints(
 
 @pytest.fixture
 def cluster() -> Cluster:
-    return Cluster()
-
-
-async def ask(cluster: Cluster, rpc: str, request: Any, call: FakeCall | None = None) -> Any:
-    return await getattr(cluster.proxy().rpcs, rpc)(request, call or FakeCall())
-
-
-def creating(cluster: Cluster) -> Callable[[str, Any], PutTopicResponse]:
-    """A broker that creates every topic that it is asked for."""
+    """Its broker creates every topic that it is asked for."""
+    cluster = Cluster()
+    cluster.routes["TBW102"] = route(7, "")
 
     def put(address: str, request: Any) -> PutTopicResponse:
         cluster.routes[request.topic.topic] = route()
         return PutTopicResponse(created=True)
 
-    return put
+    cluster.transport.answers["PutTopic"] = put
+    return cluster
+
+
+async def route_of(cluster: Cluster, topic: str) -> s.QueryRouteResponse:
+    request = s.QueryRouteRequest(topic=d.Resource(name=topic), endpoints=ENDPOINTS)
+    answer: s.QueryRouteResponse = await cluster.proxy().rpcs.query_route(request, FakeCall())
+    return answer
 
 
 async def test_unknown_topic_is_created(cluster: Cluster) -> None:
-    cluster.routes["TBW102"] = route(7, "")
-
-    cluster.transport.answers["PutTopic"] = creating(cluster)
-    request = s.QueryRouteRequest(topic=d.Resource(name="fresh"), endpoints=ENDPOINTS)
-    answer = await ask(cluster, "query_route", request)
+    answer = await route_of(cluster, "fresh")
     assert answer.status.code == Code.OK and len(answer.message_queues) == 4
     (asked,) = cluster.transport.requests(PUT_TOPIC)
     assert asked.topic.permission == 6 and asked.only_new
     assert dict(asked.topic.attributes) == {"message.type": "MIXED"}
 
 
-async def test_shared_route_request_from_before_the_creation(
-    cluster: Cluster,
-) -> None:
+async def test_shared_route_request_from_before_the_creation(cluster: Cluster) -> None:
     """One client's request was made before the topic was created, and is answered after."""
-    cluster.routes["TBW102"] = route(7, "")
-
-    cluster.transport.answers["PutTopic"] = creating(cluster)
     call_at_once = cluster.transport.call
 
     async def slowly(address: str, rpc: Any, request: Any, *, timeout_s: float) -> Any:
@@ -87,22 +78,14 @@ async def test_topic_is_created_without_an_unreachable_broker(cluster: Cluster) 
     template = route(7, "")
     template.route.queues.add(broker_name="broker-0", read_queue_count=4, write_queue_count=4)
     cluster.routes["TBW102"] = template  # the name server does not know broker-0
-
     template.route.queues.reverse()
-    cluster.transport.answers["PutTopic"] = creating(cluster)
-    request = s.QueryRouteRequest(topic=d.Resource(name="fresh"), endpoints=ENDPOINTS)
-    assert (await ask(cluster, "query_route", request)).status.code == Code.OK
+    assert (await route_of(cluster, "fresh")).status.code == Code.OK
     cluster.transport.answers["PutTopic"] = MqError(BrokerCode.DISK_FULL, "no room")
-    request.topic.name = "fresher"
-    answer = await ask(cluster, "query_route", request)
+    answer = await route_of(cluster, "fresher")
     assert answer.status.code == Code.BAD_REQUEST and "broker-0" in answer.status.message
 
 
-async def test_topic_of_a_broker_without_mixed_types_is_normal(
-    cluster: Cluster,
-) -> None:
-    cluster.routes["TBW102"] = route(7, "")
-
+async def test_topic_of_a_broker_without_mixed_types_is_normal(cluster: Cluster) -> None:
     def put(address: str, request: Any) -> PutTopicResponse:
         if request.topic.attributes:
             raise MqError(BrokerCode.INVALID_PARAMETER, "mixed types are turned off")
@@ -110,6 +93,5 @@ async def test_topic_of_a_broker_without_mixed_types_is_normal(
         return PutTopicResponse(created=True)
 
     cluster.transport.answers["PutTopic"] = put
-    request = s.QueryRouteRequest(topic=d.Resource(name="fresh"), endpoints=ENDPOINTS)
-    answer = await ask(cluster, "query_route", request)
+    answer = await route_of(cluster, "fresh")
     assert list(answer.message_queues[0].accept_message_types) == [d.MessageType.NORMAL]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, QueueData, TopicRoute
 
 from aerobee_proxy.cluster.sending.send import queues_of_priority
 from aerobee_proxy.cluster.topic_route import (
@@ -18,20 +17,9 @@ from aerobee_proxy.cluster.topic_route import (
     check_type,
     writable_queues,
 )
+from support.proxy.routes import queue_data, topic_route
 
 MIXED = (NORMAL, FIFO, DELAY, TRANSACTION)
-
-
-def route(*queues: QueueData, masters: bool = True) -> TopicRoute:
-    brokers = [
-        BrokerData(broker_name=data.broker_name, addresses={0 if masters else 1: "h:1", 2: "h:2"})
-        for data in queues
-    ]
-    return TopicRoute(queues=queues, brokers=brokers)
-
-
-def queue_data(broker: str, write: int = 2, permission: int = 6) -> QueueData:
-    return QueueData(broker_name=broker, write_queue_count=write, permission=permission)
 
 
 @pytest.mark.parametrize(
@@ -49,10 +37,7 @@ def queue_data(broker: str, write: int = 2, permission: int = 6) -> QueueData:
 )
 def test_accepted_types(declared: str, expected: tuple[str, ...]) -> None:
     """A topic without a type accepts NORMAL: UNSPECIFIED would make every SDK refuse to send."""
-    data = queue_data("a")
-    if declared:
-        data.attributes["message.type"] = declared
-    assert accepted_types(route(data)) == expected
+    assert accepted_types(topic_route(queue_data("a", kind=declared))) == expected
 
 
 @pytest.mark.parametrize(
@@ -72,13 +57,15 @@ def test_mixed_retry_and_dead_letter_topics_accept_every_type(message_type: str)
 
 
 def test_writable_queues_are_sorted_and_of_masters() -> None:
-    topic_route = route(queue_data("b", 1), queue_data("a", 2), queue_data("c", permission=4))
-    assert writable_queues(topic_route) == [
+    found = topic_route(
+        queue_data("b", write=1), queue_data("a", write=2), queue_data("c", permission=4)
+    )
+    assert writable_queues(found) == [
         BrokerQueue("a", 0),
         BrokerQueue("a", 1),
         BrokerQueue("b", 0),
     ]
-    assert writable_queues(route(queue_data("a"), masters=False)) == []
+    assert writable_queues(topic_route(queue_data("a"), masters=False)) == []
 
 
 @pytest.mark.parametrize(
@@ -86,7 +73,7 @@ def test_writable_queues_are_sorted_and_of_masters() -> None:
     [(0, [0, 0]), (1, [1, 1]), (2, [2, 1]), (9, [2, 1]), (2**31 - 1, [2, 1])],
 )
 def test_priority_has_a_queue_of_each_broker(priority: int, expected: list[int]) -> None:
-    queues = writable_queues(route(queue_data("a", 3), queue_data("b", 2)))
+    queues = writable_queues(topic_route(queue_data("a", write=3), queue_data("b", write=2)))
     found = queues_of_priority(queues, priority)
     assert [queue.broker_name for queue in found] == ["a", "b"]
     assert [queue.queue_id for queue in found] == expected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, QueueData, TopicRoute
+from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
 from apache.rocketmq.v2.definition_pb2 import (
     Address,
     AddressScheme,
@@ -22,6 +22,7 @@ from aerobee_proxy.v2.routes import (
     parse_endpoints,
 )
 from aerobee_proxy.v2.status import Refused
+from support.proxy.routes import queue_data, topic_route
 
 TOPIC = Resource(resource_namespace="eu", name="orders")
 DIALLED = Endpoints(
@@ -30,36 +31,16 @@ DIALLED = Endpoints(
 OPTIONS = ProxyOptions()
 
 
-def queue_data(
-    broker: str, read: int = 2, write: int = 2, permission: int = 6, kind: str = ""
-) -> QueueData:
-    return QueueData(
-        broker_name=broker,
-        read_queue_count=read,
-        write_queue_count=write,
-        permission=permission,
-        attributes={"message.type": kind} if kind else {},
-    )
-
-
-def route(*queues: QueueData, masters: bool = True) -> TopicRoute:
-    brokers = [
-        BrokerData(broker_name=data.broker_name, addresses={0 if masters else 1: "h:1", 2: "h:2"})
-        for data in queues
-    ]
-    return TopicRoute(queues=queues, brokers=brokers)
-
-
-def queues_of(topic_route: TopicRoute) -> list[tuple[str, int, str]]:
+def queues_of(route: TopicRoute) -> list[tuple[str, int, str]]:
     return [
         (queue.broker.name, queue.id, Permission.Name(queue.permission))
-        for queue in message_queues(topic_route, TOPIC, DIALLED)
+        for queue in message_queues(route, TOPIC, DIALLED)
     ]
 
 
 def test_queue_has_every_field_that_sdks_dereference() -> None:
     """Broker with name, id 0 and endpoints; permission; types; the client's topic."""
-    for queue in message_queues(route(queue_data("a")), TOPIC, DIALLED):
+    for queue in message_queues(topic_route(queue_data("a")), TOPIC, DIALLED):
         assert queue.topic == TOPIC
         assert (queue.broker.name, queue.broker.id) == ("a", 0)
         assert queue.broker.endpoints == DIALLED
@@ -69,7 +50,7 @@ def test_queue_has_every_field_that_sdks_dereference() -> None:
 
 def test_queues_are_sorted_and_queue_0_is_readable_and_writable() -> None:
     """The Node SDK uses queue 0 only."""
-    assert queues_of(route(queue_data("b"), queue_data("a"))) == [
+    assert queues_of(topic_route(queue_data("b"), queue_data("a"))) == [
         ("a", 0, "READ_WRITE"),
         ("a", 1, "READ_WRITE"),
         ("b", 0, "READ_WRITE"),
@@ -89,40 +70,42 @@ def test_queues_are_sorted_and_queue_0_is_readable_and_writable() -> None:
     ],
 )
 def test_permissions_of_queues(read: int, write: int, permission: int, expected: list[str]) -> None:
-    found = queues_of(route(queue_data("a", read, write, permission)))
+    found = queues_of(topic_route(queue_data("a", read, write, permission)))
     assert [name for _, _, name in found] == expected
     assert [queue_id for _, queue_id, _ in found] == list(range(len(expected)))
 
 
 def test_brokers_without_a_master_are_left_out() -> None:
-    assert queues_of(route(queue_data("a"), masters=False)) == []
+    assert queues_of(topic_route(queue_data("a"), masters=False)) == []
 
 
 def test_assignment_has_one_queue_for_each_broker() -> None:
-    topic_route = route(queue_data("b"), queue_data("a"), queue_data("c", permission=2))
-    found = [a.message_queue for a in assignments(topic_route, TOPIC, DIALLED, fifo=False)]
+    route = topic_route(queue_data("b"), queue_data("a"), queue_data("c", permission=2))
+    found = [a.message_queue for a in assignments(route, TOPIC, DIALLED, fifo=False)]
     assert [(queue.broker.name, queue.id) for queue in found] == [("a", -1), ("b", -1)]
     assert all(queue.topic == TOPIC and queue.broker.endpoints == DIALLED for queue in found)
     assert all(queue.permission == Permission.READ_WRITE for queue in found)
 
 
 def test_assignments_of_a_fifo_group() -> None:
-    found = assignments(route(queue_data("a", read=3)), TOPIC, DIALLED, fifo=True)
+    found = assignments(topic_route(queue_data("a", read=3)), TOPIC, DIALLED, fifo=True)
     assert [assignment.message_queue.id for assignment in found] == [0, 1, 2]
 
 
 def test_assignments_are_the_same_at_every_call() -> None:
     """The Go and Rust SDKs key their work by the whole message queue."""
-    one, other = route(queue_data("a"), queue_data("b")), route(queue_data("b"), queue_data("a"))
-    assert assignments(one, TOPIC, DIALLED, fifo=False) == assignments(
-        other, TOPIC, DIALLED, fifo=False
+    a, b = queue_data("a"), queue_data("b")
+    found, again = (
+        assignments(route, TOPIC, DIALLED, fifo=False)
+        for route in (topic_route(a, b), topic_route(b, a))
     )
+    assert found == again
 
 
 def test_assignment_without_a_readable_queue() -> None:
     """StatusCode table: QueryAssignment × FORBIDDEN."""
     with pytest.raises(Refused) as caught:
-        assignments(route(queue_data("a", permission=2)), TOPIC, DIALLED, fifo=False)
+        assignments(topic_route(queue_data("a", permission=2)), TOPIC, DIALLED, fifo=False)
     assert caught.value.code == Code.FORBIDDEN
 
 
