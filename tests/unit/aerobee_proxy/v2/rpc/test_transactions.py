@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,42 +15,29 @@ from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import Code, TransactionResolution, TransactionSource
 
 from aerobee_wire.handles import transaction_id
-from support.clock.virtual_loop import VirtualLoop
 from support.proxy.harness import FakeCall, Requests
 from support.proxy.whole_cluster import BROKER, WholeCluster
 
 COMMIT, ROLLBACK = TransactionResolution.COMMIT, TransactionResolution.ROLLBACK
 NAMESPACE = "space"
-Scenario = Callable[[WholeCluster], Awaitable[None]]
-Run = Callable[[Scenario], None]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """Runs a scenario on a loop with virtual time, beside the background work of the proxy."""
-
-    async def whole(scenario: Scenario) -> None:
-        cluster = await WholeCluster.begin(tmp_path)
-        cluster.topic("orders", "TRANSACTION")
-        cluster.topic(f"{NAMESPACE}%orders", "TRANSACTION")
-        tasks = [
-            asyncio.create_task(every_second(cluster)),
-            asyncio.create_task(cluster.proxy.transaction_checks.run()),
-        ]
-        try:
-            await scenario(cluster)
-            assert cluster.transport.defects == []
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await cluster.end()
-
-    def go(scenario: Scenario) -> None:
-        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-            runner.run(whole(scenario))
-
-    return go
+async def cluster(tmp_path: Path) -> AsyncIterator[WholeCluster]:
+    """With the background work of broker and proxy."""
+    cluster = await WholeCluster.begin(tmp_path)
+    cluster.topic("orders", "TRANSACTION")
+    cluster.topic(f"{NAMESPACE}%orders", "TRANSACTION")
+    tasks = [
+        asyncio.create_task(every_second(cluster)),
+        asyncio.create_task(cluster.proxy.transaction_checks.run()),
+    ]
+    yield cluster
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await cluster.end()
+    assert cluster.transport.defects == []
 
 
 async def every_second(cluster: WholeCluster) -> None:
@@ -126,192 +113,163 @@ async def visible(cluster: WholeCluster, topic: str = "orders") -> list[bytes]:
     return await cluster.broker.bodies(topic)
 
 
-def test_half_message_is_visible_after_its_commit_only(run: Run) -> None:
-    async def scenario(cluster: WholeCluster) -> None:
-        producer = Producer(cluster, "p", "orders")
-        kept, dropped = await producer.send(b"kept"), await producer.send(b"dropped")
-        assert await visible(cluster) == []
-        assert await producer.end(dropped, ROLLBACK) == Code.OK
-        assert await producer.end(kept) == Code.OK
-        assert await visible(cluster) == [b"kept"]
-        for text in (kept, dropped):
-            for resolution in (COMMIT, ROLLBACK):
-                assert await producer.end(text, resolution) == Code.INVALID_TRANSACTION_ID
-        assert await visible(cluster) == [b"kept"]
-
-    run(scenario)
+async def test_half_message_is_visible_after_its_commit_only(cluster: WholeCluster) -> None:
+    producer = Producer(cluster, "p", "orders")
+    kept, dropped = await producer.send(b"kept"), await producer.send(b"dropped")
+    assert await visible(cluster) == []
+    assert await producer.end(dropped, ROLLBACK) == Code.OK
+    assert await producer.end(kept) == Code.OK
+    assert await visible(cluster) == [b"kept"]
+    for text in (kept, dropped):
+        for resolution in (COMMIT, ROLLBACK):
+            assert await producer.end(text, resolution) == Code.INVALID_TRANSACTION_ID
+    assert await visible(cluster) == [b"kept"]
 
 
-def test_transaction_needs_its_id_and_topic(run: Run) -> None:
-    async def scenario(cluster: WholeCluster) -> None:
-        cluster.topic("others", "TRANSACTION")
-        producer = Producer(cluster, "p", "orders")
-        text = await producer.send(b"a")
-        named = transaction_id.decode(text)
-        for wrong in ("", " ", "t", text[:-1], text.swapcase(), text + "=", "A" * 5_000):
-            assert await producer.end(wrong) == Code.INVALID_TRANSACTION_ID
-        assert await producer.end(text, topic="others") == Code.INVALID_TRANSACTION_ID
-        made_up = transaction_id.TransactionId(named.broker_name, "orders", "01AB", 7)
-        assert await producer.end(transaction_id.encode(made_up)) == Code.INVALID_TRANSACTION_ID
-        stolen = transaction_id.TransactionId(
-            named.broker_name, "others", named.transaction_id, named.queue_offset
-        )
-        code = await producer.end(transaction_id.encode(stolen), topic="others")
-        assert code == Code.INVALID_TRANSACTION_ID, "the broker compares the producer group"
-        assert await producer.end(
-            text, TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED
-        ) == (Code.OK)
-        assert await visible(cluster) == []
-        assert await producer.end(text) == Code.OK
-
-    run(scenario)
+async def test_transaction_needs_its_id_and_topic(cluster: WholeCluster) -> None:
+    cluster.topic("others", "TRANSACTION")
+    producer = Producer(cluster, "p", "orders")
+    text = await producer.send(b"a")
+    named = transaction_id.decode(text)
+    for wrong in ("", " ", "t", text[:-1], text.swapcase(), text + "=", "A" * 5_000):
+        assert await producer.end(wrong) == Code.INVALID_TRANSACTION_ID
+    assert await producer.end(text, topic="others") == Code.INVALID_TRANSACTION_ID
+    made_up = transaction_id.TransactionId(named.broker_name, "orders", "01AB", 7)
+    assert await producer.end(transaction_id.encode(made_up)) == Code.INVALID_TRANSACTION_ID
+    stolen = transaction_id.TransactionId(
+        named.broker_name, "others", named.transaction_id, named.queue_offset
+    )
+    code = await producer.end(transaction_id.encode(stolen), topic="others")
+    assert code == Code.INVALID_TRANSACTION_ID, "the broker compares the producer group"
+    assert await producer.end(text, TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED) == (
+        Code.OK
+    )
+    assert await visible(cluster) == []
+    assert await producer.end(text) == Code.OK
 
 
-def test_transaction_ends_through_another_proxy(run: Run) -> None:
-    async def scenario(cluster: WholeCluster) -> None:
-        text = await Producer(cluster, "p", "orders").send(b"a")
-        other = WholeCluster(cluster.broker, {})
-        assert await Producer(other, "p2").end(text) == Code.OK
-        assert await visible(cluster) == [b"a"]
-        await other.proxy.close()
-
-    run(scenario)
+async def test_transaction_ends_through_another_proxy(cluster: WholeCluster) -> None:
+    text = await Producer(cluster, "p", "orders").send(b"a")
+    other = WholeCluster(cluster.broker, {})
+    assert await Producer(other, "p2").end(text) == Code.OK
+    assert await visible(cluster) == [b"a"]
+    await other.proxy.close()
 
 
 @pytest.mark.parametrize("namespace", ["", NAMESPACE])
-def test_check_goes_to_one_producer(run: Run, namespace: str) -> None:
-    async def scenario(cluster: WholeCluster) -> None:
-        async with (
-            Producer(cluster, "p1", "orders", namespace=namespace) as one,
-            Producer(cluster, "p2", "orders", namespace=namespace) as two,
-            Producer(cluster, "q", "payments") as other,
-        ):
-            text = await one.send(b"a", tag="t", keys=["k"], message_id="01AB")
-            await asyncio.sleep(5.5)
-            assert one.asked + two.asked == []
-            await asyncio.sleep(2)
-            (command,) = one.asked + two.asked
-            assert other.asked == []
-            assert command.transaction_id == text
-            message = command.message
-            system = message.system_properties
-            assert message.topic == d.Resource(name="orders", resource_namespace=namespace)
-            assert (message.body, dict(message.user_properties)) == (b"a", {"color": "red"})
-            assert (system.message_id, system.tag, list(system.keys)) == ("01AB", "t", ["k"])
-            assert system.message_type == d.MessageType.TRANSACTION
-            assert system.body_encoding == d.Encoding.IDENTITY
-            digest = hashlib.md5(b"a", usedforsecurity=False).hexdigest().upper()
-            assert system.body_digest == d.Digest(type=d.DigestType.MD5, checksum=digest)
-            assert system.HasField("born_timestamp") and system.delivery_attempt == 1
-            await asyncio.sleep(30)
-            assert len(one.asked) == len(two.asked) == 1, "the other one, the next time"
-            assert await two.end(text) == Code.OK
-            await asyncio.sleep(60)
-            assert len(one.asked) == len(two.asked) == 1
-            stored = f"{NAMESPACE}%orders" if namespace else "orders"
-            assert await visible(cluster, stored) == [b"a"]
-
-    run(scenario)
+async def test_check_goes_to_one_producer(cluster: WholeCluster, namespace: str) -> None:
+    async with (
+        Producer(cluster, "p1", "orders", namespace=namespace) as one,
+        Producer(cluster, "p2", "orders", namespace=namespace) as two,
+        Producer(cluster, "q", "payments") as other,
+    ):
+        text = await one.send(b"a", tag="t", keys=["k"], message_id="01AB")
+        await asyncio.sleep(5.5)
+        assert one.asked + two.asked == []
+        await asyncio.sleep(2)
+        (command,) = one.asked + two.asked
+        assert other.asked == []
+        assert command.transaction_id == text
+        message = command.message
+        system = message.system_properties
+        assert message.topic == d.Resource(name="orders", resource_namespace=namespace)
+        assert (message.body, dict(message.user_properties)) == (b"a", {"color": "red"})
+        assert (system.message_id, system.tag, list(system.keys)) == ("01AB", "t", ["k"])
+        assert system.message_type == d.MessageType.TRANSACTION
+        assert system.body_encoding == d.Encoding.IDENTITY
+        digest = hashlib.md5(b"a", usedforsecurity=False).hexdigest().upper()
+        assert system.body_digest == d.Digest(type=d.DigestType.MD5, checksum=digest)
+        assert system.HasField("born_timestamp") and system.delivery_attempt == 1
+        await asyncio.sleep(30)
+        assert len(one.asked) == len(two.asked) == 1, "the other one, the next time"
+        assert await two.end(text) == Code.OK
+        await asyncio.sleep(60)
+        assert len(one.asked) == len(two.asked) == 1
+        stored = f"{NAMESPACE}%orders" if namespace else "orders"
+        assert await visible(cluster, stored) == [b"a"]
 
 
-def test_source_of_an_answer_is_optional(run: Run) -> None:
+async def test_source_of_an_answer_is_optional(cluster: WholeCluster) -> None:
     """Go, C++ and C# leave the source out; an answer after the recovery time counts."""
-
-    async def scenario(cluster: WholeCluster) -> None:
-        async with Producer(cluster, "p", "orders") as producer:
-            message_ids = {}
-            for source in TransactionSource.values():
-                system: dict[str, Any] = {"orphaned_transaction_recovery_duration": {"seconds": 2}}
-                message_ids[await producer.send(b"%d" % source, **system)] = source
-            await asyncio.sleep(4)
-            assert {command.transaction_id for command in producer.asked} == set(message_ids)
-            for text, source in message_ids.items():
-                request = s.EndTransactionRequest(
-                    topic=producer.resource("orders"),
-                    transaction_id=text,
-                    resolution=COMMIT,
-                    source=TransactionSource.Name(source),
-                )
-                (answer,) = await cluster.ask("EndTransaction", request)
-                assert answer.status.code == Code.OK
-            assert await visible(cluster) == [b"0", b"1", b"2"]
-
-    run(scenario)
+    async with Producer(cluster, "p", "orders") as producer:
+        message_ids = {}
+        for source in TransactionSource.values():
+            system: dict[str, Any] = {"orphaned_transaction_recovery_duration": {"seconds": 2}}
+            message_ids[await producer.send(b"%d" % source, **system)] = source
+        await asyncio.sleep(4)
+        assert {command.transaction_id for command in producer.asked} == set(message_ids)
+        for text, source in message_ids.items():
+            request = s.EndTransactionRequest(
+                topic=producer.resource("orders"),
+                transaction_id=text,
+                resolution=COMMIT,
+                source=TransactionSource.Name(source),
+            )
+            (answer,) = await cluster.ask("EndTransaction", request)
+            assert answer.status.code == Code.OK
+        assert await visible(cluster) == [b"0", b"1", b"2"]
 
 
-def test_check_goes_to_the_sender_of_a_half_message(run: Run) -> None:
-    async def scenario(cluster: WholeCluster) -> None:
-        async with Producer(cluster, "p") as producer:
-            text = await producer.send(b"a")
-            await asyncio.sleep(10)
-            assert [command.transaction_id for command in producer.asked] == [text]
-
-    run(scenario)
+async def test_check_goes_to_the_sender_of_a_half_message(cluster: WholeCluster) -> None:
+    async with Producer(cluster, "p") as producer:
+        text = await producer.send(b"a")
+        await asyncio.sleep(10)
+        assert [command.transaction_id for command in producer.asked] == [text]
 
 
-def test_check_waits_for_a_producer(run: Run) -> None:
-    async def scenario(cluster: WholeCluster) -> None:
-        async with Producer(cluster, "p", "orders") as first:
-            text = await first.send(b"a")
-        await asyncio.sleep(1_000)
-        one = cluster.broker.broker.transactions.get(0)
-        assert one is not None
-        assert one.half.checks == 0
-        async with Producer(cluster, "p2", "orders") as second:
-            await asyncio.sleep(4)
-            assert [command.transaction_id for command in second.asked] == [text]
-
-    run(scenario)
+async def test_check_waits_for_a_producer(cluster: WholeCluster) -> None:
+    async with Producer(cluster, "p", "orders") as first:
+        text = await first.send(b"a")
+    await asyncio.sleep(1_000)
+    one = cluster.broker.broker.transactions.get(0)
+    assert one is not None
+    assert one.half.checks == 0
+    async with Producer(cluster, "p2", "orders") as second:
+        await asyncio.sleep(4)
+        assert [command.transaction_id for command in second.asked] == [text]
 
 
-def test_check_goes_to_a_producer_of_another_proxy(run: Run) -> None:
-    async def scenario(cluster: WholeCluster) -> None:
-        other = WholeCluster(cluster.broker, {})
-        task = asyncio.create_task(other.proxy.transaction_checks.run())
-        text = await Producer(cluster, "p").send(b"a")
-        async with Producer(other, "p2", "orders") as producer:
-            await asyncio.sleep(10)
-            assert [command.transaction_id for command in producer.asked] == [text]
-            assert await producer.end(text) == Code.OK
-        assert await visible(cluster) == [b"a"]
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await other.proxy.close()
-
-    run(scenario)
+async def test_check_goes_to_a_producer_of_another_proxy(cluster: WholeCluster) -> None:
+    other = WholeCluster(cluster.broker, {})
+    task = asyncio.create_task(other.proxy.transaction_checks.run())
+    text = await Producer(cluster, "p").send(b"a")
+    async with Producer(other, "p2", "orders") as producer:
+        await asyncio.sleep(10)
+        assert [command.transaction_id for command in producer.asked] == [text]
+        assert await producer.end(text) == Code.OK
+    assert await visible(cluster) == [b"a"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await other.proxy.close()
 
 
-def test_broken_link_is_opened_again(run: Run) -> None:
-    async def scenario(cluster: WholeCluster) -> None:
-        async with Producer(cluster, "p", "orders") as producer:
-            await asyncio.sleep(3)
-            clients = cluster.broker.broker.clients
-            assert [client.producer_groups for client in clients.all()] == [frozenset({"orders"})]
-            clients.close()  # as a broker that stops
-            await asyncio.sleep(0.1)
-            assert clients.all() == []
-            await producer.send(b"a")
-            await asyncio.sleep(10)
-            assert len(producer.asked) == 1
+async def test_broken_link_is_opened_again(cluster: WholeCluster) -> None:
+    async with Producer(cluster, "p", "orders") as producer:
         await asyncio.sleep(3)
-        assert [client.producer_groups for client in clients.all()] == [frozenset()]
-
-    run(scenario)
-
-
-def test_link_to_a_broker_that_comes_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(cluster: WholeCluster) -> None:
-        listed: list[Any] = []
-        monkeypatch.setattr(
-            cluster.transport, "_namesrv", lambda *_: GetClusterInfoResponse(brokers=listed)
-        )
         clients = cluster.broker.broker.clients
-        async with Producer(cluster, "p", "orders"):
-            for there in (False, True, False, True):
-                listed[:] = [BROKER] if there else []
-                await asyncio.sleep(8)
-                assert [client.producer_groups for client in clients.all()] == (
-                    [frozenset({"orders"})] if there else []
-                )
+        assert [client.producer_groups for client in clients.all()] == [frozenset({"orders"})]
+        clients.close()  # as a broker that stops
+        await asyncio.sleep(0.1)
+        assert clients.all() == []
+        await producer.send(b"a")
+        await asyncio.sleep(10)
+        assert len(producer.asked) == 1
+    await asyncio.sleep(3)
+    assert [client.producer_groups for client in clients.all()] == [frozenset()]
 
-    run(scenario)
+
+async def test_link_to_a_broker_that_comes_back(
+    cluster: WholeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[Any] = []
+    monkeypatch.setattr(
+        cluster.transport, "_namesrv", lambda *_: GetClusterInfoResponse(brokers=listed)
+    )
+    clients = cluster.broker.broker.clients
+    async with Producer(cluster, "p", "orders"):
+        for there in (False, True, False, True):
+            listed[:] = [BROKER] if there else []
+            await asyncio.sleep(8)
+            assert [client.producer_groups for client in clients.all()] == (
+                [frozenset({"orders"})] if there else []
+            )

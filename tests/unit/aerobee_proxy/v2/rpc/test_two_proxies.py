@@ -11,7 +11,6 @@ from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_proxy.cluster.leasing.lease_renewal import SCAN_S
-from support.clock.virtual_loop import VirtualLoop
 from support.proxy.harness import CLIENT_ID
 from support.proxy.public_requests import GROUP, QUEUE, TOPIC, VALID, change
 from support.proxy.whole_cluster import WholeCluster
@@ -78,16 +77,12 @@ async def kept(first: WholeCluster, second: WholeCluster, handle: str) -> None:
 
 
 @pytest.mark.parametrize("what", [given_back, settled, heard_elsewhere, kept])
-def test_lease_of_one_proxy_is_settled_through_another(tmp_path: Path, what: Any) -> None:
-    async def run() -> None:
-        first = await WholeCluster.begin(tmp_path)
-        second = first.another_proxy()
-        first.topic(TOPIC.name)
-        await first.broker.group(GROUP.name)
-        await first.ask("SendMessage", VALID["SendMessage"](""))
-        message = await received(first)
-        await what(first, second, message.system_properties.receipt_handle)
-        await first.end()
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(run())
+async def test_lease_of_one_proxy_is_settled_through_another(tmp_path: Path, what: Any) -> None:
+    first = await WholeCluster.begin(tmp_path)
+    second = first.another_proxy()
+    first.topic(TOPIC.name)
+    await first.broker.group(GROUP.name)
+    await first.ask("SendMessage", VALID["SendMessage"](""))
+    message = await received(first)
+    await what(first, second, message.system_properties.receipt_handle)
+    await first.end()
