@@ -5,7 +5,7 @@ happened, and they share log, group commit and recovery with everything else. A 
 state after the request, not the difference: applying it twice, or to a state that has seen it, does
 no harm.
 
-The body is one JSON object, "kind" first; each record class here names the members of one kind.
+The body is one JSON object: "kind", and the members that `_KINDS` has for the fields of its class.
 Inner values are arrays: the fields of a NamedTuple, in order. A run stands for messages one after
 the other. Older brokers wrote a single message without a length: [offset, attempt] in `lease`, the
 bare offset in `settle`.
@@ -57,36 +57,6 @@ class LeaseRecord(NamedTuple):
     attempt_id: str
     queues: Sequence[LeasedQueue]
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": "lease",
-            "group": self.consumer_group,
-            "topic": self.topic,
-            "id": self.lease_id,
-            "at": self.pop_time_ms,
-            "for": self.invisible_duration_ms,
-            "fifo": self.fifo,
-            "attempt": self.attempt_id,
-            "queues": self.queues,
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> LeaseRecord:
-        queues = [
-            LeasedQueue(queue_id, before, after, [LeasedRun(*run) for run in leased], waiting)
-            for queue_id, before, after, leased, waiting in content["queues"]
-        ]
-        return cls(
-            content["group"],
-            content["topic"],
-            content["id"],
-            content["at"],
-            content["for"],
-            content["fifo"],
-            content["attempt"],
-            queues,
-        )
-
 
 class SettledQueue(NamedTuple):
     consumer_group: str
@@ -100,18 +70,6 @@ class SettleRecord(NamedTuple):
     """Messages were acknowledged, dead-lettered, or are no longer stored."""
 
     queues: Sequence[SettledQueue]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": "settle", "queues": self.queues}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> SettleRecord:
-        return cls(
-            [
-                SettledQueue(group, topic, queue_id, [_settled_run(run) for run in settled], acked)
-                for group, topic, queue_id, settled, acked in content["queues"]
-            ]
-        )
 
 
 class ChangedLease(NamedTuple):
@@ -131,13 +89,6 @@ class ChangeRecord(NamedTuple):
 
     leases: Sequence[ChangedLease]
 
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": "show", "leases": self.leases}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> ChangeRecord:
-        return cls([ChangedLease(*lease) for lease in content["leases"]])
-
 
 class ResetRecord(NamedTuple):
     """The cursor of a group was set; nothing of this queue is in flight."""
@@ -147,19 +98,6 @@ class ResetRecord(NamedTuple):
     queue_id: int
     offset: int
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": "move",
-            "group": self.consumer_group,
-            "topic": self.topic,
-            "queue": self.queue_id,
-            "offset": self.offset,
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> ResetRecord:
-        return cls(content["group"], content["topic"], content["queue"], content["offset"])
-
 
 class DeleteRecord(NamedTuple):
     """A group or a topic was deleted; the other is empty."""
@@ -167,37 +105,56 @@ class DeleteRecord(NamedTuple):
     consumer_group: str
     topic: str
 
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": "forget", "group": self.consumer_group, "topic": self.topic}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> DeleteRecord:
-        return cls(content["group"], content["topic"])
-
 
 JournalRecord = LeaseRecord | SettleRecord | ChangeRecord | ResetRecord | DeleteRecord
-_KINDS: Mapping[str, type[JournalRecord]] = {
-    "lease": LeaseRecord,
-    "settle": SettleRecord,
-    "show": ChangeRecord,
-    "move": ResetRecord,
-    "forget": DeleteRecord,
+# "kind" → its class, and the members in the order of the fields.
+_KINDS: Mapping[str, tuple[type[JournalRecord], tuple[str, ...]]] = {
+    "lease": (LeaseRecord, ("group", "topic", "id", "at", "for", "fifo", "attempt", "queues")),
+    "settle": (SettleRecord, ("queues",)),
+    "show": (ChangeRecord, ("leases",)),
+    "move": (ResetRecord, ("group", "topic", "queue", "offset")),
+    "forget": (DeleteRecord, ("group", "topic")),
 }
+_KIND_OF = {record_class: kind for kind, (record_class, _) in _KINDS.items()}
 
 
 def encode(record: JournalRecord, topic: str, now_ms: int) -> NewMessage:
     """The message to append to the journal's topic."""
-    body = _encode(record.to_json()).encode()
+    kind = _KIND_OF[type(record)]
+    members = _KINDS[kind][1]
+    body = _encode({"kind": kind, **dict(zip(members, record, strict=True))}).encode()
     return NewMessage(topic, QUEUE_ID, body, born_timestamp_ms=now_ms)
 
 
 def decode(body: bytes) -> JournalRecord:
     """Raises KeyError, TypeError, ValueError when it is none."""
     content = json.loads(body)
-    kind = _KINDS.get(content["kind"])
-    if kind is None:
-        raise ValueError(f"a record of the unknown kind {content['kind']}")
-    return kind.from_json(content)
+    kind = content["kind"]
+    if kind not in _KINDS:
+        raise ValueError(f"a record of the unknown kind {kind}")
+    record_class, members = _KINDS[kind]
+    record = record_class._make(content[member] for member in members)
+    match record:
+        case LeaseRecord():
+            return record._replace(queues=[_leased_queue(*queue) for queue in record.queues])
+        case SettleRecord(queues):
+            return SettleRecord([_settled_queue(*queue) for queue in queues])
+        case ChangeRecord(leases):
+            return ChangeRecord([ChangedLease(*lease) for lease in leases])
+    return record
+
+
+def _leased_queue(
+    queue_id: int, before: int, after: int, leased: Iterable[Sequence[int]], waiting: Sequence[int]
+) -> LeasedQueue:
+    return LeasedQueue(queue_id, before, after, [LeasedRun(*run) for run in leased], waiting)
+
+
+def _settled_queue(
+    group: str, topic: str, queue_id: int, settled: Iterable[Any], acked: Sequence[int]
+) -> SettledQueue:
+    runs = [SettledRun(run, 1) if isinstance(run, int) else SettledRun(*run) for run in settled]
+    return SettledQueue(group, topic, queue_id, runs, acked)
 
 
 def leased_runs(messages: Iterable[tuple[int, int]]) -> list[LeasedRun]:
@@ -239,7 +196,3 @@ def leased_messages(runs: Iterable[LeasedRun]) -> Iterator[tuple[int, int]]:
 def settled_offsets(runs: Iterable[SettledRun]) -> Iterator[int]:
     for first, length in runs:
         yield from range(first, first + length)
-
-
-def _settled_run(entry: int | Sequence[int]) -> SettledRun:
-    return SettledRun(entry, 1) if isinstance(entry, int) else SettledRun(*entry)
