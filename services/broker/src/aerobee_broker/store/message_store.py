@@ -25,7 +25,6 @@ from aerobee_broker.disk import Disk, FileLock
 from aerobee_broker.errors import (
     NO_DESCRIPTOR,
     DiskFull,
-    MessageCorrupted,
     StoreFlushError,
     StoreLocked,
     StoreOpenError,
@@ -48,8 +47,6 @@ from aerobee_broker.store.messages import (
     Corruption,
     NewBatch,
     NewMessage,
-    ReadResult,
-    Unit,
 )
 from aerobee_broker.store.options import StoreOptions
 from aerobee_broker.store.reading.reader import Reader
@@ -58,9 +55,6 @@ from aerobee_broker.store.retention.cleaning import Cleaning
 from aerobee_broker.store.retention.deleted_topics import DeletedTopics
 from aerobee_broker.store.retention.retention import Retention
 from aerobee_wire.message_id import pack_host
-from aerobee_wire.record import Record
-
-_END_OF_TIME = (1 << 63) - 1
 
 
 class Clock(Protocol):
@@ -70,7 +64,9 @@ class Clock(Protocol):
 
 
 class MessageStore:
-    """`flush` makes appends durable and visible; `cleaning` deletes log files that have expired."""
+    """`flush` makes appends durable and visible; `cleaning` deletes log files that have expired.
+    The methods that read are the reader's own (`reading/reader.py`).
+    """
 
     def __init__(
         self,
@@ -115,8 +111,17 @@ class MessageStore:
             interval_ms=options.clean_interval_ms,
             on_event=on_event,
         )
-        self._reader = Reader(self._log, self._dispatch, self._damage, clock.monotonic_ms)
         self._appender = Appender(self._log, self._dispatch, pack_host(store_host), options)
+
+        self.topics, self.queues = self._queues.topics, self._queues.queue_ids
+        reader = Reader(
+            self._log, self._dispatch, self._deleted_topics, self._damage, clock.monotonic_ms
+        )
+        self.enable_read_retries = reader.enable_retries
+        self.read, self.get, self.query = reader.read, reader.get, reader.query
+        self.units, self.store_timestamp = reader.units, reader.store_timestamp
+        self.min_offset, self.max_offset = reader.min_offset, reader.max_offset
+        self.search_offset = reader.search_offset
 
     # ---- open, close ----
 
@@ -287,101 +292,6 @@ class MessageStore:
         refused = self._retention.stop if reserve else self.disk_full_reason
         if refused:
             raise DiskFull(refused)
-
-    # ---- reading ----
-
-    def enable_read_retries(self) -> None:
-        """When the start is over: a read that fails raises TransientReadError for a minute, so that
-        the caller retries, before it counts as damage. During the start it is retried at once.
-        """
-        self._reader.enable_retries()
-
-    def read(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        *,
-        max_messages: int = 32,
-        max_bytes: int = 262_144,
-        tags: frozenset[int] | None = None,
-    ) -> ReadResult:
-        """Records of a message queue from an offset on, as they are stored, one after the other.
-
-        `tags`: only those with one of these codes; then at most 800 units are looked at. The first
-        record comes even if it is larger than `max_bytes`. Raises StoreReadError, as everything
-        below that looks at a queue.
-        """
-        return self._reader.read(
-            topic,
-            queue_id,
-            queue_offset,
-            max_messages=max_messages,
-            max_bytes=max_bytes,
-            tags=tags,
-        )
-
-    def get(self, physical_offset: int, size: int | None = None) -> Record:
-        """The record at a physical offset. Raises MessageNotFound, MessageCorrupted,
-        TransientReadError.
-        """
-        return self._reader.get(physical_offset, size)
-
-    def units(self, topic: str, queue_id: int, from_offset: int, count: int) -> list[Unit]:
-        """(physical offset, size, tags code) of visible messages; those that there are."""
-        return self._reader.units(topic, queue_id, from_offset, count)
-
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        return self._reader.min_offset(topic, queue_id)
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        """The offset that the next visible message gets."""
-        queue = self._queues.get(topic, queue_id)
-        return queue.visible if queue else 0
-
-    def store_timestamp(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Milliseconds; 0 when there is no such message."""
-        return self._reader.store_timestamp(topic, queue_id, queue_offset)
-
-    def search_offset(
-        self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False
-    ) -> int:
-        """First offset stored at or after the time (the next one when all are older); with `upper`
-        the last one stored at or before it.
-        """
-        return self._reader.search_offset(topic, queue_id, timestamp_ms, upper=upper)
-
-    def query(
-        self,
-        topic: str,
-        key: str,
-        *,
-        max_messages: int = 32,
-        begin_ms: int = 0,
-        end_ms: int = _END_OF_TIME,
-        unique: bool = False,
-        damaged: list[MessageCorrupted] | None = None,
-    ) -> list[Record]:
-        """Messages with a key, or with a unique id (`unique`: only that), newest first. `damaged`:
-        gets why records that the index names could not be read; they may have been meant.
-        """
-        return self._reader.query(
-            topic,
-            key,
-            since=self._deleted_topics.deleted_below(topic),
-            max_messages=max_messages,
-            begin_ms=begin_ms,
-            end_ms=end_ms,
-            unique=unique,
-            damaged=damaged,
-        )
-
-    def topics(self) -> list[str]:
-        return self._queues.topics()
-
-    def queues(self, topic: str) -> list[int]:
-        """Queue ids that have, or had, a message."""
-        return self._queues.queue_ids(topic)
 
     # ---- deletion ----
 

@@ -1,8 +1,8 @@
 """Reading: records by queue offset, by physical offset, by time and by key.
 
 Every record is checked before it leaves (`record_check.py`); only what is visible (durable) is
-read. Raises StoreReadError when a derived file cannot be read, and TransientReadError when the log
-cannot be read for now.
+read. What looks at a queue raises StoreReadError when a derived file cannot be read, and what reads
+the log TransientReadError when it cannot be read for now.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from aerobee_broker.store.options import MAX_RECORD
 from aerobee_broker.store.reading.log_reader import MAX_RUN_BYTES, LogReader
 from aerobee_broker.store.reading.record_check import Run, all_whole, check
 from aerobee_broker.store.reading.unit_repair import UnitRepair
+from aerobee_broker.store.retention.deleted_topics import DeletedTopics
 from aerobee_wire import properties as props
 from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 
 MAX_SCANNED_UNITS = 800  # of one filtered read; RocketMQ's max filter message size / 20
+_END_OF_TIME = (1 << 63) - 1
 _GAP = 4_096  # records this close to one another are read in one go: a call costs as much
 
 
@@ -32,6 +34,7 @@ class Reader:
         self,
         log: CommitLog,
         dispatch: Dispatch,
+        deleted_topics: DeletedTopics,
         damage: DamageRegister,
         monotonic_ms: Callable[[], int],
     ) -> None:
@@ -39,6 +42,7 @@ class Reader:
         self._dispatch = dispatch
         self._queues = dispatch.queues
         self._index = dispatch.index
+        self._deleted_topics = deleted_topics
         self._log_reader = LogReader(log, dispatch, damage.report, monotonic_ms)
         self._unit_repair = UnitRepair(log, dispatch, self._log_reader, damage.report)
         self.enable_retries = self._log_reader.enable_retries
@@ -57,7 +61,13 @@ class Reader:
         queue = self._queue(topic, queue_id)
         return queue.min_offset if queue else 0
 
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The offset that the next visible message gets."""
+        queue = self._queues.get(topic, queue_id)
+        return queue.visible if queue else 0
+
     def units(self, topic: str, queue_id: int, from_offset: int, count: int) -> list[Unit]:
+        """(physical offset, size, tags code) of visible messages; those that there are."""
         queue = self._queue(topic, queue_id)
         if queue is None or from_offset < queue.min_offset:
             return []
@@ -69,10 +79,15 @@ class Reader:
         queue_id: int,
         queue_offset: int,
         *,
-        max_messages: int,
-        max_bytes: int,
-        tags: frozenset[int] | None,
+        max_messages: int = 32,
+        max_bytes: int = 262_144,
+        tags: frozenset[int] | None = None,
     ) -> ReadResult:
+        """Records of a message queue from an offset on, as they are stored, one after the other.
+
+        `tags`: only those with one of these codes; then at most 800 units are looked at. The first
+        record comes even if it is larger than `max_bytes`.
+        """
         queue = self._queue(topic, queue_id)
         low, high = (queue.min_offset, queue.visible) if queue else (0, 0)
         if queue_offset < low:
@@ -172,6 +187,7 @@ class Reader:
     # ---- by time ----
 
     def store_timestamp(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Milliseconds; 0 when there is no such message."""
         queue = self._queue(topic, queue_id)
         return self._store_timestamp(queue, queue_offset) if queue else 0
 
@@ -186,7 +202,12 @@ class Reader:
             queue_offset += 1
         return 0
 
-    def search_offset(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool) -> int:
+    def search_offset(
+        self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False
+    ) -> int:
+        """First offset stored at or after the time (the next one when all are older); with `upper`
+        the last one stored at or before it.
+        """
         queue = self._queue(topic, queue_id)
         if queue is None:
             return 0
@@ -208,14 +229,15 @@ class Reader:
         topic: str,
         key: str,
         *,
-        since: int,
-        max_messages: int,
-        begin_ms: int,
-        end_ms: int,
-        unique: bool,
-        damaged: list[MessageCorrupted] | None,
+        max_messages: int = 32,
+        begin_ms: int = 0,
+        end_ms: int = _END_OF_TIME,
+        unique: bool = False,
+        damaged: list[MessageCorrupted] | None = None,
     ) -> list[Record]:
-        """Newest first; only what lies at the physical offset `since` or behind it."""
+        """Messages with a key, or with a unique id (`unique`: only that), newest first. `damaged`:
+        gets why records that the index names could not be read; they may have been meant.
+        """
         result: list[Record] = []
         if self._index is None:
             return result
@@ -223,6 +245,7 @@ class Reader:
             self._dispatch.put_index()
         except OSError as error:
             raise StoreReadError(error) from error
+        since = self._deleted_topics.deleted_below(topic)
         seen: set[int] = set()  # a key may stand in KEYS twice
         for physical_offset in self._index.find(topic, key, begin_ms, end_ms):
             if physical_offset in seen or physical_offset < since:
