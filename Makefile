@@ -13,8 +13,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 # Dependencies first. Each has a pyproject.toml; none is published, so pip must not look for one.
 DISTRIBUTIONS := proto services/chassis services/namesrv services/broker services/proxy clients/python clients/cli jobs/spark
-SOURCES := proto/src services/chassis/src services/namesrv/src services/broker/src services/proxy/src \
-	clients/python/src clients/cli/src jobs/spark/src proto/generate.py docs/file_map.py docs/figures.py
+SOURCES := $(DISTRIBUTIONS:%=%/src) proto/generate.py docs/file_map.py docs/figures.py
 STAMP := $(VENV)/.installed
 OFFICIAL_PYTHON := build/sdk/python/.installed
 # Where there is no npm, the tests of that SDK are skipped and say so.

@@ -1,14 +1,17 @@
-"""The rules of the repository that no linter knows: locks, packaging, words, documents."""
+"""The rules of the repository that no linter knows: locks, packaging, sizes, words, documents."""
 
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from packaging.requirements import Requirement
@@ -28,52 +31,62 @@ from support.repository.tree import (
 
 DEPLOY = ROOT / "deploy"
 LOCK = ROOT / "requirements.lock"
+IMAGE_LOCKS = {part: DEPLOY / f"requirements-{part}.lock" for part in ("services", "build")}
 PYTHONS = ("3.11", "3.12", "3.13")
-VERBS = ("install", "demo", "up", "test", "bench", "check", "fault", "lock", "clean", "help")
-# Names that the field knows.
-KNOWN_MANAGERS = {"RouteInfoManager", "KVConfigManager", "KvConfigManager"}
-VAGUE = re.compile(r".+(Manager|Service|Impl|Helper|Utils?|Base)$")
-# Class names that were replaced by terms of the field (docs/glossary.md).
-PRIVATE_DIALECT = {
-    *("Archive", "Choice", "Chooser", "Coalescer", "Due", "Filed", "Held", "Incoming", "Intake"),
-    *("OffLoop", "Parts", "Positions", "Presence", "Questions", "Renewals", "Row", "Seldom"),
-    *("Settling", "Shown", "Surroundings", "Turns", "Wish"),
-}
 CLOCK = ROOT / "services" / "chassis" / "src" / "aerobee_chassis" / "clock.py"
 TOPIC_NAMES = ROOT / "proto" / "src" / "aerobee_wire" / "topics.py"
+
+MODULE_LINES, FUNCTION_LINES, CONSTRUCTOR_ARGUMENTS, FOLDER_MODULES = 450, 70, 8, 12
+
+Node = TypeVar("Node", bound=ast.AST)
 
 
 def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@functools.cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def satisfied(requirement: Requirement, lock: Path) -> bool:
-    versions = locked(lock).get(canonicalize_name(requirement.name), {})
-    return bool(versions) and all(version in requirement.specifier for version in versions)
+def nodes(paths: Iterable[Path], kind: type[Node]) -> Iterator[tuple[str, Node]]:
+    """Place and node of all that is of this kind."""
+    for path in paths:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, kind):
+                yield f"{relative(path)}:{getattr(node, 'lineno', 1)}", node
+
+
+def found(pattern: re.Pattern[str]) -> list[tuple[str, str]]:
+    """Path and match of every tracked text that the pattern is found in."""
+    searched = ((str(path), pattern.search(text)) for path, text in texts().items())
+    return [(path, match.group()) for path, match in searched if match]
+
+
+def unmet(needs: Iterable[Requirement], lock: Path) -> list[str]:
+    """Requirements without a pin within their range."""
+    pins = locked(lock)
+    versions = ((need, pins.get(canonicalize_name(need.name), {})) for need in needs)
+    return [
+        f"{need} ({relative(lock)})"
+        for need, pinned in versions
+        if not pinned or not all(version in need.specifier for version in pinned)
+    ]
 
 
 # ---- what is installed ----
 
 
-def test_every_requirement_is_locked_within_its_range() -> None:
-    assert [
-        str(need) for need in wanted(ROOT / "requirements.in") if not satisfied(need, LOCK)
-    ] == []
+@pytest.mark.parametrize("lock", [LOCK, *IMAGE_LOCKS.values()], ids=relative)
+def test_every_requirement_is_locked_within_its_range(lock: Path) -> None:
+    assert unmet(wanted(lock.with_suffix(".in")), lock) == []
 
 
-@pytest.mark.parametrize("part", ["services", "build"])
+@pytest.mark.parametrize("part", IMAGE_LOCKS)
 def test_the_locks_of_the_image_are_parts_of_the_whole_lock(part: str) -> None:
-    whole, of_image = locked(LOCK), locked(DEPLOY / f"requirements-{part}.lock")
+    whole, of_image = locked(LOCK), locked(IMAGE_LOCKS[part])
     assert {name: whole.get(name) for name in of_image} == of_image
-    assert [
-        str(need)
-        for need in wanted(DEPLOY / f"requirements-{part}.in")
-        if not satisfied(need, DEPLOY / f"requirements-{part}.lock")
-    ] == []
 
 
 @pytest.mark.parametrize("lock", [LOCK, *sorted(DEPLOY.glob("*.lock"))], ids=relative)
@@ -98,59 +111,48 @@ def test_every_package_of_the_node_sdk_has_a_hash_and_its_lock_no_address() -> N
 
 @pytest.mark.parametrize("distribution", distributions(), ids=lambda d: d.name)
 def test_what_a_distribution_needs_is_locked(distribution: Distribution) -> None:
-    locks = [LOCK]
+    assert unmet(distribution.third_party, LOCK) == []
     if distribution.folder.parent.name == "services" or distribution.name == "aerobee-wire":
-        locks.append(DEPLOY / "requirements-services.lock")
-    assert [
-        (str(need), relative(lock))
-        for lock in locks
-        for need in distribution.third_party
-        if not satisfied(need, lock)
-    ] == []
+        assert unmet(distribution.third_party, IMAGE_LOCKS["services"]) == []
 
 
 @pytest.mark.parametrize("distribution", distributions(), ids=lambda d: d.name)
-def test_a_distribution_is_typed_and_has_the_version_of_the_changelog(
+def test_a_distribution_has_types_licence_and_the_version_of_the_changelog(
     distribution: Distribution,
 ) -> None:
     assert (distribution.package / "py.typed").is_file()
-    assert distribution.metadata["requires-python"] == ">=3.11"
+    assert (distribution.folder / "LICENSE").resolve() == ROOT / "LICENSE"
+    metadata = distribution.metadata
+    assert (metadata["license"], metadata["license-files"]) == ("Apache-2.0", ["LICENSE"])
+    assert metadata["requires-python"] == f">={PYTHONS[0]}"
     assert {f"Programming Language :: Python :: {version}" for version in PYTHONS} == {
-        line for line in distribution.metadata["classifiers"] if "Python" in line
+        line for line in metadata["classifiers"] if "Python" in line
     }
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     newest = re.search(r"^## (\d+\.\d+\.\d+)", changelog, re.MULTILINE)
-    assert newest
-    assert distribution.metadata["version"] == newest.group(1)
+    assert newest and metadata["version"] == newest.group(1)
 
 
-@pytest.mark.parametrize("distribution", distributions(), ids=lambda d: d.name)
-def test_a_distribution_carries_the_licence(distribution: Distribution) -> None:
-    assert distribution.metadata["license"] == "Apache-2.0"
-    assert distribution.metadata["license-files"] == ["LICENSE"]
-    assert (distribution.folder / "LICENSE").resolve() == ROOT / "LICENSE"
-
-
-def test_the_makefile_installs_every_distribution_and_checks_its_types() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+def test_make_mypy_and_the_import_contracts_know_every_distribution() -> None:
     folders = {relative(distribution.folder) for distribution in distributions()}
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     installed = re.search(r"^DISTRIBUTIONS := (.*)$", makefile, re.MULTILINE)
-    checked = re.search(r"^SOURCES := (.*)$", makefile, re.MULTILINE)
-    assert installed and checked
-    assert set(installed.group(1).split()) == folders
-    assert {f"{folder}/src" for folder in folders} <= set(checked.group(1).split())
-    mypy_path = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["mypy"][
-        "mypy_path"
-    ]
-    assert {f"{folder}/src" for folder in folders} <= set(mypy_path.split(":"))
+    assert installed and set(installed.group(1).split()) == folders
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    assert {f"{folder}/src" for folder in folders} <= set(tools["mypy"]["mypy_path"].split(":"))
+    packages = {distribution.package.name for distribution in distributions()}
+    assert set(tools["importlinter"]["root_packages"]) == packages
 
 
-def test_the_import_contracts_cover_every_distribution() -> None:
-    linter = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
-    assert set(linter["root_packages"]) == {d.package.name for d in distributions()}
+def test_ci_runs_the_checks_and_the_tests() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    text = script.read_text(encoding="utf-8")
+    assert "set -euo pipefail" in text
+    assert re.findall(r"^make \w+$", text, re.MULTILINE) == ["make check", "make test"]
 
 
-# ---- words and addresses ----
+# ---- what no file holds ----
 
 
 def test_no_file_names_a_package_registry() -> None:
@@ -158,163 +160,131 @@ def test_no_file_names_a_package_registry() -> None:
     hosts = ["py" + "pi.org", "python" + "hosted.org", "docker" + ".io", "ghcr" + ".io"]
     hosts += ["npm" + "js.org", "maven" + ".org", "debian" + ".org/debian", "crates" + ".io"]
     hosts += ["index" + "-url", "simple" + "-index", "artifact" + "ory"]
-    assert [
-        (str(path), host)
-        for path, text in texts().items()
-        for host in hosts
-        if host in text.lower()
-    ] == []
+    assert found(re.compile("|".join(map(re.escape, hosts)), re.IGNORECASE)) == []
 
 
 def test_no_file_holds_a_path_of_somebodys_machine() -> None:
     places = "|".join(("work", "home", "Users", "root", "tmp/lab"))
     # A path starts where no word, dot or slash stands before it.
-    absolute = re.compile(rf"(?<![\w./~:$}}*)-])/(?:{places})/[\w.]")
-    assert [
-        (str(path), found.group())
-        for path, text in texts().items()
-        if (found := absolute.search(text))
-    ] == []
+    assert found(re.compile(rf"(?<![\w./~:$}}*)-])/(?:{places})/[\w.]")) == []
 
 
 def test_no_file_is_left_unfinished() -> None:
-    marks = re.compile(
-        r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK")) + r")\b"
+    marks = "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK"))
+    assert found(re.compile(rf"\b({marks})\b")) == []
+
+
+# ---- sizes ----
+
+
+def test_no_module_is_too_long() -> None:
+    lengths = {relative(path): path.read_bytes().count(b"\n") for path in modules()}
+    assert {path: lines for path, lines in lengths.items() if lines > MODULE_LINES} == {}
+
+
+@pytest.mark.parametrize("kind", [ast.FunctionDef, ast.AsyncFunctionDef])
+def test_no_function_is_too_long(kind: type[ast.FunctionDef | ast.AsyncFunctionDef]) -> None:
+    lengths = {
+        f"{place} {function.name}": (function.end_lineno or 0) - function.lineno + 1
+        for place, function in nodes(modules(), kind)
+    }
+    assert {place: lines for place, lines in lengths.items() if lines > FUNCTION_LINES} == {}
+
+
+def test_no_constructor_takes_too_many_arguments() -> None:
+    """A written one: a dataclass of values may have more fields."""
+    counts = {
+        place: len([*given.posonlyargs, *given.args, *given.kwonlyargs]) - 1  # without self
+        for place, function in nodes(modules(), ast.FunctionDef)
+        if function.name == "__init__" and (given := function.args)
+    }
+    assert {place: count for place, count in counts.items() if count > CONSTRUCTOR_ARGUMENTS} == {}
+
+
+def test_no_folder_holds_too_many_modules() -> None:
+    counts = Counter(
+        relative(path.parent)
+        for path in modules()
+        if path.name not in ("__init__.py", "conftest.py")
     )
-    assert [
-        (str(path), found.group())
-        for path, text in texts().items()
-        if (found := marks.search(text))
-    ] == []
+    assert {folder: count for folder, count in counts.items() if count > FOLDER_MODULES} == {}
 
 
 # ---- source ----
 
 
-@pytest.mark.parametrize("path", modules(), ids=relative)
-def test_a_module_opens_with_what_it_is(path: Path) -> None:
-    docstring = ast.get_docstring(parsed(path))
-    assert docstring
-    assert len(docstring.split()) >= 2, "say what it is, and what it is not"
+def test_a_module_opens_with_what_it_is() -> None:
+    opening = {path: ast.get_docstring(parsed(path)) or "" for path in modules()}
+    assert [relative(path) for path, words in opening.items() if len(words.split()) < 2] == []
 
 
 def test_no_class_has_a_name_that_says_nothing() -> None:
+    of_rocketmq = {"RouteInfoManager", "KVConfigManager", "KvConfigManager"}
+    vague = re.compile(r".+(Manager|Service|Impl|Helper|Utils?|Base)$")
     assert [
-        (relative(path), node.name)
-        for path in sources()
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.ClassDef)
-        and VAGUE.match(node.name)
-        and node.name not in KNOWN_MANAGERS
+        (place, declared.name)
+        for place, declared in nodes(sources(), ast.ClassDef)
+        if vague.match(declared.name) and declared.name not in of_rocketmq
     ] == []
-
-
-def test_no_class_has_a_name_of_the_old_private_dialect() -> None:
-    assert [
-        (relative(path), node.name)
-        for path in sources()
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.ClassDef) and node.name in PRIVATE_DIALECT
-    ] == []
-
-
-def swallows(handler: ast.ExceptHandler) -> bool:
-    """Whether it drops any exception at all without a word."""
-    caught = ast.unparse(handler.type) if handler.type else "BaseException"
-    silent = all(isinstance(statement, ast.Pass) for statement in handler.body)
-    return silent and caught in ("BaseException", "Exception")
 
 
 def test_no_failure_is_swallowed_unseen() -> None:
-    assert [
-        (relative(path), node.lineno)
-        for path in modules()
-        for node in ast.walk(parsed(path))
-        if (isinstance(node, ast.ExceptHandler) and swallows(node))
-        or (
-            isinstance(node, ast.Call)
-            and ast.unparse(node.func) in ("contextlib.suppress", "suppress")
-            and any(ast.unparse(kind) in ("Exception", "BaseException") for kind in node.args)
-        )
-    ] == []
+    anything = ("", "Exception", "BaseException")
+    handlers = [
+        place
+        for place, handler in nodes(modules(), ast.ExceptHandler)
+        if (ast.unparse(handler.type) if handler.type else "") in anything
+        and all(isinstance(statement, ast.Pass) for statement in handler.body)
+    ]
+    suppressions = [
+        place
+        for place, call in nodes(modules(), ast.Call)
+        if ast.unparse(call.func) in ("contextlib.suppress", "suppress")
+        and any(ast.unparse(kind) in anything for kind in call.args)
+    ]
+    assert handlers + suppressions == []
 
 
 def test_servers_ask_their_clock_and_never_the_machines() -> None:
     clocks = re.compile(r"(time|datetime)\.(time|time_ns|monotonic|monotonic_ns|now|utcnow)")
     servers = [path for path in sources() if "services" in path.parts and path != CLOCK]
     assert [
-        (relative(path), node.lineno)
-        for path in servers
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.Call) and clocks.fullmatch(ast.unparse(node.func))
+        place
+        for place, call in nodes(servers, ast.Call)
+        if clocks.fullmatch(ast.unparse(call.func))
     ] == []
-
-
-def docstrings(tree: ast.Module) -> set[ast.Constant]:
-    owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    return {
-        node.body[0].value
-        for node in ast.walk(tree)
-        if isinstance(node, owners)
-        and node.body
-        and isinstance(node.body[0], ast.Expr)
-        and isinstance(node.body[0].value, ast.Constant)
-    }
-
-
-def strings(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and value of every string that is not a docstring."""
-    tree = parsed(path)
-    prose = docstrings(tree)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in prose:
-            yield node.lineno, node.value
 
 
 def test_retry_and_dead_letter_topics_are_named_in_one_place() -> None:
+    others = [path for path in sources() if path != TOPIC_NAMES]
+    docstrings = {statement.value for _, statement in nodes(others, ast.Expr)}
     assert [
-        (relative(path), line)
-        for path in sources()
-        if path != TOPIC_NAMES
-        for line, value in strings(path)
-        if "%RETRY%" in value or "%DLQ%" in value
+        place
+        for place, literal in nodes(others, ast.Constant)
+        if isinstance(literal.value, str)
+        and re.search("%(RETRY|DLQ)%", literal.value)
+        and literal not in docstrings
     ] == []
 
 
-# ---- verbs and documents ----
-
-
-def test_the_makefile_has_every_verb_and_says_what_it_does() -> None:
-    described = re.findall(
-        r"^([a-z]+):.*## \S+", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE
-    )
-    assert sorted(described) == sorted(VERBS)
-
-
-def test_ci_calls_the_verbs_and_nothing_else_decides() -> None:
-    script = ROOT / ".ci" / "run"
-    assert os.access(script, os.X_OK)
-    text = script.read_text(encoding="utf-8")
-    assert text.startswith("#!/usr/bin/env bash\n")
-    assert "set -euo pipefail" in text
-    assert re.findall(r"^make \w+$", text, re.MULTILINE) == ["make check", "make test"]
+# ---- documents ----
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    broken = []
-    for page in (path for path in files() if path.suffix == ".md"):
-        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
-            if "://" not in target and not (page.parent / target).exists():
-                broken.append((relative(page), target))
-    assert broken == []
+    assert [
+        (relative(page), target)
+        for page in files()
+        if page.suffix == ".md"
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
+        if "://" not in target and not (page.parent / target).exists()
+    ] == []
 
 
 def test_a_document_that_a_source_points_to_exists() -> None:
-    pointers = re.compile(r"\bdocs/[\w/-]+\.md\b")
     assert [
         (str(path), target)
         for path, text in texts().items()
-        for target in pointers.findall(text)
+        for target in re.findall(r"\bdocs/[\w/-]+\.md\b", text)
         if not (ROOT / target).is_file()
     ] == []
 
