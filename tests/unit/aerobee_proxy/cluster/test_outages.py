@@ -212,43 +212,43 @@ class Brokers:
 
 
 async def test_sends_avoid_a_broker_that_is_away() -> None:
-    two = Brokers("a", "b")
-    assert all([await two.send(f"before {n}") for n in range(8)])
-    two.away = {"a:10911"}
-    outcomes = [await two.send(f"without {n}") for n in range(20)]
+    brokers = Brokers("a", "b")
+    assert all([await brokers.send(f"before {n}") for n in range(8)])
+    brokers.away = {"a:10911"}
+    outcomes = [await brokers.send(f"without {n}") for n in range(20)]
     assert outcomes.count(False) <= 1  # the send that found the broker away
-    assert {two.stored.get(f"without {n}", "b:10911") for n in range(20)} == {"b:10911"}
-    two.away = set()
+    assert {brokers.stored.get(f"without {n}", "b:10911") for n in range(20)} == {"b:10911"}
+    brokers.away = set()
     await asyncio.sleep(AVOID_S)
-    assert all([await two.send(f"after {n}") for n in range(8)])
-    assert {two.stored[f"after {n}"] for n in range(8)} == {"a:10911", "b:10911"}
+    assert all([await brokers.send(f"after {n}") for n in range(8)])
+    assert {brokers.stored[f"after {n}"] for n in range(8)} == {"a:10911", "b:10911"}
 
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b")])
 async def test_send_waits_for_its_only_broker(names: tuple[str, ...]) -> None:
-    """With two brokers, its message group binds it to one."""
-    some = Brokers(*names)
+    """With two brokers, its message group binds it to one of them."""
+    brokers = Brokers(*names)
     groups = [f"g{n}" for n in range(20)]
     for group in groups:
-        await some.send(group, group)
-    group = next(group for group in groups if some.stored[group] == "a:10911")
-    some.away = {"a:10911"}
-    assert not await some.send("discovery", group)
+        await brokers.send(group, group)
+    group = next(group for group in groups if brokers.stored[group] == "a:10911")
+    brokers.away = {"a:10911"}
+    assert not await brokers.send("discovery", group)
     began = now_s()
-    waiting = asyncio.create_task(some.send("waits", group))
+    waiting = asyncio.create_task(brokers.send("waits", group))
     await asyncio.sleep(PATIENCE_S / 2)
     assert not waiting.done()
-    some.away = set()
-    assert await waiting and some.stored["waits"] == "a:10911"
+    brokers.away = set()
+    assert await waiting and brokers.stored["waits"] == "a:10911"
     assert now_s() - began <= PATIENCE_S
-    assert len(some.cluster.transport.requests(SEND)) == len(groups) + 2
+    assert len(brokers.cluster.transport.requests(SEND)) == len(groups) + 2
 
 
 async def test_send_gives_up_waiting() -> None:
-    one = Brokers("a")
-    await one.send("before")
-    one.away = {"a:10911"}
-    await one.send("discovery")
+    brokers = Brokers("a")
+    await brokers.send("before")
+    brokers.away = {"a:10911"}
+    await brokers.send("discovery")
     began = now_s()
-    assert not await one.send("without success")
+    assert not await brokers.send("without success")
     assert PATIENCE_S / 2 < now_s() - began <= PATIENCE_S

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 import structlog
@@ -118,7 +117,7 @@ async def test_settings_without_a_kind_end_the_stream(proxy: Proxy) -> None:
     assert session is not None and not session.streams
 
 
-async def test_settings_are_answered_while_no_broker_answers(proxy: Proxy) -> None:
+async def test_settings_are_answered_while_no_broker_answers() -> None:
     cluster = Cluster()
     cluster.transport.answers.clear()
     stream = Stream(cluster.proxy())
@@ -228,9 +227,8 @@ async def test_huge_settings_are_refused(proxy: Proxy) -> None:
     assert caught.value.code == d.Code.BAD_REQUEST
 
 
-async def test_queued_commands_are_bounded_in_number(proxy: Proxy) -> None:
-    call: Any = FakeCall()
-    stream = telemetry.TelemetryStream(call)
+async def test_queued_commands_are_bounded_in_number() -> None:
+    stream = telemetry.TelemetryStream(FakeCall())
     with structlog.testing.capture_logs() as logs:
         for _ in range(telemetry.MAX_QUEUED + 1):
             stream.offer(producer())

@@ -130,14 +130,14 @@ async def test_transaction_needs_its_id_and_topic(cluster: WholeCluster) -> None
     cluster.topic("others", "TRANSACTION")
     producer = Producer(cluster, "p", "orders")
     text = await producer.send(b"a")
-    named = transaction_id.decode(text)
+    transaction = transaction_id.decode(text)
     for wrong in ("", " ", "t", text[:-1], text.swapcase(), text + "=", "A" * 5_000):
         assert await producer.end(wrong) == Code.INVALID_TRANSACTION_ID
     assert await producer.end(text, topic="others") == Code.INVALID_TRANSACTION_ID
-    made_up = transaction_id.TransactionId(named.broker_name, "orders", "01AB", 7)
+    made_up = transaction_id.TransactionId(transaction.broker_name, "orders", "01AB", 7)
     assert await producer.end(transaction_id.encode(made_up)) == Code.INVALID_TRANSACTION_ID
     stolen = transaction_id.TransactionId(
-        named.broker_name, "others", named.transaction_id, named.queue_offset
+        transaction.broker_name, "others", transaction.transaction_id, transaction.queue_offset
     )
     code = await producer.end(transaction_id.encode(stolen), topic="others")
     assert code == Code.INVALID_TRANSACTION_ID, "the broker compares the producer group"
@@ -150,7 +150,7 @@ async def test_transaction_needs_its_id_and_topic(cluster: WholeCluster) -> None
 
 async def test_transaction_ends_through_another_proxy(cluster: WholeCluster) -> None:
     text = await Producer(cluster, "p", "orders").send(b"a")
-    other = WholeCluster(cluster.broker, {})
+    other = cluster.another_proxy()
     assert await Producer(other, "p2").end(text) == Code.OK
     assert await visible(cluster) == [b"a"]
     await other.proxy.close()
@@ -221,16 +221,15 @@ async def test_check_waits_for_a_producer(cluster: WholeCluster) -> None:
     async with Producer(cluster, "p", "orders") as first:
         text = await first.send(b"a")
     await asyncio.sleep(1_000)
-    one = cluster.broker.broker.transactions.get(0)
-    assert one is not None
-    assert one.half.checks == 0
+    transaction = cluster.broker.broker.transactions.get(0)
+    assert transaction is not None and transaction.half.checks == 0
     async with Producer(cluster, "p2", "orders") as second:
         await asyncio.sleep(4)
         assert [command.transaction_id for command in second.asked] == [text]
 
 
 async def test_check_goes_to_a_producer_of_another_proxy(cluster: WholeCluster) -> None:
-    other = WholeCluster(cluster.broker, {})
+    other = cluster.another_proxy()
     task = asyncio.create_task(other.proxy.transaction_checks.run())
     text = await Producer(cluster, "p").send(b"a")
     async with Producer(other, "p2", "orders") as producer:
