@@ -26,9 +26,8 @@ Flushed = Callable[[BaseException | None], None]
 
 
 class DurableLog:
-    """The store and its commit as one noun. A caller with work between append and wait appends to
-    `store` itself, then calls `durable`, `flushed` or `when_flushed`: each covers everything that
-    was appended before the call.
+    """The store and its commit. A caller with work between append and wait appends to `store`, then
+    calls `durable`, `flushed` or `when_flushed`: each covers all that was appended before the call.
     """
 
     def __init__(self, store: MessageStore, commit: Commit) -> None:

@@ -17,11 +17,7 @@ from aerobee_wire.status import MqError
 
 
 class GroupCommit(Commit):
-    async def durable(self, end_offset: int) -> None:
-        if end_offset > self._visible:
-            await self.flushing(end_offset)
-
-    flushed = durable
+    durable = Commit.flushed  # a message is acknowledged once it is on the disk
 
     def schedule(self) -> None:
         if self._task is None and self._store.end_offset > self._visible:

@@ -9,6 +9,8 @@ the name servers, and says which of these could not be reached.
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from aerobee.broker.v1 import admin_pb2 as pb
 
 from aerobee_broker.delivery.admin import Administration
@@ -91,27 +93,4 @@ class AdminRpcs:
     async def get_broker_status(
         self, request: pb.GetBrokerStatusRequest, call: Call
     ) -> pb.GetBrokerStatusResponse:
-        status = self._report.status()
-        return pb.GetBrokerStatusResponse(
-            cluster=status.cluster,
-            broker_name=status.broker_name,
-            broker_id=status.broker_id,
-            broker_address=status.broker_address,
-            version=status.version,
-            start_timestamp_ms=status.start_timestamp_ms,
-            min_physical_offset=status.min_physical_offset,
-            max_physical_offset=status.max_physical_offset,
-            flushed_physical_offset=status.flushed_physical_offset,
-            read_only_reason=status.read_only_reason,
-            messages_in_total=status.messages_in_total,
-            messages_out_total=status.messages_out_total,
-            dead_letters_total=status.dead_letters_total,
-            corrupted_records_total=status.corrupted_records_total,
-            store_path=status.store_path,
-            disk_free_bytes=status.disk_free_bytes,
-            disk_total_bytes=status.disk_total_bytes,
-            parked_pulls=status.parked_pulls,
-            parked_pops=status.parked_pops,
-            delayed_messages=status.delayed_messages,
-            resident_memory_bytes=status.resident_memory_bytes,
-        )
+        return pb.GetBrokerStatusResponse(**asdict(self._report.status()))

@@ -9,6 +9,8 @@ is guessed; the caller decides where to begin.
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from aerobee.broker.v1 import offset_pb2 as pb
 
 from aerobee_broker.delivery.pull.offsets import OffsetQueries, QueueOffset
@@ -41,17 +43,9 @@ class OffsetRpcs:
     async def get_queue_offsets(
         self, request: pb.GetQueueOffsetsRequest, call: Call
     ) -> pb.GetQueueOffsetsResponse:
+        bounds = self._queries.bounds(request.topic, list(request.queue_ids))
         return pb.GetQueueOffsetsResponse(
-            queues=[
-                pb.QueueBounds(
-                    queue_id=bounds.queue_id,
-                    min_offset=bounds.min_offset,
-                    max_offset=bounds.max_offset,
-                    earliest_timestamp_ms=bounds.earliest_timestamp_ms,
-                    latest_timestamp_ms=bounds.latest_timestamp_ms,
-                )
-                for bounds in self._queries.bounds(request.topic, list(request.queue_ids))
-            ]
+            queues=[pb.QueueBounds(**asdict(queue)) for queue in bounds]
         )
 
     async def search_offset(
@@ -71,36 +65,23 @@ class OffsetRpcs:
         to = request.WhichOneof("to")
         if to is None:
             raise InvalidParameter("say where to: timestamp_ms (below 0: the end) or queue_offset")
-        positions = await self._queries.reset(
+        offsets = await self._queries.reset(
             request.consumer_group,
             request.topic,
             list(request.queue_ids),
             timestamp_ms=request.timestamp_ms if to == "timestamp_ms" else None,
             queue_offset=request.queue_offset if to == "queue_offset" else None,
         )
-        return pb.ResetConsumerOffsetsResponse(offsets=map(_queue_offset, positions))
+        return pb.ResetConsumerOffsetsResponse(offsets=map(_queue_offset, offsets))
 
     async def get_consume_stats(
         self, request: pb.GetConsumeStatsRequest, call: Call
     ) -> pb.GetConsumeStatsResponse:
         progress = self._queries.progress(request.consumer_group, request.topic)
         return pb.GetConsumeStatsResponse(
-            queues=[
-                pb.QueueConsumeStats(
-                    topic=queue.topic,
-                    queue_id=queue.queue_id,
-                    min_offset=queue.min_offset,
-                    max_offset=queue.max_offset,
-                    consumer_offset=queue.consumer_offset,
-                    last_timestamp_ms=queue.last_timestamp_ms,
-                    client_id=queue.client_id,
-                )
-                for queue in progress
-            ]
+            queues=[pb.QueueConsumeStats(**asdict(queue)) for queue in progress]
         )
 
 
-def _queue_offset(position: QueueOffset) -> pb.QueueOffset:
-    return pb.QueueOffset(
-        topic=position.topic, queue_id=position.queue_id, queue_offset=position.queue_offset
-    )
+def _queue_offset(offset: QueueOffset) -> pb.QueueOffset:
+    return pb.QueueOffset(**asdict(offset))

@@ -1,7 +1,7 @@
 """The retry policy: whether a message that was not consumed is retried or dead-lettered, after
 which delay, and with which properties. Pure functions; stores nothing.
 
-Source: facts of CONSUMER_SEND_MSG_BACK. Ours: a group may have its own list of delays, and the
+Source: RocketMQ's CONSUMER_SEND_MSG_BACK. Ours: a group may have its own list of delays, and the
 reason of the last failure travels with the message. Dead letters name their origin.
 """
 
@@ -70,19 +70,16 @@ def retried(
     delay_level: int,
     failure: Failure,
 ) -> NewMessage:
-    """The message for the group's retry topic, delayed by `delay_level` if that is above 0, else as
-    the group says."""
+    """The message for the group's retry topic, delayed by `delay_level`, or as the group says if
+    that is 0."""
     properties = _failed_properties(record, failure)
     topic = names.retry_topic(group.consumer_group)
     message = _failed_copy(record, topic, queue_id, properties)
-    if delay_level > 0:
-        return delays.by_level(message, properties, delay_level)
-    if not group.retry_delays_ms:
-        level = FIRST_RETRY_LEVEL + record.reconsume_times
-        return delays.by_level(message, properties, level)
-    own = group.retry_delays_ms
-    delay_ms = own[min(record.reconsume_times, len(own) - 1)]
-    return delays.by_delay(message, properties, delay_ms) if delay_ms else message
+    if delay_level == 0 and group.retry_delays_ms:
+        delay_ms = retry_delay_ms(record.reconsume_times + 1, group, delays.levels_ms)
+        return delays.by_delay(message, properties, delay_ms) if delay_ms else message
+    level = delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
+    return delays.by_level(message, properties, level)
 
 
 def dead_lettered(record: Record, group: SubscriptionGroup, *, failure: Failure) -> NewMessage:

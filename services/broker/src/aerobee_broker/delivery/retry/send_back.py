@@ -76,7 +76,8 @@ class SendBack:
         if group.retry_queue_count <= 0:  # the group wants no retries: the message is dropped
             return [Outcome() for _ in entries]
         self._log.check_room()
-        await self._ensure_topics(group)
+        await self._groups.ensure_retry_topic(group)
+        await self._topics.for_group(names.dead_letter_topic(group.consumer_group))
         outcomes: list[Outcome] = []
         messages: list[NewMessage] = []
         for entry in entries:
@@ -92,10 +93,6 @@ class SendBack:
             await self._log.durable()
             self._count_dead_letters(group, outcomes)
         return outcomes
-
-    async def _ensure_topics(self, group: SubscriptionGroup) -> None:
-        await self._groups.ensure_retry_topic(group)
-        await self._topics.for_group(names.dead_letter_topic(group.consumer_group))
 
     def _next(self, group: SubscriptionGroup, entry: Entry) -> tuple[NewMessage, bool]:
         """What to store, and whether it is a dead letter. Raises what MessageStore.get raises."""
