@@ -47,9 +47,10 @@ class Handlers:
 
     async def __call__(self, name: str, request: Any, call: FakeCall | None = None) -> Any:
         method = self._methods[name]
-        # Serialized and parsed, as over the wire.
+        # Both are serialized and parsed, as over the wire. A stream ends with None.
         parsed = method.request.FromString(request.SerializeToString())
-        return await method.handler(parsed, call or FakeCall())
+        answer = await method.handler(parsed, call or FakeCall())
+        return answer and type(answer).FromString(answer.SerializeToString())
 
     async def refused(self, name: str, request: Any) -> MqError:
         with pytest.raises(MqError) as caught:

@@ -6,7 +6,6 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -21,26 +20,6 @@ from support.clock.virtual_loop import run_ready_tasks
 from support.disk.broken_disk import BrokenDisk
 
 PAST_TIMEOUT_S = 5.1  # syncFlushTimeout is 5 s
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
-    harness = await BrokerHarness.begin(tmp_path)
-    await harness.send("t", b"first")  # creates the topic
-    yield harness
-    harness.flusher.let_go()
-    await harness.end()
-
-
-@pytest.fixture
-async def broken(tmp_path: Path) -> AsyncIterator[tuple[BrokerHarness, BrokenDisk]]:
-    disk = BrokenDisk()
-    harness = await BrokerHarness.begin(tmp_path / "broken", disk=disk)
-    await harness.send("t", b"first")
-    yield harness, disk
-    disk.write_error = 0
-    await run_ready_tasks()
-    await harness.end()
 
 
 # ---- put_accepted ----
@@ -60,9 +39,8 @@ async def test_put_accepted_waits_beyond_flush_timeouts(harness: BrokerHarness) 
 
 
 async def test_put_accepted_fails_when_it_is_rolled_back(
-    broken: tuple[BrokerHarness, BrokenDisk],
+    harness: BrokerHarness, disk: BrokenDisk
 ) -> None:
-    harness, disk = broken
     harness.flusher.hold()
     put = asyncio.create_task(harness.broker.log.put_accepted([NewMessage("t", 0, b"a")]))
     await asyncio.sleep(PAST_TIMEOUT_S)
@@ -90,9 +68,8 @@ async def test_when_flushed_calls_once_after_flush_timeouts(harness: BrokerHarne
 
 
 async def test_when_flushed_tells_of_a_rollback_before_the_next_append(
-    broken: tuple[BrokerHarness, BrokenDisk],
+    harness: BrokerHarness, disk: BrokenDisk
 ) -> None:
-    harness, disk = broken
     ends: list[int] = []
     disk.write_error = errno.ENOSPC
     before = harness.store.end_offset

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,19 +16,10 @@ from aerobee_broker.errors import (
     StoreReadOnly,
     StoreWriteError,
 )
-from aerobee_wire.status import Code
+from aerobee_wire.status import Code, MqError
 from support.broker.harness import BrokerHarness
 from support.clock.virtual_loop import run_ready_tasks
 from support.disk.broken_disk import BrokenDisk
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
-    harness = await BrokerHarness.begin(tmp_path)
-    await harness.send("t", b"first")  # makes the topic
-    yield harness
-    harness.flusher.let_go()
-    await harness.end()
 
 
 async def test_a_send_is_answered_only_after_the_flush(harness: BrokerHarness) -> None:
@@ -94,41 +84,41 @@ async def test_a_cancelled_caller_leaves_the_others_their_answer(harness: Broker
     assert (await stays)[0].queue_offset == 2
 
 
-async def test_after_a_failed_flush_nothing_is_acknowledged_ever_again(tmp_path: Path) -> None:
-    disk = BrokenDisk()
-    harness = await BrokerHarness.begin(tmp_path, disk=disk)
-    await harness.send("t", b"a")
-    disk.sync_error = errno.EIO
+@pytest.mark.parametrize(
+    ("broken", "error"), [("sync_error", StoreFlushError), ("write_error", StoreWriteError)]
+)
+async def test_after_a_failure_nothing_is_acknowledged_ever_again(
+    harness: BrokerHarness, disk: BrokenDisk, broken: str, error: type[MqError]
+) -> None:
+    """Of a flush, and of a write for any reason but a lack of room (F8)."""
+    setattr(disk, broken, errno.EIO)
     results = await asyncio.gather(
         *(harness.send("t", b"b") for _ in range(5)), return_exceptions=True
     )
-    assert all(isinstance(result, StoreFlushError) for result in results)
-    disk.sync_error = 0
+    assert [type(result) for result in results] == [error] * 5
+    setattr(disk, broken, 0)
     with pytest.raises(StoreReadOnly):
         await harness.send("t", b"c")
-    assert await harness.bodies("t") == [b"a"]
-    assert "flushing" in harness.broker.report.status().read_only_reason
+    assert await harness.bodies("t") == [b"first"]
+    assert harness.broker.report.status().read_only_reason
 
 
-async def test_a_full_disk_refuses_until_there_is_room(tmp_path: Path) -> None:
-    disk = BrokenDisk()
-    harness = await BrokerHarness.begin(tmp_path, disk=disk)
-    await harness.send("t", b"a")
+async def test_a_full_disk_refuses_until_there_is_room(
+    harness: BrokerHarness, disk: BrokenDisk
+) -> None:
     disk.write_error = errno.ENOSPC
     with pytest.raises(DiskFull):
         await harness.send("t", b"b")
     await asyncio.sleep(0)
     disk.write_error = 0
     assert (await harness.send("t", b"c"))[0].queue_offset == 1
-    assert await harness.bodies("t") == [b"a", b"c"]
-    await harness.end()
+    assert await harness.bodies("t") == [b"first", b"c"]
 
 
-async def test_a_failed_write_rolls_back_later_appends_too(tmp_path: Path) -> None:
+async def test_a_failed_write_rolls_back_later_appends_too(
+    harness: BrokerHarness, disk: BrokenDisk
+) -> None:
     """They would lie behind a gap: none is acknowledged, and their offsets are given again."""
-    disk = BrokenDisk()
-    harness = await BrokerHarness.begin(tmp_path, disk=disk)
-    await harness.send("t", b"a")
     disk.write_error = errno.ENOSPC
     harness.flusher.hold()
     first = asyncio.create_task(harness.send("t", b"b"))
@@ -141,17 +131,15 @@ async def test_a_failed_write_rolls_back_later_appends_too(tmp_path: Path) -> No
     assert harness.store.end_offset == harness.store.written_offset == harness.store.flushed_offset
     disk.write_error = 0
     assert (await harness.send("t", b"d"))[0].queue_offset == 1
-    assert await harness.bodies("t") == [b"a", b"d"]
-    await harness.end()
+    assert await harness.bodies("t") == [b"first", b"d"]
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 async def test_appends_are_blocked_until_a_failure_is_rolled_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: str
+    tmp_path: Path, disk: BrokenDisk, monkeypatch: pytest.MonkeyPatch, flush: str
 ) -> None:
     """An append in between would take the offsets of the one that failed, and build on what its
     sender still has in memory."""
-    disk = BrokenDisk()
     harness = await BrokerHarness.begin(tmp_path, disk=disk, flushDiskType=flush)
     await harness.send("t", b"a")
     forget = harness.store.flush.roll_back
@@ -173,22 +161,6 @@ async def test_appends_are_blocked_until_a_failure_is_rolled_back(
     await harness.broker.log.flushed()
     assert await harness.bodies("t") == [b"a", b"d"]
     await harness.end()
-
-
-async def test_after_a_failed_write_nothing_is_acknowledged_ever_again(tmp_path: Path) -> None:
-    """For any error but a lack of room (F8)."""
-    disk = BrokenDisk()
-    harness = await BrokerHarness.begin(tmp_path, disk=disk)
-    await harness.send("t", b"a")
-    disk.write_error = errno.EIO
-    results = await asyncio.gather(
-        *(harness.send("t", b"b") for _ in range(5)), return_exceptions=True
-    )
-    assert all(isinstance(result, StoreWriteError) for result in results)
-    disk.write_error = 0
-    with pytest.raises(StoreReadOnly):
-        await harness.send("t", b"c")
-    assert await harness.bodies("t") == [b"a"]
 
 
 async def test_the_loop_writes_nothing_itself(harness: BrokerHarness) -> None:

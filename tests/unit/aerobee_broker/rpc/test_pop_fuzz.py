@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code, MqError
+from support.broker.handlers import Handlers
 from support.broker.harness import BrokerHarness
 from support.clock.virtual_loop import VirtualLoop
 from support.proxy.fuzz import mutated
@@ -74,19 +75,11 @@ def requests(lease: pb.Lease) -> dict[str, Message]:
     }
 
 
-class Call:
-    peer = "10.0.0.7:4711"
-
-    def cancelled(self) -> bool:
-        return False
-
-
 class World:
     def __init__(self, path: Path) -> None:
         self.runner = asyncio.Runner(loop_factory=VirtualLoop)
         self.harness = self.runner.run(self._begin(path))
-        services = self.harness.broker.services()
-        self._methods = {m.name: m for service in services for m in service.methods}
+        self._handlers = Handlers(self.harness)
         self.runner.run(self.a_lease())
         self.runner.run(self.let_leases_expire())
         self.before = self.sizes()
@@ -102,11 +95,7 @@ class World:
         return harness
 
     async def ask(self, rpc: str, request: Message) -> Any:
-        method = self._methods[rpc.partition(" ")[0]]
-        parsed = method.request.FromString(request.SerializeToString())
-        answer = await method.handler(parsed, Call())  # type: ignore[arg-type]
-        assert answer is not None
-        return method_answer(answer)
+        return await self._handlers(rpc.partition(" ")[0], request)
 
     async def a_lease(self) -> pb.Lease:
         """A lease on a new message."""
@@ -136,10 +125,6 @@ class World:
             "watched": len(broker.lease_deadlines),
             "tasks": len(asyncio.all_tasks(self.runner.get_loop())),
         }
-
-
-def method_answer(answer: Message) -> Any:
-    return type(answer).FromString(answer.SerializeToString())
 
 
 @pytest.fixture(scope="module")

@@ -62,6 +62,22 @@ async def test_a_slow_disk_repeats_no_message(harness: BrokerHarness, wait: Wait
     assert await harness.bodies("t") == [b"a"]
 
 
+async def test_a_stop_during_a_slow_flush_repeats_no_message(tmp_path: Path, wait: Wait) -> None:
+    first = await BrokerHarness.begin(tmp_path)
+    await wait(first, b"a", "t")
+    first.flusher.hold()
+    await asyncio.sleep(2)
+    stop = asyncio.create_task(first.end())
+    await asyncio.sleep(30)
+    assert not stop.done()
+    first.flusher.let_go()
+    await stop
+    second = await BrokerHarness.begin(tmp_path, clock=first.clock)
+    await asyncio.sleep(30)
+    assert await second.bodies("t") == [b"a"]
+    await second.end()
+
+
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
 async def test_a_message_unreadable_for_a_while_is_delivered_later(
     harness: BrokerHarness, wait: Wait, monkeypatch: pytest.MonkeyPatch, error: int

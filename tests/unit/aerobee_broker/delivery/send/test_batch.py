@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aerobee_broker.delivery.send.batch import SendBatch
-from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code, MqError
 from support.broker.harness import BORN_HOST, BrokerHarness
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
-    harness = await BrokerHarness.begin(tmp_path, maxMessageSize=4_096)
-    await harness.broker.topics.put(TopicConfig("t", 4, 4))
-    yield harness
-    await harness.end()
 
 
 def of_bodies(*bodies: bytes, topic: str = "t", **fields: Any) -> SendBatch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,6 @@ from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code, MqError
 from support.broker.harness import BrokerHarness, message
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
-    harness = await BrokerHarness.begin(tmp_path, maxMessageSize=4_096)
-    await harness.broker.topics.put(TopicConfig("t", 4, 4))
-    yield harness
-    await harness.end()
-
 
 # ---- what is refused ----
 
