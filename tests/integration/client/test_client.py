@@ -120,22 +120,22 @@ async def test_a_message_is_dead_lettered_after_its_attempts(
     assert attempts == {b"%d" % n: 3 if n % 10 == 0 else 1 for n in range(100)}
     assert origin == {"fail"}
     sent = {result.message_id: result for result in results}
-    for letter in dead:
-        assert letter.failure_reason == "ValueError"
-        assert letter.failure_description == f"flight {letter.body.decode()} never arrived"
-        assert (letter.origin_topic, letter.tag, letter.keys) == ("fail", "UA", ("k",))
-        assert letter.origin_message_id == sent[letter.message_id].offset_message_id
+    for message in dead:
+        assert message.failure_reason == "ValueError"
+        assert message.failure_description == f"flight {message.body.decode()} never arrived"
+        assert (message.origin_topic, message.tag, message.keys) == ("fail", "UA", ("k",))
+        assert message.origin_message_id == sent[message.message_id].offset_message_id
 
 
 async def _dead_letters(admin: AsyncAdminClient, group: str, count: int) -> list[ReceivedMessage]:
     """The dead letters of the group once there are `count`; else []."""
     topic = dead_letter_topic(group)
-    letters: list[ReceivedMessage] = []
+    messages: list[ReceivedMessage] = []
     for queue in await admin.topic_status(topic):
         browsed = await admin.browse(topic, queue.broker_name, queue.queue_id, 0)
-        letters += browsed.messages()
-    assert len(letters) <= count
-    return letters if len(letters) == count else []
+        messages += browsed.messages()
+    assert len(messages) <= count
+    return messages if len(messages) == count else []
 
 
 async def test_listener_may_dead_letter_at_once(namesrv: str) -> None:
@@ -154,7 +154,7 @@ async def test_listener_may_dead_letter_at_once(namesrv: str) -> None:
         async with consumer:
             dead = await until(lambda: _dead_letters(admin, "hopeless-g", 2), retry_on=(MqError,))
     assert sorted(attempts) == [b"0", b"1"]
-    assert {letter.failure_description for letter in dead} == {
+    assert {message.failure_description for message in dead} == {
         "hopeless",
         "the listener returned DEAD_LETTER",
     }
@@ -178,14 +178,14 @@ async def test_without_a_record_a_message_is_dead_lettered(namesrv: str, by_hand
         consumer = AsyncPushConsumer(f"{name}-g", listen, namesrv=namesrv)
         consumer.subscribe(name)
         async with consumer:
-            (letter,) = await until(
+            (message,) = await until(
                 lambda: _dead_letters(admin, f"{name}-g", 1), retry_on=(MqError,)
             )
             await until(lambda: _lag(admin, f"{name}-g", "", 0))
-    assert (letter.body, letter.tag, letter.keys, letter.flag) == (b"body", "UA", ("k",), 7)
-    assert (letter.message_id, letter.origin_topic) == (sent.message_id, name)
-    assert letter.failure_reason == ("DEAD_LETTER" if by_hand else "ValueError")
-    assert born == [letter.born_timestamp_ms]
+    assert (message.body, message.tag, message.keys, message.flag) == (b"body", "UA", ("k",), 7)
+    assert (message.message_id, message.origin_topic) == (sent.message_id, name)
+    assert message.failure_reason == ("DEAD_LETTER" if by_hand else "ValueError")
+    assert born == [message.born_timestamp_ms]
 
 
 async def test_a_topic_created_again_is_consumed_from_its_start(namesrv: str) -> None:

@@ -64,8 +64,8 @@ def dead_letters(up: Up, group: str, bodies: list[str]) -> list[dict[str, Any]]:
         return until_sync(all_dead, "all messages are dead-lettered")
 
 
-def body_of(up: Up, letter: dict[str, Any]) -> str:
-    shown = json_of(up, "message", "get", letter["offset_message_id"])
+def body_of(up: Up, item: dict[str, Any]) -> str:
+    shown = json_of(up, "message", "get", item["offset_message_id"])
     return str(shown["body"])
 
 
@@ -188,23 +188,23 @@ def test_a_body_can_come_from_stdin(up: Up) -> None:
 
 
 def test_a_dead_letter_has_its_origin_and_reason(up: Up) -> None:
-    (letter,) = dead_letters(up, "billing", ["order 7"])
+    (item,) = dead_letters(up, "billing", ["order 7"])
     (original,) = json_of(up, "message", "query", "billing-orders", "--key", "key-0")
-    assert letter["message_id"] == original["message_id"]
-    assert letter["origin_topic"] == "billing-orders"
-    assert letter["origin_message_id"] == original["offset_message_id"]
-    assert (letter["tag"], letter["keys"]) == ("tag0", ["key-0", "all"])
-    assert letter["born_timestamp_ms"] == original["born_timestamp_ms"]
-    assert letter["store_timestamp_ms"] >= original["store_timestamp_ms"]
-    assert letter["reason"].endswith("BadOrder")
-    assert letter["description"] == "cannot read order 7"
-    assert (letter["broker_name"], letter["queue_id"], letter["queue_offset"]) == ("broker-a", 0, 0)
-    assert letter["reconsume_times"] >= 0
+    assert item["message_id"] == original["message_id"]
+    assert item["origin_topic"] == "billing-orders"
+    assert item["origin_message_id"] == original["offset_message_id"]
+    assert (item["tag"], item["keys"]) == ("tag0", ["key-0", "all"])
+    assert item["born_timestamp_ms"] == original["born_timestamp_ms"]
+    assert item["store_timestamp_ms"] >= original["store_timestamp_ms"]
+    assert item["reason"].endswith("BadOrder")
+    assert item["description"] == "cannot read order 7"
+    assert (item["broker_name"], item["queue_id"], item["queue_offset"]) == ("broker-a", 0, 0)
+    assert item["reconsume_times"] >= 0
 
     table = aerobee("dlq", "list", "billing", namesrv=up.namesrv).stdout
     for text in (
-        letter["message_id"],
-        letter["origin_message_id"],
+        item["message_id"],
+        item["origin_message_id"],
         "billing-orders",
         "key-0, all",
         "BadOrder",
@@ -213,16 +213,16 @@ def test_a_dead_letter_has_its_origin_and_reason(up: Up) -> None:
 
 
 def test_looking_at_dead_letters_consumes_none(up: Up, tmp_path: Path) -> None:
-    letters = dead_letters(up, "lookers", ["a", "b", "c"])
-    bodies = [body_of(up, letter) for letter in letters]
+    items = dead_letters(up, "lookers", ["a", "b", "c"])
+    bodies = [body_of(up, item) for item in items]
     assert sorted(bodies) == ["a", "b", "c"]
-    assert json_of(up, "dlq", "list", "lookers") == letters
+    assert json_of(up, "dlq", "list", "lookers") == items
     (tagged,) = json_of(up, "dlq", "list", "lookers", "--tag", "tag1")
     assert body_of(up, tagged) == "b"
-    assert json_of(up, "dlq", "list", "lookers", "--limit", "2") == letters[:2]
+    assert json_of(up, "dlq", "list", "lookers", "--limit", "2") == items[:2]
     (first,) = json_of(up, "dlq", "peek", "lookers")
     assert (first["body"], first["properties"]["currency"]) == (bodies[0], "EUR")
-    (third,) = json_of(up, "dlq", "peek", "lookers", "--id", letters[2]["message_id"])
+    (third,) = json_of(up, "dlq", "peek", "lookers", "--id", items[2]["message_id"])
     assert third["body"] == bodies[2]
     assert "currency=EUR" in aerobee("dlq", "peek", "lookers", namesrv=up.namesrv).stdout
 
@@ -230,14 +230,14 @@ def test_looking_at_dead_letters_consumes_none(up: Up, tmp_path: Path) -> None:
     done = aerobee("dlq", "export", "lookers", "--out", str(out), namesrv=up.namesrv)
     assert done.returncode == 0
     exported = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [letter["body"] for letter in exported] == bodies
+    assert [item["body"] for item in exported] == bodies
     to_stdout = aerobee("dlq", "export", "lookers", namesrv=up.namesrv).stdout
     assert to_stdout == out.read_text()
-    assert json_of(up, "dlq", "list", "lookers") == letters
+    assert json_of(up, "dlq", "list", "lookers") == items
 
 
 def test_redriven_dead_letters_reach_only_their_group(up: Up) -> None:
-    letters = dead_letters(up, "menders", ["x", "y"])
+    items = dead_letters(up, "menders", ["x", "y"])
     topic = "menders-orders"
     json_of(up, "group", "create", "others")
     others: list[bytes] = []
@@ -264,9 +264,7 @@ def test_redriven_dead_letters_reach_only_their_group(up: Up) -> None:
     assert sorted(message.body for message in mended) == [b"x", b"y"]
     assert {message.reconsume_times for message in mended} == {0}
     assert {message.topic for message in mended} == {topic}
-    assert {message.message_id for message in mended} == {
-        letter["message_id"] for letter in letters
-    }
+    assert {message.message_id for message in mended} == {item["message_id"] for item in items}
     assert {message.properties["currency"] for message in mended} == {"EUR"}
     assert len(others) == 2
 

@@ -177,9 +177,9 @@ class MemoryCluster:
     def _forget(self, broker: MemoryBroker, client_id: str) -> None:
         beat = broker.clients.pop(client_id, None)
         if beat is not None:
-            self._tell(broker, beat)
+            self._notify_members(broker, beat)
 
-    def _tell(self, broker: MemoryBroker, beat: client_pb2.HeartbeatRequest) -> None:
+    def _notify_members(self, broker: MemoryBroker, beat: client_pb2.HeartbeatRequest) -> None:
         for consumer in beat.consumers:
             changed = client_pb2.GroupMembersChanged(consumer_group=consumer.consumer_group)
             notice = client_pb2.ClientNotice(group_members_changed=changed)
@@ -345,7 +345,7 @@ class MemoryCluster:
             if retry_topic(consumer.consumer_group) not in broker.topics:
                 broker.create(retry_topic(consumer.consumer_group), 1)
         if known is None or known.consumers != request.consumers:
-            self._tell(broker, request)
+            self._notify_members(broker, request)
         return client_pb2.HeartbeatResponse()
 
     def _UnregisterClient(self, broker: MemoryBroker, request: Any) -> Any:

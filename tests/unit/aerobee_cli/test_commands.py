@@ -159,7 +159,7 @@ def test_the_command_loads_nothing_slow_before_it_runs() -> None:
     """So that `aerobee up` starts its children at once."""
     program = (
         "import sys; from aerobee_cli import app, main; from aerobee_cli.processes import up; "
-        "print(*sorted({'grpc', 'rich', 'aerobee_client.producer', 'aerobee_broker',"
+        "print(*sorted({'grpc', 'rich', 'aerobee_client.message', 'aerobee_broker',"
         " 'google.protobuf'} & set(sys.modules)))"
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

@@ -73,9 +73,9 @@ def test_redrive_that_fails_to_read_shows_what_it_sent(
     fail_second_page(cluster)
     assert run("redrive", "--all", "--to", "origin", "--json") == 1
     shown = capsys.readouterr()
-    told = json.loads(shown.out)
-    assert len(told) == 1_024 and {outcome["status"] for outcome in told} == {"sent"}
-    assert sorted(outcome["message_id"] for outcome in told) == sorted(stored(broker))
+    outcomes = json.loads(shown.out)
+    assert len(outcomes) == 1_024 and {outcome["status"] for outcome in outcomes} == {"sent"}
+    assert sorted(outcome["message_id"] for outcome in outcomes) == sorted(stored(broker))
     assert "it starts again" in shown.err and "1,024" in shown.err
 
 
@@ -88,10 +88,10 @@ def test_interrupted_redrive_shows_what_it_sent(
 
     cluster.answers["Send"] = interrupt
     assert run("redrive", "--all", "--to", "origin", "--json") == INTERRUPTED
-    told = json.loads(capsys.readouterr().out)
-    assert {outcome["status"] for outcome in told} == {"sent"}
-    assert sorted(outcome["message_id"] for outcome in told) == sorted(stored(broker))
-    assert 100 <= len(told) < COUNT
+    outcomes = json.loads(capsys.readouterr().out)
+    assert {outcome["status"] for outcome in outcomes} == {"sent"}
+    assert sorted(outcome["message_id"] for outcome in outcomes) == sorted(stored(broker))
+    assert 100 <= len(outcomes) < COUNT
 
 
 def test_failed_redrive_shows_what_it_sent_in_a_table(

@@ -191,6 +191,6 @@ class PushConsumer(StartedFacade[AsyncPushConsumer]):
 
     def close(self, timeout: timedelta = CLOSE_TIMEOUT) -> None:
         """As AsyncPushConsumer.close. Raises ILLEGAL_OPERATION when the listener calls it."""
-        if self._client.consumes_on(threading.current_thread()):
+        if self._loop.is_running() and self._client.consumes_on(threading.current_thread()):
             raise _closed_by_listener("thread")
         self._close(lambda: self._client.close(timeout))

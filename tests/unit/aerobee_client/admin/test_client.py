@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -27,17 +26,6 @@ def brokers() -> list[MemoryBroker]:
     for broker in brokers:
         broker.create(TOPIC, 2)
     return brokers
-
-
-@pytest.fixture
-def cluster(brokers: list[MemoryBroker]) -> MemoryCluster:
-    return MemoryCluster(*brokers)
-
-
-@pytest.fixture
-async def admin(cluster: MemoryCluster) -> AsyncIterator[AsyncAdminClient]:
-    async with AsyncAdminClient(NAMESRV, transport=cluster) as client:
-        yield client
 
 
 async def test_topic_is_created_on_every_master(

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from aerobee_client import AsyncAdminClient, AsyncProducer, MqError
-from aerobee_client.admin.dead_letters import DeadLetters
+from aerobee_client.admin.dead_letters import DeadLetters, Target
 from aerobee_client.admin.descriptions import ClientDescription
-from aerobee_client.admin.redrive import Outcome, Pace, Target, reads_retries, redrive
+from aerobee_client.admin.redrive import Outcome, Pace, reads_retries, redrive
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code
 from support.client.dead_letters import GROUP, PROPERTIES, RETRY, add_dead_letter, read_all
@@ -63,14 +63,8 @@ async def test_a_redriven_message_is_what_its_producer_sent(
         names.RETRY_TOPIC: "orders",
         names.ORIGIN_MESSAGE_ID: PROPERTIES[names.ORIGIN_MESSAGE_ID],
     }
-
-
-async def test_by_default_no_other_group_sees_it(
-    brokers: list[MemoryBroker], admin: AsyncAdminClient, producer: AsyncProducer
-) -> None:
-    add_dead_letter(brokers[0])
-    await run(admin, producer)
-    assert not any(broker.messages("orders") for broker in brokers)
+    assert not any(broker.messages("orders") for broker in brokers), "other groups see it"
+    assert len(await read_all(admin)) == 1, "the dead letter stays in its topic"
 
 
 async def test_the_origin_topic_is_the_other_target(
@@ -82,14 +76,6 @@ async def test_the_origin_topic_is_the_other_target(
     assert names.RETRY_TOPIC not in again.properties
     assert again.properties[names.UNIQUE_KEY] == PROPERTIES[names.UNIQUE_KEY]
     assert not any(broker.messages(RETRY) for broker in brokers)
-
-
-async def test_a_redriven_dead_letter_stays_in_its_topic(
-    brokers: list[MemoryBroker], admin: AsyncAdminClient, producer: AsyncProducer
-) -> None:
-    add_dead_letter(brokers[0])
-    await run(admin, producer)
-    assert len(await read_all(admin)) == 1
 
 
 async def test_a_dry_run_sends_nothing(

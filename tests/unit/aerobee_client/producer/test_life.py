@@ -27,15 +27,15 @@ async def _after(release: asyncio.Event, cluster: MemoryCluster, request: Any) -
 
 
 async def test_callback_gets_result_or_error(broker: MemoryBroker) -> None:
-    told: list[tuple[Any, Any]] = []
+    outcomes: list[tuple[Any, Any]] = []
     async with producer(MemoryCluster(broker)) as sender:
-        good = sender.send_async(Message(TOPIC, b"x"), lambda *told_of: told.append(told_of))
+        good = sender.send_async(Message(TOPIC, b"x"), lambda *outcome: outcomes.append(outcome))
         bad = sender.send_async(
-            Message("SCHEDULE_TOPIC_XXXX", b"x"), lambda *told_of: told.append(told_of)
+            Message("SCHEDULE_TOPIC_XXXX", b"x"), lambda *outcome: outcomes.append(outcome)
         )
         await asyncio.gather(good, bad, return_exceptions=True)
         await asyncio.sleep(0)
-    by_kind = sorted(told, key=lambda pair: pair[1] is not None)
+    by_kind = sorted(outcomes, key=lambda pair: pair[1] is not None)
     assert by_kind[0] == (good.result(), None)
     assert by_kind[1] == (None, bad.exception())
 
@@ -72,12 +72,12 @@ async def test_close_waits_for_sends_in_flight(broker: MemoryBroker) -> None:
 async def test_close_waits_for_a_send_that_was_just_started(
     broker: MemoryBroker,
 ) -> None:
-    told: list[tuple[Any, Any]] = []
+    outcomes: list[tuple[Any, Any]] = []
     async with producer(MemoryCluster(broker)) as sender:
-        sending = sender.send_async(Message(TOPIC, b"x"), lambda *told_of: told.append(told_of))
+        sending = sender.send_async(Message(TOPIC, b"x"), lambda *outcome: outcomes.append(outcome))
     assert sending.result().queue_offset == 0
     assert len(broker.messages(TOPIC)) == 1
-    assert told == [(sending.result(), None)]
+    assert outcomes == [(sending.result(), None)]
 
 
 async def test_close_does_not_wait_for_a_cancelled_send(

@@ -97,17 +97,17 @@ async def test_close_may_be_cancelled_at_any_step(
 
 async def test_the_listener_cannot_close_its_consumer(broker: MemoryBroker, join: Join) -> None:
     fill(broker, 1)
-    told: list[MqError] = []
+    refusals: list[MqError] = []
 
     async def listen(message: ReceivedMessage) -> None:
         try:
             await consumer.close()
         except MqError as error:
-            told.append(error)
+            refusals.append(error)
 
     consumer = await join(listen)
-    await until(lambda: told)
-    assert told[0].code is Code.ILLEGAL_OPERATION
+    await until(lambda: refusals)
+    assert refusals[0].code is Code.ILLEGAL_OPERATION
     assert len(owned(consumer)) == 4
 
 

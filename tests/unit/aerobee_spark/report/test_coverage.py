@@ -59,7 +59,7 @@ def test_a_silent_broker_makes_completeness_unknown() -> None:
     }
 
 
-def test_an_empty_range_is_told_by_its_offsets() -> None:
-    told = planned(Q0, 5, 5).as_json()
-    assert (told["start_offset"], told["end_offset"], told["expected"]) == (5, 5, 0)
-    assert (told["min_offset"], told["max_offset"]) == (0, 100)
+def test_an_empty_range_is_item_by_its_offsets() -> None:
+    item = planned(Q0, 5, 5).as_json()
+    assert (item["start_offset"], item["end_offset"], item["expected"]) == (5, 5, 0)
+    assert (item["min_offset"], item["max_offset"]) == (0, 100)

@@ -26,9 +26,7 @@ from aerobee_cli.options import (
 )
 from aerobee_cli.output import Column
 from aerobee_client.admin import export as json_lines
-from aerobee_client.admin import redrive as redriving
-from aerobee_client.admin.dead_letters import DeadLetters, Selection
-from aerobee_client.admin.redrive import Target
+from aerobee_client.admin.dead_letters import DeadLetters, Selection, Target
 from aerobee_wire.status import MqError
 
 if TYPE_CHECKING:
@@ -249,6 +247,7 @@ async def _redrive(
     """Whether every dead letter could be read. `outcomes` gets one item for each that was selected,
     also when this raises in the end."""
     from aerobee_client import AsyncProducer
+    from aerobee_client.admin import redrive as redriving
 
     async with AsyncExitStack() as stack:
         admin, dead_letters = await stack.enter_async_context(query.open())

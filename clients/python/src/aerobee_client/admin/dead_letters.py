@@ -6,16 +6,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from aerobee_client.errors import MqError
-from aerobee_client.message import ReceivedMessage
-from aerobee_wire.status import Code
+from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_group, dead_letter_topic
 
-if TYPE_CHECKING:  # slow to import, and only the caller needs it
+if TYPE_CHECKING:  # slow to import, and only the caller needs them
     from aerobee_client.admin.client import AsyncAdminClient
     from aerobee_client.admin.descriptions import QueueStatus
+    from aerobee_client.message import ReceivedMessage
 
 # Of one read: messages at most, and bytes at most, whichever is reached first.
 PAGE_MESSAGES = 1_024
@@ -37,6 +37,14 @@ class Selection:
             and (not self.tag or message.tag == self.tag)
             and (not self.reason or message.failure_reason == self.reason)
         )
+
+
+class Target(StrEnum):
+    """Where dead letters are sent again. `retry`: to the retry topic of the group, so that no other
+    group sees them. `origin`: to the topic that they came from, for every group of it."""
+
+    RETRY = "retry"
+    ORIGIN = "origin"
 
 
 class DeadLetters:

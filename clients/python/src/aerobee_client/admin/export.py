@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from aerobee_client.message import ReceivedMessage
 from aerobee_wire.status import MqError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # slow to import, and only the caller needs them
     from aerobee_client.admin.dead_letters import DeadLetters
+    from aerobee_client.message import ReceivedMessage
 
 
 def summary(message: ReceivedMessage) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from aerobee_client.admin.dead_letters import Target
 from aerobee_client.errors import MqError
 from aerobee_client.message import Message, ReceivedMessage
 from aerobee_wire import properties as names
@@ -50,14 +50,6 @@ _DROPPED = frozenset(
         names.TIMER_OUT_MS,
     }
 )
-
-
-class Target(StrEnum):
-    """Where dead letters are sent. `retry`: to the retry topic of the group, so that no other group
-    sees them again. `origin`: to the topic that they came from, for every group of it."""
-
-    RETRY = "retry"
-    ORIGIN = "origin"
 
 
 class Redriven(Message):
