@@ -9,11 +9,11 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from aerobee_chassis.config import Options
 from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.metrics import MetricsEndpoint
 
@@ -83,16 +83,10 @@ def get(port: int, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-@dataclass
-class Options:
-    metrics_exporter_type: str = "PROM"
-    metrics_prom_exporter_host: str = "127.0.0.1"
-    metrics_prom_exporter_port: int = 0
-
-
 async def test_metrics_and_health_are_served(registry: CollectorRegistry) -> None:
     ready = False
-    endpoint = MetricsEndpoint(Options(), registry, lambda: ready)
+    options = Options(metrics_exporter_type="PROM")
+    endpoint = MetricsEndpoint(options, registry, lambda: ready)
     await endpoint.start()
     port = int(str(endpoint.ready_fields["metrics"]).rpartition(":")[2])
 
@@ -106,7 +100,7 @@ async def test_metrics_and_health_are_served(registry: CollectorRegistry) -> Non
         ready = True
         assert await ask("/readyz") == (200, "ready\n")
         assert (await ask("/"))[0] == 404
-        taken = Options(metrics_prom_exporter_port=port)
+        taken = options.model_copy(update={"metrics_prom_exporter_port": port})
         with pytest.raises(PortInUse, match=str(port)):
             await MetricsEndpoint(taken, registry, lambda: True).start()
     finally:
@@ -114,7 +108,7 @@ async def test_metrics_and_health_are_served(registry: CollectorRegistry) -> Non
 
 
 async def test_metrics_that_are_off_open_no_port(registry: CollectorRegistry) -> None:
-    endpoint = MetricsEndpoint(Options("DISABLE"), registry, lambda: True)
+    endpoint = MetricsEndpoint(Options(), registry, lambda: True)
     await endpoint.start()
     assert endpoint.ready_fields == {}
     await endpoint.stop()

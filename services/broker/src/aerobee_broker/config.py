@@ -16,12 +16,10 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from aerobee_chassis.config import Options, keys_in
+from aerobee_chassis.config import Milliseconds, Options, Port, keys_in
 from aerobee_chassis.rpc.loops import Transport
 
 MAX_NAME_BYTES = 127  # of a broker or a cluster
-Milliseconds = Annotated[int, Field(ge=1)]
-Port = Annotated[int, Field(ge=0, le=65_535)]
 Percent = Annotated[int, Field(ge=1, le=100)]
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -36,7 +34,6 @@ class BrokerOptions(Options):
     broker_cluster_name: str = Field(default="DefaultCluster", min_length=1)
     broker_name: str = Field(default_factory=socket.gethostname, min_length=1)
     broker_id: int = Field(default=0, ge=0)
-    bind_address: str = "127.0.0.1"
     listen_port: Port = 10_911
     # The host that clients dial; empty: the bound address.
     broker_ip1: str = Field(default="", alias="brokerIP1")
@@ -111,8 +108,6 @@ class BrokerOptions(Options):
     clean_file_forcibly_enable: bool = True
 
     # ---- what an operator sees ----
-    metrics_exporter_type: Literal["DISABLE", "PROM"] = "DISABLE"
-    metrics_prom_exporter_host: str = "127.0.0.1"
     metrics_prom_exporter_port: Port = 5_557
 
     unsupported_keys: ClassVar[frozenset[str]] = keys_in(_WITHOUT_EFFECT)

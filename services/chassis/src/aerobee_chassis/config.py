@@ -13,9 +13,9 @@ import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic.alias_generators import to_camel
 
 from aerobee_chassis.errors import ConfigError
@@ -25,6 +25,9 @@ ENVIRONMENT_PREFIX = "AEROBEE_"
 # Least similarity of a misspelt name to a known one, without the prefix. The variables of two
 # services (BROKER_PORT and BROKER_ID) are less similar.
 _MISSPELT = 0.85
+
+Port = Annotated[int, Field(ge=0, le=65_535)]
+Milliseconds = Annotated[int, Field(ge=1)]
 
 OptionsType = TypeVar("OptionsType", bound="Options")
 
@@ -45,6 +48,10 @@ class Options(BaseModel):
     # environment variable → key
     environment_aliases: ClassVar[Mapping[str, str]] = {}
 
+    bind_address: str = "127.0.0.1"
+    metrics_exporter_type: Literal["DISABLE", "PROM"] = "DISABLE"
+    metrics_prom_exporter_host: str = "127.0.0.1"
+    metrics_prom_exporter_port: Port = 0  # each service has a default of its own
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     _ignored: tuple[str, ...] = PrivateAttr(default=())

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from aerobee_chassis.addresses import join_address
+from aerobee_chassis.config import Options
 from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.lifecycle import Component
 
@@ -19,29 +20,13 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
 
-class MetricsOptions(Protocol):
-    """The options of a service that say where its metrics are served: RocketMQ's keys."""
-
-    @property
-    def metrics_exporter_type(self) -> str:
-        """ "PROM", or "DISABLE"."""
-
-    @property
-    def metrics_prom_exporter_host(self) -> str: ...
-
-    @property
-    def metrics_prom_exporter_port(self) -> int: ...
-
-
 class MetricsEndpoint(Component):
     """Serves what `collector` collects, on a thread that sleeps between scrapes.
 
     `collector` and `ready` (asked at every /readyz) are called on threads of their own.
     """
 
-    def __init__(
-        self, options: MetricsOptions, collector: Collector, ready: Callable[[], bool]
-    ) -> None:
+    def __init__(self, options: Options, collector: Collector, ready: Callable[[], bool]) -> None:
         self._enabled = options.metrics_exporter_type == "PROM"
         self._host = options.metrics_prom_exporter_host
         self._port = options.metrics_prom_exporter_port

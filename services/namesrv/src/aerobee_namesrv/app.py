@@ -7,6 +7,7 @@ brokers ended before the port: they last as long as their brokers, and would use
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from aerobee.namesrv.v1 import namesrv_pb2
 
@@ -63,7 +64,7 @@ class NamesrvApp(App):
         await self.lifecycle.start(
             Step(start=self.kv_config.open, stop=self.kv_config.close),
             BackgroundTask("expiry scan", self._scan),
-            BackgroundTask("removal", self._remove),
+            BackgroundTask("removal", partial(remove_in_batches, self.manager, self.removals)),
             self._metrics,
             self._server,
             Step(stop=self.broker_live_table.close_watches),
@@ -83,9 +84,6 @@ class NamesrvApp(App):
     async def _scan(self) -> None:
         interval_ms = self.options.now.scan_not_active_broker_interval
         await scan_for_expired(self.broker_live_table, self.clock, interval_ms)
-
-    async def _remove(self) -> None:
-        await remove_in_batches(self.manager, self.removals)
 
 
 def failure_of(error: Exception) -> Failure | None:

@@ -9,21 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field, field_validator
 
-from aerobee_chassis.config import Options, keys_in
+from aerobee_chassis.config import Milliseconds, Options, Port, keys_in
 from aerobee_chassis.errors import ConfigError
 from aerobee_wire.status import Code, MqError
 
-Port = Annotated[int, Field(ge=0, le=65_535)]
-Milliseconds = Annotated[int, Field(ge=1)]
 _WITHOUT_EFFECT = Path(__file__).with_name("rocketmq_keys.txt")
 
 
 class NamesrvOptions(Options):
-    bind_address: str = "127.0.0.1"
     listen_port: Port = 9_876
     kv_config_path: Path = Path("~/aerobee/namesrv/kvConfig.json")
 
@@ -45,8 +42,6 @@ class NamesrvOptions(Options):
     wait_seconds_for_service: int = Field(default=45, ge=0)
 
     # ---- what an operator sees ----
-    metrics_exporter_type: Literal["DISABLE", "PROM"] = "DISABLE"
-    metrics_prom_exporter_host: str = "127.0.0.1"
     metrics_prom_exporter_port: Port = 5_556  # a broker on the same host has 5557
 
     unsupported_keys: ClassVar[frozenset[str]] = keys_in(_WITHOUT_EFFECT)

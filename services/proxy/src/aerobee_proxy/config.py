@@ -11,21 +11,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from aerobee_chassis.config import Options, keys_in
+from aerobee_chassis.config import Milliseconds, Options, Port, keys_in
 from aerobee_chassis.rpc.loops import Transport
 
-Milliseconds = Annotated[int, Field(ge=1)]
-Port = Annotated[int, Field(ge=0, le=65_535)]
 _WITHOUT_EFFECT = Path(__file__).with_name("rocketmq_keys.txt")
 
 
 class ProxyOptions(Options):
     # ---- addresses ----
-    bind_address: str = "127.0.0.1"
     grpc_server_port: Port = 8_081
     namesrv_addr: str = ""
     # The endpoints that clients shall dial, "host:port;host:port". Empty: those that they dialled.
@@ -75,8 +72,6 @@ class ProxyOptions(Options):
     grpc_client_consumer_long_polling_batch_size: int = Field(default=32, ge=1, le=32)
 
     # ---- metrics and logs ----
-    metrics_exporter_type: Literal["DISABLE", "PROM"] = "DISABLE"
-    metrics_prom_exporter_host: str = "127.0.0.1"
     metrics_prom_exporter_port: Port = 5_558
 
     unsupported_keys: ClassVar[frozenset[str]] = keys_in(_WITHOUT_EFFECT)
