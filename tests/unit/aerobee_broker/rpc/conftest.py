@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from support.broker.handlers import Handlers
@@ -12,7 +9,5 @@ from support.broker.harness import BrokerHarness
 
 
 @pytest.fixture
-async def handlers(tmp_path: Path) -> AsyncIterator[Handlers]:
-    harness = await BrokerHarness.begin(tmp_path)
-    yield Handlers(harness)
-    await harness.end()
+def handlers(harness: BrokerHarness) -> Handlers:
+    return Handlers(harness)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,6 @@ from support.broker.delayed import SMALL_FILES, clean, delayed, fill, lose
 from support.broker.harness import BrokerHarness, message
 from support.clock.virtual_loop import LoopClock
 from support.disk.broken_disk import BrokenDisk
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
-    harness = await BrokerHarness.begin(tmp_path)
-    yield harness
-    await harness.end()
 
 
 async def test_a_message_is_delivered_when_due_and_never_before(harness: BrokerHarness) -> None:

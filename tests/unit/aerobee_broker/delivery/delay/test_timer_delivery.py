@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,6 @@ from support.broker.harness import BrokerHarness, message
 from support.clock.virtual_loop import LoopClock
 
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
-    harness = await BrokerHarness.begin(tmp_path)
-    yield harness
-    await harness.end()
 
 
 @pytest.mark.parametrize("delay_ms", [1, 2_345, 9 * HOUR_MS])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,6 @@ from support.broker.harness import BrokerHarness, message
 from support.clock.virtual_loop import LoopClock
 
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
-    harness = await BrokerHarness.begin(tmp_path)
-    yield harness
-    await harness.end()
 
 
 async def is_refused(harness: BrokerHarness, stored: SendResult) -> bool:

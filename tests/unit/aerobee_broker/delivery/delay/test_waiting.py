@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -29,13 +29,6 @@ async def _by_time(harness: BrokerHarness, body: bytes, topic: str) -> None:
 def wait(request: pytest.FixtureRequest) -> Wait:
     how: Wait = request.param
     return how
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
-    harness = await BrokerHarness.begin(tmp_path)
-    yield harness
-    await harness.end()
 
 
 async def test_messages_due_during_a_stop_are_delivered_at_the_start(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -12,13 +10,6 @@ from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.delivery.retry.send_back import Entry, Outcome
 from aerobee_wire.status import Code, MqError
 from support.broker.harness import BrokerHarness
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
-    harness = await BrokerHarness.begin(tmp_path)
-    yield harness
-    await harness.end()
 
 
 async def send_back(harness: BrokerHarness, *entries: Entry, group: str = "g") -> list[Outcome]:

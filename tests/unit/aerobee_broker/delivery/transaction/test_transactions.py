@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -24,13 +23,6 @@ from support.broker.harness import BORN_HOST, BrokerHarness, message
 from support.broker.transactions import end, half, visible
 
 COMMIT, ROLLBACK, UNKNOWN = Resolution.COMMIT, Resolution.ROLLBACK, Resolution.UNKNOWN
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
-    harness = await BrokerHarness.begin(tmp_path)
-    yield harness
-    await harness.end()
 
 
 async def test_a_half_message_is_invisible_until_its_commit(harness: BrokerHarness) -> None:
