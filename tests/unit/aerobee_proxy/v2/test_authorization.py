@@ -18,10 +18,9 @@ from aerobee_proxy.access.users import User
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.authorization import NEEDS, check
-from aerobee_proxy.v2.status import Refused
 from support.clock.polling import until
 from support.proxy.access import BILLING, policy, signed, write_users
-from support.proxy.harness import Cluster, FakeCall, Requests
+from support.proxy.harness import Cluster, FakeCall, Requests, refused
 
 TOPIC, GROUP = d.Resource(name="orders"), d.Resource(name="billing")
 QUEUE = d.MessageQueue(topic=TOPIC, broker=d.Broker(name="broker-a"))
@@ -192,9 +191,7 @@ RETRY = d.Resource(name="%RETRY%other")
 def test_retry_topic_needs_its_group(request_: Any) -> None:
     """A right on every topic is no right on the retry topic of a group."""
     mine = tuple(policy("Topic:*") + policy("Group:billing", "Sub"))
-    with pytest.raises(Refused) as caught:
-        check(User("app", b"p", policies=mine), request_)
-    assert caught.value.code == Code.UNAUTHORIZED
+    refused(Code.UNAUTHORIZED, check, User("app", b"p", policies=mine), request_)
     check(User("app", b"p", policies=(*mine, *policy("Group:other", "Sub"))), request_)
 
 

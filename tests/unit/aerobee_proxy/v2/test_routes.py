@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
 from apache.rocketmq.v2.definition_pb2 import (
@@ -21,7 +23,7 @@ from aerobee_proxy.v2.routes import (
     message_queues,
     parse_endpoints,
 )
-from aerobee_proxy.v2.status import Refused
+from support.proxy.harness import refused
 from support.proxy.routes import queue_data, topic_route
 
 TOPIC = Resource(resource_namespace="eu", name="orders")
@@ -104,9 +106,9 @@ def test_assignments_are_the_same_at_every_call() -> None:
 
 def test_assignment_without_a_readable_queue() -> None:
     """StatusCode table: QueryAssignment × FORBIDDEN."""
-    with pytest.raises(Refused) as caught:
-        assignments(topic_route(queue_data("a", permission=2)), TOPIC, DIALLED, fifo=False)
-    assert caught.value.code == Code.FORBIDDEN
+    write_only = topic_route(queue_data("a", permission=2))
+    for fifo in (False, True):
+        refused(Code.FORBIDDEN, partial(assignments, fifo=fifo), write_only, TOPIC, DIALLED)
 
 
 def test_dialled_endpoints_come_back() -> None:
@@ -158,9 +160,7 @@ def test_missing_scheme_is_inferred(host: str, scheme: AddressScheme) -> None:
 )
 def test_illegal_access_point(dialled: Endpoints) -> None:
     """StatusCode table: QueryRoute, QueryAssignment × ILLEGAL_ACCESS_POINT."""
-    with pytest.raises(Refused) as caught:
-        endpoints_for(OPTIONS, lambda: 8081, dialled)
-    assert caught.value.code == Code.ILLEGAL_ACCESS_POINT
+    refused(Code.ILLEGAL_ACCESS_POINT, endpoints_for, OPTIONS, lambda: 8081, dialled)
 
 
 def test_ipv6_is_parsed_with_and_without_brackets() -> None:

@@ -26,7 +26,7 @@ from google.protobuf.duration_pb2 import Duration
 from aerobee_proxy.cluster.group_configs import GroupPolicy
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.settings import check_settings, negotiate
-from aerobee_proxy.v2.status import Refused
+from support.proxy.harness import refused
 
 OPTIONS = ProxyOptions()
 COMMON: dict[str, Any] = {
@@ -186,6 +186,4 @@ def broken(**fields: Any) -> Settings:
     ],
 )
 def test_impossible_settings_are_refused(settings: Settings, code: Code) -> None:
-    with pytest.raises(Refused) as caught:
-        check_settings(settings)
-    assert caught.value.code == code
+    refused(code, check_settings, settings)

@@ -7,7 +7,8 @@ import pytest
 from aerobee_proxy.cluster.leasing.leases import handle_of
 from aerobee_wire.handles import receipt_handle
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code
+from support.proxy.harness import fails_with
 
 HANDLE = ReceiptHandle("broker-a", "orders", "billing", 0, 7, 1, 1_700_000_000_000, 10_000, 1)
 
@@ -22,9 +23,8 @@ HANDLE = ReceiptHandle("broker-a", "orders", "billing", 0, 7, 1, 1_700_000_000_0
     ],
 )
 def test_invalid_receipt_handle(text: str, topic: str, group: str) -> None:
-    with pytest.raises(MqError) as caught:
+    with fails_with(Code.INVALID_RECEIPT_HANDLE):
         handle_of(text, topic, group)
-    assert caught.value.code is Code.INVALID_RECEIPT_HANDLE
 
 
 def test_valid_receipt_handle() -> None:
