@@ -82,7 +82,7 @@ class DeadLetters:
         await self._make_topics({queue.consumer_group for queue, _ in messages})
         dying = []
         for leased in messages:
-            if not leased.is_leased:  # settled or reset while a topic was made
+            if not leased.message.is_leased:  # settled or reset while a topic was made
                 continue
             if self._exists(leased.queue.consumer_group):
                 dying.append(DyingMessage(leased, policy.Failure()))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import structlog
 
-from aerobee_broker.delivery.pop.in_flight import INVISIBLE, InFlightMessage, InFlightQueue
+from aerobee_broker.delivery.pop.in_flight import InFlightMessage, InFlightQueue
 from aerobee_broker.delivery.pop.lease_table import LeasedMessage, LeaseTable
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.delivery.retry import policy
@@ -39,7 +39,7 @@ class _Deadline(NamedTuple):
     def leased(self, offset: int) -> InFlightMessage | None:
         """The message, if it is on lease and has this deadline still."""
         message = self.queue.in_flight.get(offset)
-        if message and message.state is INVISIBLE and message.deadline_ms == self.deadline_ms:
+        if message and message.is_leased and message.deadline_ms == self.deadline_ms:
             return message
         return None
 
@@ -166,6 +166,6 @@ class LeaseExpiry(Component):
     def _retry_later(self, expired: Sequence[LeasedMessage]) -> None:
         deadline_ms = self._clock.monotonic_ms() + RETRY_AFTER_MS
         for leased in expired:
-            if leased.is_leased:
+            if leased.message.is_leased:
                 leased.message.deadline_ms = deadline_ms
                 self._deadlines.watch(leased)

@@ -109,6 +109,11 @@ class InFlightMessage:
     uncounted: bool = False
 
     @property
+    def is_leased(self) -> bool:
+        """False as soon as it is settled, expired or void."""
+        return self.state is INVISIBLE
+
+    @property
     def invisibility(self) -> Invisibility:
         return Invisibility(self.deadline_ms, self.expires_ms, self.pop_time_ms, self.uncounted)
 
@@ -197,7 +202,7 @@ class InFlightQueue:
 
     @property
     def leased_count(self) -> int:
-        return sum(message.state is INVISIBLE for message in self)
+        return sum(message.is_leased for message in self)
 
     @property
     def blocked_group_count(self) -> int:
@@ -228,15 +233,13 @@ class InFlightQueue:
         self._drop_settled()
         self.opened_since_journal.append(offset)
         if message_group is not None:
-            self.message_groups.setdefault(message_group, MessageGroupQueue()).offsets.append(
-                offset
-            )
+            group = self.message_groups.setdefault(message_group, MessageGroupQueue())
+            group.offsets.append(offset)
             self._waiting += 1
         return message
 
     def lease_new(self, count: int, lease: Lease) -> list[InFlightMessage]:
-        """Opens and leases as many messages at the cursor, none of a message group: in less time
-        than each by itself."""
+        """Opens and leases messages at the cursor at once; they are of no message group."""
         offsets = range(self.cursor, self.cursor + count)
         lease_id, deadline, expires, pop_time = lease
         new = [

@@ -159,12 +159,6 @@ class LeaseJournal(Component):
 
     def replay(self) -> int:
         """Applies the records behind the snapshot. Returns how many. Blocks."""
-        records = self._apply_records()
-        if records:  # the next snapshot spares them
-            self._table.touch()
-        return records
-
-    def _apply_records(self) -> int:
         store, topic, queue_id = self._store, self._topic, journal_format.QUEUE_ID
         offset, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
         if self._table.loaded_position <= end:  # else the snapshot is of another log
@@ -185,6 +179,8 @@ class LeaseJournal(Component):
             if result.next_begin_offset <= offset:
                 break
             offset = result.next_begin_offset
+        if count:  # the next snapshot spares them
+            self._table.touch()
         return count
 
     def _apply(self, queue_offset: int, body: bytes) -> None:

@@ -72,11 +72,6 @@ class LeasedMessage(NamedTuple):
     queue: InFlightQueue
     message: InFlightMessage
 
-    @property
-    def is_leased(self) -> bool:
-        """False as soon as it is settled, expired or void."""
-        return self.message.state is INVISIBLE
-
 
 @dataclass(frozen=True, slots=True)
 class ReceiveAttempt:
@@ -113,10 +108,8 @@ class GroupLeases:
         for queue_id, offset in attempt.messages:
             queue = self.queues.get(queue_id)
             message = queue.in_flight.get(offset) if queue else None
-            if queue and message and message.lease_id == attempt.lease_id:
-                leased = LeasedMessage(queue, message)
-                if leased.is_leased:
-                    found.append(leased)
+            if queue and message and message.is_leased and message.lease_id == attempt.lease_id:
+                found.append(LeasedMessage(queue, message))
         return found
 
     def forget_attempts(self) -> None:
@@ -247,7 +240,7 @@ class LeaseTable(Table):
     def _apply_change(self, change: ChangedLease) -> None:
         queue = self.find(change.consumer_group, change.topic, change.queue_id)
         message = queue.in_flight.get(change.offset) if queue else None
-        if message and message.state is INVISIBLE and message.lease_id == change.lease_id:
+        if message and message.is_leased and message.lease_id == change.lease_id:
             message.pop_time_ms = change.pop_time_ms
             message.expires_ms = change.pop_time_ms + change.invisible_duration_ms
             message.attempt, message.uncounted = change.attempt, bool(change.uncounted)
@@ -298,7 +291,7 @@ def _queue_to_json(queue: InFlightQueue) -> list[Any]:
             message.offset,
             message.attempt,
             message.lease_id,
-            int(message.state is INVISIBLE),
+            int(message.is_leased),
             int(message.state is ACKED),
             int(message.uncounted),
             message.pop_time_ms,

@@ -112,9 +112,8 @@ class Leases(Component):
             duration_ms = message.expires_ms - message.pop_time_ms
             left_ms = min(message.expires_ms - now_ms, duration_ms)
             message.deadline_ms = monotonic_ms + max(0, left_ms)
-            leased = LeasedMessage(queue, message)
-            if leased.is_leased:
-                self._deadlines.watch(leased)
+            if message.is_leased:
+                self._deadlines.watch(LeasedMessage(queue, message))
         self._offsets.commit(*queue.key, queue.committed_offset)
         return queue.leased_count
 

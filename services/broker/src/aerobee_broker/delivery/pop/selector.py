@@ -293,7 +293,7 @@ class MessageSelector:
                     continue
                 if not batch.has_room(request, len(record)):
                     # A message group stays in line unless some of it goes out now.
-                    if not any(LeasedMessage(queue, other).is_leased for other in messages):
+                    if not any(other.is_leased for other in messages):
                         queue.put_back(message)
                     return
                 queue.lease(message, batch.lease)

@@ -81,19 +81,15 @@ class OffsetQueries:
     def bounds(self, topic: str, queue_ids: Sequence[int]) -> list[QueueBounds]:
         """Of these queues, or of all when none is named."""
         return [
-            QueueBounds(
-                queue_id,
-                self._store.min_offset(topic, queue_id),
-                self._store.max_offset(topic, queue_id),
-                self._store.store_timestamp(
-                    topic, queue_id, self._store.min_offset(topic, queue_id)
-                ),
-                self._store.store_timestamp(
-                    topic, queue_id, self._store.max_offset(topic, queue_id) - 1
-                ),
-            )
+            self._queue_bounds(topic, queue_id)
             for queue_id in self._queues(self._topics.get(topic), queue_ids)
         ]
+
+    def _queue_bounds(self, topic: str, queue_id: int) -> QueueBounds:
+        low, high = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+        earliest_ms = self._store.store_timestamp(topic, queue_id, low)
+        latest_ms = self._store.store_timestamp(topic, queue_id, high - 1)
+        return QueueBounds(queue_id, low, high, earliest_ms, latest_ms)
 
     def search(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool) -> int:
         """The first offset at or after a store time; `upper`: the last one at or before it."""
