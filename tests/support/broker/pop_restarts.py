@@ -1,5 +1,4 @@
-"""A broker with topic and group of `PopConsumer`, which is stopped or killed and starts again;
-and a disk that fails for a while."""
+"""Stops or kills the broker of a `PopConsumer`, and starts it again; lets its disk fail."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from aerobee_broker.errors import StoreWriteError
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.status import MqError
 from support.broker.harness import BrokerHarness
-from support.broker.pop_consumer import GROUP, TOPIC
+from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer
 
 
 async def begin(path: Path, **options: Any) -> BrokerHarness:
@@ -23,29 +22,27 @@ async def begin(path: Path, **options: Any) -> BrokerHarness:
     return harness
 
 
-def copy_store(harness: BrokerHarness, path: Path) -> None:
-    """What a broker that is killed now leaves behind."""
+def copy_store(harness: BrokerHarness) -> Path:
+    """What a broker that is killed now leaves behind: for `start_over`."""
+    path = harness.store.path.parent / "copy"
     shutil.copytree(harness.store.path, path / "store")
+    return path
 
 
-async def begin_again(path: Path, before: BrokerHarness) -> BrokerHarness:
-    """Over what is in `path`; time goes on."""
-    harness = await BrokerHarness.begin(path, clock=before.clock)
-    harness.tables.topics.put(TopicConfig(TOPIC, 1, 1))
-    return harness
+async def start_over(consumer: PopConsumer, path: Path) -> BrokerHarness:
+    """Stops the consumer's broker, and starts it with the store in `path`; time goes on."""
+    await consumer.harness.end()
+    consumer.harness = await BrokerHarness.begin(path, clock=consumer.harness.clock)
+    consumer.harness.tables.topics.put(TopicConfig(TOPIC, 1, 1))
+    return consumer.harness
 
 
-async def crash(harness: BrokerHarness, path: Path) -> BrokerHarness:
-    """Kills a broker, and starts it over a copy of its store."""
-    copy_store(harness, path)
-    await harness.end()
-    return await begin_again(path, harness)
+async def crash(consumer: PopConsumer) -> BrokerHarness:
+    return await start_over(consumer, copy_store(consumer.harness))
 
 
-async def restart(harness: BrokerHarness) -> BrokerHarness:
-    """Stops a broker cleanly, and starts it again."""
-    await harness.end()
-    return await begin_again(harness.store.path.parent, harness)
+async def restart(consumer: PopConsumer) -> BrokerHarness:
+    return await start_over(consumer, consumer.harness.store.path.parent)
 
 
 def failing_disk(

@@ -13,12 +13,13 @@ from support.broker.pop_restarts import begin
 
 
 @pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
-    harness = await begin(tmp_path)
-    yield harness
-    await harness.end()
+async def consumer(tmp_path: Path) -> AsyncIterator[PopConsumer]:
+    consumer = PopConsumer(await begin(tmp_path))
+    yield consumer
+    await consumer.harness.end()
 
 
 @pytest.fixture
-def consumer(harness: BrokerHarness) -> PopConsumer:
-    return PopConsumer(harness)
+def harness(consumer: PopConsumer) -> BrokerHarness:
+    """The broker that the consumer begins with."""
+    return consumer.harness

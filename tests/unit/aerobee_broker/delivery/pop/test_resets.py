@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,7 @@ from support.broker.pop_consumer import (
     deliveries,
     lease_set,
 )
-from support.broker.pop_restarts import begin, begin_again, copy_store, crash, failing_disk
+from support.broker.pop_restarts import copy_store, crash, failing_disk, start_over
 
 
 async def test_a_reset_voids_leases(harness: BrokerHarness, consumer: PopConsumer) -> None:
@@ -44,31 +43,29 @@ async def test_deleting_a_topic_voids_its_leases(
     assert deliveries(await consumer.pop()) == [(b"new", 1)]
 
 
-async def test_a_reset_survives_a_crash(tmp_path: Path) -> None:
-    harness = await begin(tmp_path / "a")
+async def test_a_reset_survives_a_crash(harness: BrokerHarness, consumer: PopConsumer) -> None:
     await harness.send(TOPIC, b"1", b"2")
-    consumer = PopConsumer(harness)
     await consumer.ack(*await consumer.pop())
     await harness.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=1)
     await harness.send(TOPIC, b"3")
-    harness = await crash(harness, tmp_path / "b")
-    assert bodies(await PopConsumer(harness).pop()) == [b"2", b"3"]
-    await harness.end()
+    await crash(consumer)
+    assert bodies(await consumer.pop()) == [b"2", b"3"]
 
 
-async def test_a_reset_of_a_group_that_pulls_survives_a_crash(tmp_path: Path) -> None:
-    harness = await begin(tmp_path / "a")
+async def test_a_reset_of_a_group_that_pulls_survives_a_crash(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     await harness.send(TOPIC, b"1", b"2", b"3")
     await harness.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=2)
-    harness = await crash(harness, tmp_path / "b")
+    harness = await crash(consumer)
     assert harness.tables.offsets.get(GROUP, TOPIC, 0) == 2
-    await harness.end()
 
 
-async def test_a_reset_returns_once_it_is_durable(tmp_path: Path) -> None:
-    harness = await begin(tmp_path / "a")
+async def test_a_reset_returns_once_it_is_durable(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     await harness.send(TOPIC, b"1", b"2", b"3")
-    await PopConsumer(harness).pop()
+    await consumer.pop()
     harness.flusher.hold()
     reset = asyncio.create_task(
         harness.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=1)
@@ -77,47 +74,42 @@ async def test_a_reset_returns_once_it_is_durable(tmp_path: Path) -> None:
     assert not reset.done()
     harness.flusher.let_go()
     assert [offset.queue_offset for offset in await reset] == [1]
-    harness = await crash(harness, tmp_path / "b")
-    assert bodies(await PopConsumer(harness).pop()) == [b"2", b"3"]
-    await harness.end()
+    await crash(consumer)
+    assert bodies(await consumer.pop()) == [b"2", b"3"]
 
 
-async def test_a_lost_reset_is_journalled_before_later_leases(tmp_path: Path) -> None:
+async def test_a_lost_reset_is_journalled_before_later_leases(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     """Else a start would apply those leases to the old cursor, and lose the messages between."""
-    harness = await begin(tmp_path / "a")
     await harness.send(TOPIC, b"1", b"2", b"3")
-    consumer = PopConsumer(harness)
     await consumer.ack(*await consumer.pop())
     with failing_disk(harness, DiskFull("injected")), pytest.raises(DiskFull):
         await harness.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=0)
     assert bodies(await consumer.pop(1)) == [b"1"]
-    harness = await crash(harness, tmp_path / "b")
-    assert bodies(await PopConsumer(harness).pop()) == [b"2", b"3"]
-    await harness.end()
+    await crash(consumer)
+    assert bodies(await consumer.pop()) == [b"2", b"3"]
 
 
-async def test_a_lost_reset_is_journalled_again_by_itself(tmp_path: Path) -> None:
-    harness = await begin(tmp_path / "a")
+async def test_a_lost_reset_is_journalled_again_by_itself(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     await harness.send(TOPIC, b"1", b"2", b"3")
-    consumer = PopConsumer(harness)
     await consumer.ack(*await consumer.pop())
     with failing_disk(harness, DiskFull("injected")):
         with pytest.raises(DiskFull):
             await harness.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=0)
         await asyncio.sleep(5)
     await asyncio.sleep(2)
-    harness = await crash(harness, tmp_path / "b")
-    assert bodies(await PopConsumer(harness).pop()) == [b"1", b"2", b"3"]
-    await harness.end()
+    await crash(consumer)
+    assert bodies(await consumer.pop()) == [b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize("what", ["reset", "topic", "group"])
 async def test_a_full_disk_refuses_a_reset_before_anything_is_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+    harness: BrokerHarness, consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    harness = await begin(tmp_path / "a")
     await harness.send(TOPIC, b"1", b"2", b"3")
-    consumer = PopConsumer(harness)
     got = await consumer.pop(2)
     await consumer.ack(got[0])
     administration = harness.broker.administration
@@ -136,35 +128,32 @@ async def test_a_full_disk_refuses_a_reset_before_anything_is_done(
     assert harness.tables.groups.get(GROUP) is not None
     assert await consumer.ack(got[1]) == [Code.SUCCESS]
     assert await request()
-    await harness.end()
 
 
-async def test_an_expired_lease_of_a_deleted_topic_is_void(tmp_path: Path) -> None:
-    harness = await begin(tmp_path / "a")
+async def test_an_expired_lease_of_a_deleted_topic_is_void(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     await harness.group(GROUP, retry_max_times=0)
     await harness.send(TOPIC, b"old")
-    await PopConsumer(harness).pop(invisible_ms=10_000)
+    await consumer.pop(invisible_ms=10_000)
     await harness.broker.administration.delete_topic(TOPIC)
     harness.tables.topics.put(TopicConfig(TOPIC, 1, 1))
     await harness.send(TOPIC, b"new")
     await asyncio.sleep(5)
-    await PopConsumer(harness).pop(invisible_ms=60_000)
+    await consumer.pop(invisible_ms=60_000)
     await asyncio.sleep(6)
     assert f"%DLQ%{GROUP}" not in harness.tables.topics
-    harness = await crash(harness, tmp_path / "b")
+    harness = await crash(consumer)
     await harness.group(GROUP, retry_max_times=1)
     await asyncio.sleep(60)
-    assert bodies(await PopConsumer(harness).pop()) == [b"new"]
-    await harness.end()
+    assert bodies(await consumer.pop()) == [b"new"]
 
 
 @pytest.mark.parametrize("is_flushed", [True, False])
 async def test_a_kill_after_a_deletion_leaves_nothing_of_the_topic(
-    tmp_path: Path, is_flushed: bool
+    harness: BrokerHarness, consumer: PopConsumer, is_flushed: bool
 ) -> None:
-    harness = await begin(tmp_path / "a")
     await harness.send(TOPIC, *(b"%d" % number for number in range(5)))
-    consumer = PopConsumer(harness)
     await consumer.ack(*await consumer.pop())
     await harness.tables.saved_offsets.save()
     if not is_flushed:
@@ -172,20 +161,18 @@ async def test_a_kill_after_a_deletion_leaves_nothing_of_the_topic(
     deletion = asyncio.create_task(harness.broker.administration.delete_topic(TOPIC))
     await asyncio.sleep(0.001)
     assert deletion.done() is is_flushed
-    copy_store(harness, tmp_path / "b")
+    copy = copy_store(harness)
     harness.flusher.let_go()
     assert await deletion
-    await harness.end()
-    harness = await begin_again(tmp_path / "b", harness)
+    harness = await start_over(consumer, copy)
     await harness.send(TOPIC, b"new 1", b"new 2")
-    assert bodies(await PopConsumer(harness).pop()) == [b"new 1", b"new 2"]
-    await harness.end()
+    assert bodies(await consumer.pop()) == [b"new 1", b"new 2"]
 
 
-async def test_an_ack_under_way_does_not_touch_a_recreated_topic(tmp_path: Path) -> None:
-    harness = await begin(tmp_path)
+async def test_an_ack_under_way_does_not_touch_a_recreated_topic(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     await harness.send(TOPIC, b"1", b"2")
-    consumer = PopConsumer(harness)
     got = await consumer.pop(2)
     harness.flusher.hold()
     acking = asyncio.create_task(consumer.ack_sets(lease_set(*got)))
@@ -197,13 +184,12 @@ async def test_an_ack_under_way_does_not_touch_a_recreated_topic(tmp_path: Path)
     harness.tables.topics.put(TopicConfig(TOPIC, 1, 1))
     await harness.send(TOPIC, b"new 1", b"new 2", b"new 3")
     assert bodies(await consumer.pop()) == [b"new 1", b"new 2", b"new 3"]
-    await harness.end()
 
 
-async def test_an_ack_rolled_back_after_a_reset_restores_nothing(tmp_path: Path) -> None:
-    harness = await begin(tmp_path / "a")
+async def test_an_ack_rolled_back_after_a_reset_restores_nothing(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     await harness.send(TOPIC, b"1", b"2", b"3")
-    consumer = PopConsumer(harness)
     got = await consumer.pop(2)
     with failing_disk(harness):
         harness.flusher.hold()
@@ -221,4 +207,3 @@ async def test_an_ack_rolled_back_after_a_reset_restores_nothing(tmp_path: Path)
     assert consumer.committed() == 3
     await asyncio.sleep(11)
     assert await consumer.pop() == []
-    await harness.end()

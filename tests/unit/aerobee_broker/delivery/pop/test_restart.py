@@ -11,22 +11,21 @@ import pytest
 from aerobee_wire import properties as props
 from aerobee_wire.checked_json import decode
 from aerobee_wire.status import Code
+from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, attempts, bodies, deliveries
-from support.broker.pop_restarts import begin, begin_again, copy_store, crash, restart
+from support.broker.pop_restarts import begin, copy_store, crash, restart, start_over
 
 
 @pytest.mark.parametrize("how", ["crash", "stop"])
-async def test_leases_and_settlements_survive(tmp_path: Path, how: str) -> None:
-    harness = await begin(tmp_path / "a")
+async def test_leases_and_settlements_survive(
+    harness: BrokerHarness, consumer: PopConsumer, how: str
+) -> None:
     await harness.send(TOPIC, *(b"%d" % number for number in range(6)))
-    consumer = PopConsumer(harness)
     got = await consumer.pop(5, invisible_ms=20_000)
     await consumer.ack(got[0], got[2])
     await consumer.change(got[4], 60_000)
     await asyncio.sleep(5)
-    harness = await (crash(harness, tmp_path / "b") if how == "crash" else restart(harness))
-
-    consumer = PopConsumer(harness)
+    await (crash(consumer) if how == "crash" else restart(consumer))
     assert consumer.committed() == 1
     assert bodies(await consumer.pop(invisible_ms=60_000)) == [b"5"]
     assert await consumer.ack(got[0], got[1], got[2]) == [Code.SUCCESS] * 3
@@ -35,83 +34,75 @@ async def test_leases_and_settlements_survive(tmp_path: Path, how: str) -> None:
     await asyncio.sleep(0.2)
     assert deliveries(await consumer.pop()) == [(b"3", 2)]
     assert await consumer.ack(got[4]) == [Code.SUCCESS]
-    await harness.end()
 
 
-async def test_a_lease_that_expired_meanwhile_is_redelivered(tmp_path: Path) -> None:
-    harness = await begin(tmp_path / "a")
+async def test_a_lease_that_expired_meanwhile_is_redelivered(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     await harness.send(TOPIC, b"1")
-    await PopConsumer(harness).pop()
-    copy_store(harness, tmp_path / "b")
+    await consumer.pop()
+    copy = copy_store(harness)
     await asyncio.sleep(60)
-    await harness.end()
-    harness = await begin_again(tmp_path / "b", harness)
+    await start_over(consumer, copy)
     await asyncio.sleep(0.01)
-    assert attempts(await PopConsumer(harness).pop()) == [2]
-    await harness.end()
+    assert attempts(await consumer.pop()) == [2]
 
 
-async def test_attempts_are_counted_across_crashes(tmp_path: Path) -> None:
-    harness = await begin(tmp_path / "a")
+async def test_attempts_are_counted_across_crashes(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     await harness.group(GROUP, retry_max_times=3)
     await harness.send(TOPIC, b"1")
     counted = []
-    for number in range(4):
-        consumer = PopConsumer(harness)
+    for _ in range(4):
         counted += attempts(await consumer.pop(poll_ms=30_000))
-        harness = await crash(harness, tmp_path / str(number))
+        harness = await crash(consumer)
     assert counted == [1, 2, 3, 4]
-    assert await PopConsumer(harness).pop(poll_ms=30_000) == []
+    assert await consumer.pop(poll_ms=30_000) == []
     assert len(await harness.read(f"%DLQ%{GROUP}")) == 1
-    await harness.end()
 
 
-async def test_the_journal_alone_is_enough(tmp_path: Path) -> None:
-    harness = await begin(tmp_path / "a")
+async def test_the_journal_alone_is_enough(harness: BrokerHarness, consumer: PopConsumer) -> None:
     await harness.send(TOPIC, b"1", b"2", b"3")
-    consumer = PopConsumer(harness)
     got = await consumer.pop()
     await consumer.ack(got[1])
-    await harness.end()
+    copy = copy_store(harness)
     for name in ("popLeases.json", "popLeases.json.bak", "consumerOffset.json"):
-        (tmp_path / "a" / "store" / "config" / name).unlink(missing_ok=True)
-    harness = await begin_again(tmp_path / "a", harness)
+        (copy / "store" / "config" / name).unlink(missing_ok=True)
+    await start_over(consumer, copy)
     await asyncio.sleep(11)
-    assert bodies(await PopConsumer(harness).pop()) == [b"1", b"3"]
-    await harness.end()
+    assert bodies(await consumer.pop()) == [b"1", b"3"]
 
 
-async def test_records_before_the_snapshot_are_not_applied(tmp_path: Path) -> None:
-    harness = await begin(tmp_path / "a")
+async def test_records_before_the_snapshot_are_not_applied(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     await harness.send(TOPIC, *[b"x"] * 50)
-    consumer = PopConsumer(harness)
     for _ in range(50):
         await consumer.ack(*await consumer.pop(1))
-    harness = await restart(harness)
+    harness = await restart(consumer)
     saved = decode((harness.store.path / "config" / "popLeases.json").read_bytes())
     assert saved["position"] == 100
     assert harness.broker.lease_table.loaded_position == 100
-    assert PopConsumer(harness).committed() == 50
-    await harness.end()
+    assert consumer.committed() == 50
 
 
-async def test_records_that_the_snapshot_has_may_be_applied_again(tmp_path: Path) -> None:
+async def test_records_that_the_snapshot_has_may_be_applied_again(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     """A snapshot may hold more than its position says."""
-    harness = await begin(tmp_path / "a")
     await harness.send(TOPIC, b"1", b"2", b"3")
-    consumer = PopConsumer(harness)
     got = await consumer.pop()
     await consumer.ack(got[0])
     await consumer.change(got[1], 30_000, uncounted=True)
-    await harness.end()
-    file = harness.store.path / "config" / "popLeases.json"
+    await harness.broker.lease_journal.save_snapshot()
+    copy = copy_store(harness)
+    file = copy / "store" / "config" / "popLeases.json"
     file.write_text(json.dumps({**decode(file.read_bytes()), "position": 0}))
-    harness = await begin_again(tmp_path / "a", harness)
-    consumer = PopConsumer(harness)
+    await start_over(consumer, copy)
     assert consumer.committed() == 1
     await asyncio.sleep(31)
     assert sorted(deliveries(await consumer.pop())) == [(b"2", 1), (b"3", 2)]
-    await harness.end()
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
@@ -137,81 +128,74 @@ async def test_a_snapshot_waits_until_the_log_is_flushed(tmp_path: Path, flush: 
     await harness.end()
 
 
-async def test_a_group_begins_at_the_end_only_once(tmp_path: Path) -> None:
-    harness = await begin(tmp_path / "a")
+async def test_a_group_begins_at_the_end_only_once(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     await harness.send(TOPIC, b"old")
-    assert await PopConsumer(harness).pop(start="latest") == []
+    assert await consumer.pop(start="latest") == []
     await harness.send(TOPIC, b"new")
-    harness = await crash(harness, tmp_path / "b")
-    assert bodies(await PopConsumer(harness).pop(start="latest")) == [b"new"]
-    await harness.end()
+    await crash(consumer)
+    assert bodies(await consumer.pop(start="latest")) == [b"new"]
 
 
-async def test_a_group_that_began_in_an_empty_topic_stays_there(tmp_path: Path) -> None:
-    harness = await begin(tmp_path)
-    assert await PopConsumer(harness).pop(start="latest") == []
-    harness = await restart(harness)
+async def test_a_group_that_began_in_an_empty_topic_stays_there(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
+    assert await consumer.pop(start="latest") == []
+    harness = await restart(consumer)
     await harness.send(TOPIC, b"1")
-    assert bodies(await PopConsumer(harness).pop(start="latest")) == [b"1"]
-    await harness.end()
+    assert bodies(await consumer.pop(start="latest")) == [b"1"]
 
 
-async def test_the_order_of_message_groups_survives(tmp_path: Path) -> None:
-    harness = await begin(tmp_path / "a")
+async def test_the_order_of_message_groups_survives(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     for body in (b"a1", b"a2", b"b1", b"a3"):
         await harness.send(TOPIC, body, properties={props.SHARDING_KEY: body[:1].decode()})
-    consumer = PopConsumer(harness)
     got = await consumer.pop(2, fifo=True)
     await consumer.ack(got[1])
-    harness = await crash(harness, tmp_path / "b")
-    consumer = PopConsumer(harness)
+    await crash(consumer)
     assert bodies(await consumer.pop(fifo=True)) == [b"b1"]
     assert await consumer.ack(got[0]) == [Code.SUCCESS]
     assert bodies(await consumer.pop(fifo=True)) == [b"a3"]
-    await harness.end()
 
 
-async def test_a_message_waiting_in_its_message_group_survives(tmp_path: Path) -> None:
-    harness = await begin(tmp_path / "a")
+async def test_a_message_waiting_in_its_message_group_survives(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     for body in (b"a1", b"a2", b"b1"):
         await harness.send(TOPIC, body, properties={props.SHARDING_KEY: body[:1].decode()})
-    consumer = PopConsumer(harness)
     got = await consumer.pop(1, fifo=True)
     assert bodies(await consumer.pop(1, fifo=True)) == [b"b1"]
-    harness = await crash(harness, tmp_path / "b")
-    consumer = PopConsumer(harness)
+    await crash(consumer)
     assert await consumer.pop(fifo=True) == []
     await consumer.ack(*got)
     assert bodies(await consumer.pop(fifo=True)) == [b"a2"]
-    await harness.end()
 
 
-async def test_acks_of_an_expired_lease_stay_void(tmp_path: Path) -> None:
+async def test_acks_of_an_expired_lease_stay_void(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     """Lease expiry is not journalled, nor that it voids the acks of the lease."""
-    harness = await begin(tmp_path / "a")
     for body in (b"a1", b"a2"):
         await harness.send(TOPIC, body, properties={props.SHARDING_KEY: "a"})
-    consumer = PopConsumer(harness)
     got = await consumer.pop(2, fifo=True, invisible_ms=1_000)
     await consumer.ack(got[1])
     await asyncio.sleep(1.1)
     [again] = await consumer.pop(1, fifo=True, invisible_ms=60_000)
     assert again.body == b"a1"
-    harness = await crash(harness, tmp_path / "b")
-    consumer = PopConsumer(harness)
+    await crash(consumer)
     assert await consumer.ack(again) == [Code.SUCCESS]
     assert bodies(await consumer.pop(fifo=True)) == [b"a2"]
-    await harness.end()
 
 
-async def test_an_uncounted_delivery_may_be_counted_later(tmp_path: Path) -> None:
-    harness = await begin(tmp_path / "a")
+async def test_an_uncounted_delivery_may_be_counted_later(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     await harness.send(TOPIC, b"1")
-    (got,) = await PopConsumer(harness).pop()
-    await PopConsumer(harness).change(got, 5_000, uncounted=True)
-    harness = await restart(harness)
-    consumer = PopConsumer(harness)
+    (got,) = await consumer.pop()
+    await consumer.change(got, 5_000, uncounted=True)
+    await restart(consumer)
     await consumer.change(got, 0)
     await asyncio.sleep(0.01)
     assert attempts(await consumer.pop()) == [2]
-    await harness.end()

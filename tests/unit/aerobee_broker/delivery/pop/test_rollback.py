@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,14 +12,15 @@ from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.messages import ReadResult, ReadStatus
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code
+from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import TOPIC, PopConsumer, bodies, deliveries, lease_set
-from support.broker.pop_restarts import begin, begin_again, crash, failing_disk, restart
+from support.broker.pop_restarts import copy_store, crash, failing_disk, restart, start_over
 
 
-async def test_requests_that_the_disk_fails_are_rolled_back(tmp_path: Path) -> None:
-    harness = await begin(tmp_path / "a")
+async def test_requests_that_the_disk_fails_are_rolled_back(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     await harness.send(TOPIC, b"1", b"2")
-    consumer = PopConsumer(harness)
     (got,) = await consumer.pop(1)
     with failing_disk(harness):
         for request in (consumer.ack(got), consumer.change(got, 0), consumer.pop(1)):
@@ -30,13 +30,12 @@ async def test_requests_that_the_disk_fails_are_rolled_back(tmp_path: Path) -> N
     assert consumer.committed() == 0
     assert deliveries(await consumer.pop()) == [(b"2", 1)]
     assert await consumer.ack(got) == [Code.SUCCESS]
-    await harness.end()
 
 
-async def test_a_set_of_acks_is_rolled_back_as_a_whole(tmp_path: Path) -> None:
-    harness = await begin(tmp_path / "a")
+async def test_a_set_of_acks_is_rolled_back_as_a_whole(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     await harness.send(TOPIC, *(b"%d" % number for number in range(4)))
-    consumer = PopConsumer(harness)
     got = await consumer.pop()
     await consumer.ack(got[1])
     with failing_disk(harness):
@@ -47,17 +46,16 @@ async def test_a_set_of_acks_is_rolled_back_as_a_whole(tmp_path: Path) -> None:
     assert await consumer.ack_sets(lease_set(got[2])) == [Code.SUCCESS]
     await asyncio.sleep(10.1)
     assert deliveries(await consumer.pop()) == [(b"0", 2), (b"3", 2)]
-    await harness.end()
 
 
-async def test_acks_of_a_message_group_that_fail_together_are_rolled_back(tmp_path: Path) -> None:
+async def test_acks_of_a_message_group_that_fail_together_are_rolled_back(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     """The second of the group is acknowledged first, and settled by the other's acknowledgement."""
-    parts = await begin(tmp_path)
     for body in (b"1", b"2"):
-        await parts.send(TOPIC, body, properties={props.SHARDING_KEY: "group"})
-    consumer = PopConsumer(parts)
+        await harness.send(TOPIC, body, properties={props.SHARDING_KEY: "group"})
     first, second = await consumer.pop(fifo=True)
-    with failing_disk(parts):
+    with failing_disk(harness):
         acks = asyncio.gather(consumer.ack(second), consumer.ack(first), return_exceptions=True)
         assert [type(error) for error in await acks] == [StoreWriteError] * 2
         await asyncio.sleep(0)
@@ -65,17 +63,14 @@ async def test_acks_of_a_message_group_that_fail_together_are_rolled_back(tmp_pa
     assert consumer.committed() == 1
     assert await consumer.ack(second) == [Code.SUCCESS]
     assert consumer.committed() == 2
-    await parts.end()
 
 
 async def test_leases_of_a_failed_pop_are_rolled_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: BrokerHarness, consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    harness = await begin(tmp_path / "a")
     harness.tables.topics.put(TopicConfig(TOPIC, 2, 2))
     await harness.send(TOPIC, b"1", b"2")
     await harness.send(TOPIC, b"3", queue_id=1)
-    consumer = PopConsumer(harness)
     read = harness.store.read
 
     def broken(topic: str, queue_id: int, *rest: Any, **named: Any) -> ReadResult:
@@ -98,17 +93,14 @@ async def test_leases_of_a_failed_pop_are_rolled_back(
         await consumer.pop(1, queue_id=1)
     monkeypatch.setattr(harness.store, "read", read)
     assert deliveries(await consumer.pop(queue_id=1)) == [(b"3", 2)]
-    harness = await crash(harness, tmp_path / "b")
-    assert bodies(await PopConsumer(harness).pop(queue_id=0)) == [b"2"]
-    await harness.end()
+    await crash(consumer)
+    assert bodies(await consumer.pop(queue_id=0)) == [b"2"]
 
 
 async def test_lost_messages_that_cannot_be_journalled_keep_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: BrokerHarness, consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    harness = await begin(tmp_path / "a")
     await harness.send(TOPIC, b"1", b"2", b"3")
-    consumer = PopConsumer(harness)
     await consumer.pop(1, invisible_ms=1_000)
     await asyncio.sleep(1.1)
     read = harness.store.read
@@ -124,32 +116,31 @@ async def test_lost_messages_that_cannot_be_journalled_keep_no_other(
         await consumer.pop(1)
     harness.store.flush.unblock_appends()
     assert deliveries(await consumer.pop(1)) == [(b"2", 1)]
-    harness = await crash(harness, tmp_path / "b")
-    assert bodies(await PopConsumer(harness).pop()) == [b"3"]
-    await harness.end()
+    await crash(consumer)
+    assert bodies(await consumer.pop()) == [b"3"]
 
 
-async def test_rolled_back_leases_survive_the_loss_of_the_snapshot(tmp_path: Path) -> None:
+async def test_rolled_back_leases_survive_the_loss_of_the_snapshot(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
     """The snapshot of a clean stop has their messages in flight, the journal has not."""
-    harness = await begin(tmp_path)
     await harness.send(TOPIC, b"1", b"2", b"3")
     with failing_disk(harness), pytest.raises(StoreWriteError):
-        await PopConsumer(harness).pop(2)
-    harness = await restart(harness)
-    assert bodies(await PopConsumer(harness).pop(1, invisible_ms=60_000)) == [b"1"]
-    await harness.end()
-    for file in (harness.store.path / "config").glob("popLeases.json*"):
+        await consumer.pop(2)
+    harness = await restart(consumer)
+    assert bodies(await consumer.pop(1, invisible_ms=60_000)) == [b"1"]
+    copy = copy_store(harness)
+    for file in (copy / "store" / "config").glob("popLeases.json*"):
         file.unlink()
-    harness = await begin_again(tmp_path, harness)
-    assert bodies(await PopConsumer(harness).pop()) == [b"2", b"3"]
-    await harness.end()
+    await start_over(consumer, copy)
+    assert bodies(await consumer.pop()) == [b"2", b"3"]
 
 
 @pytest.mark.parametrize("how", ["cancelled", "too slow"])
-async def test_a_lease_lost_by_the_log_unnoticed_loses_no_message(tmp_path: Path, how: str) -> None:
-    harness = await begin(tmp_path / "a")
+async def test_a_lease_lost_by_the_log_unnoticed_loses_no_message(
+    harness: BrokerHarness, consumer: PopConsumer, how: str
+) -> None:
     await harness.send(TOPIC, b"1", b"2", b"3", b"4")
-    consumer = PopConsumer(harness)
     await consumer.ack(*await consumer.pop(1))
     harness.flusher.hold()
     with failing_disk(harness):
@@ -163,7 +154,6 @@ async def test_a_lease_lost_by_the_log_unnoticed_loses_no_message(tmp_path: Path
         harness.flusher.let_go()
         await asyncio.sleep(0.01)
     await consumer.pop(1, invisible_ms=60_000)
-    harness = await crash(harness, tmp_path / "b")
+    await crash(consumer)
     await asyncio.sleep(61)
-    assert sorted(bodies(await PopConsumer(harness).pop())) == [b"2", b"3", b"4"]
-    await harness.end()
+    assert sorted(bodies(await consumer.pop())) == [b"2", b"3", b"4"]
