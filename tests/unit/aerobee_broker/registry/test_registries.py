@@ -5,19 +5,51 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from aerobee_broker.disk import RealDisk
+from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.status import Code, MqError
 from support.broker.harness import BrokerHarness, message
 
 GOOD = TopicConfig("t", 4, 4)
+
+
+def full_disk() -> AbstractContextManager[Any]:
+    error = OSError(errno.ENOSPC, "No space left on device")
+    return mock.patch.object(RealDisk, "rename", side_effect=error)
+
+
+def hold_writer(table: PersistentTable) -> asyncio.Event:
+    """Holds the writes of a table until the event is set."""
+    writer, gate = table._writer, asyncio.Event()
+
+    async def write(function: Callable[[], Any]) -> Any:
+        await gate.wait()
+        return await writer(function)
+
+    table._writer = write
+    return gate
+
+
+def hold_announcements(harness: BrokerHarness) -> asyncio.Event:
+    """Holds the registrations with the name servers until the event is set."""
+    gate = asyncio.Event()
+
+    async def announce() -> list[str]:
+        await gate.wait()
+        return []
+
+    harness.broker.topics._announce = announce
+    return gate
 
 
 # ---- topics ----
@@ -46,13 +78,7 @@ async def test_put_returns_once_the_topic_is_published(harness: BrokerHarness) -
 
 async def test_a_change_during_a_publication_is_published_too(harness: BrokerHarness) -> None:
     saved = harness.tables.saved_topics
-    writer, gate = saved._writer, asyncio.Event()
-
-    async def slow(function: Callable[[], Any]) -> Any:
-        await gate.wait()
-        return await writer(function)
-
-    saved._writer = slow
+    gate = hold_writer(saved)
     first = asyncio.create_task(harness.broker.topics.put(GOOD))
     await asyncio.sleep(0.01)
     second = asyncio.create_task(harness.broker.topics.put(replace(GOOD, read_queue_count=9)))
@@ -128,13 +154,7 @@ async def test_a_system_topic_cannot_be_deleted(harness: BrokerHarness) -> None:
 
 
 async def test_every_send_waits_until_its_topic_is_published(harness: BrokerHarness) -> None:
-    gate = asyncio.Event()
-
-    async def slow() -> list[str]:
-        await gate.wait()
-        return []
-
-    harness.broker.topics._announce = slow
+    gate = hold_announcements(harness)
     sends = [asyncio.create_task(harness.send("new", b"x")) for _ in range(3)]
     await asyncio.sleep(1)
     assert not any(send.done() for send in sends)
@@ -144,13 +164,7 @@ async def test_every_send_waits_until_its_topic_is_published(harness: BrokerHarn
 
 async def test_a_send_stores_nothing_once_its_topic_is_deleted(harness: BrokerHarness) -> None:
     """Deleted while it is being created: a message would bring it back at the next start."""
-    gate = asyncio.Event()
-
-    async def slow() -> list[str]:
-        await gate.wait()
-        return []
-
-    harness.broker.topics._announce = slow
+    gate = hold_announcements(harness)
     send = asyncio.create_task(harness.send("new", b"x"))
     await asyncio.sleep(1)
     deletion = asyncio.create_task(harness.broker.administration.delete_topic("new"))
@@ -183,37 +197,23 @@ async def test_without_auto_creation_there_is_no_tbw102(tmp_path: Path) -> None:
     await second.end()
 
 
-class FullDisk(RealDisk):
-    full = False
-
-    def rename(self, source: Path, target: Path) -> None:
-        if self.full:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        super().rename(source, target)
-
-
-async def test_a_topic_that_cannot_be_saved_is_refused(tmp_path: Path) -> None:
-    disk = FullDisk()
-    harness = await BrokerHarness.begin(tmp_path, disk=disk)
-    disk.full = True
-    for _ in range(2):  # the second one finds the topic in the table
-        with pytest.raises(MqError) as caught:
-            await harness.broker.topics.put(GOOD)
-        assert caught.value.code is Code.SYSTEM_ERROR
-        with pytest.raises(MqError):
-            await harness.send("t", b"a")
-    disk.full = False
+async def test_a_topic_that_cannot_be_saved_is_refused(harness: BrokerHarness) -> None:
+    with full_disk():
+        for _ in range(2):  # the second one finds the topic in the table
+            with pytest.raises(MqError) as caught:
+                await harness.broker.topics.put(GOOD)
+            assert caught.value.code is Code.SYSTEM_ERROR
+            with pytest.raises(MqError):
+                await harness.send("t", b"a")
     announced = len(harness.announced)
     await harness.broker.topics.put(GOOD)
     assert "t" in (harness.tables.saved_topics._file.load() or {})["topicConfigTable"]
     assert len(harness.announced) == announced + 1
-    await harness.end()
 
 
 async def test_a_deleted_group_s_offsets_go_before_the_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    harness = await BrokerHarness.begin(tmp_path)
     await harness.send("t", b"a")
     await harness.group("g")
     harness.tables.offsets.commit("g", "t", 0, 1)
@@ -229,22 +229,16 @@ async def test_a_deleted_group_s_offsets_go_before_the_group(
     monkeypatch.setattr(harness.tables.saved_groups, "save", look)
     assert await harness.broker.administration.delete_group("g", remove_offsets=True)
     assert seen == [False]
-    await harness.end()
 
 
-async def test_a_deletion_that_cannot_be_saved_removes_the_offsets(tmp_path: Path) -> None:
-    disk = FullDisk()
-    harness = await BrokerHarness.begin(tmp_path, disk=disk)
+async def test_a_deletion_that_cannot_be_saved_removes_the_offsets(harness: BrokerHarness) -> None:
     await harness.send("t", b"a")
     await harness.group("g")
     harness.tables.offsets.commit("g", "t", 0, 1)
-    disk.full = True
-    with pytest.raises(MqError):
+    with full_disk(), pytest.raises(MqError):
         await harness.broker.administration.delete_group("g", remove_offsets=True)
-    disk.full = False
     assert not await harness.broker.administration.delete_group("g", remove_offsets=True)
     assert harness.tables.offsets.get("g", "t", 0) is None
-    await harness.end()
 
 
 # ---- groups ----
@@ -259,13 +253,7 @@ async def test_put_creates_the_retry_topic_of_a_group(harness: BrokerHarness) ->
 
 async def test_every_use_of_a_group_waits_until_it_is_durable(harness: BrokerHarness) -> None:
     saved = harness.tables.saved_groups
-    writer, gate = saved._writer, asyncio.Event()
-
-    async def slow(function: Callable[[], Any]) -> Any:
-        await gate.wait()
-        return await writer(function)
-
-    saved._writer = slow
+    gate = hold_writer(saved)
     uses = [asyncio.create_task(harness.broker.groups.for_client("new")) for _ in range(3)]
     await asyncio.sleep(1)
     assert not any(use.done() for use in uses)
@@ -275,19 +263,15 @@ async def test_every_use_of_a_group_waits_until_it_is_durable(harness: BrokerHar
     assert [(await use).consumer_group for use in uses] == ["new"] * 3
 
 
-async def test_the_next_use_of_an_unsaved_group_saves_it(tmp_path: Path) -> None:
-    disk = FullDisk()
-    harness = await BrokerHarness.begin(tmp_path, disk=disk)
-    disk.full = True
-    for _ in range(2):  # the second one finds the group in the table
-        with pytest.raises(MqError):
-            await harness.broker.groups.for_client("new")
-    disk.full = False
+async def test_the_next_use_of_an_unsaved_group_saves_it(harness: BrokerHarness) -> None:
+    with full_disk():
+        for _ in range(2):  # the second one finds the group in the table
+            with pytest.raises(MqError):
+                await harness.broker.groups.for_client("new")
     await harness.broker.groups.for_client("new")
     stored = harness.tables.saved_groups._file.load() or {}
     assert "new" in stored["subscriptionGroupTable"]
     assert harness.broker.groups.ready("new") is not None
-    await harness.end()
 
 
 @pytest.mark.parametrize(
