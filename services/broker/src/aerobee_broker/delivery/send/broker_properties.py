@@ -34,8 +34,8 @@ class BrokerProperties:
         self._unique_ids = unique_ids
         self._clock = clock
         self.encoded = props.encode(added)
-        set_here = (b"%b\x01" % name.encode() for name in (*added, props.WAIT))
-        self._not_for_fast_path = (_NO_UNIQUE_KEY, *_RULE_NAMES, *set_here)
+        others = (b"%b\x01" % name.encode() for name in (*added, props.WAIT))
+        self._not_for_fast_path = (_NO_UNIQUE_KEY, *_RULE_NAMES, *others)
 
     def complete(self, properties: dict[str, str]) -> dict[str, str]:
         """Adds what the broker adds, to the same dict, and removes what is for the broker alone."""
@@ -48,8 +48,8 @@ class BrokerProperties:
 
     def fit_fast_path(self, messages: Sequence[NewMessage]) -> bool:
         """Whether the messages need nothing but `encoded` behind their encoded properties: each
-        begins with its unique key, and none asks for a rule, sets what is set here, or is a retry.
-        """
+        begins with its unique key, and none asks for a rule, has a property that the broker adds or
+        WAIT, or goes to a retry topic."""
         properties = [message.properties for message in messages]
         if not all(map(bytes.startswith, properties, repeat(_UNIQUE_KEY_NAME))):
             return False
