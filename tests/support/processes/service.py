@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from types import TracebackType
 from typing import IO, Any, Self
 
 START_TIMEOUT_S = 30.0
@@ -65,12 +64,7 @@ class ServiceProcess:
             self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
         if error is not None:
             print(self.output)  # pytest shows it with the failure
