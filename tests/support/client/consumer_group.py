@@ -9,7 +9,6 @@ from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire import properties
 from support.client.memory_cluster import MemoryBroker
 
-NAMESRV = "10.0.0.1:9876"
 TOPIC = "flights"
 GROUP = "g"
 RETRY = "%RETRY%g"
@@ -24,12 +23,6 @@ def fill(broker: MemoryBroker, count: int, *, topic: str = TOPIC, **names: str) 
     queue_count = broker.topics[topic]
     for n in range(count):
         broker.append(topic, n % queue_count, b"%d" % n, properties.encode(names))
-
-
-async def wake(broker: MemoryBroker) -> None:
-    """Ends the long polls at `broker`."""
-    async with broker.arrived:
-        broker.arrived.notify_all()
 
 
 def committed(broker: MemoryBroker, topic: str = TOPIC) -> int:

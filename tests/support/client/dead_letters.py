@@ -7,7 +7,6 @@ from aerobee_client.admin.dead_letters import DeadLetters
 from aerobee_wire import properties as names
 from support.client.memory_cluster import MemoryBroker
 
-NAMESRV = "10.0.0.1:9876"
 GROUP = "billing"
 DEAD = "%DLQ%billing"
 RETRY = "%RETRY%billing"

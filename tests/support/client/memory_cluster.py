@@ -22,6 +22,7 @@ from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import dead_letter_topic, retry_topic
 
+NAMESRV = "10.0.0.1:9876"
 STORE_TIME_MS = 1_700_000_000_000
 
 
@@ -89,6 +90,11 @@ class MemoryBroker:
             for encoded in stored
         ]
 
+    async def wake(self) -> None:
+        """Ends the long polls."""
+        async with self.arrived:
+            self.arrived.notify_all()
+
     def members(self, group: str) -> list[str]:
         return sorted(
             client_id
@@ -100,9 +106,7 @@ class MemoryBroker:
 class MemoryCluster:
     """`Transport` of any number of clients. `calls`: each unary call: (address, RPC, request)."""
 
-    def __init__(
-        self, *brokers: MemoryBroker, namesrvs: tuple[str, ...] = ("10.0.0.1:9876",)
-    ) -> None:
+    def __init__(self, *brokers: MemoryBroker, namesrvs: tuple[str, ...] = (NAMESRV,)) -> None:
         self.brokers = {broker.address: broker for broker in brokers}
         self.namesrvs = namesrvs
         self.auto_create = True
@@ -161,14 +165,10 @@ class MemoryCluster:
         for notices in list(broker.watchers.values()):
             notices.put_nowait(None)
         broker.clients.clear()
-        await self._wake(broker)
+        await broker.wake()
 
     def revive(self, broker: MemoryBroker) -> None:
         self.down.discard(broker.address)
-
-    async def _wake(self, broker: MemoryBroker) -> None:
-        async with broker.arrived:
-            broker.arrived.notify_all()
 
     def _check_up(self, address: str) -> None:
         if address in self.down or not (address in self.namesrvs or address in self.brokers):
@@ -245,7 +245,7 @@ class MemoryCluster:
                 reconsume_times=message.reconsume_times,
             )
             response.results.add(queue_id=message.queue_id, queue_offset=offset, physical_offset=at)
-        await self._wake(broker)
+        await broker.wake()
         return response
 
     def _append_batch(self, broker: MemoryBroker, batch: Any, response: Any) -> None:
@@ -333,7 +333,7 @@ class MemoryCluster:
                 reconsume_times=old.reconsume_times + 1,
             )
             response.results.add(dead_lettered=dead)
-        await self._wake(broker)
+        await broker.wake()
         return response
 
     # ---- broker: clients ----

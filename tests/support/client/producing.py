@@ -6,9 +6,8 @@ from typing import Any
 
 from aerobee_client.message import Message
 from aerobee_client.producer import AsyncProducer
-from support.client.memory_cluster import MemoryCluster
+from support.client.memory_cluster import NAMESRV, MemoryCluster
 
-NAMESRV = "10.0.0.1:9876"
 TOPIC = "flights"
 
 

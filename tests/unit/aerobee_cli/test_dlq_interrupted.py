@@ -20,9 +20,8 @@ from aerobee_cli.errors import INTERRUPTED
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code, MqError
-from support.client.memory_cluster import MemoryBroker, MemoryCluster
+from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
 
-NAMESRV = "10.0.0.1:9876"
 ADDRESS = "10.0.0.11:10911"
 GROUP = "billing"
 DEAD = "%DLQ%billing"

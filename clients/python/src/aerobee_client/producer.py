@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
-from types import TracebackType
 from typing import Self, Unpack
 
 from aerobee.broker.v1 import client_pb2
@@ -72,12 +71,7 @@ class AsyncProducer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def start(self) -> None:

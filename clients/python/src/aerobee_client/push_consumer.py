@@ -11,7 +11,6 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
-from types import TracebackType
 from typing import Self, Unpack
 
 from aerobee_client.clock import Clock, SystemClock
@@ -72,12 +71,7 @@ class AsyncPushConsumer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     @property

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aerobee_client import AsyncAdminClient, AsyncProducer
-from support.client.dead_letters import DEAD, NAMESRV, RETRY
-from support.client.memory_cluster import MemoryBroker, MemoryCluster
+from support.client.dead_letters import DEAD, RETRY
+from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
 
 
 @pytest.fixture

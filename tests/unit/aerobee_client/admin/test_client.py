@@ -14,9 +14,8 @@ from aerobee_client.admin.client import AsyncAdminClient
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
-from support.client.memory_cluster import MemoryBroker, MemoryCluster
+from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
 
-NAMESRV = "10.0.0.1:9876"
 TOPIC = "flights"
 
 

@@ -11,15 +11,8 @@ from aerobee_client import AsyncAdminClient, MqError
 from aerobee_client.admin.dead_letters import DeadLetters, Selection
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code
-from support.client.dead_letters import (
-    DEAD,
-    GROUP,
-    NAMESRV,
-    PROPERTIES,
-    add_dead_letter,
-    read_all,
-)
-from support.client.memory_cluster import MemoryBroker, MemoryCluster
+from support.client.dead_letters import DEAD, GROUP, PROPERTIES, add_dead_letter, read_all
+from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
 
 
 async def test_reading_ends_when_the_topic_was_created_again(

@@ -15,19 +15,9 @@ from aerobee_client.errors import NamesrvUnreachable
 from aerobee_client.message_queue import MessageQueue
 from aerobee_wire.status import Code, MqError
 from support.client.memory_cluster import MemoryBroker, MemoryCluster
+from support.clock.manual_clock import ManualClock
 
 NAMESRVS = ("10.0.0.1:9876", "10.0.0.2:9876")
-
-
-class ManualClock:
-    def __init__(self) -> None:
-        self.ms = 0
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic_ms(self) -> int:
-        return self.ms
 
 
 def route_of(*parts: tuple[str, int, int, int], masters: str = "ab") -> namesrv_pb2.TopicRoute:
@@ -160,7 +150,7 @@ async def test_an_unknown_topic_uses_the_route_of_the_default_topic() -> None:
     assert info.is_default
     assert info.queues == [MessageQueue("new", "a", n) for n in range(4)]
     broker.create("new", 2)
-    clock.ms = 1_000
+    clock.advance(1_000)
     info = await routes.publish_info("new")
     assert not info.is_default and len(info.queues) == 2
 
@@ -186,10 +176,10 @@ async def test_a_route_is_kept_while_name_servers_do_not_answer() -> None:
     routes = cache_of(cluster, clock)
     await routes.publish_info("t")
     broker.topics.clear()
-    clock.ms += 1_000
+    clock.advance(1_000)
     await routes.refresh_soon("t")
     cluster.down = set(cluster.namesrvs)
-    clock.ms += 1_000
+    clock.advance(1_000)
     await routes.refresh_all()
     assert len((await routes.publish_info("t")).queues) == 2
     assert routes.address_of("a") == broker.address

@@ -20,10 +20,9 @@ from aerobee_client.options import ConsumeFromWhere
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import MqError
-from support.client.memory_cluster import MemoryBroker, MemoryCluster
+from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.virtual_loop import LoopClock, VirtualLoop
 
-NAMESRV = "10.0.0.1:9876"
 TOPIC = "flights"
 GROUP = "g"
 QUEUES = 3
@@ -145,7 +144,7 @@ class History:
             self.rng.choice(self.brokers).append(TOPIC, self.rng.randrange(QUEUES), body, b"")
             self.sent.add(body)
         for broker in self.brokers:
-            await self.cluster._wake(broker)
+            await broker.wake()
 
     async def join(self) -> None:
         member = AsyncPushConsumer(

@@ -69,9 +69,7 @@ async def test_close_waits_for_sends_in_flight(broker: MemoryBroker) -> None:
     assert sending.done() and sending.result().queue_offset == 0
 
 
-async def test_close_waits_for_a_send_that_was_just_started(
-    broker: MemoryBroker,
-) -> None:
+async def test_close_waits_for_a_send_that_was_just_started(broker: MemoryBroker) -> None:
     outcomes: list[tuple[Any, Any]] = []
     async with producer(MemoryCluster(broker)) as sender:
         sending = sender.send_async(Message(TOPIC, b"x"), lambda *outcome: outcomes.append(outcome))
@@ -80,9 +78,7 @@ async def test_close_waits_for_a_send_that_was_just_started(
     assert outcomes == [(sending.result(), None)]
 
 
-async def test_close_does_not_wait_for_a_cancelled_send(
-    broker: MemoryBroker,
-) -> None:
+async def test_close_does_not_wait_for_a_cancelled_send(broker: MemoryBroker) -> None:
     async with producer(MemoryCluster(broker)) as sender:
         sender.send_async(Message(TOPIC, b"x")).cancel()
     assert not broker.messages(TOPIC)

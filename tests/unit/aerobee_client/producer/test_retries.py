@@ -146,9 +146,7 @@ async def test_latency_fault_avoids_a_failed_broker(
     assert {result.queue.broker_name for result in results} == {"b"}
 
 
-async def test_a_topic_created_again_with_fewer_queues_is_sent_to(
-    broker: MemoryBroker,
-) -> None:
+async def test_a_topic_created_again_with_fewer_queues_is_sent_to(broker: MemoryBroker) -> None:
     cluster = MemoryCluster(broker)
     async with producer(cluster) as sender:
         await sender.send(Message(TOPIC, b"first"))  # the route of four queues is known now

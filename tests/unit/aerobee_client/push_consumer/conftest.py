@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from aerobee_client.push_consumer import AsyncPushConsumer
-from support.client.consumer_group import GROUP, NAMESRV, TOPIC, Join
-from support.client.memory_cluster import MemoryBroker, MemoryCluster
+from support.client.consumer_group import GROUP, TOPIC, Join
+from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from aerobee_client.errors import NamesrvUnreachable
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire.status import Code, MqError
-from support.client.consumer_group import GROUP, NAMESRV, Join, committed, fill, owned, wake
-from support.client.memory_cluster import MemoryBroker, MemoryCluster
+from support.client.consumer_group import GROUP, Join, committed, fill, owned
+from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.polling import until
 
 
@@ -42,7 +42,7 @@ async def test_coroutine_listeners_run_concurrently(broker: MemoryBroker, join: 
 
     await join(listen, concurrency=3)
     fill(broker, 50)
-    await wake(broker)
+    await broker.wake()
     await until(lambda: len(seen) == 50)
     assert max(together) <= 3
 
@@ -51,7 +51,7 @@ async def test_a_new_message_wakes_the_long_poll(broker: MemoryBroker, join: Joi
     seen: list[bytes] = []
     await join(lambda message: seen.append(message.body))
     fill(broker, 10)
-    await wake(broker)
+    await broker.wake()
     await until(lambda: len(seen) == 10)
 
 

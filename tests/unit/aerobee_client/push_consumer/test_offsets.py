@@ -11,8 +11,8 @@ from aerobee_client.consuming import puller
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.options import ConsumeFromWhere
 from aerobee_client.push_consumer import AsyncPushConsumer
-from support.client.consumer_group import GROUP, NAMESRV, TOPIC, Join, committed, fill, wake
-from support.client.memory_cluster import STORE_TIME_MS, MemoryBroker, MemoryCluster
+from support.client.consumer_group import GROUP, TOPIC, Join, committed, fill
+from support.client.memory_cluster import NAMESRV, STORE_TIME_MS, MemoryBroker, MemoryCluster
 from support.clock.polling import until
 
 
@@ -86,7 +86,7 @@ async def test_a_reset_is_followed(broker: MemoryBroker, join: Join) -> None:
     await until(lambda: len(seen) == 8)
     for queue_id in range(4):
         broker.moved[GROUP, TOPIC, queue_id] = 0
-    await wake(broker)
+    await broker.wake()
     await until(lambda: len(seen) == 16)
 
 
@@ -106,11 +106,11 @@ async def test_a_reset_to_the_pull_offset_drops_what_waits(
     consumer.subscribe("single")
     await until(lambda: seen)
     broker.moved[GROUP, "single", 0] = 50
-    await wake(broker)
+    await broker.wake()
     await until(lambda: not broker.moved)
     hold.set()
     fill(broker, 1, topic="single")
-    await wake(broker)
+    await broker.wake()
     await until(lambda: len(seen) >= 2)
     assert seen == [b"0", b"0"]  # the running one, and the first after the reset
     await consumer.close()

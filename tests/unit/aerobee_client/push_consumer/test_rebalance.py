@@ -13,18 +13,8 @@ from aerobee_client.message import ReceivedMessage
 from aerobee_client.push_consumer import AsyncPushConsumer
 from aerobee_wire import properties
 from aerobee_wire.status import Code, MqError
-from support.client.consumer_group import (
-    GROUP,
-    NAMESRV,
-    TOPIC,
-    Join,
-    committed,
-    delete_topic,
-    fill,
-    owned,
-    wake,
-)
-from support.client.memory_cluster import MemoryBroker, MemoryCluster
+from support.client.consumer_group import GROUP, TOPIC, Join, committed, delete_topic, fill, owned
+from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
 from support.clock.polling import until
 
 
@@ -55,7 +45,7 @@ async def test_a_broker_may_restart(
     seen: list[bytes] = []
     consumer = await join(lambda message: seen.append(message.body))
     fill(broker, 20)
-    await wake(broker)
+    await broker.wake()
     await until(lambda: len(seen) == 20)
     await cluster.kill(broker)
     fill(broker, 20)
@@ -95,7 +85,7 @@ async def test_a_hanging_broker_does_not_hold_up_the_others(
     seen: list[bytes] = []
     await join(lambda message: seen.append(message.body))
     fill(other, 4)
-    await wake(other)
+    await other.wake()
     await until(lambda: len(seen) == 4)
     assert sorted(seen) == [b"0", b"1", b"2", b"3"]
 
@@ -133,11 +123,11 @@ async def test_subscriptions_may_change_after_start(broker: MemoryBroker, join: 
 async def test_a_new_expression_replaces_the_old_one(broker: MemoryBroker, join: Join) -> None:
     seen: list[str] = []
     consumer = await join(lambda message: seen.append(message.tag), expression="A")
-    await wake(broker)
+    await broker.wake()
     consumer.subscribe(TOPIC, "B")
     fill(broker, 8, **{properties.TAGS: "B"})
     fill(broker, 8, **{properties.TAGS: "A"})
-    await wake(broker)
+    await broker.wake()
     await until(lambda: len(seen) >= 8)
     assert seen == ["B"] * 8
 
@@ -180,7 +170,7 @@ async def test_a_topic_created_again_is_consumed_from_its_start(
     consumer = await join(lambda message: seen.append(message.body))
     await until(lambda: len(seen) == 40)
     delete_topic(broker)
-    await wake(broker)
+    await broker.wake()
     await until(lambda: not owned(consumer))
     seen.clear()
     broker.create(TOPIC, 4)
