@@ -16,6 +16,7 @@ from support.disk.simulated_disk import SimulatedDisk
 
 PATH = Path("/data/store")
 LOG = PATH / "commitlog"
+FIRST_FILE = LOG / ("0" * 20)
 Queue = tuple[str, int]  # topic, queue id
 EventListener = Callable[[str, Mapping[str, object]], None]
 Events = list[tuple[str, dict[str, object]]]  # name, fields
@@ -110,6 +111,13 @@ def upkeep(store: MessageStore, clock: ManualClock) -> None:
         store.maintain(clock.now_ms())
         while store.maintain_files():
             pass
+
+
+def without_checkpoint(disk: SimulatedDisk) -> SimulatedDisk:
+    """What a killed broker left, except its checkpoint: the next start rebuilds."""
+    disk = disk.after_kill()
+    disk.remove(PATH / "checkpoint")
+    return disk
 
 
 def bodies(records: bytes) -> list[bytes]:

@@ -16,6 +16,7 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import properties as props
+from aerobee_wire import record
 from support.clock.manual_clock import ManualClock
 
 LOG_FILE = 16_384
@@ -197,6 +198,39 @@ def test_damaged_record_is_reported_with_its_physical_offset(
         physical_offset += int.from_bytes(sizes[physical_offset : physical_offset + 4], "big")
     assert code == 1
     assert [problem["physical_offset"] for problem in report["problems"]] == [physical_offset]
+
+
+def test_check_keeps_each_record_that_recovery_keeps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last record has room for four lost ones before it: a refused one and a hole together."""
+    data = b""
+    for queue_offset, hole in ((0, 0), (5_000, 100), (5, 0)):
+        data += record.encode(
+            topic="a",
+            queue_id=0,
+            queue_offset=queue_offset,
+            physical_offset=len(data),
+            body=b"x" * 200,
+            properties=b"",
+            flag=0,
+            sys_flag=0,
+            born_timestamp_ms=1,
+            born_host=bytes(8),
+            store_timestamp_ms=2,
+            store_host=bytes(8),
+            whole_crc=True,
+        )
+        data += b"\xee" * hole
+    directory = tmp_path / "store" / "commitlog"
+    directory.mkdir(parents=True)
+    (directory / ("0" * 20)).write_bytes(data.ljust(LOG_FILE, b"\0"))
+    _, report = check(tmp_path / "store", capsys)
+    store = opened(tmp_path / "store")
+    assert store.max_offset("a", 0) == 6
+    damaged = [corruption.physical_offset for corruption in store.corruptions]
+    assert [problem["physical_offset"] for problem in report["problems"]] == damaged
+    store.close()
 
 
 def test_torn_tail_of_a_crash_is_a_note(made: Path, tmp_path: Path) -> None:

@@ -14,10 +14,9 @@ from aerobee_wire.message_id import pack_host
 from aerobee_wire.topics import retry_topic
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import LOG, SMALL, flush, open_store, send, visible
+from support.disk.stores import FIRST_FILE, LOG, SMALL, flush, open_store, send, visible
 
 NOW_MS = 1_700_000_000_000
-FIRST = LOG / ("0" * 20)
 
 
 def full() -> NewMessage:
@@ -58,7 +57,7 @@ def test_record_on_disk_is_that_of_the_codec(whole_crc: bool) -> None:
         prepared_transaction_offset=55,
         whole_crc=whole_crc,
     )
-    assert disk.files()[FIRST].rstrip(b"\0") == expected.rstrip(b"\0")
+    assert disk.files()[FIRST_FILE].rstrip(b"\0") == expected.rstrip(b"\0")
     assert appended == (3, 0, 0, len(expected))
 
 

@@ -167,8 +167,7 @@ def test_appends_continue_while_another_thread_writes(tmp_path: Path) -> None:
 
 
 def test_deleted_topic_starts_again_at_offset_0() -> None:
-    disk = SimulatedDisk()
-    clock = ManualClock()
+    disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)
     send(store, ONE * 3)
     upkeep(store, clock)

@@ -64,8 +64,7 @@ def test_pending_appends_of_a_read_only_store_are_rolled_back() -> None:
 
 def test_failed_sync_of_derived_files_makes_read_only() -> None:
     """The system may have dropped their pages too."""
-    disk = SimulatedDisk()
-    clock = ManualClock()
+    disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)
     send(store, [NewMessage("a", 0, b"first")])
     broken_once(disk, "consumequeue")

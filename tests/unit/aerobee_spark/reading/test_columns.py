@@ -89,10 +89,10 @@ def test_a_property_that_looks_like_a_crc_is_read() -> None:
     assert_equal_to_reference(encoded(properties=tail[:19]))
 
 
-@pytest.mark.parametrize("place", [0, 8, 19])
-def test_a_damaged_crc_is_refused_as_one_by_one(place: int) -> None:
+@pytest.mark.parametrize("at", [0, 8, 19])
+def test_a_damaged_crc_is_refused_as_one_by_one(at: int) -> None:
     whole = bytearray(encoded(whole_crc=True))
-    whole[len(whole) - 20 + place] ^= 4
+    whole[len(whole) - 20 + at] ^= 4
     for decode in (lambda: record.decode(bytes(whole)), lambda: columns.decode(bytes(whole), "b")):
         with pytest.raises(record.CorruptRecord, match="CRC is damaged"):
             decode()

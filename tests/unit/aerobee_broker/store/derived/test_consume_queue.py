@@ -14,7 +14,7 @@ from aerobee_broker.store.options import StoreOptions
 from aerobee_wire.tags import tags_code
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import PATH, SMALL, open_store, send, upkeep, visible
+from support.disk.stores import FIRST_FILE, PATH, SMALL, open_store, send, upkeep, visible
 
 FOLDER = PATH / "consumequeue"
 
@@ -72,8 +72,7 @@ def test_unwritten_units_are_bounded() -> None:
 
 
 def test_open_files_are_bounded_with_many_queues() -> None:
-    disk = SimulatedDisk()
-    clock = ManualClock()
+    disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, replace(SMALL, max_open_files=4), clock)
     for _ in range(3):
         send(store, [NewMessage(f"topic{n}", 0, b"x") for n in range(60)])
@@ -92,7 +91,7 @@ def test_rebuild_fills_the_front_with_lost_units() -> None:
     send(store, [NewMessage("a", 0, b"x" * 1_900) for _ in range(12)])
     store.close()
     disk = disk.after_kill()
-    disk.remove(PATH / "commitlog" / ("0" * 20))
+    disk.remove(FIRST_FILE)
     disk.remove_tree(FOLDER)
     store = open_store(disk)
     assert (store.min_offset("a", 0), store.max_offset("a", 0)) == (4, 12)
@@ -131,7 +130,7 @@ def test_recreated_topic_outlives_its_lost_units() -> None:
     send(store, [NewMessage("a", 0, b"x" * 1_900) for _ in range(12)])
     store.close()
     disk = disk.after_kill()
-    disk.remove(PATH / "commitlog" / ("0" * 20))
+    disk.remove(FIRST_FILE)
     disk.remove_tree(FOLDER)
     store = open_store(disk)
     first = store.min_offset("a", 0)
@@ -172,9 +171,9 @@ def test_topic_is_deleted_when_its_directory_remains(
     upkeep(store, clock)
 
     def fails(path: Path) -> None:
-        for one in disk.files():
-            if path in one.parents and left == "directories":
-                disk.remove(one)
+        for file in disk.files():
+            if path in file.parents and left == "directories":
+                disk.remove(file)
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
     with monkeypatch.context() as failing:
@@ -222,7 +221,7 @@ def test_lost_units_are_written_after_a_full_disk() -> None:
     send(store, [NewMessage("a", 0, b"x" * 1_900) for _ in range(12)])
     store.close()
     disk = disk.after_kill()
-    disk.remove(PATH / "commitlog" / ("0" * 20))
+    disk.remove(FIRST_FILE)
     disk.remove_tree(FOLDER)
     store = open_store(disk)
     disk.fail_writes = lambda path: FOLDER in path.parents
@@ -270,7 +269,7 @@ def test_lost_first_files_of_a_queue_are_rebuilt(clean: bool, expired: bool) -> 
     store.abandon()
     disk = disk.after_kill()
     if expired:
-        disk.remove(PATH / "commitlog" / ("0" * 20))
+        disk.remove(FIRST_FILE)
     before = visible(open_store(disk.copy()))
     files = sorted(queue_files(disk))
     assert len(files) > 8

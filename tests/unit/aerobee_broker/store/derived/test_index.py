@@ -25,7 +25,7 @@ from aerobee_wire import properties, record
 from aerobee_wire.tags import java_hash
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import PATH, SMALL, flush, open_store, send, upkeep
+from support.disk.stores import FIRST_FILE, PATH, SMALL, flush, open_store, send, upkeep
 
 SLOTS, ENTRIES = SMALL.index_slot_count, SMALL.index_entry_count
 Key = tuple[str, str, int, int]  # topic, key, physical offset, store timestamp (ms)
@@ -92,8 +92,7 @@ def test_file_is_420_000_040_bytes_by_default() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_files_match_the_reference_implementation(seed: int) -> None:
-    disk = SimulatedDisk()
-    clock = ManualClock()
+    disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)
     keys = fill(store, clock, 220, seed)
     store.close()
@@ -228,7 +227,7 @@ def test_query_reports_damaged_records_of_its_key(damaged_at: int) -> None:
     store = open_store(disk)
     appended = send(store, [message("orders", n, KEYS="k") for n in range(3)])
     physical_offset = appended[1].physical_offset
-    log = PATH / "commitlog" / ("0" * 20)
+    log = FIRST_FILE
     disk.flip(log, (physical_offset + damaged_at) * 8)
     damaged: list[MessageCorrupted] = []
     assert [hit.body for hit in store.query("orders", "k", damaged=damaged)] == [b"2", b"0"]
@@ -281,14 +280,13 @@ def test_damaged_messages_are_left_out_of_a_query() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     appended = send(store, [message("orders", n, KEYS="k") for n in range(3)])
-    disk.flip(PATH / "commitlog" / ("0" * 20), (appended[1].physical_offset + 90) * 8)
+    disk.flip(FIRST_FILE, (appended[1].physical_offset + 90) * 8)
     assert [hit.body for hit in store.query("orders", "k")] == [b"2", b"0"]
     assert store.corruption_count == 1
 
 
 def test_expired_index_files_are_removed_after_a_checkpoint() -> None:
-    disk = SimulatedDisk()
-    clock = ManualClock()
+    disk, clock = SimulatedDisk(), ManualClock()
     options = replace(SMALL, retain_bytes=8_192, clean_interval_ms=1_000)
     store = open_store(disk, options, clock)
     for number in range(400):

@@ -12,7 +12,18 @@ from aerobee_broker.errors import CommitLogBroken, DiskFull, StoreReadOnly, Stor
 from aerobee_broker.store.messages import NewMessage
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk, SimulatedFile
-from support.disk.stores import LOG, PATH, SMALL, flush, open_store, send, upkeep, visible
+from support.disk.stores import (
+    FIRST_FILE,
+    LOG,
+    PATH,
+    SMALL,
+    flush,
+    open_store,
+    send,
+    upkeep,
+    visible,
+    without_checkpoint,
+)
 
 SIZE = SMALL.commit_log_file_size
 BIG = [NewMessage("a", 0, b"x" * 1_900) for _ in range(4)]  # fill a file
@@ -44,8 +55,7 @@ def test_an_empty_store_has_no_log_file() -> None:
 
 
 def test_next_file_is_allocated_ahead_and_renamed_when_needed() -> None:
-    disk = SimulatedDisk()
-    clock = ManualClock()
+    disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)
     send(store, BIG[:3])
     upkeep(store, clock)
@@ -58,8 +68,7 @@ def test_next_file_is_allocated_ahead_and_renamed_when_needed() -> None:
 
 
 def test_file_allocated_ahead_is_removed_on_close() -> None:
-    disk = SimulatedDisk()
-    clock = ManualClock()
+    disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)
     send(store, BIG[:3])
     upkeep(store, clock)
@@ -68,8 +77,7 @@ def test_file_allocated_ahead_is_removed_on_close() -> None:
 
 
 def test_failed_allocation_ahead_fails_no_append() -> None:
-    disk = SimulatedDisk()
-    clock = ManualClock()
+    disk, clock = SimulatedDisk(), ManualClock()
     events: list[str] = []
     store = open_store(disk, clock=clock, on_event=lambda name, fields: events.append(name))
     send(store, BIG[:3])
@@ -109,8 +117,7 @@ def test_records_left_by_a_failed_write_are_wiped() -> None:
         store.flush.write()
     disk.capacity = None
     send(store, [NewMessage("a", 0, b"hello")])
-    disk = disk.after_kill()
-    disk.remove(PATH / "checkpoint")
+    disk = without_checkpoint(disk)
     assert visible(open_store(disk)) == {("a", 0): {0: b"first", 1: b"hello"}}
 
 
@@ -201,11 +208,11 @@ def test_unreadable_log_file_is_damage() -> None:
     store = open_store(disk)
     send(store, BIG)
     send(store, [*BIG[:1], NewMessage("b", 0, b"fine")])
-    disk.fail_reads = lambda path: path == LOG / ("0" * 20)
+    disk.fail_reads = lambda path: path == FIRST_FILE
     result = store.read("a", 0, 0)
     assert (result.message_count, result.corrupted_count) == (1, 4)
     assert visible(store)["b", 0] == {0: b"fine"}
-    assert store.corruptions[0].file == Path(LOG / ("0" * 20))
+    assert store.corruptions[0].file == FIRST_FILE
 
 
 def test_unreadable_directory_is_a_store_open_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import LOST_SIZE, NewMessage
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import LOG, PATH, bodies, open_store, send, upkeep
+from support.disk.stores import FIRST_FILE, PATH, bodies, open_store, send, upkeep
 
 
 def test_record_is_found_by_its_physical_offset() -> None:
@@ -47,17 +47,17 @@ def test_error_of_a_damaged_record_has_file_and_physical_offset() -> None:
     store = open_store(disk)
     appended = send(store, [NewMessage("a", 0, b"0"), NewMessage("a", 0, b"1")])
     physical_offset = appended[1].physical_offset
-    disk.flip(LOG / ("0" * 20), (physical_offset + 88) * 8)
+    disk.flip(FIRST_FILE, (physical_offset + 88) * 8)
     with pytest.raises(MessageCorrupted) as caught:
         store.get(physical_offset)
-    assert (caught.value.physical_offset, caught.value.file) == (physical_offset, LOG / ("0" * 20))
+    assert (caught.value.physical_offset, caught.value.file) == (physical_offset, FIRST_FILE)
 
 
 def test_damaged_header_is_damage_when_a_unit_names_the_record() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     [message] = send(store, [NewMessage("a", 0, b"0")])
-    disk.flip(LOG / ("0" * 20), 4 * 8)
+    disk.flip(FIRST_FILE, 4 * 8)
     with pytest.raises(MessageNotFound):
         store.get(0)
     with pytest.raises(MessageCorrupted):

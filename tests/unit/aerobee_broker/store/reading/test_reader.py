@@ -16,7 +16,16 @@ from aerobee_chassis.errors import ConfigError
 from aerobee_wire.tags import tags_code
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import LOG, PATH, SMALL, bodies, open_store, send, upkeep, visible
+from support.disk.stores import (
+    FIRST_FILE,
+    PATH,
+    SMALL,
+    bodies,
+    open_store,
+    send,
+    upkeep,
+    visible,
+)
 
 RED, BLUE = tags_code("red"), tags_code("blue")
 
@@ -181,8 +190,7 @@ def test_offset_by_time_matches_a_linear_search(host: str) -> None:
 def test_damaged_unit_is_repaired_from_the_log(
     unit: bytes, offset: int, tags: frozenset[int] | None
 ) -> None:
-    disk = SimulatedDisk()
-    clock = ManualClock()
+    disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)
     for n in range(12):
         send(store, [tagged("red", b"%d" % n), NewMessage("noise", 0, b"x" * 200)])
@@ -197,8 +205,7 @@ def test_damaged_unit_is_repaired_from_the_log(
 
 
 def test_repaired_unit_of_another_tag_is_skipped() -> None:
-    disk = SimulatedDisk()
-    clock = ManualClock()
+    disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)
     send(store, [tagged("red", b"0"), tagged("blue", b"1"), tagged("red", b"2")])
     upkeep(store, clock)
@@ -214,7 +221,7 @@ def test_damaged_records_are_counted_and_skipped() -> None:
     store = open_store(disk)
     appended = send(store, [NewMessage("a", 0, b"%d" % n) for n in range(6)])
     for n in (0, 3, 5):
-        disk.flip(LOG / ("0" * 20), (appended[n].physical_offset + 88) * 8)
+        disk.flip(FIRST_FILE, (appended[n].physical_offset + 88) * 8)
     result = store.read("a", 0, 0)
     assert bodies(result.records) == [b"1", b"2", b"4"]
     assert (result.message_count, result.corrupted_count) == (3, 3)
@@ -230,23 +237,21 @@ def test_damaged_records_are_counted_and_skipped() -> None:
 
 def test_record_of_another_queue_never_replaces_a_lost_one() -> None:
     """The unit of one queue names a whole record of another, and its own record is lost."""
-    disk = SimulatedDisk()
-    clock = ManualClock()
+    disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)
     appended = send(store, [NewMessage("a", 0, b"mine"), NewMessage("b", 0, b"others")])
     upkeep(store, clock)
     path = PATH / "consumequeue" / "a" / "0" / ("0" * 20)
     wrong = UNIT.pack(appended[1].physical_offset, appended[1].store_size, 0)
     disk.put(path, wrong + disk.files()[path][20:])
-    disk.flip(LOG / ("0" * 20), (appended[0].physical_offset + 88) * 8)
+    disk.flip(FIRST_FILE, (appended[0].physical_offset + 88) * 8)
     result = store.read("a", 0, 0)
     assert (result.records, result.corrupted_count) == (b"", 1)
     assert visible(store)["b", 0] == {0: b"others"}
 
 
 def test_unreadable_consume_queue_is_a_store_read_error() -> None:
-    disk = SimulatedDisk()
-    clock = ManualClock()
+    disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)
     send(store, [tagged("red"), NewMessage("b", 0, b"fine")])
     upkeep(store, clock)
@@ -263,8 +268,7 @@ def test_unreadable_consume_queue_is_a_store_read_error() -> None:
 
 
 def test_unreadable_index_is_a_store_read_error() -> None:
-    disk = SimulatedDisk()
-    clock = ManualClock()
+    disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)
     send(store, [NewMessage("a", 0, b"x", b"KEYS\x01k\x02")])
     upkeep(store, clock)

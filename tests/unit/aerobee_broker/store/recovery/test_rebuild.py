@@ -16,6 +16,7 @@ from aerobee_broker.store.messages import NewMessage
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import PowerCut, SimulatedDisk, SimulatedFile, never
 from support.disk.stores import (
+    FIRST_FILE,
     LOG,
     PATH,
     SMALL,
@@ -26,6 +27,7 @@ from support.disk.stores import (
     send,
     upkeep,
     visible,
+    without_checkpoint,
 )
 
 SIZE = SMALL.commit_log_file_size
@@ -94,7 +96,7 @@ def test_unreadable_first_unit_rebuilds_the_queue() -> None:
     before = visible(store)
     store.close()
     disk = disk.after_kill()
-    disk.remove(LOG / ("0" * 20))
+    disk.remove(FIRST_FILE)
     first = PATH / "consumequeue" / "a" / "0" / ("0" * 20)
     rebuilt: list[str] = []
     disk.fail_reads = lambda path: path == first and not rebuilt
@@ -235,9 +237,7 @@ def test_irregular_properties_are_rebuilt_with_their_tags_codes() -> None:
     send(store, [NewMessage("a", 0, b"%d" % n, message) for n, message in enumerate(ODD)])
     units = store.units("a", 0, 0, 99)
     store.close()
-    disk = disk.after_kill()
-    disk.remove(PATH / "checkpoint")
-    store, _ = open_with_events(disk)
+    store, _ = open_with_events(without_checkpoint(disk))
     assert store.units("a", 0, 0, 99) == units
 
 

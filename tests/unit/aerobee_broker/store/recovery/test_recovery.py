@@ -14,6 +14,7 @@ from aerobee_wire import record
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import PowerCut, SimulatedDisk
 from support.disk.stores import (
+    FIRST_FILE,
     LOG,
     PATH,
     SMALL,
@@ -25,9 +26,27 @@ from support.disk.stores import (
     send,
     upkeep,
     visible,
+    without_checkpoint,
 )
 
 SIZE = SMALL.commit_log_file_size
+
+
+def reads_of(disk: SimulatedDisk) -> list[Path]:
+    """Gets the path of each read from now on."""
+    paths: list[Path] = []
+
+    def seen(path: Path) -> bool:
+        paths.append(path)
+        return False
+
+    disk.fail_reads = seen
+    return paths
+
+
+def bad_crc_at(physical_offset: int) -> dict[str, object]:
+    reason = "it does not match its CRC"
+    return {"file": str(FIRST_FILE), "physical_offset": physical_offset, "reason": reason}
 
 
 def test_clean_start_reads_no_record() -> None:
@@ -38,13 +57,7 @@ def test_clean_start_reads_no_record() -> None:
     before = visible(store)
     store.close()
     disk = disk.after_kill()
-    read: list[Path] = []
-
-    def seen(path: Path) -> bool:
-        read.append(path)
-        return False
-
-    disk.fail_reads = seen
+    read = reads_of(disk)
     store, events = open_with_events(disk)
     # The last file: one read behind the end, and its tail is zeroed again.
     assert len([path for path in read if path.parent == LOG]) <= 2
@@ -53,8 +66,7 @@ def test_clean_start_reads_no_record() -> None:
 
 
 def test_recovery_reads_from_the_checkpoint_on() -> None:
-    disk = SimulatedDisk()
-    clock = ManualClock()
+    disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)
     for n in range(0, 200, 10):
         send(store, numbered_messages(n, 10))
@@ -62,13 +74,7 @@ def test_recovery_reads_from_the_checkpoint_on() -> None:
     send(store, numbered_messages(200, 5))
     before = visible(store)
     disk = disk.after_kill()
-    read: list[Path] = []
-
-    def seen(path: Path) -> bool:
-        read.append(path)
-        return False
-
-    disk.fail_reads = seen
+    read = reads_of(disk)
     store, _ = open_with_events(disk)
     last = LOG / f"{store.end_offset // SIZE * SIZE:020d}"
     assert {path for path in read if path.parent == LOG} == {last}
@@ -97,20 +103,11 @@ def test_torn_tail_is_reported_and_truncated() -> None:
     store.flush.write()
     end = store.confirmed_offset
     disk = disk.after_kill()
-    disk.flip(LOG / ("0" * 20), (end + 100) * 8)
+    disk.flip(FIRST_FILE, (end + 100) * 8)
     store, events = open_with_events(disk)
-    assert events == [
-        (
-            "log_tail_truncated",
-            {
-                "file": str(LOG / ("0" * 20)),
-                "physical_offset": end,
-                "reason": "it does not match its CRC",
-            },
-        )
-    ]
+    assert events == [("log_tail_truncated", bad_crc_at(end))]
     assert store.end_offset == end
-    assert disk.files()[LOG / ("0" * 20)][end:] == bytes(SIZE - end)
+    assert disk.files()[FIRST_FILE][end:] == bytes(SIZE - end)
     [message] = send(store, numbered_messages(4, 1))
     assert message.physical_offset == end
 
@@ -120,21 +117,11 @@ def test_damage_in_the_middle_is_reported_and_skipped() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     send(store, numbered_messages(0, 20))
-    units = store.units("a", 0, 0, 20)
-    physical_offset = units[3][0]
+    physical_offset = store.units("a", 0, 3, 1)[0][0]
     disk = disk.after_kill()
-    disk.flip(LOG / ("0" * 20), (physical_offset + 95) * 8)
+    disk.flip(FIRST_FILE, (physical_offset + 95) * 8)
     store, events = open_with_events(disk)
-    assert events == [
-        (
-            "corrupt_record",
-            {
-                "file": str(LOG / ("0" * 20)),
-                "physical_offset": physical_offset,
-                "reason": "it does not match its CRC",
-            },
-        )
-    ]
+    assert events == [("corrupt_record", bad_crc_at(physical_offset))]
     assert store.max_offset("a", 0) == 10
     result = store.read("a", 0, 0)
     assert (result.message_count, result.corrupted_count, result.next_begin_offset) == (9, 1, 10)
@@ -152,9 +139,9 @@ def test_damaged_header_leaves_a_hole_in_the_queue() -> None:
     before = visible(store)
     physical_offset = store.units("a", 0, 3, 1)[0][0]
     disk = disk.after_kill()
-    data = bytearray(disk.files()[LOG / ("0" * 20)])
+    data = bytearray(disk.files()[FIRST_FILE])
     data[physical_offset : physical_offset + 40] = b"\xff" * 40
-    disk.put(LOG / ("0" * 20), bytes(data))
+    disk.put(FIRST_FILE, bytes(data))
     store, events = open_with_events(disk)
     assert event_names(events) == ["corrupt_record"]
     del before["a", 0][3]
@@ -170,7 +157,7 @@ def test_damage_across_a_file_end_does_not_hide_the_next_file() -> None:
         send(store, numbered_messages(n, 10))
     before = visible(store)
     disk = disk.after_kill()
-    path = LOG / ("0" * 20)
+    path = FIRST_FILE
     disk.put(path, disk.files()[path][:-400] + b"\xee" * 400)
     store, events = open_with_events(disk)
     assert set(event_names(events)) == {"corrupt_record"}
@@ -187,9 +174,8 @@ def test_without_checkpoint_a_whole_record_behind_means_damage() -> None:
     store = open_store(disk)
     send(store, numbered_messages(0, 20))
     physical_offset = store.units("a", 0, 3, 1)[0][0]
-    disk = disk.after_kill()
-    disk.remove(PATH / "checkpoint")
-    disk.flip(LOG / ("0" * 20), (physical_offset + 95) * 8)
+    disk = without_checkpoint(disk)
+    disk.flip(FIRST_FILE, (physical_offset + 95) * 8)
     store, events = open_with_events(disk)
     assert event_names(events) == [
         "derived_files_rebuilt",
@@ -205,9 +191,8 @@ def test_record_with_an_impossible_queue_offset_is_damage() -> None:
     store = open_store(disk, replace(SMALL, whole_crc=False))
     send(store, numbered_messages(0, 6))
     physical_offset = store.units("a", 0, 1, 1)[0][0]
-    disk = disk.after_kill()
-    disk.remove(PATH / "checkpoint")
-    disk.flip(LOG / ("0" * 20), (physical_offset + 24) * 8)  # the queue offset grows by 16 million
+    disk = without_checkpoint(disk)
+    disk.flip(FIRST_FILE, (physical_offset + 24) * 8)  # the queue offset grows by 16 million
     store, events = open_with_events(disk, options=replace(SMALL, whole_crc=False))
     assert "corrupt_record" in event_names(events)
     assert sorted(visible(store)["a", 0]) == [0, 2]
@@ -220,8 +205,7 @@ def test_long_recovery_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None
     store = open_store(disk)
     for n in range(0, 200, 10):
         send(store, numbered_messages(n, 10))
-    disk = disk.after_kill()
-    disk.remove(PATH / "checkpoint")
+    disk = without_checkpoint(disk)
     _, events = open_with_events(disk)
     progress = [fields for name, fields in events if name == "recovery_progress"]
     assert len(progress) >= 3
@@ -232,8 +216,7 @@ def test_long_recovery_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_delayed_topics_are_rebuilt_with_their_tags_codes() -> None:
     codes = {"delayed": lambda given, stored_ms: stored_ms + len(given)}
-    disk = SimulatedDisk()
-    clock = ManualClock()
+    disk, clock = SimulatedDisk(), ManualClock()
     store = MessageStore.open(
         PATH, SMALL, clock=clock, disk=disk, store_host="127.0.0.1:1", tags_code_of=codes
     )
@@ -241,8 +224,7 @@ def test_delayed_topics_are_rebuilt_with_their_tags_codes() -> None:
         send(store, numbered_messages(n, 1, "delayed"))
         clock.advance(500)
     before = store.units("delayed", 0, 0, 9)
-    disk = disk.after_kill()
-    disk.remove(PATH / "checkpoint")
+    disk = without_checkpoint(disk)
     store = MessageStore.open(
         PATH, SMALL, clock=clock, disk=disk, store_host="127.0.0.1:1", tags_code_of=codes
     )
@@ -259,9 +241,7 @@ def test_prepared_messages_are_rebuilt_without_units() -> None:
     ]
     send(store, batch)
     before = visible(store)
-    disk = disk.after_kill()
-    disk.remove(PATH / "checkpoint")
-    store, _ = open_with_events(disk)
+    store, _ = open_with_events(without_checkpoint(disk))
     assert visible(store) == before
     assert len(store.query("a", "ID0", unique=True)) == 1
     assert store.query("a", "ID2", unique=True) == []
@@ -273,7 +253,7 @@ def test_log_without_any_record_starts_empty() -> None:
     store.append(numbered_messages(0, 1))
     store.flush.write()
     disk = disk.after_kill()
-    disk.put(LOG / ("0" * 20), bytes(SIZE))
+    disk.put(FIRST_FILE, bytes(SIZE))
     store, events = open_with_events(disk)
     assert (store.end_offset, events) == (0, [])
     send(store, numbered_messages(0, 2))
@@ -301,10 +281,9 @@ def test_crash_in_a_start_without_checkpoint_keeps_the_log(whole_crc: bool) -> N
     store = open_store(disk, options)
     appended = send(store, numbered_messages(0, 30))
     store.close()
-    disk = disk.after_kill()
-    disk.remove(PATH / "checkpoint")
+    disk = without_checkpoint(disk)
     damaged = appended[3].physical_offset
-    disk.flip(LOG / ("0" * 20), (damaged + 120) * 8)
+    disk.flip(FIRST_FILE, (damaged + 120) * 8)
     open_with_events(disk, options)
     disk = disk.after_kill()
     # Records that were written without a CRC of their own stay valid.
@@ -320,7 +299,7 @@ def test_start_without_checkpoint_loses_nothing_when_cut_short() -> None:
     appended = send(store, numbered_messages(0, 30))
     store.close()
     disk.remove(PATH / "checkpoint")
-    disk.flip(LOG / ("0" * 20), (appended[3].physical_offset + 120) * 8)
+    disk.flip(FIRST_FILE, (appended[3].physical_offset + 120) * 8)
     steps = 0
     while True:
         again = disk.copy()

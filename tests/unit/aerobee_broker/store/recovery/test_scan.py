@@ -124,20 +124,18 @@ TOPICS = st.sampled_from(["a", "b", "orders", "orderz", "größe", retry_topic("
 @settings(deadline=None)
 @given(st.lists(st.tuples(TOPICS, st.integers(0, 3)), min_size=1, max_size=40))
 def test_records_are_grouped_by_queue_in_log_order(
-    physical_offsets: list[tuple[str, int]],
+    names: list[tuple[str, int]],
 ) -> None:
     """Names of one length and of several; one is too long for the weighted sums."""
-    data = stream([{"topic": topic, "queue_id": queue_id} for topic, queue_id in physical_offsets])
+    data = stream([{"topic": topic, "queue_id": queue_id} for topic, queue_id in names])
     found, _ = scan(data, BASE, ROOM, check_crc=True)
     by_queue = found.by_queue()
     queues = [(name.decode(), queue_id) for name, queue_id in by_queue.queues]
     assert len(set(queues)) == len(queues) == len(by_queue.bounds) - 1
-    assert [queues[number] for number in by_queue.numbers.tolist()] == physical_offsets
+    assert [queues[number] for number in by_queue.numbers.tolist()] == names
     for number, queue in enumerate(queues):
         members = by_queue.order[by_queue.bounds[number] : by_queue.bounds[number + 1]].tolist()
-        assert members == [
-            at for at, physical_offset in enumerate(physical_offsets) if physical_offset == queue
-        ]
+        assert members == [at for at, name in enumerate(names) if name == queue]
 
 
 def test_queues_with_one_weighted_sum_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:

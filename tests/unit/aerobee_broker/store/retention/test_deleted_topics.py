@@ -8,21 +8,29 @@ from dataclasses import replace
 import pytest
 
 from aerobee_broker.errors import StoreWriteError
+from aerobee_broker.store.message_store import MessageStore
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import PowerCut, SimulatedDisk
 from support.disk.stores import (
     PATH,
     SMALL,
+    Queue,
     event_names,
     numbered_messages,
     open_store,
     open_with_events,
     send,
     visible,
+    without_checkpoint,
 )
 
 SIZE = SMALL.commit_log_file_size
 QUEUES = PATH / "consumequeue"
+
+
+def queue_offsets(store: MessageStore) -> dict[Queue, list[int]]:
+    """The offsets of the visible messages of each queue."""
+    return {queue: list(messages) for queue, messages in visible(store).items()}
 
 
 def test_deleted_topic_stays_deleted_after_a_rebuild() -> None:
@@ -34,9 +42,7 @@ def test_deleted_topic_stays_deleted_after_a_rebuild() -> None:
     [message, _] = send(store, numbered_messages(20, 2))
     assert message.queue_offset == 0
     store.close()
-    disk = disk.after_kill()
-    disk.remove(PATH / "checkpoint")
-    store, _ = open_with_events(disk)
+    store, _ = open_with_events(without_checkpoint(disk))
     assert {
         queue: list(message) for queue, message in visible(store).items() if queue[0] == "a"
     } == {
@@ -60,18 +66,10 @@ def test_messages_after_a_deletion_and_a_crash_are_kept(clean: bool) -> None:
     if clean:
         store.close()
     store, _ = open_with_events(disk := disk.after_kill())
-    assert {queue: list(messages) for queue, messages in visible(store).items()} == {
-        ("a", 0): [0],
-        ("a", 1): [0],
-    }
+    assert queue_offsets(store) == {("a", 0): [0], ("a", 1): [0]}
     store.close()
-    disk = disk.after_kill()
-    disk.remove(PATH / "checkpoint")
-    store, _ = open_with_events(disk)
-    assert {queue: list(messages) for queue, messages in visible(store).items()} == {
-        ("a", 0): [0],
-        ("a", 1): [0],
-    }
+    store, _ = open_with_events(without_checkpoint(disk))
+    assert queue_offsets(store) == {("a", 0): [0], ("a", 1): [0]}
 
 
 def test_messages_after_a_deletion_and_a_failed_write_are_kept() -> None:
@@ -83,10 +81,7 @@ def test_messages_after_a_deletion_and_a_failed_write_are_kept() -> None:
     store.flush.roll_back()
     send(store, numbered_messages(20, 2))
     store, _ = open_with_events(disk.after_kill())
-    assert {queue: list(messages) for queue, messages in visible(store).items()} == {
-        ("a", 0): [0],
-        ("a", 1): [0],
-    }
+    assert queue_offsets(store) == {("a", 0): [0], ("a", 1): [0]}
 
 
 def test_deletion_that_cannot_be_lowered_makes_read_only() -> None:
@@ -111,9 +106,7 @@ def test_failed_deletion_is_not_written_with_the_next_one() -> None:
     store.delete_topic("b")
     assert len(store.query("a", "ID1")) == 1
     store.close()
-    disk = disk.after_kill()
-    disk.remove(PATH / "checkpoint")
-    store, _ = open_with_events(disk)
+    store, _ = open_with_events(without_checkpoint(disk))
     assert list(visible(store)["a", 0]) == [0]
 
 
