@@ -27,14 +27,10 @@ def record(offset: int, topic: str = "orders") -> bytes:
         physical_offset=offset * 1_000,
         body=b"body",
         properties=properties.encode(stored),
-        flag=0,
-        sys_flag=0,
         born_timestamp_ms=1,
         born_host=b"\x7f\0\0\1\0\0\0\1",
         store_timestamp_ms=2,
         store_host=b"\x7f\0\0\1\0\0\0\2",
-        reconsume_times=0,
-        prepared_transaction_offset=0,
     )
 
 

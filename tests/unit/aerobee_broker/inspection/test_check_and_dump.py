@@ -208,17 +208,9 @@ def test_check_keeps_each_record_that_recovery_keeps(
     for queue_offset, hole in ((0, 0), (5_000, 100), (5, 0)):
         data += record.encode(
             topic="a",
-            queue_id=0,
             queue_offset=queue_offset,
             physical_offset=len(data),
             body=b"x" * 200,
-            properties=b"",
-            flag=0,
-            sys_flag=0,
-            born_timestamp_ms=1,
-            born_host=bytes(8),
-            store_timestamp_ms=2,
-            store_host=bytes(8),
             whole_crc=True,
         )
         data += b"\xee" * hole

@@ -50,17 +50,9 @@ async def test_a_body_that_is_not_utf8_is_given_in_base64(
 def test_a_body_that_cannot_be_decompressed_is_given_as_stored() -> None:
     encoded = record.encode(
         topic=DEAD,
-        queue_id=0,
-        queue_offset=0,
-        physical_offset=0,
         body=b"not compressed",
         properties=names.encode(PROPERTIES),
-        flag=0,
         sys_flag=record.COMPRESSED,
-        born_timestamp_ms=1,
-        born_host=bytes(8),
-        store_timestamp_ms=2,
-        store_host=bytes(8),
     )
     message = ReceivedMessage(record.decode(encoded), "a")
     assert summary(message)["body_size"] == len(b"not compressed")

@@ -29,7 +29,6 @@ def encoded(**fields: Any) -> bytes:
         "body": b"body",
         "properties": properties.encode({"TAGS": "UA", "KEYS": "UA-1", "UNIQ_KEY": "7F00"}),
         "flag": 5,
-        "sys_flag": 0,
         "born_timestamp_ms": 1_700_000_000_123,
         "born_host": V4,
         "store_timestamp_ms": 1_700_000_001_456,

@@ -18,18 +18,7 @@ AT = 1_000  # physical offset of the first record
 
 def run_of(topic: str = "a", queue_id: int = 3, first: int = 7, **fields: Any) -> tuple[bytes, Run]:
     """Three records, the first at physical offset AT and queue offset `first`."""
-    given = {
-        "body": b"body",
-        "properties": b"TAGS\x01red\x02",
-        "flag": 0,
-        "sys_flag": 0,
-        "born_timestamp_ms": 1,
-        "born_host": bytes(8),
-        "store_timestamp_ms": 2,
-        "store_host": bytes(8),
-        "whole_crc": True,
-        **fields,
-    }
+    given = {"body": b"body", "properties": b"TAGS\x01red\x02", "whole_crc": True, **fields}
     data, run = b"", []
     for offset in range(first, first + 3):
         physical_offset = AT + len(data)

@@ -29,12 +29,7 @@ def encoded(physical_offset: int, **changes: Any) -> bytes:
         "physical_offset": physical_offset,
         "body": b"body",
         "properties": b"TAGS\x01red\x02",
-        "flag": 0,
-        "sys_flag": 0,
-        "born_timestamp_ms": 1,
-        "born_host": HOSTS[0],
         "store_timestamp_ms": 1_700_000_000_000,
-        "store_host": HOSTS[0],
         "whole_crc": True,
     }
     return record.encode(**(fields | changes))
