@@ -80,7 +80,7 @@ class Disk(Protocol):
         """With its parents; nothing to do when it is there."""
 
     def rename(self, source: Path, target: Path) -> None:
-        """Takes the place of `target`."""
+        """Replaces `target`."""
 
     def remove(self, path: Path) -> None: ...
 

@@ -82,7 +82,7 @@ class BatchEncoder:
             repeat(self._common()),
             self.body_lengths,
         )
-        # What stands between body and properties, by the length of the properties.
+        # The bytes between body and properties, by the length of the properties.
         between = {
             length: topic.field + _LENGTH.pack(length + self._tail_bytes)
             for length in set(self.properties_lengths)

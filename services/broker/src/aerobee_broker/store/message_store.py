@@ -114,6 +114,7 @@ class MessageStore:
         self._appender = Appender(self._log, self._dispatch, pack_host(store_host), options)
 
         self.topics, self.queues = self._queues.topics, self._queues.queue_ids
+        self.deleted_below = self._deleted_topics.deleted_below
         reader = Reader(
             self._log, self._dispatch, self._deleted_topics, self._damage, clock.monotonic_ms
         )
@@ -312,12 +313,6 @@ class MessageStore:
             self._event("directory_left", fields)
         self.cleaning.cancel_removals_in(directory)
         self._derived_flush.request()
-
-    def deleted_below(self, topic: str) -> int:
-        """The physical offset of the topic's last deletion; 0 when there was none. A record below
-        that waits for a topic of this name was meant for the deleted one.
-        """
-        return self._deleted_topics.deleted_below(topic)
 
     # ---- upkeep ----
 

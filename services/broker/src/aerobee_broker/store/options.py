@@ -52,7 +52,7 @@ class StoreOptions:
     disk_max_used_ratio: int = 75  # above: expired files go at any hour
     disk_clean_forcibly_ratio: int = 85  # above: unexpired files go too; below: DISK_FULL ends
     disk_warning_ratio: int = 90  # above: producers get DISK_FULL
-    disk_stop_ratio: int = 95  # above: everybody does
+    disk_stop_ratio: int = 95  # above: every append does
     clean_file_forcibly: bool = True
     disk_min_free_bytes: int = 0  # fewer: as above the warning ratio. 0: no bound in bytes
 

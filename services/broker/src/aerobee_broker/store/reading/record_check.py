@@ -16,7 +16,7 @@ from aerobee_wire.record import CorruptRecord
 
 Run = list[tuple[int, Unit]]  # queue offset and unit of records that are read in one go
 
-# What is compared with a unit; these fields stand before the hosts.
+# What is compared with a unit; these fields lie before the hosts.
 _FRONT = record.HEADER_LAYOUT.view(
     "total_size",
     "magic_code",

@@ -58,7 +58,7 @@ _STRIDE_PAUSE = 64
 class Stop(Enum):
     """Why a scan of some bytes ended."""
 
-    MORE = "the record goes on behind these bytes"
+    MORE = "the record continues behind these bytes"
     BLANK = "a blank record fills the rest of the file"
     ZEROS = "there is nothing"
     BAD = "no record"
@@ -77,7 +77,7 @@ class ByQueue(NamedTuple):
 
 
 class Records:
-    """Whole records that stand one after the other in `data`, as columns."""
+    """The consecutive whole records in `data`, as columns."""
 
     __slots__ = (
         "_properties_at",

@@ -25,7 +25,9 @@ class DeletedTopics:
         return self._offsets
 
     def deleted_below(self, topic: str) -> int:
-        """The physical offset of the topic's last deletion; 0 when there was none."""
+        """The physical offset of the topic's last deletion; 0 when there was none. A record below
+        that waits for a topic of this name was meant for the deleted one.
+        """
         return self._offsets.get(topic, 0)
 
     def load(self) -> bool:

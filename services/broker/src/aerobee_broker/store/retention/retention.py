@@ -73,8 +73,8 @@ class Retention:
 
     def _expired(self, before_ms: int) -> int:
         count = 0
-        for number, following in enumerate(self._log.starts[1:], 1):
-            stored = self._first_timestamp(following)
+        for number, next_start in enumerate(self._log.starts[1:], 1):
+            stored = self._first_timestamp(next_start)
             if stored >= before_ms or count >= self._options.delete_file_batch_max:
                 break
             if stored > 0:  # else the next file tells
