@@ -6,6 +6,7 @@ import asyncio
 import errno
 import urllib.error
 import urllib.request
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,13 @@ async def test_a_failed_flush_makes_the_broker_read_only_and_it_says_so(tmp_path
         disk.sync_error = 0
         with pytest.raises(MqError, match="read-only"):
             await broker.send("t", b"still refused")
-        assert [one.body for one in await broker.read("t")] == [b"good"]
+        assert [message.body for message in await broker.read("t")] == [b"good"]
         assert "flushing" in (await broker.status()).read_only_reason
 
         async def not_serving() -> bool:
             return bool(await health(app.address) == health_pb2.HealthCheckResponse.NOT_SERVING)
 
-        await until(not_serving, "health tells of it")
+        await until(not_serving, "health answers NOT_SERVING")
         url = f"http://{app.ready_fields['metrics']}/readyz"
         with pytest.raises(urllib.error.HTTPError, match="503"):
             await asyncio.to_thread(urllib.request.urlopen, url, timeout=10)
@@ -114,7 +115,7 @@ async def test_a_thousand_long_polls_each_get_their_message(tmp_path: Path) -> N
         ]
         await broker.call(broker.messages.Send, message_pb2.SendRequest(messages=messages))
         answers = await asyncio.gather(*pulls)
-        assert [one.messages[0].body for one in answers] == [b"%d" % n for n in range(queues)]
+        assert [answer.messages[0].body for answer in answers] == [b"%d" % n for n in range(queues)]
         assert (await broker.status()).parked_pulls == 0
     await app.stop()
 
@@ -129,15 +130,9 @@ async def test_a_cancelled_pull_leaves_no_long_poll(tmp_path: Path) -> None:
         async def parked(count: int) -> bool:
             return (await broker.status()).parked_pulls == count
 
-        async def one() -> bool:
-            return await parked(1)
-
-        async def none() -> bool:
-            return await parked(0)
-
-        await until(one, "the pull is parked")
+        await until(partial(parked, 1), "the pull is parked")
         pull.cancel()
-        await until(none, "it is gone")
+        await until(partial(parked, 0), "it is gone")
     await app.stop()
 
 
@@ -168,5 +163,5 @@ async def test_a_broker_starts_on_a_full_disk_and_serves_what_is_there(tmp_path:
     app = BrokerApp(options(tmp_path), disk=disk)
     await app.start()
     async with BrokerCaller(app.address) as broker:
-        assert [one.body for one in await broker.read("t")] == [b"kept"]
+        assert [message.body for message in await broker.read("t")] == [b"kept"]
     await app.stop()

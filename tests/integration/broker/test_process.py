@@ -66,8 +66,8 @@ async def test_every_acknowledged_message_survives_kill_9(tmp_path: Path) -> Non
             broker.start()
         async with BrokerCaller(broker.address) as caller:
             for queue, bodies in acknowledged.items():
-                stored = [one.body for one in await caller.read("t", queue)]
-                assert [one for one in stored if one in set(bodies)] == bodies, "in their order"
+                stored = [message.body for message in await caller.read("t", queue)]
+                assert [body for body in stored if body in set(bodies)] == bodies, "in their order"
                 assert len(stored) - len(bodies) <= 3, "at most the one under way at each kill"
 
 
@@ -99,9 +99,9 @@ async def test_a_clean_stop_keeps_groups_offsets_and_delays(tmp_path: Path) -> N
         async with BrokerCaller(broker.address) as caller:
             query = offset_pb2.QueryConsumerOffsetsRequest(consumer_group="g")
             answer = await caller.call(caller.offsets.QueryConsumerOffsets, query)
-            assert [(one.topic, one.queue_offset) for one in answer.offsets] == [("t", 1)]
+            assert [(offset.topic, offset.queue_offset) for offset in answer.offsets] == [("t", 1)]
             answer = await caller.pull("g", "%RETRY%g", suspend_timeout_ms=20_000)
-            assert [one.body for one in answer.messages] == [b"a"]
+            assert [message.body for message in answer.messages] == [b"a"]
             assert len(await caller.read("%RETRY%g")) == 1, "delivered once"
     config = tmp_path / "broker" / "store" / "config"
     assert {path.name for path in config.glob("*.json")} >= {
@@ -145,13 +145,15 @@ async def test_timers_and_recalls_survive_kill_9(tmp_path: Path) -> None:
             await until(partial(holds, caller, len(sent) - len(recalled)), "all are delivered")
             stored = await caller.read("t")
             assert not (await caller.status()).delayed_messages
-    assert {one.body for one in stored} == sent.keys() - recalled
-    assert all(one.store_timestamp_ms >= int(sent[one.body]) for one in stored), "none early"
-    assert len(stored) - len({one.body for one in stored}) <= 256, "a batch, at the worst"
+    assert {message.body for message in stored} == sent.keys() - recalled
+    assert all(message.store_timestamp_ms >= int(sent[message.body]) for message in stored), (
+        "none early"
+    )
+    assert len(stored) - len({message.body for message in stored}) <= 256, "a batch, at the worst"
 
 
 async def holds(caller: BrokerCaller, count: int) -> bool:
-    return len({one.body for one in await caller.read("t")}) >= count
+    return len({message.body for message in await caller.read("t")}) >= count
 
 
 async def test_a_corrupt_record_is_logged_counted_and_not_served(
@@ -170,7 +172,7 @@ async def test_a_corrupt_record_is_logged_counted_and_not_served(
         async with BrokerCaller(broker.address) as caller:
             request = message_pb2.PullRequest(topic="t", browse=True, plain=True)
             answer = await caller.call(caller.messages.Pull, request)
-            assert [one.body for one in answer.messages] == [b"good-1", b"good-2"]
+            assert [message.body for message in answer.messages] == [b"good-1", b"good-2"]
             assert answer.corrupted_count == 1
             place = message_pb2.GetMessageRequest(physical_offset=sent[1].physical_offset)
             with pytest.raises(MqError, match=str(log)) as caught:
@@ -178,7 +180,7 @@ async def test_a_corrupt_record_is_logged_counted_and_not_served(
             assert caught.value.code is Code.MESSAGE_CORRUPTED
             assert (await caller.status()).corrupted_records_total == 1
         found = broker.events("corrupt_record")
-    assert [(one["file"], one["physical_offset"]) for one in found] == [
+    assert [(event["file"], event["physical_offset"]) for event in found] == [
         (str(log), sent[1].physical_offset)
     ]
 
@@ -194,13 +196,13 @@ async def test_a_broker_serves_without_name_servers_and_finds_them_later(tmp_pat
         with process(tmp_path, "--namesrv", address) as broker:
             async with BrokerCaller(broker.address) as caller:
                 await caller.send("early", b"a")
-                told = await caller.put_topic("told")
-            assert list(told.unreachable_namesrvs) == [address]
+                answer = await caller.put_topic("put")
+            assert list(answer.unreachable_namesrvs) == [address]
             assert broker.events("namesrv_lost")
             namesrv.start()
 
             async def known() -> bool:
-                return {"early", "told"} <= await topics_known(address)
+                return {"early", "put"} <= await topics_known(address)
 
             await until(known, "the broker has registered", retry_on=(grpc.aio.AioRpcError,))
 
@@ -213,7 +215,7 @@ async def test_every_name_server_is_registered_with_and_again_after_its_restart(
         for name in ("n1", "n2")
     ]
     with namesrvs[0], namesrvs[1]:
-        addresses = [one.address for one in namesrvs]
+        addresses = [namesrv.address for namesrv in namesrvs]
         with process(tmp_path, "--namesrv", ";".join(addresses)) as broker:
             async with BrokerCaller(broker.address) as caller:
                 await caller.put_topic("t")
@@ -225,7 +227,7 @@ async def test_every_name_server_is_registered_with_and_again_after_its_restart(
             async def known() -> bool:
                 return "t" in await topics_known(addresses[1])
 
-            await until(known, "told again", retry_on=(grpc.aio.AioRpcError,))
+            await until(known, "the topic is registered again", retry_on=(grpc.aio.AioRpcError,))
             assert broker.stop() == 0
             assert "t" not in await topics_known(addresses[0]), "unregistered at its stop"
 
@@ -245,7 +247,7 @@ async def test_a_topic_that_a_send_creates_is_on_every_broker_at_once(tmp_path: 
                 stub = namesrv_pb2_grpc.NamesrvServiceStub(channel)
                 request = namesrv_pb2.GetTopicRouteRequest(topic="everywhere")
                 route = (await stub.GetTopicRoute(request)).route
-            found = {one.broker_name: one.write_queue_count for one in route.queues}
+            found = {queue.broker_name: queue.write_queue_count for queue in route.queues}
             assert found == {"broker-a": 4, "broker-b": 4}
             async with BrokerCaller(broker_b.address) as caller:
                 await caller.send("everywhere", b"b")
@@ -299,7 +301,9 @@ def test_a_rocketmq_file_is_read_and_its_idle_keys_are_named_once(tmp_path: Path
     with broker:
         assert broker.ready["broker"] == "from-file"
         warnings = broker.events("options_without_effect")
-    assert [one["keys"] for one in warnings] == [["brokerRole", "sendMessageThreadPoolNums"]]
+    assert [warning["keys"] for warning in warnings] == [
+        ["brokerRole", "sendMessageThreadPoolNums"]
+    ]
 
 
 # ---- what an operator sees ----
@@ -323,7 +327,7 @@ async def test_metrics_and_health_tell_what_happens(tmp_path: Path) -> None:
         assert status == 200
         labels = 'message_type="NORMAL",node_id="broker-a",node_type="broker",topic="t"'
         line = next(
-            one for one in text.splitlines() if one.startswith("rocketmq_messages_in_total")
+            line for line in text.splitlines() if line.startswith("rocketmq_messages_in_total")
         )
         assert all(label in line for label in labels.split(",")) and line.endswith(" 2.0")
         assert await asyncio.to_thread(get, metrics, "/readyz") == (200, "ready\n")
@@ -349,7 +353,7 @@ def test_sigterm_ends_long_polls_and_the_process_within_its_grace(tmp_path: Path
     with process(tmp_path) as broker:
         assert asyncio.run(poll(broker.address)) == message_pb2.NO_NEW_MESSAGE
         assert broker.wait() == 0
-        assert [one["event"] for one in broker.log[-2:]] == ["stopping", "stopped"]
+        assert [line["event"] for line in broker.log[-2:]] == ["stopping", "stopped"]
 
 
 def test_print_config_shows_every_option_and_starts_nothing(tmp_path: Path) -> None:

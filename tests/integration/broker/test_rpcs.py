@@ -57,8 +57,10 @@ async def route(address: str, topic: str) -> Any:
 async def test_messages_are_pulled_as_they_were_sent(broker: BrokerCaller) -> None:
     sent = await broker.send("plain", b"a", b"b", properties={"TAGS": "x", "KEYS": "k"}, flag=3)
     stored = await broker.read("plain")
-    assert [one.body for one in stored] == [b"a", b"b"]
-    assert [one.offset_message_id for one in stored] == [one.offset_message_id for one in sent]
+    assert [message.body for message in stored] == [b"a", b"b"]
+    assert [message.offset_message_id for message in stored] == [
+        message.offset_message_id for message in sent
+    ]
     assert (stored[0].properties["TAGS"], stored[0].flag) == ("x", 3)
     assert stored[0].born_host.startswith("127.0.0.1:")
 
@@ -67,8 +69,8 @@ async def test_a_batch_is_stored_in_order(broker: BrokerCaller) -> None:
     bodies = [b"%d" % number for number in range(500)]
     result = await broker.send_batch("batch", bodies)
     stored = await broker.read("batch")
-    assert [one.body for one in stored] == bodies
-    assert [one.physical_offset for one in stored] == list(result.physical_offsets)
+    assert [message.body for message in stored] == bodies
+    assert [message.physical_offset for message in stored] == list(result.physical_offsets)
 
 
 async def test_a_message_of_4_mib_is_sent_and_pulled(broker: BrokerCaller) -> None:
@@ -83,7 +85,7 @@ async def test_a_pull_that_waits_gets_the_message(broker: BrokerCaller) -> None:
     await until(lambda: _parked(broker), "the pull is parked")
     await broker.send("waited", b"a")
     answer = await pull
-    assert [one.body for one in answer.messages] == [b"a"]
+    assert [message.body for message in answer.messages] == [b"a"]
 
 
 async def _parked(broker: BrokerCaller) -> bool:
@@ -95,7 +97,9 @@ async def test_a_new_topic_is_in_the_route_before_the_send_is_answered(
 ) -> None:
     await broker.send("sudden", b"a")
     found = await route(cluster[0], "sudden")
-    assert [(one.broker_name, one.write_queue_count) for one in found.queues] == [("broker-a", 4)]
+    assert [(queue.broker_name, queue.write_queue_count) for queue in found.queues] == [
+        ("broker-a", 4)
+    ]
     assert dict(found.brokers[0].addresses) == {0: cluster[1]}
     await broker.put_topic("made", queues=3)
     assert (await route(cluster[0], "made")).queues[0].read_queue_count == 3
@@ -112,16 +116,16 @@ async def test_a_poison_message_is_retried_then_dead_lettered_with_its_last_reas
     place = sent[0].physical_offset
     for attempt in range(2):
         results = await broker.give_back("arrival", place, reason="KeyError")
-        assert [(one.code, one.dead_lettered) for one in results] == [(0, False)]
+        assert [(result.code, result.dead_lettered) for result in results] == [(0, False)]
         answer = await broker.pull(
             "arrival", "%RETRY%arrival", queue_offset=attempt, suspend_timeout_ms=20_000
         )
-        assert [one.reconsume_times for one in answer.messages] == [attempt + 1]
+        assert [message.reconsume_times for message in answer.messages] == [attempt + 1]
         place = answer.messages[0].physical_offset
     results = await broker.give_back(
         "arrival", place, reason="ValueError", description="no arrival time"
     )
-    assert [one.dead_lettered for one in results] == [True]
+    assert [result.dead_lettered for result in results] == [True]
     dead = (await broker.read("%DLQ%arrival"))[0]
     assert (dead.body, dead.reconsume_times) == (b"poison", 3)
     assert dead.properties["DLQ_ORIGIN_TOPIC"] == "flights"

@@ -48,28 +48,28 @@ def test_threads_wake_the_loop(runner: asyncio.Runner) -> None:
 
 
 def test_no_call_of_many_threads_is_lost(runner: asyncio.Runner) -> None:
-    async def heard() -> int:
-        loop, count, all_heard = asyncio.get_running_loop(), 0, asyncio.Event()
+    async def counted() -> int:
+        loop, count, all_counted = asyncio.get_running_loop(), 0, asyncio.Event()
 
-        def one() -> None:
+        def count_up() -> None:
             nonlocal count
             count += 1
             if count == 4_000:
-                all_heard.set()
+                all_counted.set()
 
         def call() -> None:
             for _ in range(1_000):
-                loop.call_soon_threadsafe(one)
+                loop.call_soon_threadsafe(count_up)
 
         threads = [threading.Thread(target=call) for _ in range(4)]
         for thread in threads:
             thread.start()
-        await asyncio.wait_for(all_heard.wait(), 30)
+        await asyncio.wait_for(all_counted.wait(), 30)
         for thread in threads:
             thread.join()
         return count
 
-    assert runner.run(heard()) == 4_000
+    assert runner.run(counted()) == 4_000
 
 
 def test_sockets_are_watched(runner: asyncio.Runner) -> None:

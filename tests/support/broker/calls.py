@@ -49,10 +49,10 @@ class BrokerCaller:
             return await method(request, timeout=TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             trailers = cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ())
-            told = error_from(error.details() or "", trailers)
-            if told is None:
+            answered = error_from(error.details() or "", trailers)
+            if answered is None:
                 raise
-            raise told from error
+            raise answered from error
 
     async def send(
         self, topic: str, *bodies: bytes, queue_id: int | None = 0, **fields: Any

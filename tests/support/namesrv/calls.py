@@ -40,7 +40,7 @@ class Caller:
         try:
             return getattr(self.stub, method)(request, timeout=TIMEOUT_S, wait_for_ready=True)
         except grpc.RpcError as error:
-            raise told(error) from error
+            raise mq_error(error) from error
 
     # ---- as a broker ----
 
@@ -95,7 +95,7 @@ def address_of(broker_name: str = "broker-a", broker_id: int = 0) -> str:
     return f"{broker_name}-{broker_id}:10911"
 
 
-def told(error: grpc.RpcError) -> MqError:
+def mq_error(error: grpc.RpcError) -> MqError:
     """The error that a failed call carries in its trailers. Raises the failure if it has none."""
     call: Any = error
     typed = error_from(call.details() or "", call.trailing_metadata() or ())

@@ -66,7 +66,7 @@ def key_of(broker_name: str = "broker-a", broker_id: int = 0) -> BrokerKey:
 
 
 class RoutingTables:
-    """RouteInfoManager with a clock that stands, and a removal queue that drains when told."""
+    """RouteInfoManager with a clock that stands, and a removal queue that the test drains."""
 
     def __init__(self, *, capacity: int = 3_000, **options: object) -> None:
         self.clock = ManualClock()

@@ -87,7 +87,7 @@ class Handlers:
             if request.value.isupper():
                 await call.write(letters[0].SerializeToString())
                 await call.write_all(
-                    [letters[1], *(one.SerializeToString() for one in letters[2:])]
+                    [letters[1], *(letter.SerializeToString() for letter in letters[2:])]
                 )
             else:
                 await call.write_all(letters)
@@ -97,7 +97,7 @@ class Handlers:
                 await self.going_on.wait()
             if request.value.startswith("and "):
                 await call.write_all(
-                    [StringValue(value=one) for one in request.value], more_follows=True
+                    [StringValue(value=letter) for letter in request.value], more_follows=True
                 )
                 if request.value == "and refused":
                     raise Refused("not that")
@@ -309,7 +309,7 @@ async def test_closing_a_channel_ends_its_calls(served: Server, handlers: Handle
     await asyncio.wait_for(handlers.arrived.wait(), 10)
     await channel.close()
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
-    assert all(isinstance(one, CallFailed | asyncio.CancelledError) for one in outcomes)
+    assert all(isinstance(outcome, CallFailed | asyncio.CancelledError) for outcome in outcomes)
 
 
 async def test_no_call_begins_on_a_channel_that_closes(served: Server, handlers: Handlers) -> None:
@@ -322,8 +322,8 @@ async def test_no_call_begins_on_a_channel_that_closes(served: Server, handlers:
         begun.append(asyncio.create_task(say(channel, "hello")))
         await asyncio.sleep(0)
     late = await asyncio.gather(*begun[1:], say(channel, "hello"), return_exceptions=True)
-    assert {one.status for one in late if isinstance(one, CallFailed)} == {"CANCELLED"}
-    assert all(isinstance(one, CallFailed) for one in late)
+    assert {outcome.status for outcome in late if isinstance(outcome, CallFailed)} == {"CANCELLED"}
+    assert all(isinstance(outcome, CallFailed) for outcome in late)
     with pytest.raises(CallFailed, match="closed"):
         _ = [letter async for letter in spell(channel, "hello")]
     await asyncio.gather(waiting, begun[0], return_exceptions=True)

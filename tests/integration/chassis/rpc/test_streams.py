@@ -51,7 +51,7 @@ class Handlers:
         self.ended = asyncio.Event()
 
     async def collect(self, requests: AsyncIterator[StringValue], call: Call) -> StringValue:
-        return StringValue(value=" ".join([one.value async for one in requests]))
+        return StringValue(value=" ".join([request.value async for request in requests]))
 
     async def talk(self, requests: AsyncIterator[StringValue], call: Call) -> None:
         try:

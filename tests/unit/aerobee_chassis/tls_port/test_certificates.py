@@ -157,7 +157,7 @@ def test_self_signed_certificate_names_hosts_and_addresses() -> None:
     certificate = x509.load_pem_x509_certificate(make(["localhost", "::1"], NOW))
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["localhost"]
-    assert [str(one) for one in names.get_values_for_type(x509.IPAddress)] == ["::1"]
+    assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["::1"]
     assert certificate.not_valid_before_utc < NOW < certificate.not_valid_after_utc
     certificate.verify_directly_issued_by(certificate)
 
