@@ -6,10 +6,9 @@ import asyncio
 import struct
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Any, cast
+from typing import cast
 
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.wrappers_pb2 import StringValue
 
 from aerobee_chassis.rpc.aio import listener as aio_listener
@@ -19,30 +18,12 @@ from aerobee_chassis.rpc.loops import open_channel
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
 from aerobee_chassis.rpc.transport import MAX_MESSAGE_BYTES, SERVER_OPTIONS, CallFailed, Channel
+from support.chassis import descriptors
 
 SAY = "/test.Words/Say"
 SETTINGS, PING, GOAWAY = 4, 6, 7  # frames of HTTP/2
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
-
-
-def _descriptor() -> Any:
-    """A service that exists in no proto file."""
-    text = ".google.protobuf.StringValue"
-    file = descriptor_pb2.FileDescriptorProto(
-        name="test_words.proto",
-        package="test",
-        syntax="proto3",
-        dependency=["google/protobuf/wrappers.proto"],
-    )
-    service = file.service.add(name="Words")
-    service.method.add(name="Say", input_type=text, output_type=text)
-    service.method.add(name="Spell", input_type=text, output_type=text, server_streaming=True)
-    pool = descriptor_pool.Default()
-    pool.Add(file)
-    return pool.FindFileByName("test_words.proto").services_by_name["Words"]
-
-
-_DESCRIPTOR = _descriptor()
+WORDS = descriptors.service("Words", Say=(False, False), Spell=(False, True))
 
 
 class Refused(Exception):
@@ -133,7 +114,7 @@ def grace_s() -> float:
 
 @pytest.fixture
 async def served(handlers: Handlers, grace_s: float) -> AsyncIterator[Server]:
-    service = bind(_DESCRIPTOR, handlers)
+    service = bind(WORDS, handlers)
     server = Server([service], host="127.0.0.1", port=0, failure_of=failure_of, grace_s=grace_s)
     await server.start()
     yield server

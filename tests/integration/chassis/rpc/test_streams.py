@@ -9,37 +9,17 @@ from typing import Any
 import grpc
 import pytest
 import structlog
-from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.wrappers_pb2 import StringValue
 
 from aerobee_chassis.rpc.call import Call, Failure
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
+from support.chassis import descriptors
 
 WRITERS, LINES = 8, 50
 
 
-def _descriptor() -> Any:
-    """A service that exists in no proto file: Collect streams requests, Talk both ways."""
-    file = descriptor_pb2.FileDescriptorProto(
-        name="test_streams.proto",
-        package="test",
-        syntax="proto3",
-        dependency=["google/protobuf/wrappers.proto"],
-    )
-    service = file.service.add(name="Streams")
-    text = ".google.protobuf.StringValue"
-    for name, both in (("Collect", False), ("Talk", True)):
-        service.method.add(
-            name=name,
-            input_type=text,
-            output_type=text,
-            client_streaming=True,
-            server_streaming=both,
-        )
-    pool = descriptor_pool.Default()
-    pool.Add(file)
-    return pool.FindFileByName("test_streams.proto").services_by_name["Streams"]
+STREAMS = descriptors.service("Streams", Collect=(True, False), Talk=(True, True))
 
 
 class Refused(Exception):
@@ -82,15 +62,12 @@ def handlers() -> Handlers:
 
 @pytest.fixture
 async def channel(handlers: Handlers) -> AsyncIterator[grpc.aio.Channel]:
-    service = bind(_DESCRIPTOR, handlers)
+    service = bind(STREAMS, handlers)
     server = Server([service], host="127.0.0.1", port=0, failure_of=failure_of, grace_s=0)
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         yield channel
     await server.stop()
-
-
-_DESCRIPTOR = _descriptor()
 
 
 def talk(channel: grpc.aio.Channel) -> Any:
