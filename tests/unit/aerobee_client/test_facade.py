@@ -137,6 +137,11 @@ def test_use_before_start_or_after_close_is_refused() -> None:
         producer.close()
 
 
+def test_a_listener_may_close_a_consumer_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AsyncPushConsumer, "consumes_on", lambda *_: True)
+    PushConsumer("g", print, namesrv="127.0.0.1:1").close()
+
+
 @pytest.mark.parametrize("namesrv", ["", "no-port"])
 def test_bad_name_server_leaves_no_thread_behind(namesrv: str) -> None:
     before = threading.active_count()

@@ -43,7 +43,7 @@ def test_error_of_the_peer_arrives_as_it_was_raised() -> None:
         (grpc.StatusCode.INTERNAL, MqError, Code.SYSTEM_ERROR),
     ],
 )
-def test_failure_without_a_code_is_told_by_its_status(
+def test_failure_without_a_code_gets_that_of_its_status(
     status: grpc.StatusCode, kind: type[MqError], code: Code
 ) -> None:
     caught = translated(failure(status, "connection refused"), ADDRESS, 3)
