@@ -19,7 +19,8 @@ from support.broker.pop_consumer import PopConsumer
 from support.clock.virtual_loop import run_ready_tasks
 from support.disk.broken_disk import BrokenDisk
 
-PAST_TIMEOUT_S = 5.1  # syncFlushTimeout is 5 s
+TIMEOUT_S = 5  # syncFlushTimeout
+PAST_TIMEOUT_S = TIMEOUT_S + 0.1
 
 
 # ---- put_accepted ----
@@ -83,6 +84,29 @@ async def test_when_flushed_tells_of_a_rollback_before_the_next_append(
     assert isinstance(send.exception(), DiskFull)
 
 
+@pytest.mark.parametrize("rollback_first", [True, False])
+async def test_a_rollback_in_the_turn_of_a_flush_timeout_is_told_once(
+    harness: BrokerHarness, disk: BrokenDisk, rollback_first: bool
+) -> None:
+    """To wait again would be to wait for the next append with these offsets."""
+    outcomes: list[BaseException | None] = []
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(PAST_TIMEOUT_S)  # the timer of the first send is over
+    harness.flusher.hold()
+    disk.write_error = errno.ENOSPC
+    harness.store.append([NewMessage("t", 0, b"a")])
+    if rollback_first:
+        loop.call_later(TIMEOUT_S, harness.flusher.let_go)
+    harness.broker.log.when_flushed(outcomes.append)
+    if not rollback_first:
+        loop.call_later(TIMEOUT_S, harness.flusher.let_go)
+    await asyncio.sleep(PAST_TIMEOUT_S)
+    assert [type(error) for error in outcomes] == [FlushTimeout if rollback_first else DiskFull]
+    disk.write_error = 0
+    await harness.send("t", b"b")
+    assert len(outcomes) == 1
+
+
 # ---- the backlog ----
 
 
@@ -113,7 +137,7 @@ async def test_a_full_backlog_refuses_pops_and_send_backs_but_no_acks(
     await harness.group("billing")
     [stored] = await harness.send("t", b"a")
     consumer = PopConsumer(harness, "billing", "t")
-    [_, got] = await consumer.pop(2, start="earliest")
+    [got] = await consumer.pop(1, start="earliest")
     async with full_backlog(harness):
         with pytest.raises(TooMuchUnflushed):
             await consumer.pop(1)
@@ -122,4 +146,4 @@ async def test_a_full_backlog_refuses_pops_and_send_backs_but_no_acks(
         ack = asyncio.create_task(consumer.ack(got))
         await run_ready_tasks()
     assert await ack == [Code.SUCCESS]
-    assert len(await consumer.pop()) == 1, "the refused pop leased nothing"
+    assert len(await consumer.pop()) == 2, "the refused pop leased nothing"

@@ -95,7 +95,9 @@ class World:
         return harness
 
     async def ask(self, rpc: str, request: Message) -> Any:
-        return await self._handlers(rpc.partition(" ")[0], request)
+        answer = await self._handlers(rpc.partition(" ")[0], request)
+        assert answer is not None
+        return answer
 
     async def a_lease(self) -> pb.Lease:
         """A lease on a new message."""
