@@ -32,6 +32,7 @@ from aerobee_broker.wiring.environment import Environment
 from aerobee_broker.wiring.sending import Sending
 from aerobee_broker.wiring.tables import Tables
 from aerobee_broker.wiring.transactions import TransactionParts
+from aerobee_chassis.background import BackgroundTask
 from aerobee_chassis.lifecycle import Component, Step
 from aerobee_chassis.rpc.services import Service, bind
 
@@ -126,7 +127,7 @@ class Broker:
             self.level_delivery,
             self.timer_delivery,
             self.leases,
-            self.lease_expiry,
+            BackgroundTask("lease expiry", self.lease_expiry.run),
         )
 
     def end_long_calls(self) -> None:

@@ -17,8 +17,6 @@ from aerobee_chassis.rpc.services import bind
 from support.chassis import descriptors
 
 WRITERS, LINES = 8, 50
-
-
 STREAMS = descriptors.service("Streams", Collect=(True, False), Talk=(True, True))
 
 

@@ -20,7 +20,6 @@ from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.delivery.retry import policy
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_chassis.clock import Clock
-from aerobee_chassis.lifecycle import Component
 
 RETRY_AFTER_MS = 1_000
 MAX_AT_ONCE = 1_024  # about; the loop serves others between two rounds
@@ -100,7 +99,7 @@ class LeaseDeadlines:
                 await self._earlier.wait()
 
 
-class LeaseExpiry(Component):
+class LeaseExpiry:
     """Makes expired messages visible again; those whose attempts are used up go to
     `attempts_used_up`. When that raises, the error is logged, and messages that are still on lease
     expire again RETRY_AFTER_MS later."""
@@ -121,17 +120,9 @@ class LeaseExpiry(Component):
         self._polls = polls
         self._clock = clock
         self._attempts_used_up = attempts_used_up
-        self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="lease expiry")
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Until it is cancelled."""
         while True:
             expired = self._deadlines.take_expired()
             if not expired:
