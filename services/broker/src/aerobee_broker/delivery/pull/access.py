@@ -29,7 +29,7 @@ class ReadAccess:
     async def group(self, consumer_group: str) -> SubscriptionGroup:
         """The group, created when it is new and may be. Raises NoPermission when it may not
         consume, and what GroupRegistry.for_client raises."""
-        group = self._groups.ready(consumer_group)
+        group = self._groups.ready(consumer_group)  # nearly always: spares a coroutine
         if group is None:
             group = await self._groups.for_client(consumer_group)
         if not group.consume_enable:
