@@ -49,11 +49,33 @@ async def test_a_deleted_topic_does_not_block_other_commits() -> None:
     offsets = offsets_at(brokers)
     offsets.set(C, 3)
     offsets.set(A, 5)
-    assert await offsets.commit() == [C]
+    deleted: list[MessageQueue] = []
+    await offsets.commit(on_topic_deleted=deleted.append)
+    assert deleted == [C]
     assert brokers.stored == {("a", "t"): 5}
     calls = brokers.calls
     await offsets.commit([A])
     assert brokers.calls == calls, "it is committed"
+
+
+async def test_a_hanging_broker_does_not_delay_news_of_a_deleted_topic() -> None:
+    brokers = Brokers()
+    gate = brokers.gates["b"] = asyncio.Event()
+
+    def refuse(address: str, request: Any) -> None:
+        if address == "a":
+            raise MqError(Code.TOPIC_NOT_EXIST, "gone")
+
+    brokers.refuse = refuse
+    offsets = offsets_at(brokers)
+    offsets.set(C, 3)
+    offsets.set(B, 5)
+    deleted: list[MessageQueue] = []
+    committing = asyncio.create_task(offsets.commit(on_topic_deleted=deleted.append))
+    await asyncio.sleep(0)
+    assert deleted == [C]
+    gate.set()
+    await committing
 
 
 async def test_an_unreachable_broker_is_asked_once() -> None:

@@ -189,7 +189,6 @@ class Membership:
         while True:
             await asyncio.sleep(COMMIT_INTERVAL_S)
             try:
-                for queue in await self._offsets.commit():
-                    self.assignment.on_topic_deleted(queue)
+                await self._offsets.commit(on_topic_deleted=self.assignment.on_topic_deleted)
             except Exception:
                 log.exception("offsets of %s not committed", self._consumer_group)

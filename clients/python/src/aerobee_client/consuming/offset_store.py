@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from aerobee.broker.v1 import offset_pb2
 
@@ -62,14 +62,17 @@ class OffsetStore:
         )
         return {stored.queue_id: stored.queue_offset for stored in response.offsets}
 
-    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> list[MessageQueue]:
+    async def commit(
+        self,
+        queues: Iterable[MessageQueue] | None = None,
+        on_topic_deleted: Callable[[MessageQueue], None] = lambda _: None,
+    ) -> None:
         """Sends the brokers the offsets that changed since the last commit; only those of `queues`,
         when given. An offset that a broker does not take is sent again by the next commit.
 
-        Returns the queues whose topic was deleted from their broker.
+        `on_topic_deleted` is called with each queue whose broker no longer has the topic.
         """
         chosen = self._offsets if queues is None else queues
-        deleted: list[MessageQueue] = []
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in chosen:
             if self._is_changed(queue):
@@ -77,29 +80,33 @@ class OffsetStore:
         for broker_name, changed in by_broker.items():
             # One commit at a time: an older offset must not overtake a newer one.
             async with self._locks.setdefault(broker_name, asyncio.Lock()):
-                deleted += await self._commit_at(broker_name, changed)
-        return deleted
+                await self._commit_at(broker_name, changed, on_topic_deleted)
 
     def _is_changed(self, queue: MessageQueue) -> bool:
         offset = self._offsets.get(queue)
         return offset is not None and self._committed.get(queue) != offset
 
-    async def _commit_at(self, broker_name: str, queues: list[MessageQueue]) -> list[MessageQueue]:
-        """Returns those of `queues` whose topic was deleted from the broker."""
+    async def _commit_at(
+        self,
+        broker_name: str,
+        queues: list[MessageQueue],
+        on_topic_deleted: Callable[[MessageQueue], None],
+    ) -> None:
         # Checked again: a queue that was released in the meantime belongs to another member.
         offsets = {queue: self._offsets[queue] for queue in queues if self._is_changed(queue)}
         if not offsets:
-            return []
+            return
         try:
             await self._send(broker_name, offsets)
         except MqError as error:
             if error.code in _QUEUE_CODES and len(offsets) > 1:  # the broker took none of them
-                alone = [await self._commit_at(broker_name, [queue]) for queue in offsets]
-                return [queue for deleted in alone for queue in deleted]
+                for queue in offsets:
+                    await self._commit_at(broker_name, [queue], on_topic_deleted)
+                return
             log.warning("offsets not committed at broker %s: %s", broker_name, error)
             if error.code is Code.TOPIC_NOT_EXIST:
-                return list(offsets)
-        return []
+                for queue in offsets:
+                    on_topic_deleted(queue)
 
     async def _send(self, broker_name: str, offsets: dict[MessageQueue, int]) -> None:
         request = offset_pb2.UpdateConsumerOffsetsRequest(consumer_group=self._consumer_group)
