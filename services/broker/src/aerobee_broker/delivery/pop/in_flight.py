@@ -8,7 +8,7 @@ cursor. `State` and `TRANSITIONS` are the life of a message.
 
 FIFO: the messages of a message group that are in flight form a queue. None of them is leased while
 one is on lease. Once none is, the acknowledged front of the queue is settled, and the rest is
-delivered again, acknowledged or not: the facts of RocketMQ's orderly pop.
+delivered again, acknowledged or not, as in RocketMQ's orderly pop.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pull: reads a message queue for a consumer group, or without a group (browse).
 
-Order of the checks and meaning of the answers: facts of PULL_MESSAGE. An answer holds the records
-byte for byte as they are in the commit log; the caller decodes them.
+Checks, their order, and the meaning of the answers are those of PULL_MESSAGE. An answer holds the
+records byte for byte as they are in the commit log; the caller decodes them.
 """
 
 from __future__ import annotations
