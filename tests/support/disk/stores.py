@@ -7,6 +7,7 @@ from pathlib import Path
 
 from aerobee_broker.disk import Disk
 from aerobee_broker.store.damage import ignore_event
+from aerobee_broker.store.derived.topic_encoding import TagsCode
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Appended, NewMessage, ReadStatus
 from aerobee_broker.store.options import StoreOptions
@@ -50,13 +51,17 @@ def open_store(
     options: StoreOptions = SMALL,
     clock: ManualClock | None = None,
     on_event: EventListener = ignore_event,
+    *,
+    path: Path = PATH,
+    tags_code_of: Mapping[str, TagsCode] | None = None,
 ) -> MessageStore:
     return MessageStore.open(
-        PATH,
+        path,
         options,
         clock=clock or ManualClock(),
         disk=disk or SimulatedDisk(),
         store_host="127.0.0.1:10911",
+        tags_code_of=tags_code_of,
         on_event=on_event,
     )
 

@@ -17,7 +17,7 @@ from aerobee_broker.store.messages import NewMessage
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import properties as props
 from aerobee_wire import record
-from support.clock.manual_clock import ManualClock
+from support.disk.stores import open_store
 
 LOG_FILE = 16_384
 OPTIONS = StoreOptions(
@@ -31,9 +31,7 @@ COUNT = 200
 
 
 def opened(path: Path) -> MessageStore:
-    return MessageStore.open(
-        path, OPTIONS, clock=ManualClock(), disk=RealDisk(), store_host="127.0.0.1:10911"
-    )
+    return open_store(RealDisk(), OPTIONS, path=path)
 
 
 def message(number: int) -> NewMessage:

@@ -126,16 +126,9 @@ def test_tags_code_is_the_hash_of_the_tag_or_the_topics_own() -> None:
     send(store, [NewMessage("a", 0, b"x", b"TAGS\x01UA\x02"), NewMessage("a", 0, b"x")])
     assert [unit[2] for unit in store.units("a", 0, 0, 9)] == [ord("U") * 31 + ord("A"), 0]
     clock = ManualClock(1_000)
-    from aerobee_broker.store.message_store import MessageStore
 
-    later = MessageStore.open(
-        store.path,
-        SMALL,
-        clock=clock,
-        disk=SimulatedDisk(),
-        store_host="127.0.0.1:1",
-        tags_code_of={"delayed": lambda properties, stored_ms: stored_ms + len(properties)},
-    )
+    codes = {"delayed": lambda properties, stored_ms: stored_ms + len(properties)}
+    later = open_store(clock=clock, tags_code_of=codes)
     send(later, [NewMessage("delayed", 0, b"x", b"TAGS\x01UA\x02"), NewMessage("a", 0, b"x")])
     assert later.units("delayed", 0, 0, 1)[0][2] == 1_008
     assert later.units("a", 0, 0, 1)[0][2] == 0

@@ -17,7 +17,7 @@ from aerobee_wire.properties import encode
 from aerobee_wire.topics import retry_topic
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import PATH, SMALL, flush, upkeep, visible
+from support.disk.stores import SMALL, flush, open_store, upkeep, visible
 
 HOSTS: st.SearchStrategy[bytes | str] = st.sampled_from(
     [b"\x0a\0\0\x01\0\0\0\x51", "[2001:db8::1]:9"]
@@ -55,14 +55,8 @@ def batches(draw: st.DrawFn) -> NewBatch:
 
 
 def opened(disk: SimulatedDisk, clock: ManualClock, options: StoreOptions) -> MessageStore:
-    return MessageStore.open(
-        PATH,
-        options,
-        clock=clock,
-        disk=disk,
-        store_host="127.0.0.1:10911",
-        tags_code_of={TAGGED: lambda properties, stored_ms: stored_ms + len(properties)},
-    )
+    codes = {TAGGED: lambda properties, stored_ms: stored_ms + len(properties)}
+    return open_store(disk, options, clock, tags_code_of=codes)
 
 
 @settings(max_examples=60, deadline=None)

@@ -10,7 +10,6 @@ import pytest
 
 from aerobee_broker.disk import RealDisk
 from aerobee_broker.errors import CommitLogBroken, MessageIllegal, StoreLocked, StoreReadOnly
-from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import NewMessage
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire.status import Code
@@ -42,12 +41,11 @@ def test_close_and_a_failed_start_release_the_lock() -> None:
 
 def test_real_directory_is_locked_between_processes(tmp_path: Path) -> None:
     """flock belongs to the open file, so that two stores of one process exclude each other too."""
-    named = {"clock": ManualClock(), "disk": RealDisk(), "store_host": "127.0.0.1:1"}
-    store = MessageStore.open(tmp_path, SMALL, **named)  # type: ignore[arg-type]
+    store = open_store(RealDisk(), path=tmp_path)
     with pytest.raises(StoreLocked):
-        MessageStore.open(tmp_path, SMALL, **named)  # type: ignore[arg-type]
+        open_store(RealDisk(), path=tmp_path)
     store.close()
-    MessageStore.open(tmp_path, SMALL, **named).close()  # type: ignore[arg-type]
+    open_store(RealDisk(), path=tmp_path).close()
 
 
 def test_closed_store_refuses_appends() -> None:
@@ -100,13 +98,8 @@ def test_sync_covers_what_was_written_when_it_began() -> None:
 
 def test_appends_during_a_sync_on_another_thread(tmp_path: Path) -> None:
     """On a real disk: the simulated one supports one thread."""
-    store = MessageStore.open(
-        tmp_path,
-        StoreOptions(commit_log_file_size=1 << 18, index_enabled=False),
-        clock=ManualClock(),
-        disk=RealDisk(),
-        store_host="127.0.0.1:1",
-    )
+    options = StoreOptions(commit_log_file_size=1 << 18, index_enabled=False)
+    store = open_store(RealDisk(), options, path=tmp_path)
     stop = threading.Event()
     failures: list[BaseException] = []
 
@@ -136,13 +129,8 @@ def test_appends_during_a_sync_on_another_thread(tmp_path: Path) -> None:
 
 def test_appends_continue_while_another_thread_writes(tmp_path: Path) -> None:
     """As group commit does, over many small files; what is read meanwhile is whole."""
-    store = MessageStore.open(
-        tmp_path,
-        StoreOptions(commit_log_file_size=1 << 16, index_enabled=False),
-        clock=ManualClock(),
-        disk=RealDisk(),
-        store_host="127.0.0.1:1",
-    )
+    options = StoreOptions(commit_log_file_size=1 << 16, index_enabled=False)
+    store = open_store(RealDisk(), options, path=tmp_path)
     sent = 0
     with ThreadPoolExecutor(1) as flusher:
         for flush_number in range(100):
@@ -211,9 +199,7 @@ def test_impossible_options_are_refused() -> None:
 def test_store_on_a_real_disk_reopens_unchanged(tmp_path: Path) -> None:
     clock = ManualClock()
     for n in range(3):
-        store = MessageStore.open(
-            tmp_path, SMALL, clock=clock, disk=RealDisk(), store_host="127.0.0.1:1"
-        )
+        store = open_store(RealDisk(), clock=clock, path=tmp_path)
         for _ in range(5):
             send(store, [NewMessage("a", 0, b"x" * 1_500, b"UNIQ_KEY\x01ID%d\x02" % n)])
         upkeep(store, clock)

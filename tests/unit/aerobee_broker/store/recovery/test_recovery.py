@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import ReadStatus
 from aerobee_wire import record
 from support.clock.manual_clock import ManualClock
@@ -217,17 +216,13 @@ def test_long_recovery_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None
 def test_delayed_topics_are_rebuilt_with_their_tags_codes() -> None:
     codes = {"delayed": lambda given, stored_ms: stored_ms + len(given)}
     disk, clock = SimulatedDisk(), ManualClock()
-    store = MessageStore.open(
-        PATH, SMALL, clock=clock, disk=disk, store_host="127.0.0.1:1", tags_code_of=codes
-    )
+    store = open_store(disk, clock=clock, tags_code_of=codes)
     for n in range(5):
         send(store, numbered_messages(n, 1, "delayed"))
         clock.advance(500)
     before = store.units("delayed", 0, 0, 9)
     disk = without_checkpoint(disk)
-    store = MessageStore.open(
-        PATH, SMALL, clock=clock, disk=disk, store_host="127.0.0.1:1", tags_code_of=codes
-    )
+    store = open_store(disk, clock=clock, tags_code_of=codes)
     assert store.units("delayed", 0, 0, 9) == before
 
 

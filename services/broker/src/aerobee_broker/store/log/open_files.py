@@ -18,9 +18,6 @@ class OpenFiles:
         self._limit = max(1, limit)
         self._files: OrderedDict[Path, DiskFile] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._files)
-
     def get(self, path: Path, *, create: bool = False) -> DiskFile:
         """Raises FileNotFoundError."""
         file = self._files.get(path)
