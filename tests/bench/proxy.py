@@ -59,9 +59,9 @@ async def load(address: str, operation: str) -> AsyncIterator[Load]:
 
 async def medians(*loads: Load) -> list[float]:
     """Messages a second of each, in turn, `ROUNDS` times after one round to warm up each."""
-    for one in loads:
-        await one.rate(IN_FLIGHT, ROUND_S / 2)
-    rounds = [[await one.rate(IN_FLIGHT) for one in loads] for _ in range(ROUNDS)]
+    for load in loads:
+        await load.rate(IN_FLIGHT, ROUND_S / 2)
+    rounds = [[await load.rate(IN_FLIGHT) for load in loads] for _ in range(ROUNDS)]
     return [statistics.median(column) for column in zip(*rounds, strict=True)]
 
 

@@ -54,10 +54,11 @@ async def compared(direct: str, shared: str) -> list[Result]:
         operations = [
             await sending(channel, shared) for channel in (direct_channel, plaintext, tls)
         ]
-        for one in operations:
-            await rate(one, IN_FLIGHT, WARM_UP_S)
+        for operation in operations:
+            await rate(operation, IN_FLIGHT, WARM_UP_S)
         rounds = [
-            [await rate(one, IN_FLIGHT, ROUND_S) for one in operations] for _ in range(ROUNDS)
+            [await rate(operation, IN_FLIGHT, ROUND_S) for operation in operations]
+            for _ in range(ROUNDS)
         ]
     base, *ours = (statistics.median(column) for column in zip(*rounds, strict=True))
     note = f"1 KiB, {IN_FLIGHT} in flight; baseline: tlsServerMode=disabled"

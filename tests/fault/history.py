@@ -115,8 +115,8 @@ class History:
     def append_batch(self) -> None:
         assert self.store is not None
         first, *others = (self.message() for _ in range(self.rng.randint(1, 6)))
-        bodies = [one.body for one in (first, *others)]
-        strings = [one.properties for one in (first, *others)]
+        bodies = [message.body for message in (first, *others)]
+        strings = [message.properties for message in (first, *others)]
         columns = NewBatch(first.topic, first.queue_id, bodies, strings, born_host=first.born_host)
         try:
             offset = self.store.append_batch(columns).first_queue_offset
@@ -165,7 +165,7 @@ class History:
         try:
             self.store.flush.write()
         except StoreError:
-            self.unconfirmed = [one for one in self.unconfirmed if one[0] <= written]
+            self.unconfirmed = [end for end in self.unconfirmed if end[0] <= written]
 
     def write_and_sync(self) -> int:
         """As group commit does it: sealed, then written while messages come in."""
@@ -178,7 +178,7 @@ class History:
         except StoreError:
             self.store.flush.roll_back()
             written = self.store.written_offset
-            self.unconfirmed = [one for one in self.unconfirmed if one[0] <= written]
+            self.unconfirmed = [end for end in self.unconfirmed if end[0] <= written]
             return self.store.flushed_offset
 
     def flush(self) -> None:
@@ -199,7 +199,7 @@ class History:
             if end <= flushed:
                 self.confirmed.setdefault(queue, {})[offset] = body
                 self.acknowledged += 1
-        self.unconfirmed = [one for one in self.unconfirmed if one[0] > flushed]
+        self.unconfirmed = [end for end in self.unconfirmed if end[0] > flushed]
 
     def fail_a_sync(self) -> None:
         """One of the next syncs fails, once: of the log, or of anything."""
@@ -295,7 +295,7 @@ class History:
                 key = f"ID{body[:6].decode()}"
                 hits = self.store.query(queue[0], key, unique=True)
                 claim(
-                    [(one.queue_id, one.queue_offset) for one in hits] == [(queue[1], offset)],
+                    [(hit.queue_id, hit.queue_offset) for hit in hits] == [(queue[1], offset)],
                     f"{key} is found {len(hits)} times",
                 )
 

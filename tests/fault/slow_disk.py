@@ -90,8 +90,8 @@ def latencies(rng: random.Random) -> Callable[[], float]:
     """How this disk is slow: always the same, anything, or well but for long stalls."""
     kind = rng.choice(["same", "any", "stalls", "hopeless"])
     if kind == "same":
-        one = rng.choice([0.001, 0.02, 0.2, 1.0])
-        return lambda: one
+        latency_s = rng.choice([0.001, 0.02, 0.2, 1.0])
+        return lambda: latency_s
     if kind == "any":
         return lambda: rng.uniform(0.001, 2.0)
     if kind == "stalls":
@@ -155,7 +155,7 @@ class SlowHistory:
         work: list[Awaitable[None]] = [self._produce() for _ in range(self.rng.randint(1, 12))]
         work += [self._consume(queue) for queue in range(QUEUES)]
         work.append(self._browse())
-        self._tasks = [asyncio.ensure_future(one) for one in work]
+        self._tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
         seconds = self.rng.uniform(0.5, 20.0)
         done, _ = await asyncio.wait(
             self._tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION
@@ -235,11 +235,11 @@ class SlowHistory:
         start = physical_offset - physical_offset % LOG_FILE
         data = self.disk.durable(PATH / "store" / "commitlog" / f"{start:020d}")
         try:
-            one = record.decode(data, physical_offset - start)
+            durable = record.decode(data, physical_offset - start)
         except record.CorruptRecord as error:
             claim(False, f"{what} before it is durable: {body!r:.20} ({error})")
         else:
-            claim(one.body == body, f"{what} before it is durable: {body!r:.20}")
+            claim(durable.body == body, f"{what} before it is durable: {body!r:.20}")
 
     async def _consume(self, queue: int) -> None:
         at = 0
@@ -250,10 +250,10 @@ class SlowHistory:
                 await asyncio.sleep(self.rng.expovariate(20))
             pull = PullRequest("", TOPIC, queue, at, browse=True, suspend_timeout_ms=suspend_ms)
             result, _ = await self.harness.broker.pull.pull(pull)
-            for one in iter_records(result.records):
-                claim(one.queue_offset == at, f"queue offset {one.queue_offset} instead of {at}")
-                self._claim_durable(one.physical_offset, one.body, "shown")
-                self.shown[queue, at] = one.body
+            for shown in iter_records(result.records):
+                claim(shown.queue_offset == at, f"queue offset {shown.queue_offset}, not {at}")
+                self._claim_durable(shown.physical_offset, shown.body, "shown")
+                self.shown[queue, at] = shown.body
                 self.figures.shown += 1
                 at += 1
 
@@ -286,9 +286,9 @@ class SlowHistory:
         for queue in range(QUEUES):
             at = 0
             while records := await harness.read(TOPIC, queue, at, max_bytes=1 << 24):
-                for one in records:
-                    claim(one.body in self.sent[queue], f"nobody sent {one.body!r:.20}")
-                    found[queue, one.queue_offset] = one.body
+                for stored in records:
+                    claim(stored.body in self.sent[queue], f"nobody sent {stored.body!r:.20}")
+                    found[queue, stored.queue_offset] = stored.body
                 at = records[-1].queue_offset + 1
         claim(len(set(found.values())) == len(found), "a message is there twice")
         for what, messages in (("acknowledged", self.acknowledged), ("shown", self.shown)):

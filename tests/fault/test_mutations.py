@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from fault.conftest import Campaign
@@ -22,18 +24,23 @@ IN_HISTORIES = [mutation for mutation in MUTATIONS if mutation is not skip_the_c
 ENOUGH = 200  # seeds; half of them with a disk that fails
 
 
+def assert_caught(history: Callable[[int], object], campaign: Campaign) -> None:
+    """A history fails, with an AssertionError: anything else is a defect of the mutation."""
+    for seed in range(ENOUGH):
+        try:
+            history(seed)
+        except AssertionError as error:
+            campaign.tell(f"caught with seed {seed}: {str(error)[:100]}")
+            return
+    pytest.fail(f"{ENOUGH} histories did not notice")
+
+
 @pytest.mark.parametrize("mutation", IN_HISTORIES, ids=name_of)
 def test_a_mutated_store_is_caught(
     mutation: Mutation, monkeypatch: pytest.MonkeyPatch, campaign: Campaign
 ) -> None:
     mutation(monkeypatch)
-    for seed in range(ENOUGH):
-        try:
-            power_cuts(seed, disk_fails=seed % 2 == 1)
-        except AssertionError as error:  # anything else is a defect of the mutation
-            campaign.tell(f"caught with seed {seed}: {str(error)[:100]}")
-            return
-    pytest.fail(f"{name_of(mutation)}: {ENOUGH} histories did not notice")
+    assert_caught(lambda seed: power_cuts(seed, disk_fails=seed % 2 == 1), campaign)
 
 
 def test_a_store_that_skips_the_crc_is_caught(
@@ -51,13 +58,7 @@ def test_a_broken_group_commit_is_caught(
     mutation: Mutation, monkeypatch: pytest.MonkeyPatch, campaign: Campaign
 ) -> None:
     mutation(monkeypatch)
-    for seed in range(ENOUGH):
-        try:
-            slow_history(seed)
-        except AssertionError as error:  # anything else is a defect of the mutation
-            campaign.tell(f"caught with seed {seed}: {str(error)[:100]}")
-            return
-    pytest.fail(f"{name_of(mutation)}: {ENOUGH} histories did not notice")
+    assert_caught(slow_history, campaign)
 
 
 def test_a_broker_without_back_pressure_is_caught(

@@ -72,7 +72,7 @@ async def bodies_of(disk: SimulatedDisk) -> list[bytes]:
     harness = await BrokerHarness.begin(PATH, disk=disk, **OPTIONS)
     found: list[bytes] = []
     while records := await harness.read("orders", 0, len(found), max_bytes=1 << 24):
-        found += [one.body for one in records]
+        found += [record.body for record in records]
     await harness.end()
     return found
 

@@ -51,9 +51,9 @@ def read_on(store: MessageStore, found: dict[Queue, list[int]]) -> None:
                 if result.status is ReadStatus.NO_NEW:
                     break
                 assert result.corrupted_count == 0
-                for one in record.iter_records(result.records):
-                    number = int(one.body.partition(b"|")[0])
-                    assert one.body == writer.body_of(number)
+                for message in record.iter_records(result.records):
+                    number = int(message.body.partition(b"|")[0])
+                    assert message.body == writer.body_of(number)
                     numbers.append(number)
 
 

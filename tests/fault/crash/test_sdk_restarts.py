@@ -107,15 +107,15 @@ class Traffic:
         """Whether what was sent after the moment was stored and reached both consumers. Raises
         AssertionError when not."""
         new = {body for body, (began, _) in self.stored.copy().items() if began > moment}
-        pushed = new & {one.body for one in self.pushed}
-        received = new & {one.body for one in self.received}
+        pushed = new & {delivery.body for delivery in self.pushed}
+        received = new & {delivery.body for delivery in self.received}
         assert pushed and received, f"{len(new)} stored, {len(pushed)=}, {len(received)=}"
         return True
 
     def has_all(self) -> bool:
         """Whether all that was stored reached both consumers. Raises AssertionError when not."""
         for kind, got in (("push", self.pushed), ("simple", self.received)):
-            missing = self.stored.keys() - {one.body for one in got}
+            missing = self.stored.keys() - {delivery.body for delivery in got}
             assert not missing, f"{len(missing)} of {len(self.stored)} not to {kind}: {missing}"
         return True
 
@@ -158,26 +158,28 @@ def again_without_need(traffic: Traffic, outages: Sequence[Outage]) -> list[Deli
         if any(outage.touches(began, ended) for outage in outages)
     }
     wrong = [
-        one
-        for one in traffic.received
-        if one.at > traffic.acknowledged.get(one.body, one.at)
-        and (one.attempt > 1 or one.body not in maybe_twice)
+        delivery
+        for delivery in traffic.received
+        if delivery.at > traffic.acknowledged.get(delivery.body, delivery.at)
+        and (delivery.attempt > 1 or delivery.body not in maybe_twice)
     ]
     seen: dict[str, float] = {}
-    for one in sorted(traffic.pushed, key=lambda one: one.at):
+    for delivery in sorted(traffic.pushed, key=lambda delivery: delivery.at):
         if (
-            one.body in seen
-            and not any(outage.touches(seen[one.body], seen[one.body]) for outage in outages)
-            and (one.attempt > 1 or one.body not in maybe_twice)
+            delivery.body in seen
+            and not any(
+                outage.touches(seen[delivery.body], seen[delivery.body]) for outage in outages
+            )
+            and (delivery.attempt > 1 or delivery.body not in maybe_twice)
         ):
-            wrong.append(one)
-        seen[one.body] = one.at
+            wrong.append(delivery)
+        seen[delivery.body] = delivery.at
     return wrong
 
 
 def longest_gap_s(deliveries: Iterable[Delivery], outage: Outage) -> float:
     """Between two deliveries, from shortly before the kill until all was well."""
-    moments = sorted(one.at for one in deliveries)
+    moments = sorted(delivery.at for delivery in deliveries)
     before = max((at for at in moments if at < outage.began), default=outage.began)
     near = [at for at in moments if before <= at <= outage.over]
     return max((b - a for a, b in itertools.pairwise(near)), default=0.0)
@@ -238,7 +240,7 @@ def test_f26_sdks_go_on_after_every_kill(tmp_path: Path, campaign: Campaign) -> 
                         f" {max(gaps):.1f} s (longest)"
                     )
         for traffic in clients:
-            again = len(traffic.pushed) - len({one.body for one in traffic.pushed})
+            again = len(traffic.pushed) - len({delivery.body for delivery in traffic.pushed})
             failed = {
                 service: sum(
                     outage.service == service and outage.began <= at <= outage.over

@@ -107,15 +107,15 @@ class StoreMachine(RuleBasedStateMachine):
         topic, key = found
         hits = self.store.query(topic, key, unique=True)
         assert len(hits) <= 1
-        for one in hits:
-            assert one.unique_message_id == key
-            assert one.topic == topic
+        for hit in hits:
+            assert hit.unique_message_id == key
+            assert hit.topic == topic
 
     # ---- what always holds ----
 
     @invariant()
     def shows_what_is_durable_in_order(self) -> None:
-        found = {queue: list(one.values()) for queue, one in visible(self.store).items() if one}
+        found = {queue: list(kept.values()) for queue, kept in visible(self.store).items() if kept}
         assert found == {queue: bodies for queue, bodies in self.durable.items() if bodies}
         assert self.store.corruption_count == 0
 

@@ -50,8 +50,8 @@ class History:
     async def send(self, harness: BrokerHarness, bodies: list[bytes]) -> None:
         given = {"TRAN_MSG": "true", "PGROUP": "p"}
         # Of some hundred bytes each, so that a write covers several sectors.
-        padded = [one.ljust(300, b".") for one in bodies]
-        halves = [message("t", one, 0, properties=dict(given)) for one in padded]
+        padded = [body.ljust(300, b".") for body in bodies]
+        halves = [message("t", body, 0, properties=dict(given)) for body in padded]
         stored = await harness.broker.sender.send(halves)
         self.sent.update(zip(bodies, stored, strict=True))
 
@@ -104,8 +104,10 @@ async def check(history: History, disk: SimulatedDisk) -> bool:
     mended = any(line["event"] == "torn_commit_mended" for line in logs)
     seen = await visible(harness)
     for body, stored in history.sent.items():
-        one = harness.broker.transactions.get(stored.queue_offset)
-        is_open = one is not None and one.half.transaction_id == stored.transaction_id
+        transaction = harness.broker.transactions.get(stored.queue_offset)
+        is_open = (
+            transaction is not None and transaction.half.transaction_id == stored.transaction_id
+        )
         tried, ended = history.tried.get(body), history.ended.get(body)
         if tried is not COMMIT:
             assert body not in seen

@@ -62,9 +62,9 @@ def served(store: MessageStore) -> tuple[Records, int]:
                 corrupted += result.corrupted_count
                 position = 0
                 while position < len(result.records):
-                    one = record.decode(result.records, position, check_crc=False)
-                    end = position + one.store_size
-                    found[(topic, queue_id), one.queue_offset] = result.records[position:end]
+                    decoded = record.decode(result.records, position, check_crc=False)
+                    end = position + decoded.store_size
+                    found[(topic, queue_id), decoded.queue_offset] = result.records[position:end]
                     position = end
                 at = result.next_begin_offset
     return found, corrupted
@@ -152,4 +152,4 @@ def test_damage_is_reported_with_file_and_physical_offset() -> None:
     assert (len(found), corrupted) == (len(sent) - 1, 1)
     assert ("corrupt_record", str(LOG), place) in events
     assert store.corruption_count == 1
-    assert [(one.file, one.physical_offset) for one in store.corruptions] == [(Path(LOG), place)]
+    assert [(hole.file, hole.physical_offset) for hole in store.corruptions] == [(Path(LOG), place)]

@@ -78,10 +78,10 @@ class History:
 
     def send(self) -> None:
         messages = [self._message() for _ in range(self.rng.randint(1, 12))]
-        for one, place in zip(messages, send(self.store, messages), strict=True):
-            queue = self.sent.setdefault((one.topic, one.queue_id), [])
-            claim(place.queue_offset == len(queue), "a queue does not count on")
-            queue.append((one.body, place.physical_offset))
+        for message, stored in zip(messages, send(self.store, messages), strict=True):
+            queue = self.sent.setdefault((message.topic, message.queue_id), [])
+            claim(stored.queue_offset == len(queue), "a queue does not count on")
+            queue.append((message.body, stored.physical_offset))
 
     def _message(self) -> NewMessage:
         topic = self.rng.choices(TOPICS, (10, 10, 3, 1))[0]

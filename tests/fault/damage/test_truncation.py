@@ -17,26 +17,17 @@ Ends = list[tuple[int, Queue, int, bytes]]  # end of the record, queue, queue of
 LOG = PATH / "commitlog"
 
 
-def never_flushed() -> tuple[SimulatedDisk, Ends]:
-    """A process died after writing two and a half files, none of which was ever synced."""
-    history = History(3, SMALL)
-    history.open()
-    for _ in range(24):
-        history.append()
-        history.write()
-    return history.disk.after_kill(), history.unconfirmed
-
-
-def closed() -> tuple[SimulatedDisk, Ends]:
-    """The same messages, and a clean shutdown."""
+def written(*, closed: bool) -> tuple[SimulatedDisk, Ends]:
+    """Two and a half files, none of which was ever synced; after a kill, or a clean shutdown."""
     history = History(3, SMALL)
     history.open()
     for _ in range(24):
         history.append()
         history.write()
     ends = list(history.unconfirmed)
-    assert history.store is not None
-    history.store.close()
+    if closed:
+        assert history.store is not None
+        history.store.close()
     return history.disk.after_kill(), ends
 
 
@@ -52,7 +43,7 @@ def places(messages: Ends) -> list[tuple[Queue, int, bytes]]:
 def shown(disk: SimulatedDisk) -> tuple[list[tuple[Queue, int, bytes]], int]:
     store = open_store(disk)
     found = visible(store)
-    messages = [(q, offset, body) for q, one in found.items() for offset, body in one.items()]
+    messages = [(q, offset, body) for q, bodies in found.items() for offset, body in bodies.items()]
     return sorted(messages), store.corruption_count
 
 
@@ -66,14 +57,14 @@ def cuts(campaign: Campaign, start: int, ends: Ends) -> list[int]:
 
 
 def test_torn_tail_is_truncated_to_last_whole_record(campaign: Campaign) -> None:
-    disk, ends = never_flushed()
+    disk, ends = written(closed=False)
     name, start = last_file(disk)
     data = disk.files()[LOG / name]
     tried = cuts(campaign, start, ends)
     for cut in tried:
         torn = disk.copy()
         torn.put(LOG / name, data[:cut])
-        whole = [one for one in ends if one[0] <= start + cut]
+        whole = [end for end in ends if end[0] <= start + cut]
         assert shown(torn) == (places(whole), 0), f"cut at {cut}"
     campaign.tell(f"{len(tried)} cuts")
 
@@ -81,14 +72,14 @@ def test_torn_tail_is_truncated_to_last_whole_record(campaign: Campaign) -> None
 def test_durable_messages_that_were_cut_off_are_reported_and_the_others_served(
     campaign: Campaign,
 ) -> None:
-    disk, ends = closed()
+    disk, ends = written(closed=True)
     name, start = last_file(disk)
     data = disk.files()[LOG / name]
     tried = cuts(campaign, start, ends)[:: 7 if campaign.long else 5]
     for cut in tried:
         torn = disk.copy()
         torn.put(LOG / name, data[:cut])
-        whole = [one for one in ends if one[0] <= start + cut]
+        whole = [end for end in ends if end[0] <= start + cut]
         messages, corruptions = shown(torn)
         assert messages == places(whole), f"cut at {cut}"
         assert (corruptions > 0) == (len(whole) < len(ends)), f"cut at {cut}"
@@ -96,7 +87,7 @@ def test_durable_messages_that_were_cut_off_are_reported_and_the_others_served(
 
 
 def test_garbage_behind_the_tail_is_cut_off(campaign: Campaign) -> None:
-    disk, ends = never_flushed()
+    disk, ends = written(closed=False)
     name, start = last_file(disk)
     used = max(end for end, *_ in ends) - start
     for seed in campaign.seeds(20, 500):

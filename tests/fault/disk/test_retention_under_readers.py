@@ -45,8 +45,8 @@ def test_readers_meet_only_their_own_messages_while_files_expire(campaign: Campa
             if result.status is ReadStatus.OFFSET_TOO_SMALL:
                 moved += 1
                 assert result.next_begin_offset == store.min_offset(topic, queue_id)
-            for one in record.iter_records(result.records):
-                assert one.body == sent[place][one.queue_offset]
+            for message in record.iter_records(result.records):
+                assert message.body == sent[place][message.queue_offset]
             assert result.corrupted_count == 0
             positions[place] = max(0, result.next_begin_offset - rng.choice([0, 0, 9]))
         assert store.min_physical_offset > 0

@@ -181,9 +181,9 @@ def test_senders_that_obey_retry_after_are_stored_once(campaign: Campaign) -> No
         await asyncio.gather(*tasks)
         assert senders.busy and senders.most_unflushed <= LIMIT + ONE_MORE
         stored = [
-            one.body
+            record.body
             for queue in range(3)
-            for one in await harness.read("orders", queue, max_bytes=1 << 24)
+            for record in await harness.read("orders", queue, max_bytes=1 << 24)
         ]
         numbers = sorted(int(body[:8]) for body in stored if body != b"first")
         assert numbers == list(range(300)), f"seed {seed}: lost or there twice"

@@ -17,6 +17,7 @@ from aerobee_cli.errors import ProcessEnded
 from aerobee_cli.processes import supervise
 from aerobee_cli.processes.supervise import Child
 from support.clock.polling import until, until_sync
+from support.processes.command import is_alive
 
 # A minimal service. MODE comes first, PORT last.
 SERVICE = """
@@ -82,15 +83,6 @@ async def make(lines: list[str]) -> AsyncIterator[Launch]:
     yield make
     for child in made:
         await child.stop()
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 async def test_a_child_takes_its_last_arguments_before_it_runs(

@@ -31,7 +31,7 @@ from aerobee_wire import topics
 from support.client.fake_broker import FakeCluster
 from support.clock.polling import until_sync
 from support.processes.command import children
-from support.processes.service import ServiceProcess
+from support.processes.service import namesrv_and_broker
 
 GROUP = "arrivals"
 DEAD = topics.dead_letter_topic(GROUP)
@@ -65,19 +65,9 @@ def cluster() -> Iterator[FakeCluster]:
 @pytest.fixture(scope="module")
 def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Real services, with a consumer that has failed on every third message."""
-    data = tmp_path_factory.mktemp("services")
-    with (
-        ServiceProcess(
-            "aerobee_namesrv", "--port", "0", "--data", str(data / "namesrv")
-        ) as name_server,
-        ServiceProcess(
-            "aerobee_broker",
-            *("--port", "0", "--data", str(data / "broker")),
-            *("--namesrv", name_server.address, "--set", "brokerName=broker-a"),
-        ),
-    ):
-        consume_and_fail(name_server.address)
-        yield name_server.address
+    with namesrv_and_broker(tmp_path_factory.mktemp("services")) as address:
+        consume_and_fail(address)
+        yield address
 
 
 def consume_and_fail(namesrv: str) -> None:

@@ -24,7 +24,7 @@ from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
 from aerobee_spark.report.view import listing
 from aerobee_wire import record, topics
 from support.client.fake_broker import FakeBroker, FakeCluster
-from support.processes.service import ServiceProcess
+from support.processes.service import namesrv_and_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,18 +49,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="module")
 def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of real services."""
-    data = tmp_path_factory.mktemp("services")
-    with (
-        ServiceProcess(
-            "aerobee_namesrv", "--port", "0", "--data", str(data / "namesrv")
-        ) as name_server,
-        ServiceProcess(
-            "aerobee_broker",
-            *("--port", "0", "--data", str(data / "broker")),
-            *("--namesrv", name_server.address, "--set", "brokerName=broker-a"),
-        ),
-    ):
-        yield name_server.address
+    with namesrv_and_broker(tmp_path_factory.mktemp("services")) as address:
+        yield address
 
 
 @pytest.fixture

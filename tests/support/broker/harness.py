@@ -163,7 +163,7 @@ class BrokerHarness:
         return list(iter_records(result.records))
 
     async def bodies(self, topic: str, queue_ids: Sequence[int] = (0,)) -> list[bytes]:
-        return [one.body for queue in queue_ids for one in await self.read(topic, queue)]
+        return [record.body for queue in queue_ids for record in await self.read(topic, queue)]
 
 
 def message(topic: str, body: bytes, queue_id: int | None = 0, **fields: Any) -> SendMessage:

@@ -21,8 +21,8 @@ async def end(
     resolution: Resolution = Resolution.COMMIT,
     group: str = "",
 ) -> Code:
-    one = End(stored.transaction_id, stored.queue_offset, resolution, group)
-    outcome = (await harness.broker.transactions.end([one]))[0]
+    request = End(stored.transaction_id, stored.queue_offset, resolution, group)
+    outcome = (await harness.broker.transactions.end([request]))[0]
     return Code.SUCCESS if outcome is None else outcome.code
 
 

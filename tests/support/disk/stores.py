@@ -140,10 +140,13 @@ def visible(store: MessageStore) -> dict[Queue, dict[int, bytes]]:
                 found = store.read(topic, queue_id, at, max_messages=17, max_bytes=5_000)
                 if found.status in (ReadStatus.NO_NEW, ReadStatus.OFFSET_TOO_LARGE):
                     break
-                for one in record.iter_records(found.records):
-                    claim((one.topic, one.queue_id) == (topic, queue_id), "a message of elsewhere")
-                    claim(one.queue_offset not in messages, "a message twice")
-                    messages[one.queue_offset] = one.body
+                for message in record.iter_records(found.records):
+                    claim(
+                        (message.topic, message.queue_id) == (topic, queue_id),
+                        "a message of elsewhere",
+                    )
+                    claim(message.queue_offset not in messages, "a message twice")
+                    messages[message.queue_offset] = message.body
                 claim(found.next_begin_offset > at, "reading does not move on")
                 at = found.next_begin_offset
     return shown

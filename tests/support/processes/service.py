@@ -7,13 +7,15 @@ coroutine that shares its loop with others, use `asyncio.to_thread`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import IO, Any, Self
 
 START_TIMEOUT_S = 30.0
@@ -210,3 +212,17 @@ class ServiceProcess:
 
 def _is_ready(line: str) -> bool:
     return line.startswith("{") and json.loads(line).get("event") == "ready"
+
+
+@contextlib.contextmanager
+def namesrv_and_broker(data: Path) -> Iterator[str]:
+    """Both as processes, the broker named broker-a. Yields the name server's address."""
+    port = ("--port", "0")
+    with (
+        ServiceProcess("aerobee_namesrv", *port, "--data", str(data / "namesrv")) as namesrv,
+        ServiceProcess(
+            *("aerobee_broker", *port, "--data", str(data / "broker")),
+            *("--namesrv", namesrv.address, "--set", "brokerName=broker-a"),
+        ),
+    ):
+        yield namesrv.address

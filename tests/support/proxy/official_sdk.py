@@ -13,7 +13,6 @@ import os
 import queue
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -57,15 +56,26 @@ class Sdk:
     """An SDK behind its agent (tests/conformance/sdk), which takes commands. Calls block; several
     threads may make them, and the agent runs commands concurrently where the SDK can.
 
-    `home`: the folder for the SDK's log.
+    `home`: the folder for the SDK's log. `credentials`: access key and secret key. With `roots`, a
+    file of certificates to trust, it speaks TLS.
     """
 
-    def __init__(self, command: Sequence[str | Path], home: Path, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        endpoints: str,
+        home: Path,
+        credentials: tuple[str, str] = ("", ""),
+        roots: Path | None = None,
+    ) -> None:
+        command, environment = self._agent()
+        if roots is not None:
+            # The variable of gRPC alone may be set on any machine.
+            environment |= {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(roots), "SDK_TLS": "on"}
         self._process = subprocess.Popen(
-            command,
+            [*command, endpoints, *credentials],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "HOME": str(home), **env},
+            env={**os.environ, "HOME": str(home), **environment},
             text=True,
         )
         self._numbers = itertools.count()
@@ -119,6 +129,10 @@ class Sdk:
             if (event["event"], event.get("id")) == (kind, client)
         ]
 
+    def _agent(self) -> tuple[list[str | Path], dict[str, str]]:
+        """Its command and what its environment has besides ours."""
+        raise NotImplementedError
+
     def _read(self) -> None:
         assert self._process.stdout is not None
         for text in self._process.stdout:
@@ -134,50 +148,19 @@ class Sdk:
                 answer.put({"error": "Ended", "code": None, "text": "the SDK's process has ended"})
 
 
-def trust(roots: Path | None) -> dict[str, str]:
-    """The environment that makes an SDK trust the certificates in `roots`."""
-    if roots is None:
-        return {}
-    # The variable of gRPC alone may be set on any machine.
-    return {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(roots), "SDK_TLS": "on"}
-
-
 class PythonSdk(Sdk):
     """The official Python SDK (python_agent.py). Does one thing after another.
 
     with PythonSdk("127.0.0.1:8081", tmp_path) as sdk:
         sdk.do("producer", id="p", topics=["orders"])
-
-    `credentials` are access key and secret key. With `roots`, a file of certificates to trust, it
-    speaks TLS.
     """
 
-    def __init__(
-        self,
-        endpoints: str,
-        home: Path,
-        credentials: tuple[str, str] = ("", ""),
-        roots: Path | None = None,
-    ) -> None:
-        super().__init__(
-            [python_interpreter(), AGENTS / "python_agent.py", endpoints, *credentials],
-            home,
-            {"PYTHONUNBUFFERED": "1", **trust(roots)},
-        )
+    def _agent(self) -> tuple[list[str | Path], dict[str, str]]:
+        return [python_interpreter(), AGENTS / "python_agent.py"], {"PYTHONUNBUFFERED": "1"}
 
 
 class NodeSdk(Sdk):
     """The official Node.js SDK (node_agent.js)."""
 
-    def __init__(
-        self,
-        endpoints: str,
-        home: Path,
-        credentials: tuple[str, str] = ("", ""),
-        roots: Path | None = None,
-    ) -> None:
-        super().__init__(
-            ["node", AGENTS / "node_agent.js", endpoints, *credentials],
-            home,
-            {"NODE_PATH": str(node_modules()), **trust(roots)},
-        )
+    def _agent(self) -> tuple[list[str | Path], dict[str, str]]:
+        return ["node", AGENTS / "node_agent.js"], {"NODE_PATH": str(node_modules())}
