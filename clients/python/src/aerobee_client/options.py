@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from enum import Enum
 from typing import TypedDict
@@ -21,12 +21,16 @@ MAX_INT64 = (1 << 63) - 1
 Bounds = Mapping[str, tuple[float, float]]
 
 
-def _check_bounds(options: object, bounds: Bounds) -> None:
-    """Raises INVALID_PARAMETER that names the option and its bounds. None, "not set", passes."""
+def _check_bounds(options: ProducerOptions | ConsumerOptions, bounds: Bounds) -> None:
+    """Raises INVALID_PARAMETER that names the option and its bounds. None passes where it is the
+    default: not set."""
+    defaults = {field.name: field.default for field in fields(options)}
     for name, (lowest, highest) in bounds.items():
         value = getattr(options, name)
+        if value is None and defaults[name] is None:
+            continue
         number = value.total_seconds() if isinstance(value, timedelta) else value
-        if number is not None and not lowest <= number <= highest:
+        if number is None or not lowest <= number <= highest:
             raise MqError(Code.INVALID_PARAMETER, f"{name} is {number}: give {lowest} to {highest}")
 
 

@@ -162,6 +162,7 @@ async def test_unknown_topic_is_created_by_the_first_send() -> None:
     [
         {"send_timeout": timedelta(0)},
         {"retries": -1},
+        {"retries": None},
         {"max_message_size": 0},
         {"default_queue_count": 0},
         {"default_queue_count": 1 << 31},
