@@ -302,6 +302,13 @@ def test_a_module_that_a_document_names_exists() -> None:
     ] == []
 
 
+def test_the_readme_of_the_stand_ins_names_each() -> None:
+    folder = ROOT / "tests" / "support"
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    stand_ins = [str(path.relative_to(folder)) for path in folder.rglob("*.py")]
+    assert [name for name in stand_ins if f"`{name}`" not in readme] == []
+
+
 def glossary() -> list[str]:
     page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
     return re.findall(r"^\| ([^|]+?) \| [^|]+ \|$", page.partition("|---|---|")[2], re.MULTILINE)
