@@ -15,7 +15,7 @@ from aerobee.broker.v1 import (
 )
 
 from aerobee_broker.delivery.admin import Administration
-from aerobee_broker.delivery.status import Backlog, Gauges, StatusReport
+from aerobee_broker.delivery.broker_status import Backlog, Gauges, StatusReport
 from aerobee_broker.identity import Identity
 from aerobee_broker.registry.topics import Announce, Spread
 from aerobee_broker.rpc.admin import AdminRpcs

@@ -10,7 +10,7 @@ from aerobee.namesrv.v1 import namesrv_pb2
 from google.protobuf.message import Message
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.cluster.route import MASTER_ID
+from aerobee_client.cluster.route_cache import MASTER_ID
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_wire import rpcs
 from aerobee_wire.rpcs import Request, Rpc

@@ -17,7 +17,7 @@ from aerobee.broker.v1 import client_pb2
 from aerobee_client.clock import Clock, SystemClock
 from aerobee_client.cluster.broker_link import BrokerLink
 from aerobee_client.cluster.namesrv import NamesrvClient, namesrv_addresses
-from aerobee_client.cluster.route import RouteCache
+from aerobee_client.cluster.route_cache import RouteCache
 from aerobee_client.cluster.transport import GrpcTransport, Transport
 
 log = logging.getLogger(__name__)

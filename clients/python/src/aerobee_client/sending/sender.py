@@ -16,7 +16,7 @@ from aerobee.broker.v1 import message_pb2
 from aerobee_client.cluster.client_instance import ClientInstance, local_ip
 from aerobee_client.cluster.encoded_send import SEND, EncodedSend
 from aerobee_client.cluster.latency_fault import LatencyFault
-from aerobee_client.cluster.route import PublishInfo
+from aerobee_client.cluster.route_cache import PublishInfo
 from aerobee_client.errors import NamesrvUnreachable, PartialSend, RequestTimeout
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue

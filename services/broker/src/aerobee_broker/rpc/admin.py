@@ -14,7 +14,7 @@ from dataclasses import asdict
 from aerobee.broker.v1 import admin_pb2 as pb
 
 from aerobee_broker.delivery.admin import Administration
-from aerobee_broker.delivery.status import StatusReport
+from aerobee_broker.delivery.broker_status import StatusReport
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.rpc import convert

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from aerobee.broker.v1 import client_pb2 as pb
 
-from aerobee_broker.delivery.transaction.checks import TransactionChecks
+from aerobee_broker.delivery.transaction.check_back import TransactionChecks
 from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.registry.clients import CheckNotice, Clients
 from aerobee_broker.registry.groups import GroupRegistry

@@ -13,7 +13,7 @@ from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.delivery.retry.send_back import Entry
 from aerobee_broker.delivery.send.batch import SendBatch
 from aerobee_broker.delivery.send.send import SendMessage
-from aerobee_broker.delivery.transaction.checks import Check
+from aerobee_broker.delivery.transaction.check_back import Check
 from aerobee_broker.delivery.transaction.half_messages import is_transactional
 from aerobee_broker.delivery.transaction.transactions import End, Resolution
 from aerobee_broker.errors import InvalidParameter

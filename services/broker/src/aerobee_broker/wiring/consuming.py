@@ -6,8 +6,8 @@ from aerobee_broker.delivery.pop.acks import Acknowledgements
 from aerobee_broker.delivery.pop.dead_letters import DeadLetters
 from aerobee_broker.delivery.pop.expiry import LeaseDeadlines, LeaseExpiry
 from aerobee_broker.delivery.pop.invisible_duration import InvisibleDurations
-from aerobee_broker.delivery.pop.journal import LeaseJournal
-from aerobee_broker.delivery.pop.journal_format import QUEUE_ID
+from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
+from aerobee_broker.delivery.pop.lease_journal_format import QUEUE_ID
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_broker.delivery.pop.leases import Leases
 from aerobee_broker.delivery.pop.pop import Pop

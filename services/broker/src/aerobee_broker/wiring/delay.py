@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from aerobee_broker.delivery.delay.due_copies import DueCopies
 from aerobee_broker.delivery.delay.level_delivery import LevelDelivery
 from aerobee_broker.delivery.delay.level_progress import LevelProgress
 from aerobee_broker.delivery.delay.levels import DelayQueues
-from aerobee_broker.delivery.delay.redelivery import Redelivery
 from aerobee_broker.delivery.delay.router import DelayRouter
 from aerobee_broker.delivery.delay.timer_delivery import TimerDelivery
 from aerobee_broker.delivery.delay.timer_format import TimerQueue
@@ -20,7 +20,7 @@ class Delay:
         environment = core.environment
         options, clock, metrics = environment.options, environment.clock, environment.metrics
         progress = LevelProgress(core.store, core.tables.delay_offsets)
-        redelivery = Redelivery(core.store, core.topics)
+        due_copies = DueCopies(core.store, core.topics)
         waiting = TimerTable()
         timer_queue = TimerQueue(
             waiting,
@@ -33,7 +33,7 @@ class Delay:
             log=core.log,
             queues=self.queues,
             progress=progress,
-            redelivery=redelivery,
+            due_copies=due_copies,
             metrics=metrics,
             clock=clock,
         )
@@ -41,7 +41,7 @@ class Delay:
             log=core.log,
             queue=timer_queue,
             table=waiting,
-            redelivery=redelivery,
+            due_copies=due_copies,
             metrics=metrics,
             clock=clock,
         )

@@ -8,9 +8,9 @@ import random
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.retry.router import RetryRouter
 from aerobee_broker.delivery.retry.send_back import SendBack
+from aerobee_broker.delivery.send.admission import Admission
 from aerobee_broker.delivery.send.batch import BatchSender
 from aerobee_broker.delivery.send.broker_properties import BrokerProperties
-from aerobee_broker.delivery.send.checks import Admission
 from aerobee_broker.delivery.send.send import Sender
 from aerobee_broker.delivery.transaction.transactions import Transactions
 from aerobee_broker.wiring.core import Core

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aerobee_broker.delivery.delay.router import DelayRouter
+from aerobee_broker.delivery.transaction.check_back import TransactionChecks
 from aerobee_broker.delivery.transaction.check_schedule import CheckSchedule
-from aerobee_broker.delivery.transaction.checks import TransactionChecks
 from aerobee_broker.delivery.transaction.open_transactions import OpenTransactions
 from aerobee_broker.delivery.transaction.transactions import Transactions
 from aerobee_broker.delivery.transaction.upkeep import TransactionUpkeep

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aerobee_broker.delivery.send.checks import MAX_PROPERTY_BYTES
+from aerobee_broker.delivery.send.admission import MAX_PROPERTY_BYTES
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code, MqError

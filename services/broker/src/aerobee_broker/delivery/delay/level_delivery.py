@@ -14,10 +14,10 @@ from aerobee_broker.delivery.delay.delivery_loop import (
     Batch,
     DeliveryLoop,
 )
+from aerobee_broker.delivery.delay.due_copies import DueCopies
 from aerobee_broker.delivery.delay.level_progress import LevelProgress
 from aerobee_broker.delivery.delay.levels import FIRST_OWN_QUEUE, DelayQueues, own_delay
 from aerobee_broker.delivery.delay.progress import newest_record
-from aerobee_broker.delivery.delay.redelivery import Redelivery
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.store.messages import Arrival, Unit
 from aerobee_chassis.clock import Clock
@@ -32,7 +32,7 @@ class LevelDelivery(Component):
         log: DurableLog,
         queues: DelayQueues,
         progress: LevelProgress,
-        redelivery: Redelivery,
+        due_copies: DueCopies,
         metrics: BrokerMetrics,
         clock: Clock,
     ) -> None:
@@ -40,7 +40,7 @@ class LevelDelivery(Component):
         self._store = log.store
         self._queues = queues
         self._progress = progress
-        self._redelivery = redelivery
+        self._due_copies = due_copies
         self._metrics = metrics
         self._clock = clock
         self._loops: dict[int, DeliveryLoop] = {}
@@ -96,7 +96,7 @@ class LevelDelivery(Component):
                 log=self._log,
                 queues=self._queues,
                 progress=self._progress,
-                redelivery=self._redelivery,
+                due_copies=self._due_copies,
                 clock=self._clock,
             )
             self._loops[queue_id] = DeliveryLoop(queue, self._log, self._metrics, self._clock)
@@ -113,14 +113,14 @@ class _LevelQueue:
         log: DurableLog,
         queues: DelayQueues,
         progress: LevelProgress,
-        redelivery: Redelivery,
+        due_copies: DueCopies,
         clock: Clock,
     ) -> None:
         self._queue_id = queue_id
         self._store = log.store
         self._queues = queues
         self._progress = progress
-        self._redelivery = redelivery
+        self._due_copies = due_copies
         self._clock = clock
         self._offset = 0  # of the first of the units
         self._units: Sequence[Unit] = ()  # from the head on; read again when they are delivered
@@ -151,8 +151,8 @@ class _LevelQueue:
 
     def take_batch(self) -> Batch:
         due = self._due()
-        records = [self._redelivery.read(physical_offset, size) for physical_offset, size, _ in due]
-        copies = [self._redelivery.copy_for_delivery(record) for record in records if record]
+        records = [self._due_copies.read(physical_offset, size) for physical_offset, size, _ in due]
+        copies = [self._due_copies.copy_for_delivery(record) for record in records if record]
         self._batch_end = self._offset + len(due)
         return Batch(
             [copy for copy in copies if copy],

@@ -16,8 +16,8 @@ from aerobee_broker.delivery.delay.delivery_loop import (
     Batch,
     DeliveryLoop,
 )
+from aerobee_broker.delivery.delay.due_copies import DueCopies, full_copy
 from aerobee_broker.delivery.delay.progress import newest_progress, progress_record
-from aerobee_broker.delivery.delay.redelivery import Redelivery, full_copy
 from aerobee_broker.delivery.delay.timer_format import (
     QUEUE_ID,
     TimerQueue,
@@ -56,7 +56,7 @@ class TimerDelivery(Component):
         log: DurableLog,
         queue: TimerQueue,
         table: TimerTable,
-        redelivery: Redelivery,
+        due_copies: DueCopies,
         metrics: BrokerMetrics,
         clock: Clock,
     ) -> None:
@@ -64,7 +64,7 @@ class TimerDelivery(Component):
         self._store = log.store
         self._queue = queue
         self._table = table
-        self._redelivery = redelivery
+        self._due_copies = due_copies
         self._clock = clock
         self._loop = DeliveryLoop(self, log, metrics, clock)
         self._batch: list[int] | None = None  # keys that were taken and are not durable yet
@@ -145,7 +145,7 @@ class TimerDelivery(Component):
             keys.append(table.pop())
             if table.is_recalled(key):
                 continue
-            record = self._redelivery.read(physical_offset, size)
+            record = self._due_copies.read(physical_offset, size)
             copy = None if record is None else self._copy(record, now_ms)
             if copy is not None:
                 copies.append(copy)
@@ -153,7 +153,7 @@ class TimerDelivery(Component):
 
     def _copy(self, record: Record, now_ms: int) -> NewMessage | None:
         if unit_code(record.raw_properties, record.store_timestamp_ms) <= now_ms:
-            return self._redelivery.copy_for_delivery(record)
+            return self._due_copies.copy_for_delivery(record)
         # Its unit is damaged and names an earlier time: at the end of the queue the message gets a
         # new unit.
         structlog.get_logger().error("timer_unit_damaged", queue_offset=record.queue_offset)
@@ -215,7 +215,7 @@ class TimerDelivery(Component):
         rather than not at all."""
         now = self._clock.now_ms()
         copies, markers = [], []
-        records = [self._redelivery.read(offset, size) for _, (offset, size, _) in movable]
+        records = [self._due_copies.read(offset, size) for _, (offset, size, _) in movable]
         for (key, _), record in zip(movable, records, strict=True):
             topic = record.properties.get(props.REAL_TOPIC, "") if record else ""
             # A copy would stand behind the deletion of its topic, and count as one of the topic

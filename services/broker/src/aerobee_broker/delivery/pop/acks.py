@@ -13,8 +13,12 @@ from typing import NamedTuple
 
 from aerobee_broker.delivery.pop.expiry import LeaseDeadlines
 from aerobee_broker.delivery.pop.in_flight import InFlightMessage, InFlightQueue
-from aerobee_broker.delivery.pop.journal import LeaseJournal
-from aerobee_broker.delivery.pop.journal_format import SettledQueue, SettleRecord, settled_runs
+from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
+from aerobee_broker.delivery.pop.lease_journal_format import (
+    SettledQueue,
+    SettleRecord,
+    settled_runs,
+)
 from aerobee_broker.delivery.pop.lease_table import (
     LeasedMessage,
     LeaseSet,

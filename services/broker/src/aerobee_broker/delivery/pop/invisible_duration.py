@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from aerobee_broker.delivery.pop.expiry import LeaseDeadlines
 from aerobee_broker.delivery.pop.in_flight import Invisibility
-from aerobee_broker.delivery.pop.journal import LeaseJournal
-from aerobee_broker.delivery.pop.journal_format import ChangedLease, ChangeRecord
+from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
+from aerobee_broker.delivery.pop.lease_journal_format import ChangedLease, ChangeRecord
 from aerobee_broker.delivery.pop.lease_table import LeasedMessage, LeaseName, LeaseTable
 from aerobee_broker.delivery.retry import policy
 from aerobee_broker.errors import InvalidParameter

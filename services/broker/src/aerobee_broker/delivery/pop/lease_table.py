@@ -17,7 +17,7 @@ from aerobee_broker.delivery.pop.in_flight import (
     InFlightMessage,
     InFlightQueue,
 )
-from aerobee_broker.delivery.pop.journal_format import (
+from aerobee_broker.delivery.pop.lease_journal_format import (
     ChangedLease,
     ChangeRecord,
     DeleteRecord,

@@ -11,8 +11,8 @@ import structlog
 
 from aerobee_broker.delivery.pop.expiry import LeaseDeadlines
 from aerobee_broker.delivery.pop.in_flight import InFlightQueue
-from aerobee_broker.delivery.pop.journal import LeaseJournal
-from aerobee_broker.delivery.pop.journal_format import DeleteRecord, ResetRecord
+from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
+from aerobee_broker.delivery.pop.lease_journal_format import DeleteRecord, ResetRecord
 from aerobee_broker.delivery.pop.lease_table import LeasedMessage, LeaseTable
 from aerobee_broker.delivery.pop.selector import regroup
 from aerobee_broker.delivery.pull.long_polls import LongPolls

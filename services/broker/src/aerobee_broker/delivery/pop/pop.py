@@ -15,7 +15,7 @@ from aerobee_broker.delivery.pop.invisible_duration import (
     MAX_INVISIBLE_DURATION_MS,
     InvisibleDurations,
 )
-from aerobee_broker.delivery.pop.journal import LeaseJournal
+from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
 from aerobee_broker.delivery.pop.selector import MessageSelector, PopBatch, PopRequest
 from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.long_polls import LongPolls

@@ -21,8 +21,8 @@ from aerobee_broker.delivery.pop.in_flight import (
     Lease,
     MessageGroupQueue,
 )
-from aerobee_broker.delivery.pop.journal import LeaseJournal
-from aerobee_broker.delivery.pop.journal_format import (
+from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
+from aerobee_broker.delivery.pop.lease_journal_format import (
     LeasedQueue,
     LeaseRecord,
     ResetRecord,

@@ -12,13 +12,13 @@ from itertools import accumulate
 
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.delay.router import DelayRouter
-from aerobee_broker.delivery.send.broker_properties import BrokerProperties, asks_for_rules
-from aerobee_broker.delivery.send.checks import (
+from aerobee_broker.delivery.send.admission import (
     Admission,
     check_body,
     check_properties,
     check_sys_flag,
 )
+from aerobee_broker.delivery.send.broker_properties import BrokerProperties, asks_for_rules
 from aerobee_broker.delivery.transaction import half_messages
 from aerobee_broker.errors import InvalidParameter, MessageIllegal, NoPermission
 from aerobee_broker.metrics import BrokerMetrics

@@ -21,14 +21,14 @@ from dataclasses import dataclass
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.delay.router import DelayRouter
 from aerobee_broker.delivery.retry.router import RetryRouter
-from aerobee_broker.delivery.send.broker_properties import BrokerProperties
-from aerobee_broker.delivery.send.checks import (
+from aerobee_broker.delivery.send.admission import (
     SENDER_SYS_FLAGS,
     Admission,
     check_body,
     check_properties,
     check_sys_flag,
 )
+from aerobee_broker.delivery.send.broker_properties import BrokerProperties
 from aerobee_broker.delivery.transaction import half_messages
 from aerobee_broker.delivery.transaction.transactions import Transactions
 from aerobee_broker.metrics import BrokerMetrics

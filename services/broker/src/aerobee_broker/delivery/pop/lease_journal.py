@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from aerobee_broker.commit.durable_log import DurableLog
-from aerobee_broker.delivery.pop import journal_format
-from aerobee_broker.delivery.pop.journal_format import JournalRecord
+from aerobee_broker.delivery.pop import lease_journal_format
+from aerobee_broker.delivery.pop.lease_journal_format import JournalRecord
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_broker.errors import FlushTimeout
 from aerobee_broker.metadata.persistent_table import PersistentTable
@@ -89,7 +89,9 @@ class LeaseJournal(Component):
         the attempts that follow.
         """
         now_ms = self._clock.now_ms()
-        self._unlogged += [journal_format.encode(record, self._topic, now_ms) for record in records]
+        self._unlogged += [
+            lease_journal_format.encode(record, self._topic, now_ms) for record in records
+        ]
         self._table.touch()
         try:
             return self._append_unlogged()
@@ -127,7 +129,7 @@ class LeaseJournal(Component):
         await self._log.durable()
 
     def _append(self, record: JournalRecord, before: Sequence[NewMessage] = ()) -> None:
-        entry = journal_format.encode(record, self._topic, self._clock.now_ms())
+        entry = lease_journal_format.encode(record, self._topic, self._clock.now_ms())
         if self._unlogged:
             self._append_unlogged([*before, entry])
         else:
@@ -159,7 +161,7 @@ class LeaseJournal(Component):
 
     def replay(self) -> int:
         """Applies the records behind the snapshot. Returns how many. Blocks."""
-        store, topic, queue_id = self._store, self._topic, journal_format.QUEUE_ID
+        store, topic, queue_id = self._store, self._topic, lease_journal_format.QUEUE_ID
         offset, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
         if self._table.loaded_position <= end:  # else the snapshot is of another log
             offset = max(self._table.loaded_position, offset)
@@ -185,7 +187,7 @@ class LeaseJournal(Component):
 
     def _apply(self, queue_offset: int, body: bytes) -> None:
         try:
-            self._table.apply(journal_format.decode(body))
+            self._table.apply(lease_journal_format.decode(body))
         except (KeyError, TypeError, ValueError) as error:
             structlog.get_logger().error(
                 "lease_record_unreadable", queue_offset=queue_offset, reason=repr(error)

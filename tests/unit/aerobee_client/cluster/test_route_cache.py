@@ -10,7 +10,12 @@ from aerobee.namesrv.v1 import namesrv_pb2
 from aerobee_client.clock import Clock
 from aerobee_client.cluster.latency_fault import LatencyFault, not_available_ms
 from aerobee_client.cluster.namesrv import NamesrvClient, namesrv_addresses
-from aerobee_client.cluster.route import PublishInfo, RouteCache, readable_queues, writable_queues
+from aerobee_client.cluster.route_cache import (
+    PublishInfo,
+    RouteCache,
+    readable_queues,
+    writable_queues,
+)
 from aerobee_client.errors import NamesrvUnreachable
 from aerobee_client.message_queue import MessageQueue
 from aerobee_wire.status import Code, MqError

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee_broker.delivery.pop import journal_format
+from aerobee_broker.delivery.pop import lease_journal_format
 from aerobee_broker.delivery.pop.in_flight import State
-from aerobee_broker.delivery.pop.journal_format import (
+from aerobee_broker.delivery.pop.lease_journal_format import (
     ChangedLease,
     ChangeRecord,
     DeleteRecord,
@@ -50,23 +50,29 @@ RECORDS: list[tuple[JournalRecord, str]] = [
 
 @pytest.mark.parametrize(("record", "body"), RECORDS)
 def test_the_bytes_of_each_record_stay_as_they_are(record: JournalRecord, body: str) -> None:
-    message = journal_format.encode(record, "log", 7)
+    message = lease_journal_format.encode(record, "log", 7)
     assert (message.body.decode(), message.topic, message.born_timestamp_ms) == (body, "log", 7)
-    assert journal_format.decode(message.body) == record
+    assert lease_journal_format.decode(message.body) == record
 
 
 @given(offsets=OFFSETS)
 def test_settled_runs_are_their_offsets_in_order(offsets: list[int]) -> None:
-    assert list(journal_format.settled_offsets(journal_format.settled_runs(offsets))) == offsets
+    assert (
+        list(lease_journal_format.settled_offsets(lease_journal_format.settled_runs(offsets)))
+        == offsets
+    )
 
 
 @given(messages=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 3)), unique=True))
 def test_leased_runs_are_their_messages_in_order(messages: list[tuple[int, int]]) -> None:
-    assert list(journal_format.leased_messages(journal_format.leased_runs(messages))) == messages
+    assert (
+        list(lease_journal_format.leased_messages(lease_journal_format.leased_runs(messages)))
+        == messages
+    )
 
 
 def test_messages_one_after_the_other_are_one_run() -> None:
-    leased_runs, settled_runs = journal_format.leased_runs, journal_format.settled_runs
+    leased_runs, settled_runs = lease_journal_format.leased_runs, lease_journal_format.settled_runs
     assert leased_runs((offset, 1) for offset in range(5, 37)) == [LeasedRun(5, 1, 32)]
     assert leased_runs([(5, 1), (6, 2), (7, 2), (9, 2)]) == [(5, 1, 1), (6, 2, 2), (9, 2, 1)]
     assert settled_runs([5, 6, 7, 9, 8]) == [(5, 3), (9, 1), (8, 1)]
@@ -81,7 +87,7 @@ MIXED_SETTLE = [[*KEY, [[4, 2], 8], [6]]]
 
 
 def apply(table: LeaseTable, content: dict[str, Any]) -> None:
-    table.apply(journal_format.decode(json.dumps(content).encode()))
+    table.apply(lease_journal_format.decode(json.dumps(content).encode()))
 
 
 def leased_table(queues: list[Any]) -> LeaseTable:
@@ -117,4 +123,4 @@ def test_a_run_of_unknown_form_is_refused(entry: object) -> None:
 @pytest.mark.parametrize("body", [b"[]", b"{}", b'{"kind":"new"}', b'{"kind":"move"}', b"{"])
 def test_a_record_of_unknown_form_is_refused(body: bytes) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
-        journal_format.decode(body)
+        lease_journal_format.decode(body)

@@ -1,4 +1,4 @@
-"""Redelivery: the copy of a waiting message that its topic gets when it is due."""
+"""Due copies: what the topic of a waiting message gets when the message is due."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aerobee_wire.record import Record
 from aerobee_wire.status import MqError
 
 
-class Redelivery:
+class DueCopies:
     def __init__(self, store: MessageStore, topics: TopicRegistry) -> None:
         self._store = store
         self._topics = topics
