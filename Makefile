@@ -15,16 +15,12 @@ BIN := $(VENV)/bin
 DISTRIBUTIONS := proto services/chassis services/namesrv services/broker services/proxy clients/python clients/cli jobs/spark
 SOURCES := $(DISTRIBUTIONS:%=%/src) proto/generate.py docs/file_map.py docs/figures.py
 STAMP := $(VENV)/.installed
-OFFICIAL_PYTHON := build/sdk/python/.installed
-# Where there is no npm, the tests of that SDK are skipped and say so.
-OFFICIAL_NODE := $(if $(shell command -v npm),build/sdk/node/.installed)
-NPM_QUIETLY := --loglevel=error --ignore-scripts --no-audit --no-fund --no-update-notifier
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-.PHONY: help install demo up test bench check fault lock clean java same-python
+.PHONY: help install demo up test conformance bench check fault lock clean java same-python
 
 help: ## list the verbs
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## make .venv with everything in it; instant when nothing changed
 
@@ -53,16 +49,7 @@ $(STAMP): $(BIN)/python requirements.lock deploy/requirements-build.lock $(DISTR
 	@$(PIP) install --quiet --no-deps --no-build-isolation $(DISTRIBUTIONS:%=-e %)
 	@touch $@
 
-# The official SDKs that the conformance tests run, each in an environment of its own.
-$(OFFICIAL_PYTHON): tests/conformance/sdk/python.lock
-	@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
-	@$(@D)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --require-hashes -r $<
-	@touch $@
-
-build/sdk/node/.installed: tests/conformance/sdk/node/package.json tests/conformance/sdk/node/package-lock.json
-	@rm -rf $(@D) && mkdir -p $(@D) && cp $^ $(@D)
-	@cd $(@D) && npm ci $(NPM_QUIETLY) --prefer-offline
-	@touch $@
+include tests/conformance/sdk/build.mk
 
 demo: install java ## the main job end to end on real data; ARGS=--all for the whole year
 	@exec $(BIN)/aerobee demo $(ARGS)
@@ -73,13 +60,16 @@ up: install ## namesrv and broker in the foreground; Ctrl-C stops them
 # Three workers even on two cores: the files of the official SDKs spend most of their time waiting for leases to end.
 # A file stays on one worker, so that its services are started once.
 JOBS ?= 3
-test: install java $(OFFICIAL_PYTHON) $(OFFICIAL_NODE) ## the whole test suite; ARGS='-k flush' for a part of it
+test: install java $(NEWEST_SDKS) ## the whole test suite; ARGS='-k flush' for a part of it
 	@exec $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+conformance: install $(OFFICIAL_SDKS) ## all versions of all official SDKs, in TLS and in plaintext
+	@AEROBEE_REQUIRE_SDKS="$(SDK_LANGUAGES)" $(BIN)/python -m pytest tests/conformance --every-sdk -n $(JOBS) --dist loadfile $(ARGS)
 
 bench: install ## benchmarks: a table, and build/bench.json
 	@PYTHONPATH=tests exec $(BIN)/python -m bench.run $(ARGS)
 
-fault: install $(OFFICIAL_PYTHON) $(OFFICIAL_NODE) ## the long fault campaign
+fault: install $(NEWEST_SDKS) ## the long fault campaign
 	@exec $(BIN)/python -m pytest tests/fault --campaign $(ARGS)
 
 check: install ## format, lint, types, imports, generated code; changes nothing
@@ -101,9 +91,12 @@ lock: ## resolve requirements.in anew into requirements.lock and deploy/*.lock
 	for part in services build; do \
 	  $(COMPILE) -c requirements.lock -o deploy/requirements-$$part.lock deploy/requirements-$$part.in; \
 	done; \
-	$(COMPILE) --upgrade -o tests/conformance/sdk/python.lock tests/conformance/sdk/python.in; \
-	cd tests/conformance/sdk/node; \
-	npm update $(NPM_QUIETLY) --package-lock-only --omit-lockfile-registry-resolved
+	for folder in tests/conformance/sdk/python/[0-9]*; do \
+	  $(COMPILE) --upgrade -o $$folder/requirements.lock $$folder/requirements.in; \
+	done; \
+	for folder in tests/conformance/sdk/node/[0-9]*; do \
+	  (cd $$folder; npm update $(NPM_QUIETLY) --package-lock-only --omit-lockfile-registry-resolved); \
+	done
 
 clean: ## remove .venv, caches and what the other verbs wrote; never data/
 	rm -rf .venv .venv-* build report .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse

@@ -1,7 +1,7 @@
 """The official SDKs, unmodified, over TLS, against a proxy that takes nothing else.
 
-So every connection is in TLS, also those to the endpoints that routes name. These two verify the
-certificate; the SDKs of Java, Go, C++ and C# do not, and begin in TLS unless told otherwise.
+So every connection is in TLS, also those to the endpoints that routes name. The SDKs of Python and
+Node.js verify the certificate; those that begin in TLS unless told otherwise do not.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 from support.processes import certificates
 from support.processes.service import ServiceProcess
-from support.proxy.official_sdk import NodeSdk, PythonSdk, SdkError
+from support.proxy.official_sdk import OfficialSdk, Sdk, SdkError, newest, newest_sdks
 from support.proxy.sdk_cluster import (
     ALL,
     Cluster,
@@ -51,12 +51,12 @@ def endpoints(cluster: Cluster, certificate: Path) -> Iterator[str]:
         yield f"localhost:{proxy.port}"
 
 
-@pytest.mark.parametrize("sdk_of", [PythonSdk, NodeSdk])
+@pytest.mark.parametrize("official", newest_sdks(), ids=str)
 def test_messages_are_sent_received_and_listened_for_over_tls(
-    cluster: Cluster, endpoints: str, certificate: Path, sdk_of: type[PythonSdk | NodeSdk]
+    cluster: Cluster, endpoints: str, certificate: Path, official: OfficialSdk
 ) -> None:
     listened, asked_for = cluster.topic(), cluster.topic()
-    with sdk_of(endpoints, cluster.home, roots=certificate) as sdk:
+    with Sdk(official, endpoints, cluster.home, roots=certificate) as sdk:
         sdk.do("push", id="l", group=cluster.group(), subscriptions={listened: ALL})
         sent = send(sdk, listened, 3)
         assert sorted(bodies_of(delivered(sdk, "l", 3))) == sorted(sent)
@@ -68,7 +68,7 @@ def test_messages_are_sent_received_and_listened_for_over_tls(
 
 def test_plaintext_gets_nowhere(cluster: Cluster, endpoints: str) -> None:
     with (
-        PythonSdk(endpoints, cluster.home) as sdk,
+        Sdk(newest("python"), endpoints, cluster.home) as sdk,
         pytest.raises(SdkError, match="failed to fetch"),
     ):
         send(sdk, cluster.topic(), 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.proxy.official_sdk import python_interpreter
+from support.proxy.official_sdk import newest
 from support.repository import descriptors
 from support.repository.descriptors import Description, describe
 
@@ -27,7 +27,7 @@ def official() -> Description:
     """What SDK 5.1.2 declares: 67 messages, of which the protocol has grown to 106."""
     modules = [f"rocketmq.grpc_protocol.{name}_pb2" for name in FILES]
     printed = subprocess.run(
-        [str(python_interpreter()), str(descriptors.__file__), *modules],
+        [str(newest("python").built / "bin" / "python"), str(descriptors.__file__), *modules],
         check=True,
         capture_output=True,
         text=True,

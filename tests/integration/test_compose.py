@@ -28,7 +28,7 @@ from testcontainers.compose import DockerCompose
 
 from aerobee_chassis import healthcheck
 from support.proxy import sdk_cluster
-from support.proxy.official_sdk import NodeSdk, PythonSdk
+from support.proxy.official_sdk import Sdk, newest
 from support.repository.tree import ROOT, distributions, locked
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -215,13 +215,13 @@ def test_the_published_port_serves_the_host(project: Project) -> None:
     assert body in pull(f"127.0.0.1:{project.ports['broker']}")
 
 
-@pytest.mark.parametrize("make", [PythonSdk, NodeSdk])
+@pytest.mark.parametrize("language", ["python", "node"])
 def test_an_official_sdk_on_the_host_sends_and_receives_at_the_proxy(
-    project: Project, tmp_path: Path, make: type[PythonSdk] | type[NodeSdk]
+    project: Project, tmp_path: Path, language: str
 ) -> None:
     """The proxy tells it to come back to the published port."""
-    with make(f"127.0.0.1:{project.ports['proxy']}", tmp_path) as sdk:
-        topic = make.__name__
+    with Sdk(newest(language), f"127.0.0.1:{project.ports['proxy']}", tmp_path) as sdk:
+        topic = f"sdk-{language}"
         sdk_cluster.simple(sdk, f"{topic}-readers", topic)
         sent = sdk_cluster.send(sdk, topic, 10)
         assert bodies(sdk_cluster.receive(sdk, 10)) == sorted(sent)

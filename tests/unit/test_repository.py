@@ -30,6 +30,7 @@ from support.repository.tree import (
 )
 
 DEPLOY = ROOT / "deploy"
+SDKS = ROOT / "tests" / "conformance" / "sdk"
 LOCK = ROOT / "requirements.lock"
 IMAGE_LOCKS = {part: DEPLOY / f"requirements-{part}.lock" for part in ("services", "build")}
 PYTHONS = ("3.11", "3.12", "3.13")
@@ -89,7 +90,11 @@ def test_the_locks_of_the_image_are_parts_of_the_whole_lock(part: str) -> None:
     assert {name: whole.get(name) for name in of_image} == of_image
 
 
-@pytest.mark.parametrize("lock", [LOCK, *sorted(DEPLOY.glob("*.lock"))], ids=relative)
+@pytest.mark.parametrize(
+    "lock",
+    [LOCK, *sorted(DEPLOY.glob("*.lock")), *sorted(SDKS.glob("python/*/*.lock"))],
+    ids=relative,
+)
 def test_every_pin_has_hashes_and_the_lock_names_no_address(lock: Path) -> None:
     pins = locked(lock)
     assert pins
@@ -98,8 +103,8 @@ def test_every_pin_has_hashes_and_the_lock_names_no_address(lock: Path) -> None:
     assert not re.search(r"^\s*-(?!-hash)", lock.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def test_every_package_of_the_node_sdk_has_a_hash_and_its_lock_no_address() -> None:
-    folder = ROOT / "tests" / "conformance" / "sdk" / "node"
+@pytest.mark.parametrize("folder", sorted(SDKS.glob("node/[0-9]*")), ids=relative)
+def test_every_package_of_the_node_sdk_has_a_hash_and_its_lock_no_address(folder: Path) -> None:
     lock = json.loads((folder / "package-lock.json").read_text(encoding="utf-8"))
     root = lock["packages"].pop("")
     assert root["dependencies"] == json.loads((folder / "package.json").read_text())["dependencies"]

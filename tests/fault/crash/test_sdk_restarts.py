@@ -23,7 +23,7 @@ import pytest
 from fault.conftest import Campaign
 from support.clock.polling import until_sync
 from support.processes.service import ServiceProcess
-from support.proxy.official_sdk import NodeSdk, PythonSdk, SdkError
+from support.proxy.official_sdk import OfficialSdk, Sdk, SdkError, newest
 from support.proxy.sdk_cluster import ALL, INVISIBLE_S, Cluster, sdk_cluster
 
 pytestmark = pytest.mark.slow
@@ -58,14 +58,15 @@ class Outage:
 class Traffic:
     """What one SDK does all the time, and what it was told."""
 
-    def __init__(self, make: type[NodeSdk] | type[PythonSdk], cluster: Cluster) -> None:
-        self.name = make.__name__
+    def __init__(self, official: OfficialSdk, cluster: Cluster) -> None:
+        self.name = str(official)
         self._topic = cluster.topic()
         self._groups = [cluster.group(retry_max_times=1_000) for _ in range(2)]
         self._stack = ExitStack()
         # Python's does one thing at a time: who sends must not wait for who receives.
         self._producer, self._push, self._simple = (
-            self._stack.enter_context(make(cluster.proxy.address, cluster.home)) for _ in range(3)
+            self._stack.enter_context(Sdk(official, cluster.proxy.address, cluster.home))
+            for _ in range(3)
         )
         self.stored: dict[str, tuple[float, float]] = {}  # body → sent from when to when
         self.received: list[Delivery] = []  # by the simple consumer
@@ -208,8 +209,8 @@ def test_f26_sdks_go_on_after_every_kill(tmp_path: Path, campaign: Campaign) -> 
     outages: list[Outage] = []
     with (
         sdk_cluster(tmp_path, *lease) as cluster,
-        Traffic(PythonSdk, cluster) as python,
-        Traffic(NodeSdk, cluster) as node,
+        Traffic(newest("python"), cluster) as python,
+        Traffic(newest("node"), cluster) as node,
     ):
         clients = (python, node)
         for traffic in clients:

@@ -2,21 +2,27 @@
 build/sdk.
 
 They cannot load into this process: their generated protocol code and ours declare the same names.
-`make test` installs them; a test whose SDK is missing is skipped.
+A folder LANGUAGE/VERSION in tests/conformance/sdk pins one; beside it lie the language's agent and
+sdk.toml, which says how the agent is started and what the SDK cannot do. `make test` builds the
+newest of each language; a test whose SDK is missing is skipped.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
 import queue
 import subprocess
 import threading
+import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[3]
 SDKS = ROOT / "build" / "sdk"
@@ -26,22 +32,103 @@ ANSWER_TIMEOUT_S = 90.0  # beyond the longest long poll
 Line = dict[str, Any]
 
 
-def python_interpreter() -> Path:
-    """The interpreter that has the official Python SDK. Skips the test where it is missing."""
-    if not (SDKS / "python" / ".installed").is_file():
-        pytest.skip("no official Python SDK: run `make build/sdk/python/.installed`")
-    return SDKS / "python" / "bin" / "python"
+@dataclass(frozen=True)
+class Inability:
+    """Why a scenario does not pass with an SDK. `fault`: whose it is, "SDK" or "Aerobee"."""
+
+    case: str  # the name of the scenario, with its number where it has parameters
+    fault: str
+    cause: str
+    versions: tuple[str, ...] = ()  # of the SDK; empty: all
 
 
-def node_modules() -> Path:
-    """The folder of the official Node.js SDK. Skips the test where it is missing; fails it where
-    AEROBEE_REQUIRE_NODE is set."""
-    if (SDKS / "node" / ".installed").is_file():
-        return SDKS / "node" / "node_modules"
-    missing = "no official Node.js SDK: install npm and run `make build/sdk/node/.installed`"
-    if os.environ.get("AEROBEE_REQUIRE_NODE"):
-        pytest.fail(f"AEROBEE_REQUIRE_NODE is set, but there is {missing}")
-    pytest.skip(missing)
+@dataclass(frozen=True)
+class OfficialSdk:
+    """One version of one language's SDK."""
+
+    language: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.language}-{self.version}"
+
+    @property
+    def name(self) -> str:
+        """As people write it, e.g. "Node.js 1.0.8"."""
+        return f"{self._facts['name']} {self.version}"
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether one process serves several tests at once."""
+        return bool(self._facts["side_by_side"])
+
+    @property
+    def tls_by_default(self) -> bool:
+        """Whether a user of the SDK who sets nothing about it gets TLS."""
+        return bool(self._facts["tls_by_default"])
+
+    def inability(self, case: str) -> Inability | None:
+        """What keeps the scenario from passing."""
+        for entry in self._facts.get("cannot", []):
+            found = Inability(**{**entry, "versions": tuple(entry.get("versions", ()))})
+            if found.case == case and self.version in (found.versions or (self.version,)):
+                return found
+        return None
+
+    @property
+    def built(self) -> Path:
+        """Its folder. Skips the test where it is missing; fails it where AEROBEE_REQUIRE_SDKS names
+        the language, e.g. "node java"."""
+        folder = SDKS / str(self)
+        if not (folder / ".installed").is_file():
+            missing = f"no official SDK {self.name}: run `make build/sdk/{self}/.installed`"
+            if self.language in os.environ.get("AEROBEE_REQUIRE_SDKS", "").split():
+                pytest.fail(f"AEROBEE_REQUIRE_SDKS names {self.language}, but there is {missing}")
+            pytest.skip(missing)
+        return folder
+
+    @property
+    def command(self) -> list[str]:
+        """What starts its agent."""
+        return [self._filled(word) for word in self._facts["command"]]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the environment of its agent has besides ours."""
+        return {key: self._filled(text) for key, text in self._facts["environment"].items()}
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        return facts(self.language)
+
+    def _filled(self, text: str) -> str:
+        return text.format(built=self.built, agent=AGENTS / self.language)
+
+
+@functools.cache
+def facts(language: str) -> dict[str, Any]:
+    """The sdk.toml of a language."""
+    return tomllib.loads((AGENTS / language / "sdk.toml").read_text("utf-8"))
+
+
+@functools.cache
+def official_sdks() -> tuple[OfficialSdk, ...]:
+    """All that are pinned, the newest of each language first."""
+    pinned = [path for path in AGENTS.glob("*/[0-9]*") if path.is_dir()]
+    pinned.sort(key=lambda path: Version(path.name), reverse=True)
+    return tuple(
+        OfficialSdk(path.parent.name, path.name)
+        for path in sorted(pinned, key=lambda path: path.parent.name)
+    )
+
+
+def newest_sdks() -> tuple[OfficialSdk, ...]:
+    """One of each language."""
+    return tuple({sdk.language: sdk for sdk in reversed(official_sdks())}.values())
+
+
+def newest(language: str) -> OfficialSdk:
+    return next(sdk for sdk in official_sdks() if sdk.language == language)
 
 
 class SdkError(Exception):
@@ -56,23 +143,27 @@ class Sdk:
     """An SDK behind its agent (tests/conformance/sdk), which takes commands. Calls block; several
     threads may make them, and the agent runs commands concurrently where the SDK can.
 
+    with Sdk(newest("python"), "127.0.0.1:8081", tmp_path) as sdk:
+        sdk.do("producer", id="p", topics=["orders"])
+
     `home`: the folder for the SDK's log. `credentials`: access key and secret key. With `roots`, a
     file of certificates to trust, it speaks TLS.
     """
 
     def __init__(
         self,
+        official: OfficialSdk,
         endpoints: str,
         home: Path,
         credentials: tuple[str, str] = ("", ""),
         roots: Path | None = None,
     ) -> None:
-        command, environment = self._agent()
+        environment = official.environment
         if roots is not None:
             # The variable of gRPC alone may be set on any machine.
             environment |= {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(roots), "SDK_TLS": "on"}
         self._process = subprocess.Popen(
-            [*command, endpoints, *credentials],
+            [*official.command, endpoints, *credentials],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "HOME": str(home), **environment},
@@ -129,10 +220,6 @@ class Sdk:
             if (event["event"], event.get("id")) == (kind, client)
         ]
 
-    def _agent(self) -> tuple[list[str | Path], dict[str, str]]:
-        """Its command and what its environment has besides ours."""
-        raise NotImplementedError
-
     def _read(self) -> None:
         assert self._process.stdout is not None
         for text in self._process.stdout:
@@ -146,21 +233,3 @@ class Sdk:
             self._ended = True
             for answer in self._waiting.values():
                 answer.put({"error": "Ended", "code": None, "text": "the SDK's process has ended"})
-
-
-class PythonSdk(Sdk):
-    """The official Python SDK (python_agent.py). Does one thing after another.
-
-    with PythonSdk("127.0.0.1:8081", tmp_path) as sdk:
-        sdk.do("producer", id="p", topics=["orders"])
-    """
-
-    def _agent(self) -> tuple[list[str | Path], dict[str, str]]:
-        return [python_interpreter(), AGENTS / "python_agent.py"], {"PYTHONUNBUFFERED": "1"}
-
-
-class NodeSdk(Sdk):
-    """The official Node.js SDK (node_agent.js)."""
-
-    def _agent(self) -> tuple[list[str | Path], dict[str, str]]:
-        return ["node", AGENTS / "node_agent.js"], {"NODE_PATH": str(node_modules())}
