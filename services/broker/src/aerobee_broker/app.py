@@ -25,6 +25,7 @@ from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import Disk, RealDisk
 from aerobee_broker.identity import Identity
 from aerobee_broker.metrics import BrokerMetrics
+from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.upkeep import periodic_work
 from aerobee_broker.wiring.environment import Environment
@@ -89,8 +90,9 @@ class BrokerApp(App):
         await self.lifecycle.start(Step(stop=lambda: close_store(store, environment.flusher)))
 
         tables = Tables(environment)
+        permission = BrokerPermission(options.broker_permission, tables.drain)
         registration = Registration(
-            options.namesrvs, lambda namesrv: self._link(namesrv, identity, tables)
+            options.namesrvs, lambda namesrv: self._link(namesrv, identity, tables, permission)
         )
         broker = Broker(
             environment,
@@ -152,14 +154,16 @@ class BrokerApp(App):
             start_timestamp_ms=self._clock.now_ms(),
         )
 
-    def _link(self, namesrv: str, identity: Identity, tables: Tables) -> Link:
+    def _link(
+        self, namesrv: str, identity: Identity, tables: Tables, permission: BrokerPermission
+    ) -> Link:
         options = self.options
         return Link(
             namesrv,
             GrpcNamesrvClient(namesrv),
             identity,
             tables.topics,
-            broker_permission=options.broker_permission,
+            permission=permission.bits,
             timing=Timing.of(
                 period_ms=options.register_name_server_period,
                 timeout_ms=options.register_broker_timeout_mills,

@@ -16,6 +16,7 @@ from aerobee.broker.v1 import (
 
 from aerobee_broker.delivery.admin import Administration
 from aerobee_broker.delivery.broker_status import Backlog, Gauges, StatusReport
+from aerobee_broker.delivery.draining import Draining, RemainingWork
 from aerobee_broker.identity import Identity
 from aerobee_broker.registry.topics import Announce, Spread
 from aerobee_broker.rpc.admin import AdminRpcs
@@ -57,7 +58,7 @@ class Broker:
         self.store = store
         self.commit, self.log = core.commit, core.log
         self.topics, self.groups, self.clients = core.topics, core.groups, core.clients
-        self.polls = core.polls
+        self.permission, self.polls = core.permission, core.polls
 
         delay = Delay(core)
         self.delay_queues, self.delay_router = delay.queues, delay.router
@@ -95,11 +96,25 @@ class Broker:
             leases=self.leases,
         )
         backlog = Backlog(self.polls, self.level_delivery, self.timer_delivery, self.transactions)
+        self.draining = Draining(
+            core.tables.drain,
+            core.tables.saved_drain,
+            self.topics,
+            RemainingWork(
+                store=self.store,
+                topics=self.topics,
+                groups=self.groups,
+                offset_queries=self.offset_queries,
+                leases=self.leases,
+                backlog=backlog,
+            ),
+        )
         self.report = StatusReport(
             self._identity,
             self.store,
             environment.metrics,
             backlog,
+            core.tables.drain,
             disk=environment.disk,
             store_path=environment.path,
         )
@@ -147,7 +162,7 @@ class Broker:
             broker_name=self._identity.broker_name,
             store_host=self._identity.store_host,
         )
-        admin = AdminRpcs(self.administration, self.report, self.topics, self.groups)
+        admin = AdminRpcs(self.administration, self.draining, self.report, self.topics, self.groups)
         return [
             bind(message_pb2.DESCRIPTOR.services_by_name["MessageService"], messages),
             bind(

@@ -43,7 +43,7 @@ def periodic_work(
             await broker.transaction_upkeep.round()
 
     async def measure() -> None:
-        broker.gauges.measure(options.broker_permission)
+        broker.gauges.measure(broker.permission.bits())
 
     return [
         PeriodicTask(name, interval_ms / 1_000, work)

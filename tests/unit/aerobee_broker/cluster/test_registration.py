@@ -88,7 +88,7 @@ class Cluster:
                 self.namesrvs[name],
                 IDENTITY,
                 self.topics,
-                broker_permission=broker_permission,
+                permission=lambda: broker_permission,
                 timing=Timing.of(period_ms=30_000, timeout_ms=24_000),
             ),
         )

@@ -151,7 +151,7 @@ class GetBrokerStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetBrokerStatusResponse(_message.Message):
-    __slots__ = ("cluster", "broker_name", "broker_id", "broker_address", "version", "start_timestamp_ms", "min_physical_offset", "max_physical_offset", "flushed_physical_offset", "read_only_reason", "messages_in_total", "messages_out_total", "dead_letters_total", "corrupted_records_total", "store_path", "disk_free_bytes", "disk_total_bytes", "parked_pulls", "delayed_messages", "resident_memory_bytes", "parked_pops")
+    __slots__ = ("cluster", "broker_name", "broker_id", "broker_address", "version", "start_timestamp_ms", "min_physical_offset", "max_physical_offset", "flushed_physical_offset", "read_only_reason", "messages_in_total", "messages_out_total", "dead_letters_total", "corrupted_records_total", "store_path", "disk_free_bytes", "disk_total_bytes", "parked_pulls", "delayed_messages", "resident_memory_bytes", "parked_pops", "draining_since_ms")
     class DelayedMessagesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -180,6 +180,7 @@ class GetBrokerStatusResponse(_message.Message):
     DELAYED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     RESIDENT_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     PARKED_POPS_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     broker_name: str
     broker_id: int
@@ -201,4 +202,78 @@ class GetBrokerStatusResponse(_message.Message):
     delayed_messages: _containers.ScalarMap[str, int]
     resident_memory_bytes: int
     parked_pops: int
-    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_address: _Optional[str] = ..., version: _Optional[str] = ..., start_timestamp_ms: _Optional[int] = ..., min_physical_offset: _Optional[int] = ..., max_physical_offset: _Optional[int] = ..., flushed_physical_offset: _Optional[int] = ..., read_only_reason: _Optional[str] = ..., messages_in_total: _Optional[int] = ..., messages_out_total: _Optional[int] = ..., dead_letters_total: _Optional[int] = ..., corrupted_records_total: _Optional[int] = ..., store_path: _Optional[str] = ..., disk_free_bytes: _Optional[int] = ..., disk_total_bytes: _Optional[int] = ..., parked_pulls: _Optional[int] = ..., delayed_messages: _Optional[_Mapping[str, int]] = ..., resident_memory_bytes: _Optional[int] = ..., parked_pops: _Optional[int] = ...) -> None: ...
+    draining_since_ms: int
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_address: _Optional[str] = ..., version: _Optional[str] = ..., start_timestamp_ms: _Optional[int] = ..., min_physical_offset: _Optional[int] = ..., max_physical_offset: _Optional[int] = ..., flushed_physical_offset: _Optional[int] = ..., read_only_reason: _Optional[str] = ..., messages_in_total: _Optional[int] = ..., messages_out_total: _Optional[int] = ..., dead_letters_total: _Optional[int] = ..., corrupted_records_total: _Optional[int] = ..., store_path: _Optional[str] = ..., disk_free_bytes: _Optional[int] = ..., disk_total_bytes: _Optional[int] = ..., parked_pulls: _Optional[int] = ..., delayed_messages: _Optional[_Mapping[str, int]] = ..., resident_memory_bytes: _Optional[int] = ..., parked_pops: _Optional[int] = ..., draining_since_ms: _Optional[int] = ...) -> None: ...
+
+class SetDrainingRequest(_message.Message):
+    __slots__ = ("draining",)
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    draining: bool
+    def __init__(self, draining: _Optional[bool] = ...) -> None: ...
+
+class SetDrainingResponse(_message.Message):
+    __slots__ = ("changed", "unreachable_namesrvs")
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    UNREACHABLE_NAMESRVS_FIELD_NUMBER: _ClassVar[int]
+    changed: bool
+    unreachable_namesrvs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, changed: _Optional[bool] = ..., unreachable_namesrvs: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetBacklogRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetBacklogResponse(_message.Message):
+    __slots__ = ("draining_since_ms", "lags", "in_flight", "delayed_messages", "half_messages", "dead_letters", "unread_topics")
+    class GroupLag(_message.Message):
+        __slots__ = ("consumer_group", "topic", "messages")
+        CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+        TOPIC_FIELD_NUMBER: _ClassVar[int]
+        MESSAGES_FIELD_NUMBER: _ClassVar[int]
+        consumer_group: str
+        topic: str
+        messages: int
+        def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., messages: _Optional[int] = ...) -> None: ...
+    class DelayedMessagesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class HalfMessagesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class DeadLettersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class UnreadTopicsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    DRAINING_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    LAGS_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    DELAYED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    HALF_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
+    UNREAD_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    draining_since_ms: int
+    lags: _containers.RepeatedCompositeFieldContainer[GetBacklogResponse.GroupLag]
+    in_flight: int
+    delayed_messages: _containers.ScalarMap[str, int]
+    half_messages: _containers.ScalarMap[str, int]
+    dead_letters: _containers.ScalarMap[str, int]
+    unread_topics: _containers.ScalarMap[str, int]
+    def __init__(self, draining_since_ms: _Optional[int] = ..., lags: _Optional[_Iterable[_Union[GetBacklogResponse.GroupLag, _Mapping]]] = ..., in_flight: _Optional[int] = ..., delayed_messages: _Optional[_Mapping[str, int]] = ..., half_messages: _Optional[_Mapping[str, int]] = ..., dead_letters: _Optional[_Mapping[str, int]] = ..., unread_topics: _Optional[_Mapping[str, int]] = ...) -> None: ...

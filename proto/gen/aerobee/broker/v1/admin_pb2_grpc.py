@@ -79,6 +79,16 @@ class AdminServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBrokerStatusRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBrokerStatusResponse.FromString,
                 _registered_method=True)
+        self.SetDraining = channel.unary_unary(
+                '/aerobee.broker.v1.AdminService/SetDraining',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.SetDrainingRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.SetDrainingResponse.FromString,
+                _registered_method=True)
+        self.GetBacklog = channel.unary_unary(
+                '/aerobee.broker.v1.AdminService/GetBacklog',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBacklogRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBacklogResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -145,6 +155,22 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetDraining(self, request, context):
+        """Begins or ends draining: a broker that drains takes no messages of producers, and its topics are
+        registered without write permission; consumers, retries, delayed messages and transactions that
+        have begun go on. Durable, also through restarts, when it is answered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetBacklog(self, request, context):
+        """What has yet to leave this broker before it can be removed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -192,6 +218,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetBrokerStatus,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBrokerStatusRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBrokerStatusResponse.SerializeToString,
+            ),
+            'SetDraining': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetDraining,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.SetDrainingRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.SetDrainingResponse.SerializeToString,
+            ),
+            'GetBacklog': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetBacklog,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBacklogRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBacklogResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -437,6 +473,60 @@ class AdminService:
             '/aerobee.broker.v1.AdminService/GetBrokerStatus',
             aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBrokerStatusRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBrokerStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetDraining(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/SetDraining',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.SetDrainingRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.SetDrainingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetBacklog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/GetBacklog',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBacklogRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.GetBacklogResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -50,7 +50,7 @@ class Link:
         identity: Identity,
         topics: Topics,
         *,
-        broker_permission: int,
+        permission: Callable[[], int],
         timing: Timing,
     ) -> None:
         self.address = address
@@ -65,7 +65,7 @@ class Link:
             "broker_address": identity.address,
         }
         self._topics = topics
-        self._permission = broker_permission
+        self._permission = permission
         self._timing = timing
         self._known_revision = -1  # of the topics, as the name server has them
         self._changed = asyncio.Event()
@@ -192,7 +192,7 @@ class Link:
     def _request(
         self, topics: Sequence[TopicConfig], incremental: bool
     ) -> namesrv_pb2.RegisterBrokerRequest:
-        version = self._topics.version
+        version, permission = self._topics.version, self._permission()
         return namesrv_pb2.RegisterBrokerRequest(
             **self._broker,
             data_version=namesrv_pb2.DataVersion(
@@ -205,7 +205,7 @@ class Link:
                     topic=config.topic,
                     read_queue_count=config.read_queue_count,
                     write_queue_count=config.write_queue_count,
-                    permission=config.permission & self._permission,
+                    permission=config.permission & permission,
                     topic_sys_flag=config.topic_sys_flag,
                     order=config.order,
                     attributes=config.attributes,

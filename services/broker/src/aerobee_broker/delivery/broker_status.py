@@ -15,6 +15,7 @@ from aerobee_broker.delivery.pull.offsets import OffsetQueries
 from aerobee_broker.delivery.transaction.transactions import Transactions
 from aerobee_broker.disk import Disk
 from aerobee_broker.identity import Identity
+from aerobee_broker.metadata.drain import Drain
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.clients import Clients
 from aerobee_broker.registry.groups import GroupRegistry
@@ -49,6 +50,7 @@ class BrokerStatus:
     parked_pops: int
     delayed_messages: Mapping[str, int]
     resident_memory_bytes: int
+    draining_since_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class StatusReport:
         store: MessageStore,
         metrics: BrokerMetrics,
         backlog: Backlog,
+        drain: Drain,
         *,
         disk: Disk,
         store_path: Path,
@@ -84,6 +87,7 @@ class StatusReport:
         self._store = store
         self._metrics = metrics
         self._backlog = backlog
+        self._drain = drain
         self._disk = disk
         self._store_path = store_path
 
@@ -112,6 +116,7 @@ class StatusReport:
             parked_pops=self._backlog.polls.parked_pops,
             delayed_messages=self._backlog.delayed(),
             resident_memory_bytes=resident_memory(),
+            draining_since_ms=self._drain.since_ms,
         )
 
 

@@ -108,8 +108,13 @@ class Topics(Table):
         self._removed_at = self.revision
         return True
 
+    def register_all(self) -> None:
+        """Has every topic registered anew: the permission of this broker has changed."""
+        self._changed()
+        self._removed_at = self.revision
+
     def changed_since(self, revision: int) -> list[TopicConfig] | None:
-        """Topics put after `revision`; None when one was removed since: then compare all."""
+        """Topics put after `revision`; None when all must be compared, as after a removal."""
         if revision < self._removed_at:
             return None
         return [self._configs[topic] for topic, at in self._changed_at.items() if at > revision]

@@ -128,6 +128,12 @@ class TopicRegistry:
         )
         return PutResult(created, await self._publish_change(config.topic))
 
+    async def register_all(self) -> list[str]:
+        """After a change of the broker's own permission. Returns the unreachable name servers."""
+        self.table.register_all()
+        await self._saved.save()
+        return await self._announce()
+
     async def remove(self, topic: str, forget: Callable[[], None]) -> bool:
         """False: there was no such topic. `forget` removes what other tables have of it, in the
         same loop turn. Raises NoPermission for a system topic, and what `forget` raises: then

@@ -15,6 +15,7 @@ from aerobee.broker.v1 import admin_pb2 as pb
 
 from aerobee_broker.delivery.admin import Administration
 from aerobee_broker.delivery.broker_status import StatusReport
+from aerobee_broker.delivery.draining import Draining
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.rpc import convert
@@ -25,11 +26,13 @@ class AdminRpcs:
     def __init__(
         self,
         administration: Administration,
+        draining: Draining,
         report: StatusReport,
         topics: TopicRegistry,
         groups: GroupRegistry,
     ) -> None:
         self._administration = administration
+        self._draining = draining
         self._report = report
         self._topics = topics
         self._groups = groups
@@ -94,3 +97,24 @@ class AdminRpcs:
         self, request: pb.GetBrokerStatusRequest, call: Call
     ) -> pb.GetBrokerStatusResponse:
         return pb.GetBrokerStatusResponse(**asdict(self._report.status()))
+
+    async def set_draining(
+        self, request: pb.SetDrainingRequest, call: Call
+    ) -> pb.SetDrainingResponse:
+        changed, unreachable = await self._draining.put(request.draining)
+        return pb.SetDrainingResponse(changed=changed, unreachable_namesrvs=unreachable)
+
+    async def get_backlog(self, request: pb.GetBacklogRequest, call: Call) -> pb.GetBacklogResponse:
+        remaining = self._draining.remaining()
+        return pb.GetBacklogResponse(
+            draining_since_ms=remaining.draining_since_ms,
+            lags=[
+                pb.GetBacklogResponse.GroupLag(consumer_group=group, topic=topic, messages=messages)
+                for group, topic, messages in remaining.lags
+            ],
+            in_flight=remaining.in_flight,
+            delayed_messages=remaining.delayed,
+            half_messages=remaining.half_messages,
+            dead_letters=remaining.dead_letters,
+            unread_topics=remaining.unread_topics,
+        )

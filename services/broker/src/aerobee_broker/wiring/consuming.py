@@ -22,7 +22,7 @@ from aerobee_wire import topics as names
 class Consuming:
     def __init__(self, core: Core) -> None:
         options, tables = core.environment.options, core.tables
-        access = ReadAccess(core.topics, core.groups, options)
+        access = ReadAccess(core.topics, core.groups, core.permission, options)
         self.pull = Pull(
             store=core.store,
             access=access,

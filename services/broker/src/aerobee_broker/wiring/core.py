@@ -10,6 +10,7 @@ from aerobee_broker.commit.group_commit import GroupCommit
 from aerobee_broker.commit.interval_commit import IntervalCommit
 from aerobee_broker.delivery.pull.arrivals import Arrivals
 from aerobee_broker.delivery.pull.long_polls import LongPolls
+from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.registry.clients import Clients, Differences
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import Announce, Spread, TopicRegistry
@@ -36,6 +37,7 @@ class Core:
         self.environment = environment
         self.store = store
         self.tables = tables
+        self.permission = BrokerPermission(options.broker_permission, tables.drain)
         self.polls = LongPolls()
         self.arrivals = Arrivals(self.polls)
         self.commit = self._make_commit()

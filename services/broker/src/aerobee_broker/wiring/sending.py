@@ -25,7 +25,7 @@ class Sending:
     ) -> None:
         environment = core.environment
         options, clock, metrics = environment.options, environment.clock, environment.metrics
-        admission = Admission(core.topics, options, environment.rng)
+        admission = Admission(core.topics, core.permission, options, environment.rng)
         properties = BrokerProperties(
             added_properties(options), unique_ids(store_host, environment.rng), clock
         )
@@ -53,7 +53,7 @@ class Sending:
             groups=core.groups,
             delays=delay.queues,
             metrics=metrics,
-            broker_permission=options.broker_permission,
+            permission=core.permission,
             rng=environment.rng,
         )
 

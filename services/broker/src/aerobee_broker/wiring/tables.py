@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.delay_offsets import DelayOffsets
+from aerobee_broker.metadata.drain import Drain
 from aerobee_broker.metadata.json_file import JsonFile
 from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroups
@@ -24,15 +25,18 @@ class Tables(Component):
         self.groups = SubscriptionGroups(environment.clock)
         self.offsets = ConsumerOffsets(environment.clock)
         self.delay_offsets = DelayOffsets(environment.clock)
+        self.drain = Drain(environment.clock)
         self.saved_topics = self.file_of(self.topics, "topics.json")
         self.saved_groups = self.file_of(self.groups, "subscriptionGroup.json")
         self.saved_offsets = self.file_of(self.offsets, "consumerOffset.json")
         self.saved_delay_offsets = self.file_of(self.delay_offsets, "delayOffset.json")
+        self.saved_drain = self.file_of(self.drain, "brokerDrain.json")
         self.all_saved = (
             self.saved_topics,
             self.saved_groups,
             self.saved_offsets,
             self.saved_delay_offsets,
+            self.saved_drain,
         )
 
     def restore(self) -> None:

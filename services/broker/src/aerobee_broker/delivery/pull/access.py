@@ -6,7 +6,8 @@ from aerobee_broker.config import BrokerOptions
 from aerobee_broker.errors import InvalidParameter, NoPermission
 from aerobee_broker.filter.filter import Filter
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
-from aerobee_broker.metadata.topics import READ, TopicConfig
+from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_wire.status import Code, MqError
@@ -14,17 +15,16 @@ from aerobee_wire.status import Code, MqError
 
 class ReadAccess:
     def __init__(
-        self, topics: TopicRegistry, groups: GroupRegistry, options: BrokerOptions
+        self,
+        topics: TopicRegistry,
+        groups: GroupRegistry,
+        permission: BrokerPermission,
+        options: BrokerOptions,
     ) -> None:
         self._topics = topics
         self._groups = groups
-        self._readable = bool(options.broker_permission & READ)
+        self.check_broker = permission.check_read
         self._sql_filters = options.enable_property_filter
-
-    def check_broker(self) -> None:
-        """Raises NoPermission."""
-        if not self._readable:
-            raise NoPermission("this broker gives no messages (brokerPermission): ask a replica")
 
     async def group(self, consumer_group: str) -> SubscriptionGroup:
         """The group, created when it is new and may be. Raises NoPermission when it may not

@@ -16,10 +16,9 @@ from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.delay.levels import DelayQueues
 from aerobee_broker.delivery.retry import policy
 from aerobee_broker.delivery.retry.policy import Failure
-from aerobee_broker.errors import NoPermission
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
-from aerobee_broker.metadata.topics import WRITE
 from aerobee_broker.metrics import BrokerMetrics
+from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.messages import NewMessage
@@ -55,7 +54,7 @@ class SendBack:
         groups: GroupRegistry,
         delays: DelayQueues,
         metrics: BrokerMetrics,
-        broker_permission: int,
+        permission: BrokerPermission,
         rng: random.Random,
     ) -> None:
         self._log = log
@@ -64,15 +63,14 @@ class SendBack:
         self._groups = groups
         self._delays = delays
         self._metrics = metrics
-        self._writable = bool(broker_permission & WRITE)
+        self._permission = permission
         self._rng = rng
 
     async def send_back(self, consumer_group: str, entries: Sequence[Entry]) -> list[Outcome]:
         """An outcome for each entry, in their order. Raises GroupNotExist, NoPermission,
         TooMuchUnflushed, and what MessageStore.append and Commit.durable raise."""
         group = self._groups.get(consumer_group)
-        if not self._writable:
-            raise NoPermission("this broker takes no messages (brokerPermission): send to another")
+        self._permission.check_send_back()
         if group.retry_queue_count <= 0:  # the group wants no retries: the message is dropped
             return [Outcome() for _ in entries]
         self._log.check_room()

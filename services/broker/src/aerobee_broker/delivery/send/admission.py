@@ -13,7 +13,8 @@ from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.retry import policy
 from aerobee_broker.delivery.transaction import half_messages
 from aerobee_broker.errors import InvalidParameter, MessageIllegal, NoPermission, QueueNotExist
-from aerobee_broker.metadata.topics import WRITE, TopicConfig
+from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
@@ -28,9 +29,15 @@ SENDER_SYS_FLAGS = 0x1 | 0x2 | 0x30 | 0x700
 class Admission:
     """Which topics and queues this broker takes messages for, and of which size (bytes)."""
 
-    def __init__(self, topics: TopicRegistry, options: BrokerOptions, rng: random.Random) -> None:
+    def __init__(
+        self,
+        topics: TopicRegistry,
+        permission: BrokerPermission,
+        options: BrokerOptions,
+        rng: random.Random,
+    ) -> None:
         self._topics = topics
-        self._writable = bool(options.broker_permission & WRITE)
+        self._permission = permission
         self._takes_transactions = not options.reject_transaction_message
         self._rng = rng
         self.max_body_size = options.max_message_size
@@ -42,11 +49,10 @@ class Admission:
         """
         if topic in names.SEND_REFUSED_TOPICS:
             raise NoPermission(f"{topic} is a system topic: send to a topic of your own")
+        self._permission.check_send()
         config = self._topics.ready(topic)
         if config is None:
             config = await self._topics.for_send(topic, queue_count)
-        if not self._writable:
-            raise NoPermission("this broker takes no messages (brokerPermission): send to another")
         if not config.writable:
             raise NoPermission(
                 f"topic {topic} takes no messages (permission {config.permission}): "

@@ -1,0 +1,128 @@
+"""Draining: a broker takes no more messages of producers, until it is empty and can be removed.
+
+Its topics stay readable: consumers go on, and so do retries, delayed messages and transactions that
+have begun, all of them here. Survives restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from aerobee_broker.delivery.broker_status import Backlog
+from aerobee_broker.delivery.pop.leases import Leases
+from aerobee_broker.delivery.pull.offsets import OffsetQueries
+from aerobee_broker.metadata.drain import Drain
+from aerobee_broker.metadata.persistent_table import PersistentTable
+from aerobee_broker.registry.groups import GroupRegistry
+from aerobee_broker.registry.topics import TopicRegistry
+from aerobee_broker.store.message_store import MessageStore
+from aerobee_wire import topics as names
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """What has yet to leave the broker; in messages, and only what is not 0.
+
+    `lags`: consumer group, topic, messages not consumed. `in_flight`: popped and not acknowledged.
+    `delayed`: by delay queue. `half_messages`: by topic. Nobody waits for `dead_letters` (by topic)
+    and `unread_topics`, which no group has read: they are out of reach once the broker is gone.
+    """
+
+    draining_since_ms: int
+    lags: Sequence[tuple[str, str, int]]
+    in_flight: int
+    delayed: Mapping[str, int]
+    half_messages: Mapping[str, int]
+    dead_letters: Mapping[str, int]
+    unread_topics: Mapping[str, int]
+
+
+class RemainingWork:
+    """Counts what remains, over the tables and the store."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        topics: TopicRegistry,
+        groups: GroupRegistry,
+        offset_queries: OffsetQueries,
+        leases: Leases,
+        backlog: Backlog,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offset_queries = offset_queries
+        self._leases = leases
+        self._backlog = backlog
+
+    def count(self, draining_since_ms: int) -> Remaining:
+        leases = self._leases.counts()
+        lags = list(self._lags())
+        read = {topic for _, topic, _ in lags}
+        stored = {
+            config.topic: messages
+            for config in self._topics.table.all()
+            if not self._topics.is_system(config.topic) and (messages := self._stored(config.topic))
+        }
+        return Remaining(
+            draining_since_ms=draining_since_ms,
+            lags=[lag for lag in lags if lag[2]],
+            in_flight=leases.leased + leases.waiting,
+            delayed=self._backlog.delayed(),
+            half_messages=self._backlog.transactions.by_topic(),
+            dead_letters={
+                topic: count for topic, count in stored.items() if names.is_dead_letter(topic)
+            },
+            unread_topics={
+                topic: count
+                for topic, count in stored.items()
+                if topic not in read and names.group_of(topic) is None
+            },
+        )
+
+    def _lags(self) -> Iterator[tuple[str, str, int]]:
+        """Also of topics that a group has subscribed to and not read yet."""
+        for group in self._groups.table.all():
+            consumer_group = group.consumer_group
+            if not self._groups.is_system(consumer_group):
+                for topic in self._offset_queries.topics_of(consumer_group):
+                    yield consumer_group, topic, self._offset_queries.lag(consumer_group, topic)
+
+    def _stored(self, topic: str) -> int:
+        """Messages that can still be read."""
+        return sum(
+            self._store.max_offset(topic, queue_id) - self._store.min_offset(topic, queue_id)
+            for queue_id in self._store.queues(topic)
+        )
+
+
+class Draining:
+    def __init__(
+        self,
+        drain: Drain,
+        saved_drain: PersistentTable,
+        topics: TopicRegistry,
+        remaining_work: RemainingWork,
+    ) -> None:
+        self._drain = drain
+        self._saved_drain = saved_drain
+        self._topics = topics
+        self._remaining_work = remaining_work
+
+    async def put(self, draining: bool) -> tuple[bool, list[str]]:
+        """Begins or ends draining; durable on return. Whether that changed anything, and the name
+        servers that could not be told. Raises MqError SYSTEM_ERROR when it cannot be saved."""
+        changed = self._drain.put(draining)
+        await self._saved_drain.save()
+        if not changed:
+            return False, []
+        structlog.get_logger().info("draining_began" if draining else "draining_ended")
+        return True, await self._topics.register_all()
+
+    def remaining(self) -> Remaining:
+        return self._remaining_work.count(self._drain.since_ms)

@@ -1,0 +1,32 @@
+"""Whether this broker drains: `brokerDrain.json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aerobee_broker.metadata.data_version import DataVersion
+from aerobee_broker.metadata.table import Table
+from aerobee_chassis.clock import Clock
+
+
+class Drain(Table):
+    """`since_ms`: wall-clock time at which draining began; 0: this broker does not drain."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.since_ms = 0
+
+    def put(self, draining: bool) -> bool:
+        """False: it was so already."""
+        if draining == bool(self.since_ms):
+            return False
+        self.since_ms = self._clock.now_ms() if draining else 0
+        self._changed()
+        return True
+
+    def to_json(self) -> dict[str, Any]:
+        return {"dataVersion": self.version.to_json(), "drainingSince": self.since_ms}
+
+    def load(self, content: dict[str, Any]) -> None:
+        self.since_ms = int(content.get("drainingSince", 0))
+        self.version = DataVersion.from_json(content.get("dataVersion") or {})
