@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from aerobee_cli.commands import cluster, dlq, group, message, services, topic
+from aerobee_cli.commands import broker, cluster, dlq, group, message, services, topic
 from aerobee_cli.commands.demo import demo
 
 app = typer.Typer(
@@ -51,7 +51,7 @@ app.command(
     epilog="Example: aerobee namesrv --port 9876 --data ./data",
     context_settings=services.PASS_ON,
 )(services.namesrv)
-app.add_typer(services.broker_app, name="broker")
+app.add_typer(broker.app, name="broker")
 app.command(
     epilog="Example: aerobee proxy --port 8081 --namesrv 127.0.0.1:9876",
     context_settings=services.PASS_ON,

@@ -1,19 +1,15 @@
-"""Running services: `up`, `namesrv`, `broker`, `proxy`; and `broker status` of one that runs."""
+"""Running services: `up`, `namesrv`, `proxy`; and the jobs `report` and `store`."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from aerobee_cli import output
-from aerobee_cli.options import DEFAULT_NAMESRV, Json, Namesrv, admin_client
+from aerobee_cli.options import DEFAULT_NAMESRV
+from aerobee_cli.processes.become import become, inherit_namesrv
 
 DEFAULT_DATA = Path("data")
 NAMESRV_PORT = 9_876
@@ -65,56 +61,8 @@ def proxy(context: typer.Context) -> None:
 
     Options: --port P, --host H, --namesrv H:P;H:P, --config FILE, --set key=value, --print-config.
     """
-    _inherit_namesrv(context)
+    inherit_namesrv(context)
     become("aerobee_proxy", context.args)
-
-
-class ServiceGroup(TyperGroup):
-    """Subcommands; without one, all arguments are those of the service."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        service = bool(args) and args[0] not in {*self.commands, "--help"}
-        if not args or service:
-            ctx.obj = list(args)
-            args = []
-        return super().parse_args(ctx, args)
-
-
-broker_app = typer.Typer(cls=ServiceGroup, invoke_without_command=True)
-
-
-@broker_app.callback(epilog="Example: aerobee broker --port 10911 --namesrv 127.0.0.1:9876")
-def broker(context: typer.Context) -> None:
-    """Run a broker in the foreground, or show the state of one.
-
-    Options: --port P, --host H, --data DIR, --namesrv H:P;H:P, --config FILE, --set key=value,
-    --print-config.
-    """
-    if context.invoked_subcommand is None:
-        _inherit_namesrv(context)
-        become("aerobee_broker", context.obj or [])
-
-
-@broker_app.command(epilog="Example: aerobee broker status broker-a --json")
-def status(
-    context: typer.Context,
-    *,
-    name: Annotated[
-        str | None, typer.Argument(metavar="[BROKER]", help="Name or H:P. Default: every master.")
-    ] = None,
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
-    """Show the state of a running broker: its log, counters, disk and memory."""
-    with admin_client(context, namesrv) as admin:
-        if name is not None:
-            output.show_one(output.items_of([admin.broker_status(name)])[0], as_json=json)
-            return
-        names = sorted({found.broker_name for found in admin.cluster().brokers})
-        items = output.items_of(admin.broker_status(each) for each in names)
-    output.show_each(items, as_json=json)
-    if not items:
-        output.note("no broker is registered: start one with `aerobee up` or `aerobee broker`")
 
 
 def report(context: typer.Context) -> None:
@@ -133,20 +81,3 @@ def store(context: typer.Context) -> None:
     Options: those that `aerobee store --help` of the broker shows.
     """
     become("aerobee_broker.inspection", context.args)
-
-
-def _inherit_namesrv(context: typer.Context) -> None:
-    """Passes a --namesrv that was given before the command to the service."""
-    inherited = context.find_root().params.get("namesrv")
-    if inherited:
-        os.environ["NAMESRV_ADDR"] = inherited
-
-
-def become(module: str, arguments: Sequence[str]) -> NoReturn:
-    """Replaces this process by `python -m MODULE ARGUMENT…`."""
-    if importlib.util.find_spec(module) is None:
-        print(f"error: {module} is not installed here: run `make install`", file=sys.stderr)
-        raise typer.Exit(1)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])

@@ -1,4 +1,4 @@
-"""`aerobee topic`: create, list, route, status, delete."""
+"""`aerobee topic`: create, rebalance, list, route, status, delete."""
 
 from __future__ import annotations
 
@@ -57,6 +57,36 @@ def create(
         Column("topic", "created", lambda created: "created" if created else "was there"),
     )
     output.show_list(items_of(made), columns, as_json=json)
+
+
+@app.command(epilog="Example: aerobee topic rebalance orders --dry-run")
+def rebalance(
+    context: typer.Context,
+    *,
+    topic: Topic,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be made; change nothing.")
+    ] = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Give a topic queues on the brokers that have none of it, such as one that was just added.
+
+    Each gets the topic, and the consumer groups that it lacks, with the settings that they have
+    elsewhere. Message groups of a FIFO topic are spread anew: those whose queue changes are in
+    order before and after, not across.
+    """
+    with admin_client(context, namesrv) as admin:
+        made = admin.rebalance_topic(topic, dry_run=dry_run)
+    columns = (
+        Column("broker", "broker_name"),
+        Column("address", "address"),
+        number("queues", "queues"),
+        output.joined("groups", "groups"),
+    )
+    output.show_list(items_of(made), columns, as_json=json)
+    if not made:
+        output.note(f"every broker has {topic} already")
 
 
 @app.command("list", epilog="Example: aerobee topic list --all --json")

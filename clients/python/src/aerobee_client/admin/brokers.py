@@ -66,6 +66,19 @@ class Brokers:
             self._instance.routes.forget(topic)  # fetched again by the next call
             raise
 
+    async def ask_named(self, broker: str, rpc: Rpc[Q, R], request: Q) -> R:
+        """Asks a master by its name, or a broker by its address. Raises BROKER_NOT_EXIST."""
+        address = broker
+        if ":" not in broker:
+            masters = await self.masters()
+            if broker not in masters:
+                raise MqError(
+                    Code.BROKER_NOT_EXIST,
+                    f"no broker {broker!r} is registered: there are {', '.join(masters)}",
+                )
+            address = masters[broker]
+        return await self.ask(broker, address, rpc, request)
+
     async def ask(self, broker_name: str, address: str, rpc: Rpc[Q, R], request: Q) -> R:
         """Asks one broker. A refusal names it."""
         try:

@@ -16,6 +16,7 @@ from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import Brokers
+from aerobee_client.admin.rebalance import rebalance
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.transport import Transport
 from aerobee_client.message import ReceivedMessage
@@ -158,6 +159,17 @@ class AsyncAdminClient:
         answers = await self._brokers.ask_each(masters, rpcs.DELETE_TOPIC, request)
         self._instance.routes.forget(topic)
         return any(answer.deleted for answer in answers.values())
+
+    async def rebalance_topic(self, topic: str, *, dry_run: bool = False) -> list[d.Rebalanced]:
+        """Creates the topic on the masters that lack it, with the settings that it has elsewhere,
+        and there the consumer groups that they lack; draining brokers are left out. Returns what
+        each new broker got, with `dry_run` what it would get.
+
+        Raises TOPIC_NOT_EXIST when no broker has the topic.
+        """
+        made = await rebalance(self._brokers, topic, dry_run=dry_run)
+        self._instance.routes.forget(topic)
+        return made
 
     async def search_offset(
         self,
@@ -325,18 +337,23 @@ class AsyncAdminClient:
 
     async def broker_status(self, broker: str) -> d.BrokerStatus:
         """`broker`: its name, or its address."""
-        address = broker
-        if ":" not in broker:
-            masters = await self._brokers.masters()
-            if broker not in masters:
-                raise MqError(
-                    Code.BROKER_NOT_EXIST,
-                    f"no broker {broker!r} is registered: there are {', '.join(masters)}",
-                )
-            address = masters[broker]
         request = admin_pb2.GetBrokerStatusRequest()
         return d.BrokerStatus.of(
-            await self._brokers.ask(broker, address, rpcs.GET_BROKER_STATUS, request)
+            await self._brokers.ask_named(broker, rpcs.GET_BROKER_STATUS, request)
+        )
+
+    async def drain_broker(self, broker: str, *, draining: bool = True) -> bool:
+        """Has a broker (name or address) take no more messages of producers, until `draining` is
+        taken back; it keeps that through restarts. False: it was so already."""
+        request = admin_pb2.SetDrainingRequest(draining=draining)
+        answer = await self._brokers.ask_named(broker, rpcs.SET_DRAINING, request)
+        return answer.changed
+
+    async def broker_backlog(self, broker: str) -> d.BrokerBacklog:
+        """What has yet to leave a broker (name or address) before it can be removed."""
+        request = admin_pb2.GetBacklogRequest()
+        return d.BrokerBacklog.of(
+            broker, await self._brokers.ask_named(broker, rpcs.GET_BACKLOG, request)
         )
 
     # ---- messages ----

@@ -284,12 +284,73 @@ class BrokerStatus:
     # Delay queue → messages not delivered yet.
     delayed_messages: Mapping[str, int]
     resident_memory_bytes: int
+    # When it began to drain; 0: it takes messages.
+    draining_since_ms: int
 
     @classmethod
     def of(cls, response: admin_pb2.GetBrokerStatusResponse) -> Self:
         values = {field.name: getattr(response, field.name) for field in fields(cls)}
         values["delayed_messages"] = dict(response.delayed_messages)
         return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    consumer_group: str
+    topic: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerBacklog:
+    """What has yet to leave a broker before it can be removed; in messages, only what is not 0."""
+
+    broker_name: str
+    # When it began to drain; 0: it takes messages.
+    draining_since_ms: int
+    # Not consumed yet, retry topics included.
+    lags: tuple[GroupLag, ...]
+    # Popped and not acknowledged yet.
+    in_flight: int
+    # Delay queue → messages not delivered yet.
+    delayed_messages: Mapping[str, int]
+    # Topic → transactions that have not ended.
+    half_messages: Mapping[str, int]
+    # Topic → messages that nobody waits for, and that are out of reach without the broker.
+    dead_letters: Mapping[str, int]
+    # The same of topics that no group has read.
+    unread_topics: Mapping[str, int]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits for this broker any more."""
+        return not (self.lags or self.in_flight or self.delayed_messages or self.half_messages)
+
+    @classmethod
+    def of(cls, broker_name: str, response: admin_pb2.GetBacklogResponse) -> Self:
+        return cls(
+            broker_name=broker_name,
+            draining_since_ms=response.draining_since_ms,
+            lags=tuple(
+                GroupLag(lag.consumer_group, lag.topic, lag.messages) for lag in response.lags
+            ),
+            in_flight=response.in_flight,
+            delayed_messages=dict(response.delayed_messages),
+            half_messages=dict(response.half_messages),
+            dead_letters=dict(response.dead_letters),
+            unread_topics=dict(response.unread_topics),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalanced:
+    """What a broker got so that it shares the load of a topic. `queues`: of the topic there."""
+
+    broker_name: str
+    address: str
+    queues: int
+    # Consumer groups that it lacked, and got with the settings that they have elsewhere.
+    groups: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

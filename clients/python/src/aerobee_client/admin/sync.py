@@ -30,6 +30,7 @@ class AdminClient(Facade[AsyncAdminClient]):
     topic_route = blocking(AsyncAdminClient.topic_route)
     topic_status = blocking(AsyncAdminClient.topic_status)
     delete_topic = blocking(AsyncAdminClient.delete_topic)
+    rebalance_topic = blocking(AsyncAdminClient.rebalance_topic)
     search_offset = blocking(AsyncAdminClient.search_offset)
 
     create_group = blocking(AsyncAdminClient.create_group)
@@ -42,6 +43,8 @@ class AdminClient(Facade[AsyncAdminClient]):
 
     cluster = blocking(AsyncAdminClient.cluster)
     broker_status = blocking(AsyncAdminClient.broker_status)
+    drain_broker = blocking(AsyncAdminClient.drain_broker)
+    broker_backlog = blocking(AsyncAdminClient.broker_backlog)
 
     browse = blocking(AsyncAdminClient.browse)
     get_message = blocking(AsyncAdminClient.get_message)

@@ -1,0 +1,124 @@
+"""`aerobee broker`: run one, show its state, drain it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer.core import TyperGroup
+
+from aerobee_cli import output
+from aerobee_cli.durations import parse_duration
+from aerobee_cli.errors import INCOMPLETE
+from aerobee_cli.options import BadOption, Json, Namesrv, admin_client
+from aerobee_cli.processes.become import become, inherit_namesrv
+
+if TYPE_CHECKING:
+    from aerobee_client.admin.descriptions import BrokerBacklog
+
+POLL_S = 2.0
+
+
+class ServiceGroup(TyperGroup):
+    """Subcommands; without one, all arguments are those of the service."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        service = bool(args) and args[0] not in {*self.commands, "--help"}
+        if not args or service:
+            ctx.obj = list(args)
+            args = []
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=ServiceGroup, invoke_without_command=True)
+
+
+@app.callback(epilog="Example: aerobee broker --port 10911 --namesrv 127.0.0.1:9876")
+def broker(context: typer.Context) -> None:
+    """Run a broker in the foreground, or show the state of one.
+
+    Options: --port P, --host H, --data DIR, --namesrv H:P;H:P, --config FILE, --set key=value,
+    --print-config.
+    """
+    if context.invoked_subcommand is None:
+        inherit_namesrv(context)
+        become("aerobee_broker", context.obj or [])
+
+
+@app.command(epilog="Example: aerobee broker status broker-a --json")
+def status(
+    context: typer.Context,
+    *,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[BROKER]", help="Name or H:P. Default: every master.")
+    ] = None,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Show the state of a running broker: its log, counters, disk and memory."""
+    with admin_client(context, namesrv) as admin:
+        if name is not None:
+            output.show_one(output.items_of([admin.broker_status(name)])[0], as_json=json)
+            return
+        names = sorted({found.broker_name for found in admin.cluster().brokers})
+        items = output.items_of(admin.broker_status(each) for each in names)
+    output.show_each(items, as_json=json)
+    if not items:
+        output.note("no broker is registered: start one with `aerobee up` or `aerobee broker`")
+
+
+@app.command(epilog="Example: aerobee broker drain broker-b --wait --timeout 1h")
+def drain(
+    context: typer.Context,
+    *,
+    name: Annotated[str, typer.Argument(metavar="BROKER", help="Name or H:P.")],
+    undo: Annotated[bool, typer.Option("--undo", help="Take messages again.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Until nothing waits for this broker; then stop it.")
+    ] = False,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="How long to wait. Default: for ever.")
+    ] = None,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Empty a broker, so that it can be removed: it takes no more messages of producers.
+
+    What it has goes on: consumers, retries, delayed messages, open transactions. It keeps draining
+    through restarts. Shows what is left; exit code 3: something is, after --wait and its --timeout.
+    """
+    if wait and undo:
+        raise BadOption("--wait and --undo exclude each other")
+    if timeout is not None and not wait:
+        raise BadOption("--timeout: needs --wait")
+    try:
+        limit_s = parse_duration(timeout).total_seconds() if timeout else float("inf")
+    except ValueError as error:
+        raise BadOption(f"--timeout: {error}") from None
+    with admin_client(context, namesrv) as admin:
+        changed = admin.drain_broker(name, draining=not undo)
+        if not changed:
+            output.note(f"{name} {'takes messages' if undo else 'drains'} already")
+        left = admin.broker_backlog(name)
+        deadline = time.monotonic() + limit_s
+        shown = ""
+        while wait and not left.is_empty and time.monotonic() < deadline:
+            if shown != (shown := _waiting(left)):
+                output.note(shown)
+            time.sleep(min(POLL_S, max(0.0, deadline - time.monotonic())))
+            left = admin.broker_backlog(name)
+    output.show_one({**output.items_of([left])[0], "empty": left.is_empty}, as_json=json)
+    if wait and not left.is_empty:
+        raise typer.Exit(INCOMPLETE)
+
+
+def _waiting(left: BrokerBacklog) -> str:
+    """What `--wait` waits for, in one line."""
+    parts = [
+        (sum(lag.messages for lag in left.lags), "to be consumed"),
+        (left.in_flight, "in flight"),
+        (sum(left.delayed_messages.values()), "delayed"),
+        (sum(left.half_messages.values()), "in open transactions"),
+    ]
+    return "waiting: " + ", ".join(f"{count:,} {what}" for count, what in parts if count)
