@@ -22,21 +22,19 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from aerobee_wire.status import Code, MqError
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until
-from support.processes.service import ServiceProcess, run
-
-SMALL_LOG = ("--set", "mappedFileSizeCommitLog=67108864")
-
-
-def process(data: Path, *arguments: str) -> ServiceProcess:
-    name = ("--set", "brokerName=broker-a")
-    return ServiceProcess(
-        "aerobee_broker", "--port", "0", "--data", str(data), *name, *SMALL_LOG, *arguments
-    )
+from support.processes.service import (
+    METRICS,
+    ServiceProcess,
+    broker_process,
+    namesrv_and_broker,
+    namesrv_process,
+    run,
+)
 
 
-def refused(*arguments: str) -> tuple[int, str]:
+def refused(data: Path, *arguments: str) -> tuple[int, str]:
     """Exit code and stderr of a start that must fail."""
-    done = run("aerobee_broker", *arguments)
+    done = run("aerobee_broker", "--port=0", "--data", str(data), *arguments)
     return done.returncode, done.stderr
 
 
@@ -52,7 +50,7 @@ async def topics_known(namesrv: str) -> set[str]:
 async def test_every_acknowledged_message_survives_kill_9(tmp_path: Path) -> None:
     """Promise P1, for a process: producers send while it is killed, three times."""
     acknowledged: dict[int, list[bytes]] = {queue: [] for queue in range(4)}
-    with process(tmp_path) as broker:
+    with broker_process(tmp_path) as broker:
         for _ in range(3):
             async with BrokerCaller(broker.address) as caller:
                 producers = [
@@ -88,7 +86,7 @@ async def produce(caller: BrokerCaller, queue: int, acknowledged: list[bytes]) -
 
 
 async def test_a_clean_stop_keeps_groups_offsets_and_delays(tmp_path: Path) -> None:
-    with process(tmp_path) as broker:
+    with broker_process(tmp_path) as broker:
         async with BrokerCaller(broker.address) as caller:
             await caller.put_group("g", attempts=3, delays_ms=[500])
             sent = await caller.send("t", b"a", b"b")
@@ -115,7 +113,7 @@ async def test_a_clean_stop_keeps_groups_offsets_and_delays(tmp_path: Path) -> N
 
 async def test_timers_and_recalls_survive_kill_9(tmp_path: Path) -> None:
     """Killed while messages fall due: none is lost, early, or brought back."""
-    with process(tmp_path) as broker:
+    with broker_process(tmp_path) as broker:
         async with BrokerCaller(broker.address) as caller:
             first = time.time_ns() // 1_000_000 + 2_000
             sent = {b"%d" % number: str(first + 8 * number) for number in range(300)}
@@ -159,7 +157,7 @@ async def holds(caller: BrokerCaller, count: int) -> bool:
 async def test_a_corrupt_record_is_logged_counted_and_not_served(
     tmp_path: Path,
 ) -> None:
-    with process(tmp_path) as broker:
+    with broker_process(tmp_path) as broker:
         async with BrokerCaller(broker.address) as caller:
             sent = await caller.send("t", b"good-1", b"harmed", b"good-2")
         broker.stop()
@@ -189,11 +187,10 @@ async def test_a_corrupt_record_is_logged_counted_and_not_served(
 
 
 async def test_a_broker_serves_without_name_servers_and_finds_them_later(tmp_path: Path) -> None:
-    arguments = ("--port", "0", "--data", str(tmp_path / "n"))
-    with ServiceProcess("aerobee_namesrv", *arguments) as namesrv:
+    with namesrv_process(tmp_path / "n") as namesrv:
         address = namesrv.address
         namesrv.kill()
-        with process(tmp_path, "--namesrv", address) as broker:
+        with broker_process(tmp_path, namesrv=address) as broker:
             async with BrokerCaller(broker.address) as caller:
                 await caller.send("early", b"a")
                 answer = await caller.put_topic("put")
@@ -210,13 +207,10 @@ async def test_a_broker_serves_without_name_servers_and_finds_them_later(tmp_pat
 async def test_every_name_server_is_registered_with_and_again_after_its_restart(
     tmp_path: Path,
 ) -> None:
-    namesrvs = [
-        ServiceProcess("aerobee_namesrv", "--port", "0", "--data", str(tmp_path / name))
-        for name in ("n1", "n2")
-    ]
+    namesrvs = [namesrv_process(tmp_path / name) for name in ("n1", "n2")]
     with namesrvs[0], namesrvs[1]:
         addresses = [namesrv.address for namesrv in namesrvs]
-        with process(tmp_path, "--namesrv", ";".join(addresses)) as broker:
+        with broker_process(tmp_path, namesrv=";".join(addresses)) as broker:
             async with BrokerCaller(broker.address) as caller:
                 await caller.put_topic("t")
             for address in addresses:
@@ -233,61 +227,58 @@ async def test_every_name_server_is_registered_with_and_again_after_its_restart(
 
 
 async def test_a_topic_that_a_send_creates_is_on_every_broker_at_once(tmp_path: Path) -> None:
-    arguments = ("--port", "0", "--data", str(tmp_path / "n"))
-    with ServiceProcess("aerobee_namesrv", *arguments) as namesrv:
-        where = ("--namesrv", namesrv.address)
-        second = ("--set", "brokerName=broker-b")
-        with (
-            process(tmp_path / "a", *where) as broker_a,
-            process(tmp_path / "b", *where, *second) as broker_b,
-        ):
-            async with BrokerCaller(broker_a.address) as caller:
-                await caller.send("everywhere", b"a")
-            async with grpc.aio.insecure_channel(namesrv.address) as channel:
-                stub = namesrv_pb2_grpc.NamesrvServiceStub(channel)
-                request = namesrv_pb2.GetTopicRouteRequest(topic="everywhere")
-                route = (await stub.GetTopicRoute(request)).route
-            found = {queue.broker_name: queue.write_queue_count for queue in route.queues}
-            assert found == {"broker-a": 4, "broker-b": 4}
-            async with BrokerCaller(broker_b.address) as caller:
-                await caller.send("everywhere", b"b")
-                assert len(await caller.read("everywhere")) == 1
+    second = "--set=brokerName=broker-b"
+    with (
+        namesrv_and_broker(tmp_path / "a") as (namesrv, broker_a),
+        broker_process(tmp_path / "b", second, namesrv=namesrv.address) as broker_b,
+    ):
+        async with BrokerCaller(broker_a.address) as caller:
+            await caller.send("everywhere", b"a")
+        async with grpc.aio.insecure_channel(namesrv.address) as channel:
+            stub = namesrv_pb2_grpc.NamesrvServiceStub(channel)
+            request = namesrv_pb2.GetTopicRouteRequest(topic="everywhere")
+            route = (await stub.GetTopicRoute(request)).route
+        found = {queue.broker_name: queue.write_queue_count for queue in route.queues}
+        assert found == {"broker-a": 4, "broker-b": 4}
+        async with BrokerCaller(broker_b.address) as caller:
+            await caller.send("everywhere", b"b")
+            assert len(await caller.read("everywhere")) == 1
 
 
 # ---- starts that are refused ----
 
 
 def test_a_second_broker_on_the_same_data_is_refused(tmp_path: Path) -> None:
-    with process(tmp_path):
-        code, err = refused("--port", "0", "--data", str(tmp_path), *SMALL_LOG)
+    with broker_process(tmp_path):
+        code, err = refused(tmp_path)
     assert code == 1
     assert err.startswith("error: ") and err.count("\n") == 1
     assert str(tmp_path / "broker" / "store") in err and "another broker" in err
 
 
 def test_a_port_in_use_is_refused_and_the_data_unlocked(tmp_path: Path) -> None:
-    with process(tmp_path / "first") as first:
+    with broker_process(tmp_path / "first") as first:
         port = str(first.port)
-        code, err = refused("--port", port, "--data", str(tmp_path / "second"), *SMALL_LOG)
+        code, err = refused(tmp_path / "second", "--port", port)
     assert (code, err.count("\n")) == (1, 1)
     assert f"127.0.0.1:{port}" in err and "in use" in err
-    with process(tmp_path / "second"):
+    with broker_process(tmp_path / "second"):
         pass
 
 
 def test_a_damaged_configuration_file_is_named(tmp_path: Path) -> None:
-    with process(tmp_path):
+    with broker_process(tmp_path):
         pass
     config = tmp_path / "broker" / "store" / "config"
     for path in config.glob("topics.json*"):
         path.write_bytes(b"nonsense")
-    code, err = refused("--port", "0", "--data", str(tmp_path), *SMALL_LOG)
+    code, err = refused(tmp_path)
     assert (code, err.count("\n")) == (1, 1)
     assert str(config / "topics.json") in err and "restore" in err
 
 
 def test_an_unknown_key_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
-    code, err = refused("--data", str(tmp_path), "--set", "flushDiskTyp=SYNC_FLUSH")
+    code, err = refused(tmp_path, "--set", "flushDiskTyp=SYNC_FLUSH")
     assert code == 2
     assert err == "error: unknown option 'flushDiskTyp': did you mean flushDiskType?\n"
 
@@ -295,10 +286,8 @@ def test_an_unknown_key_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
 def test_a_rocketmq_file_is_read_and_its_idle_keys_are_named_once(tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     conf.write_text("brokerName=from-file\nbrokerRole=ASYNC_MASTER\nsendMessageThreadPoolNums=4\n")
-    broker = ServiceProcess(
-        "aerobee_broker", "--port", "0", "--data", str(tmp_path), "--config", str(conf), *SMALL_LOG
-    )
-    with broker:
+    arguments = ("aerobee_broker", "--port", "0", "--data", str(tmp_path), "--config", str(conf))
+    with ServiceProcess(*arguments) as broker:
         assert broker.ready["broker"] == "from-file"
         warnings = broker.events("options_without_effect")
     assert [warning["keys"] for warning in warnings] == [
@@ -318,8 +307,7 @@ def get(address: str, path: str) -> tuple[int, str]:
 
 
 async def test_metrics_and_health_tell_what_happens(tmp_path: Path) -> None:
-    exporter = ("--set", "metricsExporterType=PROM", "--set", "metricsPromExporterPort=0")
-    with process(tmp_path, *exporter) as broker:
+    with broker_process(tmp_path, *METRICS) as broker:
         async with BrokerCaller(broker.address) as caller:
             await caller.send("t", b"a", b"b")
         metrics = str(broker.ready["metrics"])
@@ -350,7 +338,7 @@ def test_sigterm_ends_long_polls_and_the_process_within_its_grace(tmp_path: Path
             os.kill(broker.pid, signal.SIGTERM)
             return (await pull).status
 
-    with process(tmp_path) as broker:
+    with broker_process(tmp_path) as broker:
         assert asyncio.run(poll(broker.address)) == message_pb2.NO_NEW_MESSAGE
         assert broker.wait() == 0
         assert [line["event"] for line in broker.log[-2:]] == ["stopping", "stopped"]

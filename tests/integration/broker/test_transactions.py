@@ -13,17 +13,9 @@ from aerobee.broker.v1.transaction_pb2 import COMMIT, ROLLBACK, Resolution
 from aerobee_wire.status import Code
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until
-from support.processes.service import ServiceProcess
+from support.processes.service import broker_process
 
-QUICK = (
-    "--set=brokerName=broker-a",
-    "--set=mappedFileSizeCommitLog=67108864",
-    "--set=transactionTimeOut=500",
-)
-
-
-def process(data: Path) -> ServiceProcess:
-    return ServiceProcess("aerobee_broker", "--port", "0", "--data", str(data), *QUICK)
+QUICK = "--set=transactionTimeOut=500"
 
 
 class Producer:
@@ -55,7 +47,7 @@ async def visible(caller: BrokerCaller) -> list[bytes]:
 
 
 async def test_a_half_message_survives_kill_9_and_is_checked_back(tmp_path: Path) -> None:
-    with process(tmp_path) as broker:
+    with broker_process(tmp_path, QUICK) as broker:
         async with BrokerCaller(broker.address) as caller:
             halves = {
                 body: await caller.send_half("t", body)
@@ -113,7 +105,7 @@ async def test_acknowledged_ends_survive_kill_9(tmp_path: Path) -> None:
         except grpc.aio.AioRpcError:
             return
 
-    with process(tmp_path) as broker:
+    with broker_process(tmp_path, QUICK) as broker:
         async with BrokerCaller(broker.address) as caller:
             producers = [asyncio.create_task(produce(caller, name)) for name in range(4)]
             await until(lambda: len(committed) >= 80, "80 are committed")

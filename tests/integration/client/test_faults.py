@@ -21,7 +21,7 @@ from aerobee_client import (
     ReceivedMessage,
 )
 from support.clock.polling import until
-from support.processes.service import ServiceProcess
+from support.processes.service import ServiceProcess, broker_process, namesrv_process
 
 PATIENT = timedelta(seconds=60)
 TOPIC = "flights"
@@ -33,17 +33,14 @@ class Suite:
     def __init__(self, data: Path, *broker_names: str) -> None:
         self._stack = ExitStack()
         self._data = data
-        self.namesrv = ServiceProcess("aerobee_namesrv", "--port", "0", "--data", str(data / "n"))
+        self.namesrv = namesrv_process(data)
         self._stack.enter_context(self.namesrv)
         self.brokers = {name: self._start(name) for name in broker_names}
 
     def _start(self, name: str) -> ServiceProcess:
+        named = f"--set=brokerName={name}"
         return self._stack.enter_context(
-            ServiceProcess(
-                "aerobee_broker",
-                *("--port", "0", "--data", str(self._data / name)),
-                *("--namesrv", self.namesrv.address, "--set", f"brokerName={name}"),
-            )
+            broker_process(self._data / name, named, namesrv=self.namesrv.address)
         )
 
     def stop(self) -> None:

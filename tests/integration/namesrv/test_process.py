@@ -13,17 +13,13 @@ from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
 from support.clock.polling import until_sync
 from support.namesrv.calls import Caller
-from support.processes.service import ServiceProcess, StartFailure, run
-
-
-def process(data: Path, *arguments: str) -> ServiceProcess:
-    return ServiceProcess("aerobee_namesrv", "--port", "0", "--data", str(data), *arguments)
+from support.processes.service import METRICS, ServiceProcess, StartFailure, namesrv_process, run
 
 
 @pytest.fixture
 def namesrv(tmp_path: Path) -> Iterator[ServiceProcess]:
-    with process(tmp_path) as started:
-        yield started
+    with namesrv_process(tmp_path) as process:
+        yield process
 
 
 def put(address: str, key: str, value: str) -> None:
@@ -131,7 +127,7 @@ def test_bad_option_is_one_line_on_stderr(tmp_path: Path, argument: str, message
 def test_start_that_fails_shows_its_output(tmp_path: Path) -> None:
     """Of the helper that starts processes: a test that fails must say why."""
     with pytest.raises(StartFailure, match="did you mean enableTopicList"):
-        process(tmp_path, "--set", "enableTopicLst=true").start()
+        namesrv_process(tmp_path, "--set", "enableTopicLst=true").start()
 
 
 # ---- how it is set up ----
@@ -154,8 +150,8 @@ def test_options_come_from_file_environment_and_command_line(tmp_path: Path) -> 
 
 
 def test_keys_of_rocketmq_without_effect_are_named_in_one_warning(tmp_path: Path) -> None:
-    keys = ("productEnvName=center", "clusterTest=false")
-    with process(tmp_path, "--set", keys[0], "--set", keys[1]) as namesrv:
+    keys = ("--set=productEnvName=center", "--set=clusterTest=false")
+    with namesrv_process(tmp_path, *keys) as namesrv:
         [warning] = namesrv.events("options_without_effect")
     assert warning["keys"] == ["clusterTest", "productEnvName"]
 
@@ -166,8 +162,7 @@ def test_help_shows_an_example() -> None:
 
 
 def test_metrics_tell_brokers_topics_and_queries(tmp_path: Path) -> None:
-    options = ("metricsExporterType=PROM", "metricsPromExporterPort=0")
-    with process(tmp_path, "--set", options[0], "--set", options[1]) as namesrv:
+    with namesrv_process(tmp_path, *METRICS) as namesrv:
         with Caller(namesrv.address) as caller:
             caller.register()
             assert caller.brokers("orders") and not caller.brokers("nowhere")

@@ -12,7 +12,7 @@ from apache.rocketmq.v2 import service_pb2_grpc
 
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until
-from support.processes.service import ServiceProcess
+from support.processes.service import namesrv_and_broker, proxy_process
 from support.proxy.client import METADATA
 
 TOPICS, GROUPS = 10, 20
@@ -71,14 +71,10 @@ class Receives:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def test_message_wakes_only_its_receiver(
-    tmp_path: Path,
-) -> None:
-    data = ("--port", "0", "--data", str(tmp_path))
+async def test_message_wakes_only_its_receiver(tmp_path: Path) -> None:
     with (
-        ServiceProcess("aerobee_namesrv", *data) as namesrv,
-        ServiceProcess("aerobee_broker", *data, "--namesrv", namesrv.address) as broker,
-        ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as proxy,
+        namesrv_and_broker(tmp_path) as (namesrv, broker),
+        proxy_process(namesrv.address) as proxy,
     ):
         async with (
             grpc.aio.insecure_channel(proxy.address) as channel,

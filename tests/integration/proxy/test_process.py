@@ -19,7 +19,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.clock.polling import until_sync
-from support.processes.service import ServiceProcess, run
+from support.processes.service import (
+    METRICS,
+    ServiceProcess,
+    namesrv_and_broker,
+    proxy_process,
+    run,
+)
 from support.proxy.client import METADATA, Client
 from support.proxy.fuzz import mutated
 from support.proxy.public_requests import VALID
@@ -29,23 +35,14 @@ METHODS = s.DESCRIPTOR.services_by_name["MessagingService"].methods
 
 @pytest.fixture(scope="module")
 def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    data = tmp_path_factory.mktemp("cluster")
-    with (
-        ServiceProcess("aerobee_namesrv", "--port", "0", "--data", str(data)) as namesrv,
-        ServiceProcess(
-            *("aerobee_broker", "--port", "0", "--data", str(data)),
-            *("--namesrv", namesrv.address, "--set", "enableMixedMessageType=true"),
-        ),
-    ):
+    mixed = "--set=enableMixedMessageType=true"
+    with namesrv_and_broker(tmp_path_factory.mktemp("cluster"), mixed) as (namesrv, _):
         yield namesrv
 
 
 @pytest.fixture(scope="module")
 def proxy(namesrv: ServiceProcess) -> Iterator[ServiceProcess]:
-    with ServiceProcess(
-        *("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address),
-        *("--set", "metricsExporterType=PROM", "--set", "metricsPromExporterPort=0"),
-    ) as proxy:
+    with proxy_process(namesrv.address, *METRICS) as proxy:
         yield proxy
 
 
@@ -77,17 +74,14 @@ def test_ack_through_another_proxy(client: Client, namesrv: ServiceProcess) -> N
     queue = client.queue("shared")
     client.send("shared", b"1")
     (message,) = client.receive(queue)
-    with (
-        ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as other,
-        Client(other.address) as second,
-    ):
+    with proxy_process(namesrv.address) as other, Client(other.address) as second:
         assert second.ack(message) == Code.OK
     # Acknowledged already: the same answer.
     assert client.ack(message) == Code.OK
 
 
 def test_killed_proxy_loses_no_acknowledged_message(namesrv: ServiceProcess) -> None:
-    with ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as proxy:
+    with proxy_process(namesrv.address) as proxy:
         with Client(proxy.address) as client:
             queue = client.queue("killed")
             client.send("killed", b"1", b"2")
@@ -103,11 +97,9 @@ def test_killed_proxy_loses_no_acknowledged_message(namesrv: ServiceProcess) -> 
 
 
 def test_broker_returns_while_no_name_server_is_left(tmp_path: Path) -> None:
-    data = ("--port", "0", "--data", str(tmp_path))
     with (
-        ServiceProcess("aerobee_namesrv", *data) as namesrv,
-        ServiceProcess("aerobee_broker", *data, "--namesrv", namesrv.address) as broker,
-        ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as proxy,
+        namesrv_and_broker(tmp_path) as (namesrv, broker),
+        proxy_process(namesrv.address) as proxy,
         Client(proxy.address) as client,
     ):
         queue = client.queue("left")
@@ -127,7 +119,7 @@ def test_broker_returns_while_no_name_server_is_left(tmp_path: Path) -> None:
 
 def test_transaction_ends_at_another_proxy(client: Client, namesrv: ServiceProcess) -> None:
     queue = client.queue("transactional")
-    with ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address) as proxy:
+    with proxy_process(namesrv.address) as proxy:
         with Client(proxy.address) as other:
             kept, dropped = (
                 other.send("transactional", body, message_type=d.MessageType.TRANSACTION)
@@ -236,13 +228,8 @@ def test_users_are_reloaded(namesrv: ServiceProcess, tmp_path: Path) -> None:
         file.chmod(0o600)
 
     write("first")
-    with (
-        ServiceProcess(
-            *("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address),
-            *("--set", "authenticationEnabled=true", "--set", f"authenticationUsersFile={file}"),
-        ) as proxy,
-        Client(proxy.address) as client,
-    ):
+    settings = ("--set=authenticationEnabled=true", f"--set=authenticationUsersFile={file}")
+    with proxy_process(namesrv.address, *settings) as proxy, Client(proxy.address) as client:
         request = s.QueryRouteRequest(topic=d.Resource(name="t"), endpoints=client.endpoints)
 
         def answer(secret: str) -> int:

@@ -22,7 +22,7 @@ from aerobee_wire import record
 from support.clock.polling import until_sync
 from support.processes import certificates
 from support.processes.command import children
-from support.processes.service import ServiceProcess
+from support.processes.service import METRICS, ServiceProcess, namesrv_and_broker, proxy_process
 from support.proxy.client import METADATA
 
 NOWHERE = "127.0.0.1:1"  # no name server: these tests need none
@@ -31,16 +31,9 @@ NOWHERE = "127.0.0.1:1"  # no name server: these tests need none
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServiceProcess, ...]]:
     """Broker and proxy."""
-    data = str(tmp_path_factory.mktemp("cluster"))
     with (
-        ServiceProcess("aerobee_namesrv", "--port", "0", "--data", data) as namesrv,
-        ServiceProcess(
-            "aerobee_broker", "--port", "0", "--data", data, "--namesrv", namesrv.address
-        ) as broker,
-        ServiceProcess(
-            *("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address),
-            *("--set", "metricsExporterType=PROM", "--set", "metricsPromExporterPort=0"),
-        ) as proxy,
+        namesrv_and_broker(tmp_path_factory.mktemp("cluster")) as (namesrv, broker),
+        proxy_process(namesrv.address, *METRICS) as proxy,
     ):
         yield broker, proxy
 
@@ -133,9 +126,7 @@ def test_connections_are_counted_by_kind(services: tuple[ServiceProcess, ...]) -
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_ended_proxy_leaves_no_process_and_no_file(scratch: Path, number: signal.Signals) -> None:
     """Also a killed one: its relay notices, and cleans up."""
-    environment = {"TMPDIR": str(scratch)}
-    arguments = ("aerobee_proxy", "--port", "0", "--namesrv", NOWHERE)
-    with ServiceProcess(*arguments, env=environment) as proxy:
+    with proxy_process(NOWHERE, env={"TMPDIR": str(scratch)}) as proxy:
         [directory] = scratch.iterdir()
         assert directory.stat().st_mode & 0o777 == 0o700
         [relay] = children(proxy.pid)
@@ -162,8 +153,8 @@ def test_ended_proxy_leaves_no_process_and_no_file(scratch: Path, number: signal
 def test_bad_certificate_at_the_start_is_one_line(tmp_path: Path) -> None:
     certificate, _ = certificates.write(tmp_path)
     _, key = certificates.write(tmp_path, "other")
-    files = ("--set", f"tlsCertPath={certificate}", "--set", f"tlsKeyPath={key}")
-    process = ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", NOWHERE, *files)
+    files = (f"--set=tlsCertPath={certificate}", f"--set=tlsKeyPath={key}")
+    process = proxy_process(NOWHERE, *files)
     process.launch()
     assert process.wait() == 1
     assert process.stderr == (
@@ -173,15 +164,9 @@ def test_bad_certificate_at_the_start_is_one_line(tmp_path: Path) -> None:
 
 def test_failed_certificate_reload_is_logged_and_counted(tmp_path: Path) -> None:
     certificate, key = certificates.write(tmp_path)
-    settings = {
-        "tlsCertPath": certificate,
-        "tlsKeyPath": key,
-        "tlsCertWatchIntervalMs": 50,
-        "metricsExporterType": "PROM",
-        "metricsPromExporterPort": 0,
-    }
-    sets = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    with ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", NOWHERE, *sets) as proxy:
+    files = (f"--set=tlsCertPath={certificate}", f"--set=tlsKeyPath={key}")
+    often = "--set=tlsCertWatchIntervalMs=50"
+    with proxy_process(NOWHERE, *files, often, *METRICS) as proxy:
         before = certificates.shown(proxy.port)
         assert before == certificates.serial(certificate)
         certificate.write_text("broken\n")
@@ -194,10 +179,8 @@ def test_failed_certificate_reload_is_logged_and_counted(tmp_path: Path) -> None
 
 
 def test_tls_can_be_turned_off(scratch: Path) -> None:
-    with ServiceProcess(
-        *("aerobee_proxy", "--port", "0", "--namesrv", NOWHERE),
-        env={"AEROBEE_TLS_SERVER_MODE": "disabled", "TMPDIR": str(scratch)},
-    ) as proxy:
+    environment = {"AEROBEE_TLS_SERVER_MODE": "disabled", "TMPDIR": str(scratch)}
+    with proxy_process(NOWHERE, env=environment) as proxy:
         assert proxy.ready["tls"] == "disabled"
         assert children(proxy.pid) == []
         assert list(scratch.iterdir()) == []

@@ -12,7 +12,7 @@ import pytest
 from apache.rocketmq.v2.definition_pb2 import Code
 
 from support.clock.polling import until_sync
-from support.processes.service import ServiceProcess
+from support.processes.service import METRICS, ServiceProcess, namesrv_and_broker, proxy_process
 from support.proxy.client import Client
 
 TOPIC = "worked"
@@ -21,19 +21,12 @@ COUNT = 3
 
 @pytest.fixture(scope="module")
 def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    data = ("--port", "0", "--data", str(tmp_path_factory.mktemp("cluster")))
-    with (
-        ServiceProcess("aerobee_namesrv", *data) as namesrv,
-        ServiceProcess("aerobee_broker", *data, "--namesrv", namesrv.address),
-    ):
+    with namesrv_and_broker(tmp_path_factory.mktemp("cluster")) as (namesrv, _):
         yield namesrv
 
 
 def proxy(namesrv: ServiceProcess, *options: str) -> ServiceProcess:
-    return ServiceProcess(
-        *("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address),
-        *("--set", f"workers={COUNT}", *options),
-    )
+    return proxy_process(namesrv.address, f"--set=workers={COUNT}", *options)
 
 
 def alive(pid: int) -> bool:
@@ -110,16 +103,12 @@ def test_parent_exits_when_workers_cannot_start(namesrv: ServiceProcess, tmp_pat
 
 
 def test_each_worker_has_its_own_metrics(namesrv: ServiceProcess) -> None:
-    metrics = ("--set", "metricsExporterType=PROM", "--set", "metricsPromExporterPort=0")
-    with proxy(namesrv, *metrics) as started:
+    with proxy(namesrv, *METRICS) as started:
         assert len(set(started.ready["metrics"])) == COUNT
 
 
 def test_workers_need_relays() -> None:
-    process = ServiceProcess(
-        *("aerobee_proxy", "--port", "0", "--namesrv", "127.0.0.1:9876"),
-        *("--set", "workers=2", "--set", "tlsServerMode=disabled"),
-    )
+    process = proxy_process("127.0.0.1:9876", "--set=workers=2", "--set=tlsServerMode=disabled")
     process.launch()
     assert process.wait() == 2
     assert "tlsServerMode=disabled allows one" in process.stderr

@@ -65,9 +65,9 @@ def cluster() -> Iterator[FakeCluster]:
 @pytest.fixture(scope="module")
 def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Real services, with a consumer that has failed on every third message."""
-    with namesrv_and_broker(tmp_path_factory.mktemp("services")) as address:
-        consume_and_fail(address)
-        yield address
+    with namesrv_and_broker(tmp_path_factory.mktemp("services")) as (namesrv, _):
+        consume_and_fail(namesrv.address)
+        yield namesrv.address
 
 
 def consume_and_fail(namesrv: str) -> None:

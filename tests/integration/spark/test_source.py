@@ -49,8 +49,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="module")
 def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of real services."""
-    with namesrv_and_broker(tmp_path_factory.mktemp("services")) as address:
-        yield address
+    with namesrv_and_broker(tmp_path_factory.mktemp("services")) as (namesrv, _):
+        yield namesrv.address
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from typing import IO, Any, Self
 
 START_TIMEOUT_S = 30.0
 STOP_GRACE_S = 15.0
+METRICS = ("--set=metricsExporterType=PROM", "--set=metricsPromExporterPort=0")
 
 
 def run(
@@ -214,15 +215,31 @@ def _is_ready(line: str) -> bool:
     return line.startswith("{") and json.loads(line).get("event") == "ready"
 
 
+def namesrv_process(data: Path, *arguments: str) -> ServiceProcess:
+    return ServiceProcess("aerobee_namesrv", "--port", "0", "--data", str(data), *arguments)
+
+
+def broker_process(data: Path, *arguments: str, namesrv: str = "") -> ServiceProcess:
+    """Named broker-a, with a small log; without a name server unless one is given."""
+    return ServiceProcess(
+        *("aerobee_broker", "--port", "0", "--data", str(data), "--set=brokerName=broker-a"),
+        *("--set=mappedFileSizeCommitLog=67108864", *arguments),
+        *(("--namesrv", namesrv) if namesrv else ()),
+    )
+
+
+def proxy_process(
+    namesrv: str, *arguments: str, env: Mapping[str, str] | None = None
+) -> ServiceProcess:
+    return ServiceProcess("aerobee_proxy", "--port", "0", "--namesrv", namesrv, *arguments, env=env)
+
+
 @contextlib.contextmanager
-def namesrv_and_broker(data: Path) -> Iterator[str]:
-    """Both as processes, the broker named broker-a. Yields the name server's address."""
-    port = ("--port", "0")
+def namesrv_and_broker(
+    data: Path, *broker_arguments: str
+) -> Iterator[tuple[ServiceProcess, ServiceProcess]]:
     with (
-        ServiceProcess("aerobee_namesrv", *port, "--data", str(data / "namesrv")) as namesrv,
-        ServiceProcess(
-            *("aerobee_broker", *port, "--data", str(data / "broker")),
-            *("--namesrv", namesrv.address, "--set", "brokerName=broker-a"),
-        ),
+        namesrv_process(data) as namesrv,
+        broker_process(data, *broker_arguments, namesrv=namesrv.address) as broker,
     ):
-        yield namesrv.address
+        yield namesrv, broker

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc
 from aerobee.namesrv.v1.namesrv_pb2 import TopicConfig
 
 from support.clock.polling import until_sync
-from support.processes.service import ServiceProcess
+from support.processes.service import ServiceProcess, namesrv_and_broker, proxy_process
 from support.proxy.official_sdk import Sdk, SdkError
 
 ALL = ("TAG", "*")
@@ -69,21 +69,11 @@ class Cluster:
 @contextmanager
 def sdk_cluster(data: Path, *proxy_options: str) -> Iterator[Cluster]:
     """A running cluster. Asserts on leaving that no process logged a defect."""
-    with ExitStack() as stack:
-        namesrv = stack.enter_context(
-            ServiceProcess("aerobee_namesrv", "--port", "0", "--data", str(data))
-        )
-        broker = stack.enter_context(
-            ServiceProcess(
-                *("aerobee_broker", "--port", "0", "--data", str(data)),
-                *("--namesrv", namesrv.address, "--set", "enableMixedMessageType=true"),
-            )
-        )
-        proxy = stack.enter_context(
-            ServiceProcess(
-                *("aerobee_proxy", "--port", "0", "--namesrv", namesrv.address), *proxy_options
-            )
-        )
+    mixed = "--set=enableMixedMessageType=true"
+    with (
+        namesrv_and_broker(data, mixed) as (namesrv, broker),
+        proxy_process(namesrv.address, *proxy_options) as proxy,
+    ):
         yield Cluster(namesrv, broker, proxy, data)
         for process in (proxy, broker):
             for defect in ("rpc_failed", "handler_failed", "background_work_failed"):

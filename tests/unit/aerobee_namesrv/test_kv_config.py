@@ -13,6 +13,7 @@ from aerobee_chassis.errors import StartError
 from aerobee_namesrv.kv_config import KVConfigManager, replace_file
 from aerobee_wire.checked_json import decode
 from aerobee_wire.status import Code, MqError
+from support.codes import raises_code
 
 
 @pytest.fixture
@@ -62,9 +63,8 @@ def test_missing_key_and_missing_namespace_are_not_found(kv: KVConfigManager) ->
     """§1.7: QUERY_NOT_FOUND (22)."""
     kv.put("ns", "k", "v")
     for ask in (lambda: kv.get("ns", "x"), lambda: kv.get("x", "k"), lambda: kv.entries("x")):
-        with pytest.raises(MqError) as caught:
+        with raises_code(Code.QUERY_NOT_FOUND):
             ask()
-        assert caught.value.code is Code.QUERY_NOT_FOUND
     assert kv.order_topic_config() == {}
 
 

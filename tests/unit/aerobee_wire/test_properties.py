@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee_wire import properties
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code
+from support.codes import raises_code
 
 text = st.text(
     st.characters(blacklist_characters="\x01\x02", blacklist_categories=["Cs"]), min_size=1
@@ -27,9 +28,8 @@ def test_decode_returns_what_was_encoded(values: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("values", [{"a\x01b": "c"}, {"a": "b\x02"}])
 def test_separator_inside_is_refused(values: dict[str, str]) -> None:
-    with pytest.raises(MqError) as caught:
+    with raises_code(Code.MESSAGE_ILLEGAL):
         properties.encode(values)
-    assert caught.value.code is Code.MESSAGE_ILLEGAL
 
 
 def test_entries_without_name_or_value_are_dropped_and_bad_utf8_is_replaced() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.store.messages import UNIT, Arrival
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code
+from support.codes import raises_code
 
 Codes = frozenset[int] | None
 Park = Callable[..., Awaitable[asyncio.Task[bool]]]
@@ -127,9 +128,8 @@ async def test_a_deleted_or_reset_topic_wakes_its_pops_and_pulls() -> None:
 async def test_too_many_parked_pops_are_refused() -> None:
     polls = LongPolls(max_parked_pops=1)
     task = await pop(polls)
-    with pytest.raises(MqError) as refused:
+    with raises_code(Code.POLLING_FULL):
         await polls.park_pop("g", "t", None, None, 10)
-    assert refused.value.code is Code.POLLING_FULL
     task.cancel()
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.delivery.retry.send_back import Entry, Outcome
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code
 from support.broker.harness import BrokerHarness
+from support.codes import raises_code
 
 
 async def send_back(harness: BrokerHarness, *entries: Entry, group: str = "g") -> list[Outcome]:
@@ -104,9 +105,8 @@ async def test_retry_and_dead_letter_topics_are_created_and_announced(
 
 
 async def test_an_unknown_group_is_refused(harness: BrokerHarness) -> None:
-    with pytest.raises(MqError) as caught:
+    with raises_code(Code.SUBSCRIPTION_GROUP_NOT_EXIST):
         await send_back(harness, Entry(0), group="nobody")
-    assert caught.value.code is Code.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 async def test_a_group_without_retry_queues_drops_the_message(harness: BrokerHarness) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from aerobee_broker.delivery.send.batch import SendBatch
 from aerobee_wire import properties as props
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code
 from support.broker.harness import BORN_HOST, BrokerHarness
+from support.codes import raises_code
 
 
 def of_bodies(*bodies: bytes, topic: str = "t", **fields: Any) -> SendBatch:
@@ -86,9 +87,8 @@ async def test_a_batch_gets_its_missing_unique_ids(harness: BrokerHarness) -> No
 async def test_a_refused_batch_stores_nothing(
     harness: BrokerHarness, batch: SendBatch, code: Code
 ) -> None:
-    with pytest.raises(MqError) as caught:
+    with raises_code(code):
         await harness.broker.batch_sender.send(batch)
-    assert caught.value.code is code
     assert await harness.bodies("t") == []
 
 
