@@ -23,9 +23,7 @@ def filled(room: int) -> History:
     return history
 
 
-def test_sends_are_refused_while_the_disk_is_full_only(
-    campaign: Campaign,
-) -> None:
+def test_sends_are_refused_while_the_disk_is_full_only(campaign: Campaign) -> None:
     refused = 0
     for room in range(0, 40_000, 512 if campaign.long else 2_048):
         history = filled(room)

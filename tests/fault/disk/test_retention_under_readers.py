@@ -67,9 +67,7 @@ def test_readers_meet_only_their_own_messages_while_files_expire(campaign: Campa
     campaign.tell(f"{moved} readers met an offset whose message had expired")
 
 
-def test_a_recreated_topic_shows_none_of_its_old_messages(
-    campaign: Campaign,
-) -> None:
+def test_a_recreated_topic_shows_none_of_its_old_messages(campaign: Campaign) -> None:
     for seed in campaign.seeds(30, 1_000):
         rng = random.Random(seed)
         disk = SimulatedDisk(seed)

@@ -24,6 +24,7 @@ from support.broker.calls import BrokerCaller
 from support.clock.polling import until
 from support.processes.service import (
     METRICS,
+    SMALL_LOG,
     ServiceProcess,
     broker_process,
     namesrv_and_broker,
@@ -34,7 +35,7 @@ from support.processes.service import (
 
 def refused(data: Path, *arguments: str) -> tuple[int, str]:
     """Exit code and stderr of a start that must fail."""
-    done = run("aerobee_broker", "--port=0", "--data", str(data), *arguments)
+    done = run("aerobee_broker", "--port=0", "--data", str(data), SMALL_LOG, *arguments)
     return done.returncode, done.stderr
 
 
@@ -154,9 +155,7 @@ async def holds(caller: BrokerCaller, count: int) -> bool:
     return len({message.body for message in await caller.read("t")}) >= count
 
 
-async def test_a_corrupt_record_is_logged_counted_and_not_served(
-    tmp_path: Path,
-) -> None:
+async def test_a_corrupt_record_is_logged_counted_and_not_served(tmp_path: Path) -> None:
     with broker_process(tmp_path) as broker:
         async with BrokerCaller(broker.address) as caller:
             sent = await caller.send("t", b"good-1", b"harmed", b"good-2")

@@ -125,9 +125,7 @@ def test_signals_reach_their_handlers(runner: asyncio.Runner) -> None:
     runner.run(wait())
 
 
-def test_grpcio_that_was_not_tested_falls_back_to_grpc_aio(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_grpcio_that_was_not_tested_falls_back_to_grpc_aio(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cygrpc, "TESTED_VERSIONS", ("0.",))
     with structlog.testing.capture_logs() as logs:
         loop = make_loop("COMPLETION_QUEUE")

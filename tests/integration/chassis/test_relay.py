@@ -62,9 +62,7 @@ async def test_megabytes_pass_both_ways_unchanged(tls: bool, files: tuple[Path, 
         writer.close()
 
 
-async def test_a_client_that_half_closes_gets_the_answer(
-    files: tuple[Path, Path],
-) -> None:
+async def test_a_client_that_half_closes_gets_the_answer(files: tuple[Path, Path]) -> None:
     async with relaying(echo, files) as (_, port):
         reader, writer = await dial(port, tls=False)
         writer.write(b"hello")
@@ -123,9 +121,7 @@ async def test_a_client_that_does_not_read_slows_the_server(
         writer.close()
 
 
-async def test_silent_connections_are_closed_after_the_timeout(
-    files: tuple[Path, Path],
-) -> None:
+async def test_silent_connections_are_closed_after_the_timeout(files: tuple[Path, Path]) -> None:
     async with relaying(echo, files, HELLO_TIMEOUT_MS) as (tls_port, port):
         talking, writer = await dial(port, tls=False)
         writer.write(b"P")

@@ -81,9 +81,7 @@ async def test_alpn_is_http2_and_tls_1_1_is_refused() -> None:
         await until(lambda: counts.failed_handshakes == 1, "it is counted")
 
 
-async def test_changed_certificate_is_loaded_under_open_connections(
-    tmp_path: Path,
-) -> None:
+async def test_changed_certificate_is_loaded_under_open_connections(tmp_path: Path) -> None:
     certificate, key = certificates.write(tmp_path)
     given: dict[str, Any] = {
         "cert_path": str(certificate),
@@ -143,9 +141,7 @@ async def test_a_directory_too_long_for_sockets_is_not_used(
         assert await asyncio.to_thread(os.listdir, long) == []
 
 
-async def test_no_directory_for_sockets_fails_the_start(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_no_directory_for_sockets_fails_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     before = children(os.getpid())
     with pytest.raises(StartError, match="TMPDIR"):

@@ -96,9 +96,7 @@ async def _lag(admin: AsyncAdminClient, group: str, topic: str, lag: int) -> boo
     return sum(queue.lag for queue in await admin.consume_progress(group, topic)) == lag
 
 
-async def test_a_message_is_dead_lettered_after_its_attempts(
-    namesrv: str,
-) -> None:
+async def test_a_message_is_dead_lettered_after_its_attempts(namesrv: str) -> None:
     attempts: Counter[bytes] = Counter()
     origin: set[str] = set()
 

@@ -60,9 +60,7 @@ async def revive(process: ServiceProcess) -> None:
     await asyncio.to_thread(process.start)
 
 
-async def test_acknowledged_messages_survive_a_killed_broker(
-    suite: Suite,
-) -> None:
+async def test_acknowledged_messages_survive_a_killed_broker(suite: Suite) -> None:
     """P1, P2, P7: producer and consumer go on while the broker is killed three times."""
     address = suite.namesrv.address
     broker = suite.brokers["broker-a"]
@@ -142,9 +140,7 @@ async def test_offsets_outlive_a_broker_that_is_stopped(suite: Suite) -> None:
     assert seen[100:] == [b"new"]
 
 
-async def test_clients_work_while_the_name_server_restarts(
-    suite: Suite,
-) -> None:
+async def test_clients_work_while_the_name_server_restarts(suite: Suite) -> None:
     address = suite.namesrv.address
     seen: list[bytes] = []
     consumer = AsyncPushConsumer("g", lambda m: seen.append(m.body), namesrv=address)

@@ -52,9 +52,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-def test_tls_and_plaintext_with_the_born_host(
-    services: tuple[ServiceProcess, ...],
-) -> None:
+def test_tls_and_plaintext_with_the_born_host(services: tuple[ServiceProcess, ...]) -> None:
     broker, proxy = services
     pem = ssl.get_server_certificate(("127.0.0.1", proxy.port))
     credentials = grpc.ssl_channel_credentials(pem.encode())

@@ -61,9 +61,7 @@ def test_calls_over_several_workers(namesrv: ServiceProcess) -> None:
     assert not started.events("rpc_failed") and not started.events("worker_failed")
 
 
-def test_dead_worker_is_replaced_and_all_stop_with_the_parent(
-    namesrv: ServiceProcess,
-) -> None:
+def test_dead_worker_is_replaced_and_all_stop_with_the_parent(namesrv: ServiceProcess) -> None:
     with proxy(namesrv) as started:
         first = started.ready["workers"]
         os.kill(first[0], signal.SIGKILL)

@@ -67,7 +67,7 @@ class InlineWorker:
 
 
 class BrokerHarness:
-    """`options` are keys of broker.conf. Begin with `await BrokerHarness.begin(tmp_path)`."""
+    """`options` are keys of broker.conf. Unit tests start and end it by fixture `begin`."""
 
     def __init__(
         self, path: Path, clock: Clock, disk: Disk, options: dict[str, Any], flusher: InlineWorker
@@ -113,6 +113,7 @@ class BrokerHarness:
             spread=self._spread,
         )
         self.lifecycle = Lifecycle()
+        self._ended = False
 
     @classmethod
     async def begin(
@@ -130,7 +131,10 @@ class BrokerHarness:
         return harness
 
     async def end(self) -> None:
-        """A clean stop, in the product's order."""
+        """A clean stop, in the product's order; nothing if it has ended."""
+        if self._ended:
+            return
+        self._ended = True
         self.broker.end_long_calls()
         await self.lifecycle.stop()
         self.store.close()
@@ -164,6 +168,10 @@ class BrokerHarness:
 
     async def bodies(self, topic: str, queue_ids: Sequence[int] = (0,)) -> list[bytes]:
         return [record.body for queue in queue_ids for record in await self.read(topic, queue)]
+
+
+# Starts the broker, or ends it and starts it again: `await begin(enableX=True)`.
+Begin = Callable[..., Awaitable[BrokerHarness]]
 
 
 def message(topic: str, body: bytes, queue_id: int | None = 0, **fields: Any) -> SendMessage:

@@ -20,6 +20,7 @@ from typing import IO, Any, Self
 
 START_TIMEOUT_S = 30.0
 STOP_GRACE_S = 15.0
+SMALL_LOG = "--set=mappedFileSizeCommitLog=67108864"
 METRICS = ("--set=metricsExporterType=PROM", "--set=metricsPromExporterPort=0")
 
 
@@ -223,7 +224,7 @@ def broker_process(data: Path, *arguments: str, namesrv: str = "") -> ServicePro
     """Named broker-a, with a small log; without a name server unless one is given."""
     return ServiceProcess(
         *("aerobee_broker", "--port", "0", "--data", str(data), "--set=brokerName=broker-a"),
-        *("--set=mappedFileSizeCommitLog=67108864", *arguments),
+        *(SMALL_LOG, *arguments),
         *(("--namesrv", namesrv) if namesrv else ()),
     )
 

@@ -74,9 +74,7 @@ def test_holder_of_the_id_with_newer_state_wins(tables: RoutingTables) -> None:
     assert [key.address for key, _ in tables.live.items()] == ["10.0.0.1:10911"]
 
 
-def test_loser_that_was_alive_under_another_id_leaves_the_live_table(
-    tables: RoutingTables,
-) -> None:
+def test_loser_that_was_alive_under_another_id_leaves_the_live_table(tables: RoutingTables) -> None:
     """§1.2 steps 5 and 6: a replica that claims to be master, and is behind."""
     tables.register(broker_id=0, version=DataVersion(state_version=7))
     tables.register(broker_id=1, address="10.0.0.2:10911", version=DataVersion(state_version=6))

@@ -108,9 +108,7 @@ def test_replaced_address_does_not_unregister_its_successor(tables: RoutingTable
 # ---- silence ----
 
 
-def test_broker_is_kept_until_its_silence_is_longer_than_its_timeout(
-    tables: RoutingTables,
-) -> None:
+def test_broker_is_kept_until_its_silence_is_longer_than_its_timeout(tables: RoutingTables) -> None:
     """§1.4: expired when lastUpdate + heartbeatTimeout < now; 120 s by default."""
     tables.register()
     tables.clock.advance(120_000)

@@ -342,9 +342,7 @@ async def test_a_stop_cancels_what_lasts_longer_than_the_grace(
 
 
 @pytest.mark.parametrize("grace_s", [30])
-async def test_a_stop_sends_goaway_without_error_to_idle_clients(
-    served: Server,
-) -> None:
+async def test_a_stop_sends_goaway_without_error_to_idle_clients(served: Server) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(PREFACE)
     stopping: asyncio.Task[None] | None = None

@@ -23,9 +23,7 @@ async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 
 
 @pytest.mark.parametrize("options", [CHANNEL_OPTIONS, client.CHANNEL_OPTIONS])
-async def test_calls_to_a_silent_peer_fail(
-    options: tuple[tuple[str, int], ...],
-) -> None:
+async def test_calls_to_a_silent_peer_fail(options: tuple[tuple[str, int], ...]) -> None:
     given = dict(options)
     assert QUICK.keys() <= given.keys()
     assert sum(given[name] for name in QUICK) <= 40_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ from aerobee_broker.errors import (
     StoreWriteError,
 )
 from aerobee_wire.status import Code, MqError
-from support.broker.harness import BrokerHarness
+from support.broker.harness import Begin, BrokerHarness
 from support.clock.virtual_loop import run_ready_tasks
 from support.disk.broken_disk import BrokenDisk
 
@@ -136,11 +135,11 @@ async def test_a_failed_write_rolls_back_later_appends_too(
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 async def test_appends_are_blocked_until_a_failure_is_rolled_back(
-    tmp_path: Path, disk: BrokenDisk, monkeypatch: pytest.MonkeyPatch, flush: str
+    begin: Begin, disk: BrokenDisk, monkeypatch: pytest.MonkeyPatch, flush: str
 ) -> None:
     """An append in between would take the offsets of the one that failed, and build on what its
     sender still has in memory."""
-    harness = await BrokerHarness.begin(tmp_path, disk=disk, flushDiskType=flush)
+    harness = await begin(disk=disk, flushDiskType=flush)
     await harness.send("t", b"a")
     forget = harness.store.flush.roll_back
     between: list[asyncio.Task[list[SendResult]]] = []
@@ -160,7 +159,6 @@ async def test_appends_are_blocked_until_a_failure_is_rolled_back(
     assert (await harness.send("t", b"d"))[0].queue_offset == 1
     await harness.broker.log.flushed()
     assert await harness.bodies("t") == [b"a", b"d"]
-    await harness.end()
 
 
 async def test_the_loop_writes_nothing_itself(harness: BrokerHarness) -> None:

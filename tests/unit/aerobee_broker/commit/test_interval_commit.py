@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from aerobee_broker.delivery.pull.pull import PullRequest
 from aerobee_broker.store.messages import ReadStatus
-from support.broker.harness import BrokerHarness, InlineWorker, T
+from support.broker.harness import Begin, BrokerHarness, InlineWorker, T
 
 
 class LateAnswer(InlineWorker):
@@ -24,10 +23,8 @@ class LateAnswer(InlineWorker):
 
 
 @pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
-    harness = await BrokerHarness.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
-    yield harness
-    await harness.end()
+async def harness(begin: Begin) -> BrokerHarness:
+    return await begin(flushDiskType="ASYNC_FLUSH")
 
 
 async def test_a_send_is_answered_before_the_flush(harness: BrokerHarness) -> None:
@@ -67,20 +64,18 @@ async def test_a_waiting_consumer_makes_the_next_interval_flush(harness: BrokerH
     assert (result.status, result.message_count) == (ReadStatus.FOUND, 1)
 
 
-async def test_a_clean_stop_flushes_the_rest(tmp_path: Path) -> None:
-    harness = await BrokerHarness.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
+async def test_a_clean_stop_flushes_the_rest(begin: Begin) -> None:
+    harness = await begin(flushDiskType="ASYNC_FLUSH")
     await harness.send("t", b"a", b"b")
-    await harness.end()
-    again = await BrokerHarness.begin(tmp_path)
+    again = await begin()
     assert await again.bodies("t") == [b"a", b"b"]
-    await again.end()
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-async def test_flushed_means_visible_right_after_the_sync(tmp_path: Path, flush: str) -> None:
+async def test_flushed_means_visible_right_after_the_sync(begin: Begin, flush: str) -> None:
     """The flusher's thread knows before the loop confirms: a recall in between found nothing."""
     flusher = LateAnswer()
-    harness = await BrokerHarness.begin(tmp_path, flusher=flusher, flushDiskType=flush)
+    harness = await begin(flusher=flusher, flushDiskType=flush)
     await harness.send("t", b"a")
     await harness.broker.log.flushed()
     flusher.hold()
@@ -95,20 +90,17 @@ async def test_flushed_means_visible_right_after_the_sync(tmp_path: Path, flush:
     await later
     assert await harness.bodies("t") == [b"a", b"b"]
     await asyncio.gather(send, wait)
-    await harness.end()
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-async def test_the_blank_at_the_end_of_a_file_counts_as_flushed(tmp_path: Path, flush: str) -> None:
+async def test_the_blank_at_the_end_of_a_file_counts_as_flushed(begin: Begin, flush: str) -> None:
     size = 1 << 16
     options: dict[str, Any] = {"flushDiskType": flush, "mappedFileSizeCommitLog": size}
-    harness = await BrokerHarness.begin(tmp_path, **options)
+    harness = await begin(**options)
     await harness.send("t", b"a")
     harness.store._log.roll()
     await harness.broker.commit.flushed(size)
     assert harness.store.confirmed_offset < harness.store.flushed_offset == size
-    await harness.end()
-    again = await BrokerHarness.begin(tmp_path, **options)
+    again = await begin(**options)
     assert again.store.confirmed_offset == again.store.end_offset == size
     await again.broker.commit.flushed(size)
-    await again.end()

@@ -7,7 +7,6 @@ import errno
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -18,7 +17,7 @@ from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.status import Code, MqError
-from support.broker.harness import BrokerHarness, message
+from support.broker.harness import Begin, BrokerHarness, message
 from support.codes import raises_code
 
 GOOD = TopicConfig("t", 4, 4)
@@ -175,24 +174,23 @@ async def test_a_send_stores_nothing_once_its_topic_is_deleted(harness: BrokerHa
     assert "new" not in harness.store.topics()
 
 
-async def test_a_topic_that_only_the_log_has_is_adopted(tmp_path: Path) -> None:
-    first = await BrokerHarness.begin(tmp_path)
-    await first.broker.sender.send([message("t", b"a", 3)])
-    await first.end()
-    for path in (tmp_path / "store" / "config").glob("topics.json*"):
+async def test_a_topic_that_only_the_log_has_is_adopted(
+    harness: BrokerHarness, begin: Begin
+) -> None:
+    await harness.broker.sender.send([message("t", b"a", 3)])
+    await harness.end()
+    for path in (harness.store.path / "config").glob("topics.json*"):
         path.unlink()
-    second = await BrokerHarness.begin(tmp_path)
+    second = await begin()
     assert await second.bodies("t", [3]) == [b"a"]
-    await second.end()
 
 
-async def test_without_auto_creation_there_is_no_tbw102(tmp_path: Path) -> None:
-    first = await BrokerHarness.begin(tmp_path)
-    assert first.broker.topics.get("TBW102").permission == 7
-    await first.end()
-    second = await BrokerHarness.begin(tmp_path, autoCreateTopicEnable=False)
+async def test_without_auto_creation_there_is_no_tbw102(
+    harness: BrokerHarness, begin: Begin
+) -> None:
+    assert harness.broker.topics.get("TBW102").permission == 7
+    second = await begin(autoCreateTopicEnable=False)
     assert "TBW102" not in second.tables.topics
-    await second.end()
 
 
 async def test_a_topic_that_cannot_be_saved_is_refused(harness: BrokerHarness) -> None:
@@ -303,15 +301,12 @@ async def test_a_system_group_cannot_be_deleted(harness: BrokerHarness) -> None:
         await harness.broker.administration.delete_group("CID_RMQ_SYS_TRANS", remove_offsets=False)
 
 
-async def test_topics_and_groups_survive_a_restart(tmp_path: Path) -> None:
-    first = await BrokerHarness.begin(tmp_path)
-    await first.broker.topics.put(replace(GOOD, attributes={"message.type": "FIFO"}))
-    await first.group("g", retry_max_times=2, retry_delays_ms=(5, 7))
-    await first.send("t", b"a", queue_id=2)
-    first.tables.offsets.commit("g", "t", 2, 1)
-    await first.end()
-    second = await BrokerHarness.begin(tmp_path)
+async def test_topics_and_groups_survive_a_restart(harness: BrokerHarness, begin: Begin) -> None:
+    await harness.broker.topics.put(replace(GOOD, attributes={"message.type": "FIFO"}))
+    await harness.group("g", retry_max_times=2, retry_delays_ms=(5, 7))
+    await harness.send("t", b"a", queue_id=2)
+    harness.tables.offsets.commit("g", "t", 2, 1)
+    second = await begin()
     assert second.broker.topics.get("t").attributes == {"message.type": "FIFO"}
     assert second.broker.groups.get("g").retry_delays_ms == (5, 7)
     assert second.tables.offsets.of("g", "t") == {2: 1}
-    await second.end()

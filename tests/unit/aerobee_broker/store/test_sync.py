@@ -91,9 +91,7 @@ def test_read_only_store_recovers_at_the_next_start() -> None:
     assert survivors == {("a", 0): {0: b"first", 1: b"second", 2: b"third"}}
 
 
-def test_directory_removed_before_its_sync_is_no_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_directory_removed_before_its_sync_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its topic is deleted on the loop while the flusher syncs."""
     disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)
@@ -153,9 +151,7 @@ def test_shortage_of_descriptors_delays_derived_syncs(
     assert (visible(store), events) == (before, [])
 
 
-def test_appends_resume_after_a_shortage_of_descriptors(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_appends_resume_after_a_shortage_of_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
     big = [NewMessage("a", 0, b"x" * 1_900) for _ in range(4)]

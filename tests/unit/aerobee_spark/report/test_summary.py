@@ -115,9 +115,7 @@ def test_a_summary_of_something_else_counts_as_none(
     assert (found.queues((DLQ, RETRY)), found.earlier) == (frozenset(), None)
 
 
-def test_an_earlier_report_without_dead_letters_is_ignored(
-    tmp_path: Path,
-) -> None:
+def test_an_earlier_report_without_dead_letters_is_ignored(tmp_path: Path) -> None:
     assert previous(tmp_path, kinds=[RETRY]).earlier is None
 
 

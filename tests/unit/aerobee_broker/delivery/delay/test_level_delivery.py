@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import shutil
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +12,8 @@ from aerobee_broker.errors import StoreReadError
 from aerobee_broker.store.messages import Unit
 from aerobee_wire import topics as names
 from support.broker.delayed import SMALL_FILES, clean, delayed, fill, lose
-from support.broker.harness import BrokerHarness, message
+from support.broker.harness import Begin, BrokerHarness, message
+from support.broker.pop_restarts import copy_store
 from support.clock.virtual_loop import LoopClock
 from support.disk.broken_disk import BrokenDisk
 
@@ -86,77 +85,68 @@ async def test_progress_advances_when_the_copies_are_durable(harness: BrokerHarn
     assert harness.tables.delay_offsets.get(0) == 1
 
 
-async def test_progress_of_a_lost_log_skips_no_message(tmp_path: Path) -> None:
+async def test_progress_of_a_lost_log_skips_no_message(
+    harness: BrokerHarness, begin: Begin
+) -> None:
     """The log was lost, or its end was damaged; delayOffset.json is as it was."""
-    first = await BrokerHarness.begin(tmp_path)
     for _ in range(3):
-        await delayed(first, b"a", 1)
+        await delayed(harness, b"a", 1)
     await asyncio.sleep(2)
-    await first.end()
-    lose(tmp_path / "store", "commitlog", "consumequeue", "index", "checkpoint")
-    second = await BrokerHarness.begin(tmp_path, clock=first.clock)
+    await harness.end()
+    lose(harness.store.path, "commitlog", "consumequeue", "index", "checkpoint")
+    second = await begin()
     await delayed(second, b"b", 1)
     await asyncio.sleep(0.5)
     assert second.broker.level_delivery.undelivered() == {"level 1 (1 s)": 1}
-    await second.end()
-    third = await BrokerHarness.begin(tmp_path, clock=first.clock)
+    third = await begin()
     await asyncio.sleep(2)
     assert await third.bodies("t") == [b"b"]
-    await third.end()
 
 
-async def test_delivery_goes_on_after_a_stop_and_repeats_nothing(tmp_path: Path) -> None:
-    clock = LoopClock()
-    first = await BrokerHarness.begin(tmp_path, clock=clock)
-    await delayed(first, b"done", 1)
+async def test_delivery_goes_on_after_a_stop_and_repeats_nothing(
+    harness: BrokerHarness, begin: Begin
+) -> None:
+    await delayed(harness, b"done", 1)
     await asyncio.sleep(2)
-    await delayed(first, b"waiting", 3)
-    await first.end()
-    second = await BrokerHarness.begin(tmp_path, clock=clock)
+    await delayed(harness, b"waiting", 3)
+    second = await begin()
     await asyncio.sleep(11)
     assert await second.bodies("t") == [b"done", b"waiting"]
-    await second.end()
 
 
-async def test_delivery_repeats_nothing_after_a_crash(tmp_path: Path) -> None:
+async def test_delivery_repeats_nothing_after_a_crash(harness: BrokerHarness, begin: Begin) -> None:
     """The progress records are in the log with the copies; there is no delayOffset.json."""
-    clock = LoopClock()
-    first = await BrokerHarness.begin(tmp_path / "live", clock=clock)
     for body in (b"a", b"b"):
-        await delayed(first, body, 1)
-        await delayed(first, body, 2)
+        await delayed(harness, body, 1)
+        await delayed(harness, body, 2)
         await asyncio.sleep(0.5)
     await asyncio.sleep(2)
-    # A kill here, between the deliveries of the two levels.
-    shutil.copytree(tmp_path / "live", tmp_path / "crashed")
-    await first.end()
-    assert not (tmp_path / "crashed" / "store" / "config" / "delayOffset.json").exists()
-    second = await BrokerHarness.begin(tmp_path / "crashed", clock=clock)
+    crashed = copy_store(harness)  # a kill here, between the deliveries of the two levels
+    assert not (crashed / "store" / "config" / "delayOffset.json").exists()
+    second = await begin(crashed)
     await asyncio.sleep(10)
     assert await second.bodies("t") == [b"a", b"b", b"a", b"b"]
-    await second.end()
 
 
-async def test_damaged_progress_falls_back_to_the_record_before(tmp_path: Path) -> None:
-    clock = LoopClock()
-    first = await BrokerHarness.begin(tmp_path, clock=clock)
+async def test_damaged_progress_falls_back_to_the_record_before(
+    harness: BrokerHarness, begin: Begin
+) -> None:
     for body in (b"a", b"b"):
-        await delayed(first, body, 1)
+        await delayed(harness, body, 1)
         await asyncio.sleep(2)
-    await first.end()
-    (tmp_path / "store" / "config" / "delayOffset.json").unlink()
-    log = tmp_path / "store" / "commitlog" / ("0" * 20)
+    await harness.end()
+    (harness.store.path / "config" / "delayOffset.json").unlink()
+    log = harness.store.path / "commitlog" / ("0" * 20)
     data = log.read_bytes()
     assert data.count(b'{"0":2}') == 1
     log.write_bytes(data.replace(b'{"0":2}', b'{"0":9}'))
-    second = await BrokerHarness.begin(tmp_path, clock=clock)
+    second = await begin()
     await asyncio.sleep(2)
     assert await second.bodies("t") == [b"a", b"b", b"b"], "b is delivered twice, not lost"
-    await second.end()
 
 
-async def test_with_asynchronous_flush_progress_waits_for_the_disk(tmp_path: Path) -> None:
-    harness = await BrokerHarness.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
+async def test_with_asynchronous_flush_progress_waits_for_the_disk(begin: Begin) -> None:
+    harness = await begin(flushDiskType="ASYNC_FLUSH")
     await delayed(harness, b"a", 1)
     await asyncio.sleep(0.9)
     harness.flusher.hold()
@@ -166,49 +156,43 @@ async def test_with_asynchronous_flush_progress_waits_for_the_disk(tmp_path: Pat
     await asyncio.sleep(0.1)
     assert harness.tables.delay_offsets.get(0) == 1
     assert await harness.bodies("t") == [b"a"]
-    await harness.end()
 
 
 async def test_own_delays_of_queues_are_restored_from_the_log_alone(
-    tmp_path: Path,
+    harness: BrokerHarness, begin: Begin
 ) -> None:
-    clock = LoopClock()
-    first = await BrokerHarness.begin(tmp_path, clock=clock)
-    await first.group("g", retry_delays_ms=(250, 90_000))
-    stored = await first.send("t", b"a")
+    await harness.group("g", retry_delays_ms=(250, 90_000))
+    stored = await harness.send("t", b"a")
     for _ in range(2):
-        await first.broker.send_back.send_back("g", [Entry(stored[0].physical_offset)])
-    record = (await first.read("%RETRY%g")) or []
+        await harness.broker.send_back.send_back("g", [Entry(stored[0].physical_offset)])
     await asyncio.sleep(0.3)
-    record = await first.read("%RETRY%g")
-    await first.broker.send_back.send_back("g", [Entry(record[0].physical_offset)])
-    await first.end()
-    lose(tmp_path / "store", "consumequeue", "config", "checkpoint")
-    second = await BrokerHarness.begin(tmp_path, clock=clock)
+    record = await harness.read("%RETRY%g")
+    await harness.broker.send_back.send_back("g", [Entry(record[0].physical_offset)])
+    await harness.end()
+    lose(harness.store.path, "consumequeue", "config", "checkpoint")
+    second = await begin()
     assert second.broker.delay_queues.delay_of(18) == 250
     assert second.broker.delay_queues.delay_of(19) == 90_000
     await asyncio.sleep(89)
     assert second.broker.level_delivery.undelivered() == {"90 s": 1}
     await asyncio.sleep(2)
     assert second.broker.level_delivery.undelivered() == {}
-    await second.end()
 
 
-async def test_a_clock_set_back_adds_one_delay_at_most(tmp_path: Path) -> None:
+async def test_a_clock_set_back_adds_one_delay_at_most(begin: Begin) -> None:
     clock = LoopClock()
-    harness = await BrokerHarness.begin(tmp_path, clock=clock)
+    harness = await begin(clock=clock)
     await delayed(harness, b"a", 3)
     clock.jump(-3_600_000)
     await asyncio.sleep(9.9)
     assert await harness.bodies("t") == []
     await asyncio.sleep(10)
     assert await harness.bodies("t") == [b"a"]
-    await harness.end()
 
 
-async def test_a_full_disk_delays_and_loses_no_message(tmp_path: Path) -> None:
+async def test_a_full_disk_delays_and_loses_no_message(begin: Begin) -> None:
     disk = BrokenDisk()
-    harness = await BrokerHarness.begin(tmp_path, disk=disk)
+    harness = await begin(disk=disk)
     await delayed(harness, b"a", 1)
     disk.write_error = errno.ENOSPC
     await asyncio.sleep(5)
@@ -216,28 +200,26 @@ async def test_a_full_disk_delays_and_loses_no_message(tmp_path: Path) -> None:
     disk.write_error = 0
     await asyncio.sleep(10)
     assert await harness.bodies("t") == [b"a"]
+
+
+async def test_a_damaged_message_is_skipped_and_counted(
+    harness: BrokerHarness, begin: Begin
+) -> None:
+    await delayed(harness, b"a" * 100, 3)
+    await delayed(harness, b"b", 3)
     await harness.end()
-
-
-async def test_a_damaged_message_is_skipped_and_counted(tmp_path: Path) -> None:
-    clock = LoopClock()
-    first = await BrokerHarness.begin(tmp_path, clock=clock)
-    await delayed(first, b"a" * 100, 3)
-    await delayed(first, b"b", 3)
-    await first.end()
-    log = tmp_path / "store" / "commitlog" / ("0" * 20)
+    log = harness.store.path / "commitlog" / ("0" * 20)
     data = log.read_bytes()
     log.write_bytes(data.replace(b"a" * 100, b"a" * 99 + b"x", 1))
-    second = await BrokerHarness.begin(tmp_path, clock=clock)
+    second = await begin()
     await asyncio.sleep(11)
     assert await second.bodies("t") == [b"b"]
     assert second.metrics.corrupted_records == 1
-    await second.end()
 
 
-async def test_retention_keeps_the_files_of_waiting_messages(tmp_path: Path) -> None:
+async def test_retention_keeps_the_files_of_waiting_messages(begin: Begin) -> None:
     """A delayed message and a retry: both lie in the first file until they are delivered."""
-    harness = await BrokerHarness.begin(tmp_path, **SMALL_FILES)
+    harness = await begin(**SMALL_FILES)
     await harness.group("g", retry_delays_ms=(90_000,))
     failed = (await harness.send("t", b"again"))[0]
     await harness.broker.send_back.send_back("g", [Entry(failed.physical_offset)])
@@ -251,32 +233,28 @@ async def test_retention_keeps_the_files_of_waiting_messages(tmp_path: Path) -> 
     await asyncio.sleep(210)
     assert (await harness.read("t", queue_offset=1))[0].body == b"later"
     assert await clean(harness) > later.physical_offset
-    await harness.end()
 
 
-async def test_retention_keeps_waiting_messages_after_a_restart(tmp_path: Path) -> None:
-    clock = LoopClock()
-    first = await BrokerHarness.begin(tmp_path, clock=clock, **SMALL_FILES)
+async def test_retention_keeps_waiting_messages_after_a_restart(begin: Begin) -> None:
+    first = await begin(**SMALL_FILES)
     await delayed(first, b"done", 1)
     await asyncio.sleep(2)
     await fill(first)
     await delayed(first, b"waits", 9)
     await fill(first)
-    await first.end()
-    second = await BrokerHarness.begin(tmp_path, clock=clock, **SMALL_FILES)
-    begin = await clean(second)
-    assert begin > 65_536, "a delivered message keeps no file"
-    assert await clean(second) == begin
+    second = await begin(**SMALL_FILES)
+    kept_from = await clean(second)
+    assert kept_from > 65_536, "a delivered message keeps no file"
+    assert await clean(second) == kept_from
     await asyncio.sleep(300)
     assert (await second.read("t", queue_offset=1))[0].body == b"waits"
-    assert await clean(second) > begin
-    await second.end()
+    assert await clean(second) > kept_from
 
 
 async def test_an_unreadable_queue_is_tried_again_and_loses_no_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    harness = await BrokerHarness.begin(tmp_path, **SMALL_FILES)
+    harness = await begin(**SMALL_FILES)
     await harness.send("other", b"x")
     units = harness.store.units
 
@@ -294,48 +272,46 @@ async def test_an_unreadable_queue_is_tried_again_and_loses_no_message(
     await asyncio.sleep(10)
     assert await harness.bodies("t") == [b"a"]
     assert await clean(harness) > 0
-    await harness.end()
 
 
-async def test_the_message_behind_a_lost_one_is_not_early(tmp_path: Path) -> None:
+async def test_the_message_behind_a_lost_one_is_not_early(
+    harness: BrokerHarness, begin: Begin
+) -> None:
     """The unit of a lost record has the physical offset of the next record."""
-    first = await BrokerHarness.begin(tmp_path)
-    await delayed(first, b"before", 5)
-    await delayed(first, b"lost" * 100, 5)
-    await delayed(first, b"next", 5)
-    place, size, _ = first.store.units(names.SCHEDULE_TOPIC, 4, 1, 1)[0]
-    await first.end()
-    log = tmp_path / "store" / "commitlog" / ("0" * 20)
+    await delayed(harness, b"before", 5)
+    await delayed(harness, b"lost" * 100, 5)
+    await delayed(harness, b"next", 5)
+    place, size, _ = harness.store.units(names.SCHEDULE_TOPIC, 4, 1, 1)[0]
+    await harness.end()
+    log = harness.store.path / "commitlog" / ("0" * 20)
     data = bytearray(log.read_bytes())
     data[place : place + size] = bytes(size)
     log.write_bytes(data)
-    lose(tmp_path / "store", "consumequeue", "index", "checkpoint")
-    second = await BrokerHarness.begin(tmp_path, clock=first.clock)
+    lose(harness.store.path, "consumequeue", "index", "checkpoint")
+    second = await begin()
     await asyncio.sleep(59)
     assert await second.bodies("t") == []
     await asyncio.sleep(2)
     assert await second.bodies("t") == [b"before", b"next"]
-    await second.end()
 
 
 # The last case: none of the records that restore reads back can be read.
 @pytest.mark.parametrize(("sent", "damaged"), [(3, 1), (3, 2), (20, 19)])
 async def test_a_queue_with_damaged_newest_messages_is_not_early(
-    tmp_path: Path, sent: int, damaged: int
+    harness: BrokerHarness, begin: Begin, sent: int, damaged: int
 ) -> None:
-    first = await BrokerHarness.begin(tmp_path)
-    await first.group("g", retry_delays_ms=(90_000,))
-    stored = [(await first.send("t", b"%d" % n * 50))[0] for n in range(sent)]
+    await harness.group("g", retry_delays_ms=(90_000,))
+    stored = [(await harness.send("t", b"%d" % n * 50))[0] for n in range(sent)]
     for each in stored:
-        await first.broker.send_back.send_back("g", [Entry(each.physical_offset)])
-    units = first.store.units(names.SCHEDULE_TOPIC, 18, 0, sent)
-    await first.end()
-    log = tmp_path / "store" / "commitlog" / ("0" * 20)
+        await harness.broker.send_back.send_back("g", [Entry(each.physical_offset)])
+    units = harness.store.units(names.SCHEDULE_TOPIC, 18, 0, sent)
+    await harness.end()
+    log = harness.store.path / "commitlog" / ("0" * 20)
     data = bytearray(log.read_bytes())
     for place, size, _ in units[-damaged:]:
         data[place + size - 60] ^= 1
     log.write_bytes(data)
-    second = await BrokerHarness.begin(tmp_path, clock=first.clock)
+    second = await begin()
     # Another delay is not given the queue meanwhile.
     await second.group("h", retry_delays_ms=(2_000,))
     await second.broker.send_back.send_back("h", [Entry(stored[0].physical_offset)])
@@ -344,4 +320,3 @@ async def test_a_queue_with_damaged_newest_messages_is_not_early(
     assert await second.bodies("%RETRY%h") == [b"0" * 50]
     await asyncio.sleep(6)
     assert len(await second.bodies("%RETRY%g")) == sent - damaged
-    await second.end()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,8 @@ import pytest
 from aerobee_broker.errors import TooManyTimers
 from aerobee_broker.store.messages import UNIT
 from support.broker.delayed import lose, recall, timed
-from support.broker.harness import BrokerHarness, message
+from support.broker.harness import Begin, BrokerHarness, message
+from support.broker.pop_restarts import copy_store
 from support.clock.virtual_loop import LoopClock
 
 HOUR_MS = 3_600_000
@@ -32,9 +32,7 @@ async def test_a_message_is_delivered_when_due_and_never_before(
     assert harness.broker.report.status().delayed_messages == {}
 
 
-async def test_due_times_a_millisecond_apart_are_kept(
-    harness: BrokerHarness,
-) -> None:
+async def test_due_times_a_millisecond_apart_are_kept(harness: BrokerHarness) -> None:
     dues = {}
     for number in range(50):
         stored = await timed(harness, b"%d" % number, 1_000 + number)
@@ -99,11 +97,9 @@ async def test_a_delay_level_wins_over_a_time(harness: BrokerHarness) -> None:
     assert "TIMER_DELAY_SEC" not in (await harness.read("t"))[0].properties
 
 
-async def test_a_clock_set_back_makes_no_message_early_or_repeated(
-    tmp_path: Path,
-) -> None:
+async def test_a_clock_set_back_makes_no_message_early_or_repeated(begin: Begin) -> None:
     clock = LoopClock()
-    harness = await BrokerHarness.begin(tmp_path, clock=clock)
+    harness = await begin(clock=clock)
     await timed(harness, b"before", 1_000)
     await asyncio.sleep(2)
     await timed(harness, b"later", 5_000)
@@ -114,26 +110,23 @@ async def test_a_clock_set_back_makes_no_message_early_or_repeated(
     assert await harness.bodies("t") == [b"before", b"b"]
     await asyncio.sleep(2)
     assert await harness.bodies("t") == [b"before", b"b", b"a"]
-    await harness.end()
-    again = await BrokerHarness.begin(tmp_path, clock=clock)
+    again = await begin()
     await asyncio.sleep(HOUR_MS / 1000)
     assert await again.bodies("t") == [b"before", b"b", b"a", b"later"], "each once"
-    await again.end()
 
 
-async def test_a_clock_set_forward_is_noticed_within_seconds(tmp_path: Path) -> None:
+async def test_a_clock_set_forward_is_noticed_within_seconds(begin: Begin) -> None:
     clock = LoopClock()
-    harness = await BrokerHarness.begin(tmp_path, clock=clock)
+    harness = await begin(clock=clock)
     await timed(harness, b"a", HOUR_MS)
     await asyncio.sleep(1)
     clock.jump(HOUR_MS)
     await asyncio.sleep(10)
     assert await harness.bodies("t") == [b"a"]
-    await harness.end()
 
 
-async def test_more_messages_than_timerMaxMessages_are_refused(tmp_path: Path) -> None:
-    harness = await BrokerHarness.begin(tmp_path, timerMaxMessages=2)
+async def test_more_messages_than_timerMaxMessages_are_refused(begin: Begin) -> None:
+    harness = await begin(timerMaxMessages=2)
     await timed(harness, b"a", 1_000)
     await timed(harness, b"b", 1_000)
     await asyncio.sleep(0.001)
@@ -141,84 +134,71 @@ async def test_more_messages_than_timerMaxMessages_are_refused(tmp_path: Path) -
         await timed(harness, b"c", 1_000)
     await asyncio.sleep(1.1)
     await timed(harness, b"c", 1_000)
-    await harness.end()
 
 
 @pytest.mark.parametrize("how", ["stop", "crash"])
-async def test_a_restart_loses_and_repeats_no_message(tmp_path: Path, how: str) -> None:
-    clock = LoopClock()
-    first = await BrokerHarness.begin(tmp_path / "a", clock=clock)
+async def test_a_restart_loses_and_repeats_no_message(
+    harness: BrokerHarness, begin: Begin, tmp_path: Path, how: str
+) -> None:
     for number in range(20):
-        await timed(first, b"%d" % number, 1_000 * (number + 1))
+        await timed(harness, b"%d" % number, 1_000 * (number + 1))
     await asyncio.sleep(5.5)
-    if how == "crash":
-        shutil.copytree(tmp_path / "a", tmp_path / "b")
-    await first.end()
-    second = await BrokerHarness.begin(tmp_path / ("b" if how == "crash" else "a"), clock=clock)
+    second = await begin(copy_store(harness) if how == "crash" else tmp_path)
     assert second.broker.timer_delivery.waiting == 15
     await asyncio.sleep(20)
     assert await second.bodies("t") == [b"%d" % number for number in range(20)]
-    await second.end()
 
 
-async def test_a_start_needs_only_the_log(tmp_path: Path) -> None:
-    clock = LoopClock()
-    first = await BrokerHarness.begin(tmp_path, clock=clock)
+async def test_a_start_needs_only_the_log(harness: BrokerHarness, begin: Begin) -> None:
     for delay in (1_000, 2_000, 60_000, 30_000):
-        stored = await timed(first, b"%d" % delay, delay)
-    await recall(first, stored)
+        stored = await timed(harness, b"%d" % delay, delay)
+    await recall(harness, stored)
     await asyncio.sleep(3)
-    await first.end()
-    lose(tmp_path / "store", "consumequeue", "index", "config", "checkpoint")
-    second = await BrokerHarness.begin(tmp_path, clock=clock)
+    await harness.end()
+    lose(harness.store.path, "consumequeue", "index", "config", "checkpoint")
+    second = await begin()
     second.broker.topics.adopt([("t", [0, 1, 2, 3])])
     assert second.broker.timer_delivery.waiting == 1
     await asyncio.sleep(60)
     assert await second.bodies("t") == [b"1000", b"2000", b"60000"]
-    await second.end()
 
 
-async def test_damaged_progress_falls_back_to_the_record_before(tmp_path: Path) -> None:
-    clock = LoopClock()
-    first = await BrokerHarness.begin(tmp_path, clock=clock)
+async def test_damaged_progress_falls_back_to_the_record_before(
+    harness: BrokerHarness, begin: Begin
+) -> None:
     for body in (b"a", b"b"):
-        await timed(first, body, 1_000)
+        await timed(harness, body, 1_000)
         await asyncio.sleep(2)
-    await first.end()
-    log = tmp_path / "store" / "commitlog" / ("0" * 20)
+    await harness.end()
+    log = harness.store.path / "commitlog" / ("0" * 20)
     data = log.read_bytes()
     newest = data.rindex(b'{"floor":')
     log.write_bytes(data[:newest] + b'{"flaw"' + data[newest + 7 :])
-    second = await BrokerHarness.begin(tmp_path, clock=clock)
+    second = await begin()
     await asyncio.sleep(2)
     assert await second.bodies("t") == [b"a", b"b", b"b"], "b is delivered twice, not lost"
-    await second.end()
 
 
-async def test_asynchronous_flush_delivers_when_due(tmp_path: Path) -> None:
-    harness = await BrokerHarness.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
+async def test_asynchronous_flush_delivers_when_due(begin: Begin) -> None:
+    harness = await begin(flushDiskType="ASYNC_FLUSH")
     await timed(harness, b"a", 2_000)
     await asyncio.sleep(4)
     assert await harness.bodies("t") == [b"a"]
+
+
+async def test_a_damaged_unit_makes_no_message_early(harness: BrokerHarness, begin: Begin) -> None:
+    stored = await timed(harness, b"a", HOUR_MS)
     await harness.end()
-
-
-async def test_a_damaged_unit_makes_no_message_early(tmp_path: Path) -> None:
-    clock = LoopClock()
-    first = await BrokerHarness.begin(tmp_path, clock=clock)
-    stored = await timed(first, b"a", HOUR_MS)
-    await first.end()
-    path = tmp_path / "store" / "consumequeue" / "rmq_sys_wheel_timer" / "0" / ("0" * 20)
+    path = harness.store.path / "consumequeue" / "rmq_sys_wheel_timer" / "0" / ("0" * 20)
     data = path.read_bytes()
     place, size, code = UNIT.unpack_from(data)
     assert code == stored.deliver_ms
     path.write_bytes(UNIT.pack(place, size, code - HOUR_MS) + data[UNIT.size :])
-    second = await BrokerHarness.begin(tmp_path, clock=clock)
+    second = await begin()
     await asyncio.sleep(3_599)
     assert await second.bodies("t") == []
     await asyncio.sleep(2)
     assert await second.bodies("t") == [b"a"]
-    await second.end()
 
 
 async def test_the_gauge_counts_waiting_messages(harness: BrokerHarness) -> None:

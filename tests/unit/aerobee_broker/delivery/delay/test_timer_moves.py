@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,24 +12,22 @@ from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.errors import DiskFull, NotRecalled
 from aerobee_wire import topics as names
 from support.broker.delayed import SMALL_FILES, clean, fill, lose, recall, timed
-from support.broker.harness import BrokerHarness, InlineWorker
-from support.clock.virtual_loop import LoopClock
+from support.broker.harness import Begin, BrokerHarness, InlineWorker
+from support.broker.pop_restarts import copy_store
 
 HOUR_MS = 3_600_000
 
 
-async def filled(
-    path: Path, clock: LoopClock, *bodies: bytes
-) -> tuple[BrokerHarness, list[SendResult]]:
+async def filled(begin: Begin, *bodies: bytes) -> tuple[BrokerHarness, list[SendResult]]:
     """A broker with messages that wait in a log file which retention wants to delete."""
-    harness = await BrokerHarness.begin(path, clock=clock, **SMALL_FILES)
+    harness = await begin(**SMALL_FILES)
     waiting = [await timed(harness, body, HOUR_MS) for body in bodies]
     await fill(harness)
     return harness, waiting
 
 
-async def test_waiting_messages_move_out_of_expired_files(tmp_path: Path) -> None:
-    harness, (first, second) = await filled(tmp_path, LoopClock(), b"first", b"second")
+async def test_waiting_messages_move_out_of_expired_files(begin: Begin) -> None:
+    harness, (first, second) = await filled(begin, b"first", b"second")
     assert await clean(harness) == 0, "messages wait in the file"
     await asyncio.sleep(10)
     assert harness.broker.timer_delivery.waiting == 2
@@ -43,30 +40,25 @@ async def test_waiting_messages_move_out_of_expired_files(tmp_path: Path) -> Non
     await asyncio.sleep(30)
     assert await harness.bodies("t") == [b"second"]
     assert (await harness.read("t"))[0].unique_message_id == second.unique_message_id
-    await harness.end()
 
 
 @pytest.mark.parametrize("how", ["stop", "crash"])
-async def test_moved_messages_are_found_after_a_restart(tmp_path: Path, how: str) -> None:
-    clock = LoopClock()
-    first, _ = await filled(tmp_path / "a", clock, b"x", b"y")
+async def test_moved_messages_are_found_after_a_restart(
+    begin: Begin, tmp_path: Path, how: str
+) -> None:
+    first, _ = await filled(begin, b"x", b"y")
     assert await clean(first) == 0
     await asyncio.sleep(10)
-    if how == "crash":
-        shutil.copytree(tmp_path / "a", tmp_path / "b")
-    await first.end()
-    second = await BrokerHarness.begin(
-        tmp_path / ("b" if how == "crash" else "a"), clock=clock, mappedFileSizeCommitLog=65_536
-    )
+    path = copy_store(first) if how == "crash" else tmp_path
+    second = await begin(path, mappedFileSizeCommitLog=65_536)
     assert second.broker.timer_delivery.waiting == 2
     await asyncio.sleep(HOUR_MS / 1000)
     assert await second.bodies("t") == [b"x", b"y"]
-    await second.end()
 
 
-async def test_a_waiting_message_keeps_its_file_during_the_first_batch(tmp_path: Path) -> None:
+async def test_a_waiting_message_keeps_its_file_during_the_first_batch(begin: Begin) -> None:
     """Retention looks for the first time after a start while a batch is not durable yet."""
-    harness = await BrokerHarness.begin(tmp_path, **SMALL_FILES)
+    harness = await begin(**SMALL_FILES)
     await timed(harness, b"soon", 1_000)
     later = await timed(harness, b"later", HOUR_MS)
     await fill(harness)
@@ -74,23 +66,21 @@ async def test_a_waiting_message_keeps_its_file_during_the_first_batch(tmp_path:
     await asyncio.sleep(5)
     flusher = InlineWorker()
     flusher.hold()
-    harness = await BrokerHarness.begin(tmp_path, flusher=flusher, **SMALL_FILES)
+    harness = await begin(flusher=flusher, **SMALL_FILES)
     assert await clean(harness) <= later.physical_offset
     flusher.let_go()
     await asyncio.sleep(HOUR_MS / 1000)
     assert await harness.bodies("t") == [b"soon", b"later"]
-    await harness.end()
 
 
-async def test_a_recalled_message_keeps_no_file(tmp_path: Path) -> None:
-    harness, waiting = await filled(tmp_path, LoopClock(), b"a")
+async def test_a_recalled_message_keeps_no_file(begin: Begin) -> None:
+    harness, waiting = await filled(begin, b"a")
     await recall(harness, waiting[0])
     assert await clean(harness) > waiting[0].physical_offset
-    await harness.end()
 
 
-async def test_a_message_is_recalled_while_it_moves(tmp_path: Path) -> None:
-    harness, waiting = await filled(tmp_path, LoopClock(), b"a")
+async def test_a_message_is_recalled_while_it_moves(begin: Begin) -> None:
+    harness, waiting = await filled(begin, b"a")
     await clean(harness)
     harness.flusher.hold()
     await asyncio.sleep(10)  # the move waits for the flush
@@ -101,11 +91,10 @@ async def test_a_message_is_recalled_while_it_moves(tmp_path: Path) -> None:
     await under_way
     await asyncio.sleep(HOUR_MS / 1000)
     assert await harness.bodies("t") == []
-    await harness.end()
 
 
-async def test_a_message_of_a_deleted_topic_does_not_move(tmp_path: Path) -> None:
-    harness, waiting = await filled(tmp_path, LoopClock(), b"a")
+async def test_a_message_of_a_deleted_topic_does_not_move(begin: Begin) -> None:
+    harness, waiting = await filled(begin, b"a")
     await harness.send("t", b"x")
     await harness.broker.administration.delete_topic("t")
     await harness.send("t", b"new")
@@ -114,15 +103,13 @@ async def test_a_message_of_a_deleted_topic_does_not_move(tmp_path: Path) -> Non
     assert await clean(harness) > waiting[0].physical_offset
     await asyncio.sleep(HOUR_MS / 1000)
     assert await harness.bodies("t") == [b"new"]
-    await harness.end()
 
 
 @pytest.mark.parametrize("room", [True, False])
 async def test_a_slow_move_loses_and_repeats_no_message(
-    tmp_path: Path, room: bool, monkeypatch: pytest.MonkeyPatch
+    begin: Begin, room: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = LoopClock()
-    harness, _ = await filled(tmp_path, clock, b"a")
+    harness, _ = await filled(begin, b"a")
     await clean(harness)
 
     def fail() -> int:
@@ -138,29 +125,26 @@ async def test_a_slow_move_loses_and_repeats_no_message(
     assert harness.broker.timer_delivery.waiting == 1
     await asyncio.sleep(HOUR_MS / 1000)
     assert await harness.bodies("t") == [b"a"]
-    await harness.end()
 
 
 async def test_progress_of_a_lost_queue_skips_no_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All its messages expired, and its consume queue was lost: its offsets count from 0 again."""
     monkeypatch.setattr(timer_table, "_BLOCK_BITS", 0)  # a block for each message
-    first = await BrokerHarness.begin(tmp_path, **SMALL_FILES)
+    first = await begin(**SMALL_FILES)
     for number in range(5):
         await timed(first, b"gone", 5_000 + number * 100)
     await fill(first)
     await asyncio.sleep(6)
     assert await clean(first) > 0
     await first.end()
-    lose(tmp_path / "store", "consumequeue", "index", "checkpoint")
-    second = await BrokerHarness.begin(tmp_path, clock=first.clock, **SMALL_FILES)
+    lose(first.store.path, "consumequeue", "index", "checkpoint")
+    second = await begin(**SMALL_FILES)
     assert second.store.max_offset(names.TIMER_TOPIC, 0) == 0
     before = len(await second.bodies("t"))
     await timed(second, b"a", 5_000)
-    await second.end()
-    third = await BrokerHarness.begin(tmp_path, clock=first.clock, **SMALL_FILES)
+    third = await begin(**SMALL_FILES)
     await timed(third, b"b", 4_000)
     await asyncio.sleep(6)
     assert sorted((await third.bodies("t"))[before:]) == [b"a", b"b"]
-    await third.end()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,8 @@ from aerobee_broker.delivery.delay import timer_table
 from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.errors import DiskFull, NotRecalled
 from support.broker.delayed import recall, timed
-from support.broker.harness import BrokerHarness, message
-from support.clock.virtual_loop import LoopClock
+from support.broker.harness import Begin, BrokerHarness, message
+from support.broker.pop_restarts import copy_store
 
 HOUR_MS = 3_600_000
 
@@ -56,14 +55,13 @@ async def test_a_recall_names_topic_time_and_unique_key(harness: BrokerHarness) 
     assert await harness.bodies("t") == [b"a"]
 
 
-async def test_without_an_index_no_message_is_recalled(tmp_path: Path) -> None:
-    harness = await BrokerHarness.begin(tmp_path, messageIndexEnable=False)
+async def test_without_an_index_no_message_is_recalled(begin: Begin) -> None:
+    harness = await begin(messageIndexEnable=False)
     stored = await timed(harness, b"a", 1_000)
     with pytest.raises(NotRecalled, match="messageIndexEnable"):
         await recall(harness, stored)
     await asyncio.sleep(1.1)
     assert await harness.bodies("t") == [b"a"]
-    await harness.end()
 
 
 async def test_every_copy_of_a_message_sent_twice_is_recalled(harness: BrokerHarness) -> None:
@@ -77,20 +75,16 @@ async def test_every_copy_of_a_message_sent_twice_is_recalled(harness: BrokerHar
 
 
 @pytest.mark.parametrize("how", ["stop", "crash"])
-async def test_a_recall_holds_after_a_restart(tmp_path: Path, how: str) -> None:
-    clock = LoopClock()
-    first = await BrokerHarness.begin(tmp_path / "a", clock=clock)
-    stored = await timed(first, b"a", 5_000)
-    await recall(first, stored)
-    if how == "crash":
-        shutil.copytree(tmp_path / "a", tmp_path / "b")
-    await first.end()
-    second = await BrokerHarness.begin(tmp_path / ("b" if how == "crash" else "a"), clock=clock)
+async def test_a_recall_holds_after_a_restart(
+    harness: BrokerHarness, begin: Begin, tmp_path: Path, how: str
+) -> None:
+    stored = await timed(harness, b"a", 5_000)
+    await recall(harness, stored)
+    second = await begin(copy_store(harness) if how == "crash" else tmp_path)
     assert second.broker.timer_delivery.waiting == 0
     assert await is_refused(second, stored)
     await asyncio.sleep(10)
     assert await second.bodies("t") == []
-    await second.end()
 
 
 async def test_delivery_waits_for_a_recall_that_is_not_durable(harness: BrokerHarness) -> None:
@@ -110,9 +104,7 @@ async def test_delivery_waits_for_a_recall_that_is_not_durable(harness: BrokerHa
     assert await harness.bodies("t") == []
 
 
-async def test_a_cancelled_recall_delays_no_other_message(
-    harness: BrokerHarness,
-) -> None:
+async def test_a_cancelled_recall_delays_no_other_message(harness: BrokerHarness) -> None:
     """The marker is in the log, so the recall holds, as it would after a restart."""
     await timed(harness, b"a", 1_000)
     stored = await timed(harness, b"b", 1_000)
@@ -165,17 +157,14 @@ async def test_a_cancelled_recall_holds_if_its_marker_is_flushed(
 
 
 async def test_a_message_is_not_recalled_again_after_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timer_table, "_BLOCK_BITS", 0)
-    clock = LoopClock()
-    first = await BrokerHarness.begin(tmp_path, clock=clock)
+    first = await begin()
     stored = await timed(first, b"a", HOUR_MS)
     await recall(first, stored)
     await timed(first, b"b", 1_000)
     await asyncio.sleep(2)  # the floor of the progress is above the recalled message
-    await first.end()
-    second = await BrokerHarness.begin(tmp_path, clock=clock)
+    second = await begin()
     assert await is_refused(second, stored)
     assert second.broker.timer_delivery.waiting == 0
-    await second.end()

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
 
 from aerobee_broker.errors import TransientReadError
 from support.broker.delayed import delayed, timed
-from support.broker.harness import BrokerHarness
-from support.clock.virtual_loop import LoopClock
+from support.broker.harness import Begin, BrokerHarness
 
 Wait = Callable[[BrokerHarness, bytes, str], Awaitable[object]]  # body, topic; waits a second
 
@@ -32,17 +30,14 @@ def wait(request: pytest.FixtureRequest) -> Wait:
 
 
 async def test_messages_due_during_a_stop_are_delivered_at_the_start(
-    tmp_path: Path, wait: Wait
+    harness: BrokerHarness, begin: Begin, wait: Wait
 ) -> None:
-    clock = LoopClock()
-    first = await BrokerHarness.begin(tmp_path, clock=clock)
-    await wait(first, b"a", "t")
-    await first.end()
+    await wait(harness, b"a", "t")
+    await harness.end()
     await asyncio.sleep(3_600)
-    second = await BrokerHarness.begin(tmp_path, clock=clock)
+    second = await begin()
     await asyncio.sleep(0.001)
     assert await second.bodies("t") == [b"a"]
-    await second.end()
 
 
 async def test_a_slow_disk_repeats_no_message(harness: BrokerHarness, wait: Wait) -> None:
@@ -55,20 +50,20 @@ async def test_a_slow_disk_repeats_no_message(harness: BrokerHarness, wait: Wait
     assert await harness.bodies("t") == [b"a"]
 
 
-async def test_a_stop_during_a_slow_flush_repeats_no_message(tmp_path: Path, wait: Wait) -> None:
-    first = await BrokerHarness.begin(tmp_path)
-    await wait(first, b"a", "t")
-    first.flusher.hold()
+async def test_a_stop_during_a_slow_flush_repeats_no_message(
+    harness: BrokerHarness, begin: Begin, wait: Wait
+) -> None:
+    await wait(harness, b"a", "t")
+    harness.flusher.hold()
     await asyncio.sleep(2)
-    stop = asyncio.create_task(first.end())
+    stop = asyncio.create_task(harness.end())
     await asyncio.sleep(30)
     assert not stop.done()
-    first.flusher.let_go()
+    harness.flusher.let_go()
     await stop
-    second = await BrokerHarness.begin(tmp_path, clock=first.clock)
+    second = await begin()
     await asyncio.sleep(30)
     assert await second.bodies("t") == [b"a"]
-    await second.end()
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
@@ -122,29 +117,23 @@ async def test_a_message_of_a_deleted_topic_is_dropped(harness: BrokerHarness, w
     assert "gone" not in harness.store.topics()
 
 
-async def test_a_recreated_topic_gets_no_message_sent_before(tmp_path: Path, wait: Wait) -> None:
-    clock = LoopClock()
-    first = await BrokerHarness.begin(tmp_path, clock=clock)
-    await first.send("t", b"x")
-    await wait(first, b"old", "t")
-    await first.broker.administration.delete_topic("t")
-    await wait(first, b"new", "t")
-    await first.end()
-    second = await BrokerHarness.begin(tmp_path, clock=clock)
+async def test_a_recreated_topic_gets_no_message_sent_before(
+    harness: BrokerHarness, begin: Begin, wait: Wait
+) -> None:
+    await harness.send("t", b"x")
+    await wait(harness, b"old", "t")
+    await harness.broker.administration.delete_topic("t")
+    await wait(harness, b"new", "t")
+    second = await begin()
     await asyncio.sleep(2)
     assert await second.bodies("t") == [b"new"]
-    await second.end()
 
 
 async def test_a_message_above_a_lowered_size_limit_is_delivered(
-    tmp_path: Path, wait: Wait
+    harness: BrokerHarness, begin: Begin, wait: Wait
 ) -> None:
-    clock = LoopClock()
-    first = await BrokerHarness.begin(tmp_path, clock=clock)
-    await wait(first, b"x" * 5_000, "t")
-    await wait(first, b"b", "t")
-    await first.end()
-    second = await BrokerHarness.begin(tmp_path, clock=clock, maxMessageSize=1_024)
+    await wait(harness, b"x" * 5_000, "t")
+    await wait(harness, b"b", "t")
+    second = await begin(maxMessageSize=1_024)
     await asyncio.sleep(2)
     assert await second.bodies("t") == [b"x" * 5_000, b"b"]
-    await second.end()

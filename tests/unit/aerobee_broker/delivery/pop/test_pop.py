@@ -11,7 +11,7 @@ from aerobee_broker.delivery.pop import selector
 from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.status import Code
-from support.broker.harness import BrokerHarness
+from support.broker.harness import Begin, BrokerHarness
 from support.broker.pop_consumer import TOPIC, PopConsumer, attempts, bodies, deliveries, lease_set
 
 
@@ -130,8 +130,8 @@ async def test_each_message_wakes_one_parked_pop(
     await asyncio.gather(*waiting)
 
 
-async def test_a_parked_pop_makes_asynchronous_flush_flush(tmp_path: Path) -> None:
-    harness = await BrokerHarness.begin(tmp_path / "async", flushDiskType="ASYNC_FLUSH")
+async def test_a_parked_pop_makes_asynchronous_flush_flush(begin: Begin, tmp_path: Path) -> None:
+    harness = await begin(tmp_path / "async", flushDiskType="ASYNC_FLUSH")
     harness.tables.topics.put(TopicConfig(TOPIC, 1, 1))
     waiting = asyncio.create_task(PopConsumer(harness).pop(poll_ms=20_000))
     await asyncio.sleep(0.1)
@@ -139,7 +139,6 @@ async def test_a_parked_pop_makes_asynchronous_flush_flush(tmp_path: Path) -> No
     await harness.send(TOPIC, b"1")
     assert bodies(await waiting) == [b"1"]
     assert asyncio.get_running_loop().time() - sent_at < 2, "not in 10 s only"
-    await harness.end()
 
 
 async def test_a_cancelled_pop_counts_no_delivery_attempt(

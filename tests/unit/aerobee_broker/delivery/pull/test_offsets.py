@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -14,21 +12,20 @@ from aerobee_broker.errors import GroupNotExist, InvalidParameter, NoPermission,
 from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.registry.clients import Client, Consumer, Subscription
-from support.broker.harness import BrokerHarness
+from support.broker.harness import Begin, BrokerHarness
 from support.clock.virtual_loop import START_MS
 
 
 @pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
+async def harness(begin: Begin) -> BrokerHarness:
     """Queue 0 of topic t has messages stored at 0, 10 and 20 s."""
-    harness = await BrokerHarness.begin(tmp_path)
+    harness = await begin()
     await harness.broker.topics.put(TopicConfig("t", 2, 2))
     await harness.group("g")
     for body in (b"a", b"b", b"c"):
         await harness.send("t", body)
         await asyncio.sleep(10)
-    yield harness
-    await harness.end()
+    return harness
 
 
 async def test_bounds_have_offsets_and_times(harness: BrokerHarness) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,18 @@ from aerobee_broker.registry.clients import Client, Consumer, MessageModel, Subs
 from aerobee_broker.store.messages import ReadResult, ReadStatus
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code
-from support.broker.harness import BrokerHarness
+from support.broker.harness import Begin, BrokerHarness
 from support.codes import raises_code
 
 ALL = compile_filter("TAG", "*")
 
 
 @pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[BrokerHarness]:
-    harness = await BrokerHarness.begin(tmp_path, pullBatchMaxMessageCount=50)
+async def harness(begin: Begin) -> BrokerHarness:
+    harness = await begin(pullBatchMaxMessageCount=50)
     await harness.broker.topics.put(TopicConfig("t", 2, 2))
     await harness.group("g")
-    yield harness
-    await harness.end()
+    return harness
 
 
 async def pull(harness: BrokerHarness, **fields: Any) -> ReadResult:
@@ -106,7 +104,7 @@ async def test_an_invalid_pull_is_refused(
 
 
 async def test_an_unreadable_topic_group_or_broker_is_refused(
-    harness: BrokerHarness, tmp_path: Path
+    harness: BrokerHarness, begin: Begin, tmp_path: Path
 ) -> None:
     await harness.broker.topics.put(TopicConfig("t", 2, 2, permission=2))
     with pytest.raises(NoPermission):
@@ -115,21 +113,19 @@ async def test_an_unreadable_topic_group_or_broker_is_refused(
     await harness.group("g", consume_enable=False)
     with pytest.raises(NoPermission):
         await pull(harness)
-    closed = await BrokerHarness.begin(tmp_path / "closed", brokerPermission=2)
+    closed = await begin(tmp_path / "closed", brokerPermission=2)
     with pytest.raises(NoPermission):
         await pull(closed, topic="TBW102")
-    await closed.end()
 
 
 async def test_an_unknown_group_is_created_or_refused(
-    harness: BrokerHarness, tmp_path: Path
+    harness: BrokerHarness, begin: Begin, tmp_path: Path
 ) -> None:
     await pull(harness, consumer_group="new")
     assert harness.broker.groups.get("new").retry_max_times == 16
-    strict = await BrokerHarness.begin(tmp_path / "strict", autoCreateSubscriptionGroup=False)
+    strict = await begin(tmp_path / "strict", autoCreateSubscriptionGroup=False)
     with raises_code(Code.SUBSCRIPTION_GROUP_NOT_EXIST):
         await pull(strict, topic="TBW102")
-    await strict.end()
 
 
 async def test_a_pull_without_filter_uses_the_subscription(harness: BrokerHarness) -> None:
@@ -237,11 +233,10 @@ async def test_a_timeout_skips_messages_of_other_tags(harness: BrokerHarness) ->
     assert (result.status, result.next_begin_offset) == (ReadStatus.NO_MATCHED, 1)
 
 
-async def test_no_pull_is_parked_when_long_polling_is_off(tmp_path: Path) -> None:
-    harness = await BrokerHarness.begin(tmp_path / "short", longPollingEnable=False)
+async def test_no_pull_is_parked_when_long_polling_is_off(begin: Begin) -> None:
+    harness = await begin(longPollingEnable=False)
     await pull(harness, topic="TBW102", suspend_timeout_ms=15_000)
     assert asyncio.get_running_loop().time() == 0
-    await harness.end()
 
 
 async def test_a_retry_wakes_a_pull_of_the_retry_topic(harness: BrokerHarness) -> None:

@@ -21,7 +21,7 @@ from aerobee_wire import properties as props
 from aerobee_wire import record
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.record import Record
-from support.broker.harness import BrokerHarness
+from support.broker.harness import Begin, BrokerHarness
 from support.broker.pop_consumer import PopConsumer
 
 HOST = pack_host("10.0.0.1:10911")
@@ -117,6 +117,8 @@ async def fail_by_expired_lease(
 )
 async def test_the_last_failed_attempt_makes_a_dead_letter(
     tmp_path: Path,
+    begin: Begin,
+    *,
     fail: Fail,
     retry_max_times: int,
     own_max_times: int | None,
@@ -126,13 +128,12 @@ async def test_the_last_failed_attempt_makes_a_dead_letter(
     for attempt in (attempts - 1, attempts):
         if attempt == 0:
             continue
-        harness = await BrokerHarness.begin(tmp_path / str(attempt))
+        harness = await begin(tmp_path / str(attempt))
         await harness.group("g", retry_max_times=retry_max_times, retry_delays_ms=(3_600_000,))
         await harness.broker.groups.ensure_retry_topic(harness.broker.groups.get("g"))
         await fail(harness, attempt, own_max_times)
         is_dead = "%DLQ%g" in harness.broker.topics.table and await harness.bodies("%DLQ%g") != []
         assert is_dead == (attempt == attempts)
-        await harness.end()
 
 
 # ---- what a retry and a dead letter say ----

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from aerobee_broker.delivery.send.admission import MAX_PROPERTY_BYTES
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
 from aerobee_wire.status import Code, MqError
-from support.broker.harness import BrokerHarness, message
+from support.broker.harness import Begin, BrokerHarness, message
 from support.codes import raises_code
 
 # ---- what is refused ----
@@ -81,11 +80,10 @@ async def test_a_topic_without_write_permission_is_refused(harness: BrokerHarnes
         await harness.send("t", b"a")
 
 
-async def test_a_broker_without_write_permission_is_refused(tmp_path: Path) -> None:
-    harness = await BrokerHarness.begin(tmp_path / "other", brokerPermission=4)
+async def test_a_broker_without_write_permission_is_refused(begin: Begin) -> None:
+    harness = await begin(brokerPermission=4)
     with raises_code(Code.NO_PERMISSION):
         await harness.send("t", b"a")
-    await harness.end()
 
 
 async def test_properties_may_have_31743_bytes(harness: BrokerHarness) -> None:
@@ -175,11 +173,10 @@ async def test_the_sender_and_tbw102_limit_the_queues_of_a_new_topic(
     assert harness.broker.topics.get("new").write_queue_count == made
 
 
-async def test_without_auto_creation_an_unknown_topic_is_refused(tmp_path: Path) -> None:
-    harness = await BrokerHarness.begin(tmp_path / "other", autoCreateTopicEnable=False)
+async def test_without_auto_creation_an_unknown_topic_is_refused(begin: Begin) -> None:
+    harness = await begin(autoCreateTopicEnable=False)
     with raises_code(Code.TOPIC_NOT_EXIST):
         await harness.send("new", b"x")
-    await harness.end()
 
 
 # ---- a consumer's own retries ----

@@ -315,9 +315,7 @@ async def test_metrics_count_transactions(begin: Begin) -> None:
     assert value("half_messages") == 0
 
 
-async def test_a_damaged_half_message_is_rolled_back_or_given_up(
-    begin: Begin,
-) -> None:
+async def test_a_damaged_half_message_is_rolled_back_or_given_up(begin: Begin) -> None:
     harness = await begin(transactionCheckMax=2)
     rolled_back, left = await half(harness, b"damage me"), await half(harness, b"damage me too")
     log = harness.store.path / "commitlog" / f"{0:020d}"

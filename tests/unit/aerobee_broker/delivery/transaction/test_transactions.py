@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,7 @@ from aerobee_broker.errors import (
 )
 from aerobee_wire.record import TRANSACTION_COMMIT, TRANSACTION_MASK
 from aerobee_wire.status import Code
-from support.broker.harness import BORN_HOST, BrokerHarness, message
+from support.broker.harness import BORN_HOST, Begin, BrokerHarness, message
 from support.broker.transactions import end, half, visible
 from support.codes import raises_code
 
@@ -35,14 +34,13 @@ async def test_a_half_message_is_invisible_until_its_commit(harness: BrokerHarne
     assert await visible(harness) == [b"a"]
 
 
-async def test_an_op_record_may_exceed_maxMessageSize(tmp_path: Path) -> None:
+async def test_an_op_record_may_exceed_maxMessageSize(begin: Begin) -> None:
     """The op record of 20 ends has more bytes than a body may have."""
-    harness = await BrokerHarness.begin(tmp_path, maxMessageSize=1)
+    harness = await begin(maxMessageSize=1)
     halves = [await half(harness, b"a") for _ in range(20)]
     ends = [End(stored.transaction_id, stored.queue_offset, COMMIT) for stored in halves]
     assert await harness.broker.transactions.end(ends) == [None] * 20
     assert await visible(harness) == [b"a"] * 20
-    await harness.end()
 
 
 async def test_the_committed_message_has_the_fields_of_the_half(harness: BrokerHarness) -> None:
@@ -188,9 +186,8 @@ async def test_a_half_message_rolled_back_is_not_open(
 
 @pytest.mark.parametrize("how", ["its sender goes away", "its sender has waited long enough"])
 async def test_a_half_message_is_dropped_if_rolled_back_after_the_wait(
-    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+    harness: BrokerHarness, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    harness = await BrokerHarness.begin(tmp_path)
 
     def fail() -> int:
         raise DiskFull("there is no room")
@@ -209,7 +206,6 @@ async def test_a_half_message_is_dropped_if_rolled_back_after_the_wait(
         harness.flusher.let_go()
         await asyncio.sleep(0.1)
     assert len(harness.broker.transactions) == 0
-    await harness.end()
 
 
 async def test_a_half_message_unreadable_for_a_while_stays_open(
@@ -250,9 +246,9 @@ async def test_give_up_waits_for_the_flush_of_the_half_message(harness: BrokerHa
 
 
 async def test_a_later_failed_write_undoes_no_written_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    harness = await BrokerHarness.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
+    harness = await begin(flushDiskType="ASYNC_FLUSH")
     stored = await half(harness, b"a")
     await asyncio.sleep(20)
     assert await end(harness, stored) is Code.SUCCESS
@@ -271,7 +267,6 @@ async def test_a_later_failed_write_undoes_no_written_end(
     await asyncio.sleep(20)
     assert len(harness.broker.transactions) == 0
     assert await visible(harness) == [b"a"]
-    await harness.end()
 
 
 async def test_a_deleted_topic_refuses_commits_and_takes_rollbacks(harness: BrokerHarness) -> None:
@@ -307,14 +302,13 @@ async def test_a_half_message_with_WAIT_false_waits_for_the_disk(harness: Broker
     await sending
 
 
-async def test_a_commit_waits_for_the_flush_of_its_half_message(tmp_path: Path) -> None:
-    harness = await BrokerHarness.begin(tmp_path, flushDiskType="ASYNC_FLUSH")
+async def test_a_commit_waits_for_the_flush_of_its_half_message(begin: Begin) -> None:
+    harness = await begin(flushDiskType="ASYNC_FLUSH")
     stored = await half(harness, b"a")
     assert harness.store.confirmed_offset <= stored.physical_offset
     assert await end(harness, stored) is Code.SUCCESS
     await asyncio.sleep(20)
     assert await visible(harness) == [b"a"]
-    await harness.end()
 
 
 async def test_a_transactional_message_sent_to_a_retry_topic_is_normal(
@@ -327,11 +321,10 @@ async def test_a_transactional_message_sent_to_a_retry_topic_is_normal(
     assert await harness.bodies("%RETRY%g") == [b"a"]
 
 
-async def test_rejectTransactionMessage_refuses_half_messages(tmp_path: Path) -> None:
-    harness = await BrokerHarness.begin(tmp_path, rejectTransactionMessage=True)
+async def test_rejectTransactionMessage_refuses_half_messages(begin: Begin) -> None:
+    harness = await begin(rejectTransactionMessage=True)
     with pytest.raises(NoPermission):
         await half(harness, b"a")
-    await harness.end()
 
 
 async def test_a_sender_cannot_set_properties_of_the_broker(harness: BrokerHarness) -> None:

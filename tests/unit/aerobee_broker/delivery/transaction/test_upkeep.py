@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,50 +13,42 @@ from aerobee_broker.delivery.transaction.transactions import End, Resolution
 from aerobee_broker.disk import RealDisk, Usage
 from aerobee_wire import topics as names
 from aerobee_wire.status import Code
-from support.broker.harness import BrokerHarness, message
+from support.broker.harness import Begin, BrokerHarness, message
 from support.broker.transactions import end, half, visible
 
 COMMIT, ROLLBACK, UNKNOWN = Resolution.COMMIT, Resolution.ROLLBACK, Resolution.UNKNOWN
 
 
-async def again(harness: BrokerHarness, path: Path, **options: Any) -> BrokerHarness:
-    """A clean stop and a start, in the same directory."""
-    await harness.end()
-    return await BrokerHarness.begin(path, clock=harness.clock, **options)
-
-
-async def test_a_start_restores_the_open_transactions_and_no_other(tmp_path: Path) -> None:
-    harness = await BrokerHarness.begin(tmp_path)
+async def test_a_start_restores_the_open_transactions_and_no_other(
+    harness: BrokerHarness, begin: Begin
+) -> None:
     stored = [await half(harness, b"%d" % number) for number in range(6)]
     await end(harness, stored[0])
     await end(harness, stored[3], ROLLBACK)
-    harness = await again(harness, tmp_path)
+    harness = await begin()
     assert len(harness.broker.transactions) == 4
     for number in (0, 3):
         assert await end(harness, stored[number]) is Code.INVALID_TRANSACTION_ID
     for number in (5, 1):
         assert await end(harness, stored[number], group="producers") is Code.SUCCESS
-    harness = await again(harness, tmp_path)
+    harness = await begin()
     assert await visible(harness) == [b"0", b"5", b"1"]
     assert await end(harness, stored[2]) is Code.SUCCESS
     assert await end(harness, stored[4]) is Code.SUCCESS
-    harness = await again(harness, tmp_path)
+    harness = await begin()
     assert len(harness.broker.transactions) == 0
     assert await visible(harness) == [b"0", b"5", b"1", b"2", b"4"]
-    await harness.end()
 
 
-async def test_a_start_needs_only_the_log(tmp_path: Path) -> None:
-    harness = await BrokerHarness.begin(tmp_path)
+async def test_a_start_needs_only_the_log(harness: BrokerHarness, begin: Begin) -> None:
     stored = [await half(harness, b"%d" % number) for number in range(3)]
     await end(harness, stored[1])
     await harness.end()
     for name in ("consumerOffset.json", "consumerOffset.json.bak"):
-        (tmp_path / "store" / "config" / name).unlink(missing_ok=True)
-    harness = await BrokerHarness.begin(tmp_path, clock=harness.clock)
+        (harness.store.path / "config" / name).unlink(missing_ok=True)
+    harness = await begin()
     assert len(harness.broker.transactions) == 2
     assert await end(harness, stored[1]) is Code.INVALID_TRANSACTION_ID
-    await harness.end()
 
 
 def saved(harness: BrokerHarness) -> list[int | None]:
@@ -117,8 +108,9 @@ async def test_entries_of_ended_transactions_are_removed_from_the_heap(
 
 
 @pytest.mark.parametrize("properties", [{}, {"DELAY": "1"}, {"TIMER_DELAY_MS": "1500"}])
-async def test_a_start_mends_a_torn_commit(tmp_path: Path, properties: dict[str, str]) -> None:
-    harness = await BrokerHarness.begin(tmp_path)
+async def test_a_start_mends_a_torn_commit(
+    harness: BrokerHarness, begin: Begin, properties: dict[str, str]
+) -> None:
     stored = await half(harness, b"a", **properties)
     transaction = harness.broker.transactions.get(stored.queue_offset)
     assert transaction is not None
@@ -128,18 +120,16 @@ async def test_a_start_mends_a_torn_commit(tmp_path: Path, properties: dict[str,
     harness.store.append([harness.broker.delay_router.route(torn, decoded) or torn])
     await harness.broker.log.durable()
     for _ in range(2):  # the second start finds nothing to mend
-        harness = await again(harness, tmp_path)
+        harness = await begin()
         assert await end(harness, stored) is Code.INVALID_TRANSACTION_ID
     await asyncio.sleep(5)
     assert await visible(harness) == [b"a"]
     assert len(await harness.read(names.OP_HALF_TOPIC)) == 1
-    await harness.end()
 
 
 async def test_an_unmended_torn_commit_cannot_be_committed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: BrokerHarness, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    harness = await BrokerHarness.begin(tmp_path)
     stored = await half(harness, b"a")
     transaction = harness.broker.transactions.get(stored.queue_offset)
     assert transaction is not None
@@ -150,9 +140,7 @@ async def test_an_unmended_torn_commit_cannot_be_committed_again(
     await harness.end()
     with monkeypatch.context() as patch:
         patch.setattr(RealDisk, "usage", lambda *_: Usage(used=99, free=1))
-        harness = await BrokerHarness.begin(
-            tmp_path, clock=harness.clock, cleanResourceInterval=1_000
-        )
+        harness = await begin(cleanResourceInterval=1_000)
         assert await end(harness, stored) is Code.INVALID_TRANSACTION_ID
         await harness.broker.transaction_upkeep.round()
     await asyncio.sleep(2)
@@ -160,10 +148,9 @@ async def test_an_unmended_torn_commit_cannot_be_committed_again(
     await harness.broker.transaction_upkeep.round()
     await asyncio.sleep(0.01)
     assert len(harness.broker.transactions) == 0
-    harness = await again(harness, tmp_path)
+    harness = await begin()
     assert await end(harness, stored) is Code.INVALID_TRANSACTION_ID
     assert await visible(harness) == [b"a"]
-    await harness.end()
 
 
 async def fill(harness: BrokerHarness, megabytes: int) -> None:
@@ -171,9 +158,9 @@ async def fill(harness: BrokerHarness, megabytes: int) -> None:
         await harness.send("filler", b"f" * (1 << 20))
 
 
-async def test_retention_deletes_no_open_half_message(tmp_path: Path) -> None:
+async def test_retention_deletes_no_open_half_message(begin: Begin) -> None:
     options: dict[str, Any] = {"mappedFileSizeCommitLog": 4 << 20, "retainBytes": 4 << 20}
-    harness = await BrokerHarness.begin(tmp_path, **options)
+    harness = await begin(**options)
     kept, gone = await half(harness, b"kept", KEYS="k"), await half(harness, b"gone")
     await end(harness, gone)
     await fill(harness, 14)
@@ -184,47 +171,44 @@ async def test_retention_deletes_no_open_half_message(tmp_path: Path) -> None:
     harness.store.maintain(harness.clock.now_ms())
     assert harness.store.min_physical_offset > 0
     assert await visible(harness) == [], "its copy is invisible too"
-    harness = await again(harness, tmp_path, **options)
+    harness = await begin(**options)
     assert len(harness.broker.transactions) == 1
     assert await end(harness, kept) is Code.SUCCESS
     record = (await harness.read("t", 1, harness.store.min_offset("t", 1)))[-1]
     assert (record.body, record.properties["TRAN_PREPARED_QUEUE_OFFSET"]) == (b"kept", "0")
     assert "HALF_STORED_MS" not in record.properties
-    harness = await again(harness, tmp_path, **options)
+    harness = await begin(**options)
     assert len(harness.broker.transactions) == 0
     assert await end(harness, kept) is Code.INVALID_TRANSACTION_ID
-    await harness.end()
 
 
 async def test_a_half_message_far_behind_is_copied_forward_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aerobee_broker.delivery.transaction.upkeep.COPY_BEHIND_BYTES", 2 << 20)
-    harness = await BrokerHarness.begin(tmp_path)
+    harness = await begin()
     stored = await half(harness, b"a")
     await fill(harness, 3)
     for _ in range(3):
         await harness.broker.transaction_upkeep.round()
     assert len(await harness.read(names.HALF_TOPIC)) == 2
     assert saved(harness) == [1, 0]
-    harness = await again(harness, tmp_path)
+    harness = await begin()
     assert len(harness.broker.transactions) == 1
     assert await end(harness, stored) is Code.SUCCESS
-    await harness.end()
 
 
 async def test_half_messages_are_not_copied_forward_over_and_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aerobee_broker.delivery.transaction.upkeep.COPY_BEHIND_BYTES", 1 << 20)
-    harness = await BrokerHarness.begin(tmp_path, mappedFileSizeCommitLog=64 << 20)
+    harness = await begin(mappedFileSizeCommitLog=64 << 20)
     for _ in range(3):
         await half(harness, b"h" * (1 << 20))
     await fill(harness, 14)
     for _ in range(5):
         await harness.broker.transaction_upkeep.round()
     assert len(await harness.read(names.HALF_TOPIC, max_bytes=64 << 20)) <= 6
-    await harness.end()
 
 
 async def test_checks_are_written_in_records_of_bounded_size(

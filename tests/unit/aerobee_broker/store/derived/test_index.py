@@ -305,9 +305,7 @@ def test_expired_index_files_are_removed_after_a_checkpoint() -> None:
     assert store.query("orders", "ID0") == []
 
 
-def test_unreadable_slots_are_rebuilt_from_the_entries(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_unreadable_slots_are_rebuilt_from_the_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else one bad sector of the index would stop all appends."""
     disk, clock = SimulatedDisk(), ManualClock()
     store = open_store(disk, clock=clock)

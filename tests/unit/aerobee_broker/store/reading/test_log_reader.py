@@ -148,9 +148,7 @@ def test_two_failed_reads_far_apart_are_no_damage(
         clock.advance(3_600_000)
 
 
-def test_failed_read_at_a_start_is_retried_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_failed_read_at_a_start_is_retried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store()
     send(store, [NewMessage("a", 0, b"%d" % n) for n in range(10)])
     physical_offset, size, _ = store.units("a", 0, 4, 1)[0]

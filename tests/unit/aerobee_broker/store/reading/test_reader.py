@@ -126,9 +126,7 @@ def test_filtered_read_scans_at_most_800_units() -> None:
     assert (result.status, result.next_begin_offset) == (ReadStatus.FOUND, 1_001)
 
 
-def test_adjacent_records_are_read_with_one_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_adjacent_records_are_read_with_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store()
     send(store, [NewMessage("a", 0, b"x" * 100) for _ in range(30)])
     calls = 0

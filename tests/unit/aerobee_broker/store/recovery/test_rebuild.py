@@ -164,9 +164,7 @@ def check_without_front(store: MessageStore) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_rebuilt_empty_queue_keeps_its_next_offset(
-    clean: bool,
-) -> None:
+def test_rebuilt_empty_queue_keeps_its_next_offset(clean: bool) -> None:
     """Groups are at the old offsets: they would skip new messages."""
     store, events = open_with_events(disk := without_front())
     assert "derived_files_rebuilt" in event_names(events)

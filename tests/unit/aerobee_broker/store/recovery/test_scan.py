@@ -118,9 +118,7 @@ TOPICS = st.sampled_from(["a", "b", "orders", "orderz", "größe", retry_topic("
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(TOPICS, st.integers(0, 3)), min_size=1, max_size=40))
-def test_records_are_grouped_by_queue_in_log_order(
-    names: list[tuple[str, int]],
-) -> None:
+def test_records_are_grouped_by_queue_in_log_order(names: list[tuple[str, int]]) -> None:
     """Names of one length and of several; one is too long for the weighted sums."""
     data = stream([{"topic": topic, "queue_id": queue_id} for topic, queue_id in names])
     found, _ = scan(data, BASE, ROOM, check_crc=True)
