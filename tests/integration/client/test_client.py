@@ -166,7 +166,7 @@ async def test_without_a_record_a_message_is_dead_lettered(namesrv: str, by_hand
 
     async def listen(message: ReceivedMessage) -> ConsumeResult:
         born.append(message.born_timestamp_ms)
-        message._record.physical_offset = 1 << 40  # type: ignore[misc]  # as if it had expired
+        message._record.physical_offset = 1 << 40  # as if it had expired
         if by_hand:
             return ConsumeResult.DEAD_LETTER
         raise ValueError("not this one")

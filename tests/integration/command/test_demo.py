@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from aerobee_cli.demo import flights
-from aerobee_cli.demo.figures import expected
 from aerobee_client import AdminClient, MqError
 from support.clock.polling import until_sync
 from support.processes.command import Running
+from support.processes.flight_figures import expected
 
 MARK = "AEROBEE_TEST_MARK"
 DEMO_TIMEOUT_S = 300.0

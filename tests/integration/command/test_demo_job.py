@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from aerobee_cli.demo import flights
-from aerobee_cli.demo.figures import expected
 from aerobee_cli.demo.job import TOPIC, Job
 from aerobee_cli.demo.progress import Counts
 from aerobee_cli.processes.suite import Suite, SuiteOptions
 from aerobee_client import AsyncAdminClient, MqError
 from support.clock.polling import until
 from support.processes.command import children, command_line
+from support.processes.flight_figures import expected
 
 
 class Silent:

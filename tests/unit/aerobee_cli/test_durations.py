@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee_cli.durations import format_ms, parse_duration, parse_durations
+from aerobee_cli.durations import format_ms, parse_duration
+from aerobee_cli.options import retry_delays
 
 
 @pytest.mark.parametrize(
@@ -44,11 +45,8 @@ def test_a_duration_out_of_range_is_refused() -> None:
 
 
 def test_a_list_is_separated_by_commas() -> None:
-    assert parse_durations("1s, 5s,200ms") == [
-        timedelta(seconds=1),
-        timedelta(seconds=5),
-        timedelta(milliseconds=200),
-    ]
+    delays = (timedelta(seconds=1), timedelta(seconds=5), timedelta(milliseconds=200))
+    assert retry_delays("1s, 5s,200ms") == [*delays]
 
 
 @given(st.integers(0, 10**11))

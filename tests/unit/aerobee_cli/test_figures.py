@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from aerobee_cli.demo import flights
-from aerobee_cli.demo.figures import expected
+from support.processes.flight_figures import expected
 
 
 def row(carrier: str, arr_time: str, arr_delay: str) -> flights.Row:

@@ -9,7 +9,11 @@ import pytest
 from aerobee_cli import output
 from aerobee_cli.output import Column
 
-COLUMNS = (Column("topic", "topic"), output.number("lag", "lag"), output.moment("at", "at_ms"))
+COLUMNS = (
+    Column("topic", "topic"),
+    output.number("lag", "lag"),
+    Column("at", "store_timestamp_ms"),
+)
 
 
 def test_a_list_is_one_json_array(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,13 +32,17 @@ def test_an_empty_list_is_an_empty_array(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_a_table_that_goes_into_a_pipe_is_not_folded(capsys: pytest.CaptureFixture[str]) -> None:
     name = "n" * 300
-    output.show_list([{"topic": name, "lag": 1234567, "at_ms": 0}], COLUMNS, as_json=False)
+    output.show_list(
+        [{"topic": name, "lag": 1234567, "store_timestamp_ms": 0}], COLUMNS, as_json=False
+    )
     out = capsys.readouterr().out
     assert name in out and "1,234,567" in out and "topic" in out
 
 
 def test_what_looks_like_markup_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    output.show_list([{"topic": "[red]x[/]", "lag": None, "at_ms": 0}], COLUMNS, as_json=False)
+    output.show_list(
+        [{"topic": "[red]x[/]", "lag": None, "store_timestamp_ms": 0}], COLUMNS, as_json=False
+    )
     assert "[red]x[/]" in capsys.readouterr().out
 
 
@@ -67,7 +75,7 @@ def test_a_time_that_no_calendar_has_does_not_spoil_the_table() -> None:
 def test_a_body_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     body = "a\x1b[2Jb\x9bc\nd\te"
     output.show_one({"body": body}, as_json=False)
-    output.show_list([{"topic": body, "lag": 1, "at_ms": 0}], COLUMNS, as_json=False)
+    output.show_list([{"topic": body, "lag": 1, "store_timestamp_ms": 0}], COLUMNS, as_json=False)
     out = capsys.readouterr().out
     assert "\x1b" not in out and "\x9b" not in out
     assert out.startswith("body  a\\x1b[2Jb\\x9bc\nd\te\n")

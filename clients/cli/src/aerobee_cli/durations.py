@@ -25,11 +25,6 @@ def parse_duration(text: str) -> timedelta:
         raise ValueError(f"{text.strip()!r} is too long") from None
 
 
-def parse_durations(text: str) -> list[timedelta]:
-    """Durations separated by commas. Raises ValueError."""
-    return [parse_duration(part) for part in text.split(",")]
-
-
 def format_ms(duration_ms: int) -> str:
     """In the largest unit without a remainder: 90000 → "90s", 7200000 → "2h", 1500 → "1500ms"."""
     for unit in ("d", "h", "m", "s"):

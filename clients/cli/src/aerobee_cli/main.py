@@ -9,8 +9,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from aerobee_cli.errors import INTERRUPTED, CommandError
+
+if TYPE_CHECKING:
+    from typer.exceptions import TyperException
 
 # Set it to see the traceback of an unexpected error.
 TRACEBACK_VARIABLE = "AEROBEE_TRACEBACK"
@@ -53,18 +57,13 @@ def explain(error: Exception) -> str:
     """The text of an exception that a command raised."""
     from aerobee_wire.status import MqError
 
-    if isinstance(error, (CommandError, MqError)):
-        return str(error)
-    if isinstance(error, OSError):
+    if isinstance(error, (CommandError, MqError, OSError)):
         return str(error)
     kind = type(error).__name__
     return f"{kind}: {error} (unexpected; {TRACEBACK_VARIABLE}=1 shows where)"
 
 
-def _print_usage(error: Exception) -> int:
-    from typer.exceptions import TyperException
-
-    assert isinstance(error, TyperException)
+def _print_usage(error: TyperException) -> int:
     if error.message.startswith("Usage:"):  # a group of commands without a command
         print(error.message)
         return 2
@@ -76,7 +75,3 @@ def _print_usage(error: Exception) -> int:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-if __name__ == "__main__":
-    sys.exit(main())

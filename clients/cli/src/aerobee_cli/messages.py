@@ -4,17 +4,17 @@
 
 from __future__ import annotations
 
-from aerobee_cli.output import Column, joined, moment, number
+from aerobee_cli.output import Column, number
 
 DEAD_LETTER_COLUMNS = (
     Column("message id", "message_id"),
     Column("origin topic", "origin_topic"),
     Column("origin message id", "origin_message_id"),
     Column("tag", "tag"),
-    joined("keys", "keys"),
+    Column("keys", "keys"),
     number("reconsume times", "reconsume_times"),
-    moment("born", "born_timestamp_ms"),
-    moment("stored", "store_timestamp_ms"),
+    Column("born", "born_timestamp_ms"),
+    Column("stored", "store_timestamp_ms"),
     Column("reason", "reason"),
     Column("broker", "broker_name"),
     number("queue id", "queue_id"),
@@ -26,10 +26,10 @@ MESSAGE_COLUMNS = (
     Column("offset message id", "offset_message_id"),
     Column("topic", "topic"),
     Column("tag", "tag"),
-    joined("keys", "keys"),
+    Column("keys", "keys"),
     number("reconsume times", "reconsume_times"),
-    moment("born", "born_timestamp_ms"),
-    moment("stored", "store_timestamp_ms"),
+    Column("born", "born_timestamp_ms"),
+    Column("stored", "store_timestamp_ms"),
     Column("broker", "broker_name"),
     number("queue id", "queue_id"),
     number("queue offset", "queue_offset"),

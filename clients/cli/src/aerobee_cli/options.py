@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aerobee_cli.durations import parse_durations
+from aerobee_cli.durations import parse_duration
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient, Producer
@@ -64,7 +64,7 @@ def retry_delays(text: str | None) -> list[timedelta]:
     if not text:
         return []
     try:
-        return parse_durations(text)
+        return [parse_duration(part) for part in text.split(",")]
     except ValueError as error:
         raise BadOption(f"--retry-delays: {error}") from None
 

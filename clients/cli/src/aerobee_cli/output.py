@@ -17,27 +17,18 @@ PIPE_WIDTH = 4_096
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its title, the key of its values, and how a value is written."""
+    """A column of a table: its title, the key of its values, and how a value is written; None: as
+    `show_one` writes it."""
 
     title: str
     key: str
-    write: Callable[[Any], str] = str
+    write: Callable[[Any], str] | None = None
     right: bool = False
 
 
 def number(title: str, key: str) -> Column:
     """A column of numbers; empty where there is none."""
     return Column(title, key, lambda value: "" if value is None else f"{value:,}", right=True)
-
-
-def moment(title: str, key: str) -> Column:
-    """A column of times, given in milliseconds since the epoch."""
-    return Column(title, key, iso_time)
-
-
-def joined(title: str, key: str) -> Column:
-    """A column of lists."""
-    return Column(title, key, lambda values: ", ".join(map(str, values)))
 
 
 def iso_time(timestamp_ms: int) -> str:
@@ -99,7 +90,7 @@ def write_table(items: Iterable[Item], columns: Sequence[Column], title: str | N
         table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
     for item in items:
         # As Text: a body or a name is no markup.
-        table.add_row(*(Text(printable(column.write(item[column.key]))) for column in columns))
+        table.add_row(*(Text(printable(_cell(column, item[column.key]))) for column in columns))
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     Console(width=width, highlight=False).print(table)
 
@@ -142,6 +133,10 @@ def _plain(value: object) -> object:
 
 def _title(key: str) -> str:
     return key.removesuffix("_ms").replace("_", " ")
+
+
+def _cell(column: Column, value: object) -> str:
+    return _text(column.key, value) if column.write is None else column.write(value)
 
 
 def _text(key: str, value: object) -> str:

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from aerobee_client.compression import decompressed
 from aerobee_wire import properties as names
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_topic
+
+if TYPE_CHECKING:
+    from aerobee.broker.v1.message_pb2 import StoredMessage
+
+    from aerobee_wire.record import Record
 
 LAST_DELAY_LEVEL = 18
 _FLAG_BOUND = 1 << 31
@@ -149,40 +155,9 @@ def _check_properties(properties: Mapping[str, str]) -> None:
             raise _illegal(f"the property name {name!r} is reserved: choose another")
 
 
-class StoredRecord(Protocol):
-    """A message as a broker stores it: `aerobee_wire.record.Record`, or a message of the
-    contract."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def queue_id(self) -> int: ...
-    @property
-    def queue_offset(self) -> int: ...
-    @property
-    def physical_offset(self) -> int: ...
-    @property
-    def store_size(self) -> int: ...
-    @property
-    def body(self) -> bytes: ...
-    @property
-    def properties(self) -> Mapping[str, str]: ...
-    @property
-    def flag(self) -> int: ...
-    @property
-    def sys_flag(self) -> int: ...
-    @property
-    def born_timestamp_ms(self) -> int: ...
-    @property
-    def born_host(self) -> str: ...
-    @property
-    def store_timestamp_ms(self) -> int: ...
-    @property
-    def store_host(self) -> str: ...
-    @property
-    def reconsume_times(self) -> int: ...
-    @property
-    def offset_message_id(self) -> str: ...
+def _of_record(name: str) -> Any:
+    """A property: this field of the record."""
+    return property(attrgetter(f"_record.{name}"))
 
 
 class ReceivedMessage:
@@ -195,7 +170,22 @@ class ReceivedMessage:
 
     __slots__ = ("_record", "broker_name", "queue_offset", "reconsume_times", "topic")
 
-    def __init__(self, record: StoredRecord, broker_name: str = "") -> None:
+    stored_topic: str = _of_record("topic")
+    stored_body: bytes = _of_record("body")  # perhaps compressed
+    properties: Mapping[str, str] = _of_record("properties")
+    # Store host and physical offset of this record, in hex.
+    offset_message_id: str = _of_record("offset_message_id")
+    queue_id: int = _of_record("queue_id")
+    physical_offset: int = _of_record("physical_offset")
+    store_size: int = _of_record("store_size")
+    flag: int = _of_record("flag")
+    sys_flag: int = _of_record("sys_flag")
+    born_timestamp_ms: int = _of_record("born_timestamp_ms")
+    born_host: str = _of_record("born_host")
+    store_timestamp_ms: int = _of_record("store_timestamp_ms")
+    store_host: str = _of_record("store_host")
+
+    def __init__(self, record: Record | StoredMessage, broker_name: str = "") -> None:
         self._record = record
         self.broker_name = broker_name
         self.topic = record.topic
@@ -220,15 +210,6 @@ class ReceivedMessage:
         this client does not know."""
         return decompressed(self._record.body, self._record.sys_flag)
 
-    @property
-    def stored_body(self) -> bytes:
-        """As it is stored, perhaps compressed."""
-        return self._record.body
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        return self._record.properties
-
     def _property(self, name: str) -> str:
         """The value of a property; "" when it is absent."""
         return self._record.properties.get(name, "")
@@ -245,15 +226,6 @@ class ReceivedMessage:
     def message_id(self) -> str:
         """The unique id that the producer gave it; the same in every retry."""
         return self._property(names.UNIQUE_KEY) or self._record.offset_message_id
-
-    @property
-    def offset_message_id(self) -> str:
-        """Store host and physical offset of this record, in hex."""
-        return self._record.offset_message_id
-
-    @property
-    def stored_topic(self) -> str:
-        return self._record.topic
 
     @property
     def origin_topic(self) -> str:
@@ -278,39 +250,3 @@ class ReceivedMessage:
     @property
     def failure_description(self) -> str:
         return self._property(names.DLQ_REASON_DESCRIPTION)
-
-    @property
-    def queue_id(self) -> int:
-        return self._record.queue_id
-
-    @property
-    def physical_offset(self) -> int:
-        return self._record.physical_offset
-
-    @property
-    def store_size(self) -> int:
-        return self._record.store_size
-
-    @property
-    def flag(self) -> int:
-        return self._record.flag
-
-    @property
-    def sys_flag(self) -> int:
-        return self._record.sys_flag
-
-    @property
-    def born_timestamp_ms(self) -> int:
-        return self._record.born_timestamp_ms
-
-    @property
-    def born_host(self) -> str:
-        return self._record.born_host
-
-    @property
-    def store_timestamp_ms(self) -> int:
-        return self._record.store_timestamp_ms
-
-    @property
-    def store_host(self) -> str:
-        return self._record.store_host

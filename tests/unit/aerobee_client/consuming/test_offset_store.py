@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, cast
 
 from aerobee_client.consuming.offset_store import OffsetStore
@@ -22,16 +21,14 @@ class Brokers:
         self.calls = 0
         self.gates: dict[str, asyncio.Event] = {}
         self.refuse: Callable[[str, Any], None] = lambda *_: None
-        self.transport = self
-        self.routes = SimpleNamespace(address_of=lambda name: name)
 
-    async def call(self, address: str, rpc: Any, request: Any, *, timeout_s: float) -> None:
+    async def call_broker(self, name: str, rpc: Any, request: Any, *, timeout_s: float) -> None:
         self.calls += 1
-        if address in self.gates:
-            await self.gates[address].wait()
-        self.refuse(address, request)
+        if name in self.gates:
+            await self.gates[name].wait()
+        self.refuse(name, request)
         for offset in request.offsets:
-            self.stored[address, offset.topic] = offset.queue_offset
+            self.stored[name, offset.topic] = offset.queue_offset
 
 
 def offsets_at(brokers: Brokers) -> OffsetStore:

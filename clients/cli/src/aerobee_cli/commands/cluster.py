@@ -17,7 +17,7 @@ COLUMNS = (
     Column("broker", "broker_name"),
     output.number("broker id", "broker_id"),
     Column("address", "address"),
-    output.moment("last heartbeat", "last_update_timestamp_ms"),
+    Column("last heartbeat", "last_update_timestamp_ms"),
 )
 
 

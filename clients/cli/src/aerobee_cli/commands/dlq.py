@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import typer
 
@@ -32,6 +33,8 @@ from aerobee_wire.status import MqError
 if TYPE_CHECKING:
     from aerobee_client import AsyncAdminClient, ReceivedMessage
 
+T = TypeVar("T")
+
 app = typer.Typer(
     help="Dead letters of a consumer group. Looking at them consumes nothing.", no_args_is_help=True
 )
@@ -53,12 +56,18 @@ class Query:
     group: str
     selection: Selection = field(default_factory=Selection)
 
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[tuple[AsyncAdminClient, DeadLetters]]:
+    def run(self, use: Callable[[AsyncAdminClient, DeadLetters], Awaitable[T]]) -> tuple[T, bool]:
+        """What `use` returns, and whether every dead letter could be read; warns when not."""
         from aerobee_client import AsyncAdminClient
 
-        async with AsyncAdminClient(self.namesrv) as admin:
-            yield admin, DeadLetters(admin, self.group, self.selection)
+        async def connected() -> tuple[T, bool]:
+            async with AsyncAdminClient(self.namesrv) as admin:
+                dead_letters = DeadLetters(admin, self.group, self.selection)
+                result = await use(admin, dead_letters)
+            _warn_unless_complete(dead_letters)
+            return result, dead_letters.complete
+
+        return asyncio.run(connected())
 
 
 @app.command("list", epilog="Example: aerobee dlq list billing --json")
@@ -76,7 +85,7 @@ def list_dead_letters(
 ) -> None:
     """List dead letters: ids, origin, why they failed, and where they are stored."""
     query = Query(namesrv_of(context, namesrv), group, Selection(tag=tag, reason=reason))
-    items, complete = asyncio.run(_collect(query, limit, json_lines.summary))
+    items, complete = query.run(partial(_collect, limit, json_lines.summary))
     output.show_list(items, messages.DEAD_LETTER_COLUMNS, as_json=json)
     _note_if_empty(items, group, json)
     _exit(complete)
@@ -98,7 +107,7 @@ def peek(
     selection = Selection(ids=frozenset(ids or ()))
     limit = max(count, len(selection.ids))
     query = Query(namesrv_of(context, namesrv), group, selection)
-    items, complete = asyncio.run(_collect(query, limit, json_lines.full))
+    items, complete = query.run(partial(_collect, limit, json_lines.full))
     output.show_each(items, as_json=json)
     _note_if_empty(items, group, json)
     _exit(complete)
@@ -116,13 +125,16 @@ def export(
 ) -> None:
     """Write dead letters as JSON lines, with their properties and bodies."""
     query = Query(namesrv_of(context, namesrv), group, Selection(tag=tag, reason=reason))
+
+    def lines_to(file: TextIO) -> tuple[int, bool]:
+        return query.run(lambda _, dead_letters: json_lines.export(dead_letters, file.write))
+
     if out == STDOUT:
-        _, complete = asyncio.run(_export(query, sys.stdout.write))
-        _exit(complete)
+        _exit(lines_to(sys.stdout)[1])
         return
     try:
         with json_lines.replacing(out) as file:
-            count, complete = asyncio.run(_export(query, file.write))
+            count, complete = lines_to(file)
     except OSError as error:
         raise CommandError(f"cannot write {out}: {error.strerror}") from None
     output.note(f"wrote {count:,} dead letters to {out}")
@@ -165,7 +177,8 @@ def redrive(
     query = Query(namesrv_of(context, namesrv), group, selection)
     outcomes: list[dict[str, Any]] = []
     try:
-        complete = asyncio.run(_redrive(query, to, rate, outcomes, dry_run=dry_run))
+        send = partial(_redrive, query, to=to, rate=rate, dry_run=dry_run, outcomes=outcomes)
+        _, complete = query.run(send)
     except (MqError, KeyboardInterrupt):
         if outcomes:
             _show_outcomes(outcomes, outcomes, json)
@@ -199,24 +212,13 @@ def purge(
     the next one creates the dead-letter topic again.
     """
     query = Query(namesrv_of(context, namesrv), group)
-    count = asyncio.run(_count(query))
+    count, _ = query.run(lambda _, dead_letters: dead_letters.count())
     if dry_run or not count:
         output.note(f"would delete {count:,} dead letters of {group}" if count else _none_of(group))
         return
     confirm(f"Delete {count:,} dead letters of {group}?", yes)
-    deleted = asyncio.run(_purge(query))
+    deleted, _ = query.run(lambda _, dead_letters: dead_letters.purge())
     output.note(f"deleted {count:,} dead letters of {group}" if deleted else _none_of(group))
-
-
-async def _count(query: Query) -> int:
-    async with query.open() as (_, dead_letters):
-        return await dead_letters.count()
-
-
-async def _purge(query: Query) -> bool:
-    """False: there were no dead letters any more."""
-    async with query.open() as (_, dead_letters):
-        return await dead_letters.purge()
 
 
 OUTCOME_TITLES = ("message id", "offset message id", "tag", "topic", "status", "error")
@@ -242,53 +244,49 @@ def _note_redriven(outcomes: list[dict[str, Any]], group: str, dry_run: bool) ->
 
 
 async def _redrive(
-    query: Query, to: Target, rate: float | None, outcomes: list[dict[str, Any]], *, dry_run: bool
-) -> bool:
-    """Whether every dead letter could be read. `outcomes` gets one item for each that was selected,
-    also when this raises in the end."""
+    query: Query,
+    admin: AsyncAdminClient,
+    dead_letters: DeadLetters,
+    *,
+    to: Target,
+    rate: float | None,
+    dry_run: bool,
+    outcomes: list[dict[str, Any]],
+) -> None:
+    """`outcomes` gets one item for each dead letter that was selected, also when this raises in the
+    end."""
     from aerobee_client import AsyncProducer
     from aerobee_client.admin import redrive as redriving
 
-    async with AsyncExitStack() as stack:
-        admin, dead_letters = await stack.enter_async_context(query.open())
-        clients = await admin.list_clients(query.group) if to is Target.RETRY else []
-        if not redriving.reads_retries(clients, query.group):
-            raise CommandError(
-                f"the consumers of {query.group} do not read its retry topic, as those of the "
-                "official SDKs never do: send with --to origin"
-            )
-        producer = None
-        if not dry_run:
-            opened = AsyncProducer(PRODUCER_GROUP, namesrv=query.namesrv)
-            producer = await stack.enter_async_context(opened)
+    clients = await admin.list_clients(query.group) if to is Target.RETRY else []
+    if not redriving.reads_retries(clients, query.group):
+        raise CommandError(
+            f"the consumers of {query.group} do not read its retry topic, as those of the "
+            "official SDKs never do: send with --to origin"
+        )
+    sending = AsyncProducer(PRODUCER_GROUP, namesrv=query.namesrv) if not dry_run else nullcontext()
+    async with sending as producer:
         selected = dead_letters.read()
         async for outcome in redriving.redrive(selected, producer, query.group, to, rate):
             outcomes.append(asdict(outcome))
-    return _warn_unless_complete(dead_letters)
 
 
 async def _collect(
-    query: Query, limit: int, item_of: Callable[[ReceivedMessage], dict[str, Any]]
-) -> tuple[list[dict[str, Any]], bool]:
-    """At most `limit` items (0: all), and whether every dead letter could be read."""
+    limit: int,
+    item_of: Callable[[ReceivedMessage], dict[str, Any]],
+    _: AsyncAdminClient,
+    dead_letters: DeadLetters,
+) -> list[dict[str, Any]]:
+    """At most `limit` items; 0: all."""
     items: list[dict[str, Any]] = []
-    async with query.open() as (_, dead_letters):
-        async for message in dead_letters.read():
-            items.append(item_of(message))
-            if len(items) == limit:
-                break
-    return items, _warn_unless_complete(dead_letters)
+    async for message in dead_letters.read():
+        items.append(item_of(message))
+        if len(items) == limit:
+            break
+    return items
 
 
-async def _export(query: Query, write: Callable[[str], object]) -> tuple[int, bool]:
-    """The number of lines, and whether every dead letter could be read."""
-    async with query.open() as (_, dead_letters):
-        count = await json_lines.export(dead_letters, write)
-    return count, _warn_unless_complete(dead_letters)
-
-
-def _warn_unless_complete(dead_letters: DeadLetters) -> bool:
-    """Whether every dead letter could be read so far; prints a warning when not."""
+def _warn_unless_complete(dead_letters: DeadLetters) -> None:
     if dead_letters.corrupted:
         output.note(
             f"warning: {dead_letters.corrupted} records of {dead_letters.topic} are corrupt and "
@@ -299,7 +297,6 @@ def _warn_unless_complete(dead_letters: DeadLetters) -> bool:
             f"warning: {dead_letters.expired} records of {dead_letters.topic} expired before they "
             "were read"
         )
-    return dead_letters.complete
 
 
 def _exit(complete: bool) -> None:

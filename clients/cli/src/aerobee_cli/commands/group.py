@@ -20,7 +20,7 @@ from aerobee_cli.options import (
     confirm,
     retry_delays,
 )
-from aerobee_cli.output import Column, items_of, joined, number
+from aerobee_cli.output import Column, items_of, number
 
 app = typer.Typer(help="Consumer groups.", no_args_is_help=True)
 
@@ -87,7 +87,7 @@ def list_groups(
             lambda delays: ", ".join(map(format_ms, delays)) or "delay levels from 3 on",
         ),
         Column("fifo", "fifo", lambda fifo: "yes" if fifo else ""),
-        joined("brokers", "brokers"),
+        Column("brokers", "brokers"),
     )
     output.show_list(items_of(groups), columns, as_json=json)
 
@@ -111,7 +111,7 @@ def progress(
         number("consumer offset", "consumer_offset"),
         number("max offset", "max_offset"),
         number("lag", "lag"),
-        output.moment("last consumed", "last_timestamp_ms"),
+        Column("last consumed", "last_timestamp_ms"),
         Column("client", "client_id"),
     )
     output.show_list(items_of(queues), columns, as_json=json)

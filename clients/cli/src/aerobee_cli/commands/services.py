@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Annotated
@@ -42,10 +43,11 @@ def up(
     Prints one line when they serve: ready namesrv=H:P broker=H:P proxy=H:P. Their logs go to
     stderr. Ctrl-C and SIGTERM stop them.
     """
-    from aerobee_cli.processes import up as foreground
     from aerobee_cli.processes.suite import SuiteOptions
+    from aerobee_cli.processes.up import serve
 
-    foreground.run(SuiteOptions(data, namesrv_port, broker_port, tuple(sets or ()), proxy_port))
+    options = SuiteOptions(data, namesrv_port, broker_port, tuple(sets or ()), proxy_port)
+    asyncio.run(serve(options))
 
 
 def namesrv(context: typer.Context) -> None:
@@ -70,8 +72,8 @@ def report(context: typer.Context) -> None:
 
     Options: --group G, --out DIR, and those that `aerobee report --help` of the Spark job shows.
     """
-    inherited = context.find_root().params.get("namesrv")
-    os.environ["NAMESRV_ADDR"] = inherited or os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
+    inherit_namesrv(context)
+    os.environ["NAMESRV_ADDR"] = os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
     become("aerobee_spark", ["report", *context.args])
 
 

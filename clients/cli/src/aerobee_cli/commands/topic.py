@@ -82,7 +82,7 @@ def rebalance(
         Column("broker", "broker_name"),
         Column("address", "address"),
         number("queues", "queues"),
-        output.joined("groups", "groups"),
+        Column("groups", "groups"),
     )
     output.show_list(items_of(made), columns, as_json=json)
     if not made:
@@ -142,11 +142,7 @@ def route(
         number("read queues", "read_queue_count"),
         number("write queues", "write_queue_count"),
         Column("permission", "permission", permission_text),
-        Column(
-            "addresses",
-            "addresses",
-            lambda found: ", ".join(f"{number}={address}" for number, address in found.items()),
-        ),
+        Column("addresses", "addresses"),
     )
     output.write_table(items, columns)
 
@@ -158,15 +154,17 @@ def status(
     """Show the bounds of every message queue of a topic."""
     with admin_client(context, namesrv) as admin:
         queues = items_of(admin.topic_status(topic))
-    items = [queue | {"message_count": _count(queue)} for queue in queues]
+    items = [
+        queue | {"message_count": queue["max_offset"] - queue["min_offset"]} for queue in queues
+    ]
     columns = (
         Column("broker", "broker_name"),
         number("queue id", "queue_id"),
         number("min offset", "min_offset"),
         number("max offset", "max_offset"),
         number("messages", "message_count"),
-        output.moment("earliest", "earliest_timestamp_ms"),
-        output.moment("latest", "latest_timestamp_ms"),
+        Column("earliest", "earliest_timestamp_ms"),
+        Column("latest", "latest_timestamp_ms"),
     )
     output.show_list(items, columns, as_json=json)
 
@@ -184,7 +182,3 @@ def delete(context: typer.Context, topic: Topic, yes: Yes = False, namesrv: Name
 
 def permission_text(permission: int) -> str:
     return ("r" if permission & 4 else "-") + ("w" if permission & 2 else "-")
-
-
-def _count(queue: dict[str, int]) -> int:
-    return queue["max_offset"] - queue["min_offset"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,7 +15,6 @@ from itertools import islice
 
 from aerobee_cli.demo import flights
 from aerobee_cli.demo.arrival_delays import ArrivalDelays
-from aerobee_cli.demo.figures import MAX_ATTEMPTS, Figures
 from aerobee_cli.demo.progress import Counts, Progress
 from aerobee_cli.errors import DemoFailed
 from aerobee_client import (
@@ -32,6 +31,7 @@ TOPIC = "flights"
 GROUP = "arrival-delay"
 PRODUCER_GROUP = "flight-board"
 QUEUES = 8
+MAX_ATTEMPTS = 3
 RETRY_DELAYS = (timedelta(seconds=1), timedelta(seconds=2))
 BATCH = 128
 # Batches in flight at once: one fdatasync of the broker covers several.
@@ -41,6 +41,21 @@ SEND_TIMEOUT = timedelta(seconds=60)
 POLL_S = 0.2
 # Without progress for so long, the demo fails.
 STALLED_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """`messages_consumed`: flights whose delay was counted. `retried`: redeliveries.
+
+    The mean arrival delay is in minutes; below 0 it is early.
+    """
+
+    messages_sent: int
+    messages_consumed: int
+    retried: int
+    dead_letters: int
+    dead_letters_by_tag: Mapping[str, int]
+    mean_arrival_delay_by_tag: Mapping[str, float]
 
 
 @dataclass(slots=True)

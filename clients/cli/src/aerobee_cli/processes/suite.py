@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aerobee_cli.processes.supervise import Child, LineSink
@@ -15,9 +15,6 @@ from aerobee_cli.processes.supervise import Child, LineSink
 NAMESRV = "namesrv"
 BROKER = "broker"
 PROXY = "proxy"
-NAMESRV_MODULE = "aerobee_namesrv"
-BROKER_MODULE = "aerobee_broker"
-PROXY_MODULE = "aerobee_proxy"
 # Topics that the proxy creates for SDKs take every type of message.
 MIXED_TYPES = "enableMixedMessageType=true"
 # A broker that dies more often than this is not started again.
@@ -41,11 +38,8 @@ class SuiteOptions:
     def broker_arguments(self) -> list[str]:
         # First, so that `sets` can override it.
         mixed = [] if self.proxy_port is None else ["--set", MIXED_TYPES]
-        return [
-            *("--port", str(self.broker_port), "--data", str(self.data)),
-            *mixed,
-            *self._sets(BROKER),
-        ]
+        ours = ["--port", str(self.broker_port), "--data", str(self.data), *mixed]
+        return [*ours, *self._sets(BROKER)]
 
     def proxy_arguments(self) -> list[str]:
         return ["--port", str(self.proxy_port or 0), *self._sets(PROXY)]
@@ -90,16 +84,14 @@ class Suite:
         self._restart_broker = restart_broker
         self._on_restart = on_restart
         self._restarts = 0
-        self._namesrv = Child(NAMESRV, NAMESRV_MODULE, options.namesrv_arguments(), on_line)
-        self._broker = self._new_broker(options.broker_port)
+        self._namesrv = self._child(NAMESRV, options.namesrv_arguments())
+        self._broker = self._child(BROKER, options.broker_arguments())
         self._proxy: Child | None = None
         if options.proxy_port is not None:
-            self._proxy = Child(PROXY, PROXY_MODULE, options.proxy_arguments(), on_line)
+            self._proxy = self._child(PROXY, options.proxy_arguments())
 
-    def _new_broker(self, port: int) -> Child:
-        arguments = self._options.broker_arguments()
-        arguments[arguments.index("--port") + 1] = str(port)
-        return Child(BROKER, BROKER_MODULE, arguments, self._on_line)
+    def _child(self, service: str, arguments: Sequence[str]) -> Child:
+        return Child(service, f"aerobee_{service}", arguments, self._on_line)
 
     async def start(self) -> None:
         """Returns when all serve. Raises ProcessEnded; `stop` is still to be called."""
@@ -120,11 +112,11 @@ class Suite:
     async def watch(self) -> None:
         """Never returns. Raises ProcessEnded when a child has ended and is not started again."""
         watches = {
-            asyncio.create_task(self._until_end(self._namesrv)),
-            asyncio.create_task(self._keep_broker()),
+            asyncio.create_task(
+                self._keep_broker() if child is self._broker else self._until_end(child)
+            )
+            for child in self._children()
         }
-        if self._proxy is not None:
-            watches.add(asyncio.create_task(self._until_end(self._proxy)))
         try:
             done, _ = await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -145,7 +137,9 @@ class Suite:
                 raise failure
             self._restarts += 1
             self._on_restart(str(failure))
-            self._broker = self._new_broker(int(self.broker_address.rpartition(":")[2]))
+            port = int(self.broker_address.rpartition(":")[2])
+            options = replace(self._options, broker_port=port)
+            self._broker = self._child(BROKER, options.broker_arguments())
             await self._broker.launch()
             await self._broker.begin("--namesrv", self.namesrv_address)
 

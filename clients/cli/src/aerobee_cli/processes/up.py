@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 
 from aerobee_cli.processes.signals import Stopped, StopSignals
@@ -33,7 +32,3 @@ async def serve(options: SuiteOptions) -> None:
 def _to_stderr(line: str) -> None:
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
-
-
-def run(options: SuiteOptions) -> None:
-    asyncio.run(serve(options))

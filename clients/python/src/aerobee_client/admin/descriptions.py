@@ -7,15 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
+from google.protobuf.message import Message
 
 from aerobee_client.consuming.decoding import received
 from aerobee_client.message import ReceivedMessage
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+D = TypeVar("D", bound="DataclassInstance")
+
 MESSAGE_TYPE = "message.type"  # attribute of a topic
+
+
+def _like(description: type[D], source: Message, **values: Any) -> D:
+    """A description with `values`, and for all other fields what `source` has under their names."""
+    names = [each.name for each in fields(description) if each.name not in values]
+    return description(**{name: getattr(source, name) for name in names}, **values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +54,8 @@ class TopicOnBroker:
 
     @classmethod
     def of(cls, broker_name: str, address: str, config: namesrv_pb2.TopicConfig) -> Self:
-        return cls(
-            broker_name,
-            address,
-            config.read_queue_count,
-            config.write_queue_count,
-            config.permission,
-            config.order,
-            dict(config.attributes),
-        )
+        attributes = dict(config.attributes)
+        return _like(cls, config, broker_name=broker_name, address=address, attributes=attributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +99,7 @@ class RouteDescription:
 
     @classmethod
     def of(cls, topic: str, route: namesrv_pb2.TopicRoute) -> Self:
-        queues = (
-            RouteQueues(
-                data.broker_name, data.read_queue_count, data.write_queue_count, data.permission
-            )
-            for data in route.queues
-        )
+        queues = (_like(RouteQueues, data) for data in route.queues)
         return cls(
             topic,
             tuple(sorted(queues, key=lambda data: data.broker_name)),
@@ -121,15 +121,7 @@ class QueueStatus:
 
     @classmethod
     def of(cls, topic: str, broker_name: str, bounds: offset_pb2.QueueBounds) -> Self:
-        return cls(
-            topic,
-            broker_name,
-            bounds.queue_id,
-            bounds.min_offset,
-            bounds.max_offset,
-            bounds.earliest_timestamp_ms,
-            bounds.latest_timestamp_ms,
-        )
+        return _like(cls, bounds, topic=topic, broker_name=broker_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +138,14 @@ class GroupDescription:
 
     @classmethod
     def of(cls, config: admin_pb2.GroupConfig, brokers: list[str]) -> Self:
-        return cls(
-            config.consumer_group,
-            config.retry_max_times + 1,
-            tuple(config.retry_delays_ms),
-            config.consume_enable,
-            config.consume_message_orderly,
-            tuple(brokers),
-            dict(config.attributes),
+        return _like(
+            cls,
+            config,
+            max_attempts=config.retry_max_times + 1,
+            retry_delays_ms=tuple(config.retry_delays_ms),
+            fifo=config.consume_message_orderly,
+            brokers=tuple(brokers),
+            attributes=dict(config.attributes),
         )
 
 
@@ -172,20 +164,17 @@ class ClientDescription:
 
     @classmethod
     def of(cls, broker_name: str, info: client_pb2.ClientInfo) -> Self:
-        return cls(
-            info.client_id,
-            info.address,
-            info.language,
-            info.version,
-            info.last_update_timestamp_ms,
-            tuple(info.producer_groups),
-            tuple(consumer.consumer_group for consumer in info.consumers),
-            {
+        return _like(
+            cls,
+            info,
+            producer_groups=tuple(info.producer_groups),
+            consumer_groups=tuple(consumer.consumer_group for consumer in info.consumers),
+            subscriptions={
                 subscription.topic: subscription.expression
                 for consumer in info.consumers
                 for subscription in consumer.subscriptions
             },
-            broker_name,
+            broker_name=broker_name,
         )
 
 
@@ -209,17 +198,8 @@ class QueueProgress:
     def of(cls, broker_name: str, stats: offset_pb2.QueueConsumeStats) -> Self:
         offset = stats.consumer_offset if stats.HasField("consumer_offset") else None
         consumed_to = stats.min_offset if offset is None else max(offset, stats.min_offset)
-        return cls(
-            stats.topic,
-            broker_name,
-            stats.queue_id,
-            stats.min_offset,
-            stats.max_offset,
-            offset,
-            max(stats.max_offset - consumed_to, 0),
-            stats.last_timestamp_ms,
-            stats.client_id,
-        )
+        lag = max(stats.max_offset - consumed_to, 0)
+        return _like(cls, stats, broker_name=broker_name, consumer_offset=offset, lag=lag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,15 +225,7 @@ class ClusterDescription:
 
     @classmethod
     def of(cls, info: namesrv_pb2.GetClusterInfoResponse) -> Self:
-        live = (
-            LiveBroker(
-                row.cluster,
-                row.broker_address,
-                row.last_update_timestamp_ms,
-                row.heartbeat_timeout_ms,
-            )
-            for row in info.live_brokers
-        )
+        live = (_like(LiveBroker, row, address=row.broker_address) for row in info.live_brokers)
         return cls(tuple(BrokerDescription.of(data) for data in info.brokers), tuple(live))
 
 
@@ -289,9 +261,7 @@ class BrokerStatus:
 
     @classmethod
     def of(cls, response: admin_pb2.GetBrokerStatusResponse) -> Self:
-        values = {field.name: getattr(response, field.name) for field in fields(cls)}
-        values["delayed_messages"] = dict(response.delayed_messages)
-        return cls(**values)
+        return _like(cls, response, delayed_messages=dict(response.delayed_messages))
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,16 +341,8 @@ class Browsed:
 
     @classmethod
     def of(cls, broker_name: str, response: message_pb2.PullResponse) -> Self:
-        return cls(
-            message_pb2.PullStatus.Name(response.status),
-            broker_name,
-            response.records,
-            response.message_count,
-            response.next_begin_offset,
-            response.min_offset,
-            response.max_offset,
-            response.corrupted_count,
-        )
+        status = message_pb2.PullStatus.Name(response.status)
+        return _like(cls, response, status=status, broker_name=broker_name)
 
     def messages(self) -> list[ReceivedMessage]:
         """The records decoded. Raises MESSAGE_CORRUPTED."""

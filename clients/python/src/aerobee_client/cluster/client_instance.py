@@ -9,8 +9,9 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from importlib.metadata import version
+from typing import Any
 
 from aerobee.broker.v1 import client_pb2
 
@@ -18,7 +19,8 @@ from aerobee_client.clock import Clock, SystemClock
 from aerobee_client.cluster.broker_link import BrokerLink
 from aerobee_client.cluster.namesrv import NamesrvClient, namesrv_addresses
 from aerobee_client.cluster.route_cache import RouteCache
-from aerobee_client.cluster.transport import GrpcTransport, Transport
+from aerobee_client.cluster.transport import GrpcTransport, Q, R, Transport
+from aerobee_wire.rpcs import Rpc
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +87,13 @@ class ClientInstance:
         self._heartbeat = heartbeat
         self._on_notice = on_notice
         self._refresher = asyncio.create_task(self._refresh_forever(), name="route refresh")
+
+    def call_broker(
+        self, broker_name: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float
+    ) -> Coroutine[Any, Any, R]:
+        """Calls the master of a broker. Raises MqError, BROKER_NOT_EXIST when no route names it."""
+        address = self.routes.address_of(broker_name)
+        return self.transport.call(address, rpc, request, timeout_s=timeout_s)
 
     async def announce(self) -> None:
         """Sends a heartbeat to every broker of the routes now. A broker that does not answer is

@@ -232,11 +232,8 @@ class Assignment:
         if self._start_rule.where is ConsumeFromWhere.TIMESTAMP and not is_retry(queue.topic):
             return await self._offset_at(queue, self._start_rule.timestamp_ms)
         request = offset_pb2.GetQueueOffsetsRequest(topic=queue.topic, queue_ids=[queue.queue_id])
-        response = await self._instance.transport.call(
-            self._instance.routes.address_of(queue.broker_name),
-            rpcs.GET_QUEUE_OFFSETS,
-            request,
-            timeout_s=CALL_TIMEOUT_S,
+        response = await self._instance.call_broker(
+            queue.broker_name, rpcs.GET_QUEUE_OFFSETS, request, timeout_s=CALL_TIMEOUT_S
         )
         bounds = response.queues[0] if response.queues else offset_pb2.QueueBounds()
         from_last = self._start_rule.where is ConsumeFromWhere.LAST_OFFSET
@@ -248,10 +245,7 @@ class Assignment:
         request = offset_pb2.SearchOffsetRequest(
             topic=queue.topic, queue_id=queue.queue_id, timestamp_ms=timestamp_ms
         )
-        response = await self._instance.transport.call(
-            self._instance.routes.address_of(queue.broker_name),
-            rpcs.SEARCH_OFFSET,
-            request,
-            timeout_s=CALL_TIMEOUT_S,
+        response = await self._instance.call_broker(
+            queue.broker_name, rpcs.SEARCH_OFFSET, request, timeout_s=CALL_TIMEOUT_S
         )
         return response.queue_offset

@@ -54,11 +54,8 @@ class OffsetStore:
         request = offset_pb2.QueryConsumerOffsetsRequest(
             consumer_group=self._consumer_group, topic=topic
         )
-        response = await self._instance.transport.call(
-            self._instance.routes.address_of(broker_name),
-            rpcs.QUERY_CONSUMER_OFFSETS,
-            request,
-            timeout_s=CALL_TIMEOUT_S,
+        response = await self._instance.call_broker(
+            broker_name, rpcs.QUERY_CONSUMER_OFFSETS, request, timeout_s=CALL_TIMEOUT_S
         )
         return {stored.queue_id: stored.queue_offset for stored in response.offsets}
 
@@ -114,11 +111,8 @@ class OffsetStore:
             request.offsets.add(
                 topic=queue.topic, queue_id=queue.queue_id, queue_offset=queue_offset
             )
-        await self._instance.transport.call(
-            self._instance.routes.address_of(broker_name),
-            rpcs.UPDATE_CONSUMER_OFFSETS,
-            request,
-            timeout_s=CALL_TIMEOUT_S,
+        await self._instance.call_broker(
+            broker_name, rpcs.UPDATE_CONSUMER_OFFSETS, request, timeout_s=CALL_TIMEOUT_S
         )
         for queue, queue_offset in offsets.items():
             if queue in self._offsets:

@@ -149,9 +149,8 @@ class Puller:
             subscription=subscription.to_proto(),
             client_id=self._instance.client_id,
         )
-        address = self._instance.routes.address_of(queue.broker_name)
-        return await self._instance.transport.call(
-            address, rpcs.PULL, request, timeout_s=CALL_TIMEOUT_S
+        return await self._instance.call_broker(
+            queue.broker_name, rpcs.PULL, request, timeout_s=CALL_TIMEOUT_S
         )
 
     def _take(

@@ -35,13 +35,9 @@ OnDone = Callable[[Batch, Verdicts | None], None]
 
 
 class Runner(Protocol):
-    @property
-    def threads(self) -> list[threading.Thread]:
-        """The threads that run listeners; [] for coroutine functions."""
-
-    @property
-    def tasks(self) -> list[asyncio.Task[None]]:
-        """The tasks that run listeners; [] for plain functions."""
+    # What runs listeners: threads for plain functions, else tasks.
+    threads: list[threading.Thread]
+    tasks: list[asyncio.Task[None]]
 
     def start(self) -> None: ...
     def submit(self, batch: Batch) -> None: ...
@@ -56,6 +52,8 @@ class ThreadRunner:
     the program from ending."""
 
     def __init__(self, consume: Consume, concurrency: int, clock: Clock, on_done: OnDone) -> None:
+        self.threads: list[threading.Thread] = []
+        self.tasks: list[asyncio.Task[None]] = []
         self._consume = consume
         self._concurrency = concurrency
         self._clock = clock
@@ -67,21 +65,12 @@ class ThreadRunner:
         self._idle = asyncio.Event()
         self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._threads: list[threading.Thread] = []
-
-    @property
-    def threads(self) -> list[threading.Thread]:
-        return self._threads
-
-    @property
-    def tasks(self) -> list[asyncio.Task[None]]:
-        return []
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         for number in range(self._concurrency):
             thread = threading.Thread(target=self._work, name=f"listener-{number}", daemon=True)
-            self._threads.append(thread)
+            self.threads.append(thread)
             thread.start()
 
     def submit(self, batch: Batch) -> None:
@@ -91,7 +80,7 @@ class ThreadRunner:
 
     async def close(self, timeout_s: float) -> bool:
         self._closing = True  # batches taken from now on are skipped
-        for _ in self._threads:
+        for _ in self.threads:
             self._batches.put(None)
         if self._open:
             try:
@@ -134,25 +123,18 @@ class TaskRunner:
     """Runs coroutine functions."""
 
     def __init__(self, consume: Consume, concurrency: int, clock: Clock, on_done: OnDone) -> None:
+        self.threads: list[threading.Thread] = []
+        self.tasks: list[asyncio.Task[None]] = []
         self._consume = consume
         self._concurrency = concurrency
         self._clock = clock
         self._on_done = on_done
         self._batches: asyncio.Queue[Batch] = asyncio.Queue()
         self._closing = False
-        self._tasks: list[asyncio.Task[None]] = []
-
-    @property
-    def threads(self) -> list[threading.Thread]:
-        return []
-
-    @property
-    def tasks(self) -> list[asyncio.Task[None]]:
-        return self._tasks
 
     def start(self) -> None:
         for number in range(self._concurrency):
-            self._tasks.append(asyncio.create_task(self._work(), name=f"listener {number}"))
+            self.tasks.append(asyncio.create_task(self._work(), name=f"listener {number}"))
 
     def submit(self, batch: Batch) -> None:
         self._batches.put_nowait(batch)
@@ -166,9 +148,9 @@ class TaskRunner:
         except TimeoutError:
             return False
         finally:
-            for task in self._tasks:
+            for task in self.tasks:
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*self.tasks, return_exceptions=True)
 
     async def _work(self) -> None:
         while True:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Sequence
 
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.rebalance.strategies import Strategy
+from aerobee_client.rebalance.strategies import Clients, Queues, Strategy
 
 VIRTUAL_NODES = 10
 
@@ -16,9 +15,7 @@ def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Strategy:
     """Each member is at `virtual_nodes` positions of the ring; a queue belongs to the first member
     at or after its own position."""
 
-    def strategy(
-        client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
-    ) -> list[MessageQueue]:
+    def strategy(client_id: str, queues: Queues, client_ids: Clients) -> list[MessageQueue]:
         ring = sorted(
             (_position(f"{member}-{node}"), member)
             for member in client_ids

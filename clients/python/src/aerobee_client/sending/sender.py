@@ -217,11 +217,9 @@ class Sender:
         """Recalls a delayed message at the broker that its handle names; returns its message id."""
         broker_name = recall_handle.decode(handle).broker_name
         await self._publish_info(topic, self._clock.monotonic_ms() + int(timeout_s * 1000))
-        response = await self._instance.transport.call(
-            self._routes.address_of(broker_name),
-            rpcs.RECALL_MESSAGE,
-            message_pb2.RecallMessageRequest(topic=topic, recall_handle=handle),
-            timeout_s=timeout_s,
+        request = message_pb2.RecallMessageRequest(topic=topic, recall_handle=handle)
+        response = await self._instance.call_broker(
+            broker_name, rpcs.RECALL_MESSAGE, request, timeout_s=timeout_s
         )
         return response.unique_message_id
 

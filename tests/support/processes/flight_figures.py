@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from fractions import Fraction
 
 from aerobee_cli.demo.flights import UNKNOWN, Row
-
-MAX_ATTEMPTS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """`messages_consumed`: flights whose delay was counted. `retried`: redeliveries.
-
-    The mean arrival delay is in minutes; below 0 it is early.
-    """
-
-    messages_sent: int
-    messages_consumed: int
-    retried: int
-    dead_letters: int
-    dead_letters_by_tag: Mapping[str, int]
-    mean_arrival_delay_by_tag: Mapping[str, float]
+from aerobee_cli.demo.job import MAX_ATTEMPTS, Figures
 
 
 def expected(rows: Iterable[Row], max_attempts: int = MAX_ATTEMPTS) -> Figures:
