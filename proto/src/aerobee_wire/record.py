@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from aerobee_wire import message_id
 from aerobee_wire import properties as props
@@ -86,28 +87,9 @@ class CorruptRecord(Exception):
         self.reason = reason
 
 
+@dataclass(slots=True, init=False, eq=False, repr=False)
 class Record:
     """A decoded record. Properties and ids are decoded when first asked for."""
-
-    __slots__ = (
-        "_properties",
-        "body",
-        "body_crc",
-        "born_host_packed",
-        "born_timestamp_ms",
-        "flag",
-        "physical_offset",
-        "prepared_transaction_offset",
-        "queue_id",
-        "queue_offset",
-        "raw_properties",
-        "reconsume_times",
-        "store_host_packed",
-        "store_size",
-        "store_timestamp_ms",
-        "sys_flag",
-        "topic",
-    )
 
     topic: str
     queue_id: int

@@ -66,7 +66,6 @@ UNREGISTER_BROKER = rpc(namesrv.UnregisterBrokerRequest, namesrv.UnregisterBroke
 WATCH_REGISTRATION = rpc(namesrv.WatchRegistrationRequest, namesrv.BrokerNotice)
 GET_TOPIC_ROUTE = rpc(namesrv.GetTopicRouteRequest, namesrv.GetTopicRouteResponse)
 GET_CLUSTER_INFO = rpc(namesrv.GetClusterInfoRequest, namesrv.GetClusterInfoResponse)
-LIST_TOPIC_NAMES = rpc(namesrv.ListTopicsRequest, namesrv.ListTopicsResponse)
 DELETE_TOPIC_ROUTE = rpc(namesrv.DeleteTopicRequest, namesrv.DeleteTopicResponse)
 
 # ---- broker: messages ----

@@ -23,12 +23,14 @@ from __future__ import annotations
 import functools
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
+from types import SimpleNamespace
 from typing import Any
 
-from lark import Lark, Token, Transformer, v_args
+from lark import Lark, Token
 from lark.exceptions import UnexpectedInput, UnexpectedToken
 
 from aerobee_broker.filter import sql92_operands as operands
@@ -81,116 +83,67 @@ def _syntax_error(text: str, error: UnexpectedInput) -> str:
 @functools.cache
 def _parser() -> Lark:
     grammar = resources.files(__package__).joinpath("sql92.lark").read_text(encoding="utf-8")
+    made = {name: partial(_from_parts, operand_of) for name, operand_of in _OPERANDS.items()}
     return Lark(
         grammar,
         parser="lalr",
         lexer="basic",  # keywords are reserved everywhere
-        transformer=_Meaning(),
+        transformer=SimpleNamespace(**made),  # called bottom-up
         g_regex_flags=re.ASCII | re.IGNORECASE,  # in Unicode "ſ" would be an "S"
     )
+
+
+def _from_parts(operand_of: Callable[..., Operand], parts: Sequence[Operand | Token]) -> Operand:
+    return operand_of(*parts)
 
 
 def _unquoted(token: Token) -> str:
     return token[1:-1].replace("''", "'")
 
 
-def _not(test: Callable[[str, str], bool]) -> Callable[[str, str], bool]:
-    return lambda text, part: not test(text, part)
+def _among(operand: Operand, *texts: Token) -> Operand:
+    return operands.among(operand, frozenset(map(_unquoted, texts)))
 
 
-@v_args(inline=True)
-class _Meaning(Transformer[Token, Operand]):
-    """The operand for each alternative of the grammar; the parser calls these bottom-up."""
+def _text(test: Callable[[str, str], bool], operand: Operand, text: Token) -> Operand:
+    return operands.text_test(test, operand, _unquoted(text))
 
-    def start(self, operand: Operand) -> Operand:
-        return operands.condition(operand)
 
-    def or_(self, *parts: Operand) -> Operand:
-        return operands.disjunction(parts)
+def _no_text(test: Callable[[str, str], bool], operand: Operand, text: Token) -> Operand:
+    return operands.text_test(lambda value, part: not test(value, part), operand, _unquoted(text))
 
-    def and_(self, *parts: Operand) -> Operand:
-        return operands.conjunction(parts)
 
-    def not_(self, operand: Operand) -> Operand:
-        return operands.negation(operand)
-
-    def equal(self, left: Operand, right: Operand) -> Operand:
-        return operands.equal(left, right)
-
-    def not_equal(self, left: Operand, right: Operand) -> Operand:
-        return operands.negation(operands.equal(left, right))
-
-    def is_null(self, operand: Operand) -> Operand:
-        return operands.is_null(operand)
-
-    def is_not_null(self, operand: Operand) -> Operand:
-        return operands.negation(operands.is_null(operand))
-
-    def greater(self, left: Operand, right: Operand) -> Operand:
-        return operands.ordered(operator.gt, left, right)
-
-    def greater_equal(self, left: Operand, right: Operand) -> Operand:
-        return operands.ordered(operator.ge, left, right)
-
-    def less(self, left: Operand, right: Operand) -> Operand:
-        return operands.ordered(operator.lt, left, right)
-
-    def less_equal(self, left: Operand, right: Operand) -> Operand:
-        return operands.ordered(operator.le, left, right)
-
-    def between(self, operand: Operand, low: Operand, high: Operand) -> Operand:
-        return operands.between(operand, low, high)
-
-    def not_between(self, operand: Operand, low: Operand, high: Operand) -> Operand:
-        return operands.not_between(operand, low, high)
-
-    def in_(self, operand: Operand, *texts: Token) -> Operand:
-        return operands.among(operand, frozenset(map(_unquoted, texts)))
-
-    def not_in(self, operand: Operand, *texts: Token) -> Operand:
-        return operands.negation(self.in_(operand, *texts))
-
-    def contains(self, operand: Operand, text: Token) -> Operand:
-        return operands.text_test(operator.contains, operand, _unquoted(text))
-
-    def not_contains(self, operand: Operand, text: Token) -> Operand:
-        return operands.text_test(_not(operator.contains), operand, _unquoted(text))
-
-    def starts_with(self, operand: Operand, text: Token) -> Operand:
-        return operands.text_test(str.startswith, operand, _unquoted(text))
-
-    def not_starts_with(self, operand: Operand, text: Token) -> Operand:
-        return operands.text_test(_not(str.startswith), operand, _unquoted(text))
-
-    def ends_with(self, operand: Operand, text: Token) -> Operand:
-        return operands.text_test(str.endswith, operand, _unquoted(text))
-
-    def not_ends_with(self, operand: Operand, text: Token) -> Operand:
-        return operands.text_test(_not(str.endswith), operand, _unquoted(text))
-
-    def plus(self, operand: Operand) -> Operand:
-        return operand
-
-    def minus(self, operand: Operand) -> Operand:
-        return operands.negative(operand)
-
-    def property(self, name: Token) -> Operand:
-        return operands.named(str(name))
-
-    def string(self, text: Token) -> Operand:
-        return operands.literal(Kind.TEXT, _unquoted(text))
-
-    def integer(self, digits: Token) -> Operand:
-        return operands.integer(digits.rstrip("Ll"))
-
-    def float(self, text: Token) -> Operand:
-        return operands.floating(str(text))
-
-    def true(self) -> Operand:
-        return operands.literal(Kind.BOOLEAN, True)
-
-    def false(self) -> Operand:
-        return operands.literal(Kind.BOOLEAN, False)
-
-    def null(self) -> Operand:
-        return operands.literal(Kind.UNKNOWN, None)
+# Alternative of the grammar → the operand of its parts.
+_OPERANDS: Mapping[str, Callable[..., Operand]] = {
+    "start": operands.condition,
+    "or_": operands.disjunction,
+    "and_": operands.conjunction,
+    "not_": operands.negation,
+    "equal": operands.equal,
+    "not_equal": lambda left, right: operands.negation(operands.equal(left, right)),
+    "is_null": operands.is_null,
+    "is_not_null": lambda operand: operands.negation(operands.is_null(operand)),
+    "greater": partial(operands.ordered, operator.gt),
+    "greater_equal": partial(operands.ordered, operator.ge),
+    "less": partial(operands.ordered, operator.lt),
+    "less_equal": partial(operands.ordered, operator.le),
+    "between": operands.between,
+    "not_between": operands.not_between,
+    "in_": _among,
+    "not_in": lambda *parts: operands.negation(_among(*parts)),
+    "contains": partial(_text, operator.contains),
+    "not_contains": partial(_no_text, operator.contains),
+    "starts_with": partial(_text, str.startswith),
+    "not_starts_with": partial(_no_text, str.startswith),
+    "ends_with": partial(_text, str.endswith),
+    "not_ends_with": partial(_no_text, str.endswith),
+    "plus": lambda operand: operand,
+    "minus": operands.negative,
+    "property": lambda name: operands.named(str(name)),
+    "string": lambda text: operands.literal(Kind.TEXT, _unquoted(text)),
+    "integer": lambda digits: operands.integer(digits.rstrip("Ll")),
+    "float": lambda text: operands.floating(str(text)),
+    "true": lambda: operands.literal(Kind.BOOLEAN, True),
+    "false": lambda: operands.literal(Kind.BOOLEAN, False),
+    "null": lambda: operands.literal(Kind.UNKNOWN, None),
+}

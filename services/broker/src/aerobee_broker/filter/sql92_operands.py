@@ -99,12 +99,12 @@ def negative(operand: Operand) -> Operand:
     return Operand(Kind.UNKNOWN, lambda _: None, _deeper(operand))
 
 
-def conjunction(operands: Sequence[Operand]) -> Operand:
+def conjunction(*operands: Operand) -> Operand:
     """AND: false if one is false, else null if one is null. May not evaluate the later ones."""
     return _chain(operands, decides=False)
 
 
-def disjunction(operands: Sequence[Operand]) -> Operand:
+def disjunction(*operands: Operand) -> Operand:
     """OR: true if one is true, else null if one is null. May not evaluate the later ones."""
     return _chain(operands, decides=True)
 
@@ -198,15 +198,11 @@ def ordered(compare: Callable[[Any, Any], bool], left: Operand, right: Operand) 
 def between(operand: Operand, low: Operand, high: Operand) -> Operand:
     if low.kind in NUMBERS and high.kind in NUMBERS and _number(low) > _number(high):
         raise FilterSyntaxError(f"BETWEEN {low.value} AND {high.value} holds nothing: swap them")
-    above = ordered(operator.ge, operand, low)
-    below = ordered(operator.le, operand, high)
-    return conjunction((above, below))
+    return conjunction(ordered(operator.ge, operand, low), ordered(operator.le, operand, high))
 
 
 def not_between(operand: Operand, low: Operand, high: Operand) -> Operand:
-    below = ordered(operator.lt, operand, low)
-    above = ordered(operator.gt, operand, high)
-    return disjunction((below, above))
+    return disjunction(ordered(operator.lt, operand, low), ordered(operator.gt, operand, high))
 
 
 def among(operand: Operand, texts: frozenset[str]) -> Operand:
