@@ -194,7 +194,7 @@ class SlowHistory:
         loop = asyncio.get_running_loop()
         begun, covering = loop.time(), len(self.flusher.began)
         try:
-            places = await self.harness.broker.sender.send(batch)
+            places = await self.harness.broker.sending.sender.send(batch)
         except MqError as error:
             self._not_acknowledged(error, loop.time() - begun)
             await asyncio.sleep(0.5)
@@ -249,7 +249,7 @@ class SlowHistory:
             if not suspend_ms:
                 await asyncio.sleep(self.rng.expovariate(20))
             pull = PullRequest("", TOPIC, queue, at, browse=True, suspend_timeout_ms=suspend_ms)
-            result, _ = await self.harness.broker.pull.pull(pull)
+            result, _ = await self.harness.broker.consuming.pull.pull(pull)
             for shown in iter_records(result.records):
                 claim(shown.queue_offset == at, f"queue offset {shown.queue_offset}, not {at}")
                 self._claim_durable(shown.physical_offset, shown.body, "shown")
@@ -266,7 +266,7 @@ class SlowHistory:
             found = await self.harness.bodies(ARCHIVE)
             claim(len(found) == ARCHIVED and loop.time() == begun, "old messages had to wait")
             self.figures.archive_reads += 1
-            result, _ = await self.harness.broker.pull.pull(pull)
+            result, _ = await self.harness.broker.consuming.pull.pull(pull)
             claim(result.status is ReadStatus.NO_NEW, "a message that nobody sent")
             claim(abs(loop.time() - begun - 0.04) < 1e-6, "a long poll ended late")
 

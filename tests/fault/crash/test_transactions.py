@@ -52,7 +52,7 @@ class History:
         # Of some hundred bytes each, so that a write covers several sectors.
         padded = [body.ljust(300, b".") for body in bodies]
         halves = [message("t", body, 0, properties=dict(given)) for body in padded]
-        stored = await harness.broker.sender.send(halves)
+        stored = await harness.broker.sending.sender.send(halves)
         self.sent.update(zip(bodies, stored, strict=True))
 
     async def end(self, harness: BrokerHarness, ends: dict[bytes, Resolution]) -> None:

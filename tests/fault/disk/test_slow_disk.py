@@ -276,7 +276,7 @@ async def test_the_loop_runs_while_a_sync_hangs(ends_well: bool) -> None:
     for _ in range(3):
         assert await harness.bodies("old") == [b"a", b"b"]
         for poll in polls:
-            result, _ = await harness.broker.pull.pull(poll)
+            result, _ = await harness.broker.consuming.pull.pull(poll)
             assert result.status is ReadStatus.NO_NEW
     assert harness.store.query("old", "nothing") == []
     assert not first.done() and not any(task.done() for task in others)

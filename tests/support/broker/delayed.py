@@ -21,18 +21,18 @@ SMALL_FILES: dict[str, Any] = {
 
 async def delayed(harness: BrokerHarness, body: bytes, level: int, topic: str = "t") -> SendResult:
     one = message(topic, body, properties={"DELAY": str(level)})
-    return (await harness.broker.sender.send([one]))[0]
+    return (await harness.broker.sending.sender.send([one]))[0]
 
 
 async def timed(harness: BrokerHarness, body: bytes, delay_ms: int, topic: str = "t") -> SendResult:
     due = str(harness.clock.now_ms() + delay_ms)
     one = message(topic, body, properties={"TIMER_DELIVER_MS": due})
-    return (await harness.broker.sender.send([one]))[0]
+    return (await harness.broker.sending.sender.send([one]))[0]
 
 
 async def recall(harness: BrokerHarness, stored: SendResult, topic: str = "t") -> None:
     """Raises NotRecalled."""
-    await harness.broker.timer_recall.recall(topic, stored.deliver_ms, stored.unique_message_id)
+    await harness.broker.delay.recall.recall(topic, stored.deliver_ms, stored.unique_message_id)
 
 
 async def fill(harness: BrokerHarness) -> None:

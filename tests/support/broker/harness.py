@@ -154,7 +154,9 @@ class BrokerHarness:
         return group
 
     async def send(self, topic: str, *bodies: bytes, **fields: Any) -> list[SendResult]:
-        return await self.broker.sender.send([message(topic, body, **fields) for body in bodies])
+        return await self.broker.sending.sender.send(
+            [message(topic, body, **fields) for body in bodies]
+        )
 
     async def read(
         self, topic: str, queue_id: int = 0, queue_offset: int = 0, **fields: Any
@@ -163,7 +165,7 @@ class BrokerHarness:
         pull = PullRequest(
             "", topic, queue_id, queue_offset, browse=True, max_messages=1_000, **fields
         )
-        result, _ = await self.broker.pull.pull(pull)
+        result, _ = await self.broker.consuming.pull.pull(pull)
         return list(iter_records(result.records))
 
     async def bodies(self, topic: str, queue_ids: Sequence[int] = (0,)) -> list[bytes]:

@@ -53,7 +53,7 @@ class PopConsumer:
             start=fields.pop("start", "automatic"),
         )
         assert not fields
-        popped = await self.harness.broker.pop.pop(request, poll_ms)
+        popped = await self.harness.broker.consuming.pop.pop(request, poll_ms)
         if popped is None:
             return []
         expires = popped.pop_time_ms + popped.invisible_duration_ms
@@ -79,7 +79,7 @@ class PopConsumer:
 
     async def ack_sets(self, *lease_sets: LeaseSet) -> list[Code]:
         """A code for each lease of each set."""
-        failures = await self.harness.broker.acks.ack(lease_sets)
+        failures = await self.harness.broker.consuming.acks.ack(lease_sets)
         codes = [[Code.SUCCESS] * len(lease_set.queue_offsets) for lease_set in lease_sets]
         for failure in failures:
             codes[failure.set_index][failure.offset_index] = failure.error.code
@@ -91,7 +91,7 @@ class PopConsumer:
         self, got: Received, invisible_ms: int | None, **fields: bool
     ) -> InvisibleDuration:
         change = InvisibleChange(got.lease, invisible_ms, **fields)
-        [duration] = await self.harness.broker.invisible_durations.change([change])
+        [duration] = await self.harness.broker.consuming.invisible_durations.change([change])
         return duration
 
     @staticmethod
@@ -102,7 +102,7 @@ class PopConsumer:
 
     async def dead_letter(self, got: Received, reason: str = "") -> Code:
         requests = [DeadLetterRequest(got.lease, Failure(reason))]
-        [error] = await self.harness.broker.dead_letters.dead_letter(requests)
+        [error] = await self.harness.broker.consuming.dead_letters.dead_letter(requests)
         return Code.SUCCESS if error is None else error.code
 
     def committed(self, queue_id: int = 0) -> int | None:

@@ -12,7 +12,9 @@ async def half(
     harness: BrokerHarness, body: bytes, topic: str = "t", **properties: str
 ) -> SendResult:
     given = {"TRAN_MSG": "true", "PGROUP": "producers", **properties}
-    return (await harness.broker.sender.send([message(topic, body, 1, properties=given)]))[0]
+    return (await harness.broker.sending.sender.send([message(topic, body, 1, properties=given)]))[
+        0
+    ]
 
 
 async def end(

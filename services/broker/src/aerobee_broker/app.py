@@ -17,9 +17,8 @@ from prometheus_client import CollectorRegistry
 
 from aerobee_broker.broker import Broker
 from aerobee_broker.cluster.addresses import advertised_host, free_port, store_ip
-from aerobee_broker.cluster.grpc_clients import GrpcBrokerClient, GrpcNamesrvClient
 from aerobee_broker.cluster.peers import Peers
-from aerobee_broker.cluster.registration import Link, Registration, Timing
+from aerobee_broker.cluster.registration import Link, Registration, Timing, unreachable
 from aerobee_broker.commit.worker_thread import Worker, WorkerThread
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.disk import Disk, RealDisk
@@ -37,8 +36,9 @@ from aerobee_chassis.errors import PortInUse, StartError
 from aerobee_chassis.lifecycle import App, Step
 from aerobee_chassis.metrics import MetricsEndpoint
 from aerobee_chassis.rpc.call import Failure
+from aerobee_chassis.rpc.caller import Caller
 from aerobee_chassis.rpc.server import Server
-from aerobee_wire.status import MqError, grpc_status_of, trailers_of
+from aerobee_wire.status import Code, MqError, grpc_status_of, trailers_of
 
 STOP_GRACE_S = 5.0  # as long as a flush may take; long polls and streams are ended before
 PORT_ATTEMPTS = 5  # of a free port that somebody else takes first
@@ -100,7 +100,7 @@ class BrokerApp(App):
             tables,
             identity,
             announce=registration.announce,
-            spread=Peers(registration, identity, GrpcBrokerClient).create,
+            spread=Peers(registration, identity).create,
         )
         server = Server(
             broker.services(),
@@ -160,7 +160,7 @@ class BrokerApp(App):
         options = self.options
         return Link(
             namesrv,
-            GrpcNamesrvClient(namesrv),
+            Caller(unreachable(Code.NAMESRV_UNREACHABLE, "name server")),
             identity,
             tables.topics,
             permission=permission.bits,

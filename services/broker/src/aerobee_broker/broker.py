@@ -15,11 +15,12 @@ from aerobee.broker.v1 import (
 )
 
 from aerobee_broker.delivery.admin import Administration
-from aerobee_broker.delivery.broker_status import Backlog, Gauges, StatusReport
 from aerobee_broker.delivery.draining import Draining, RemainingWork
+from aerobee_broker.delivery.gauges import Backlog, Gauges
 from aerobee_broker.identity import Identity
 from aerobee_broker.registry.topics import Announce, Spread
 from aerobee_broker.rpc.admin import AdminRpcs
+from aerobee_broker.rpc.broker_status import StatusReport
 from aerobee_broker.rpc.clients import ClientRpcs
 from aerobee_broker.rpc.messages import MessageRpcs
 from aerobee_broker.rpc.offsets import OffsetRpcs
@@ -55,78 +56,56 @@ class Broker:
     ) -> None:
         core = self._core = Core(environment, store, tables, announce=announce, spread=spread)
         self._identity = identity
-        self.store = store
-        self.commit, self.log = core.commit, core.log
+        self.store, self.commit, self.log, self.polls = store, core.commit, core.log, core.polls
         self.topics, self.groups, self.clients = core.topics, core.groups, core.clients
-        self.permission, self.polls = core.permission, core.polls
-
-        delay = Delay(core)
-        self.delay_queues, self.delay_router = delay.queues, delay.router
-        self.level_delivery, self.timer_delivery = delay.levels, delay.timers
-        self.timer_recall = delay.recall
-
-        transactions = TransactionParts(core, delay.router)
-        self.transactions, self.transaction_checks = transactions.transactions, transactions.checks
-        self.transaction_upkeep = transactions.upkeep
-
-        sending = Sending(core, delay, self.transactions, identity.store_host)
-        self.sender, self.batch_sender = sending.sender, sending.batch_sender
-        self.send_back = sending.send_back
-
-        consuming = Consuming(core)
-        self.pull, self.offset_queries = consuming.pull, consuming.offset_queries
-        self.pop, self.acks, self.leases = consuming.pop, consuming.acks, consuming.leases
-        self.invisible_durations = consuming.invisible_durations
-        self.dead_letters = consuming.dead_letters
-        self.lease_table, self.lease_journal = consuming.lease_table, consuming.lease_journal
-        self.lease_deadlines = consuming.lease_deadlines
-        self.lease_expiry = consuming.lease_expiry
-
-        self._wire_administration()
-
-    def _wire_administration(self) -> None:
-        core, environment = self._core, self._core.environment
+        self.permission = core.permission
+        self.delay = Delay(core)
+        parts = TransactionParts(core, self.delay.router)
+        self.transactions = parts.transactions
+        self.transaction_checks, self.transaction_upkeep = parts.checks, parts.upkeep
+        self.sending = Sending(core, self.delay, self.transactions, identity.store_host)
+        self.consuming = Consuming(core)
         self.administration = Administration(
-            store=self.store,
-            topics=self.topics,
-            groups=self.groups,
-            offsets=core.tables.offsets,
-            saved_offsets=core.tables.saved_offsets,
-            polls=self.polls,
-            leases=self.leases,
+            store=store,
+            topics=core.topics,
+            groups=core.groups,
+            offsets=tables.offsets,
+            saved_offsets=tables.saved_offsets,
+            polls=core.polls,
+            leases=self.consuming.leases,
         )
-        backlog = Backlog(self.polls, self.level_delivery, self.timer_delivery, self.transactions)
+        backlog = Backlog(core.polls, self.delay.levels, self.delay.timers, self.transactions)
         self.draining = Draining(
-            core.tables.drain,
-            core.tables.saved_drain,
-            self.topics,
+            tables.drain,
+            tables.saved_drain,
+            core.topics,
             RemainingWork(
-                store=self.store,
-                topics=self.topics,
-                groups=self.groups,
-                offset_queries=self.offset_queries,
-                leases=self.leases,
+                store=store,
+                topics=core.topics,
+                groups=core.groups,
+                offset_queries=self.consuming.offset_queries,
+                leases=self.consuming.leases,
                 backlog=backlog,
             ),
         )
         self.report = StatusReport(
-            self._identity,
-            self.store,
-            environment.metrics,
-            backlog,
-            core.tables.drain,
+            identity=identity,
+            store=store,
+            metrics=environment.metrics,
+            backlog=backlog,
+            drain=tables.drain,
             disk=environment.disk,
             store_path=environment.path,
         )
         self.gauges = Gauges(
-            environment.metrics,
-            self.store,
-            backlog,
-            self.leases,
-            topics=self.topics,
-            groups=self.groups,
-            clients=self.clients,
-            offset_queries=self.offset_queries,
+            metrics=environment.metrics,
+            store=store,
+            backlog=backlog,
+            leases=self.consuming.leases,
+            topics=core.topics,
+            groups=core.groups,
+            clients=core.clients,
+            offset_queries=self.consuming.offset_queries,
         )
 
     def components(self) -> tuple[Component, ...]:
@@ -137,12 +116,12 @@ class Broker:
             self._core.tables,
             Step(restore=self._core.restore_registries),
             self.transaction_upkeep,
-            self.lease_journal,
+            self.consuming.lease_journal,
             Step(stop=self.commit.drain),
-            self.level_delivery,
-            self.timer_delivery,
-            self.leases,
-            BackgroundTask("lease expiry", self.lease_expiry.run),
+            self.delay.levels,
+            self.delay.timers,
+            self.consuming.leases,
+            BackgroundTask("lease expiry", self.consuming.lease_expiry.run),
         )
 
     def end_long_calls(self) -> None:
@@ -152,40 +131,34 @@ class Broker:
 
     def services(self) -> list[Service]:
         """The gRPC services over these parts."""
+        consuming, broker_name = self.consuming, self._identity.broker_name
         messages = MessageRpcs(
-            sender=self.sender,
-            batch_sender=self.batch_sender,
-            pull=self.pull,
-            send_back=self.send_back,
+            sender=self.sending.sender,
+            batch_sender=self.sending.batch_sender,
+            pull=consuming.pull,
+            send_back=self.sending.send_back,
             store=self.store,
-            timer_recall=self.timer_recall,
-            broker_name=self._identity.broker_name,
+            timer_recall=self.delay.recall,
+            broker_name=broker_name,
             store_host=self._identity.store_host,
         )
+        pop = PopRpcs(
+            consuming.pop,
+            consuming.acks,
+            consuming.invisible_durations,
+            consuming.dead_letters,
+            broker_name=broker_name,
+        )
+        clients = ClientRpcs(self.clients, self.groups, self.transaction_checks)
         admin = AdminRpcs(self.administration, self.draining, self.report, self.topics, self.groups)
         return [
-            bind(message_pb2.DESCRIPTOR.services_by_name["MessageService"], messages),
-            bind(
-                offset_pb2.DESCRIPTOR.services_by_name["OffsetService"],
-                OffsetRpcs(self.offset_queries),
-            ),
-            bind(
-                client_pb2.DESCRIPTOR.services_by_name["ClientService"],
-                ClientRpcs(self.clients, self.groups, self.transaction_checks),
-            ),
-            bind(
-                transaction_pb2.DESCRIPTOR.services_by_name["TransactionService"],
-                TransactionRpcs(self.transactions),
-            ),
-            bind(
-                pop_pb2.DESCRIPTOR.services_by_name["PopService"],
-                PopRpcs(
-                    self.pop,
-                    self.acks,
-                    self.invisible_durations,
-                    self.dead_letters,
-                    broker_name=self._identity.broker_name,
-                ),
-            ),
-            bind(admin_pb2.DESCRIPTOR.services_by_name["AdminService"], admin),
+            bind(contract.DESCRIPTOR.services_by_name[name], handlers)
+            for contract, name, handlers in (
+                (message_pb2, "MessageService", messages),
+                (offset_pb2, "OffsetService", OffsetRpcs(consuming.offset_queries)),
+                (client_pb2, "ClientService", clients),
+                (transaction_pb2, "TransactionService", TransactionRpcs(self.transactions)),
+                (pop_pb2, "PopService", pop),
+                (admin_pb2, "AdminService", admin),
+            )
         ]

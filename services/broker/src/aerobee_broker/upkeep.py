@@ -50,7 +50,7 @@ def periodic_work(
         for name, interval_ms, work in (
             ("offsets", options.flush_consumer_offset_interval, tables.saved_offsets.try_save),
             ("delays", options.flush_delay_offset_interval, tables.saved_delay_offsets.try_save),
-            ("leases", LEASE_SNAPSHOT_MS, broker.lease_journal.save_snapshot),
+            ("leases", LEASE_SNAPSHOT_MS, broker.consuming.lease_journal.save_snapshot),
             ("store", STORE_UPKEEP_MS, keep_store),
             ("health", HEALTH_MS, report_health),
             ("clients", CLIENT_SCAN_MS, scan_clients),

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
+from aerobee.broker.v1 import admin_pb2
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
 from aerobee_broker.cluster.peers import Peers
 from aerobee_broker.cluster.registration import Link, Registration, Timing
 from aerobee_broker.identity import Identity
 from aerobee_broker.metadata.topics import TopicConfig, Topics
+from aerobee_chassis.rpc.caller import Caller, Rpc
+from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 from support.clock.virtual_loop import LoopClock
 
 IDENTITY = Identity("c", "broker-a", 0, "10.0.0.1:10911", "10.0.0.1:10911", "0", 0)
 
 
-class Namesrv:
+class Namesrv(Caller):
     """What a name server would know. `up` and `slow` are for the test to set."""
 
     def __init__(self) -> None:
@@ -41,13 +45,22 @@ class Namesrv:
         self.up = True
         self._stopped = asyncio.Event()
 
-    async def register(
-        self, request: pb.RegisterBrokerRequest, timeout_s: float
-    ) -> pb.RegisterBrokerResponse:
-        if self.slow:
+    async def call(self, address: str, rpc: Rpc[Any], request: Any, *, timeout_s: float) -> Any:
+        if self.slow and rpc is rpcs.REGISTER_BROKER:
             await asyncio.sleep(timeout_s)
         if not self.up:
             raise MqError(Code.NAMESRV_UNREACHABLE, "no answer")
+        if rpc is rpcs.REGISTER_BROKER:
+            return self._register(request)
+        if rpc is rpcs.GET_TOPIC_ROUTE:
+            if request.topic not in self.topics:
+                raise MqError(Code.TOPIC_NOT_EXIST, "no such topic")
+            return pb.GetTopicRouteResponse(route=pb.TopicRoute(brokers=self.brokers))
+        assert rpc is rpcs.UNREGISTER_BROKER
+        self.unregistered += 1
+        return pb.UnregisterBrokerResponse()
+
+    def _register(self, request: pb.RegisterBrokerRequest) -> pb.RegisterBrokerResponse:
         self.requests.append(request)
         if self.rejects:
             return pb.RegisterBrokerResponse(rejected=True)
@@ -56,21 +69,9 @@ class Namesrv:
         self.topics.update({config.topic: config for config in request.topics})
         return pb.RegisterBrokerResponse()
 
-    async def watch(self, request: pb.WatchRegistrationRequest) -> AsyncIterator[pb.BrokerNotice]:
+    async def stream(self, address: str, rpc: Rpc[Any], request: Any) -> AsyncGenerator[Any, None]:
         yield pb.BrokerNotice(min_broker_id_changed=pb.MinBrokerIdChanged(min_broker_id=0))
         await self._stopped.wait()
-
-    async def unregister(self, request: pb.UnregisterBrokerRequest, timeout_s: float) -> None:
-        if not self.up:
-            raise MqError(Code.NAMESRV_UNREACHABLE, "no answer")
-        self.unregistered += 1
-
-    async def route(self, topic: str, timeout_s: float) -> pb.TopicRoute:
-        if not self.up:
-            raise MqError(Code.NAMESRV_UNREACHABLE, "no answer")
-        if topic not in self.topics:
-            raise MqError(Code.TOPIC_NOT_EXIST, "no such topic")
-        return pb.TopicRoute(brokers=self.brokers)
 
     async def close(self) -> None:
         self.closed = True
@@ -233,19 +234,22 @@ async def test_the_broker_serves_without_name_servers() -> None:
 # ---- other brokers ----
 
 
-class Other:
+class Others(Caller):
     """Brokers as `Peers` calls them: address → topics."""
 
-    def __init__(self, address: str, brokers: dict[str, set[str]]) -> None:
-        self._address = address
+    def __init__(self, brokers: dict[str, set[str]]) -> None:
         self._brokers = brokers
 
-    async def create_topic(self, config: TopicConfig, timeout_s: float) -> bool:
-        if self._address not in self._brokers:
+    async def call(self, address: str, rpc: Rpc[Any], request: Any, *, timeout_s: float) -> Any:
+        if address not in self._brokers:
             raise MqError(Code.BROKER_UNREACHABLE, "no answer")
-        new = config.topic not in self._brokers[self._address]
-        self._brokers[self._address].add(config.topic)
-        return new
+        if rpc is rpcs.GET_TOPIC:
+            if request.topic not in self._brokers[address]:
+                raise MqError(Code.TOPIC_NOT_EXIST, "no such topic")
+            return admin_pb2.GetTopicResponse()
+        assert rpc is rpcs.PUT_TOPIC and request.only_new
+        self._brokers[address].add(request.topic.topic)
+        return admin_pb2.PutTopicResponse(created=True)
 
     async def close(self) -> None:
         pass
@@ -267,7 +271,7 @@ async def test_a_new_topic_is_created_on_the_other_masters() -> None:
     ]
     brokers: dict[str, set[str]] = {"b:1": set(), "replica:1": set(), "e:1": set()}
     await cluster.registration.start()
-    peers = Peers(cluster.registration, IDENTITY, lambda address: Other(address, brokers))
+    peers = Peers(cluster.registration, IDENTITY, lambda: Others(brokers))
     await peers.create(TopicConfig("new", 4, 4))
     assert brokers == {"b:1": {"new"}, "replica:1": set(), "e:1": set()}
     await cluster.registration.stop()
@@ -278,6 +282,6 @@ async def test_without_name_servers_a_new_topic_is_not_spread() -> None:
         await cluster.registration.start()
         if cluster.namesrvs:
             cluster.namesrvs["a"].up = False
-        peers = Peers(cluster.registration, IDENTITY, lambda address: Other(address, {}))
+        peers = Peers(cluster.registration, IDENTITY, lambda: Others({}))
         await peers.create(TopicConfig("new", 4, 4))
         await cluster.registration.stop()

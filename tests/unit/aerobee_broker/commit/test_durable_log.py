@@ -142,7 +142,9 @@ async def test_a_full_backlog_refuses_pops_and_send_backs_but_no_acks(
         with pytest.raises(TooMuchUnflushed):
             await consumer.pop(1)
         with pytest.raises(TooMuchUnflushed):
-            await harness.broker.send_back.send_back("billing", [Entry(stored.physical_offset)])
+            await harness.broker.sending.send_back.send_back(
+                "billing", [Entry(stored.physical_offset)]
+            )
         ack = asyncio.create_task(consumer.ack(got))
         await run_ready_tasks()
     assert await ack == [Code.SUCCESS]

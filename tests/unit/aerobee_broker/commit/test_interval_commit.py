@@ -60,7 +60,7 @@ async def test_a_waiting_consumer_makes_the_next_interval_flush(harness: BrokerH
     await asyncio.sleep(0.6)
     await harness.send("t", b"b")
     pull = PullRequest("g", "t", 0, 1, suspend_timeout_ms=5_000, browse=True)
-    result, _ = await harness.broker.pull.pull(pull)
+    result, _ = await harness.broker.consuming.pull.pull(pull)
     assert (result.status, result.message_count) == (ReadStatus.FOUND, 1)
 
 

@@ -177,7 +177,7 @@ async def test_a_send_stores_nothing_once_its_topic_is_deleted(harness: BrokerHa
 async def test_a_topic_that_only_the_log_has_is_adopted(
     harness: BrokerHarness, begin: Begin
 ) -> None:
-    await harness.broker.sender.send([message("t", b"a", 3)])
+    await harness.broker.sending.sender.send([message("t", b"a", 3)])
     await harness.end()
     for path in (harness.store.path / "config").glob("topics.json*"):
         path.unlink()

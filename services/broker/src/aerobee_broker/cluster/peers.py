@@ -9,27 +9,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import structlog
+from aerobee.broker.v1 import admin_pb2
 
-from aerobee_broker.cluster.registration import Registration
+from aerobee_broker.cluster.registration import Registration, to_message, unreachable
 from aerobee_broker.identity import Identity
 from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_chassis.rpc.caller import Caller
+from aerobee_wire import rpcs
 from aerobee_wire import topics as names
-from aerobee_wire.status import MqError
+from aerobee_wire.status import Code, MqError
 
 MASTER_ID = 0
 TIMEOUT_S = 3.0
 
 
-class BrokerClient(Protocol):
-    """Another broker. Every call raises MqError."""
-
-    async def create_topic(self, config: TopicConfig, timeout_s: float) -> bool:
-        """False, and nothing changed, when the topic is there."""
-
-    async def close(self) -> None: ...
+def broker_caller() -> Caller:
+    return Caller(unreachable(Code.BROKER_UNREACHABLE, "broker"))
 
 
 class Peers:
@@ -37,11 +34,11 @@ class Peers:
         self,
         registration: Registration,
         identity: Identity,
-        connect: Callable[[str], BrokerClient],
+        make_caller: Callable[[], Caller] = broker_caller,
     ) -> None:
         self._registration = registration
         self._identity = identity
-        self._connect = connect
+        self._make_caller = make_caller
 
     async def create(self, config: TopicConfig) -> None:
         """Never raises: this broker serves the topic without them."""
@@ -52,7 +49,13 @@ class Peers:
                 "topic_not_spread", topic=config.topic, reason=error.message
             )
             return
-        await asyncio.gather(*(self._create_at(address, config) for address in addresses))
+        caller = self._make_caller()
+        try:
+            await asyncio.gather(
+                *(self._create_at(caller, address, config) for address in addresses)
+            )
+        finally:
+            await caller.close()
 
     async def _others(self) -> Sequence[str]:
         route = await self._registration.route(names.AUTO_CREATE_TOPIC, TIMEOUT_S)
@@ -66,14 +69,25 @@ class Peers:
             and address != self._identity.address
         )
 
-    async def _create_at(self, address: str, config: TopicConfig) -> None:
-        client = self._connect(address)
+    async def _create_at(self, caller: Caller, address: str, config: TopicConfig) -> None:
         try:
-            if await client.create_topic(config, TIMEOUT_S):
+            if await self._create_new(caller, address, config):
                 structlog.get_logger().info("topic_spread", topic=config.topic, broker=address)
         except MqError as error:
             structlog.get_logger().warning(
                 "topic_not_spread", topic=config.topic, broker=address, reason=error.message
             )
-        finally:
-            await client.close()
+
+    async def _create_new(self, caller: Caller, address: str, config: TopicConfig) -> bool:
+        """False, and nothing changed, when the topic is there."""
+        get = admin_pb2.GetTopicRequest(topic=config.topic)
+        try:
+            await caller.call(address, rpcs.GET_TOPIC, get, timeout_s=TIMEOUT_S)
+        except MqError as error:
+            if error.code is not Code.TOPIC_NOT_EXIST:
+                raise
+        else:
+            return False
+        put = admin_pb2.PutTopicRequest(topic=to_message(config), only_new=True)
+        response = await caller.call(address, rpcs.PUT_TOPIC, put, timeout_s=TIMEOUT_S)
+        return response.created

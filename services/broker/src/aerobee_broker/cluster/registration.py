@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import structlog
 from aerobee.namesrv.v1 import namesrv_pb2
 
-from aerobee_broker.cluster.grpc_clients import NamesrvClient
 from aerobee_broker.identity import Identity
 from aerobee_broker.metadata.topics import TopicConfig, Topics
 from aerobee_chassis.lifecycle import Component
-from aerobee_wire.status import Code, MqError
+from aerobee_chassis.rpc.caller import Caller, ErrorOf
+from aerobee_chassis.rpc.transport import CallFailed
+from aerobee_wire import rpcs
+from aerobee_wire.status import Code, MqError, error_from
 
 FIRST_BACK_OFF_S = 0.2
 LONGEST_BACK_OFF_S = 5.0
@@ -40,13 +42,26 @@ class Timing:
         return cls(clamped / 1000, timeout_ms / 1000)
 
 
+def unreachable(code: Code, kind: str) -> ErrorOf:
+    """The error of a call to a name server or a broker (`kind`) that failed: the one that it
+    answered with, else `code`."""
+
+    def error_of(address: str, failure: CallFailed) -> MqError:
+        details = failure.message or failure.status
+        return error_from(details, failure.trailers) or MqError(
+            code, f"no answer from {kind} {address}: {details}"
+        )
+
+    return error_of
+
+
 class Link:
-    """The registration with one name server."""
+    """The registration with one name server. Closes `caller` when it stops."""
 
     def __init__(
         self,
         address: str,
-        client: NamesrvClient,
+        caller: Caller,
         identity: Identity,
         topics: Topics,
         *,
@@ -56,7 +71,7 @@ class Link:
         self.address = address
         self.registered = False
         self.tried = asyncio.Event()
-        self.client = client
+        self._caller = caller
         # The fields by which a request names this broker.
         self._broker: dict[str, Any] = {
             "cluster": identity.cluster,
@@ -89,6 +104,14 @@ class Link:
             return False
         return self.registered
 
+    async def route(self, topic: str, timeout_s: float) -> namesrv_pb2.TopicRoute:
+        """Raises MqError, also TOPIC_NOT_EXIST."""
+        request = namesrv_pb2.GetTopicRouteRequest(topic=topic)
+        response = await self._caller.call(
+            self.address, rpcs.GET_TOPIC_ROUTE, request, timeout_s=timeout_s
+        )
+        return response.route
+
     async def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
@@ -96,7 +119,7 @@ class Link:
         if self.registered:
             self.registered = False
             await self._unregister()
-        await self.client.close()
+        await self._caller.close()
 
     # ---- the task ----
 
@@ -146,7 +169,7 @@ class Link:
 
     async def _watch(self) -> None:
         request = namesrv_pb2.WatchRegistrationRequest(**self._broker)
-        async for notice in self.client.watch(request):
+        async for notice in self._caller.stream(self.address, rpcs.WATCH_REGISTRATION, request):
             if notice.HasField("min_broker_id_changed"):
                 change = notice.min_broker_id_changed
                 structlog.get_logger().info(
@@ -173,9 +196,11 @@ class Link:
         self._changed.clear()
         revision = self._topics.revision
         changes = self._topics.changed_since(self._known_revision) if changes_only else None
-        response = await self.client.register(
+        response = await self._caller.call(
+            self.address,
+            rpcs.REGISTER_BROKER,
             self._request(self._topics.all() if changes is None else changes, changes is not None),
-            self._timing.timeout_s,
+            timeout_s=self._timing.timeout_s,
         )
         if response.rejected:
             structlog.get_logger().error(
@@ -192,26 +217,11 @@ class Link:
     def _request(
         self, topics: Sequence[TopicConfig], incremental: bool
     ) -> namesrv_pb2.RegisterBrokerRequest:
-        version, permission = self._topics.version, self._permission()
+        permission = self._permission()
         return namesrv_pb2.RegisterBrokerRequest(
             **self._broker,
-            data_version=namesrv_pb2.DataVersion(
-                state_version=version.state_version,
-                timestamp_ms=version.timestamp_ms,
-                counter=version.counter,
-            ),
-            topics=[
-                namesrv_pb2.TopicConfig(
-                    topic=config.topic,
-                    read_queue_count=config.read_queue_count,
-                    write_queue_count=config.write_queue_count,
-                    permission=config.permission & permission,
-                    topic_sys_flag=config.topic_sys_flag,
-                    order=config.order,
-                    attributes=config.attributes,
-                )
-                for config in topics
-            ],
+            data_version=namesrv_pb2.DataVersion(**asdict(self._topics.version)),
+            topics=[to_message(config, permission) for config in topics],
             incremental=incremental,
             enable_acting_master=False,
         )
@@ -219,11 +229,26 @@ class Link:
     async def _unregister(self) -> None:
         request = namesrv_pb2.UnregisterBrokerRequest(**self._broker)
         try:
-            await self.client.unregister(request, UNREGISTER_TIMEOUT_S)
+            await self._caller.call(
+                self.address, rpcs.UNREGISTER_BROKER, request, timeout_s=UNREGISTER_TIMEOUT_S
+            )
         except MqError as error:
             structlog.get_logger().warning(
                 "not_unregistered", namesrv=self.address, reason=error.message
             )
+
+
+def to_message(config: TopicConfig, permitted: int = ~0) -> namesrv_pb2.TopicConfig:
+    """`permitted`: the permission bits that stay."""
+    return namesrv_pb2.TopicConfig(
+        topic=config.topic,
+        read_queue_count=config.read_queue_count,
+        write_queue_count=config.write_queue_count,
+        permission=config.permission & permitted,
+        topic_sys_flag=config.topic_sys_flag,
+        order=config.order,
+        attributes=config.attributes,
+    )
 
 
 class Registration(Component):
@@ -261,7 +286,7 @@ class Registration(Component):
         for link in self._links:
             if link.registered:
                 try:
-                    return await link.client.route(topic, timeout_s)
+                    return await link.route(topic, timeout_s)
                 except MqError as error:
                     if error.code is Code.TOPIC_NOT_EXIST:
                         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from aerobee_broker.delivery.pop.leases import Leases
 from aerobee_broker.delivery.pull.long_polls import LongPolls
@@ -13,25 +14,15 @@ from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.store.message_store import MessageStore
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Administration:
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        topics: TopicRegistry,
-        groups: GroupRegistry,
-        offsets: ConsumerOffsets,
-        saved_offsets: PersistentTable,
-        polls: LongPolls,
-        leases: Leases,
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._saved_offsets = saved_offsets
-        self._polls = polls
-        self._leases = leases
+    store: MessageStore
+    topics: TopicRegistry
+    groups: GroupRegistry
+    offsets: ConsumerOffsets
+    saved_offsets: PersistentTable
+    polls: LongPolls
+    leases: Leases
 
     async def delete_topic(self, topic: str) -> bool:
         """Also its consumer offsets and consume queues. False: there was no such topic. Raises what
@@ -44,17 +35,17 @@ class Administration:
 
         def forget() -> None:
             nonlocal logged
-            self._leases.check_forget(topic=topic)
-            self._store.delete_topic(topic)
-            self._offsets.remove_topic(topic)
-            logged = self._leases.forget(topic=topic)
+            self.leases.check_forget(topic=topic)
+            self.store.delete_topic(topic)
+            self.offsets.remove_topic(topic)
+            logged = self.leases.forget(topic=topic)
             for queue_id in queue_ids:
-                self._polls.wake_pulls(topic, queue_id)
+                self.polls.wake_pulls(topic, queue_id)
 
-        queue_ids = self._store.queues(topic)
-        removed = await self._topics.remove(topic, forget)
+        queue_ids = self.store.queues(topic)
+        removed = await self.topics.remove(topic, forget)
         if removed:  # by time, a kill could leave them to a topic that is made again
-            await self._saved_offsets.save()
+            await self.saved_offsets.save()
         if logged is not None:
             await asyncio.shield(logged)
         return removed
@@ -70,17 +61,17 @@ class Administration:
         def forget() -> None:
             nonlocal logged
             if remove_offsets:
-                self._leases.check_forget(consumer_group=consumer_group)
-                self._offsets.remove_group(consumer_group)
-                logged = self._leases.forget(consumer_group=consumer_group)
+                self.leases.check_forget(consumer_group=consumer_group)
+                self.offsets.remove_group(consumer_group)
+                logged = self.leases.forget(consumer_group=consumer_group)
 
-        deleted = self._groups.remove(consumer_group, forget)
+        deleted = self.groups.remove(consumer_group, forget)
         # The group last: a kill before that leaves one that begins anew, not what a group of its
         # name would go on from.
         if deleted and remove_offsets:
-            await self._saved_offsets.save()
+            await self.saved_offsets.save()
         if logged is not None:
             await asyncio.shield(logged)
         if deleted:
-            await self._groups.save()
+            await self.groups.save()
         return deleted

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from aerobee_broker.delivery.broker_status import Backlog
+from aerobee_broker.delivery.gauges import Backlog
 from aerobee_broker.delivery.pop.leases import Leases
 from aerobee_broker.delivery.pull.offsets import OffsetQueries
 from aerobee_broker.metadata.drain import Drain

@@ -9,16 +9,15 @@ the name servers, and says which of these could not be reached.
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from aerobee.broker.v1 import admin_pb2 as pb
 
+from aerobee_broker.cluster.registration import to_message
 from aerobee_broker.delivery.admin import Administration
-from aerobee_broker.delivery.broker_status import StatusReport
 from aerobee_broker.delivery.draining import Draining
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
 from aerobee_broker.rpc import convert
+from aerobee_broker.rpc.broker_status import StatusReport
 from aerobee_chassis.rpc.call import Call
 
 
@@ -52,13 +51,13 @@ class AdminRpcs:
         return pb.DeleteTopicResponse(deleted=deleted)
 
     async def get_topic(self, request: pb.GetTopicRequest, call: Call) -> pb.GetTopicResponse:
-        return pb.GetTopicResponse(topic=convert.to_topic(self._topics.get(request.topic)))
+        return pb.GetTopicResponse(topic=to_message(self._topics.get(request.topic)))
 
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
         configs = sorted(self._topics.table.all(), key=lambda config: config.topic)
         return pb.ListTopicsResponse(
             topics=[
-                convert.to_topic(config)
+                to_message(config)
                 for config in configs
                 if request.include_system or not self._topics.is_system(config.topic)
             ]
@@ -96,7 +95,7 @@ class AdminRpcs:
     async def get_broker_status(
         self, request: pb.GetBrokerStatusRequest, call: Call
     ) -> pb.GetBrokerStatusResponse:
-        return pb.GetBrokerStatusResponse(**asdict(self._report.status()))
+        return self._report.status()
 
     async def set_draining(
         self, request: pb.SetDrainingRequest, call: Call

@@ -3,6 +3,7 @@ SUBSCRIPTION_PARSE_FAILED), and decides nothing else."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import lru_cache
 
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, transaction_pb2
@@ -306,18 +307,6 @@ def topic(config: namesrv_pb2.TopicConfig) -> TopicConfig:
     )
 
 
-def to_topic(config: TopicConfig) -> namesrv_pb2.TopicConfig:
-    return namesrv_pb2.TopicConfig(
-        topic=config.topic,
-        read_queue_count=config.read_queue_count,
-        write_queue_count=config.write_queue_count,
-        permission=config.permission,
-        topic_sys_flag=config.topic_sys_flag,
-        order=config.order,
-        attributes=config.attributes,
-    )
-
-
 def group(config: admin_pb2.GroupConfig) -> SubscriptionGroup:
     return SubscriptionGroup(
         consumer_group=config.consumer_group,
@@ -337,18 +326,6 @@ def group(config: admin_pb2.GroupConfig) -> SubscriptionGroup:
 
 
 def to_group(group: SubscriptionGroup) -> admin_pb2.GroupConfig:
-    return admin_pb2.GroupConfig(
-        consumer_group=group.consumer_group,
-        consume_enable=group.consume_enable,
-        consume_from_min_enable=group.consume_from_min_enable,
-        consume_broadcast_enable=group.consume_broadcast_enable,
-        consume_message_orderly=group.consume_message_orderly,
-        retry_queue_count=group.retry_queue_count,
-        retry_max_times=group.retry_max_times,
-        retry_delays_ms=group.retry_delays_ms,
-        broker_id=group.broker_id,
-        which_broker_when_consume_slowly=group.which_broker_when_consume_slowly,
-        notify_consumer_ids_changed_enable=group.notify_consumer_ids_changed_enable,
-        consume_timeout_minutes=group.consume_timeout_minutes,
-        attributes=group.attributes,
-    )
+    fields = asdict(group)
+    del fields["group_sys_flag"]  # the contract has none
+    return admin_pb2.GroupConfig(**fields)

@@ -33,20 +33,20 @@ async def test_delay_levels_do_not_wait_for_each_other(harness: BrokerHarness) -
         await delayed(harness, body, level)
     await asyncio.sleep(11)
     assert await harness.bodies("t") == [b"1s", b"5s", b"10s"]
-    assert harness.broker.level_delivery.undelivered() == {"level 18 (7200 s)": 1}
+    assert harness.broker.delay.levels.undelivered() == {"level 18 (7200 s)": 1}
     await asyncio.sleep(7_200)
     assert (await harness.bodies("t"))[-1] == b"2h"
-    assert harness.broker.level_delivery.undelivered() == {}
+    assert harness.broker.delay.levels.undelivered() == {}
 
 
 async def test_a_level_above_the_last_is_the_last(harness: BrokerHarness) -> None:
     await delayed(harness, b"a", 99)
-    assert harness.broker.level_delivery.undelivered() == {"level 18 (7200 s)": 1}
+    assert harness.broker.delay.levels.undelivered() == {"level 18 (7200 s)": 1}
 
 
 async def test_messages_of_a_level_are_delivered_in_order(harness: BrokerHarness) -> None:
     bodies = [b"%d" % number for number in range(600)]
-    await harness.broker.sender.send(
+    await harness.broker.sending.sender.send(
         [message("t", body, properties={"DELAY": "1"}) for body in bodies]
     )
     await asyncio.sleep(1.1)
@@ -54,7 +54,7 @@ async def test_messages_of_a_level_are_delivered_in_order(harness: BrokerHarness
 
 
 async def test_the_delivered_copy_has_the_fields_of_the_message(harness: BrokerHarness) -> None:
-    await harness.broker.sender.send(
+    await harness.broker.sending.sender.send(
         [
             message(
                 "t",
@@ -97,7 +97,7 @@ async def test_progress_of_a_lost_log_skips_no_message(
     second = await begin()
     await delayed(second, b"b", 1)
     await asyncio.sleep(0.5)
-    assert second.broker.level_delivery.undelivered() == {"level 1 (1 s)": 1}
+    assert second.broker.delay.levels.undelivered() == {"level 1 (1 s)": 1}
     third = await begin()
     await asyncio.sleep(2)
     assert await third.bodies("t") == [b"b"]
@@ -164,19 +164,19 @@ async def test_own_delays_of_queues_are_restored_from_the_log_alone(
     await harness.group("g", retry_delays_ms=(250, 90_000))
     stored = await harness.send("t", b"a")
     for _ in range(2):
-        await harness.broker.send_back.send_back("g", [Entry(stored[0].physical_offset)])
+        await harness.broker.sending.send_back.send_back("g", [Entry(stored[0].physical_offset)])
     await asyncio.sleep(0.3)
     record = await harness.read("%RETRY%g")
-    await harness.broker.send_back.send_back("g", [Entry(record[0].physical_offset)])
+    await harness.broker.sending.send_back.send_back("g", [Entry(record[0].physical_offset)])
     await harness.end()
     lose(harness.store.path, "consumequeue", "config", "checkpoint")
     second = await begin()
-    assert second.broker.delay_queues.delay_of(18) == 250
-    assert second.broker.delay_queues.delay_of(19) == 90_000
+    assert second.broker.delay.queues.delay_of(18) == 250
+    assert second.broker.delay.queues.delay_of(19) == 90_000
     await asyncio.sleep(89)
-    assert second.broker.level_delivery.undelivered() == {"90 s": 1}
+    assert second.broker.delay.levels.undelivered() == {"90 s": 1}
     await asyncio.sleep(2)
-    assert second.broker.level_delivery.undelivered() == {}
+    assert second.broker.delay.levels.undelivered() == {}
 
 
 async def test_a_clock_set_back_adds_one_delay_at_most(begin: Begin) -> None:
@@ -222,7 +222,7 @@ async def test_retention_keeps_the_files_of_waiting_messages(begin: Begin) -> No
     harness = await begin(**SMALL_FILES)
     await harness.group("g", retry_delays_ms=(90_000,))
     failed = (await harness.send("t", b"again"))[0]
-    await harness.broker.send_back.send_back("g", [Entry(failed.physical_offset)])
+    await harness.broker.sending.send_back.send_back("g", [Entry(failed.physical_offset)])
     later = await delayed(harness, b"later", 9)  # 5 min
     await fill(harness)
     assert later.physical_offset < 65_536
@@ -303,7 +303,7 @@ async def test_a_queue_with_damaged_newest_messages_is_not_early(
     await harness.group("g", retry_delays_ms=(90_000,))
     stored = [(await harness.send("t", b"%d" % n * 50))[0] for n in range(sent)]
     for each in stored:
-        await harness.broker.send_back.send_back("g", [Entry(each.physical_offset)])
+        await harness.broker.sending.send_back.send_back("g", [Entry(each.physical_offset)])
     units = harness.store.units(names.SCHEDULE_TOPIC, 18, 0, sent)
     await harness.end()
     log = harness.store.path / "commitlog" / ("0" * 20)
@@ -314,7 +314,7 @@ async def test_a_queue_with_damaged_newest_messages_is_not_early(
     second = await begin()
     # Another delay is not given the queue meanwhile.
     await second.group("h", retry_delays_ms=(2_000,))
-    await second.broker.send_back.send_back("h", [Entry(stored[0].physical_offset)])
+    await second.broker.sending.send_back.send_back("h", [Entry(stored[0].physical_offset)])
     await asyncio.sleep(85)
     assert await second.bodies("%RETRY%g") == []
     assert await second.bodies("%RETRY%h") == [b"0" * 50]

@@ -100,7 +100,7 @@ class Campaign:
                 assert body not in delivered, "it was recalled"
             elif body not in self.attempted:
                 assert body in delivered, "it was acknowledged"
-        assert harness.broker.timer_delivery.waiting == 0
+        assert harness.broker.delay.timers.waiting == 0
 
 
 async def test_a_batch_torn_by_a_power_cut_is_delivered_again(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ async def test_messages_are_delivered_in_the_order_of_their_times(harness: Broke
     await timed(harness, b"3 s", 1_000)
     await asyncio.sleep(10)
     assert await harness.bodies("t") == [b"2 s", b"3 s", b"5 s", b"9 s"]
-    assert harness.broker.timer_delivery.waiting == 1
+    assert harness.broker.delay.timers.waiting == 1
 
 
 async def test_messages_due_together_are_delivered_in_order_and_batches(
@@ -65,7 +65,7 @@ async def test_messages_due_together_are_delivered_in_order_and_batches(
 ) -> None:
     due = str(harness.clock.now_ms() + 1_000)
     bodies = [b"%d" % number for number in range(1_000)]
-    await harness.broker.sender.send(
+    await harness.broker.sending.sender.send(
         [message("t", body, properties={"TIMER_DELIVER_MS": due}) for body in bodies]
     )
     before = harness.flusher.calls
@@ -80,7 +80,7 @@ async def test_the_delivered_copy_has_the_fields_of_the_message(harness: BrokerH
     timed_message = message(
         "t", b"x", 3, properties=properties, flag=9, sys_flag=1, born_timestamp_ms=55
     )
-    await harness.broker.sender.send([timed_message])
+    await harness.broker.sending.sender.send([timed_message])
     await asyncio.sleep(2)
     record = (await harness.read("t", 3))[0]
     assert (record.queue_id, record.flag, record.sys_flag & 1) == (3, 9, 1)
@@ -92,7 +92,7 @@ async def test_the_delivered_copy_has_the_fields_of_the_message(harness: BrokerH
 
 async def test_a_delay_level_wins_over_a_time(harness: BrokerHarness) -> None:
     properties = {"DELAY": "1", "TIMER_DELAY_SEC": "60"}
-    await harness.broker.sender.send([message("t", b"a", properties=properties)])
+    await harness.broker.sending.sender.send([message("t", b"a", properties=properties)])
     await asyncio.sleep(1.1)
     assert "TIMER_DELAY_SEC" not in (await harness.read("t"))[0].properties
 
@@ -144,7 +144,7 @@ async def test_a_restart_loses_and_repeats_no_message(
         await timed(harness, b"%d" % number, 1_000 * (number + 1))
     await asyncio.sleep(5.5)
     second = await begin(copy_store(harness) if how == "crash" else tmp_path)
-    assert second.broker.timer_delivery.waiting == 15
+    assert second.broker.delay.timers.waiting == 15
     await asyncio.sleep(20)
     assert await second.bodies("t") == [b"%d" % number for number in range(20)]
 
@@ -158,7 +158,7 @@ async def test_a_start_needs_only_the_log(harness: BrokerHarness, begin: Begin) 
     lose(harness.store.path, "consumequeue", "index", "config", "checkpoint")
     second = await begin()
     second.broker.topics.adopt([("t", [0, 1, 2, 3])])
-    assert second.broker.timer_delivery.waiting == 1
+    assert second.broker.delay.timers.waiting == 1
     await asyncio.sleep(60)
     assert await second.bodies("t") == [b"1000", b"2000", b"60000"]
 

@@ -30,7 +30,7 @@ async def test_waiting_messages_move_out_of_expired_files(begin: Begin) -> None:
     harness, (first, second) = await filled(begin, b"first", b"second")
     assert await clean(harness) == 0, "messages wait in the file"
     await asyncio.sleep(10)
-    assert harness.broker.timer_delivery.waiting == 2
+    assert harness.broker.delay.timers.waiting == 2
     assert await clean(harness) > max(first.physical_offset, second.physical_offset)
     await recall(harness, first)
     with pytest.raises(NotRecalled):
@@ -51,7 +51,7 @@ async def test_moved_messages_are_found_after_a_restart(
     await asyncio.sleep(10)
     path = copy_store(first) if how == "crash" else tmp_path
     second = await begin(path, mappedFileSizeCommitLog=65_536)
-    assert second.broker.timer_delivery.waiting == 2
+    assert second.broker.delay.timers.waiting == 2
     await asyncio.sleep(HOUR_MS / 1000)
     assert await second.bodies("t") == [b"x", b"y"]
 
@@ -122,7 +122,7 @@ async def test_a_slow_move_loses_and_repeats_no_message(
         await asyncio.sleep(30)  # longer than syncFlushTimeout
         harness.flusher.let_go()
         await asyncio.sleep(0.1)
-    assert harness.broker.timer_delivery.waiting == 1
+    assert harness.broker.delay.timers.waiting == 1
     await asyncio.sleep(HOUR_MS / 1000)
     assert await harness.bodies("t") == [b"a"]
 

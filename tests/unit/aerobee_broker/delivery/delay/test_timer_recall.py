@@ -29,7 +29,7 @@ async def test_a_recalled_message_is_not_delivered(harness: BrokerHarness) -> No
     stored = await timed(harness, b"a", 5_000)
     await timed(harness, b"b", 5_000)
     await recall(harness, stored)
-    assert harness.broker.timer_delivery.waiting == 1
+    assert harness.broker.delay.timers.waiting == 1
     assert await is_refused(harness, stored)
     await asyncio.sleep(6)
     assert await harness.bodies("t") == [b"b"]
@@ -50,7 +50,7 @@ async def test_a_recall_names_topic_time_and_unique_key(harness: BrokerHarness) 
         ("t", stored.deliver_ms, "nobody"),
     ):
         with pytest.raises(NotRecalled):
-            await harness.broker.timer_recall.recall(*wrong)
+            await harness.broker.delay.recall.recall(*wrong)
     await asyncio.sleep(2)
     assert await harness.bodies("t") == [b"a"]
 
@@ -68,7 +68,9 @@ async def test_every_copy_of_a_message_sent_twice_is_recalled(harness: BrokerHar
     due = str(harness.clock.now_ms() + 1_000)
     same = {"TIMER_DELIVER_MS": due, "UNIQ_KEY": "U"}
     for _ in range(2):
-        stored = await harness.broker.sender.send([message("t", b"a", properties=dict(same))])
+        stored = await harness.broker.sending.sender.send(
+            [message("t", b"a", properties=dict(same))]
+        )
     await recall(harness, stored[0])
     await asyncio.sleep(2)
     assert await harness.bodies("t") == []
@@ -81,7 +83,7 @@ async def test_a_recall_holds_after_a_restart(
     stored = await timed(harness, b"a", 5_000)
     await recall(harness, stored)
     second = await begin(copy_store(harness) if how == "crash" else tmp_path)
-    assert second.broker.timer_delivery.waiting == 0
+    assert second.broker.delay.timers.waiting == 0
     assert await is_refused(second, stored)
     await asyncio.sleep(10)
     assert await second.bodies("t") == []
@@ -151,7 +153,7 @@ async def test_a_cancelled_recall_holds_if_its_marker_is_flushed(
         await asyncio.wait([under_way])
         harness.flusher.let_go()
         await asyncio.sleep(0.1)
-    assert harness.broker.timer_delivery.waiting == (0 if room else 1)
+    assert harness.broker.delay.timers.waiting == (0 if room else 1)
     await asyncio.sleep(6)
     assert await harness.bodies("t") == ([] if room else [b"a"])
 
@@ -167,4 +169,4 @@ async def test_a_message_is_not_recalled_again_after_a_restart(
     await asyncio.sleep(2)  # the floor of the progress is above the recalled message
     second = await begin()
     assert await is_refused(second, stored)
-    assert second.broker.timer_delivery.waiting == 0
+    assert second.broker.delay.timers.waiting == 0

@@ -59,10 +59,10 @@ async def test_a_lease_may_be_changed_before_it_is_durable(
     harness.flusher.hold()
     popping = asyncio.create_task(consumer.pop())
     await asyncio.sleep(0.001)
-    [queue] = harness.broker.lease_table.queues()
+    [queue] = harness.broker.consuming.lease_table.queues()
     lease = LeaseName(GROUP, TOPIC, 0, 0, queue.in_flight[0].lease_id)
     change = InvisibleChange(lease, 60_000)
-    changing = asyncio.create_task(harness.broker.invisible_durations.change([change]))
+    changing = asyncio.create_task(harness.broker.consuming.invisible_durations.change([change]))
     await asyncio.sleep(0.001)
     harness.flusher.let_go()
     assert bodies(await popping) == [b"1", b"2", b"3"]

@@ -27,7 +27,7 @@ async def test_a_reset_voids_leases(harness: BrokerHarness, consumer: PopConsume
     await harness.send(TOPIC, b"1", b"2")
     got = await consumer.pop()
     await consumer.ack(got[0])
-    await harness.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=0)
+    await harness.broker.consuming.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=0)
     assert attempts(await consumer.pop()) == [1, 1]
     assert await consumer.ack(got[1]) == [Code.INVALID_RECEIPT_HANDLE]
 
@@ -46,7 +46,7 @@ async def test_deleting_a_topic_voids_its_leases(
 async def test_a_reset_survives_a_crash(harness: BrokerHarness, consumer: PopConsumer) -> None:
     await harness.send(TOPIC, b"1", b"2")
     await consumer.ack(*await consumer.pop())
-    await harness.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=1)
+    await harness.broker.consuming.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=1)
     await harness.send(TOPIC, b"3")
     await crash(consumer)
     assert bodies(await consumer.pop()) == [b"2", b"3"]
@@ -56,7 +56,7 @@ async def test_a_reset_of_a_group_that_pulls_survives_a_crash(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
     await harness.send(TOPIC, b"1", b"2", b"3")
-    await harness.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=2)
+    await harness.broker.consuming.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=2)
     harness = await crash(consumer)
     assert harness.tables.offsets.get(GROUP, TOPIC, 0) == 2
 
@@ -68,7 +68,7 @@ async def test_a_reset_returns_once_it_is_durable(
     await consumer.pop()
     harness.flusher.hold()
     reset = asyncio.create_task(
-        harness.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=1)
+        harness.broker.consuming.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=1)
     )
     await asyncio.sleep(0.1)
     assert not reset.done()
@@ -85,7 +85,7 @@ async def test_a_lost_reset_is_journalled_before_later_leases(
     await harness.send(TOPIC, b"1", b"2", b"3")
     await consumer.ack(*await consumer.pop())
     with failing_disk(harness, DiskFull("injected")), pytest.raises(DiskFull):
-        await harness.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=0)
+        await harness.broker.consuming.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=0)
     assert bodies(await consumer.pop(1)) == [b"1"]
     await crash(consumer)
     assert bodies(await consumer.pop()) == [b"2", b"3"]
@@ -98,7 +98,7 @@ async def test_a_lost_reset_is_journalled_again_by_itself(
     await consumer.ack(*await consumer.pop())
     with failing_disk(harness, DiskFull("injected")):
         with pytest.raises(DiskFull):
-            await harness.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=0)
+            await harness.broker.consuming.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=0)
         await asyncio.sleep(5)
     await asyncio.sleep(2)
     await crash(consumer)
@@ -114,7 +114,9 @@ async def test_a_full_disk_refuses_a_reset_before_anything_is_done(
     await consumer.ack(got[0])
     administration = harness.broker.administration
     requests: dict[str, Callable[[], Awaitable[object]]] = {
-        "reset": lambda: harness.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=3),
+        "reset": lambda: harness.broker.consuming.offset_queries.reset(
+            GROUP, TOPIC, [0], queue_offset=3
+        ),
         "topic": lambda: administration.delete_topic(TOPIC),
         "group": lambda: administration.delete_group(GROUP, remove_offsets=True),
     }
@@ -195,7 +197,7 @@ async def test_an_ack_rolled_back_after_a_reset_restores_nothing(
         harness.flusher.hold()
         acking = asyncio.create_task(consumer.ack_sets(lease_set(*got)))
         await asyncio.sleep(0.001)
-        reset = harness.broker.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=3)
+        reset = harness.broker.consuming.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=3)
         resetting = asyncio.create_task(reset)
         await asyncio.sleep(0.001)
         harness.flusher.let_go()

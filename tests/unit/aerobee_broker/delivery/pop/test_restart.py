@@ -83,7 +83,7 @@ async def test_records_before_the_snapshot_are_not_applied(
     harness = await restart(consumer)
     saved = decode((harness.store.path / "config" / "popLeases.json").read_bytes())
     assert saved["position"] == 100
-    assert harness.broker.lease_table.loaded_position == 100
+    assert harness.broker.consuming.lease_table.loaded_position == 100
     assert consumer.committed() == 50
 
 
@@ -95,7 +95,7 @@ async def test_records_that_the_snapshot_has_may_be_applied_again(
     got = await consumer.pop()
     await consumer.ack(got[0])
     await consumer.change(got[1], 30_000, uncounted=True)
-    await harness.broker.lease_journal.save_snapshot()
+    await harness.broker.consuming.lease_journal.save_snapshot()
     copy = copy_store(harness)
     file = copy / "store" / "config" / "popLeases.json"
     file.write_text(json.dumps({**decode(file.read_bytes()), "position": 0}))
@@ -112,13 +112,13 @@ async def test_a_snapshot_waits_until_the_log_is_flushed(tmp_path: Path, flush: 
     await harness.send(TOPIC, b"1")
     consumer = PopConsumer(harness)
     (got,) = await consumer.pop(poll_ms=1_000)
-    await harness.broker.lease_journal.save_snapshot()
+    await harness.broker.consuming.lease_journal.save_snapshot()
     file = tmp_path / "store" / "config" / "popLeases.json"
     before = file.read_bytes()
     harness.flusher.hold()
     dead_lettering = asyncio.create_task(consumer.dead_letter(got))
     await asyncio.sleep(0.001)
-    saving = asyncio.create_task(harness.broker.lease_journal.save_snapshot())
+    saving = asyncio.create_task(harness.broker.consuming.lease_journal.save_snapshot())
     await asyncio.sleep(1)
     assert dead_lettering.done() is (flush == "ASYNC_FLUSH")
     assert not saving.done() and file.read_bytes() == before

@@ -29,11 +29,11 @@ async def harness(begin: Begin) -> BrokerHarness:
 
 
 async def test_bounds_have_offsets_and_times(harness: BrokerHarness) -> None:
-    full, empty = harness.broker.offset_queries.bounds("t", [])
+    full, empty = harness.broker.consuming.offset_queries.bounds("t", [])
     assert (full.min_offset, full.max_offset) == (0, 3)
     assert (full.earliest_timestamp_ms, full.latest_timestamp_ms) == (START_MS, START_MS + 20_000)
     assert (empty.queue_id, empty.max_offset, empty.latest_timestamp_ms) == (1, 0, 0)
-    assert len(harness.broker.offset_queries.bounds("t", [1])) == 1
+    assert len(harness.broker.consuming.offset_queries.bounds("t", [1])) == 1
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ async def test_an_offset_is_found_by_time(
     harness: BrokerHarness, at_s: int, lower: int, upper: int
 ) -> None:
     at_ms = START_MS + at_s * 1_000
-    search = harness.broker.offset_queries.search
+    search = harness.broker.consuming.offset_queries.search
     assert search("t", 0, at_ms, upper=False) == lower
     assert search("t", 0, at_ms, upper=True) == upper
 
 
 async def test_updates_are_all_or_none(harness: BrokerHarness) -> None:
-    queries = harness.broker.offset_queries
+    queries = harness.broker.consuming.offset_queries
     with pytest.raises(InvalidParameter):
         queries.update("g", [QueueOffset("t", 0, 2), QueueOffset("t", 1, -1)])
     with pytest.raises(InvalidParameter):
@@ -77,9 +77,9 @@ async def test_updates_are_all_or_none(harness: BrokerHarness) -> None:
 async def test_a_reset_stays_within_the_bounds(
     harness: BrokerHarness, to: dict[str, int], offsets: list[int]
 ) -> None:
-    reset = await harness.broker.offset_queries.reset("g", "t", [], **to)
+    reset = await harness.broker.consuming.offset_queries.reset("g", "t", [], **to)
     assert [one.queue_offset for one in reset] == offsets
-    assert harness.broker.offset_queries.stored("g", "t") == reset
+    assert harness.broker.consuming.offset_queries.stored("g", "t") == reset
 
 
 async def test_progress_covers_subscriptions_and_the_retry_topic(harness: BrokerHarness) -> None:
@@ -87,9 +87,9 @@ async def test_progress_covers_subscriptions_and_the_retry_topic(harness: Broker
     subscription = Subscription("u", compile_filter("TAG", "*"))
     consumer = Consumer(subscriptions={"u": subscription})
     harness.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
-    harness.broker.offset_queries.update("g", [QueueOffset("t", 0, 2)])
-    await harness.broker.pull.pull(PullRequest("g", "u", 0, 0, client_id="c"))
-    progress = harness.broker.offset_queries.progress("g")
+    harness.broker.consuming.offset_queries.update("g", [QueueOffset("t", 0, 2)])
+    await harness.broker.consuming.pull.pull(PullRequest("g", "u", 0, 0, client_id="c"))
+    progress = harness.broker.consuming.offset_queries.progress("g")
     assert {one.topic for one in progress} == {"t", "u", "%RETRY%g"}
     assert {(one.topic, one.queue_id) for one in progress if one.client_id == "c"} == {("u", 0)}
     read = next(one for one in progress if (one.topic, one.queue_id) == ("t", 0))
@@ -97,11 +97,11 @@ async def test_progress_covers_subscriptions_and_the_retry_topic(harness: Broker
     assert read.last_timestamp_ms == START_MS + 10_000
     unread = next(one for one in progress if (one.topic, one.queue_id) == ("u", 0))
     assert (unread.consumer_offset, unread.last_timestamp_ms) == (None, 0)
-    assert harness.broker.offset_queries.lag("g", "t") == 1
+    assert harness.broker.consuming.offset_queries.lag("g", "t") == 1
 
 
 async def test_the_lag_of_an_unread_queue_is_all_of_it(harness: BrokerHarness) -> None:
-    assert harness.broker.offset_queries.lag("g", "t") == 3
+    assert harness.broker.consuming.offset_queries.lag("g", "t") == 3
 
 
 async def test_the_status_has_the_numbers_of_the_broker(harness: BrokerHarness) -> None:
@@ -119,7 +119,7 @@ async def test_the_gauges_have_the_numbers_of_the_broker(harness: BrokerHarness)
     node = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
     assert registry.get_sample_value("rocketmq_broker_permission", node) == 6
     assert registry.get_sample_value("rocketmq_topic_number", node) == len(harness.tables.topics)
-    harness.broker.offset_queries.update("g", [QueueOffset("t", 0, 2)])
+    harness.broker.consuming.offset_queries.update("g", [QueueOffset("t", 0, 2)])
     harness.tables.offsets.commit("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
     harness.broker.gauges.measure(6)
     lag = {**node, "topic": "t", "consumer_group": "g", "is_retry": "false"}
@@ -132,7 +132,7 @@ async def test_the_gauges_have_the_numbers_of_the_broker(harness: BrokerHarness)
 
 async def test_offsets_of_system_groups_cannot_be_changed(harness: BrokerHarness) -> None:
     """A start reads half messages from these offsets on: a reset would hide some."""
-    queries, topic = harness.broker.offset_queries, "RMQ_SYS_TRANS_HALF_TOPIC"
+    queries, topic = harness.broker.consuming.offset_queries, "RMQ_SYS_TRANS_HALF_TOPIC"
     with pytest.raises(NoPermission):
         await queries.reset("CID_RMQ_SYS_TRANS", topic, [0])
     with pytest.raises(NoPermission):
@@ -140,7 +140,7 @@ async def test_offsets_of_system_groups_cannot_be_changed(harness: BrokerHarness
 
 
 async def test_a_group_without_members_commits_after_a_reset(harness: BrokerHarness) -> None:
-    queries = harness.broker.offset_queries
+    queries = harness.broker.consuming.offset_queries
     await queries.reset("g", "t", [0], queue_offset=1)
     queries.update("g", [QueueOffset("t", 0, 3)])
     assert queries.stored("g", "t") == [QueueOffset("t", 0, 3)]
@@ -149,7 +149,7 @@ async def test_a_group_without_members_commits_after_a_reset(harness: BrokerHarn
 async def test_a_commit_of_a_live_member_does_not_undo_a_reset(harness: BrokerHarness) -> None:
     consumer = Consumer(subscriptions={"t": Subscription("t", compile_filter("TAG", "*"))})
     harness.broker.clients.heartbeat(Client("c", consumers={"g": consumer}))
-    queries = harness.broker.offset_queries
+    queries = harness.broker.consuming.offset_queries
     await queries.reset("g", "t", [0], queue_offset=1)
     queries.update("g", [QueueOffset("t", 0, 3)])
     assert queries.stored("g", "t") == [QueueOffset("t", 0, 1)]

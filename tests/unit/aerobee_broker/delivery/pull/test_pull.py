@@ -33,7 +33,7 @@ async def harness(begin: Begin) -> BrokerHarness:
 
 async def pull(harness: BrokerHarness, **fields: Any) -> ReadResult:
     request = {"consumer_group": "g", "topic": "t", "queue_id": 0, "queue_offset": 0, "filter": ALL}
-    result, _ = await harness.broker.pull.pull(PullRequest(**{**request, **fields}))
+    result, _ = await harness.broker.consuming.pull.pull(PullRequest(**{**request, **fields}))
     return result
 
 
@@ -171,7 +171,7 @@ async def test_browsing_needs_no_group_and_commits_nothing(harness: BrokerHarnes
 
 async def test_the_next_pull_after_a_reset_gets_the_new_offset(harness: BrokerHarness) -> None:
     await harness.send("t", b"a", b"b", b"c")
-    await harness.broker.offset_queries.reset("g", "t", [0], queue_offset=1)
+    await harness.broker.consuming.offset_queries.reset("g", "t", [0], queue_offset=1)
     result = await pull(harness, queue_offset=3, commit_offset=3)
     assert (result.status, result.next_begin_offset) == (ReadStatus.OFFSET_TOO_LARGE, 1)
     assert harness.tables.offsets.get("g", "t", 0) == 1, (
@@ -184,7 +184,7 @@ async def test_a_reset_wakes_a_parked_pull(harness: BrokerHarness) -> None:
     await harness.send("t", b"a")
     waiting = asyncio.create_task(pull(harness, queue_offset=1, suspend_timeout_ms=20_000))
     await asyncio.sleep(1)
-    await harness.broker.offset_queries.reset("g", "t", [], queue_offset=0)
+    await harness.broker.consuming.offset_queries.reset("g", "t", [], queue_offset=0)
     result = await waiting
     assert (result.status, result.next_begin_offset) == (ReadStatus.OFFSET_TOO_LARGE, 0)
 
@@ -243,6 +243,6 @@ async def test_a_retry_wakes_a_pull_of_the_retry_topic(harness: BrokerHarness) -
     await harness.group("g", retry_delays_ms=(700,))
     stored = await harness.send("t", b"a")
     waiting = asyncio.create_task(pull(harness, topic="%RETRY%g", suspend_timeout_ms=15_000))
-    await harness.broker.send_back.send_back("g", [Entry(stored[0].physical_offset)])
+    await harness.broker.sending.send_back.send_back("g", [Entry(stored[0].physical_offset)])
     assert bodies(await waiting) == [b"a"]
     assert asyncio.get_running_loop().time() == pytest.approx(0.7)

@@ -78,7 +78,7 @@ async def fail_by_send_back(harness: BrokerHarness, attempt: int, max_times: int
     times = attempt - 1
     [sent] = await harness.send("%RETRY%g", b"poison", reconsume_times=times, properties=stays)
     entry = Entry(sent.physical_offset, max_reconsume_times=max_times)
-    await harness.broker.send_back.send_back("g", [entry])
+    await harness.broker.sending.send_back.send_back("g", [entry])
 
 
 async def fail_by_own_retry(harness: BrokerHarness, attempt: int, max_times: int | None) -> None:

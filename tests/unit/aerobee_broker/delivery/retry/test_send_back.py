@@ -14,7 +14,7 @@ from support.codes import raises_code
 
 
 async def send_back(harness: BrokerHarness, *entries: Entry, group: str = "g") -> list[Outcome]:
-    return await harness.broker.send_back.send_back(group, entries)
+    return await harness.broker.sending.send_back.send_back(group, entries)
 
 
 @pytest.mark.parametrize("attempts", [1, 2, 3, 17])

@@ -36,7 +36,7 @@ def of_properties(*each: dict[str, str], **fields: Any) -> SendBatch:
 
 
 async def test_a_batch_is_stored_in_order_with_its_flags(harness: BrokerHarness) -> None:
-    stored = await harness.broker.batch_sender.send(
+    stored = await harness.broker.sending.batch_sender.send(
         of_bodies(b"a", b"bb", b"ccc", flags=[1, -2, 3])
     )
     records = await harness.read("t")
@@ -48,7 +48,9 @@ async def test_a_batch_is_stored_in_order_with_its_flags(harness: BrokerHarness)
 
 async def test_properties_of_a_batch_are_stored_as_they_came(harness: BrokerHarness) -> None:
     given = {"UNIQ_KEY": "1", "TAGS": "a", "x": "y"}
-    await harness.broker.batch_sender.send(of_properties(given, {"TAGS": "b", "UNIQ_KEY": "2"}))
+    await harness.broker.sending.batch_sender.send(
+        of_properties(given, {"TAGS": "b", "UNIQ_KEY": "2"})
+    )
     records = await harness.read("t")
     assert records[0].raw_properties == props.encode(given)
     assert records[1].unique_message_id == "2"
@@ -57,7 +59,7 @@ async def test_properties_of_a_batch_are_stored_as_they_came(harness: BrokerHarn
 async def test_a_batch_gets_its_missing_unique_ids(harness: BrokerHarness) -> None:
     # "NOT_UNIQ_KEY" ends like the name, and a value holds it.
     given = [{"TAGS": "a"}, {"NOT_UNIQ_KEY": "x"}, {}, {"a": "UNIQ_KEY"}]
-    await harness.broker.batch_sender.send(of_properties(*given))
+    await harness.broker.sending.batch_sender.send(of_properties(*given))
     records = await harness.read("t")
     assert len({record.unique_message_id for record in records}) == 4
     assert all(len(record.unique_message_id) == 32 for record in records)
@@ -88,19 +90,21 @@ async def test_a_refused_batch_stores_nothing(
     harness: BrokerHarness, batch: SendBatch, code: Code
 ) -> None:
     with raises_code(code):
-        await harness.broker.batch_sender.send(batch)
+        await harness.broker.sending.batch_sender.send(batch)
     assert await harness.bodies("t") == []
 
 
 async def test_only_the_delayed_message_of_a_batch_waits(harness: BrokerHarness) -> None:
-    await harness.broker.batch_sender.send(of_properties({"a": "1"}, {"DELAY": "1"}, {"a": "2"}))
+    await harness.broker.sending.batch_sender.send(
+        of_properties({"a": "1"}, {"DELAY": "1"}, {"a": "2"})
+    )
     assert len(await harness.bodies("t")) == 2
-    assert harness.broker.level_delivery.undelivered() == {"level 1 (1 s)": 1}
+    assert harness.broker.delay.levels.undelivered() == {"level 1 (1 s)": 1}
 
 
 async def test_a_timed_message_of_a_batch_waits_for_its_time(harness: BrokerHarness) -> None:
     batch = of_properties({"a": "1"}, {"TIMER_DELAY_MS": "1500", "a": "2"})
-    await harness.broker.batch_sender.send(batch)
+    await harness.broker.sending.batch_sender.send(batch)
     assert len(await harness.bodies("t")) == 1
     await asyncio.sleep(1.501)
     assert [record.properties["a"] for record in await harness.read("t")] == ["1", "2"]

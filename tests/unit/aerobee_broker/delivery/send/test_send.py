@@ -63,7 +63,9 @@ async def test_a_refusal_says_what_to_do_instead(
         await harness.broker.topics.for_group("%RETRY%nobody")
     before = harness.store.end_offset
     with pytest.raises(MqError, match=says) as caught:
-        await harness.broker.sender.send([message(**{"topic": "t", "body": b"x", **fields})])
+        await harness.broker.sending.sender.send(
+            [message(**{"topic": "t", "body": b"x", **fields})]
+        )
     assert (caught.value.code, caught.value.retryable) == (code, False)
     assert harness.store.end_offset == before
 
@@ -98,7 +100,7 @@ async def test_properties_may_have_31743_bytes(harness: BrokerHarness) -> None:
 
 
 async def test_results_are_in_the_order_of_the_messages(harness: BrokerHarness) -> None:
-    stored = await harness.broker.sender.send(
+    stored = await harness.broker.sending.sender.send(
         [message("t", b"a", 1), message("t", b"b", 2), message("t", b"c", 1)]
     )
     assert [(result.queue_id, result.queue_offset) for result in stored] == [(1, 0), (2, 0), (1, 1)]
@@ -158,7 +160,7 @@ async def test_wait_false_is_answered_before_the_flush(harness: BrokerHarness) -
 
 
 async def test_an_unknown_topic_inherits_from_tbw102(harness: BrokerHarness) -> None:
-    await harness.broker.sender.send([message("new", b"x")], 6)
+    await harness.broker.sending.sender.send([message("new", b"x")], 6)
     assert harness.broker.topics.get("new") == TopicConfig("new", 6, 6, permission=6)
     assert "new" in harness.announced[-1], "the name servers know before the send is answered"
     assert harness.spread == [TopicConfig("new", 6, 6)], "and so do the other brokers"
@@ -169,7 +171,7 @@ async def test_an_unknown_topic_inherits_from_tbw102(harness: BrokerHarness) -> 
 async def test_the_sender_and_tbw102_limit_the_queues_of_a_new_topic(
     harness: BrokerHarness, asked: int, made: int
 ) -> None:
-    await harness.broker.sender.send([message("new", b"x", None)], asked)
+    await harness.broker.sending.sender.send([message("new", b"x", None)], asked)
     assert harness.broker.topics.get("new").write_queue_count == made
 
 
@@ -197,4 +199,4 @@ async def test_an_own_retry_may_be_delayed(harness: BrokerHarness) -> None:
     await harness.group("g")
     await harness.send("%RETRY%g", b"x", properties={"DELAY": "3"})
     assert await harness.bodies("%RETRY%g") == []
-    assert harness.broker.level_delivery.undelivered() == {"level 3 (10 s)": 1}
+    assert harness.broker.delay.levels.undelivered() == {"level 3 (10 s)": 1}

@@ -121,7 +121,7 @@ async def half(
     harness: BrokerHarness, body: bytes = b"a", group: str = "producers", **properties: str
 ) -> SendResult:
     given = {"TRAN_MSG": "true", "PGROUP": group, **properties}
-    return (await harness.broker.sender.send([message("t", body, 1, properties=given)]))[0]
+    return (await harness.broker.sending.sender.send([message("t", body, 1, properties=given)]))[0]
 
 
 async def test_the_first_check_comes_after_transactionTimeOut(begin: Begin) -> None:
@@ -279,7 +279,7 @@ async def test_a_slow_producer_has_a_bounded_number_of_checks(begin: Begin) -> N
     given = {"TRAN_MSG": "true", "PGROUP": "producers"}
     for _ in range(11):
         halves = [message("t", b"x", 1, properties=dict(given)) for _ in range(100)]
-        await harness.broker.sender.send(halves)
+        await harness.broker.sending.sender.send(halves)
     await asyncio.sleep(10)
     assert len(await watch.next()) == MAX_PENDING_CHECKS
     await asyncio.sleep(2)
@@ -355,7 +355,9 @@ async def test_ended_transactions_are_removed_from_the_schedule(
             "PGROUP": f"nobody-{number}",
             "CHECK_IMMUNITY_TIME_IN_SECONDS": "86400" if number % 2 else "0",
         }
-        stored = (await harness.broker.sender.send([message("t", b"a", properties=properties)]))[0]
+        stored = (
+            await harness.broker.sending.sender.send([message("t", b"a", properties=properties)])
+        )[0]
         await checks.round()
         if number < 38:
             end = End(stored.transaction_id, stored.queue_offset, COMMIT)

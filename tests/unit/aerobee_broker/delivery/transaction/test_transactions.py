@@ -53,7 +53,7 @@ async def test_the_committed_message_has_the_fields_of_the_half(harness: BrokerH
         sys_flag=1 | 4,
         born_timestamp_ms=55,
     )
-    stored = (await harness.broker.sender.send([sent]))[0]
+    stored = (await harness.broker.sending.sender.send([sent]))[0]
     await end(harness, stored)
     record = (await harness.read("t", 1))[0]
     assert (record.queue_id, record.flag, record.sys_flag & 1) == (1, 9, 1)
@@ -316,7 +316,7 @@ async def test_a_transactional_message_sent_to_a_retry_topic_is_normal(
 ) -> None:
     await harness.group("g")
     properties = {"TRAN_MSG": "true", "PGROUP": "p"}
-    await harness.broker.sender.send([message("%RETRY%g", b"a", properties=properties)])
+    await harness.broker.sending.sender.send([message("%RETRY%g", b"a", properties=properties)])
     assert len(harness.broker.transactions) == 0
     assert await harness.bodies("%RETRY%g") == [b"a"]
 

@@ -98,7 +98,7 @@ async def test_entries_of_ended_transactions_are_removed_from_the_heap(
             message("t", b"x", 1, properties={"TRAN_MSG": "true", "PGROUP": "p"})
             for _ in range(100)
         ]
-        stored = await harness.broker.sender.send(halves)
+        stored = await harness.broker.sending.sender.send(halves)
         ends = [End(each.transaction_id, each.queue_offset, COMMIT) for each in stored]
         assert await harness.broker.transactions.end(ends) == [None] * 100
     await asyncio.sleep(0.01)
@@ -117,7 +117,7 @@ async def test_a_start_mends_a_torn_commit(
     torn, decoded = half_messages.committed(
         harness.broker.transactions.record(transaction), transaction.name
     )
-    harness.store.append([harness.broker.delay_router.route(torn, decoded) or torn])
+    harness.store.append([harness.broker.delay.router.route(torn, decoded) or torn])
     await harness.broker.log.durable()
     for _ in range(2):  # the second start finds nothing to mend
         harness = await begin()

@@ -54,27 +54,16 @@ class QueueOffset:
 OnReset = Callable[[str, str, Mapping[int, int]], asyncio.Future[None] | None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetQueries:
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        topics: TopicRegistry,
-        groups: GroupRegistry,
-        offsets: ConsumerOffsets,
-        saved_offsets: PersistentTable,
-        clients: Clients,
-        polls: LongPolls,
-        on_reset: OnReset,
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._saved_offsets = saved_offsets
-        self._clients = clients
-        self._polls = polls
-        self._on_reset = on_reset
+    store: MessageStore
+    topics: TopicRegistry
+    groups: GroupRegistry
+    offsets: ConsumerOffsets
+    saved_offsets: PersistentTable
+    clients: Clients
+    polls: LongPolls
+    on_reset: OnReset
 
     # ---- queues ----
 
@@ -82,29 +71,29 @@ class OffsetQueries:
         """Of these queues, or of all when none is named."""
         return [
             self._queue_bounds(topic, queue_id)
-            for queue_id in self._queues(self._topics.get(topic), queue_ids)
+            for queue_id in self._queues(self.topics.get(topic), queue_ids)
         ]
 
     def _queue_bounds(self, topic: str, queue_id: int) -> QueueBounds:
-        low, high = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
-        earliest_ms = self._store.store_timestamp(topic, queue_id, low)
-        latest_ms = self._store.store_timestamp(topic, queue_id, high - 1)
+        low, high = self.store.min_offset(topic, queue_id), self.store.max_offset(topic, queue_id)
+        earliest_ms = self.store.store_timestamp(topic, queue_id, low)
+        latest_ms = self.store.store_timestamp(topic, queue_id, high - 1)
         return QueueBounds(queue_id, low, high, earliest_ms, latest_ms)
 
     def search(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool) -> int:
         """The first offset at or after a store time; `upper`: the last one at or before it."""
-        self._queues(self._topics.get(topic), [queue_id])
-        return self._store.search_offset(topic, queue_id, timestamp_ms, upper=upper)
+        self._queues(self.topics.get(topic), [queue_id])
+        return self.store.search_offset(topic, queue_id, timestamp_ms, upper=upper)
 
     # ---- groups ----
 
     def stored(self, consumer_group: str, topic: str) -> list[QueueOffset]:
         """The offsets of a group in one topic, or in all when none is named."""
-        topics = [topic] if topic else self._offsets.topics_of(consumer_group)
+        topics = [topic] if topic else self.offsets.topics_of(consumer_group)
         return [
             QueueOffset(name, queue_id, offset)
             for name in topics
-            for queue_id, offset in sorted(self._offsets.of(consumer_group, name).items())
+            for queue_id, offset in sorted(self.offsets.of(consumer_group, name).items())
         ]
 
     def update(self, consumer_group: str, offsets: Iterable[QueueOffset]) -> None:
@@ -112,18 +101,18 @@ class OffsetQueries:
         commits that may have been sent before it are dropped.
 
         Raises GroupNotExist, TopicNotExist, NoPermission, InvalidParameter."""
-        self._groups.get(consumer_group)
+        self.groups.get(consumer_group)
         _check_own(consumer_group)
         checked = list(offsets)
         for offset in checked:
-            self._queues(self._topics.get(offset.topic), [offset.queue_id])
+            self._queues(self.topics.get(offset.topic), [offset.queue_id])
             if offset.queue_offset < 0:
                 raise InvalidParameter(f"queue offset {offset.queue_offset} is below 0")
-        has_members = bool(self._clients.consumers(consumer_group))
+        has_members = bool(self.clients.consumers(consumer_group))
         for offset in checked:
             if not has_members:  # none whose earlier commit could undo a reset
-                self._offsets.take_reset(consumer_group, offset.topic, offset.queue_id)
-            self._offsets.commit(consumer_group, offset.topic, offset.queue_id, offset.queue_offset)
+                self.offsets.take_reset(consumer_group, offset.topic, offset.queue_id)
+            self.offsets.commit(consumer_group, offset.topic, offset.queue_id, offset.queue_offset)
 
     async def reset(
         self,
@@ -138,78 +127,78 @@ class OffsetQueries:
         bounds of each queue. Returns when that is durable. Raises as `update` does, and what the
         store raises; nothing is done when the log takes no records.
         """
-        self._groups.get(consumer_group)
+        self.groups.get(consumer_group)
         _check_own(consumer_group)
-        queues = self._queues(self._topics.get(topic), queue_ids)
+        queues = self._queues(self.topics.get(topic), queue_ids)
         offsets = {
             queue_id: self._target(topic, queue_id, timestamp_ms, queue_offset)
             for queue_id in queues
         }
-        durable = self._on_reset(consumer_group, topic, offsets)
+        durable = self.on_reset(consumer_group, topic, offsets)
         for queue_id, offset in offsets.items():
-            self._offsets.reset(consumer_group, topic, queue_id, offset)
-            self._polls.wake_pulls(topic, queue_id)
+            self.offsets.reset(consumer_group, topic, queue_id, offset)
+            self.polls.wake_pulls(topic, queue_id)
         if durable is not None:
             await asyncio.shield(durable)
-        await self._saved_offsets.save()
+        await self.saved_offsets.save()
         return [QueueOffset(topic, queue_id, offset) for queue_id, offset in offsets.items()]
 
     def _target(
         self, topic: str, queue_id: int, timestamp_ms: int | None, queue_offset: int | None
     ) -> int:
-        low = self._store.min_offset(topic, queue_id)
-        high = self._store.max_offset(topic, queue_id)
+        low = self.store.min_offset(topic, queue_id)
+        high = self.store.max_offset(topic, queue_id)
         if queue_offset is not None:
             return min(max(queue_offset, low), high)
         if timestamp_ms is None or timestamp_ms < 0:
             return high
-        return self._store.search_offset(topic, queue_id, timestamp_ms, upper=False)
+        return self.store.search_offset(topic, queue_id, timestamp_ms, upper=False)
 
     def progress(self, consumer_group: str, topic: str = "") -> list[Progress]:
         """Queue by queue, of all topics that the group has subscribed to or has offsets in."""
-        self._groups.get(consumer_group)
+        self.groups.get(consumer_group)
         topics = [topic] if topic else self.topics_of(consumer_group)
-        owners = self._clients.owners(consumer_group)
+        owners = self.clients.owners(consumer_group)
         return [
             self._progress(consumer_group, name, queue_id, owners.get((name, queue_id), ""))
             for name in topics
-            if (config := self._topics.table.get(name)) is not None
+            if (config := self.topics.table.get(name)) is not None
             for queue_id in range(config.read_queue_count)
         ]
 
     def topics_of(self, consumer_group: str) -> list[str]:
-        subscribed = self._clients.subscriptions(consumer_group) or {}
+        subscribed = self.clients.subscriptions(consumer_group) or {}
         retry = names.retry_topic(consumer_group)
-        return sorted({*self._offsets.topics_of(consumer_group), *subscribed, retry})
+        return sorted({*self.offsets.topics_of(consumer_group), *subscribed, retry})
 
     def lags(self) -> Iterator[tuple[str, str, int]]:
         """Consumer group, topic and lag of everything that a group has offsets of."""
-        for group in self._groups.table.all():
+        for group in self.groups.table.all():
             if names.is_system_group(group.consumer_group):
                 continue  # the broker's own progress: nobody consumes there
-            for topic in self._offsets.topics_of(group.consumer_group):
+            for topic in self.offsets.topics_of(group.consumer_group):
                 yield group.consumer_group, topic, self.lag(group.consumer_group, topic)
 
     def lag(self, consumer_group: str, topic: str) -> int:
         """Messages behind, over all queues of a topic; all of a queue without an offset."""
-        config = self._topics.table.get(topic)
-        offsets = self._offsets.of(consumer_group, topic)
+        config = self.topics.table.get(topic)
+        offsets = self.offsets.of(consumer_group, topic)
         behind = 0
         for queue_id in range(config.read_queue_count if config else 0):
-            start = max(self._store.min_offset(topic, queue_id), offsets.get(queue_id, 0))
-            behind += max(0, self._store.max_offset(topic, queue_id) - start)
+            start = max(self.store.min_offset(topic, queue_id), offsets.get(queue_id, 0))
+            behind += max(0, self.store.max_offset(topic, queue_id) - start)
         return behind
 
     def _progress(self, consumer_group: str, topic: str, queue_id: int, client_id: str) -> Progress:
-        offset = self._offsets.get(consumer_group, topic, queue_id)
-        low = self._store.min_offset(topic, queue_id)
+        offset = self.offsets.get(consumer_group, topic, queue_id)
+        low = self.store.min_offset(topic, queue_id)
         return Progress(
             topic,
             queue_id,
             low,
-            self._store.max_offset(topic, queue_id),
+            self.store.max_offset(topic, queue_id),
             offset,
-            self._store.store_timestamp(topic, queue_id, offset - 1) if offset else 0,
+            self.store.store_timestamp(topic, queue_id, offset - 1) if offset else 0,
             client_id,
         )
 

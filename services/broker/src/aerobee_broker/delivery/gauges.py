@@ -1,0 +1,72 @@
+"""The broker's own numbers as gauges for Prometheus, and what waits in the broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aerobee_broker.delivery.delay.level_delivery import LevelDelivery
+from aerobee_broker.delivery.delay.timer_delivery import TimerDelivery
+from aerobee_broker.delivery.pop.leases import Leases
+from aerobee_broker.delivery.pull.long_polls import LongPolls
+from aerobee_broker.delivery.pull.offsets import OffsetQueries
+from aerobee_broker.delivery.transaction.transactions import Transactions
+from aerobee_broker.metrics import BrokerMetrics
+from aerobee_broker.registry.clients import Clients
+from aerobee_broker.registry.groups import GroupRegistry
+from aerobee_broker.registry.topics import TopicRegistry
+from aerobee_broker.store.message_store import MessageStore
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits in the broker: calls for messages, messages for their time or their transaction's
+    end.
+    """
+
+    polls: LongPolls
+    levels: LevelDelivery
+    timers: TimerDelivery
+    transactions: Transactions
+
+    def delayed(self) -> dict[str, int]:
+        """Name of a delay level, or "timers" → messages that wait; those where none wait are left
+        out."""
+        waiting = self.timers.waiting
+        return self.levels.undelivered() | ({"timers": waiting} if waiting else {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauges:
+    metrics: BrokerMetrics
+    store: MessageStore
+    backlog: Backlog
+    leases: Leases
+    topics: TopicRegistry
+    groups: GroupRegistry
+    clients: Clients
+    offset_queries: OffsetQueries
+
+    def measure(self, broker_permission: int) -> None:
+        """Brings the gauges up to date: cheap enough for every few seconds."""
+        store, backlog, clients = self.store, self.backlog, self.clients.all()
+        leases = self.leases.counts()
+        for name, value in (
+            ("broker_permission", broker_permission),
+            ("topic_number", len(self.topics.table)),
+            ("consumer_group_number", len(self.groups.table)),
+            ("producer_connections", sum(bool(client.producer_groups) for client in clients)),
+            ("consumer_connections", sum(bool(client.consumers) for client in clients)),
+            ("storage_size", store.end_offset - store.min_physical_offset),
+            ("storage_flush_behind_bytes", store.end_offset - store.flushed_offset),
+            ("parked_pulls", backlog.polls.parked_pulls),
+            ("parked_pops", backlog.polls.parked_pops),
+            ("pop_leased_messages", leases.leased),
+            ("pop_waiting_messages", leases.waiting),
+            ("pop_blocked_message_groups", leases.blocked_groups),
+            ("timing_messages", backlog.timers.waiting),
+            ("store_read_only", bool(store.flush.read_only_reason)),
+        ):
+            self.metrics.set(name, value)
+        self.metrics.half_messages(backlog.transactions.by_topic())
+        for consumer_group, topic, lag in self.offset_queries.lags():
+            self.metrics.lag(topic, consumer_group, lag)

@@ -1,0 +1,68 @@
+"""GetBrokerStatus: the numbers of the running broker."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from aerobee.broker.v1 import admin_pb2 as pb
+
+from aerobee_broker.delivery.gauges import Backlog
+from aerobee_broker.disk import Disk
+from aerobee_broker.identity import Identity
+from aerobee_broker.metadata.drain import Drain
+from aerobee_broker.metrics import BrokerMetrics
+from aerobee_broker.store.message_store import MessageStore
+
+_STATM = Path("/proc/self/statm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusReport:
+    """Counts are since the start of the process."""
+
+    identity: Identity
+    store: MessageStore
+    metrics: BrokerMetrics
+    backlog: Backlog
+    drain: Drain
+    disk: Disk
+    store_path: Path
+
+    def status(self) -> pb.GetBrokerStatusResponse:
+        usage = self.disk.usage(self.store_path)
+        identity, metrics, store = self.identity, self.metrics, self.store
+        return pb.GetBrokerStatusResponse(
+            cluster=identity.cluster,
+            broker_name=identity.broker_name,
+            broker_id=identity.broker_id,
+            broker_address=identity.address,
+            version=identity.version,
+            start_timestamp_ms=identity.start_timestamp_ms,
+            min_physical_offset=store.min_physical_offset,
+            max_physical_offset=store.end_offset,
+            flushed_physical_offset=store.flushed_offset,
+            read_only_reason=store.flush.read_only_reason,
+            messages_in_total=metrics.messages_in,
+            messages_out_total=metrics.messages_out,
+            dead_letters_total=metrics.dead_letters,
+            corrupted_records_total=metrics.corrupted_records,
+            store_path=str(self.store_path),
+            disk_free_bytes=usage.free,
+            disk_total_bytes=usage.used + usage.free,
+            parked_pulls=self.backlog.polls.parked_pulls,
+            parked_pops=self.backlog.polls.parked_pops,
+            delayed_messages=self.backlog.delayed(),
+            resident_memory_bytes=resident_memory(),
+            draining_since_ms=self.drain.since_ms,
+        )
+
+
+def resident_memory() -> int:
+    """Bytes of memory that this process holds; 0 where the system does not tell."""
+    try:
+        pages = int(_STATM.read_text(encoding="ascii").split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
