@@ -3,7 +3,7 @@
 MqError (aerobee_wire.status)
 ├── StoreError
 │   ├── MessageIllegal      MESSAGE_ILLEGAL        a message that no store takes
-│   ├── DiskFull            DISK_FULL              no space; names path, bytes, watermark
+│   ├── DiskFull            DISK_FULL              no space; names free bytes and watermark
 │   ├── StoreReadOnly       SERVICE_NOT_AVAILABLE  after a failed write or flush, or closed
 │   ├── StoreWriteError     SERVICE_NOT_AVAILABLE  the bytes did not reach the file
 │   ├── StoreFlushError     SERVICE_NOT_AVAILABLE  the bytes may not be on the disk
@@ -49,6 +49,19 @@ def is_unreadable(error: Exception) -> bool:
     return isinstance(cause, OSError) and cause.errno in _UNREADABLE
 
 
+def place(path: Path) -> str:
+    """A file of the store by its folder and name. Clients read the texts of errors, and are not
+    told where the store lies."""
+    return f"{path.parent.name}/{path.name}"
+
+
+def reason_of(error: OSError) -> str:
+    """What the system says, with the `place` of the file."""
+    if not isinstance(error.filename, str) or not error.strerror:
+        return str(error)
+    return f"{place(Path(error.filename))}: {error.strerror}"
+
+
 class StoreError(MqError):
     """Something between the store and its disk, or a message that it cannot keep."""
 
@@ -86,8 +99,8 @@ class StoreReadError(StoreError):
     def __init__(self, error: OSError) -> None:
         super().__init__(
             Code.SYSTEM_ERROR,
-            f"a file of the store cannot be read: {error}; the next start of the broker rebuilds "
-            "it from the commit log",
+            f"a file of the store cannot be read: {reason_of(error)}; the next start of the broker "
+            "rebuilds it from the commit log",
         )
 
 
@@ -101,7 +114,7 @@ class TransientReadError(StoreReadError):
         StoreError.__init__(
             self,
             Code.SYSTEM_ERROR,
-            f"the commit log cannot be read for now: {error}; {advice}",
+            f"the commit log cannot be read for now: {reason_of(error)}; {advice}",
         )
 
 
@@ -116,8 +129,8 @@ class MessageCorrupted(StoreError):
     def __init__(self, file: Path, physical_offset: int, reason: str) -> None:
         super().__init__(
             Code.MESSAGE_CORRUPTED,
-            f"the record at physical offset {physical_offset} in {file} is damaged ({reason}) "
-            "and is not served; restore it from another copy",
+            f"the record at physical offset {physical_offset} in {place(file)} is damaged "
+            f"({reason}) and is not served; restore it from another copy",
         )
         self.file = file
         self.physical_offset = physical_offset

@@ -137,6 +137,7 @@ class Proxy:
         )
         acks = self.acknowledgements
         unary, streaming = pipeline.unary, pipeline.streaming
+        named = partial(unary, failure_named=True)
         route_cache, groups, heartbeats = self.route_cache, self.group_configs, self.heartbeats
         return SimpleNamespace(
             telemetry=telemetry.telemetry,
@@ -155,7 +156,7 @@ class Proxy:
             sync_lite_subscription=unary(
                 pb.SyncLiteSubscriptionResponse, unimplemented, "lite topics"
             ),
-            send_message=unary(pb.SendMessageResponse, send_message, self.sender, options, clock),
+            send_message=named(pb.SendMessageResponse, send_message, self.sender, options, clock),
             recall_message=unary(
                 pb.RecallMessageResponse, recall_message, calls, route_cache, options
             ),
@@ -168,15 +169,15 @@ class Proxy:
                 options,
                 last=partial(delivery_timestamp, clock),
             ),
-            ack_message=unary(pb.AckMessageResponse, ack_message, acks),
-            change_invisible_duration=unary(
+            ack_message=named(pb.AckMessageResponse, ack_message, acks),
+            change_invisible_duration=named(
                 pb.ChangeInvisibleDurationResponse,
                 change_invisible_duration,
                 acks,
                 groups,
                 options,
             ),
-            forward_message_to_dead_letter_queue=unary(
+            forward_message_to_dead_letter_queue=named(
                 pb.ForwardMessageToDeadLetterQueueResponse,
                 forward_to_dead_letter_queue,
                 acks,

@@ -38,6 +38,7 @@ def test_failed_sync_makes_the_store_read_only() -> None:
     with pytest.raises(StoreFlushError):
         store.flush.sync()
     assert "flushing" in store.flush.read_only_reason
+    assert str(PATH) not in store.flush.read_only_reason  # clients read it
     assert events.count("store_read_only") == 1
     # The disk works again; that proves nothing about what was written before.
     with pytest.raises(StoreFlushError):

@@ -169,11 +169,13 @@ async def test_long_poll_goes_on_when_the_broker_is_back() -> None:
 
 
 class Brokers:
-    """`away`: addresses of brokers that do not answer. `stored`: body → address of its broker."""
+    """`away`: addresses of brokers that do not answer. `refusal`: why broker a takes no messages.
+    `stored`: body → address of its broker."""
 
     def __init__(self, *names: str) -> None:
         self.cluster = Cluster()
         self.away: set[str] = set()
+        self.refusal: Code | None = None
         self.stored: dict[str, str] = {}
         brokers = [BrokerData(broker_name=name, addresses={0: f"{name}:10911"}) for name in names]
         queues = [queue_data(name, 4, 4, kind="MIXED") for name in names]
@@ -189,6 +191,8 @@ class Brokers:
 
     def _send(self, address: str, request: Any) -> SendResponse:
         self._reach(address)
+        if self.refusal is not None and address == "a:10911":
+            raise MqError(self.refusal, "not now")
         self.stored |= {message.body.decode(): address for message in request.messages}
         return SendResponse(results=[SendResult() for _ in request.messages])
 
@@ -222,6 +226,19 @@ async def test_sends_avoid_a_broker_that_is_away() -> None:
     await asyncio.sleep(AVOID_S)
     assert all([await brokers.send(f"after {n}") for n in range(8)])
     assert {brokers.stored[f"after {n}"] for n in range(8)} == {"a:10911", "b:10911"}
+
+
+@pytest.mark.parametrize("code", [Code.DISK_FULL, Code.SERVICE_NOT_AVAILABLE])
+async def test_sends_avoid_a_broker_that_refuses_messages(code: Code) -> None:
+    """SDKs send again at the code that they get, and the next broker takes the message."""
+    brokers = Brokers("a", "b")
+    brokers.refusal = code
+    outcomes = [await brokers.send(f"{n}") for n in range(20)]
+    assert outcomes.count(False) == 1 and set(brokers.stored.values()) == {"b:10911"}
+    brokers.refusal = None
+    await asyncio.sleep(AVOID_S)
+    assert all([await brokers.send(f"after {n}") for n in range(8)])
+    assert "a:10911" in brokers.stored.values()
 
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b")])

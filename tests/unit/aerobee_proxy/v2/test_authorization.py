@@ -206,7 +206,7 @@ async def test_rights_count_the_namespace(tmp_path: Path) -> None:
     found = await status_of(proxy, "send_message", request)
     assert (found.code, found.message) == (
         Code.UNAUTHORIZED,
-        "user 'app' lacks Pub on Topic:ns%orders",
+        "UNAUTHORIZED: user 'app' lacks Pub on Topic:ns%orders",
     )
     assert proxy.counts.unauthorized == 1
 

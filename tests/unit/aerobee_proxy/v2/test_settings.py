@@ -136,6 +136,15 @@ def test_other_settings_stay(settings: Settings) -> None:
     assert answer.subscription.subscriptions == settings.subscription.subscriptions
 
 
+@pytest.mark.parametrize(
+    "client_type", [ClientType.LITE_PUSH_CONSUMER, ClientType.LITE_SIMPLE_CONSUMER]
+)
+def test_lite_consumer_gets_a_quota(client_type: ClientType) -> None:
+    """Without one Java and Go refuse subscriptions themselves, and name a quota of 0."""
+    answer = negotiate(consumer(client_type), OPTIONS, GroupPolicy()).subscription
+    assert (answer.lite_subscription_quota, answer.max_lite_topic_size) == (2_000, 64)
+
+
 def test_metrics_are_off() -> None:
     answer = negotiate(producer(), OPTIONS, GroupPolicy())
     assert answer.HasField("metric") and not answer.metric.on

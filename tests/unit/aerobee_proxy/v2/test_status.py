@@ -6,7 +6,7 @@ import pytest
 import structlog
 from apache.rocketmq.v2.definition_pb2 import Code
 
-from aerobee_proxy.v2.status import TRANSLATION, Refused, overall, status, status_for
+from aerobee_proxy.v2.status import TRANSLATION, Refused, named, overall, status, status_for
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
 
@@ -30,9 +30,11 @@ def test_every_broker_code_has_a_public_code(code: BrokerCode) -> None:
         (BrokerCode.FLUSH_DISK_TIMEOUT, Code.MASTER_PERSISTENCE_TIMEOUT),
         (BrokerCode.FLUSH_SLAVE_TIMEOUT, Code.SLAVE_PERSISTENCE_TIMEOUT),
         (BrokerCode.SLAVE_NOT_AVAILABLE, Code.HA_NOT_AVAILABLE),
+        (BrokerCode.DISK_FULL, Code.HA_NOT_AVAILABLE),  # ours: another broker may have room
+        (BrokerCode.SERVICE_NOT_AVAILABLE, Code.HA_NOT_AVAILABLE),
     ],
 )
-def test_codes_are_those_of_rocketmq_s_proxy(code: BrokerCode, expected: Code) -> None:
+def test_public_code_of_a_broker_s_code(code: BrokerCode, expected: Code) -> None:
     assert TRANSLATION[code] == expected
 
 
@@ -56,11 +58,21 @@ def test_default_message_is_the_name_of_the_code() -> None:
 def test_overall_status_of_equal_entries() -> None:
     bad = status(Code.INVALID_RECEIPT_HANDLE, "expired")
     assert overall([status(), status()]).code == Code.OK
-    assert overall([bad, bad]) == bad
+    found = overall([bad, bad])
+    assert (found.code, found.message) == (bad.code, "INVALID_RECEIPT_HANDLE: expired")
 
 
 def test_overall_status_of_different_entries() -> None:
-    assert overall([status(), status(Code.INVALID_RECEIPT_HANDLE)]).code == Code.MULTIPLE_RESULTS
+    found = overall([status(), status(Code.INVALID_RECEIPT_HANDLE)])
+    assert found.code == Code.MULTIPLE_RESULTS and found.message.startswith("MULTIPLE_RESULTS")
+
+
+def test_named_status_begins_with_its_code() -> None:
+    assert named(status()) == status()
+    assert named(status(Code.FORBIDDEN)).message == "FORBIDDEN"
+    assert named(status(Code.FORBIDDEN, "no")).message == "FORBIDDEN: no"
+    words_of_rocketmq = status(Code.ILLEGAL_INVISIBLE_TIME, "the invisibleTime is too small")
+    assert named(words_of_rocketmq) == words_of_rocketmq
 
 
 def test_overall_status_without_entries() -> None:

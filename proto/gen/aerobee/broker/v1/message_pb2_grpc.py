@@ -83,7 +83,7 @@ class MessageServiceServicer:
         that this broker does not take.
         FLUSH_DISK_TIMEOUT (10): stored, but not known to be durable yet. Sending again makes a duplicate.
         SERVICE_NOT_AVAILABLE (14): the store is read-only (after a failed flush; not retryable here).
-        DISK_FULL (1001): too little space; names the path, the free bytes and the watermark.
+        DISK_FULL (1001): too little space; names the free bytes and the watermark.
         FLOW_CONTROL (215): too many messages wait for a time of their own (timerMaxMessages).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -72,7 +72,9 @@ class PersistentTable:
         try:
             await self.save()
         except MqError as error:
-            structlog.get_logger().error("table_not_saved", reason=error.message)
+            structlog.get_logger().error(
+                "table_not_saved", file=str(self._file.path), reason=error.message
+            )
 
     async def _write(self) -> None:
         try:
@@ -85,7 +87,8 @@ class PersistentTable:
         except OSError as error:
             raise MqError(
                 Code.SYSTEM_ERROR,
-                f"cannot write {self._file.path}: {error.strerror}; make room or repair the disk",
+                f"cannot write {self._file.path.name}: {error.strerror}; make room or repair the "
+                "disk",
             ) from error
         finally:
             self._write_under_way = None

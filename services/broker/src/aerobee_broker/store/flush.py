@@ -10,6 +10,8 @@ Owned by the loop's thread. `write_and_sync` and `sync` run on the flusher's, on
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from aerobee_broker.errors import (
     NO_DESCRIPTOR,
     NO_SPACE,
@@ -17,6 +19,7 @@ from aerobee_broker.errors import (
     StoreFlushError,
     StoreReadOnly,
     StoreWriteError,
+    place,
 )
 from aerobee_broker.store.damage import EventListener
 from aerobee_broker.store.derived.checkpoint import CheckpointFile
@@ -54,11 +57,11 @@ class Flush:
     def unblock_appends(self) -> None:
         self.append_error = None
 
-    def become_read_only(self, reason: str) -> None:
-        """For good; the first reason stays."""
+    def become_read_only(self, reason: str, path: Path) -> None:
+        """For good; the first reason stays. `path`: for the log alone."""
         if not self.read_only_reason:
             self.read_only_reason = reason
-            self._event("store_read_only", {"reason": reason})
+            self._event("store_read_only", {"file": str(path), "reason": reason})
 
     def close(self) -> None:
         """The store is closed: nothing is appended or flushed from now on."""
@@ -101,14 +104,15 @@ class Flush:
             return self._log.write()
         except OSError as error:
             path = self._log.path_of(self._log.written)
+            reason = f"{place(path)}: {error.strerror}"
             if error.errno in NO_SPACE:
-                raise DiskFull(f"there is no room on the disk for {path}: {error}") from error
+                raise DiskFull(f"there is no room on the disk for {reason}") from error
             if error.errno in NO_DESCRIPTOR:  # of opening it: nothing was written
                 raise StoreWriteError(
-                    f"the message was not stored: {path} cannot be opened for now: {error}; raise "
+                    f"the message was not stored: a file cannot be opened for now: {reason}; raise "
                     "the limit of open files"
                 ) from error
-            self.become_read_only(f"writing {path} failed: {error}")
+            self.become_read_only(f"writing failed: {reason}", path)
             raise StoreWriteError(f"the message was not stored: {self.read_only_reason}") from error
 
     def roll_back(self) -> None:
@@ -119,7 +123,8 @@ class Flush:
         try:
             self._deleted_topics.end_at(self._log.end)
         except OSError as error:
-            self.become_read_only(f"writing {self._deleted_topics.path} failed: {error}")
+            path = self._deleted_topics.path
+            self.become_read_only(f"writing failed: {place(path)}: {error.strerror}", path)
 
     def sync(self) -> int:
         """On the flusher's thread. Makes everything durable that was written when it began.
@@ -134,7 +139,8 @@ class Flush:
             if flushed != before:
                 self._checkpoint_file.note_flushed(flushed)
         except OSError as error:
-            self.become_read_only(f"flushing {self._log.folder} failed: {error}")
+            folder = self._log.folder
+            self.become_read_only(f"flushing {folder.name} failed: {error.strerror}", folder)
             raise StoreFlushError(
                 f"the message may not be stored: {self.read_only_reason}"
             ) from error

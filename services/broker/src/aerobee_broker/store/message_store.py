@@ -31,6 +31,7 @@ from aerobee_broker.errors import (
     StoreReadError,
     StoreReadOnly,
     StoreWriteError,
+    reason_of,
 )
 from aerobee_broker.store.append import Appender
 from aerobee_broker.store.damage import DamageRegister, EventListener, ignore_event
@@ -343,8 +344,8 @@ class MessageStore:
             if error.errno in NO_DESCRIPTOR:  # nothing is lost: the next call continues
                 self._event("flush_put_off", {"directory": str(self.path), "reason": str(error)})
             else:
-                reason = f"flushing the derived files of {self.path} failed: {error}"
-                self.flush.become_read_only(reason)
+                reason = f"flushing the derived files failed: {reason_of(error)}"
+                self.flush.become_read_only(reason, self.path)
             return False
 
     def _allocate_ahead(self) -> None:

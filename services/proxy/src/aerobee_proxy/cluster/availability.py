@@ -1,4 +1,7 @@
-"""Which brokers are away: they answered before and do not answer now. Most are restarting."""
+"""Which brokers to leave out: those that are away, and those that refuse every message.
+
+A broker is away if it answered before and does not answer now. Most such brokers are restarting.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,10 @@ NOT_FROM_BROKER = frozenset(
 )
 
 
+# At such a broker every message is refused for a while, and may be taken elsewhere.
+REFUSES_MESSAGES = frozenset({Code.DISK_FULL, Code.SERVICE_NOT_AVAILABLE})
+
+
 class _Outage(NamedTuple):
     """In the loop's time: the first failed call and the last."""
 
@@ -33,11 +40,27 @@ class BrokerAvailability:
     def __init__(self) -> None:
         self._answered: set[str] = set()  # since the start; holds no name that a client made up
         self._outages: dict[str, _Outage] = {}
+        self._refused_s: dict[str, float] = {}  # in the loop's time: when messages were refused
 
     @property
     def any_away(self) -> bool:
         """Whether `is_away` can be true of any broker."""
         return bool(self._outages)
+
+    @property
+    def any_avoided(self) -> bool:
+        """Whether `is_avoided` can be true of any broker."""
+        return bool(self._outages or self._refused_s)
+
+    def is_avoided(self, broker_name: str) -> bool:
+        """Whether a message is better sent to another broker: this one is away, or refused messages
+        within AVOID_S."""
+        refused_s = self._refused_s.get(broker_name)
+        if refused_s is not None:
+            if asyncio.get_running_loop().time() - refused_s < AVOID_S:
+                return True
+            del self._refused_s[broker_name]
+        return self.is_away(broker_name)
 
     def is_away(self, broker_name: str) -> bool:
         """Whether a call found the broker away within AVOID_S, and it has not answered since."""
@@ -68,3 +91,5 @@ class BrokerAvailability:
             self._outages[broker_name] = _Outage(self.away_since_s(broker_name), now_s)
         elif error.code not in NOT_FROM_BROKER:
             self.answered(broker_name)
+            if error.code in REFUSES_MESSAGES:
+                self._refused_s[broker_name] = asyncio.get_running_loop().time()

@@ -29,13 +29,13 @@ from aerobee_proxy.v2.validation.clients import check_client_properties
 
 PRODUCERS = frozenset({ClientType.PRODUCER})
 PUSH_CONSUMERS = frozenset({ClientType.PUSH_CONSUMER, ClientType.LITE_PUSH_CONSUMER})
-CONSUMERS = PUSH_CONSUMERS | frozenset(
-    {
-        ClientType.SIMPLE_CONSUMER,
-        ClientType.PULL_CONSUMER,
-        ClientType.LITE_SIMPLE_CONSUMER,
-    }
+LITE_CONSUMERS = frozenset({ClientType.LITE_PUSH_CONSUMER, ClientType.LITE_SIMPLE_CONSUMER})
+CONSUMERS = (
+    PUSH_CONSUMERS
+    | LITE_CONSUMERS
+    | frozenset({ClientType.SIMPLE_CONSUMER, ClientType.PULL_CONSUMER})
 )
+LITE_SUBSCRIPTION_QUOTA = 2_000  # RocketMQ's
 MAX_SETTINGS_BYTES = 256 * 1024  # kept as long as the client lives; some 5,000 topics
 
 
@@ -115,6 +115,11 @@ def _complete_subscriber(answer: Settings, options: ProxyOptions, policy: GroupP
     subscription.long_polling_timeout.FromMilliseconds(
         options.grpc_client_consumer_max_long_polling_timeout_millis
     )
+    if answer.client_type in LITE_CONSUMERS:
+        # Without a quota some SDKs subscribe to nothing, and say that it is used up; with one they
+        # ask, and are told that lite topics are not offered.
+        subscription.lite_subscription_quota = LITE_SUBSCRIPTION_QUOTA
+        subscription.max_lite_topic_size = options.max_lite_topic_size
 
 
 def _duration(milliseconds: int) -> timedelta:

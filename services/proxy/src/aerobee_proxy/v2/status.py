@@ -31,7 +31,9 @@ class Refused(Exception):
         self.message = message
 
 
-# Code of a broker or name server → code of the public protocol.
+# Code of a broker or name server → code of the public protocol. Where another broker may take the
+# message that this one refused, a code at which SDKs send again at once; where all of them have too
+# much to do, TOO_MANY_REQUESTS, at which most wait before they do.
 TRANSLATION: Mapping[BrokerCode, Code] = {
     BrokerCode.SUCCESS: Code.OK,
     BrokerCode.SYSTEM_ERROR: Code.INTERNAL_SERVER_ERROR,
@@ -41,7 +43,7 @@ TRANSLATION: Mapping[BrokerCode, Code] = {
     BrokerCode.SLAVE_NOT_AVAILABLE: Code.HA_NOT_AVAILABLE,
     BrokerCode.FLUSH_SLAVE_TIMEOUT: Code.SLAVE_PERSISTENCE_TIMEOUT,
     BrokerCode.MESSAGE_ILLEGAL: Code.BAD_REQUEST,
-    BrokerCode.SERVICE_NOT_AVAILABLE: Code.INTERNAL_SERVER_ERROR,
+    BrokerCode.SERVICE_NOT_AVAILABLE: Code.HA_NOT_AVAILABLE,
     BrokerCode.VERSION_NOT_SUPPORTED: Code.VERSION_UNSUPPORTED,
     BrokerCode.NO_PERMISSION: Code.FORBIDDEN,
     BrokerCode.TOPIC_NOT_EXIST: Code.TOPIC_NOT_FOUND,
@@ -62,7 +64,7 @@ TRANSLATION: Mapping[BrokerCode, Code] = {
     BrokerCode.BROKER_NOT_EXIST: Code.BAD_REQUEST,
     BrokerCode.FLOW_CONTROL: Code.TOO_MANY_REQUESTS,
     BrokerCode.ILLEGAL_OPERATION: Code.BAD_REQUEST,
-    BrokerCode.DISK_FULL: Code.INTERNAL_SERVER_ERROR,
+    BrokerCode.DISK_FULL: Code.HA_NOT_AVAILABLE,
     BrokerCode.MESSAGE_CORRUPTED: Code.INTERNAL_SERVER_ERROR,
     BrokerCode.NAMESRV_UNREACHABLE: Code.PROXY_TIMEOUT,
     BrokerCode.BROKER_UNREACHABLE: Code.PROXY_TIMEOUT,
@@ -91,14 +93,26 @@ def status_for(rpc: str, error: Exception) -> Status:
     return status(Code.INTERNAL_SERVER_ERROR, INTERNAL_MESSAGE)
 
 
+def named(found: Status) -> Status:
+    """A failure whose message begins with the name of its code.
+
+    Some SDKs show users the message alone, and users look for the name in it. The one text that
+    they look for without it is RocketMQ's about invisible durations.
+    """
+    if found.code in {Code.OK, Code.ILLEGAL_INVISIBLE_TIME}:
+        return found
+    name = Code.Name(found.code)
+    return found if found.message == name else status(found.code, f"{name}: {found.message}")
+
+
 def overall(entries: Iterable[Status]) -> Status:
-    """The status of a response with these entries.
+    """The status of a response with these entries, `named`.
 
     Their common code, MULTIPLE_RESULTS when they differ, INTERNAL_SERVER_ERROR without any.
     """
     by_code = {entry.code: entry for entry in entries}
     if len(by_code) == 1:
-        return next(iter(by_code.values()))
+        return named(next(iter(by_code.values())))
     if by_code:
-        return status(Code.MULTIPLE_RESULTS, "the entries have different codes: look at each")
-    return status(Code.INTERNAL_SERVER_ERROR, "the request has no entry")
+        return named(status(Code.MULTIPLE_RESULTS, "the entries have different codes"))
+    return named(status(Code.INTERNAL_SERVER_ERROR, "the request has no entry"))

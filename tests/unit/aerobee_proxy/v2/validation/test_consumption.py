@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee_proxy.config import ProxyOptions
+from aerobee_proxy.v2.status import Refused
 from aerobee_proxy.v2.validation import consumption
 from support.proxy.harness import refused
 
@@ -73,10 +74,12 @@ def test_legal_invisible_time_of_a_receive(milliseconds: int) -> None:
     ("requested_ms", "remaining_s", "expected_ms"),
     [
         (20_000, 23.0, 20_000),  # most SDKs: the deadline is 3 s behind
-        (40_000, 43.0, 20_000),  # Rust: the server's longest
+        (40_000, 43.0, 20_000),  # the server's longest
         (1_000, 4.0, 1_000),  # a short poll stays short
         (0, 3.0, 0),
-        (20_000, 10.0, 9_500),  # ends before the deadline
+        (20_000, 20.0, 18_000),  # Rust: the deadline is the polling time
+        (20_000, 10.0, 9_000),
+        (20_000, 3.0, 2_500),
         (20_000, 0.6, 300),
         (20_000, None, 20_000),
         (None, 23.0, 20_000),  # Go, C++: the deadline only
@@ -120,6 +123,16 @@ def test_illegal_invisible_time_of_a_change(milliseconds: int) -> None:
     """StatusCode table: ChangeInvisibleDuration × ILLEGAL_INVISIBLE_TIME."""
     asked = duration(milliseconds)
     refused(Code.ILLEGAL_INVISIBLE_TIME, consumption.change_duration_ms, asked, OPTIONS)
+
+
+def test_text_of_an_illegal_invisible_time_is_rocketmq_s() -> None:
+    for asked_ms, begin in [
+        (9_999, "the invisibleTime is too small. min is 10000"),
+        (12 * HOUR_MS + 1, "the invisibleTime is too large. max is 43200000"),
+    ]:
+        with pytest.raises(Refused) as caught:
+            consumption.receive_duration_ms(duration(asked_ms), False, OPTIONS)
+        assert caught.value.message.startswith(begin)
 
 
 @pytest.mark.parametrize("milliseconds", [0, 1, 12 * HOUR_MS])

@@ -69,7 +69,8 @@ class Cleaning:
         count = self._not_needed(self._retention.evaluate(now_ms))
         if bool(was_full) != bool(self._retention.full):
             name = "disk_full" if self._retention.full else "disk_ok"
-            self._event(name, {"reason": self._retention.full or was_full})
+            reason = self._retention.full or was_full
+            self._event(name, {"directory": str(self._log.folder.parent), "reason": reason})
         for _ in range(count):
             path = self._log.drop_first()
             self._removals.append(path)

@@ -49,7 +49,7 @@ class Retention:
     def _describe(self, usage: Usage, too_few: bool, ratio: int) -> str:
         mark = f"{self._options.disk_min_free_bytes:,} bytes free" if too_few else f"{ratio} % used"
         return (
-            f"the disk of {self._path} has {usage.free:,} bytes free ({usage.percent:.1f} % used), "
+            f"the disk of the store has {usage.free:,} bytes free ({usage.percent:.1f} % used), "
             f"beyond the watermark of {mark}: make room there, or keep messages for a shorter time"
         )
 

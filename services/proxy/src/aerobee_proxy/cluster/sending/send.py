@@ -1,8 +1,8 @@
 """Sending messages: which queue takes each, and the batches in which they leave.
 
-A broker that is away is avoided. A message that no other broker can take, because it belongs to a
-message group or because its topic is nowhere else, waits for its broker before it is sent, so that
-none is sent twice.
+A broker that is away, or refuses every message, is avoided. A message that no other broker can
+take, because it belongs to a message group or because its topic is nowhere else, waits for its
+broker before it is sent, so that none is sent twice.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ class MessageSender:
             queues = queues_of_priority(queues, priority)
         if message_group:
             return queue_of_group(message_group, queues)
-        if self._availability.any_away:
-            is_away = self._availability.is_away
-            queues = [queue for queue in queues if not is_away(queue.broker_name)] or queues
+        if self._availability.any_avoided:
+            is_avoided = self._availability.is_avoided
+            queues = [queue for queue in queues if not is_avoided(queue.broker_name)] or queues
         return self._round_robin.next(route.topic, queues)
 
     async def send(

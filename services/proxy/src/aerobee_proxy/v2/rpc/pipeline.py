@@ -19,7 +19,7 @@ from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2 import authorization
 from aerobee_proxy.v2.authentication import Authentication
 from aerobee_proxy.v2.sessions import Session, Sessions
-from aerobee_proxy.v2.status import Refused, status_for
+from aerobee_proxy.v2.status import Refused, named, status_for
 from aerobee_proxy.v2.validation.clients import client_id
 
 Q = TypeVar("Q", bound=Message)
@@ -93,9 +93,11 @@ class Pipeline:
         response: Callable[..., R],
         handler: Callable[[*Needs, Q, Caller], Coroutine[Any, Any, R]],
         *needs: *Needs,
+        failure_named: bool = False,
     ) -> Callable[[Q, Call], Awaitable[R]]:
         """The handler as the chassis takes it, given what it needs; a failure becomes
-        `response(status=…)`."""
+        `response(status=…)`, its message beginning with the name of the code if
+        `failure_named`."""
 
         async def run(request: Q, call: Call) -> R:
             try:
@@ -103,7 +105,8 @@ class Pipeline:
                 self.authorize(request, caller)
                 return await handler(*needs, request, caller)
             except Exception as error:
-                return response(status=status_for(handler.__name__, error))
+                found = status_for(handler.__name__, error)
+                return response(status=named(found) if failure_named else found)
 
         return run
 

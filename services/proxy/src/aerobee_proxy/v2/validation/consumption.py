@@ -11,8 +11,9 @@ from aerobee_proxy.v2.validation.units import milliseconds
 from aerobee_wire import tags
 from aerobee_wire.status import MqError
 
-# Before the client's deadline: a poll that ends with the deadline would look like a timeout.
-ANSWER_BEFORE_DEADLINE_MS = 500
+# What a long poll leaves of the time until the client's deadline, so that the answer is there
+# before it also when the proxy has much to do: a tenth, within these bounds.
+MIN_RESERVE_MS, MAX_RESERVE_MS = 500, 2_000
 
 
 def filter_of(expression: FilterExpression) -> tuple[str, str]:
@@ -65,7 +66,8 @@ def polling_ms(
     else:
         wanted = longest if remaining is None else remaining - request_timeout_ms // 2
     if remaining is not None:
-        wanted = min(wanted, remaining - min(ANSWER_BEFORE_DEADLINE_MS, remaining // 2))
+        reserve = max(MIN_RESERVE_MS, min(remaining // 10, MAX_RESERVE_MS))
+        wanted = min(wanted, remaining - min(reserve, remaining // 2))
     return max(0, min(wanted, longest))
 
 
@@ -76,9 +78,11 @@ def check_offset(offset: int) -> None:
 
 def _invisible_ms(duration: Duration, low: int, high: int) -> int:
     asked = milliseconds(duration)
-    if not low <= asked <= high:
-        raise Refused(
-            Code.ILLEGAL_INVISIBLE_TIME,
-            f"the invisible duration is {asked} ms: it must be {low} to {high} ms",
-        )
-    return asked
+    if low <= asked <= high:
+        return asked
+    # The words of RocketMQ's proxy, which users of SDKs compare with.
+    problem = f"small. min is {low}" if asked < low else f"large. max is {high}"
+    raise Refused(
+        Code.ILLEGAL_INVISIBLE_TIME,
+        f"the invisibleTime is too {problem} ms, and the request says {asked} ms",
+    )
