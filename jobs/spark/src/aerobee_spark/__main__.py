@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from aerobee_spark.errors import MqError
-from aerobee_spark.reading.options import timestamp_ms
-from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
+from aerobee_spark.reading.options import KINDS, timestamp_ms
+from aerobee_spark.report.request import ReportRequest
 from aerobee_spark.report.view.buckets import parse_width
 from aerobee_wire.topics import check_group
 
@@ -28,7 +28,6 @@ FAILED = 1
 USAGE = 2
 INCOMPLETE = 3
 TOO_MANY_NEW = 4
-KINDS = {"dlq": (DLQ,), "retry": (RETRY,), "both": (DLQ, RETRY)}
 _AGO = re.compile(r"\d+[smhd]")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -107,7 +107,7 @@ class RocketMqReader(DataSourceReader):
 
 # One client per worker process, which Spark uses for several tasks. The process id is part of the
 # key because no connection survives a fork.
-_clients: dict[tuple[int, str], Any] = {}
+_clients: dict[tuple[int, str], AdminClient] = {}
 
 
 def _client(name_server: str) -> AdminClient:
@@ -116,5 +116,4 @@ def _client(name_server: str) -> AdminClient:
     key = (os.getpid(), name_server)
     if key not in _clients:
         _clients[key] = connect(name_server)
-    client: AdminClient = _clients[key]
-    return client
+    return _clients[key]

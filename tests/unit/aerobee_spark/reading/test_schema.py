@@ -1,17 +1,12 @@
-"""The two schemas of a message, Spark's and Arrow's, and schemas of users."""
+"""Schemas of users, which select columns of a message."""
 
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from aerobee_spark.errors import OptionError
-from aerobee_spark.reading import columns, schema
-
-
-def test_arrow_columns_have_the_types_that_spark_expects() -> None:
-    assert to_arrow_schema(schema.SCHEMA, timezone="UTC").equals(columns.ARROW_SCHEMA)
+from aerobee_spark.reading import schema
 
 
 def test_a_schema_may_choose_columns() -> None:

@@ -15,38 +15,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
 
+from aerobee_spark.reading.schema import SCHEMA
 from aerobee_wire import message_id, record
 from aerobee_wire import properties as props
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-TIMESTAMP = pa.timestamp("us", tz="UTC")
-PROPERTIES = pa.map_(pa.string(), pa.string())
-# The order and the types are those of the Spark schema (`schema.py`).
-ARROW_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("brokerName", pa.string()),
-        ("queueId", pa.int32()),
-        ("queueOffset", pa.int64()),
-        ("msgId", pa.string()),
-        ("offsetMsgId", pa.string()),
-        ("tags", pa.string()),
-        ("keys", pa.string()),
-        ("body", pa.binary()),
-        ("bodySize", pa.int32()),
-        ("flag", pa.int32()),
-        ("sysFlag", pa.int32()),
-        ("bornTimestamp", TIMESTAMP),
-        ("storeTimestamp", TIMESTAMP),
-        ("bornHost", pa.string()),
-        ("storeHost", pa.string()),
-        ("reconsumeTimes", pa.int32()),
-        ("properties", PROPERTIES),
-    ]
-)
+ARROW_SCHEMA = to_arrow_schema(SCHEMA, timezone="UTC")
+TIMESTAMP = ARROW_SCHEMA.field("storeTimestamp").type
+PROPERTIES = ARROW_SCHEMA.field("properties").type
 
 # The range of Spark and Python, the years 1 to 9999. A producer may send any born timestamp.
 _FIRST_MS = -62_135_596_800_000

@@ -1,4 +1,4 @@
-"""The Spark schema of a message. Its Arrow counterpart is `columns.ARROW_SCHEMA`.
+"""The Spark schema of a message.
 
 The types are built, not parsed from text: parsing needs a running Spark, which planner processes do
 not have.

@@ -53,6 +53,14 @@ class BrokerCalls:
         self.availability.answered(broker_name)
         return answer
 
+    async def try_call(self, broker_name: str, rpc: Rpc[Q, R], request: Q) -> MqError | None:
+        """`call`, for the failure only; None: the broker has answered."""
+        try:
+            await self.call(broker_name, rpc, request)
+        except MqError as error:
+            return error
+        return None
+
     async def call_until(
         self,
         broker_name: str,

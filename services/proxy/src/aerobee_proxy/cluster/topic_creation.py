@@ -56,9 +56,7 @@ class TopicCreation:
                 f"there is no topic {topic!r} and brokers do not create topics by themselves: "
                 f"create it with `aerobee topic create {topic}`",
             ) from None
-        outcomes = await asyncio.gather(
-            *(self._try_to_put(topic, data) for data in template.queues)
-        )
+        outcomes = await asyncio.gather(*(self._put(topic, data) for data in template.queues))
         failures = [failure for failure in outcomes if failure is not None]
         if failures and len(failures) == len(outcomes):
             raise failures[0]
@@ -68,14 +66,8 @@ class TopicCreation:
             "topic_created", topic=topic, brokers=len(outcomes) - len(failures)
         )
 
-    async def _try_to_put(self, topic: str, data: QueueData) -> MqError | None:
-        try:
-            await self._put(topic, data)
-        except MqError as error:
-            return error
-        return None
-
-    async def _put(self, topic: str, data: QueueData) -> None:
+    async def _put(self, topic: str, data: QueueData) -> MqError | None:
+        """Why the broker has not created the topic; None: it has."""
         config = TopicConfig(
             topic=topic,
             read_queue_count=data.read_queue_count,
@@ -86,10 +78,8 @@ class TopicCreation:
         # A request for a route must change no topic that exists: it may have been created
         # meanwhile, or a name server that has just started may not know it yet.
         request = PutTopicRequest(topic=config, only_new=True)
-        try:
-            await self._calls.call(data.broker_name, PUT_TOPIC, request)
-        except MqError as error:
-            if error.code is not Code.INVALID_PARAMETER:
-                raise
+        failure = await self._calls.try_call(data.broker_name, PUT_TOPIC, request)
+        if failure is not None and failure.code is Code.INVALID_PARAMETER:
             request.topic.ClearField("attributes")
-            await self._calls.call(data.broker_name, PUT_TOPIC, request)
+            failure = await self._calls.try_call(data.broker_name, PUT_TOPIC, request)
+        return failure

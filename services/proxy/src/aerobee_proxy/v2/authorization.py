@@ -7,7 +7,7 @@ not listed here is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from apache.rocketmq.v2 import service_pb2 as s
@@ -41,79 +41,57 @@ def _topic(stored: str, *actions: str) -> Need:
     return Need(TOPIC, stored, actions)
 
 
-def _publishes(topic: Resource) -> Need:
-    return _topic(stored_name(topic), PUB)
+def _publishes(*of_topics: Resource) -> list[Need]:
+    return [_topic(stored_name(topic), PUB) for topic in of_topics]
 
 
-def _subscribes(group: Resource, *of_topics: Resource) -> Iterator[Need]:
-    yield Need(GROUP, stored_name(group), (SUB,))
-    for topic in of_topics:
-        yield _topic(stored_name(topic), SUB)
+def _subscribes(group: Resource, *of_topics: Resource) -> list[Need]:
+    needs = [_topic(stored_name(topic), SUB) for topic in of_topics]
+    return [Need(GROUP, stored_name(group), (SUB,)), *needs]
 
 
-def _route(request: s.QueryRouteRequest) -> Iterator[Need]:
-    yield _topic(stored_name(request.topic), PUB, SUB)
+def _send(request: s.SendMessageRequest) -> list[Need]:
+    # One for each topic, whatever the number of messages.
+    topics = {stored_name(message.topic): message.topic for message in request.messages}
+    return _publishes(*topics.values())
 
 
-def _send(request: s.SendMessageRequest) -> Iterator[Need]:
-    for topic in {
-        stored_name(message.topic): message.topic for message in request.messages
-    }.values():
-        yield _publishes(topic)
+def _of_group_if_any(request: s.HeartbeatRequest | s.NotifyClientTerminationRequest) -> list[Need]:
+    return _subscribes(request.group) if request.group.name else []  # else a producer
 
 
-def _to_topic(request: s.EndTransactionRequest | s.RecallMessageRequest) -> Iterator[Need]:
-    yield _publishes(request.topic)
+def _of_group_and_topic(request: Any) -> list[Need]:
+    return _subscribes(request.group, request.topic)
 
 
-def _of_group(request: Any) -> Iterator[Need]:
-    yield from _subscribes(request.group)
+def _of_group_and_queue(request: Any) -> list[Need]:
+    return _subscribes(request.group, request.message_queue.topic)
 
 
-def _of_group_if_any(
-    request: s.HeartbeatRequest | s.NotifyClientTerminationRequest,
-) -> Iterator[Need]:
-    if request.group.name:  # a consumer
-        yield from _subscribes(request.group)
-
-
-def _of_group_and_topic(request: Any) -> Iterator[Need]:
-    yield from _subscribes(request.group, request.topic)
-
-
-def _of_group_and_queue(request: Any) -> Iterator[Need]:
-    yield from _subscribes(request.group, request.message_queue.topic)
-
-
-def _of_queue(request: s.QueryOffsetRequest) -> Iterator[Need]:
-    yield _topic(stored_name(request.message_queue.topic), SUB)
-
-
-def _settings(settings: Settings) -> Iterator[Need]:
-    for topic in settings.publishing.topics:
-        yield _publishes(topic)
+def _settings(settings: Settings) -> list[Need]:
+    needs = _publishes(*settings.publishing.topics)
     if settings.WhichOneof("pub_sub") == "subscription":
         subscription = settings.subscription
-        yield from _subscribes(
-            subscription.group, *(entry.topic for entry in subscription.subscriptions)
-        )
+        topics_of = (entry.topic for entry in subscription.subscriptions)
+        needs += _subscribes(subscription.group, *topics_of)
+    return needs
 
 
-NEEDS: Mapping[type, Callable[[Any], Iterator[Need]]] = {
-    s.QueryRouteRequest: _route,
+NEEDS: Mapping[type, Callable[[Any], list[Need]]] = {
+    s.QueryRouteRequest: lambda r: [_topic(stored_name(r.topic), PUB, SUB)],
     s.HeartbeatRequest: _of_group_if_any,
     s.SendMessageRequest: _send,
     s.QueryAssignmentRequest: _of_group_and_topic,
     s.ReceiveMessageRequest: _of_group_and_queue,
     s.AckMessageRequest: _of_group_and_topic,
     s.ForwardMessageToDeadLetterQueueRequest: _of_group_and_topic,
-    s.ChangeInvisibleDurationRequest: _of_group,
+    s.ChangeInvisibleDurationRequest: lambda r: _subscribes(r.group),
     s.PullMessageRequest: _of_group_and_queue,
     s.UpdateOffsetRequest: _of_group_and_queue,
     s.GetOffsetRequest: _of_group_and_queue,
-    s.QueryOffsetRequest: _of_queue,
-    s.EndTransactionRequest: _to_topic,
-    s.RecallMessageRequest: _to_topic,
+    s.QueryOffsetRequest: lambda r: [_topic(stored_name(r.message_queue.topic), SUB)],
+    s.EndTransactionRequest: lambda r: _publishes(r.topic),
+    s.RecallMessageRequest: lambda r: _publishes(r.topic),
     s.NotifyClientTerminationRequest: _of_group_if_any,
     s.SyncLiteSubscriptionRequest: _of_group_and_topic,
     Settings: _settings,

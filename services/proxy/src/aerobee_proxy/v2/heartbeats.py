@@ -6,7 +6,6 @@ Delivery does not depend on it: a heartbeat that fails is logged, and the next o
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import structlog
 from aerobee.broker.v1.client_pb2 import (
@@ -18,7 +17,6 @@ from aerobee.broker.v1.client_pb2 import (
     ListClientsRequest,
     UnregisterClientRequest,
 )
-from google.protobuf.message import Message
 
 from aerobee_chassis.clock import Clock
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
@@ -26,7 +24,7 @@ from aerobee_proxy.cluster.log_throttle import LogThrottle
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.v2.sessions import SILENCE_MS, Session
 from aerobee_proxy.v2.translate import subscription
-from aerobee_wire.rpcs import HEARTBEAT, LIST_CLIENTS, UNREGISTER_CLIENT, Rpc
+from aerobee_wire.rpcs import HEARTBEAT, LIST_CLIENTS, UNREGISTER_CLIENT
 from aerobee_wire.status import Code, MqError
 
 
@@ -44,7 +42,8 @@ class ConsumerHeartbeats:
             language=language,
         )
         names = list(await self._route_cache.brokers())
-        failures = await asyncio.gather(*(self._try(name, HEARTBEAT, request) for name in names))
+        try_call = self._calls.try_call
+        failures = await asyncio.gather(*(try_call(name, HEARTBEAT, request) for name in names))
         for name, failure in zip(names, failures, strict=True):
             if failure is None:
                 continue
@@ -67,7 +66,7 @@ class ConsumerHeartbeats:
             log.warning("client_not_unregistered", reason=error.message)
             return
         failures = await asyncio.gather(
-            *(self._try(name, UNREGISTER_CLIENT, request) for name in names)
+            *(self._calls.try_call(name, UNREGISTER_CLIENT, request) for name in names)
         )
         for failure in filter(None, failures):
             log.warning("client_not_unregistered", reason=failure.message)
@@ -80,13 +79,6 @@ class ConsumerHeartbeats:
         return frozenset(
             client.client_id for client in answer.clients if client.silent_ms <= SILENCE_MS
         )
-
-    async def _try(self, broker_name: str, rpc: Rpc[Any, Any], request: Message) -> MqError | None:
-        try:
-            await self._calls.call(broker_name, rpc, request)
-        except MqError as error:
-            return error
-        return None
 
 
 def _consumer(session: Session, consumer_group: str) -> ConsumerData:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aerobee_spark.reading.offsets import OffsetRange
+from aerobee_spark.reading.schema import SCHEMA
 from aerobee_spark.report.request import DLQ, RETRY, ReportRequest
 from aerobee_spark.source import FORMAT, register
 from aerobee_wire import properties as props
@@ -37,23 +38,14 @@ def write(
     of rows, and the report is then not complete.
     """
     register(spark)
-    if not ranges:
-        rows = _with_history(spark.createDataFrame([], _source_schema()), request)
+    if ranges:
+        threads = spark.sparkContext.defaultParallelism
+        read = spark.read.format(FORMAT).options(**read_options(request, ranges, threads)).load()
     else:
-        reader = spark.read.format(FORMAT).options(**read_options(request, ranges, threads(spark)))
-        rows = _with_history(reader.load(), request)
+        read = spark.createDataFrame([], SCHEMA)
+    rows = _with_history(read, request)
     rows.write.parquet(str(folder))
     return rows.schema
-
-
-def threads(spark: SparkSession) -> int:
-    return spark.sparkContext.defaultParallelism
-
-
-def _source_schema() -> StructType:
-    from aerobee_spark.reading.schema import SCHEMA
-
-    return SCHEMA
 
 
 def read_options(

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 _STEPS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def duration(ms: int | None) -> str:
     """At least two digits: "350 ms", "2.4 s", "17 min", "3.1 d"; "–" for None."""
-    if ms is None:
-        return "–"
-    for size, unit in _STEPS:
-        if ms >= size:
-            return f"{_number(ms / size)} {unit}"
-    return f"{ms} ms"
+    return _in_units(ms, _STEPS, "ms")
 
 
 def size(count: int | None) -> str:
     """Bytes: "512 B", "1.5 KiB"."""
-    if count is None:
+    return _in_units(count, _SIZES, "B")
+
+
+def _in_units(value: int | None, units: Iterable[tuple[int, str]], smallest: str) -> str:
+    if value is None:
         return "–"
-    for step, unit in _SIZES:
-        if count >= step:
-            return f"{_number(count / step)} {unit}"
-    return f"{count} B"
+    for size, unit in units:
+        if value >= size:
+            return f"{_number(value / size)} {unit}"
+    return f"{value} {smallest}"
 
 
 def _number(value: float) -> str:

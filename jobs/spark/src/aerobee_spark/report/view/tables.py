@@ -6,7 +6,7 @@ A table is a title, column names and rows of plain values. Pure, but for `write_
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,22 +29,16 @@ class Table:
 def tables_of(summary: Summary) -> list[Table]:
     """The tables that have rows, and always that of the queues."""
     made = [
-        _records("queues", "Queues", summary["queues"], _QUEUE_COLUMNS),
+        Table("queues", "Queues", _QUEUE_COLUMNS, _rows(summary["queues"], _QUEUE_COLUMNS)),
         *(_counts(name, title, summary[name]) for name, title in _COUNTS.items()),
         _records(
             "dead_letters_by_reason_and_tag",
             "Dead letters by reason and tag",
             summary["dead_letters_by_reason_and_tag"],
-            ("reason", "tag", "dead_letters", "first", "last"),
         ),
-        _records("poison_keys", "Poison keys", summary["poison_keys"], _POISON_COLUMNS),
-        _records(
-            "timeline",
-            "Timeline",
-            summary["timeline"]["buckets"],
-            ("start", "dead_letters", "retries"),
-        ),
-        _records("samples", "Samples", summary["samples"], _SAMPLE_COLUMNS),
+        _records("poison_keys", "Poison keys", summary["poison_keys"]),
+        _records("timeline", "Timeline", summary["timeline"]["buckets"]),
+        _records("samples", "Samples", summary["samples"]),
     ]
     return [table for table in made if table.rows or table.name == "queues"]
 
@@ -70,33 +64,18 @@ _QUEUE_COLUMNS = (
     "complete",
     "problem",
 )
-_POISON_COLUMNS = ("key", "messages", "dead_letters", "tags", "reasons", "first", "last")
-_SAMPLE_COLUMNS = (
-    "chosen",
-    "message_id",
-    "origin_message_id",
-    "origin_topic",
-    "tag",
-    "keys",
-    "reason",
-    "description",
-    "reconsume_times",
-    "born_at",
-    "stored_at",
-    "producer",
-    "topic",
-    "broker_name",
-    "queue_id",
-    "queue_offset",
-    "body_size",
-    "body",
-)
+# Keys of records that are no columns: they repeat another one, or have a structure of their own.
+_LEFT_OUT = ("start_ms", "properties", "body_kind")
 
 
-def _records(
-    name: str, title: str, records: Iterable[Mapping[str, Any]], columns: tuple[str, ...]
-) -> Table:
-    return Table(name, title, columns, [tuple(record[c] for c in columns) for record in records])
+def _records(name: str, title: str, records: Sequence[Mapping[str, Any]]) -> Table:
+    """The columns are the keys of the records, in their order."""
+    columns = tuple(key for key in (records[0] if records else ()) if key not in _LEFT_OUT)
+    return Table(name, title, columns, _rows(records, columns))
+
+
+def _rows(records: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    return [tuple(record[name] for name in columns) for record in records]
 
 
 def _counts(name: str, title: str, counts: Mapping[str, int] | None) -> Table:
@@ -110,11 +89,7 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]])
     with path.open("w", encoding=BYTE_ORDER_MARK, newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
-        writer.writerows(_cells(row) for row in rows)
-
-
-def _cells(row: Sequence[Any]) -> Iterator[Any]:
-    return (guarded(value) for value in row)
+        writer.writerows(map(guarded, row) for row in rows)
 
 
 def guarded(value: Any) -> Any:
