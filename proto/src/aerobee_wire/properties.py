@@ -86,6 +86,7 @@ def encode(properties: Mapping[str, str]) -> bytes:
         raise MqError(
             Code.MESSAGE_ILLEGAL,
             "a property holds the byte 0x01 or 0x02, which separates properties",
+            about="properties",
         )
     return text.encode("utf-8", "surrogatepass")
 
@@ -96,7 +97,9 @@ def check_encoding(encoded: bytes) -> None:
         encoded.decode()
     except UnicodeDecodeError as error:
         raise MqError(
-            Code.MESSAGE_ILLEGAL, f"the properties are not UTF-8 from byte {error.start} on"
+            Code.MESSAGE_ILLEGAL,
+            f"the properties are not UTF-8 from byte {error.start} on",
+            about="properties",
         ) from None
 
 

@@ -15,6 +15,7 @@ CODE_KEY = "aerobee-code"
 CODE_NUMBER_KEY = "aerobee-code-number"
 RETRYABLE_KEY = "aerobee-retryable"
 RETRY_AFTER_KEY = "aerobee-retry-after-ms"
+ABOUT_KEY = "aerobee-about"
 
 
 class Code(IntEnum):
@@ -108,6 +109,8 @@ class MqError(Exception):
 
     `message`: one sentence that says what is wrong and what to do. `retryable`: the same request
     may succeed later, or on another broker. `retry_after_ms`: a sensible wait before, if known.
+    `about`: what to change, as the name of a field, a property or an option, or the path of a file;
+    "" where it is no one of these.
     """
 
     def __init__(
@@ -117,12 +120,14 @@ class MqError(Exception):
         *,
         retryable: bool | None = None,
         retry_after_ms: int | None = None,
+        about: str = "",
     ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.retryable = code in RETRYABLE if retryable is None else retryable
         self.retry_after_ms = retry_after_ms
+        self.about = about
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.code.name}, {self.message!r})"
@@ -147,6 +152,8 @@ def trailers_of(error: MqError) -> tuple[tuple[str, str], ...]:
     ]
     if error.retry_after_ms is not None:
         trailers.append((RETRY_AFTER_KEY, str(error.retry_after_ms)))
+    if error.about and error.about.isascii() and error.about.isprintable():  # as metadata must be
+        trailers.append((ABOUT_KEY, error.about))
     return tuple(trailers)
 
 
@@ -166,4 +173,5 @@ def error_from(message: str, trailers: Iterable[tuple[str, str | bytes]]) -> MqE
         message,
         retryable=values.get(RETRYABLE_KEY) == "true",
         retry_after_ms=int(wait) if wait.isdigit() else None,
+        about=values.get(ABOUT_KEY, ""),
     )

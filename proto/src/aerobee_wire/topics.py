@@ -121,4 +121,4 @@ def _check(kind: str, name: str, limit: int) -> None:
         problem = f"{name!r} is illegal"
     if problem:
         rule = f"the {kind} name {problem}; it is made of letters, digits, _ - % |"
-        raise MqError(Code.INVALID_PARAMETER, rule)
+        raise MqError(Code.INVALID_PARAMETER, rule, about=kind)

@@ -36,6 +36,15 @@ SMALL = StoreOptions(
     checkpoint_interval_ms=3_000,
 )
 
+# Body, properties, and what a store of SMALL refuses them about.
+ILLEGAL_CONTENTS = (
+    (b"", b"", "body"),
+    (b"x" * 2_049, b"", "maxMessageSize"),
+    (b"x", b"k\x01" + b"v" * 32_768 + b"\x02", "properties"),
+    (b"x", b"k\x01" + b"v" * 8_200 + b"\x02", "mappedFileSizeCommitLog"),
+    (b"x", b"k\x01v", "properties"),
+)
+
 
 class Broken(AssertionError):
     """A promise of the store does not hold. The seed is in the message of the test."""

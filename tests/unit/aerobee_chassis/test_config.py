@@ -11,6 +11,7 @@ from pydantic import Field
 
 from aerobee_chassis.config import Options, load
 from aerobee_chassis.errors import ConfigError
+from support.codes import raises_about
 
 
 class Sample(Options):
@@ -55,10 +56,9 @@ def test_json_file_is_read(tmp_path: Path) -> None:
 
 
 def test_unknown_key_is_refused_with_the_nearest_known_one() -> None:
-    with pytest.raises(
-        ConfigError, match=r"unknown option 'listenport': did you mean listenPort\?"
-    ):
+    with pytest.raises(ConfigError, match=r"did you mean listenPort\?") as caught:
         load(Sample, sets=["listenport=1"])
+    assert caught.value.about == "listenport"
 
 
 def test_keys_without_effect_are_collected() -> None:
@@ -67,23 +67,22 @@ def test_keys_without_effect_are_collected() -> None:
     )
 
 
-@pytest.mark.parametrize("value", ["many", "70000"])
-def test_bad_value_names_the_key_and_the_value(value: str) -> None:
-    with pytest.raises(ConfigError, match=f"option listenPort='{value}'"):
-        load(Sample, sets=[f"listenPort={value}"])
+@pytest.mark.parametrize(
+    ("item", "about"),
+    [("listenPort=many", "listenPort"), ("listen_port=70000", "listenPort"), ("=1", "--set")],
+)
+def test_bad_value_names_the_key(item: str, about: str) -> None:
+    with raises_about(ConfigError, about):
+        load(Sample, sets=[item])
 
 
-@pytest.mark.parametrize("text", ["{", "no separator"])
-def test_broken_file_is_named(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(("text", "line"), [(None, ""), ("{", ""), ("a=1\nno separator", ":2")])
+def test_missing_or_broken_file_is_named(tmp_path: Path, text: str | None, line: str) -> None:
     file = tmp_path / "broken.conf"
-    file.write_text(text)
-    with pytest.raises(ConfigError, match=r"broken\.conf"):
+    if text is not None:
+        file.write_text(text)
+    with raises_about(ConfigError, f"{file}{line}"):
         load(Sample, file=file)
-
-
-def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.conf: No such file"):
-        load(Sample, file=tmp_path / "nowhere.conf")
 
 
 def test_printed_configuration_can_be_read_back() -> None:

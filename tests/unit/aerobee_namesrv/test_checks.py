@@ -6,7 +6,7 @@ import pytest
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
 from aerobee_namesrv.rpc import convert
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code
 from support.codes import raises_code
 
 
@@ -36,30 +36,27 @@ def test_address_is_a_host_and_a_port(address: str) -> None:
 def test_what_cannot_be_dialled_is_refused(field: str, address: str) -> None:
     if field == "ha_server_address" and not address:
         return
-    with raises_code(Code.INVALID_PARAMETER):
+    with raises_code(Code.INVALID_PARAMETER, field):
         convert.registration(request(**{field: address}), "")
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "about"),
     [
-        ({"cluster": ""}, "cluster=''"),
-        ({"broker_name": "  "}, "broker_name='  '"),
-        ({"broker_name": "b" * 256}, "broker_name=.*1 to 255"),
-        ({"broker_id": -1}, "broker_id=-1: give 0 or more"),
-        ({"heartbeat_timeout_ms": -1}, "heartbeat_timeout_ms=-1"),
-        ({"topics": [pb.TopicConfig(topic="")]}, "topics.topic=''"),
-        ({"topics": [pb.TopicConfig(topic="t", permission=16)]}, "topics.permission=16"),
-        ({"topics": [pb.TopicConfig(topic="t", read_queue_count=-1)]}, "read_queue_count=-1"),
-        ({"topics": [pb.TopicConfig(topic="t", write_queue_count=-1)]}, "write_queue_count=-1"),
+        ({"cluster": ""}, "cluster"),
+        ({"broker_name": "  "}, "broker_name"),
+        ({"broker_name": "b" * 256}, "broker_name"),
+        ({"broker_id": -1}, "broker_id"),
+        ({"heartbeat_timeout_ms": -1}, "heartbeat_timeout_ms"),
+        ({"topics": [pb.TopicConfig(topic="")]}, "topics.topic"),
+        ({"topics": [pb.TopicConfig(topic="t", permission=16)]}, "topics.permission"),
+        ({"topics": [pb.TopicConfig(topic="t", read_queue_count=-1)]}, "topics.read_queue_count"),
+        ({"topics": [pb.TopicConfig(topic="t", write_queue_count=-1)]}, "topics.write_queue_count"),
     ],
 )
-def test_bad_registration_names_the_field_and_the_remedy(
-    fields: dict[str, object], message: str
-) -> None:
-    with pytest.raises(MqError, match=message) as caught:
+def test_bad_registration_names_the_field(fields: dict[str, object], about: str) -> None:
+    with raises_code(Code.INVALID_PARAMETER, about):
         convert.registration(request(**fields), "")
-    assert caught.value.code is Code.INVALID_PARAMETER
 
 
 def test_absent_is_told_from_empty() -> None:

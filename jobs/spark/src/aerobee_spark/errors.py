@@ -14,15 +14,22 @@ __all__ = ["Code", "DataLossError", "MqError", "OptionError", "ReportError"]
 
 
 class OptionError(MqError):
-    def __init__(self, message: str) -> None:
-        super().__init__(Code.INVALID_PARAMETER, message)
+    """`about`: the option, or the column of a schema."""
+
+    def __init__(self, message: str, about: str) -> None:
+        super().__init__(Code.INVALID_PARAMETER, message, about=about)
 
 
 class DataLossError(MqError):
-    def __init__(self, message: str) -> None:
-        super().__init__(Code.PULL_OFFSET_MOVED, message, retryable=False)
+    """`about`: the queue. `lost`: the queue offsets among which messages are missing."""
+
+    def __init__(
+        self, message: str, about: str, lost: range, code: Code = Code.PULL_OFFSET_MOVED
+    ) -> None:
+        super().__init__(code, message, retryable=False, about=about)
+        self.lost = lost
 
 
 class ReportError(MqError):
-    def __init__(self, message: str) -> None:
-        super().__init__(Code.INVALID_PARAMETER, message)
+    def __init__(self, message: str, about: str = "") -> None:
+        super().__init__(Code.INVALID_PARAMETER, message, about=about)

@@ -47,6 +47,7 @@ def encode(transaction: TransactionId) -> str:
             Code.INVALID_PARAMETER,
             f"the message id or the topic has more than {checked_text.MAX_NAME_BYTES} bytes: a "
             "transaction needs a shorter one",
+            about="message_id" if len(names[2]) > checked_text.MAX_NAME_BYTES else "topic",
         )
     head = _HEAD.pack(VERSION, transaction.queue_offset)
     return checked_text.to_text(head + checked_text.names_to_bytes(names))

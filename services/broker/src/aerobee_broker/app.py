@@ -74,7 +74,7 @@ class BrokerApp(App):
                         raise
                     await self.lifecycle.stop()
         except MqError as error:
-            raise StartError(error.message) from error
+            raise StartError(error.message, error.about) from error
         raise AssertionError("not reached: the last attempt returns or raises")
 
     async def _try_start(self) -> Mapping[str, object]:

@@ -17,6 +17,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from aerobee_chassis.config import Milliseconds, Options, Port, keys_in
+from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.loops import Transport
 
 MAX_NAME_BYTES = 127  # of a broker or a cluster
@@ -164,9 +165,10 @@ class BrokerOptions(Options):
             <= self.disk_space_warning_level_ratio
             <= self.disk_space_stop_ratio
         ):
-            raise ValueError(
+            raise ConfigError(
                 "diskMaxUsedSpaceRatio, diskSpaceCleanForciblyRatio, diskSpaceWarningLevelRatio "
-                "and diskSpaceStopRatio must not descend"
+                "and diskSpaceStopRatio must not descend",
+                "diskSpaceWarningLevelRatio",
             )
         return self
 

@@ -67,13 +67,13 @@ class StoreError(MqError):
 
 
 class MessageIllegal(StoreError):
-    def __init__(self, message: str) -> None:
-        super().__init__(Code.MESSAGE_ILLEGAL, message)
+    def __init__(self, message: str, about: str = "") -> None:
+        super().__init__(Code.MESSAGE_ILLEGAL, message, about=about)
 
 
 class DiskFull(StoreError):
-    def __init__(self, message: str) -> None:
-        super().__init__(Code.DISK_FULL, message, retry_after_ms=10_000)
+    def __init__(self, message: str, about: str = "") -> None:
+        super().__init__(Code.DISK_FULL, message, retry_after_ms=10_000, about=about)
 
 
 class StoreReadOnly(StoreError):
@@ -131,43 +131,46 @@ class MessageCorrupted(StoreError):
             Code.MESSAGE_CORRUPTED,
             f"the record at physical offset {physical_offset} in {place(file)} is damaged "
             f"({reason}) and is not served; restore it from another copy",
+            about=place(file),
         )
         self.file = file
         self.physical_offset = physical_offset
 
 
 class StoreOpenError(StoreError):
-    def __init__(self, message: str) -> None:
-        super().__init__(Code.SYSTEM_ERROR, message)
+    def __init__(self, message: str, about: str = "") -> None:
+        super().__init__(Code.SYSTEM_ERROR, message, about=about)
 
 
 class StoreLocked(StoreOpenError):
     def __init__(self, path: Path) -> None:
         super().__init__(
-            f"the data directory {path} is held by another broker: stop it, or give another one"
+            f"the data directory {path} is held by another broker: stop it, or give another one",
+            str(path),
         )
 
 
 class CommitLogBroken(StoreOpenError):
-    """The files of the commit log do not follow one another. The message names the file."""
+    """The files of the commit log do not follow one another. `about` is the file or the option."""
 
 
 class ConfigFileDamaged(MqError):
-    def __init__(self, problems: str) -> None:
+    def __init__(self, path: Path, problems: str) -> None:
         super().__init__(
             Code.SYSTEM_ERROR,
             f"cannot read {problems}; restore the file, or remove it and its .bak to start without",
+            about=str(path),
         )
 
 
 class InvalidParameter(MqError):
-    def __init__(self, message: str) -> None:
-        super().__init__(Code.INVALID_PARAMETER, message)
+    def __init__(self, message: str, about: str = "") -> None:
+        super().__init__(Code.INVALID_PARAMETER, message, about=about)
 
 
 class NoPermission(MqError):
-    def __init__(self, message: str) -> None:
-        super().__init__(Code.NO_PERMISSION, message)
+    def __init__(self, message: str, about: str = "") -> None:
+        super().__init__(Code.NO_PERMISSION, message, about=about)
 
 
 class TopicNotExist(MqError):
@@ -176,6 +179,7 @@ class TopicNotExist(MqError):
             Code.TOPIC_NOT_EXIST,
             f"this broker has no topic {topic!r}: create it (aerobee topic create {topic}), "
             "or send to it where autoCreateTopicEnable is on",
+            about="topic",
         )
 
 
@@ -185,6 +189,7 @@ class QueueNotExist(MqError):
             Code.QUEUE_NOT_EXIST,
             f"queue {queue_id} of {topic} is out of range: it has queues 0 to {queue_count - 1} "
             "here; ask a name server for its route again",
+            about="queue_id",
         )
 
 
@@ -194,6 +199,7 @@ class GroupNotExist(MqError):
             Code.SUBSCRIPTION_GROUP_NOT_EXIST,
             f"this broker has no consumer group {consumer_group!r}: create it "
             f"(aerobee group create {consumer_group}), or turn autoCreateSubscriptionGroup on",
+            about="consumer_group",
         )
 
 
@@ -241,5 +247,6 @@ class TooManyTimers(MqError):
 
 
 class NotRecalled(MqError):
-    def __init__(self, reason: str) -> None:
-        super().__init__(Code.ILLEGAL_OPERATION, f"the message was not recalled: {reason}")
+    def __init__(self, reason: str, about: str = "") -> None:
+        message = f"the message was not recalled: {reason}"
+        super().__init__(Code.ILLEGAL_OPERATION, message, about=about)

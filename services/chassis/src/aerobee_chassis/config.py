@@ -33,7 +33,10 @@ OptionsType = TypeVar("OptionsType", bound="Options")
 
 
 class Options(BaseModel):
-    """Base of a service's options: fields in snake_case, keys (aliases) in RocketMQ's camelCase."""
+    """Base of a service's options: fields in snake_case, keys (aliases) in RocketMQ's camelCase.
+
+    The validator of a field raises ValueError, one of several fields ConfigError.
+    """
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -98,11 +101,11 @@ class Options(BaseModel):
             elif key in cls.unsupported_keys:
                 ignored.add(key)
             else:
-                raise ConfigError(_unknown(key, [*cls.keys_shown(), *cls.unsupported_keys]))
+                raise _unknown(key, [*cls.keys_shown(), *cls.unsupported_keys])
         try:
             options = cls.model_validate(known)
         except ValidationError as error:
-            raise ConfigError(_first_problem(cls, error)) from None
+            raise _first_problem(cls, error) from None
         options._ignored = tuple(sorted(ignored))
         return options
 
@@ -149,12 +152,14 @@ def read_file(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"cannot read the configuration file {path}: {error.strerror}") from None
+        problem = f"cannot read the configuration file {path}: {error.strerror}"
+        raise ConfigError(problem, str(path)) from None
     if text.lstrip().startswith("{"):
         try:
             content = json.loads(text)
         except ValueError as error:
-            raise ConfigError(f"the configuration file {path} is not valid JSON: {error}") from None
+            problem = f"the configuration file {path} is not valid JSON: {error}"
+            raise ConfigError(problem, str(path)) from None
         return dict(content)
     values = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -163,7 +168,8 @@ def read_file(path: Path) -> dict[str, Any]:
             continue
         key, separator, value = stripped.partition("=")
         if not separator:
-            raise ConfigError(f"{path}:{number}: not a key=value line: {stripped[:60]!r}")
+            problem = f"{path}:{number}: not a key=value line: {stripped[:60]!r}"
+            raise ConfigError(problem, f"{path}:{number}")
         values[key.strip()] = value.strip()
     return values
 
@@ -171,7 +177,7 @@ def read_file(path: Path) -> dict[str, Any]:
 def _split(item: str) -> tuple[str, str]:
     key, separator, value = item.partition("=")
     if not separator or not key.strip():
-        raise ConfigError(f"--set {item!r}: write it as key=value")
+        raise ConfigError(f"--set {item!r}: write it as key=value", "--set")
     return key.strip(), value.strip()
 
 
@@ -194,17 +200,16 @@ def _misspelt(model: type[Options], environ: Mapping[str, str]) -> Iterator[str]
                 yield f"{variable}: did you mean {ENVIRONMENT_PREFIX}{nearest}?"
 
 
-def _unknown(key: str, known: list[str]) -> str:
+def _unknown(key: str, known: list[str]) -> ConfigError:
     nearest = difflib.get_close_matches(key, known, n=1)
     hint = f"did you mean {nearest[0]}?" if nearest else "--print-config shows the keys"
-    return f"unknown option {key!r}: {hint}"
+    return ConfigError(f"unknown option {key!r}: {hint}", key)
 
 
-def _first_problem(model: type[Options], error: ValidationError) -> str:
+def _first_problem(model: type[Options], error: ValidationError) -> ConfigError:
     problem = error.errors()[0]
-    name = str(problem["loc"][0]) if problem["loc"] else ""
+    name = str(problem["loc"][0])
     field = model.model_fields.get(name)
     key = (field.alias if field else None) or name
-    if not key:
-        return str(problem["msg"]).removeprefix("Value error, ")
-    return f"option {key}={problem['input']!r}: {str(problem['msg']).removeprefix('Value error, ')}"
+    text = str(problem["msg"]).removeprefix("Value error, ")
+    return ConfigError(f"option {key}={problem['input']!r}: {text}", key)

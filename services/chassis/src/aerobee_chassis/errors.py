@@ -10,16 +10,24 @@ from __future__ import annotations
 
 
 class StartError(Exception):
-    """A service cannot start. The message is one line that says why and what to do."""
+    """A service cannot start. The message is one line that says why and what to do.
+
+    `about`: what to change, as the key of an option, the path of a file or an address; "" where it
+    is no one of these.
+    """
+
+    def __init__(self, message: str, about: str = "") -> None:
+        super().__init__(message)
+        self.about = about
 
 
 class ConfigError(StartError):
-    """A bad option. The message names the option."""
+    """A bad option, or a mistake in a file that an option names (`about`: "users[0].password")."""
 
 
 class PortInUse(StartError):
-    """The address cannot be bound. The message names it."""
+    """The address cannot be bound."""
 
 
 class CertificateError(StartError):
-    """A certificate or its key cannot be used. The message names the file."""
+    """A certificate or its key cannot be used."""

@@ -52,7 +52,7 @@ class MetricsEndpoint(Component):
         except OSError as error:
             target = join_address(self._host, self._port)
             raise PortInUse(
-                f"cannot serve metrics on {target}: {error.strerror}; choose another port"
+                f"cannot serve metrics on {target}: {error.strerror}; choose another port", target
             ) from None
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()

@@ -89,7 +89,7 @@ class RuntimeOptions:
             # Unknown keys and bad values first: a misspelt key is unknown, not forbidden.
             changed = type(self.now).from_values({**self.now.to_json(), **entries})
         except ConfigError as error:
-            raise MqError(Code.INVALID_PARAMETER, str(error)) from None
+            raise MqError(Code.INVALID_PARAMETER, str(error), about=error.about) from None
         names = self.now.keys()
         allowed = {names[key] for key in self.now.runtime_keys}
         fixed = sorted(key for key in entries if names.get(key) not in allowed)
@@ -98,5 +98,6 @@ class RuntimeOptions:
                 Code.NO_PERMISSION,
                 f"{', '.join(fixed)} can be set at start only; "
                 f"at run time: {', '.join(sorted(self.now.runtime_keys))}",
+                about=fixed[0],
             )
         self.now = changed

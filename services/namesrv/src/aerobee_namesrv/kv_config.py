@@ -62,7 +62,8 @@ class KVConfigManager:
             self._hold()
             self._table = self._load()
         except OSError as error:
-            raise StartError(f"cannot use {self._path}: {error.strerror}") from None
+            problem = f"cannot use {self._path}: {error.strerror}"
+            raise StartError(problem, str(self._path)) from None
 
     def close(self) -> None:
         if self._lock is not None:
@@ -132,7 +133,8 @@ class KVConfigManager:
             return table
         raise StartError(
             f"the key-value configuration cannot be read ({'; '.join(problems)}); "
-            "restore the file, or move both away to start without it"
+            "restore the file, or move both away to start without it",
+            str(self._path),
         )
 
     def _hold(self) -> None:
@@ -144,7 +146,8 @@ class KVConfigManager:
         except BlockingIOError:
             os.close(lock)
             raise StartError(
-                f"another name server uses {self._path}; give this one its own --data directory"
+                f"another name server uses {self._path}; give this one its own --data directory",
+                "--data",
             ) from None
         self._lock = lock
 

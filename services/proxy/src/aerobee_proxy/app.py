@@ -47,7 +47,7 @@ class ProxyApp(App):
     ) -> None:
         super().__init__()
         if not options.namesrvs:
-            raise ConfigError("namesrvAddr is empty: give --namesrv host:port")
+            raise ConfigError("namesrvAddr is empty: give --namesrv host:port", "namesrvAddr")
         self._options = options
         self._listeners = listeners
         self._clock = clock or SystemClock()

@@ -16,6 +16,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from aerobee_chassis.config import Milliseconds, Options, Port, keys_in
+from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.loops import Transport
 
 _WITHOUT_EFFECT = Path(__file__).with_name("rocketmq_keys.txt")
@@ -85,27 +86,32 @@ class ProxyOptions(Options):
     @model_validator(mode="after")
     def _workers_behind_relays(self) -> Self:
         if self.workers > 1 and self.tls_server_mode == "disabled":
-            raise ValueError("workers share a port by relays: tlsServerMode=disabled allows one")
+            problem = "workers share a port by relays: tlsServerMode=disabled allows one"
+            raise ConfigError(problem, "workers")
         return self
 
     @model_validator(mode="after")
     def _users_to_authenticate(self) -> Self:
         if self.authentication_enabled and not self.authentication_users_file:
-            raise ValueError("authenticationEnabled needs authenticationUsersFile=FILE")
+            problem = "authenticationEnabled needs authenticationUsersFile=FILE"
+            raise ConfigError(problem, "authenticationUsersFile")
         if self.authorization_enabled and not self.authentication_enabled:
-            raise ValueError("authorizationEnabled needs authenticationEnabled=true")
+            problem = "authorizationEnabled needs authenticationEnabled=true"
+            raise ConfigError(problem, "authenticationEnabled")
         return self
 
     @model_validator(mode="after")
     def _certificate_and_key(self) -> Self:
         if bool(self.tls_cert_path) != bool(self.tls_key_path):
-            raise ValueError("tlsCertPath and tlsKeyPath belong together: give both or none")
+            problem = "tlsCertPath and tlsKeyPath belong together: give both or none"
+            raise ConfigError(problem, "tlsKeyPath" if self.tls_cert_path else "tlsCertPath")
         if self.tls_server_mode != "disabled" and not (
             self.tls_cert_path or self.tls_test_mode_enable
         ):
-            raise ValueError(
+            raise ConfigError(
                 "tlsTestModeEnable=false makes no certificate: give tlsCertPath and tlsKeyPath, or "
-                "tlsServerMode=disabled"
+                "tlsServerMode=disabled",
+                "tlsTestModeEnable",
             )
         return self
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from aerobee_broker.filter.sql92 import MAX_CHARACTERS, compile_condition
 from aerobee_broker.filter.sql92_operands import MAX_DEPTH, FilterSyntaxError
 from aerobee_wire.status import Code
+from support.codes import raises_about
 
 TRUE, FALSE, NULL = True, False, None
 
@@ -242,60 +243,60 @@ def test_minus_of_a_property_is_null() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "about"),
     [
-        ("", "ends too early"),
-        ("  ", "ends too early"),
-        ("-- only a comment", "ends too early"),
-        ("a =", "ends too early"),
-        ("(a = 'x'", "ends too early"),
-        ("a = 'x", "from character 5 on"),
-        ("a = 'x' b", "from character 9 on: 'b'"),
-        ("a = 'x';", "from character 8 on"),
-        ("a == 'x'", "from character 4 on"),
-        ("a = 05", "from character 6 on"),
-        ("a = 0x5", "from character 6 on"),
-        ("a LIKE 'x%'", "from character 3 on"),
-        ("a + 1 = 2", "from character 3 on"),
-        ("IN = 'x'", "from character 1 on"),
-        ("a IN ()", "from character 7 on"),
-        ("a IN (5)", "from character 7 on"),
-        ("a IN ('x', b)", "from character 12 on"),
-        ("a CONTAINS b", "from character 12 on"),
-        ("a AND BETWEEN 2 AND 10", "from character 7 on"),
-        ("/* never closed", "from character 1 on"),
-        ("é = 'x'", "from character 1 on"),
-        ("5", "no condition"),
-        ("'x'", "no condition"),
-        ("a = 'x' AND 5", "no condition"),
-        ("NOT 'x'", "no condition"),
-        ("a > 'x'", "numbers and properties only"),
-        ("'x' < a", "numbers and properties only"),
-        ("a BETWEEN 'a' AND 'b'", "numbers and properties only"),
-        ("a > TRUE", "numbers and properties only"),
-        ("(a = 'x') > 5", "numbers and properties only"),
-        ("a = NULL", "IS NULL"),
-        ("a <> NULL", "IS NULL"),
-        ("NULL = a", "IS NULL"),
-        ("a < NULL", "numbers and properties only"),
-        ("a BETWEEN NULL AND 5", "numbers and properties only"),
-        ("a BETWEEN 5 AND 3", "holds nothing"),
-        ("a BETWEEN -3 AND -5.5", "holds nothing"),
-        ("5 IN ('5')", "before IN"),
-        ("TRUE = 'x'", "another kind of literal"),
-        ("a > 0.0", "write 0 for zero"),
-        ("a > 1E400", "no float literal"),
-        ("a > 1E-400", "no float literal"),
-        ("a > 9223372036854775808", "more than 9223372036854775807"),
-        ("a > " + "9" * 5000, "more than 9223372036854775807"),
-        ("-'x' = a", "before a number"),
-        ("-TRUE = a", "before a number"),
+        ("", "end"),
+        ("  ", "end"),
+        ("-- only a comment", "end"),
+        ("a =", "end"),
+        ("(a = 'x'", "end"),
+        ("a = 'x", "character 5"),
+        ("a = 'x' b", "character 9"),
+        ("a = 'x';", "character 8"),
+        ("a == 'x'", "character 4"),
+        ("a = 05", "character 6"),
+        ("a = 0x5", "character 6"),
+        ("a LIKE 'x%'", "character 3"),
+        ("a + 1 = 2", "character 3"),
+        ("IN = 'x'", "character 1"),
+        ("a IN ()", "character 7"),
+        ("a IN (5)", "character 7"),
+        ("a IN ('x', b)", "character 12"),
+        ("a CONTAINS b", "character 12"),
+        ("a AND BETWEEN 2 AND 10", "character 7"),
+        ("/* never closed", "character 1"),
+        ("é = 'x'", "character 1"),
+        ("5", "condition"),
+        ("'x'", "condition"),
+        ("a = 'x' AND 5", "condition"),
+        ("NOT 'x'", "condition"),
+        ("a > 'x'", "order"),
+        ("'x' < a", "order"),
+        ("a BETWEEN 'a' AND 'b'", "order"),
+        ("a > TRUE", "order"),
+        ("(a = 'x') > 5", "order"),
+        ("a = NULL", "NULL"),
+        ("a <> NULL", "NULL"),
+        ("NULL = a", "NULL"),
+        ("a < NULL", "order"),
+        ("a BETWEEN NULL AND 5", "order"),
+        ("a BETWEEN 5 AND 3", "BETWEEN"),
+        ("a BETWEEN -3 AND -5.5", "BETWEEN"),
+        ("5 IN ('5')", "IN"),
+        ("TRUE = 'x'", "boolean"),
+        ("a > 0.0", "float"),
+        ("a > 1E400", "float"),
+        ("a > 1E-400", "float"),
+        ("a > 9223372036854775808", "integer"),
+        ("a > " + "9" * 5000, "integer"),
+        ("-'x' = a", "-"),
+        ("-TRUE = a", "-"),
     ],
 )
-def test_a_refusal_says_what_is_wrong_and_where(text: str, complaint: str) -> None:
-    with pytest.raises(FilterSyntaxError, match=complaint) as caught:
+def test_a_refusal_says_what_is_wrong_or_where(text: str, about: str) -> None:
+    with pytest.raises(FilterSyntaxError) as caught:
         compile_condition(text)
-    assert caught.value.code is Code.SUBSCRIPTION_PARSE_FAILED
+    assert (caught.value.code, caught.value.about) == (Code.SUBSCRIPTION_PARSE_FAILED, about)
     assert "\n" not in caught.value.message
 
 
@@ -303,7 +304,7 @@ def test_length_is_limited() -> None:
     fits = "a IN ('" + "x" * (MAX_CHARACTERS - 9) + "')"
     assert len(fits) == MAX_CHARACTERS
     compile_condition(fits)
-    with pytest.raises(FilterSyntaxError):
+    with raises_about(FilterSyntaxError, "length"):
         compile_condition(fits + " ")
 
 
@@ -317,7 +318,7 @@ def test_length_is_limited() -> None:
     ],
 )
 def test_nesting_bombs_are_refused(bomb: str) -> None:
-    with pytest.raises(FilterSyntaxError):
+    with raises_about(FilterSyntaxError, "depth"):
         compile_condition(bomb)
 
 

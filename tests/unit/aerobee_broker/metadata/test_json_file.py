@@ -10,6 +10,7 @@ from aerobee_broker.disk import RealDisk
 from aerobee_broker.errors import ConfigFileDamaged
 from aerobee_broker.metadata.json_file import JsonFile
 from aerobee_wire.checked_json import encode
+from support.codes import raises_about
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_a_crash_between_the_two_renames_loses_nothing(file: JsonFile) -> None:
 def test_damage_of_file_and_backup_is_an_error(file: JsonFile) -> None:
     file.path.write_bytes(b"nonsense")
     file.path.with_suffix(".json.bak").write_bytes(b"")
-    with pytest.raises(ConfigFileDamaged, match=r"topics\.json.*topics\.json\.bak.*restore"):
+    with raises_about(ConfigFileDamaged, str(file.path)):
         file.load()
 
 

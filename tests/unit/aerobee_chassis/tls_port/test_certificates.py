@@ -18,6 +18,7 @@ from aerobee_chassis.tls_port import tls
 from aerobee_chassis.tls_port.certificates import Certificates
 from aerobee_chassis.tls_port.self_signed import make
 from aerobee_chassis.tls_port.settings import TlsSettings
+from support.codes import raises_about
 from support.processes.certificates import write
 
 NOW = datetime.datetime(2024, 2, 29, tzinfo=datetime.UTC)
@@ -94,8 +95,7 @@ def test_bad_certificate_is_reported_once_and_the_old_one_stays(tmp_path: Path) 
     for _ in range(4):
         watched.poller.turn()
     [(event, fields)] = watched.events
-    assert event == "reload_failed"
-    assert "server.key is not the one of the certificate" in fields["error"]
+    assert (event, fields["about"]) == ("reload_failed", str(tmp_path / "server.key"))
     assert watched.context is before
 
     replace(tmp_path, None, key)
@@ -111,30 +111,27 @@ def test_files_that_vanish_leave_the_old_one(tmp_path: Path) -> None:
     for _ in range(2):
         watched.poller.turn()
     [(event, fields)] = watched.events
-    assert event == "reload_failed" and f"cannot read the private key {key}" in fields["error"]
+    assert (event, fields["about"]) == ("reload_failed", str(key))
     assert watched.context is not None
 
 
-def test_another_key_is_refused(tmp_path: Path) -> None:
-    certificate, _ = write(tmp_path)
-    _, key = write(tmp_path, "other")
-    with pytest.raises(CertificateError, match=r"other\.key is not the one of the certificate"):
-        Watched(certificate, key)
-
-
-def test_missing_files_are_named(tmp_path: Path) -> None:
-    certificate, key = write(tmp_path)
-    with pytest.raises(CertificateError, match="cannot read the certificate"):
-        Watched(tmp_path / "no.crt", key)
-    with pytest.raises(CertificateError, match="cannot read the private key"):
-        Watched(certificate, tmp_path / "no.key")
-
-
-def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
-    certificate, key = write(tmp_path)
-    certificate.write_text("no certificate\n")
-    with pytest.raises(CertificateError, match=r"server\.crt and key .* cannot be used"):
-        Watched(certificate, key)
+@pytest.mark.parametrize(
+    ("certificate", "key", "about"),
+    [
+        ("server.crt", "other.key", "other.key"),
+        ("no.crt", "server.key", "no.crt"),
+        ("server.crt", "no.key", "no.key"),
+        ("text.crt", "server.key", "text.crt"),
+    ],
+)
+def test_files_that_do_not_serve_are_named(
+    tmp_path: Path, certificate: str, key: str, about: str
+) -> None:
+    write(tmp_path)
+    write(tmp_path, "other")
+    (tmp_path / "text.crt").write_text("no certificate\n")
+    with raises_about(CertificateError, str(tmp_path / about)):
+        Watched(tmp_path / certificate, tmp_path / key)
 
 
 @pytest.mark.parametrize("password", ["", "wrong"])
@@ -149,7 +146,7 @@ def test_an_encrypted_key_needs_its_password(tmp_path: Path, password: str) -> N
         )
     )
     tls.load(str(certificate), str(key), "secret")
-    with pytest.raises(CertificateError, match="give its password as tlsKeyPassword"):
+    with raises_about(CertificateError, "tlsKeyPassword"):
         tls.load(str(certificate), str(key), password)
 
 

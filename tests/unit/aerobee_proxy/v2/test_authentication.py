@@ -10,11 +10,8 @@ import structlog
 from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import Code
 
-from aerobee_chassis.config import load
-from aerobee_chassis.errors import ConfigError
 from aerobee_proxy.access.users import Users
 from aerobee_proxy.cluster.log_throttle import DEFAULT_EVERY_MS
-from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.authentication import Authentication, parse, signature
@@ -126,11 +123,6 @@ def test_refusals_are_counted_and_their_log_is_throttled(file: Path) -> None:
         ("call_refused", 1, PEER),
         ("call_refused", 101, PEER),
     ]
-
-
-def test_authentication_needs_a_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="authenticationUsersFile"):
-        load(ProxyOptions, sets=["authenticationEnabled=true"])
 
 
 # ---- every RPC ----

@@ -12,10 +12,7 @@ from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import ClientType, Code
 
-from aerobee_chassis.config import load
-from aerobee_chassis.errors import ConfigError
 from aerobee_proxy.access.users import User
-from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.authorization import NEEDS, check
 from support.clock.polling import until
@@ -25,11 +22,6 @@ from support.proxy.harness import Cluster, FakeCall, Requests, refused
 TOPIC, GROUP = d.Resource(name="orders"), d.Resource(name="billing")
 QUEUE = d.MessageQueue(topic=TOPIC, broker=d.Broker(name="broker-a"))
 METHODS = s.DESCRIPTOR.services_by_name["MessagingService"].methods
-
-
-def test_authorization_needs_authentication() -> None:
-    with pytest.raises(ConfigError, match="authenticationEnabled"):
-        load(ProxyOptions, sets=["authorizationEnabled=true"])
 
 
 def test_every_rpc_has_its_needs() -> None:

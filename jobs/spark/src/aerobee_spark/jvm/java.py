@@ -23,12 +23,13 @@ def require_java(environ: Mapping[str, str] = os.environ) -> int:
     """The major version. Raises ReportError that says what to install."""
     path = _java_path(environ)
     if path is None:
-        raise ReportError(f"Spark needs Java and there is none on the PATH: {_ADVICE}")
+        raise ReportError(f"Spark needs Java and there is none on the PATH: {_ADVICE}", "PATH")
     version = _version_of(path)
     if version is None:
-        raise ReportError(f"{path} does not run as Java: {_ADVICE}")
+        raise ReportError(f"{path} does not run as Java: {_ADVICE}", path)
     if version < OLDEST:
-        raise ReportError(f"Spark needs Java {OLDEST}, and {path} is Java {version}: {_ADVICE}")
+        problem = f"Spark needs Java {OLDEST}, and {path} is Java {version}: {_ADVICE}"
+        raise ReportError(problem, f"Java {version}")
     return version
 
 

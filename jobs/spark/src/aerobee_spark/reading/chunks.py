@@ -112,7 +112,7 @@ class Pull:
         """The offset to read next. Raises DataLossError when records before it are missing."""
         lost = self._loss(offset, answer)
         if lost and self._options.fail_on_data_loss:
-            raise DataLossError(f"{lost}; set failOnDataLoss to false to read what is left")
+            raise lost
         if lost:
             log.warning("%s", lost)
         if offset < answer.min_offset:
@@ -127,25 +127,29 @@ class Pull:
             )
         return answer.next_begin_offset
 
-    def _loss(self, offset: int, answer: Browsed) -> str:
-        """A description of the missing records; "" when none is missing."""
-        queue, bounds = self._wanted.queue, (answer.min_offset, answer.max_offset)
-        if offset < answer.min_offset:
-            return (
-                f"{queue}: wanted queue offset {offset}, but the min offset is {bounds[0]}: "
-                f"{bounds[0] - offset} messages are gone"
+    def _loss(self, offset: int, answer: Browsed) -> DataLossError | None:
+        queue, low, high = self._wanted.queue, answer.min_offset, answer.max_offset
+        code, lost = Code.PULL_OFFSET_MOVED, range(0)
+        if offset < low:
+            lost = range(offset, low)
+            what = (
+                f"wanted queue offset {offset}, but the min offset is {low}: {len(lost)} messages "
+                "are gone"
             )
-        if offset >= answer.max_offset:
-            return (
-                f"{queue}: wanted queue offset {offset}, but the max offset is {bounds[1]} "
-                f"(min offset {bounds[0]}): the end of the queue is gone"
+        elif offset >= high:
+            lost = range(offset, self._wanted.end)
+            what = (
+                f"wanted queue offset {offset}, but the max offset is {high} (min offset {low}): "
+                "the end of the queue is gone"
             )
-        missing = answer.next_begin_offset - offset - answer.message_count
-        if missing > 0:
-            return (
-                f"{queue}: {missing} of the records from queue offset {offset} up to "
-                f"{answer.next_begin_offset} are left out, {answer.corrupted_count} of them "
-                f"because they fail their check (min offset {bounds[0]}); the broker's log names "
-                "file and physical offset"
+        elif (missing := answer.next_begin_offset - offset - answer.message_count) > 0:
+            code, lost = Code.MESSAGE_CORRUPTED, range(offset, answer.next_begin_offset)
+            what = (
+                f"{missing} of the records from queue offset {offset} up to {lost.stop} are left "
+                f"out, {answer.corrupted_count} of them because they fail their check (min offset "
+                f"{low}); the broker's log names file and physical offset"
             )
-        return ""
+        else:
+            return None
+        advice = "set failOnDataLoss to false to read what is left"
+        return DataLossError(f"{queue}: {what}; {advice}", str(queue), lost, code)

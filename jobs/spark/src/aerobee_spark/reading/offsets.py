@@ -83,7 +83,8 @@ def check_known(position: Position, queues: Iterable[Queue], option: str) -> Non
     if unknown:
         raise OptionError(
             f"{option} names {unknown[0]}, which is not among the queues to read: "
-            "correct the topic, the broker name or the queue id"
+            "correct the topic, the broker name or the queue id",
+            option,
         )
 
 
@@ -116,13 +117,17 @@ def _check_inside(queue: Queue, bounds: Bounds, wanted: int) -> None:
         raise DataLossError(
             f"{queue}: wanted queue offset {wanted}, but the min offset is {bounds.min_offset}: "
             f"{bounds.min_offset - wanted} messages are gone. Start at {bounds.min_offset} or "
-            "later, or set failOnDataLoss to false to read what is left"
+            "later, or set failOnDataLoss to false to read what is left",
+            str(queue),
+            range(wanted, bounds.min_offset),
         )
     if wanted > bounds.max_offset:
         raise DataLossError(
             f"{queue}: wanted queue offset {wanted}, but the max offset is {bounds.max_offset} "
             f"(min offset {bounds.min_offset}): the queue is younger than this offset. Correct "
-            "it, or set failOnDataLoss to false to read what is there"
+            "it, or set failOnDataLoss to false to read what is there",
+            str(queue),
+            range(bounds.max_offset, wanted),
         )
 
 

@@ -73,19 +73,21 @@ class ReadOptions:
         """Raises OptionError; for an unknown option with the nearest name."""
         values = _named(given)
         if not values.get("nameServer", "").strip():
-            raise OptionError('the option nameServer is missing: set it to "host:port;host:port"')
+            problem = 'the option nameServer is missing: set it to "host:port;host:port"'
+            raise OptionError(problem, "nameServer")
         _check_alone(values, "topic", "topicPattern", "assign", "consumerGroup", needed=True)
         _check_alone(values, "startingOffsets", "startingTimestamp")
         _check_alone(values, "endingOffsets", "endingTimestamp")
         if "kind" in values and "consumerGroup" not in values:
-            raise OptionError("the option kind goes with consumerGroup: set that too, or drop kind")
+            problem = "the option kind goes with consumerGroup: set that too, or drop kind"
+            raise OptionError(problem, "kind")
         fields: dict[str, Any] = {}
         for name, text in values.items():
             field, parser = OPTIONS[name]
             try:
                 fields[field] = parser(text.strip())
             except (ValueError, MqError) as error:
-                raise OptionError(f"the option {name} is {text!r}: {error}") from None
+                raise OptionError(f"the option {name} is {text!r}: {error}", name) from None
         return cls(**fields)
 
 
@@ -96,9 +98,9 @@ def _named(given: Mapping[str, str]) -> dict[str, str]:
         name = _NAMES.get(key.lower())
         if name is None:
             near = difflib.get_close_matches(key.lower(), _NAMES, n=1, cutoff=0.0)[0]
-            raise OptionError(f"there is no option {key}: did you mean {_NAMES[near]}?")
+            raise OptionError(f"there is no option {key}: did you mean {_NAMES[near]}?", key)
         if name in values:
-            raise OptionError(f"the option {name} is given twice, once as an alias: keep one")
+            raise OptionError(f"the option {name} is given twice, once as an alias: keep one", name)
         values[name] = value
     return values
 
@@ -106,9 +108,11 @@ def _named(given: Mapping[str, str]) -> dict[str, str]:
 def _check_alone(values: Mapping[str, str], *names: str, needed: bool = False) -> None:
     found = [name for name in names if name in values]
     if len(found) > 1:
-        raise OptionError(f"{' and '.join(found)} exclude each other: give one of them")
+        problem = f"{' and '.join(found)} exclude each other: give one of them"
+        raise OptionError(problem, found[-1])
     if needed and not found:
-        raise OptionError(f"nothing says what to read: give one of {', '.join(names)}")
+        problem = f"nothing says what to read: give one of {', '.join(names)}"
+        raise OptionError(problem, names[0])
 
 
 # ---- values ----

@@ -104,7 +104,8 @@ def _matching_topics(admin: AdminClient, options: ReadOptions) -> list[str]:
     if not matching:
         raise OptionError(
             f"no topic matches topicPattern {options.topic_pattern!r}: the pattern has to match "
-            "the whole name"
+            "the whole name",
+            "topicPattern",
         )
     return matching
 

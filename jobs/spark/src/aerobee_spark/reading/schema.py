@@ -53,10 +53,11 @@ def check(wanted: StructType) -> None:
     for field in wanted.fields:
         if field.name not in SCHEMA.names:
             raise OptionError(
-                f"there is no column {field.name}: there are {', '.join(SCHEMA.names)}"
+                f"there is no column {field.name}: there are {', '.join(SCHEMA.names)}", field.name
             )
         if field.dataType != SCHEMA[field.name].dataType:
             raise OptionError(
                 f"the column {field.name} is {SCHEMA[field.name].dataType.simpleString()}, not "
-                f"{field.dataType.simpleString()}: cast it after reading"
+                f"{field.dataType.simpleString()}: cast it after reading",
+                field.name,
             )

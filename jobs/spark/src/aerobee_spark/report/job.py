@@ -126,7 +126,7 @@ def _with_log(log: Path) -> Iterator[None]:
     except ReportError as error:
         lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
         tail = [f"  {line}" for line in lines[-LOG_LINES:]]
-        raise ReportError("\n".join([error.message, *tail])) from error
+        raise ReportError("\n".join([error.message, *tail]), error.about) from error
 
 
 def _write(summary: Summary, request: ReportRequest, folder: Path) -> None:

@@ -33,10 +33,10 @@ def check_target(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ReportError(
-            f"{out} cannot be made into a folder ({error.strerror}): give another --out"
+            f"{out} cannot be made into a folder ({error.strerror}): give another --out", str(out)
         ) from None
     if not os.access(out, os.W_OK):
-        raise ReportError(f"{out} is not writable: give another --out, or permission")
+        raise ReportError(f"{out} is not writable: give another --out, or permission", str(out))
     for name, endings in _OURS.items():
         folder = out / name
         foreign = [
@@ -46,7 +46,8 @@ def check_target(out: Path) -> None:
         ]
         if foreign or folder.is_file():
             what = f"{folder} holds {foreign[0]}" if foreign else f"{folder} is a file"
-            raise ReportError(f"{what}, which no report wrote: give another --out, or move it")
+            problem = f"{what}, which no report wrote: give another --out, or move it"
+            raise ReportError(problem, str(folder / foreign[0] if foreign else folder))
 
 
 @contextmanager

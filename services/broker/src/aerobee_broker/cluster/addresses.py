@@ -46,7 +46,8 @@ def free_port(host: str) -> int:
         try:
             probe.bind((host.strip("[]"), 0))
         except OSError as error:
-            raise PortInUse(f"cannot listen on {host}: {error.strerror}; choose another") from None
+            problem = f"cannot listen on {host}: {error.strerror}; choose another"
+            raise PortInUse(problem, host) from None
         return int(probe.getsockname()[1])
 
 

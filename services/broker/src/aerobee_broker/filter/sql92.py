@@ -64,20 +64,23 @@ def compile_condition(text: str) -> Condition:
     """Raises FilterSyntaxError, whose message says what is wrong and where."""
     if len(text) > MAX_CHARACTERS:
         raise FilterSyntaxError(
-            f"the filter has {len(text)} characters: use at most {MAX_CHARACTERS}"
+            f"the filter has {len(text)} characters: use at most {MAX_CHARACTERS}", "length"
         )
     try:
         operand: Any = _parser().parse(text)
     except UnexpectedInput as error:
-        raise FilterSyntaxError(_syntax_error(text, error)) from None
+        raise _syntax_error(text, error) from None
     return Condition(text, operand.evaluate)
 
 
-def _syntax_error(text: str, error: UnexpectedInput) -> str:
+def _syntax_error(text: str, error: UnexpectedInput) -> FilterSyntaxError:
     if isinstance(error, UnexpectedToken) and error.token.type == "$END":
-        return "the filter ends too early: write a condition such as price > 10"
+        problem = "the filter ends too early: write a condition such as price > 10"
+        return FilterSyntaxError(problem, "end")
     start = error.pos_in_stream or 0
-    return f"the filter is not understood from character {start + 1} on: {text[start:][:24]!r}"
+    where = f"character {start + 1}"
+    problem = f"the filter is not understood from {where} on: {text[start:][:24]!r}"
+    return FilterSyntaxError(problem, where)
 
 
 @functools.cache

@@ -33,10 +33,12 @@ _FLOAT = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fF
 
 
 class FilterSyntaxError(MqError):
-    """A filter expression that cannot be compiled."""
+    """A filter expression that cannot be compiled. `about`: the operator or kind of operand that
+    makes no sense, or "character 5", from which on the text is not understood.
+    """
 
-    def __init__(self, message: str) -> None:
-        super().__init__(Code.SUBSCRIPTION_PARSE_FAILED, message)
+    def __init__(self, message: str, about: str) -> None:
+        super().__init__(Code.SUBSCRIPTION_PARSE_FAILED, message, about=about)
 
 
 class NotReadable(ValueError):
@@ -77,7 +79,8 @@ def named(name: str) -> Operand:
 def integer(digits: str) -> Operand:
     value = int(digits) if len(digits) <= MAX_DIGITS else LONG_RANGE.stop
     if value not in LONG_RANGE:
-        raise FilterSyntaxError(f"{digits[:24]} is more than {LONG_RANGE[-1]}: use a float literal")
+        problem = f"{digits[:24]} is more than {LONG_RANGE[-1]}: use a float literal"
+        raise FilterSyntaxError(problem, "integer")
     return literal(Kind.INT if value in INT_RANGE else Kind.LONG, value)
 
 
@@ -85,7 +88,7 @@ def floating(text: str) -> Operand:
     value = float(text)
     if not MIN_DOUBLE <= value < float("inf"):
         raise FilterSyntaxError(
-            f"{text[:24]} is no float literal that can be compared: write 0 for zero"
+            f"{text[:24]} is no float literal that can be compared: write 0 for zero", "float"
         )
     return literal(Kind.DOUBLE, value)
 
@@ -95,7 +98,7 @@ def negative(operand: Operand) -> Operand:
     if operand.kind in NUMBERS and not isinstance(operand.value, str | None):
         return literal(operand.kind, -operand.value)
     if operand.literal or operand.kind is Kind.BOOLEAN:
-        raise FilterSyntaxError("a minus stands before a number only")
+        raise FilterSyntaxError("a minus stands before a number only", "-")
     return Operand(Kind.UNKNOWN, lambda _: None, _deeper(operand))
 
 
@@ -141,16 +144,18 @@ def condition(operand: Operand) -> Operand:
     if operand.kind is Kind.BOOLEAN or (operand.literal and operand.kind is Kind.UNKNOWN):
         return operand
     if operand.property is None:
-        raise FilterSyntaxError("a value alone is no condition: compare it with something")
+        problem = "a value alone is no condition: compare it with something"
+        raise FilterSyntaxError(problem, "condition")
     read = operand.evaluate
     return Operand(Kind.BOOLEAN, lambda properties: None if read(properties) is None else False)
 
 
 def equal(left: Operand, right: Operand) -> Operand:
     if any(operand.literal and operand.kind is Kind.UNKNOWN for operand in (left, right)):
-        raise FilterSyntaxError("nothing equals NULL: write IS NULL or IS NOT NULL")
+        raise FilterSyntaxError("nothing equals NULL: write IS NULL or IS NOT NULL", "NULL")
     if left.literal and right.literal and left.kind is Kind.BOOLEAN is not right.kind:
-        raise FilterSyntaxError("TRUE and FALSE cannot be compared with another kind of literal")
+        problem = "TRUE and FALSE cannot be compared with another kind of literal"
+        raise FilterSyntaxError(problem, "boolean")
     get_left, get_right = left.evaluate, right.evaluate
     readers = _readers(left.kind, right.kind)
     read_left, read_right = readers or (_same, _same)
@@ -175,7 +180,8 @@ def ordered(compare: Callable[[Any, Any], bool], left: Operand, right: Operand) 
     """One of > >= < <=. Null when a side is null."""
     for operand in (left, right):
         if operand.kind is Kind.BOOLEAN or (operand.literal and operand.kind not in NUMBERS):
-            raise FilterSyntaxError("> >= < <= and BETWEEN compare numbers and properties only")
+            problem = "> >= < <= and BETWEEN compare numbers and properties only"
+            raise FilterSyntaxError(problem, "order")
     get_left, get_right = left.evaluate, right.evaluate
     both_text = left.kind is right.kind is Kind.TEXT
     floats: tuple[Read, Read] = (_read_double, _read_double)
@@ -197,7 +203,8 @@ def ordered(compare: Callable[[Any, Any], bool], left: Operand, right: Operand) 
 
 def between(operand: Operand, low: Operand, high: Operand) -> Operand:
     if low.kind in NUMBERS and high.kind in NUMBERS and _number(low) > _number(high):
-        raise FilterSyntaxError(f"BETWEEN {low.value} AND {high.value} holds nothing: swap them")
+        problem = f"BETWEEN {low.value} AND {high.value} holds nothing: swap them"
+        raise FilterSyntaxError(problem, "BETWEEN")
     return conjunction(ordered(operator.ge, operand, low), ordered(operator.le, operand, high))
 
 
@@ -208,7 +215,8 @@ def not_between(operand: Operand, low: Operand, high: Operand) -> Operand:
 def among(operand: Operand, texts: frozenset[str]) -> Operand:
     """IN: null without the property."""
     if operand.property is None:
-        raise FilterSyntaxError("a property stands before IN, and strings in its parentheses")
+        problem = "a property stands before IN, and strings in its parentheses"
+        raise FilterSyntaxError(problem, "IN")
     get = operand.evaluate
 
     def evaluate(properties: Properties) -> Value:
@@ -232,7 +240,8 @@ def text_test(test: Callable[[str, str], bool], operand: Operand, text: str) -> 
 def _deeper(*operands: Operand) -> int:
     depth = 1 + max(operand.depth for operand in operands)
     if depth > MAX_DEPTH:
-        raise FilterSyntaxError(f"the filter nests deeper than {MAX_DEPTH} levels: flatten it")
+        problem = f"the filter nests deeper than {MAX_DEPTH} levels: flatten it"
+        raise FilterSyntaxError(problem, "depth")
     return depth
 
 

@@ -64,7 +64,8 @@ def directory_of(path: Path) -> Path:
         if (candidate / "commitlog").is_dir():
             return candidate
     raise StartError(
-        f"{path} holds no store: give the directory of --data, or the one with commitlog/ in it"
+        f"{path} holds no store: give the directory of --data, or the one with commitlog/ in it",
+        str(path),
     )
 
 
@@ -73,7 +74,7 @@ def open_stopped(path: Path, disk: Disk) -> StoppedStore:
     path = directory_of(path)
     lock = disk.lock(path / "lock")
     if lock is None:
-        raise StartError(f"a broker has the store in {path} open: stop it first")
+        raise StartError(f"a broker has the store in {path} open: stop it first", str(path))
     checkpoint = CheckpointFile(disk, path / "checkpoint").read()
     open_files = OpenFiles(disk, MAX_OPEN_FILES)
     problems: list[Problem] = []

@@ -38,7 +38,7 @@ class JsonFile:
                 self.problem = "; ".join(problems)
                 return content
         if problems:
-            raise ConfigFileDamaged("; ".join(problems))
+            raise ConfigFileDamaged(self.path, "; ".join(problems))
         return None
 
     def write(self, data: bytes) -> None:

@@ -50,7 +50,8 @@ class PersistentTable:
         try:
             self._table.load(content)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ConfigFileDamaged(f"{self._file.path}: {error!r} is not as expected") from None
+            path = self._file.path
+            raise ConfigFileDamaged(path, f"{path}: {error!r} is not as expected") from None
         return True
 
     async def save(self) -> None:

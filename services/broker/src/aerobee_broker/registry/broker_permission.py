@@ -30,9 +30,15 @@ class BrokerPermission:
         """Whether consumers may send back, which they may while the broker drains. Raises
         NoPermission."""
         if not self._configured & WRITE:
-            raise NoPermission("this broker takes no messages (brokerPermission): send to another")
+            raise NoPermission(
+                "this broker takes no messages (brokerPermission): send to another",
+                "brokerPermission",
+            )
 
     def check_read(self) -> None:
         """Whether consumers may pull and pop. Raises NoPermission."""
         if not self._configured & READ:
-            raise NoPermission("this broker gives no messages (brokerPermission): ask a replica")
+            raise NoPermission(
+                "this broker gives no messages (brokerPermission): ask a replica",
+                "brokerPermission",
+            )

@@ -214,7 +214,7 @@ class Appender:
         """All messages at once; one by one only to find the one that is illegal."""
         bodies, properties = encoder.body_lengths, encoder.properties_lengths
         if batch.sys_flag & _TRANSACTION:
-            raise MessageIllegal("messages of a transaction are appended one by one")
+            raise MessageIllegal("messages of a transaction are appended one by one", "sys_flag")
         if (
             min(bodies) > 0
             and max(bodies) <= self._max_body
@@ -241,10 +241,11 @@ class Appender:
         limit = MAX_TOPIC if topic.startswith(_DERIVED) else MAX_PLAIN_TOPIC
         if not 0 < length <= limit:
             raise MessageIllegal(
-                f"the topic name has {length} bytes: it must have between 1 and {limit}"
+                f"the topic name has {length} bytes: it must have between 1 and {limit}", "topic"
             )
         if "/" in topic or "\0" in topic or topic in (".", "..") or queue_id < 0:
-            raise MessageIllegal(f"there can be no queue {queue_id} of topic {topic!r}")
+            problem = f"there can be no queue {queue_id} of topic {topic!r}"
+            raise MessageIllegal(problem, "queue_id" if queue_id < 0 else "topic")
         return self._queues.make(topic, queue_id)
 
     def _host(self, host: bytes | str) -> _Host:
@@ -259,12 +260,13 @@ class Appender:
                 packed = pack_host(host)
             except ValueError:
                 raise MessageIllegal(
-                    f"the born host {host[:64]!r} is no address: write ip:port"
+                    f"the born host {host[:64]!r} is no address: write ip:port", "born_host"
                 ) from None
         elif len(host) in _PACKED_HOST_SIZES:
             packed = host
         else:
-            raise MessageIllegal(f"a packed born host has 8 or 20 bytes, not {len(host)}")
+            problem = f"a packed born host has 8 or 20 bytes, not {len(host)}"
+            raise MessageIllegal(problem, "born_host")
         bits = record.host_bits(packed, self._store_host)
         if len(self._hosts) >= _CACHED_HOSTS:
             self._hosts.clear()
@@ -272,12 +274,12 @@ class Appender:
         return self._hosts[host]
 
     def _refuse(self, message: NewMessage) -> NoReturn:
+        about = "properties"
         if not message.body:
-            reason = "the body is empty: send at least one byte"
+            about, reason = "body", "the body is empty: send at least one byte"
         elif len(message.body) > self._max_body:
-            reason = (
-                f"the body has {len(message.body)} bytes: maxMessageSize allows {self._max_body}"
-            )
+            about = "maxMessageSize"
+            reason = f"the body has {len(message.body)} bytes: {about} allows {self._max_body}"
         elif len(message.properties) > self._max_properties:
             reason = (
                 f"the properties have {len(message.properties)} bytes: "
@@ -286,5 +288,6 @@ class Appender:
         elif message.properties and message.properties[-1] != VALUE_END_CODE:
             reason = "the properties string does not end with 0x02, as each value does"
         else:
+            about = "mappedFileSizeCommitLog"
             reason = f"the message does not fit into a commit log file of {self._log.file_size}"
-        raise MessageIllegal(reason)
+        raise MessageIllegal(reason, about)

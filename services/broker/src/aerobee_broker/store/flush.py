@@ -106,7 +106,8 @@ class Flush:
             path = self._log.path_of(self._log.written)
             reason = f"{place(path)}: {error.strerror}"
             if error.errno in NO_SPACE:
-                raise DiskFull(f"there is no room on the disk for {reason}") from error
+                problem = f"there is no room on the disk for {reason}"
+                raise DiskFull(problem, place(path)) from error
             if error.errno in NO_DESCRIPTOR:  # of opening it: nothing was written
                 raise StoreWriteError(
                     f"the message was not stored: a file cannot be opened for now: {reason}; raise "

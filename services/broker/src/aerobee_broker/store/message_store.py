@@ -158,7 +158,8 @@ class MessageStore:
             store._open()
         except OSError as error:
             store.abandon()
-            raise StoreOpenError(f"the store in {path} cannot be opened: {error}") from error
+            problem = f"the store in {path} cannot be opened: {error}"
+            raise StoreOpenError(problem, str(path)) from error
         except BaseException:
             store.abandon()
             raise

@@ -74,7 +74,7 @@ class Server(Component):
             self._port = listener.bind(target)
         except OSError:
             raise PortInUse(
-                f"cannot listen on {target}: the port is in use or not ours; choose another"
+                f"cannot listen on {target}: the port is in use or not ours; choose another", target
             ) from None
         await listener.start()
         self._listener = listener

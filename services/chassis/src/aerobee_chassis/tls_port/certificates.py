@@ -83,7 +83,7 @@ class Certificates:
             try:
                 self._context = self._load()
             except CertificateError as error:
-                self._report("reload_failed", error=str(error))
+                self._report("reload_failed", error=str(error), about=error.about)
             else:
                 self._report("reloaded", certificate=self._settings.cert_path)
         self._poller.call_later(self._settings.watch_interval_ms / 1000, self._check_files)

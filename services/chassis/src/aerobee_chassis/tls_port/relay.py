@@ -248,7 +248,7 @@ def main() -> int:
     try:
         Relay(settings, report).run()
     except CertificateError as error:
-        report("failed", error=str(error))
+        report("failed", error=str(error), about=error.about)
         return 1
     except BrokenPipeError:
         pass  # the server is gone

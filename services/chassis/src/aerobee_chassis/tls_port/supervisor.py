@@ -235,7 +235,7 @@ class _Relay:
         if event == "relaying":
             self._relaying.set_result(None)
         elif event == "failed":
-            self._relaying.set_exception(CertificateError(fields["error"]))
+            self._relaying.set_exception(CertificateError(fields["error"], fields["about"]))
         elif event == "ended":
             self._ended.set()
             if not self._relaying.done():
@@ -260,7 +260,8 @@ def listen(host: str, port: int, *, reuse_port: bool = False) -> list[socket.soc
         for listener in listeners:
             listener.close()
         target = join_address(host, port)
-        raise PortInUse(f"cannot listen on {target}: {error.strerror}; choose another") from None
+        problem = f"cannot listen on {target}: {error.strerror}; choose another"
+        raise PortInUse(problem, target) from None
     return listeners
 
 
@@ -295,5 +296,6 @@ def private_directory() -> Path:
         raise StartError(
             f"no directory can be made for the sockets of TLS: {error.strerror}{where}; "
             f"set TMPDIR to one with a path of at most {MAX_DIRECTORY - 17} characters, or "
-            "tlsServerMode=disabled"
+            "tlsServerMode=disabled",
+            "TMPDIR",
         ) from None

@@ -24,7 +24,8 @@ def load(cert_path: str, key_path: str, password: str = "") -> ssl.SSLContext:
         try:
             os.close(os.open(path, os.O_RDONLY))
         except OSError as error:
-            raise CertificateError(f"cannot read the {what} {path}: {error.strerror}") from None
+            problem = f"cannot read the {what} {path}: {error.strerror}"
+            raise CertificateError(problem, path) from None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
@@ -41,15 +42,18 @@ def load(cert_path: str, key_path: str, password: str = "") -> ssl.SSLContext:
         context.load_cert_chain(cert_path, key_path, password=give_password)
     except (ssl.SSLError, ValueError) as error:
         reason = getattr(error, "reason", None)
+        about = key_path
         if reason == "KEY_VALUES_MISMATCH":
             problem = f"the private key {key_path} is not the one of the certificate {cert_path}"
         elif encrypted:
             problem = (
                 f"the private key {key_path} is encrypted: give its password as tlsKeyPassword"
             )
+            about = "tlsKeyPassword"
         else:
+            about = cert_path
             problem = f"certificate {cert_path} and key {key_path} cannot be used: {error}"
-        raise CertificateError(problem) from None
+        raise CertificateError(problem, about) from None
     return context
 
 

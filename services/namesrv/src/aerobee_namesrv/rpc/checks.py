@@ -15,7 +15,7 @@ _ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.%\w]+\]):(\d{1,5})", re.ASCII)
 
 
 def invalid(field: str, value: object, remedy: str) -> MqError:
-    return MqError(Code.INVALID_PARAMETER, f"{field}={value!r}: {remedy}")
+    return MqError(Code.INVALID_PARAMETER, f"{field}={value!r}: {remedy}", about=field)
 
 
 def name(field: str, value: str) -> str:

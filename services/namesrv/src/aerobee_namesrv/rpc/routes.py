@@ -112,7 +112,9 @@ class RouteRpcs:
         )
         if not on:
             raise MqError(
-                Code.NO_PERMISSION, f"this list of topics is turned off; {key}=true turns it on"
+                Code.NO_PERMISSION,
+                f"this list of topics is turned off; {key}=true turns it on",
+                about=key,
             )
 
     def _check_ready(self) -> None:

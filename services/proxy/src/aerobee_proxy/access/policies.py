@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from aerobee_chassis.errors import ConfigError
+
 ANY = "*"
 TOPIC, GROUP = "Topic", "Group"
 PUB, SUB = "Pub", "Sub"
@@ -68,21 +70,25 @@ def _decision(policies: Iterable[Policy], need: Need, action: str) -> bool:
 def policies_of(entry: object) -> list[Policy]:
     """The policies of one entry of a user's "policies", one for each resource.
 
-    Raises ValueError, whose text follows "has a policy ".
+    Raises ConfigError, whose text follows "has a policy ", and whose `about` follows "policies[0]".
     """
     if not isinstance(entry, dict):
-        raise ValueError("that is no object")
+        raise ConfigError("that is no object")
     unknown = sorted(map(str, entry.keys() - KEYS))
     if unknown:
-        raise ValueError(f"with an unknown key {unknown[0]!r}: {', '.join(sorted(KEYS))} are known")
+        problem = f"with an unknown key {unknown[0]!r}: {', '.join(sorted(KEYS))} are known"
+        raise ConfigError(problem, f".{unknown[0]}")
     resources, actions = _texts(entry, "resource"), _texts(entry, "actions")
     strange = sorted(set(actions) - ACTIONS)
     if strange:
-        raise ValueError(f"with the action {strange[0]!r}: {', '.join(sorted(ACTIONS))} are known")
+        problem = f"with the action {strange[0]!r}: {', '.join(sorted(ACTIONS))} are known"
+        raise ConfigError(problem, ".actions")
     decision = str(entry.get("decision", "ALLOW"))
     kind = entry.get("policyType", "CUSTOM")
-    if decision not in DECISIONS or kind not in TYPES:
-        raise ValueError("whose decision is not ALLOW or DENY, or policyType not CUSTOM or DEFAULT")
+    if decision not in DECISIONS:
+        raise ConfigError("whose decision is not ALLOW or DENY", ".decision")
+    if kind not in TYPES:
+        raise ConfigError("whose policyType is not CUSTOM or DEFAULT", ".policyType")
     return [
         Policy(
             *_resource(resource),
@@ -98,7 +104,7 @@ def _texts(entry: dict[str, object], key: str) -> list[str]:
     value = entry.get(key)
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
-        raise ValueError(f"that needs {key}: a text or a list of texts")
+        raise ConfigError(f"that needs {key}: a text or a list of texts", f".{key}")
     return texts
 
 
@@ -107,7 +113,8 @@ def _resource(text: str) -> tuple[str, str]:
         return ANY, ANY
     kind, _, pattern = text.partition(":")
     if kind not in (TOPIC, GROUP) or not pattern or ANY in pattern[:-1]:
-        raise ValueError(
-            f"with the resource {text[:64]!r}: write Topic:NAME, Group:NAME, Topic:PREFIX* or *"
+        raise ConfigError(
+            f"with the resource {text[:64]!r}: write Topic:NAME, Group:NAME, Topic:PREFIX* or *",
+            ".resource",
         )
     return kind, pattern

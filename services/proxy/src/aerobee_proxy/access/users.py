@@ -72,7 +72,7 @@ class Users:
         try:
             return self._path.stat()
         except OSError as error:
-            raise ConfigError(_unreadable(self._path, error)) from None
+            raise _unreadable(self._path, error) from None
 
     def _check_mode(self) -> None:
         if self._seen.st_mode & _OTHERS:
@@ -88,42 +88,50 @@ def read_users(path: Path) -> Mapping[str, User]:
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(_unreadable(path, error)) from None
+        raise _unreadable(path, error) from None
     except ValueError as error:
-        at = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise ConfigError(f"the file of users {path} is not valid JSON{at}") from None
+        at = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        problem = f"the file of users {path}{at} is not valid JSON"
+        raise ConfigError(problem, f"{path}{at}") from None
     if not isinstance(content, dict) or not isinstance(content.get("users"), list):
-        raise ConfigError(f'the file of users {path} must be like {{"users": [{{…}}]}}')
+        raise ConfigError(f'the file of users {path} must be like {{"users": [{{…}}]}}', "users")
     users: dict[str, User] = {}
     for number, entry in enumerate(content["users"], 1):
         try:
             user = _user(entry)
             if user.name in users:
-                raise ValueError(f"has the username {user.name!r}, which is taken")
-        except ValueError as error:
-            raise ConfigError(f"entry {number} of the file of users {path} {error}") from None
+                raise ConfigError(f"has the username {user.name!r}, which is taken", ".username")
+        except ConfigError as error:
+            problem = f"entry {number} of the file of users {path} {error}"
+            raise ConfigError(problem, f"users[{number - 1}]{error.about}") from None
         users[user.name] = user
     return users
 
 
 def _user(entry: object) -> User:
-    """Raises ValueError, whose text follows "entry 1 of the file of users … "."""
+    """Raises ConfigError, whose text follows "entry 1 of the file of users … ", and whose `about`
+    follows "users[0]".
+    """
     if not isinstance(entry, dict):
-        raise ValueError("is no object")
+        raise ConfigError("is no object")
     unknown = sorted(entry.keys() - _KEYS)
     if unknown:
-        raise ValueError(f"has an unknown key {unknown[0]!r}: {', '.join(sorted(_KEYS))} are known")
+        problem = f"has an unknown key {unknown[0]!r}: {', '.join(sorted(_KEYS))} are known"
+        raise ConfigError(problem, f".{unknown[0]}")
     name, secret = entry.get("username"), entry.get("password")
     if not isinstance(name, str) or not _USERNAME.fullmatch(name):
-        raise ValueError("needs a username: 1 to 128 characters, no blanks and none of , / =")
+        problem = "needs a username: 1 to 128 characters, no blanks and none of , / ="
+        raise ConfigError(problem, ".username")
     if not isinstance(secret, str) or not secret:
-        raise ValueError(f"needs a password for {name!r}")
+        raise ConfigError(f"needs a password for {name!r}", ".password")
     kind = str(entry.get("userType", "NORMAL")).upper()
     if kind not in ("NORMAL", "SUPER"):
-        raise ValueError(f"has a userType for {name!r} that is neither NORMAL nor SUPER")
+        problem = f"has a userType for {name!r} that is neither NORMAL nor SUPER"
+        raise ConfigError(problem, ".userType")
     status = str(entry.get("userStatus", "enable")).lower()
     if status not in ("enable", "disable"):
-        raise ValueError(f"has a userStatus for {name!r} that is neither enable nor disable")
+        problem = f"has a userStatus for {name!r} that is neither enable nor disable"
+        raise ConfigError(problem, ".userStatus")
     return User(
         name,
         secret.encode(),
@@ -135,17 +143,18 @@ def _user(entry: object) -> User:
 
 def _policies(entries: object) -> Iterator[Policy]:
     if not isinstance(entries, list):
-        raise ValueError("has policies that are no list")
-    for entry in entries:
+        raise ConfigError("has policies that are no list", ".policies")
+    for index, entry in enumerate(entries):
         try:
             yield from policies_of(entry)
-        except ValueError as error:
-            raise ValueError(f"has a policy {error}") from None
+        except ConfigError as error:
+            about = f".policies[{index}]{error.about}"
+            raise ConfigError(f"has a policy {error}", about) from None
 
 
 def _version(found: os.stat_result) -> tuple[int, int, int]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _unreadable(path: Path, error: OSError) -> str:
-    return f"cannot read the file of users {path}: {error.strerror}"
+def _unreadable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"cannot read the file of users {path}: {error.strerror}", str(path))

@@ -13,6 +13,7 @@ from aerobee_broker.errors import DiskFull, NotRecalled
 from support.broker.delayed import recall, timed
 from support.broker.harness import Begin, BrokerHarness, message
 from support.broker.pop_restarts import copy_store
+from support.codes import raises_about
 
 HOUR_MS = 3_600_000
 
@@ -58,7 +59,7 @@ async def test_a_recall_names_topic_time_and_unique_key(harness: BrokerHarness) 
 async def test_without_an_index_no_message_is_recalled(begin: Begin) -> None:
     harness = await begin(messageIndexEnable=False)
     stored = await timed(harness, b"a", 1_000)
-    with pytest.raises(NotRecalled, match="messageIndexEnable"):
+    with raises_about(NotRecalled, "messageIndexEnable"):
         await recall(harness, stored)
     await asyncio.sleep(1.1)
     assert await harness.bodies("t") == [b"a"]

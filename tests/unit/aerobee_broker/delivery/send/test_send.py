@@ -17,56 +17,51 @@ from support.codes import raises_code
 
 
 @pytest.mark.parametrize(
-    ("fields", "code", "says"),
+    ("fields", "code", "about"),
     [
-        ({"body": b""}, Code.MESSAGE_ILLEGAL, "empty"),
-        ({"body": b"x" * 4_097}, Code.MESSAGE_ILLEGAL, r"4097 bytes: at most 4096 \(maxMessage"),
-        ({"properties": {"k": "v" * 31_743}}, Code.MESSAGE_ILLEGAL, "at most 31743"),
-        ({"properties": {"a\x01": "b"}}, Code.MESSAGE_ILLEGAL, "0x01"),
-        ({"properties": {"DELAY": "soon"}}, Code.MESSAGE_ILLEGAL, "1 to 18, not 'soon'"),
-        ({"properties": {"DELAY": "²"}}, Code.MESSAGE_ILLEGAL, "1 to 18, not '²'"),
-        ({"properties": {"DELAY": "--1"}}, Code.MESSAGE_ILLEGAL, "1 to 18, not '--1'"),
-        ({"properties": {"DELAY": "9" * 5_000}}, Code.MESSAGE_ILLEGAL, "1 to 18, not '999"),
-        ({"properties": {"TRAN_MSG": "true"}}, Code.INVALID_PARAMETER, "no producer group"),
+        ({"body": b""}, Code.MESSAGE_ILLEGAL, "body"),
+        ({"body": b"x" * 4_097}, Code.MESSAGE_ILLEGAL, "maxMessageSize"),
+        ({"properties": {"k": "v" * 31_743}}, Code.MESSAGE_ILLEGAL, "properties"),
+        ({"properties": {"a\x01": "b"}}, Code.MESSAGE_ILLEGAL, "properties"),
+        ({"properties": {"DELAY": "soon"}}, Code.MESSAGE_ILLEGAL, "DELAY"),
+        ({"properties": {"DELAY": "²"}}, Code.MESSAGE_ILLEGAL, "DELAY"),
+        ({"properties": {"DELAY": "--1"}}, Code.MESSAGE_ILLEGAL, "DELAY"),
+        ({"properties": {"DELAY": "9" * 5_000}}, Code.MESSAGE_ILLEGAL, "DELAY"),
+        ({"properties": {"TRAN_MSG": "true"}}, Code.INVALID_PARAMETER, "PGROUP"),
         (
             {"properties": {"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": "u" * 256}},
             Code.MESSAGE_ILLEGAL,
-            "at most 255 bytes",
+            "UNIQ_KEY",
         ),
-        (
-            {"properties": {"TIMER_DELAY_SEC": "5 s"}},
-            Code.MESSAGE_ILLEGAL,
-            "whole number, not '5 s",
-        ),
+        ({"properties": {"TIMER_DELAY_SEC": "5 s"}}, Code.MESSAGE_ILLEGAL, "TIMER_DELAY_SEC"),
         (
             {"properties": {"TIMER_DELAY_MS": "259200001"}},
             Code.MESSAGE_ILLEGAL,
-            r"at most 259200000 \(timerMaxDelaySec\)",
+            "timerMaxDelaySec",
         ),
-        ({"topic": "rmq_sys_wheel_timer"}, Code.NO_PERMISSION, "permission 4"),
-        ({"sys_flag": 4}, Code.INVALID_PARAMETER, "TRAN_MSG is not true"),
-        ({"sys_flag": 0x80}, Code.INVALID_PARAMETER, "0x80"),
-        ({"topic": "a b"}, Code.INVALID_PARAMETER, "illegal"),
-        ({"topic": ""}, Code.INVALID_PARAMETER, "blank"),
-        ({"topic": "x" * 128}, Code.INVALID_PARAMETER, "at most 127"),
-        ({"topic": "SCHEDULE_TOPIC_XXXX"}, Code.NO_PERMISSION, "system topic"),
-        ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, Code.NO_PERMISSION, "system topic"),
-        ({"queue_id": 4}, Code.QUEUE_NOT_EXIST, "queues 0 to 3"),
-        ({"topic": "%RETRY%nobody"}, Code.SUBSCRIPTION_GROUP_NOT_EXIST, "group create nobody"),
+        ({"topic": "rmq_sys_wheel_timer"}, Code.NO_PERMISSION, "permission"),
+        ({"sys_flag": 4}, Code.INVALID_PARAMETER, "TRAN_MSG"),
+        ({"sys_flag": 0x80}, Code.INVALID_PARAMETER, "sys_flag"),
+        ({"topic": "a b"}, Code.INVALID_PARAMETER, "topic"),
+        ({"topic": ""}, Code.INVALID_PARAMETER, "topic"),
+        ({"topic": "x" * 128}, Code.INVALID_PARAMETER, "topic"),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, Code.NO_PERMISSION, "topic"),
+        ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, Code.NO_PERMISSION, "topic"),
+        ({"queue_id": 4}, Code.QUEUE_NOT_EXIST, "queue_id"),
+        ({"topic": "%RETRY%nobody"}, Code.SUBSCRIPTION_GROUP_NOT_EXIST, "consumer_group"),
     ],
 )
-async def test_a_refusal_says_what_to_do_instead(
-    harness: BrokerHarness, fields: dict[str, Any], code: Code, says: str
+async def test_a_refusal_names_what_to_change(
+    harness: BrokerHarness, fields: dict[str, Any], code: Code, about: str
 ) -> None:
-    """The wording is tested here on purpose: a sender reads it."""
     if fields.get("topic") == "%RETRY%nobody":
         await harness.broker.topics.for_group("%RETRY%nobody")
     before = harness.store.end_offset
-    with pytest.raises(MqError, match=says) as caught:
+    with raises_code(code, about) as caught:
         await harness.broker.sending.sender.send(
             [message(**{"topic": "t", "body": b"x", **fields})]
         )
-    assert (caught.value.code, caught.value.retryable) == (code, False)
+    assert not caught.value.retryable
     assert harness.store.end_offset == before
 
 

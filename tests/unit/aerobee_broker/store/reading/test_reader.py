@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from aerobee_broker.config import BrokerOptions
 from aerobee_broker.errors import StoreReadError
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import UNIT, NewMessage, ReadStatus
-from aerobee_broker.store.options import MAX_BODY, StoreOptions
-from aerobee_chassis.errors import ConfigError
+from aerobee_broker.store.options import StoreOptions
 from aerobee_wire.tags import tags_code
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
@@ -95,13 +92,6 @@ def test_record_over_the_current_max_message_size_is_read() -> None:
     result = again.read("a", 0, 0)
     assert (result.message_count, result.corrupted_count) == (1, 0)
     assert len(again.get(message.physical_offset).body) == 2 << 20
-
-
-def test_max_message_size_is_at_most_what_can_be_read(tmp_path: Path) -> None:
-    values = {"brokerName": "a", "storePathRootDir": tmp_path}
-    assert BrokerOptions.from_values({**values, "maxMessageSize": MAX_BODY})
-    with pytest.raises(ConfigError, match="maxMessageSize"):
-        BrokerOptions.from_values({**values, "maxMessageSize": MAX_BODY + 1})
 
 
 def test_messages_of_other_tags_are_skipped() -> None:

@@ -45,7 +45,8 @@ def check_extra(extra: Mapping[str, Any]) -> None:
     if taken:
         raise ReportError(
             f"--extra-json may not set {', '.join(taken)}: the report computes that; name it "
-            "something else"
+            "something else",
+            ", ".join(taken),
         )
 
 

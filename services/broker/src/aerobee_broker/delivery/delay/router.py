@@ -48,5 +48,6 @@ def _delay_level(properties: Mapping[str, str]) -> int:
     value = properties.get(props.DELAY, "0")
     level = props.whole_number(value)
     if level is None:
-        raise MessageIllegal(f"property DELAY is a delay level from 1 to 18, not {value[:32]!r}")
+        problem = f"property DELAY is a delay level from 1 to 18, not {value[:32]!r}"
+        raise MessageIllegal(problem, props.DELAY)
     return level

@@ -70,7 +70,8 @@ class TimerQueue:
         if due_ms - now_ms > self._max_delay_ms:
             raise MessageIllegal(
                 f"the message asks for a delay of {due_ms - now_ms} ms: at most "
-                f"{self._max_delay_ms} (timerMaxDelaySec)"
+                f"{self._max_delay_ms} (timerMaxDelaySec)",
+                "timerMaxDelaySec",
             )
         return due_ms
 
@@ -82,7 +83,8 @@ def _requested_time(properties: Mapping[str, str], now_ms: int) -> int | None:
             continue
         number = props.whole_number(value)
         if number is None:
-            raise MessageIllegal(f"property {name} is a whole number, not {value[:32]!r}")
+            problem = f"property {name} is a whole number, not {value[:32]!r}"
+            raise MessageIllegal(problem, name)
         factor = _MILLISECONDS.get(name)
         return number if factor is None else now_ms + number * factor
     return None

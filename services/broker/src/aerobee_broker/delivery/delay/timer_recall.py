@@ -43,10 +43,11 @@ class TimerRecall:
                 break
             await asyncio.sleep(0)  # it is being moved, or another recall of it is under way
         if not recalled:
+            if keys:
+                raise NotRecalled("it was delivered or recalled before")
             raise NotRecalled(
-                "it was delivered or recalled before"
-                if keys
-                else "no such message waits here (the broker finds it by messageIndexEnable)"
+                "no such message waits here (the broker finds it by messageIndexEnable)",
+                "messageIndexEnable",
             )
         now = self._clock.now_ms()
         markers = [recall_marker(topic, unique_key, offset_of(key), now) for key in recalled]

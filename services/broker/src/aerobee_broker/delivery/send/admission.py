@@ -48,7 +48,7 @@ class Admission:
         Raises NoPermission, TopicNotExist, InvalidParameter.
         """
         if topic in names.SEND_REFUSED_TOPICS:
-            raise NoPermission(f"{topic} is a system topic: send to a topic of your own")
+            raise NoPermission(f"{topic} is a system topic: send to a topic of your own", "topic")
         self._permission.check_send()
         config = self._topics.ready(topic)
         if config is None:
@@ -56,7 +56,8 @@ class Admission:
         if not config.writable:
             raise NoPermission(
                 f"topic {topic} takes no messages (permission {config.permission}): "
-                "give it write permission, or send to another"
+                "give it write permission, or send to another",
+                "permission",
             )
         return config
 
@@ -73,16 +74,18 @@ class Admission:
         if not self._takes_transactions:
             raise NoPermission(
                 "this broker takes no transactional messages (rejectTransactionMessage): send to "
-                "another"
+                "another",
+                "rejectTransactionMessage",
             )
 
 
 def check_body(size: int, limit: int) -> None:
     if size == 0:
-        raise MessageIllegal("the body is empty: give it at least one byte")
+        raise MessageIllegal("the body is empty: give it at least one byte", "body")
     if size > limit:
         raise MessageIllegal(
-            f"the body has {size} bytes: at most {limit} (maxMessageSize); split or compress it"
+            f"the body has {size} bytes: at most {limit} (maxMessageSize); split or compress it",
+            "maxMessageSize",
         )
 
 
@@ -91,16 +94,17 @@ def check_sys_flag(sys_flag: int, properties: Mapping[str, str]) -> None:
     if sys_flag & TRANSACTION_MASK & ~prepared:
         raise InvalidParameter(
             f"sys_flag {sys_flag:#x} says transaction, and the property TRAN_MSG is not true: "
-            "give both or neither"
+            "give both or neither",
+            "TRAN_MSG",
         )
     if sys_flag & ~SENDER_SYS_FLAGS & ~prepared:
         raise InvalidParameter(
-            f"sys_flag {sys_flag:#x} has bits that are not a sender's: use 1 for a compressed body"
+            f"sys_flag {sys_flag:#x} has bits that are not a sender's: use 1 for a compressed body",
+            "sys_flag",
         )
 
 
 def check_properties(size: int) -> None:
     if size > MAX_PROPERTY_BYTES:
-        raise MessageIllegal(
-            f"the properties have {size} bytes: at most {MAX_PROPERTY_BYTES}; move data to the body"
-        )
+        problem = f"the properties have {size} bytes: at most {MAX_PROPERTY_BYTES}"
+        raise MessageIllegal(f"{problem}; move data to the body", "properties")

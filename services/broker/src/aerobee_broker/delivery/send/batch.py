@@ -127,21 +127,25 @@ def _slices(sizes: Sequence[int], blob: bytes) -> list[bytes]:
 def _check(batch: SendBatch, max_body_size: int) -> None:
     count = len(batch.body_sizes)
     if not 1 <= count <= MAX_BATCH_MESSAGES:
-        raise InvalidParameter(f"a batch has 1 to {MAX_BATCH_MESSAGES} messages, not {count}")
+        problem = f"a batch has 1 to {MAX_BATCH_MESSAGES} messages, not {count}"
+        raise InvalidParameter(problem, "body_sizes")
     if names.is_retry(batch.topic):
-        raise MessageIllegal("a batch cannot go to a retry topic: send the messages one by one")
+        problem = "a batch cannot go to a retry topic: send the messages one by one"
+        raise MessageIllegal(problem, "topic")
     for name, sizes, blob in (
         ("body_sizes", batch.body_sizes, batch.bodies),
         ("properties_sizes", batch.properties_sizes, batch.properties),
     ):
         if sum(sizes) != len(blob):
-            raise InvalidParameter(f"{name} add up to {sum(sizes)}, but {len(blob)} bytes came")
+            problem = f"{name} add up to {sum(sizes)}, but {len(blob)} bytes came"
+            raise InvalidParameter(problem, name)
     for name, column in (
         ("properties_sizes", batch.properties_sizes),
         ("flags", batch.flags),
     ):
         if len(column) not in (0, count):
-            raise InvalidParameter(f"{name} has {len(column)} entries for {count} messages")
+            problem = f"{name} has {len(column)} entries for {count} messages"
+            raise InvalidParameter(problem, name)
     if batch.sys_flag & TRANSACTION_MASK:
         raise _no_transactions()
     check_sys_flag(batch.sys_flag, {})

@@ -111,14 +111,16 @@ def name_transaction(properties: dict[str, str]) -> None:
     """
     if not properties.get(props.PRODUCER_GROUP):
         raise InvalidParameter(
-            "a transactional message names no producer group: give producer_group, or PGROUP"
+            "a transactional message names no producer group: give producer_group, or PGROUP",
+            props.PRODUCER_GROUP,
         )
     for name in (*_HALF_ONLY, props.TRANSACTION_PREPARED_QUEUE_OFFSET):
         properties.pop(name, None)
     unique = properties[props.UNIQUE_KEY]
     if len(unique.encode("utf-8", "surrogatepass")) > MAX_ID_BYTES:
         raise MessageIllegal(
-            f"the UNIQ_KEY of a transactional message has at most {MAX_ID_BYTES} bytes"
+            f"the UNIQ_KEY of a transactional message has at most {MAX_ID_BYTES} bytes",
+            props.UNIQUE_KEY,
         )
     properties[props.TRANSACTION_ID] = unique
 

@@ -244,13 +244,15 @@ class CommitLog:
         if start % self.file_size:
             raise CommitLogBroken(
                 f"{path} does not start at a multiple of mappedFileSizeCommitLog = "
-                f"{self.file_size}: set that option to the size that this store was made with"
+                f"{self.file_size}: set that option to the size that this store was made with",
+                "mappedFileSizeCommitLog",
             )
         if previous is not None and start != previous + self.file_size:
             missing = self.folder / file_name(previous + self.file_size)
             raise CommitLogBroken(
                 f"{missing} is missing from the commit log: put it back from a copy; to go on "
-                f"without the messages before {path}, move the files before it out of the directory"
+                f"without what is before {path}, move the files before it out of the directory",
+                str(missing),
             )
 
     def _check_size(self, start: int, *, last: bool) -> bool:
@@ -264,7 +266,8 @@ class CommitLog:
                 raise CommitLogBroken(
                     f"{path} has {size} bytes instead of mappedFileSizeCommitLog = "
                     f"{self.file_size}: put it back from a copy, or set that option to the size "
-                    "that this store was made with"
+                    "that this store was made with",
+                    str(path),
                 )
             file.truncate(self.file_size)
             file.sync()

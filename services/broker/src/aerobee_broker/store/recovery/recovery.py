@@ -66,7 +66,8 @@ class Recovery:
         if found is not None and found.file_size != self._log.file_size:
             raise CommitLogBroken(
                 f"the store was made with mappedFileSizeCommitLog = {found.file_size}, and it is "
-                f"{self._log.file_size} now: set it back"
+                f"{self._log.file_size} now: set it back",
+                "mappedFileSizeCommitLog",
             )
         for path in self._log.load():
             self._event("log_file_extended", {"file": str(path)})
@@ -103,7 +104,8 @@ class Recovery:
             raise CommitLogBroken(
                 f"{log.path_of(end)} is missing from the commit log, which reached "
                 f"{checkpoint.flushed}: put it back from a copy; to go on without its messages, "
-                f"remove {self._checkpoint_file.path}"
+                f"remove {self._checkpoint_file.path}",
+                str(log.path_of(end)),
             )
 
     # ---- derived files ----
