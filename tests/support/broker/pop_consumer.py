@@ -10,6 +10,7 @@ from aerobee_broker.delivery.pop.invisible_duration import InvisibleChange, Invi
 from aerobee_broker.delivery.pop.lease_table import LeaseName, LeaseSet
 from aerobee_broker.delivery.pop.selector import PopRequest
 from aerobee_broker.delivery.retry.policy import Failure
+from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.filter.filter import Filter, compile_filter
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code
@@ -30,6 +31,10 @@ class PopConsumer:
         self.harness = harness
         self.group = group
         self.topic = topic
+
+    async def put(self, *bodies: bytes, **fields: Any) -> list[SendResult]:
+        """Messages into its topic."""
+        return await self.harness.send(self.topic, *bodies, **fields)
 
     async def pop(
         self,

@@ -111,8 +111,8 @@ class MemoryCluster:
         self.namesrvs = namesrvs
         self.auto_create = True
         self.down: set[str] = set()
-        # RPC name → a function of (address, request) that answers instead of the broker.
-        self.answers: dict[str, Callable[[str, Any], Any]] = {}
+        # RPC name → what answers instead: an error, or a function of (address, request).
+        self.answers: dict[str, MqError | Callable[[str, Any], Any]] = {}
         self.calls: list[tuple[str, str, Any]] = []
 
     # ---- Transport ----
@@ -127,7 +127,10 @@ class MemoryCluster:
         await asyncio.sleep(0)
         self._check_up(address)
         if name in self.answers:
-            answer = self.answers[name](address, sent)
+            given = self.answers[name]
+            if isinstance(given, MqError):
+                raise given
+            answer = given(address, sent)
             if answer is not None:
                 return await answer if asyncio.iscoroutine(answer) else answer
         if address in self.namesrvs:

@@ -75,6 +75,14 @@ def open_store(
     )
 
 
+def new_store(
+    options: StoreOptions = SMALL, on_event: EventListener = ignore_event
+) -> tuple[MessageStore, SimulatedDisk, ManualClock]:
+    """A store on an empty disk of its own, at a time of its own."""
+    disk, clock = SimulatedDisk(), ManualClock()
+    return open_store(disk, options, clock, on_event), disk, clock
+
+
 def open_with_events(
     disk: SimulatedDisk, options: StoreOptions = SMALL
 ) -> tuple[MessageStore, Events]:

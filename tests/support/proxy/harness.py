@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -129,8 +128,3 @@ def refused(code: d.Code, call: Callable[..., object], *arguments: Any) -> None:
         call(*arguments)
     assert d.Code.Name(caught.value.code) == d.Code.Name(code)
     assert caught.value.message and "\n" not in caught.value.message
-
-
-def fails_with(code: Code) -> AbstractContextManager[object]:
-    """Asserts that the block raises MqError with this code."""
-    return pytest.raises(MqError, check=lambda error: error.code is code)

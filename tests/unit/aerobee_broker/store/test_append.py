@@ -14,13 +14,13 @@ from aerobee_wire.message_id import pack_host
 from aerobee_wire.topics import retry_topic
 from support.clock.manual_clock import ManualClock
 from support.codes import raises_about
-from support.disk.simulated_disk import SimulatedDisk
 from support.disk.stores import (
     FIRST_FILE,
     ILLEGAL_CONTENTS,
     LOG,
     SMALL,
     flush,
+    new_store,
     open_store,
     send,
     visible,
@@ -47,8 +47,7 @@ def full() -> NewMessage:
 @pytest.mark.parametrize("whole_crc", [True, False])
 def test_record_on_disk_is_that_of_the_codec(whole_crc: bool) -> None:
     """With the CRC of the record, and without."""
-    disk = SimulatedDisk()
-    store = open_store(disk, replace(SMALL, whole_crc=whole_crc))
+    store, disk, _ = new_store(replace(SMALL, whole_crc=whole_crc))
     [appended] = send(store, [full()])
     expected = record.encode(
         topic="orders",
@@ -185,8 +184,7 @@ def test_largest_properties_leave_room_for_the_crc() -> None:
 
 def test_append_spans_files_with_blank_records() -> None:
     """A record leaves 8 bytes of its file, or goes to the next one; the blank holds how many."""
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     appended = send(store, [NewMessage("a", 0, b"x" * 1_900) for _ in range(20)])
     size = SMALL.commit_log_file_size
     assert {message.physical_offset // size for message in appended} == set(range(5))
@@ -220,8 +218,7 @@ def test_empty_append_is_no_error() -> None:
 
 
 def test_each_write_is_one_call_a_file() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, [NewMessage("a", 0, b"first")])
     before = disk.steps
     for _ in range(10):

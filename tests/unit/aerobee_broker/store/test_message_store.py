@@ -16,7 +16,7 @@ from aerobee_wire.status import Code
 from aerobee_wire.tags import tags_code
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import PATH, SMALL, flush, open_store, send, upkeep, visible
+from support.disk.stores import PATH, SMALL, flush, new_store, open_store, send, upkeep, visible
 
 ONE = [NewMessage("a", 0, b"x", b"TAGS\x01red\x02")]
 
@@ -57,8 +57,7 @@ def test_closed_store_refuses_appends() -> None:
 
 
 def test_close_flushes_what_was_appended() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     store.append(ONE)
     store.close()
     assert visible(open_store(disk.after_power_cut(1))) == {("a", 0): {0: b"x"}}
@@ -155,8 +154,7 @@ def test_appends_continue_while_another_thread_writes(tmp_path: Path) -> None:
 
 
 def test_deleted_topic_starts_again_at_offset_0() -> None:
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     send(store, ONE * 3)
     upkeep(store, clock)
     store.append(ONE)

@@ -11,9 +11,8 @@ import pytest
 from aerobee_broker.errors import StoreFlushError, StoreReadOnly, StoreWriteError
 from aerobee_broker.store.derived.checkpoint import decode
 from aerobee_broker.store.messages import NewMessage
-from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk, SimulatedFile
-from support.disk.stores import PATH, open_store, send, upkeep, visible
+from support.disk.stores import PATH, new_store, open_store, send, upkeep, visible
 
 
 def broken_once(disk: SimulatedDisk, where: str) -> None:
@@ -29,8 +28,7 @@ def broken_once(disk: SimulatedDisk, where: str) -> None:
 
 def test_failed_sync_makes_the_store_read_only() -> None:
     events: list[str] = []
-    disk = SimulatedDisk()
-    store = open_store(disk, on_event=lambda name, fields: events.append(name))
+    store, disk, _ = new_store(on_event=lambda name, fields: events.append(name))
     send(store, [NewMessage("a", 0, b"first")])
     broken_once(disk, "commitlog")
     store.append([NewMessage("a", 0, b"second")])
@@ -49,8 +47,7 @@ def test_failed_sync_makes_the_store_read_only() -> None:
 
 
 def test_pending_appends_of_a_read_only_store_are_rolled_back() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, [NewMessage("a", 0, b"zeroth")])
     broken_once(disk, "commitlog")
     store.append([NewMessage("a", 0, b"first")])
@@ -65,8 +62,7 @@ def test_pending_appends_of_a_read_only_store_are_rolled_back() -> None:
 
 def test_failed_sync_of_derived_files_makes_read_only() -> None:
     """The system may have dropped their pages too."""
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     send(store, [NewMessage("a", 0, b"first")])
     broken_once(disk, "consumequeue")
     upkeep(store, clock)
@@ -75,8 +71,7 @@ def test_failed_sync_of_derived_files_makes_read_only() -> None:
 
 
 def test_read_only_store_recovers_at_the_next_start() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, [NewMessage("a", 0, b"first")])
     broken_once(disk, "commitlog")
     store.append([NewMessage("a", 0, b"second")])
@@ -94,8 +89,7 @@ def test_read_only_store_recovers_at_the_next_start() -> None:
 
 def test_directory_removed_before_its_sync_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its topic is deleted on the loop while the flusher syncs."""
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     send(store, [NewMessage("a", 0, b"x")])
     sync = disk.sync_directory
 
@@ -133,8 +127,7 @@ def test_shortage_of_descriptors_delays_derived_syncs(
     monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     """Nothing written can be lost, so the store does not become read-only."""
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     send(store, [NewMessage("a", n, b"x", b"KEYS\x01k\x02") for n in range(9)])
     clock.advance(10_000)
     store.maintain(clock.now_ms())  # the files are written
@@ -153,8 +146,7 @@ def test_shortage_of_descriptors_delays_derived_syncs(
 
 
 def test_appends_resume_after_a_shortage_of_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     big = [NewMessage("a", 0, b"x" * 1_900) for _ in range(4)]
     send(store, big)
     left = short_of_files(monkeypatch, disk, "commitlog")

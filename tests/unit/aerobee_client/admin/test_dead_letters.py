@@ -13,6 +13,7 @@ from aerobee_wire import properties as names
 from aerobee_wire.status import Code
 from support.client.dead_letters import DEAD, GROUP, PROPERTIES, add_dead_letter, read_all
 from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
+from support.codes import raises_code
 
 
 async def test_reading_ends_when_the_topic_was_created_again(
@@ -144,9 +145,8 @@ async def test_an_unknown_group_is_an_error(cluster: MemoryCluster) -> None:
 
     cluster.answers["GetGroup"] = unknown
     async with AsyncAdminClient(NAMESRV, transport=cluster) as admin:
-        with pytest.raises(MqError) as raised:
+        with raises_code(Code.SUBSCRIPTION_GROUP_NOT_EXIST):
             await DeadLetters(admin, "nobody").queues()
-    assert raised.value.code is Code.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 @pytest.mark.parametrize(

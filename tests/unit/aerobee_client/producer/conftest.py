@@ -1,18 +1,14 @@
-"""Two brokers in memory, each with four queues of the topic "flights"."""
+"""Another broker than that of the cluster, and a producer with the default settings."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
 
-from support.client.memory_cluster import MemoryBroker
-from support.client.producing import TOPIC
-
-
-@pytest.fixture
-def broker() -> MemoryBroker:
-    broker = MemoryBroker("a", "10.0.0.11:10911")
-    broker.create(TOPIC, 4)
-    return broker
+from aerobee_client.producer import AsyncProducer
+from support.client.memory_cluster import MemoryBroker, MemoryCluster
+from support.client.producing import TOPIC, producer
 
 
 @pytest.fixture
@@ -20,3 +16,9 @@ def other() -> MemoryBroker:
     broker = MemoryBroker("b", "10.0.0.12:10911")
     broker.create(TOPIC, 4)
     return broker
+
+
+@pytest.fixture
+async def sender(cluster: MemoryCluster) -> AsyncIterator[AsyncProducer]:
+    async with producer(cluster) as sender:
+        yield sender

@@ -40,8 +40,9 @@ async def test_callback_gets_result_or_error(broker: MemoryBroker) -> None:
     assert by_kind[1] == (None, bad.exception())
 
 
-async def test_close_waits_for_one_way_sends_which_never_raise(broker: MemoryBroker) -> None:
-    cluster = MemoryCluster(broker)
+async def test_close_waits_for_one_way_sends_which_never_raise(
+    broker: MemoryBroker, cluster: MemoryCluster
+) -> None:
     async with producer(cluster) as sender:
         await sender.send_oneway(Message(TOPIC, b"x"))
         await sender.queues(TOPIC)
@@ -52,8 +53,7 @@ async def test_close_waits_for_one_way_sends_which_never_raise(broker: MemoryBro
     assert len(cluster.requests("Send")) == 2
 
 
-async def test_close_waits_for_sends_in_flight(broker: MemoryBroker) -> None:
-    cluster = MemoryCluster(broker)
+async def test_close_waits_for_sends_in_flight(cluster: MemoryCluster) -> None:
     release = asyncio.Event()
 
     cluster.answers["Send"] = lambda address, request: _after(release, cluster, request)
@@ -84,8 +84,7 @@ async def test_close_does_not_wait_for_a_cancelled_send(broker: MemoryBroker) ->
     assert not broker.messages(TOPIC)
 
 
-async def test_cancelled_close_unregisters(broker: MemoryBroker) -> None:
-    cluster = MemoryCluster(broker)
+async def test_cancelled_close_unregisters(broker: MemoryBroker, cluster: MemoryCluster) -> None:
     sender = producer(cluster)
     await sender.start()
     await sender.queues(TOPIC)
@@ -115,8 +114,9 @@ async def test_use_before_start_or_after_close_is_refused(broker: MemoryBroker) 
         await sender.queues(TOPIC)
 
 
-async def test_a_producer_registers_and_unregisters(broker: MemoryBroker) -> None:
-    cluster = MemoryCluster(broker)
+async def test_a_producer_registers_and_unregisters(
+    broker: MemoryBroker, cluster: MemoryCluster
+) -> None:
     async with producer(cluster) as sender:
         await sender.send(Message(TOPIC, b"x"))
         await until(lambda: broker.clients)
@@ -126,9 +126,10 @@ async def test_a_producer_registers_and_unregisters(broker: MemoryBroker) -> Non
     assert not broker.clients
 
 
-def test_a_producer_may_start_again_in_another_loop(broker: MemoryBroker) -> None:
+def test_a_producer_may_start_again_in_another_loop(
+    broker: MemoryBroker, cluster: MemoryCluster
+) -> None:
     """As the plain Producer does."""
-    cluster = MemoryCluster(broker)
     sender = producer(cluster)
 
     async def life() -> None:

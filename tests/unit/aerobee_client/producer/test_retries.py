@@ -11,10 +11,12 @@ import pytest
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.producer import AsyncProducer
 from aerobee_wire.status import Code, MqError
 from support.client.memory_cluster import MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, messages, producer
 from support.clock.polling import until
+from support.codes import raises_code
 
 
 async def test_the_other_broker_takes_over_at_once(
@@ -45,37 +47,27 @@ async def test_some_refusals_are_retried_on_another_broker(
     assert {result.queue.broker_name for result in results} == {"b"}
 
 
-async def test_attempts_end_after_the_retries(broker: MemoryBroker) -> None:
-    cluster = MemoryCluster(broker)
-
-    def refuse(address: str, request: Any) -> None:
-        raise MqError(Code.SYSTEM_ERROR, "broken")
-
-    cluster.answers["Send"] = refuse
+async def test_attempts_end_after_the_retries(cluster: MemoryCluster) -> None:
+    cluster.answers["Send"] = MqError(Code.SYSTEM_ERROR, "broken")
     async with producer(cluster, retries=2) as sender:
-        with pytest.raises(MqError) as caught:
+        with raises_code(Code.SYSTEM_ERROR):
             await sender.send(Message(TOPIC, b"x"))
-    assert caught.value.code is Code.SYSTEM_ERROR
     assert len(cluster.requests("Send")) == 3
 
 
 @pytest.mark.parametrize("code", [Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER])
-async def test_a_refused_message_is_not_retried(broker: MemoryBroker, code: Code) -> None:
-    cluster = MemoryCluster(broker)
-
-    def refuse(address: str, request: Any) -> None:
-        raise MqError(code, "bad message")
-
-    cluster.answers["Send"] = refuse
-    async with producer(cluster) as sender:
-        with pytest.raises(MqError) as caught:
-            await sender.send(Message(TOPIC, b"x"))
-    assert caught.value.code is code
+async def test_a_refused_message_is_not_retried(
+    cluster: MemoryCluster, sender: AsyncProducer, code: Code
+) -> None:
+    cluster.answers["Send"] = MqError(code, "bad message")
+    with raises_code(code):
+        await sender.send(Message(TOPIC, b"x"))
     assert len(cluster.requests("Send")) == 1
 
 
-async def test_a_send_waits_for_the_only_broker(broker: MemoryBroker) -> None:
-    cluster = MemoryCluster(broker)
+async def test_a_send_waits_for_the_only_broker(
+    broker: MemoryBroker, cluster: MemoryCluster
+) -> None:
     async with producer(cluster, send_timeout=timedelta(seconds=30)) as sender:
         await sender.queues(TOPIC)
         cluster.down = {broker.address}
@@ -99,8 +91,9 @@ async def test_absent_brokers_are_retried_after_pauses(
     assert 3 <= len(cluster.requests("Send")) <= 6  # at 0, 0, then pauses of 50, 100, 200 ms
 
 
-async def test_a_send_to_an_absent_broker_ends_at_its_timeout(broker: MemoryBroker) -> None:
-    cluster = MemoryCluster(broker)
+async def test_a_send_to_an_absent_broker_ends_at_its_timeout(
+    broker: MemoryBroker, cluster: MemoryCluster
+) -> None:
     async with producer(cluster, send_timeout=timedelta(milliseconds=120)) as sender:
         await sender.queues(TOPIC)
         cluster.down = {broker.address}
@@ -146,24 +139,22 @@ async def test_latency_fault_avoids_a_failed_broker(
     assert {result.queue.broker_name for result in results} == {"b"}
 
 
-async def test_a_topic_created_again_with_fewer_queues_is_sent_to(broker: MemoryBroker) -> None:
-    cluster = MemoryCluster(broker)
-    async with producer(cluster) as sender:
-        await sender.send(Message(TOPIC, b"first"))  # the route of four queues is known now
-        broker.topics[TOPIC] = 1
-        results = [await sender.send(message) for message in messages(12)]
-        assert {result.queue.queue_id for result in results} == {0}
-        with pytest.raises(MqError) as caught:
-            await sender.send(Message(TOPIC, b"x"), queue=MessageQueue(TOPIC, "a", 3))
-    assert caught.value.code is Code.QUEUE_NOT_EXIST
+async def test_a_topic_created_again_with_fewer_queues_is_sent_to(
+    broker: MemoryBroker, sender: AsyncProducer
+) -> None:
+    await sender.send(Message(TOPIC, b"first"))  # the route of four queues is known now
+    broker.topics[TOPIC] = 1
+    results = [await sender.send(message) for message in messages(12)]
+    assert {result.queue.queue_id for result in results} == {0}
+    with raises_code(Code.QUEUE_NOT_EXIST):
+        await sender.send(Message(TOPIC, b"x"), queue=MessageQueue(TOPIC, "a", 3))
 
 
 @pytest.mark.parametrize("known", [False, True])
 async def test_hanging_name_servers_do_not_extend_the_timeout(
-    broker: MemoryBroker, known: bool
+    broker: MemoryBroker, cluster: MemoryCluster, known: bool
 ) -> None:
     """Each of them has a timeout of 3 s."""
-    cluster = MemoryCluster(broker)
     async with producer(cluster) as sender:
         if known:
             await sender.queues(TOPIC)
@@ -176,8 +167,7 @@ async def test_hanging_name_servers_do_not_extend_the_timeout(
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
-async def test_a_timeout_error_names_the_whole_timeout(broker: MemoryBroker) -> None:
-    async with producer(MemoryCluster(broker)) as sender:
-        await sender.queues(TOPIC)
-        with pytest.raises(RequestTimeout, match="within 0 s"):
-            await sender.send(Message(TOPIC, b"x"), timeout=timedelta(0))
+async def test_a_timeout_error_names_the_whole_timeout(sender: AsyncProducer) -> None:
+    await sender.queues(TOPIC)
+    with pytest.raises(RequestTimeout, match="within 0 s"):
+        await sender.send(Message(TOPIC, b"x"), timeout=timedelta(0))

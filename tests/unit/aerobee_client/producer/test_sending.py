@@ -10,16 +10,18 @@ import pytest
 from aerobee_client.errors import PartialSend
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.producer import AsyncProducer
 from aerobee_wire.status import Code, MqError
 from support.client.memory_cluster import MemoryBroker, MemoryCluster
 from support.client.producing import TOPIC, messages, producer
 from support.codes import raises_code
 
 
-async def test_message_is_stored_as_it_was_given(broker: MemoryBroker) -> None:
-    async with producer(MemoryCluster(broker)) as sender:
-        message = Message(TOPIC, b"body", tag="UA", keys=["k"], properties={"mine": "1"}, flag=7)
-        result = await sender.send(message)
+async def test_message_is_stored_as_it_was_given(
+    broker: MemoryBroker, sender: AsyncProducer
+) -> None:
+    message = Message(TOPIC, b"body", tag="UA", keys=["k"], properties={"mine": "1"}, flag=7)
+    result = await sender.send(message)
     (stored,) = broker.messages(TOPIC)
     assert (stored.body, stored.flag) == (b"body", 7)
     assert stored.properties == {
@@ -33,16 +35,15 @@ async def test_message_is_stored_as_it_was_given(broker: MemoryBroker) -> None:
     assert result.offset_message_id == stored.offset_message_id
 
 
-async def test_single_sends_take_the_queues_in_turn(broker: MemoryBroker) -> None:
-    async with producer(MemoryCluster(broker)) as sender:
-        results = [await sender.send(message) for message in messages(8)]
+async def test_single_sends_take_the_queues_in_turn(sender: AsyncProducer) -> None:
+    results = [await sender.send(message) for message in messages(8)]
     assert sorted(result.queue.queue_id for result in results) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-async def test_batch_is_one_request_with_results_in_order(broker: MemoryBroker) -> None:
-    cluster = MemoryCluster(broker)
-    async with producer(cluster) as sender:
-        results = await sender.send_batch(messages(128))
+async def test_batch_is_one_request_with_results_in_order(
+    broker: MemoryBroker, cluster: MemoryCluster, sender: AsyncProducer
+) -> None:
+    results = await sender.send_batch(messages(128))
     assert len(cluster.requests("Send")) == 1
     assert [result.queue_offset for result in results] == list(range(128))
     assert len({result.message_id for result in results}) == 128
@@ -50,17 +51,17 @@ async def test_batch_is_one_request_with_results_in_order(broker: MemoryBroker) 
     assert [stored[result.message_id] for result in results] == [b"%d" % n for n in range(128)]
 
 
-async def test_batch_is_split_by_topic_size_and_delay(broker: MemoryBroker) -> None:
+async def test_batch_is_split_by_topic_size_and_delay(
+    broker: MemoryBroker, cluster: MemoryCluster, sender: AsyncProducer
+) -> None:
     broker.create("other", 1)
-    cluster = MemoryCluster(broker)
     mixed = [
         Message(TOPIC, b"x" * 600_000),
         Message("other", b"small"),
         Message(TOPIC, b"y" * 600_000),
         Message(TOPIC, b"late", delay_level=3),
     ]
-    async with producer(cluster) as sender:
-        results = await sender.send_batch(mixed)
+    results = await sender.send_batch(mixed)
     assert [result.queue.topic for result in results] == [TOPIC, "other", TOPIC, TOPIC]
     requests = cluster.requests("Send")
     assert len(requests) == 4
@@ -71,82 +72,74 @@ async def test_batch_is_split_by_topic_size_and_delay(broker: MemoryBroker) -> N
         assert stored[result.message_id].body == message.body
 
 
-async def test_batch_to_a_queue_keeps_its_order(broker: MemoryBroker) -> None:
+async def test_batch_to_a_queue_keeps_its_order(
+    broker: MemoryBroker, sender: AsyncProducer
+) -> None:
     queue = MessageQueue(TOPIC, "a", 2)
-    async with producer(MemoryCluster(broker)) as sender:
-        results = await sender.send_batch(messages(1_500), queue=queue)
+    results = await sender.send_batch(messages(1_500), queue=queue)
     assert {result.queue for result in results} == {queue}
     assert [result.queue_offset for result in results] == list(range(1_500))
     assert [record.body for record in broker.messages(TOPIC)] == [b"%d" % n for n in range(1_500)]
 
 
-async def test_empty_batch_sends_nothing(broker: MemoryBroker) -> None:
-    cluster = MemoryCluster(broker)
-    async with producer(cluster) as sender:
-        assert await sender.send_batch([]) == []
+async def test_empty_batch_sends_nothing(cluster: MemoryCluster, sender: AsyncProducer) -> None:
+    assert await sender.send_batch([]) == []
     assert not cluster.requests("Send")
 
 
-async def test_a_partly_stored_batch_says_which_are_missing(broker: MemoryBroker) -> None:
+async def test_a_partly_stored_batch_says_which_are_missing(
+    broker: MemoryBroker, cluster: MemoryCluster, sender: AsyncProducer
+) -> None:
     broker.create("full", 1)
-    cluster = MemoryCluster(broker)
 
     def refuse(address: str, request: Any) -> None:
         if request.batch.topic == "full":
             raise MqError(Code.MESSAGE_ILLEGAL, "not this one")
 
     cluster.answers["Send"] = refuse
-    async with producer(cluster) as sender:
-        with pytest.raises(PartialSend) as caught:
-            await sender.send_batch([Message(TOPIC, b"1"), Message("full", b"2")])
+    with pytest.raises(PartialSend) as caught:
+        await sender.send_batch([Message(TOPIC, b"1"), Message("full", b"2")])
     first, second = caught.value.results
     assert first is not None and second is None
     assert caught.value.code is Code.MESSAGE_ILLEGAL
     assert "1 of 2" in caught.value.message
 
 
-async def test_a_batch_not_stored_at_all_raises_the_cause(broker: MemoryBroker) -> None:
-    cluster = MemoryCluster(broker)
-
-    def refuse(address: str, request: Any) -> None:
-        raise MqError(Code.DISK_FULL, "4 bytes free", retryable=False)
-
-    cluster.answers["Send"] = refuse
-    async with producer(cluster) as sender:
-        with pytest.raises(MqError) as caught:
-            await sender.send_batch(messages(600))
+async def test_a_batch_not_stored_at_all_raises_the_cause(
+    cluster: MemoryCluster, sender: AsyncProducer
+) -> None:
+    cluster.answers["Send"] = MqError(Code.DISK_FULL, "4 bytes free", retryable=False)
+    with pytest.raises(MqError) as caught:
+        await sender.send_batch(messages(600))
     assert caught.value.code is Code.DISK_FULL and not isinstance(caught.value, PartialSend)
 
 
-async def test_a_batch_with_a_large_body_is_not_sent(broker: MemoryBroker) -> None:
-    cluster = MemoryCluster(broker)
-    async with producer(cluster) as sender:
-        with pytest.raises(MqError) as caught:
-            await sender.send_batch([Message(TOPIC, b"x"), Message(TOPIC, bytes(4 * 1024**2 + 1))])
-    assert caught.value.code is Code.MESSAGE_ILLEGAL
+async def test_a_batch_with_a_large_body_is_not_sent(
+    cluster: MemoryCluster, sender: AsyncProducer
+) -> None:
+    with raises_code(Code.MESSAGE_ILLEGAL):
+        await sender.send_batch([Message(TOPIC, b"x"), Message(TOPIC, bytes(4 * 1024**2 + 1))])
     assert not cluster.calls
 
 
-async def test_system_topic_is_refused(broker: MemoryBroker) -> None:
-    async with producer(MemoryCluster(broker)) as sender:
-        with pytest.raises(MqError) as caught:
-            await sender.send(Message("SCHEDULE_TOPIC_XXXX", b"x"))
-    assert caught.value.code is Code.NO_PERMISSION
+async def test_system_topic_is_refused(sender: AsyncProducer) -> None:
+    with raises_code(Code.NO_PERMISSION):
+        await sender.send(Message("SCHEDULE_TOPIC_XXXX", b"x"))
 
 
-async def test_queue_of_another_topic_is_refused(broker: MemoryBroker) -> None:
+async def test_queue_of_another_topic_is_refused(
+    broker: MemoryBroker, cluster: MemoryCluster, sender: AsyncProducer
+) -> None:
     """Its result would name a queue that does not have the message."""
     broker.create("other", 4)
-    cluster = MemoryCluster(broker)
     elsewhere = MessageQueue("other", "a", 0)
-    async with producer(cluster) as sender:
-        for call in (
-            sender.send(Message(TOPIC, b"x"), queue=elsewhere),
-            sender.send_batch([Message("other", b"x"), Message(TOPIC, b"x")], queue=elsewhere),
-            sender.send_oneway(Message(TOPIC, b"x"), queue=elsewhere),
-        ):
-            with raises_code(Code.INVALID_PARAMETER):
-                await call
+    for call in (
+        sender.send(Message(TOPIC, b"x"), queue=elsewhere),
+        sender.send_batch([Message("other", b"x"), Message(TOPIC, b"x")], queue=elsewhere),
+        sender.send_oneway(Message(TOPIC, b"x"), queue=elsewhere),
+    ):
+        with raises_code(Code.INVALID_PARAMETER):
+            await call
     assert not cluster.requests("Send")
 
 

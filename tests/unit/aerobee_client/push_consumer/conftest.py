@@ -1,4 +1,4 @@
-"""A broker in memory with the topic "flights", and members of the group that consumes it."""
+"""Members of the group that consumes the topic "flights"."""
 
 from __future__ import annotations
 
@@ -10,19 +10,7 @@ import pytest
 
 from aerobee_client.push_consumer import AsyncPushConsumer
 from support.client.consumer_group import GROUP, TOPIC, Join
-from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
-
-
-@pytest.fixture
-def broker() -> MemoryBroker:
-    broker = MemoryBroker("a", "10.0.0.11:10911")
-    broker.create(TOPIC, 4)
-    return broker
-
-
-@pytest.fixture
-def cluster(broker: MemoryBroker) -> MemoryCluster:
-    return MemoryCluster(broker)
+from support.client.memory_cluster import NAMESRV, MemoryCluster
 
 
 @pytest.fixture

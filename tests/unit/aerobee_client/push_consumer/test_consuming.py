@@ -114,10 +114,7 @@ async def test_start_fails_without_a_name_server(cluster: MemoryCluster, join: J
 async def test_start_fails_when_every_broker_refuses_the_group(
     cluster: MemoryCluster, join: Join
 ) -> None:
-    def refuse(address: str, request: Any) -> None:
-        raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "create the group first")
-
-    cluster.answers["Heartbeat"] = refuse
+    cluster.answers["Heartbeat"] = MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "create it first")
     with raises_code(Code.SUBSCRIPTION_GROUP_NOT_EXIST):
         await join(print)
 

@@ -94,10 +94,7 @@ async def test_a_message_that_cannot_be_sent_back_is_consumed_again(
 ) -> None:
     monkeypatch.setattr(concurrent_consumption, "CONSUME_AGAIN_S", 0.01)
 
-    def refuse(address: str, request: Any) -> None:
-        raise MqError(Code.NO_PERMISSION, "the broker is not writable")
-
-    cluster.answers["SendBack"] = refuse
+    cluster.answers["SendBack"] = MqError(Code.NO_PERMISSION, "the broker is not writable")
     fill(broker, 1)
     times: list[int] = []
 

@@ -15,8 +15,8 @@ from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_wire.rpcs import SEND
 from aerobee_wire.status import Code, MqError
 from support.clock.manual_clock import ManualClock
+from support.codes import raises_code
 from support.proxy.fake_transport import FakeTransport
-from support.proxy.harness import fails_with
 
 CLUSTER = GetClusterInfoResponse(
     brokers=[BrokerData(broker_name="broker-a", addresses={0: "10.0.0.1:10911"})]
@@ -74,7 +74,7 @@ async def test_batch_that_may_be_stored_is_not_sent_again(
 
 
 async def test_unknown_broker(batches: BrokerBatches) -> None:
-    with fails_with(Code.BROKER_NOT_EXIST):
+    with raises_code(Code.BROKER_NOT_EXIST):
         await batches.send("broker-x", Message(body=b"1"))
 
 

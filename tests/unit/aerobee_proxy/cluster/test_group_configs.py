@@ -16,8 +16,8 @@ from aerobee_proxy.cluster.single_flight import STALE_WAIT_S
 from aerobee_wire.rpcs import GET_GROUP
 from aerobee_wire.status import Code, MqError
 from support.clock.virtual_loop import LoopClock
+from support.codes import raises_code
 from support.proxy.fake_transport import FakeTransport
-from support.proxy.harness import fails_with
 
 ADDRESSES = {"broker-a": "10.0.0.1:10911", "broker-b": "10.0.0.2:10911"}
 CLUSTER = GetClusterInfoResponse(
@@ -96,7 +96,7 @@ async def test_group_is_new_only_if_every_broker_says_so(
     network.answers["GetGroup"] = UNKNOWN
     assert await groups.policy("new") == GroupPolicy()
     network.hangs = {ADDRESSES["broker-b"]}
-    with fails_with(Code.REQUEST_TIMEOUT):
+    with raises_code(Code.REQUEST_TIMEOUT):
         await groups.policy("other")
 
 
@@ -104,7 +104,7 @@ async def test_fresh_name_server_does_not_make_a_group_new(
     network: Network, groups: GroupConfigCache
 ) -> None:
     network.answers["GetClusterInfo"] = GetClusterInfoResponse()
-    with fails_with(Code.BROKER_UNREACHABLE):
+    with raises_code(Code.BROKER_UNREACHABLE):
         await groups.policy("g")
     network.answers["GetClusterInfo"] = CLUSTER
     assert (await groups.policy("g")).fifo

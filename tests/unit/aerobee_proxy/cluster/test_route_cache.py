@@ -19,8 +19,8 @@ from aerobee_proxy.cluster.single_flight import RETRY_AFTER_MS, STALE_WAIT_S
 from aerobee_wire.rpcs import GET_TOPIC_ROUTE
 from aerobee_wire.status import Code, MqError
 from support.clock.manual_clock import ManualClock
+from support.codes import raises_code
 from support.proxy.fake_transport import FakeTransport
-from support.proxy.harness import fails_with
 
 ROUTE = TopicRoute(
     queues=[QueueData(broker_name="broker-a", read_queue_count=4, write_queue_count=4)],
@@ -76,7 +76,7 @@ async def test_stale_route_expires_when_unused(
     clock.advance(REFRESH_MS)
     assert await route_cache.route("t") == ROUTE
     clock.advance(EXPIRE_MS)
-    with fails_with(Code.NAMESRV_UNREACHABLE):
+    with raises_code(Code.NAMESRV_UNREACHABLE):
         await route_cache.route("t")
 
 
@@ -87,7 +87,7 @@ async def test_deleted_topic_leaves_the_cache(
     transport.answers["GetTopicRoute"] = MqError(Code.TOPIC_NOT_EXIST, "no such topic")
     transport.answers["GetClusterInfo"] = GetClusterInfoResponse(brokers=ROUTE.brokers)
     clock.advance(REFRESH_MS)
-    with fails_with(Code.TOPIC_NOT_EXIST):
+    with raises_code(Code.TOPIC_NOT_EXIST):
         await route_cache.route("t")
 
 
@@ -103,7 +103,7 @@ async def test_topic_of_a_broker_that_is_away_stays_cached(
     clock.advance(EXPIRE_MS - 1)
     assert await route_cache.route("t") == ROUTE
     clock.advance(RETRY_AFTER_MS)
-    with fails_with(Code.TOPIC_NOT_EXIST):
+    with raises_code(Code.TOPIC_NOT_EXIST):
         await route_cache.route("t")
 
 
@@ -168,14 +168,14 @@ async def test_last_address_serves_while_no_name_server_answers(
     await route_cache.route("t")
     route_cache.forget_address("broker-a")
     assert await route_cache.address_of("broker-a") == "10.0.0.1:10911"
-    with fails_with(Code.NAMESRV_UNREACHABLE):
+    with raises_code(Code.NAMESRV_UNREACHABLE):
         await route_cache.address_of("broker-x")
 
 
 async def test_last_brokers_serve_while_no_name_server_answers(
     route_cache: RouteCache, transport: FakeTransport
 ) -> None:
-    with fails_with(Code.NAMESRV_UNREACHABLE):
+    with raises_code(Code.NAMESRV_UNREACHABLE):
         await route_cache.brokers()
     transport.answers["GetClusterInfo"] = GetClusterInfoResponse(brokers=ROUTE.brokers)
     assert await route_cache.brokers() == {"broker-a": "10.0.0.1:10911"}
@@ -211,7 +211,7 @@ async def test_fresh_name_server_does_not_drop_a_known_topic(
     transport.answers["GetTopicRoute"] = answer
     clock.advance(REFRESH_MS)
     assert await route_cache.route("t") == ROUTE
-    with fails_with(Code.TOPIC_NOT_EXIST):
+    with raises_code(Code.TOPIC_NOT_EXIST):
         await route_cache.route("never heard of")
 
 

@@ -11,10 +11,8 @@ from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, bodies, lease_set
 
 
-async def test_an_acknowledged_message_is_not_redelivered(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.send(TOPIC, b"1", b"2")
+async def test_an_acknowledged_message_is_not_redelivered(consumer: PopConsumer) -> None:
+    await consumer.put(b"1", b"2")
     got = await consumer.pop()
     assert await consumer.ack(*got) == [Code.SUCCESS, Code.SUCCESS]
     await asyncio.sleep(60)
@@ -22,10 +20,8 @@ async def test_an_acknowledged_message_is_not_redelivered(
     assert consumer.committed() == 2
 
 
-async def test_the_committed_offset_is_the_first_unsettled_message(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.send(TOPIC, b"1", b"2", b"3")
+async def test_the_committed_offset_is_the_first_unsettled_message(consumer: PopConsumer) -> None:
+    await consumer.put(b"1", b"2", b"3")
     first, second, third = await consumer.pop()
     await consumer.ack(third)
     assert consumer.committed() == 0
@@ -35,10 +31,8 @@ async def test_the_committed_offset_is_the_first_unsettled_message(
     assert consumer.committed() == 3
 
 
-async def test_an_expired_lease_cannot_be_acknowledged(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.send(TOPIC, b"1")
+async def test_an_expired_lease_cannot_be_acknowledged(consumer: PopConsumer) -> None:
+    await consumer.put(b"1")
     (stale,) = await consumer.pop()
     await asyncio.sleep(10.1)
     assert await consumer.ack(stale) == [Code.INVALID_RECEIPT_HANDLE]
@@ -48,10 +42,8 @@ async def test_an_expired_lease_cannot_be_acknowledged(
     assert await consumer.ack(stale) == [Code.INVALID_RECEIPT_HANDLE]
 
 
-async def test_an_ack_may_be_repeated_until_its_lease_expires(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.send(TOPIC, b"1")
+async def test_an_ack_may_be_repeated_until_its_lease_expires(consumer: PopConsumer) -> None:
+    await consumer.put(b"1")
     (got,) = await consumer.pop()
     assert await consumer.ack(got, got) == [Code.SUCCESS, Code.SUCCESS]
     assert await consumer.ack(got) == [Code.SUCCESS]
@@ -60,7 +52,7 @@ async def test_an_ack_may_be_repeated_until_its_lease_expires(
 
 
 async def test_an_invalid_lease_fails_alone(harness: BrokerHarness, consumer: PopConsumer) -> None:
-    await harness.send(TOPIC, b"1", b"2")
+    await consumer.put(b"1", b"2")
     first, second = await consumer.pop()
     other = PopConsumer(harness, group="other")
     await other.pop()
@@ -70,10 +62,8 @@ async def test_an_invalid_lease_fails_alone(harness: BrokerHarness, consumer: Po
     assert await consumer.ack_sets(made_up) == [Code.INVALID_RECEIPT_HANDLE]
 
 
-async def test_the_leases_of_one_pop_are_acknowledged_as_a_set(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.send(TOPIC, *(b"%d" % number for number in range(6)))
+async def test_the_leases_of_one_pop_are_acknowledged_as_a_set(consumer: PopConsumer) -> None:
+    await consumer.put(*(b"%d" % number for number in range(6)))
     got = await consumer.pop()
     assert await consumer.ack_sets(lease_set(got[4], got[0], got[1])) == [Code.SUCCESS] * 3
     assert consumer.committed() == 2
@@ -89,7 +79,7 @@ async def test_sets_of_several_groups_share_one_flush(
     harness.tables.topics.put(TopicConfig(TOPIC, 2, 2))
     await harness.group("other")
     for queue_id in (0, 1):
-        await harness.send(TOPIC, b"1", b"2", b"3", queue_id=queue_id)
+        await consumer.put(b"1", b"2", b"3", queue_id=queue_id)
     low, high = await consumer.pop(2, queue_id=0), await consumer.pop(2, queue_id=1)
     low += await consumer.pop(queue_id=0)
     other = PopConsumer(harness, group="other")
@@ -102,10 +92,8 @@ async def test_sets_of_several_groups_share_one_flush(
     assert other.committed(1) == 3
 
 
-async def test_an_expired_lease_of_a_set_fails_alone(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.send(TOPIC, b"1", b"2", b"3", b"4")
+async def test_an_expired_lease_of_a_set_fails_alone(consumer: PopConsumer) -> None:
+    await consumer.put(b"1", b"2", b"3", b"4")
     got = await consumer.pop()
     await consumer.change(got[1], 1_000)
     await consumer.change(got[2], 60_000)
@@ -120,10 +108,8 @@ async def test_an_expired_lease_of_a_set_fails_alone(
     assert consumer.committed() == 4
 
 
-async def test_an_expired_set_is_no_repetition(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.send(TOPIC, b"1", b"2")
+async def test_an_expired_set_is_no_repetition(consumer: PopConsumer) -> None:
+    await consumer.put(b"1", b"2")
     got = await consumer.pop()
     assert await consumer.ack(*got) == [Code.SUCCESS] * 2
     await asyncio.sleep(10.1)

@@ -21,7 +21,7 @@ async def test_the_last_failed_attempt_makes_a_dead_letter(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
     await harness.group(GROUP, retry_max_times=2)
-    await harness.send(TOPIC, b"1", properties={"UNIQ_KEY": "U1"})
+    await consumer.put(b"1", properties={"UNIQ_KEY": "U1"})
     for attempt in (1, 2, 3):
         assert attempts(await consumer.pop(poll_ms=30_000)) == [attempt]
     assert f"%DLQ%{GROUP}" not in harness.tables.topics
@@ -37,7 +37,7 @@ async def test_the_last_failed_attempt_makes_a_dead_letter(
 async def test_a_consumer_may_dead_letter_a_message(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await harness.send(TOPIC, b"1")
+    await consumer.put(b"1")
     (got,) = await consumer.pop()
     assert await consumer.dead_letter(got, "ValueError") == Code.SUCCESS
     assert await consumer.dead_letter(got) == Code.INVALID_RECEIPT_HANDLE
@@ -50,7 +50,7 @@ async def test_an_unreadable_message_is_dead_lettered_later(
     harness: BrokerHarness, consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await harness.group(GROUP, retry_max_times=0)
-    await harness.send(TOPIC, b"1", b"2", b"3")
+    await consumer.put(b"1", b"2", b"3")
     await consumer.pop(invisible_ms=1_000)
     read, is_bad = harness.store.read, True
 
@@ -75,7 +75,7 @@ async def test_a_group_deleted_meanwhile_harms_no_other_group(
     other = PopConsumer(harness, "other")
     for name in (GROUP, "other"):
         await harness.group(name, retry_max_times=0)
-    await harness.send(TOPIC, b"1")
+    await consumer.put(b"1")
     await consumer.pop(invisible_ms=1_000)
     await other.pop(invisible_ms=1_000)
     for_group = harness.broker.topics.for_group

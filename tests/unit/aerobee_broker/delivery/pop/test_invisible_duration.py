@@ -14,10 +14,8 @@ from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, attempts, bodies
 
 
-async def test_a_message_is_redelivered_once_its_lease_expires(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.send(TOPIC, b"1")
+async def test_a_message_is_redelivered_once_its_lease_expires(consumer: PopConsumer) -> None:
+    await consumer.put(b"1")
     await consumer.pop(invisible_ms=10_000)
     await asyncio.sleep(9.9)
     assert await consumer.pop() == []
@@ -29,17 +27,15 @@ async def test_a_message_is_redelivered_once_its_lease_expires(
 async def test_setting_the_time_of_day_expires_no_lease(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await harness.send(TOPIC, b"1")
+    await consumer.put(b"1")
     await consumer.pop(invisible_ms=10_000)
     harness.clock.jump(3_600_000)  # type: ignore[attr-defined]
     await asyncio.sleep(5)
     assert await consumer.pop() == []
 
 
-async def test_each_message_of_a_pop_expires_by_itself(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.send(TOPIC, *(b"%d" % number for number in range(5)))
+async def test_each_message_of_a_pop_expires_by_itself(consumer: PopConsumer) -> None:
+    await consumer.put(*(b"%d" % number for number in range(5)))
     got = await consumer.pop()
     await consumer.ack(got[3])
     await consumer.change(got[0], 5_000)
@@ -55,7 +51,7 @@ async def test_each_message_of_a_pop_expires_by_itself(
 async def test_a_lease_may_be_changed_before_it_is_durable(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await harness.send(TOPIC, b"1", b"2", b"3")
+    await consumer.put(b"1", b"2", b"3")
     harness.flusher.hold()
     popping = asyncio.create_task(consumer.pop())
     await asyncio.sleep(0.001)
@@ -71,10 +67,8 @@ async def test_a_lease_may_be_changed_before_it_is_durable(
     assert bodies(await consumer.pop()) == [b"2", b"3"]
 
 
-async def test_a_changed_duration_counts_from_the_change(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.send(TOPIC, b"1")
+async def test_a_changed_duration_counts_from_the_change(consumer: PopConsumer) -> None:
+    await consumer.put(b"1")
     (got,) = await consumer.pop(invisible_ms=10_000)
     await asyncio.sleep(8)
     changed = await consumer.change(got, 20_000)
@@ -84,10 +78,8 @@ async def test_a_changed_duration_counts_from_the_change(
     assert await consumer.ack(got) == [Code.SUCCESS]
 
 
-async def test_a_duration_of_0_makes_the_message_visible(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.send(TOPIC, b"1")
+async def test_a_duration_of_0_makes_the_message_visible(consumer: PopConsumer) -> None:
+    await consumer.put(b"1")
     (got,) = await consumer.pop()
     waiting = asyncio.create_task(consumer.pop(poll_ms=20_000))
     await asyncio.sleep(1)
@@ -97,10 +89,8 @@ async def test_a_duration_of_0_makes_the_message_visible(
     assert (await consumer.change(got, 0)).error is not None
 
 
-async def test_an_uncounted_delivery_keeps_the_attempt_number(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.send(TOPIC, b"1")
+async def test_an_uncounted_delivery_keeps_the_attempt_number(consumer: PopConsumer) -> None:
+    await consumer.put(b"1")
     (got,) = await consumer.pop()
     await consumer.change(got, 0, uncounted=True)
     await asyncio.sleep(0.01)
@@ -111,7 +101,7 @@ async def test_a_change_may_use_the_retry_delays_of_the_group(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
     await harness.group(GROUP, retry_delays_ms=(3_000, 7_000))
-    await harness.send(TOPIC, b"1")
+    await consumer.put(b"1")
     waits = []
     for _ in range(3):
         (got,) = await consumer.pop(poll_ms=30_000)
@@ -119,10 +109,8 @@ async def test_a_change_may_use_the_retry_delays_of_the_group(
     assert waits == [3_000, 7_000, 7_000]
 
 
-async def test_unless_changed_leaves_a_lease_changed_by_others(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.send(TOPIC, b"1")
+async def test_unless_changed_leaves_a_lease_changed_by_others(consumer: PopConsumer) -> None:
+    await consumer.put(b"1")
     (got,) = await consumer.pop()
     renewed = await consumer.change(got, 20_000, unless_changed=True)
     assert renewed.error is None
@@ -134,10 +122,8 @@ async def test_unless_changed_leaves_a_lease_changed_by_others(
     assert attempts(await consumer.pop()) == [2]
 
 
-async def test_durations_out_of_range_are_refused(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.send(TOPIC, b"1")
+async def test_durations_out_of_range_are_refused(consumer: PopConsumer) -> None:
+    await consumer.put(b"1")
     (got,) = await consumer.pop()
     for wrong in (-1, 43_200_001):
         error = (await consumer.change(got, wrong)).error

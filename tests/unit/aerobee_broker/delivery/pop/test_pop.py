@@ -15,10 +15,8 @@ from support.broker.harness import Begin, BrokerHarness
 from support.broker.pop_consumer import TOPIC, PopConsumer, attempts, bodies, deliveries, lease_set
 
 
-async def test_a_leased_message_is_given_to_no_other_pop(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.send(TOPIC, b"1", b"2", b"3")
+async def test_a_leased_message_is_given_to_no_other_pop(consumer: PopConsumer) -> None:
+    await consumer.put(b"1", b"2", b"3")
     first, second = await consumer.pop(2), await consumer.pop(2)
     assert (bodies(first), bodies(second)) == ([b"1", b"2"], [b"3"])
     assert attempts(first) == [1, 1]
@@ -26,17 +24,15 @@ async def test_a_leased_message_is_given_to_no_other_pop(
 
 
 async def test_groups_lease_independently(harness: BrokerHarness, consumer: PopConsumer) -> None:
-    await harness.send(TOPIC, b"1")
+    await consumer.put(b"1")
     assert (
         bodies(await consumer.pop()) == bodies(await PopConsumer(harness, "other").pop()) == [b"1"]
     )
 
 
-async def test_messages_that_do_not_match_are_settled(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_messages_that_do_not_match_are_settled(consumer: PopConsumer) -> None:
     for size in range(6):
-        await harness.send(TOPIC, b"%d" % size, properties={"size": str(size)})
+        await consumer.put(b"%d" % size, properties={"size": str(size)})
     wanted = compile_filter("SQL92", "size > 3")
     got = await consumer.pop(wanted=wanted)
     assert bodies(got) == [b"4", b"5"]
@@ -44,8 +40,8 @@ async def test_messages_that_do_not_match_are_settled(
     assert consumer.committed() == 6
 
 
-async def test_a_pop_keeps_to_max_bytes(harness: BrokerHarness, consumer: PopConsumer) -> None:
-    await harness.send(TOPIC, b"a" * 5_000, b"b" * 5_000, b"c" * 5_000)
+async def test_a_pop_keeps_to_max_bytes(consumer: PopConsumer) -> None:
+    await consumer.put(b"a" * 5_000, b"b" * 5_000, b"c" * 5_000)
     assert len(await consumer.pop(max_bytes=100)) == 1
     assert len(await consumer.pop(max_bytes=11_000)) == 2
 
@@ -55,7 +51,7 @@ async def test_a_pop_takes_from_all_queues_of_a_topic(
 ) -> None:
     harness.tables.topics.put(TopicConfig(TOPIC, 4, 4))
     for queue_id in range(4):
-        await harness.send(TOPIC, b"%d" % queue_id, queue_id=queue_id)
+        await consumer.put(b"%d" % queue_id, queue_id=queue_id)
     got = bodies(await consumer.pop(3)) + bodies(await consumer.pop(3))
     assert sorted(got) == [b"0", b"1", b"2", b"3"]
 
@@ -65,13 +61,13 @@ async def test_of_a_priority_topic_the_highest_queue_goes_first(
 ) -> None:
     harness.tables.topics.put(TopicConfig(TOPIC, 3, 3, attributes={"message.type": "PRIORITY"}))
     for queue_id, body in ((0, b"low"), (2, b"high"), (1, b"middle"), (2, b"high too")):
-        await harness.send(TOPIC, body, queue_id=queue_id)
+        await consumer.put(body, queue_id=queue_id)
     first = await consumer.pop(1, invisible_ms=10_000)
     assert bodies(first) == [b"high"]
     await consumer.pop(1)  # the other one of the highest queue
     assert bodies(await consumer.pop(1)) == [b"middle"]
     # A redelivery goes before messages of lower queues, and after those of higher ones.
-    await harness.send(TOPIC, b"high at last", queue_id=2)
+    await consumer.put(b"high at last", queue_id=2)
     await consumer.change(first[0], 0)
     await asyncio.sleep(0.01)
     assert bodies(await consumer.pop()) == [b"high", b"high at last", b"low"]
@@ -82,16 +78,16 @@ async def test_a_lower_priority_waits_for_the_scan_of_a_higher_one(
 ) -> None:
     monkeypatch.setattr(selector, "SCAN_ROUNDS", 1)
     harness.tables.topics.put(TopicConfig(TOPIC, 2, 2, attributes={"message.type": "PRIORITY"}))
-    await harness.send(TOPIC, *(b"other" for _ in range(900)), queue_id=1)
-    await harness.send(TOPIC, b"high", queue_id=1, properties={"color": "red"})
-    await harness.send(TOPIC, b"low", queue_id=0, properties={"color": "red"})
+    await consumer.put(*(b"other" for _ in range(900)), queue_id=1)
+    await consumer.put(b"high", queue_id=1, properties={"color": "red"})
+    await consumer.put(b"low", queue_id=0, properties={"color": "red"})
     wanted = compile_filter("SQL92", "color = 'red'")
     assert bodies(await consumer.pop(1, wanted=wanted)) == [b"high"]
     assert bodies(await consumer.pop(1, wanted=wanted)) == [b"low"]
 
 
 async def test_a_damaged_record_is_left_out(harness: BrokerHarness, consumer: PopConsumer) -> None:
-    stored = await harness.send(TOPIC, b"first", b"broken", b"third")
+    stored = await consumer.put(b"first", b"broken", b"third")
     [log] = sorted((harness.store.path / "commitlog").iterdir())
     with log.open("r+b") as file:
         content = file.read(stored[2].physical_offset)
@@ -106,25 +102,21 @@ async def test_a_damaged_record_is_left_out(harness: BrokerHarness, consumer: Po
     assert consumer.committed() == 3
 
 
-async def test_a_parked_pop_is_woken_by_a_matching_message(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_a_parked_pop_is_woken_by_a_matching_message(consumer: PopConsumer) -> None:
     waiting = asyncio.create_task(consumer.pop(poll_ms=20_000, wanted="red"))
     await asyncio.sleep(1)
-    await harness.send(TOPIC, b"1", properties={"TAGS": "blue"})
+    await consumer.put(b"1", properties={"TAGS": "blue"})
     await asyncio.sleep(1)
     assert not waiting.done()
-    await harness.send(TOPIC, b"2", properties={"TAGS": "red"})
+    await consumer.put(b"2", properties={"TAGS": "red"})
     assert bodies(await waiting) == [b"2"]
     assert asyncio.get_running_loop().time() < 3
 
 
-async def test_each_message_wakes_one_parked_pop(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_each_message_wakes_one_parked_pop(consumer: PopConsumer) -> None:
     waiting = [asyncio.create_task(consumer.pop(1, poll_ms=20_000)) for _ in range(5)]
     await asyncio.sleep(1)
-    await harness.send(TOPIC, b"1", b"2")
+    await consumer.put(b"1", b"2")
     await asyncio.sleep(1)
     assert [task.done() for task in waiting] == [True, True, False, False, False]
     await asyncio.gather(*waiting)
@@ -144,7 +136,7 @@ async def test_a_parked_pop_makes_asynchronous_flush_flush(begin: Begin, tmp_pat
 async def test_a_cancelled_pop_counts_no_delivery_attempt(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await harness.send(TOPIC, b"1")
+    await consumer.put(b"1")
     harness.flusher.hold()
     gone = asyncio.create_task(consumer.pop())
     await asyncio.sleep(0.1)

@@ -11,7 +11,6 @@ from aerobee_wire.status import Code
 from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import (
     GROUP,
-    TOPIC,
     PopConsumer,
     attempts,
     bodies,
@@ -20,16 +19,14 @@ from support.broker.pop_consumer import (
 )
 
 
-async def send(harness: BrokerHarness, *several: bytes) -> None:
+async def send(consumer: PopConsumer, *several: bytes) -> None:
     """The first letter is the message group."""
     for body in several:
-        await harness.send(TOPIC, body, properties={props.SHARDING_KEY: body[:1].decode()})
+        await consumer.put(body, properties={props.SHARDING_KEY: body[:1].decode()})
 
 
-async def test_a_message_group_continues_once_its_batch_is_settled(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await send(harness, b"a1", b"a2", b"a3")
+async def test_a_message_group_continues_once_its_batch_is_settled(consumer: PopConsumer) -> None:
+    await send(consumer, b"a1", b"a2", b"a3")
     first, second = await consumer.pop(2, fifo=True)
     assert bodies([first, second]) == [b"a1", b"a2"]
     assert await consumer.pop(fifo=True) == []
@@ -39,10 +36,8 @@ async def test_a_message_group_continues_once_its_batch_is_settled(
     assert bodies(await consumer.pop(fifo=True)) == [b"a3"]
 
 
-async def test_a_set_of_acks_settles_message_groups_from_the_front(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await send(harness, b"a1", b"b1", b"a2", b"b2", b"a3")
+async def test_a_set_of_acks_settles_message_groups_from_the_front(consumer: PopConsumer) -> None:
+    await send(consumer, b"a1", b"b1", b"a2", b"b2", b"a3")
     got = {message.body: message for message in await consumer.pop(4, fifo=True)}
     ok = Code.SUCCESS
     assert await consumer.ack_sets(lease_set(got[b"a2"], got[b"b1"], got[b"b2"])) == [ok] * 3
@@ -53,19 +48,17 @@ async def test_a_set_of_acks_settles_message_groups_from_the_front(
     assert bodies(await consumer.pop(fifo=True)) == [b"a3"]
 
 
-async def test_other_message_groups_are_not_blocked(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await send(harness, b"a1", b"a2", b"b1", b"a3", b"b2")
+async def test_other_message_groups_are_not_blocked(consumer: PopConsumer) -> None:
+    await send(consumer, b"a1", b"a2", b"b1", b"a3", b"b2")
     assert bodies(await consumer.pop(1, fifo=True)) == [b"a1"]
     assert bodies(await consumer.pop(1, fifo=True)) == [b"b1"]
     assert await consumer.pop(fifo=True) == []
 
 
 async def test_an_expired_batch_is_redelivered_from_its_first_unacked(
-    harness: BrokerHarness, consumer: PopConsumer
+    consumer: PopConsumer,
 ) -> None:
-    await send(harness, b"a1", b"a2", b"a3", b"a4")
+    await send(consumer, b"a1", b"a2", b"a3", b"a4")
     got = await consumer.pop(3, fifo=True)
     await consumer.ack(*got[1:])
     await asyncio.sleep(9.9)
@@ -78,10 +71,8 @@ async def test_an_expired_batch_is_redelivered_from_its_first_unacked(
     assert consumer.committed() == 3
 
 
-async def test_acks_behind_an_expired_message_are_void(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await send(harness, b"a1", b"a2", b"a3")
+async def test_acks_behind_an_expired_message_are_void(consumer: PopConsumer) -> None:
+    await send(consumer, b"a1", b"a2", b"a3")
     got = await consumer.pop(3, fifo=True)
     await consumer.ack(*got[1:])
     await asyncio.sleep(10.1)
@@ -89,10 +80,8 @@ async def test_acks_behind_an_expired_message_are_void(
     assert bodies(await consumer.pop(fifo=True)) == [b"a2", b"a3"]
 
 
-async def test_the_acknowledged_front_is_settled_at_once(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await send(harness, b"a1", b"a2", b"a3")
+async def test_the_acknowledged_front_is_settled_at_once(consumer: PopConsumer) -> None:
+    await send(consumer, b"a1", b"a2", b"a3")
     got = await consumer.pop(fifo=True)
     await consumer.ack(got[0])
     await asyncio.sleep(10.1)
@@ -104,17 +93,15 @@ async def test_a_dead_letter_unblocks_its_message_group(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
     await harness.group(GROUP, retry_max_times=1)
-    await send(harness, b"a1", b"a2")
+    await send(consumer, b"a1", b"a2")
     assert attempts(await consumer.pop(1, fifo=True)) == [1]
     assert attempts(await consumer.pop(1, fifo=True, poll_ms=30_000)) == [2]
     assert bodies(await consumer.pop(1, fifo=True, poll_ms=30_000)) == [b"a2"]
     assert await harness.bodies(f"%DLQ%{GROUP}") == [b"a1"]
 
 
-async def test_a_longer_duration_of_one_message_blocks_the_others(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await send(harness, b"a1", b"a2")
+async def test_a_longer_duration_of_one_message_blocks_the_others(consumer: PopConsumer) -> None:
+    await send(consumer, b"a1", b"a2")
     got = await consumer.pop(fifo=True)
     await consumer.change(got[0], 30_000)
     await asyncio.sleep(20)
@@ -123,10 +110,8 @@ async def test_a_longer_duration_of_one_message_blocks_the_others(
     assert bodies(await consumer.pop(fifo=True)) == [b"a1", b"a2"]
 
 
-async def test_a_repeated_attempt_gets_the_same_leases(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await send(harness, b"a1", b"a2", b"b1")
+async def test_a_repeated_attempt_gets_the_same_leases(consumer: PopConsumer) -> None:
+    await send(consumer, b"a1", b"a2", b"b1")
     first = await consumer.pop(2, fifo=True, attempt_id="x")
     assert await consumer.pop(2, fifo=True, attempt_id="x") == first
     assert bodies(await consumer.pop(2, fifo=True, attempt_id="y")) == [b"b1"]
@@ -136,10 +121,8 @@ async def test_a_repeated_attempt_gets_the_same_leases(
     assert await consumer.pop(2, fifo=True, attempt_id="x") == []
 
 
-async def test_an_ack_wakes_a_pop_parked_for_the_message_group(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await send(harness, b"a1", b"a2")
+async def test_an_ack_wakes_a_pop_parked_for_the_message_group(consumer: PopConsumer) -> None:
+    await send(consumer, b"a1", b"a2")
     (got,) = await consumer.pop(1, fifo=True)
     waiting = asyncio.create_task(consumer.pop(fifo=True, poll_ms=5_000))
     await asyncio.sleep(1)
@@ -148,10 +131,8 @@ async def test_an_ack_wakes_a_pop_parked_for_the_message_group(
     assert asyncio.get_running_loop().time() < 2
 
 
-async def test_messages_without_message_group_are_one_per_queue(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.send(TOPIC, b"1", b"2")
+async def test_messages_without_message_group_are_one_per_queue(consumer: PopConsumer) -> None:
+    await consumer.put(b"1", b"2")
     assert bodies(await consumer.pop(1, fifo=True)) == [b"1"]
     assert await consumer.pop(fifo=True) == []
 
@@ -159,7 +140,7 @@ async def test_messages_without_message_group_are_one_per_queue(
 async def test_a_gauge_counts_blocked_message_groups(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await send(harness, b"a1", b"a2", b"b1")
+    await send(consumer, b"a1", b"a2", b"b1")
     got = await consumer.pop(1, fifo=True)
     await consumer.pop(1, fifo=True)
 
@@ -172,10 +153,8 @@ async def test_a_gauge_counts_blocked_message_groups(
     assert gauge() == 0
 
 
-async def test_a_group_that_turns_to_fifo_keeps_its_leases(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await send(harness, b"a1", b"a2", b"b1", b"a3")
+async def test_a_group_that_turns_to_fifo_keeps_its_leases(consumer: PopConsumer) -> None:
+    await send(consumer, b"a1", b"a2", b"b1", b"a3")
     got = await consumer.pop(1)
     assert bodies(await consumer.pop(fifo=True)) == [b"b1"]
     await consumer.ack(*got)
@@ -187,7 +166,7 @@ async def test_a_group_that_turns_to_fifo_keeps_its_leases(
 async def test_a_repeated_attempt_waits_until_the_first_is_durable(
     harness: BrokerHarness, consumer: PopConsumer, cancelled: bool
 ) -> None:
-    await send(harness, b"a1")
+    await send(consumer, b"a1")
     harness.flusher.hold()
     first = asyncio.create_task(consumer.pop(fifo=True, attempt_id="x"))
     await asyncio.sleep(0.001)

@@ -24,7 +24,7 @@ from support.broker.pop_restarts import copy_store, crash, failing_disk, start_o
 
 
 async def test_a_reset_voids_leases(harness: BrokerHarness, consumer: PopConsumer) -> None:
-    await harness.send(TOPIC, b"1", b"2")
+    await consumer.put(b"1", b"2")
     got = await consumer.pop()
     await consumer.ack(got[0])
     await harness.broker.consuming.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=0)
@@ -35,19 +35,19 @@ async def test_a_reset_voids_leases(harness: BrokerHarness, consumer: PopConsume
 async def test_deleting_a_topic_voids_its_leases(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await harness.send(TOPIC, b"1", b"2")
+    await consumer.put(b"1", b"2")
     await consumer.pop()
     await harness.broker.administration.delete_topic(TOPIC)
     harness.tables.topics.put(TopicConfig(TOPIC, 1, 1))
-    await harness.send(TOPIC, b"new")
+    await consumer.put(b"new")
     assert deliveries(await consumer.pop()) == [(b"new", 1)]
 
 
 async def test_a_reset_survives_a_crash(harness: BrokerHarness, consumer: PopConsumer) -> None:
-    await harness.send(TOPIC, b"1", b"2")
+    await consumer.put(b"1", b"2")
     await consumer.ack(*await consumer.pop())
     await harness.broker.consuming.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=1)
-    await harness.send(TOPIC, b"3")
+    await consumer.put(b"3")
     await crash(consumer)
     assert bodies(await consumer.pop()) == [b"2", b"3"]
 
@@ -55,7 +55,7 @@ async def test_a_reset_survives_a_crash(harness: BrokerHarness, consumer: PopCon
 async def test_a_reset_of_a_group_that_pulls_survives_a_crash(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await harness.send(TOPIC, b"1", b"2", b"3")
+    await consumer.put(b"1", b"2", b"3")
     await harness.broker.consuming.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=2)
     harness = await crash(consumer)
     assert harness.tables.offsets.get(GROUP, TOPIC, 0) == 2
@@ -64,7 +64,7 @@ async def test_a_reset_of_a_group_that_pulls_survives_a_crash(
 async def test_a_reset_returns_once_it_is_durable(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await harness.send(TOPIC, b"1", b"2", b"3")
+    await consumer.put(b"1", b"2", b"3")
     await consumer.pop()
     harness.flusher.hold()
     reset = asyncio.create_task(
@@ -82,7 +82,7 @@ async def test_a_lost_reset_is_journalled_before_later_leases(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
     """Else a start would apply those leases to the old cursor, and lose the messages between."""
-    await harness.send(TOPIC, b"1", b"2", b"3")
+    await consumer.put(b"1", b"2", b"3")
     await consumer.ack(*await consumer.pop())
     with failing_disk(harness, DiskFull("injected")), pytest.raises(DiskFull):
         await harness.broker.consuming.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=0)
@@ -94,7 +94,7 @@ async def test_a_lost_reset_is_journalled_before_later_leases(
 async def test_a_lost_reset_is_journalled_again_by_itself(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await harness.send(TOPIC, b"1", b"2", b"3")
+    await consumer.put(b"1", b"2", b"3")
     await consumer.ack(*await consumer.pop())
     with failing_disk(harness, DiskFull("injected")):
         with pytest.raises(DiskFull):
@@ -109,7 +109,7 @@ async def test_a_lost_reset_is_journalled_again_by_itself(
 async def test_a_full_disk_refuses_a_reset_before_anything_is_done(
     harness: BrokerHarness, consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    await harness.send(TOPIC, b"1", b"2", b"3")
+    await consumer.put(b"1", b"2", b"3")
     got = await consumer.pop(2)
     await consumer.ack(got[0])
     administration = harness.broker.administration
@@ -136,11 +136,11 @@ async def test_an_expired_lease_of_a_deleted_topic_is_void(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
     await harness.group(GROUP, retry_max_times=0)
-    await harness.send(TOPIC, b"old")
+    await consumer.put(b"old")
     await consumer.pop(invisible_ms=10_000)
     await harness.broker.administration.delete_topic(TOPIC)
     harness.tables.topics.put(TopicConfig(TOPIC, 1, 1))
-    await harness.send(TOPIC, b"new")
+    await consumer.put(b"new")
     await asyncio.sleep(5)
     await consumer.pop(invisible_ms=60_000)
     await asyncio.sleep(6)
@@ -155,7 +155,7 @@ async def test_an_expired_lease_of_a_deleted_topic_is_void(
 async def test_a_kill_after_a_deletion_leaves_nothing_of_the_topic(
     harness: BrokerHarness, consumer: PopConsumer, is_flushed: bool
 ) -> None:
-    await harness.send(TOPIC, *(b"%d" % number for number in range(5)))
+    await consumer.put(*(b"%d" % number for number in range(5)))
     await consumer.ack(*await consumer.pop())
     await harness.tables.saved_offsets.save()
     if not is_flushed:
@@ -167,14 +167,14 @@ async def test_a_kill_after_a_deletion_leaves_nothing_of_the_topic(
     harness.flusher.let_go()
     assert await deletion
     harness = await start_over(consumer, copy)
-    await harness.send(TOPIC, b"new 1", b"new 2")
+    await consumer.put(b"new 1", b"new 2")
     assert bodies(await consumer.pop()) == [b"new 1", b"new 2"]
 
 
 async def test_an_ack_under_way_does_not_touch_a_recreated_topic(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await harness.send(TOPIC, b"1", b"2")
+    await consumer.put(b"1", b"2")
     got = await consumer.pop(2)
     harness.flusher.hold()
     acking = asyncio.create_task(consumer.ack_sets(lease_set(*got)))
@@ -184,14 +184,14 @@ async def test_an_ack_under_way_does_not_touch_a_recreated_topic(
     harness.flusher.let_go()
     await asyncio.gather(acking, deleting)
     harness.tables.topics.put(TopicConfig(TOPIC, 1, 1))
-    await harness.send(TOPIC, b"new 1", b"new 2", b"new 3")
+    await consumer.put(b"new 1", b"new 2", b"new 3")
     assert bodies(await consumer.pop()) == [b"new 1", b"new 2", b"new 3"]
 
 
 async def test_an_ack_rolled_back_after_a_reset_restores_nothing(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await harness.send(TOPIC, b"1", b"2", b"3")
+    await consumer.put(b"1", b"2", b"3")
     got = await consumer.pop(2)
     with failing_disk(harness):
         harness.flusher.hold()

@@ -17,10 +17,8 @@ from support.broker.pop_restarts import begin, copy_store, crash, restart, start
 
 
 @pytest.mark.parametrize("how", ["crash", "stop"])
-async def test_leases_and_settlements_survive(
-    harness: BrokerHarness, consumer: PopConsumer, how: str
-) -> None:
-    await harness.send(TOPIC, *(b"%d" % number for number in range(6)))
+async def test_leases_and_settlements_survive(consumer: PopConsumer, how: str) -> None:
+    await consumer.put(*(b"%d" % number for number in range(6)))
     got = await consumer.pop(5, invisible_ms=20_000)
     await consumer.ack(got[0], got[2])
     await consumer.change(got[4], 60_000)
@@ -39,7 +37,7 @@ async def test_leases_and_settlements_survive(
 async def test_a_lease_that_expired_meanwhile_is_redelivered(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await harness.send(TOPIC, b"1")
+    await consumer.put(b"1")
     await consumer.pop()
     copy = copy_store(harness)
     await asyncio.sleep(60)
@@ -52,7 +50,7 @@ async def test_attempts_are_counted_across_crashes(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
     await harness.group(GROUP, retry_max_times=3)
-    await harness.send(TOPIC, b"1")
+    await consumer.put(b"1")
     counted = []
     for _ in range(4):
         counted += attempts(await consumer.pop(poll_ms=30_000))
@@ -63,7 +61,7 @@ async def test_attempts_are_counted_across_crashes(
 
 
 async def test_the_journal_alone_is_enough(harness: BrokerHarness, consumer: PopConsumer) -> None:
-    await harness.send(TOPIC, b"1", b"2", b"3")
+    await consumer.put(b"1", b"2", b"3")
     got = await consumer.pop()
     await consumer.ack(got[1])
     copy = copy_store(harness)
@@ -77,7 +75,7 @@ async def test_the_journal_alone_is_enough(harness: BrokerHarness, consumer: Pop
 async def test_records_before_the_snapshot_are_not_applied(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await harness.send(TOPIC, *[b"x"] * 50)
+    await consumer.put(*[b"x"] * 50)
     for _ in range(50):
         await consumer.ack(*await consumer.pop(1))
     harness = await restart(consumer)
@@ -91,7 +89,7 @@ async def test_records_that_the_snapshot_has_may_be_applied_again(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
     """A snapshot may hold more than its position says."""
-    await harness.send(TOPIC, b"1", b"2", b"3")
+    await consumer.put(b"1", b"2", b"3")
     got = await consumer.pop()
     await consumer.ack(got[0])
     await consumer.change(got[1], 30_000, uncounted=True)
@@ -128,30 +126,24 @@ async def test_a_snapshot_waits_until_the_log_is_flushed(tmp_path: Path, flush: 
     await harness.end()
 
 
-async def test_a_group_begins_at_the_end_only_once(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.send(TOPIC, b"old")
+async def test_a_group_begins_at_the_end_only_once(consumer: PopConsumer) -> None:
+    await consumer.put(b"old")
     assert await consumer.pop(start="latest") == []
-    await harness.send(TOPIC, b"new")
+    await consumer.put(b"new")
     await crash(consumer)
     assert bodies(await consumer.pop(start="latest")) == [b"new"]
 
 
-async def test_a_group_that_began_in_an_empty_topic_stays_there(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_a_group_that_began_in_an_empty_topic_stays_there(consumer: PopConsumer) -> None:
     assert await consumer.pop(start="latest") == []
-    harness = await restart(consumer)
-    await harness.send(TOPIC, b"1")
+    await restart(consumer)
+    await consumer.put(b"1")
     assert bodies(await consumer.pop(start="latest")) == [b"1"]
 
 
-async def test_the_order_of_message_groups_survives(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_the_order_of_message_groups_survives(consumer: PopConsumer) -> None:
     for body in (b"a1", b"a2", b"b1", b"a3"):
-        await harness.send(TOPIC, body, properties={props.SHARDING_KEY: body[:1].decode()})
+        await consumer.put(body, properties={props.SHARDING_KEY: body[:1].decode()})
     got = await consumer.pop(2, fifo=True)
     await consumer.ack(got[1])
     await crash(consumer)
@@ -160,11 +152,9 @@ async def test_the_order_of_message_groups_survives(
     assert bodies(await consumer.pop(fifo=True)) == [b"a3"]
 
 
-async def test_a_message_waiting_in_its_message_group_survives(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_a_message_waiting_in_its_message_group_survives(consumer: PopConsumer) -> None:
     for body in (b"a1", b"a2", b"b1"):
-        await harness.send(TOPIC, body, properties={props.SHARDING_KEY: body[:1].decode()})
+        await consumer.put(body, properties={props.SHARDING_KEY: body[:1].decode()})
     got = await consumer.pop(1, fifo=True)
     assert bodies(await consumer.pop(1, fifo=True)) == [b"b1"]
     await crash(consumer)
@@ -173,12 +163,10 @@ async def test_a_message_waiting_in_its_message_group_survives(
     assert bodies(await consumer.pop(fifo=True)) == [b"a2"]
 
 
-async def test_acks_of_an_expired_lease_stay_void(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_acks_of_an_expired_lease_stay_void(consumer: PopConsumer) -> None:
     """Lease expiry is not journalled, nor that it voids the acks of the lease."""
     for body in (b"a1", b"a2"):
-        await harness.send(TOPIC, body, properties={props.SHARDING_KEY: "a"})
+        await consumer.put(body, properties={props.SHARDING_KEY: "a"})
     got = await consumer.pop(2, fifo=True, invisible_ms=1_000)
     await consumer.ack(got[1])
     await asyncio.sleep(1.1)
@@ -189,10 +177,8 @@ async def test_acks_of_an_expired_lease_stay_void(
     assert bodies(await consumer.pop(fifo=True)) == [b"a2"]
 
 
-async def test_an_uncounted_delivery_may_be_counted_later(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.send(TOPIC, b"1")
+async def test_an_uncounted_delivery_may_be_counted_later(consumer: PopConsumer) -> None:
+    await consumer.put(b"1")
     (got,) = await consumer.pop()
     await consumer.change(got, 5_000, uncounted=True)
     await restart(consumer)

@@ -20,7 +20,7 @@ from support.broker.pop_restarts import copy_store, crash, failing_disk, restart
 async def test_requests_that_the_disk_fails_are_rolled_back(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await harness.send(TOPIC, b"1", b"2")
+    await consumer.put(b"1", b"2")
     (got,) = await consumer.pop(1)
     with failing_disk(harness):
         for request in (consumer.ack(got), consumer.change(got, 0), consumer.pop(1)):
@@ -35,7 +35,7 @@ async def test_requests_that_the_disk_fails_are_rolled_back(
 async def test_a_set_of_acks_is_rolled_back_as_a_whole(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
-    await harness.send(TOPIC, *(b"%d" % number for number in range(4)))
+    await consumer.put(*(b"%d" % number for number in range(4)))
     got = await consumer.pop()
     await consumer.ack(got[1])
     with failing_disk(harness):
@@ -53,7 +53,7 @@ async def test_acks_of_a_message_group_that_fail_together_are_rolled_back(
 ) -> None:
     """The second of the group is acknowledged first, and settled by the other's acknowledgement."""
     for body in (b"1", b"2"):
-        await harness.send(TOPIC, body, properties={props.SHARDING_KEY: "group"})
+        await consumer.put(body, properties={props.SHARDING_KEY: "group"})
     first, second = await consumer.pop(fifo=True)
     with failing_disk(harness):
         acks = asyncio.gather(consumer.ack(second), consumer.ack(first), return_exceptions=True)
@@ -69,8 +69,8 @@ async def test_leases_of_a_failed_pop_are_rolled_back(
     harness: BrokerHarness, consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.tables.topics.put(TopicConfig(TOPIC, 2, 2))
-    await harness.send(TOPIC, b"1", b"2")
-    await harness.send(TOPIC, b"3", queue_id=1)
+    await consumer.put(b"1", b"2")
+    await consumer.put(b"3", queue_id=1)
     read = harness.store.read
 
     def broken(topic: str, queue_id: int, *rest: Any, **named: Any) -> ReadResult:
@@ -100,7 +100,7 @@ async def test_leases_of_a_failed_pop_are_rolled_back(
 async def test_lost_messages_that_cannot_be_journalled_keep_no_other(
     harness: BrokerHarness, consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await harness.send(TOPIC, b"1", b"2", b"3")
+    await consumer.put(b"1", b"2", b"3")
     await consumer.pop(1, invisible_ms=1_000)
     await asyncio.sleep(1.1)
     read = harness.store.read
@@ -124,7 +124,7 @@ async def test_rolled_back_leases_survive_the_loss_of_the_snapshot(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
     """The snapshot of a clean stop has their messages in flight, the journal has not."""
-    await harness.send(TOPIC, b"1", b"2", b"3")
+    await consumer.put(b"1", b"2", b"3")
     with failing_disk(harness), pytest.raises(StoreWriteError):
         await consumer.pop(2)
     harness = await restart(consumer)
@@ -140,7 +140,7 @@ async def test_rolled_back_leases_survive_the_loss_of_the_snapshot(
 async def test_a_lease_lost_by_the_log_unnoticed_loses_no_message(
     harness: BrokerHarness, consumer: PopConsumer, how: str
 ) -> None:
-    await harness.send(TOPIC, b"1", b"2", b"3", b"4")
+    await consumer.put(b"1", b"2", b"3", b"4")
     await consumer.ack(*await consumer.pop(1))
     harness.flusher.hold()
     with failing_disk(harness):

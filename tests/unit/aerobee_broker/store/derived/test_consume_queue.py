@@ -14,7 +14,16 @@ from aerobee_broker.store.options import StoreOptions
 from aerobee_wire.tags import tags_code
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import FIRST_FILE, PATH, SMALL, open_store, send, upkeep, visible
+from support.disk.stores import (
+    FIRST_FILE,
+    PATH,
+    SMALL,
+    new_store,
+    open_store,
+    send,
+    upkeep,
+    visible,
+)
 
 FOLDER = PATH / "consumequeue"
 
@@ -29,8 +38,7 @@ def queue_files(disk: SimulatedDisk) -> dict[str, bytes]:
 
 def test_unit_is_physical_offset_size_and_tags_code() -> None:
     """A file of 6,000,000 bytes named by the byte offset of its first unit."""
-    disk = SimulatedDisk()
-    store = open_store(disk, StoreOptions(commit_log_file_size=1 << 16, index_enabled=False))
+    store, disk, _ = new_store(StoreOptions(commit_log_file_size=1 << 16, index_enabled=False))
     appended = send(
         store, [NewMessage("orders", 2, b"x" * n, b"TAGS\x01UA\x02") for n in range(1, 4)]
     )
@@ -46,8 +54,7 @@ def test_unit_is_physical_offset_size_and_tags_code() -> None:
 
 
 def test_files_are_named_by_their_byte_offset() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, [NewMessage("a", 0, b"x") for _ in range(70)])
     store.close()
     assert list(queue_files(disk)) == [f"a/0/{start:020d}" for start in (0, 640, 1_280)]
@@ -60,8 +67,7 @@ def test_files_are_named_by_their_byte_offset() -> None:
 
 def test_unwritten_units_are_bounded() -> None:
     """20 bytes of memory for each of `unwritten_units`."""
-    disk = SimulatedDisk()
-    store = open_store(disk, replace(SMALL, unwritten_units=10))
+    store, disk, _ = new_store(replace(SMALL, unwritten_units=10))
     for _ in range(20):
         send(store, [NewMessage(f"topic{n}", 0, b"x") for n in range(5)])
     written = sum(len(data.rstrip(b"\0")) > 0 for data in queue_files(disk).values())
@@ -72,8 +78,7 @@ def test_unwritten_units_are_bounded() -> None:
 
 
 def test_open_files_are_bounded_with_many_queues() -> None:
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, replace(SMALL, max_open_files=4), clock)
+    store, disk, clock = new_store(replace(SMALL, max_open_files=4))
     for _ in range(3):
         send(store, [NewMessage(f"topic{n}", 0, b"x") for n in range(60)])
         upkeep(store, clock)
@@ -86,8 +91,7 @@ def test_open_files_are_bounded_with_many_queues() -> None:
 
 def test_rebuild_fills_the_front_with_lost_units() -> None:
     """RocketMQ: a queue that starts at another offset than 0 is filled with (0, 0x7FFFFFFF, 0)."""
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, [NewMessage("a", 0, b"x" * 1_900) for _ in range(12)])
     store.close()
     disk = disk.after_kill()
@@ -114,8 +118,7 @@ def test_a_queue_that_was_never_used_has_no_file_and_no_offset() -> None:
 
 
 def test_queues_of_a_topic_named_like_a_path_stay_inside() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, [NewMessage("%RETRY%a|b", 0, b"x"), NewMessage("...", 0, b"y")])
     store.close()
     assert sorted(queue_files(disk)) == [f"%RETRY%a|b/0/{0:020d}", f".../0/{0:020d}"]
@@ -123,8 +126,7 @@ def test_queues_of_a_topic_named_like_a_path_stay_inside() -> None:
 
 def test_recreated_topic_outlives_its_lost_units() -> None:
     """They lie below every physical offset, so below that of the deletion too."""
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, [NewMessage("a", 0, b"old")])
     store.delete_topic("a")
     send(store, [NewMessage("a", 0, b"x" * 1_900) for _ in range(12)])
@@ -143,8 +145,7 @@ def test_recreated_topic_outlives_its_lost_units() -> None:
 
 
 def test_rebuild_does_not_list_a_deleted_topic() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, [NewMessage("a", 0, b"x"), NewMessage("b", 0, b"y")])
     store.delete_topic("a")
     store.close()
@@ -194,8 +195,7 @@ def test_topic_is_deleted_when_its_directory_remains(
 def test_recreated_topic_ignores_files_that_remained(
     monkeypatch: pytest.MonkeyPatch, clean: bool
 ) -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, [NewMessage("a", n % 2, b"%d" % n) for n in range(80)])
     upkeep(store, ManualClock())
     with monkeypatch.context() as failing:
@@ -216,8 +216,7 @@ def _refuse(path: Path) -> None:
 
 
 def test_lost_units_are_written_after_a_full_disk() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, [NewMessage("a", 0, b"x" * 1_900) for _ in range(12)])
     store.close()
     disk = disk.after_kill()
@@ -234,8 +233,7 @@ def test_lost_units_are_written_after_a_full_disk() -> None:
 
 @pytest.mark.parametrize("hole", [range(48, 49), range(60, 75), range(64, 96), range(40, 128)])
 def test_zeroed_units_do_not_raise_the_min_offset(hole: range) -> None:
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, replace(SMALL, unwritten_units=1), clock)
+    store, disk, clock = new_store(replace(SMALL, unwritten_units=1))
     send(store, [NewMessage("a", 0, b"x" * 150) for _ in range(128)])
     upkeep(store, clock)
     expected = store.units("a", 0, 0, 128)
@@ -260,8 +258,7 @@ def test_zeroed_units_do_not_raise_the_min_offset(hole: range) -> None:
 @pytest.mark.parametrize("expired", [True, False])
 def test_lost_first_files_of_a_queue_are_rebuilt(clean: bool, expired: bool) -> None:
     """The remaining files follow one another, and the next offset is right."""
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     send(store, [NewMessage("a", 0, b"%d" % n * 50) for n in range(300)])
     upkeep(store, clock)
     if clean:

@@ -25,7 +25,7 @@ from aerobee_wire import properties, record
 from aerobee_wire.tags import java_hash
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import FIRST_FILE, PATH, SMALL, flush, open_store, send, upkeep
+from support.disk.stores import FIRST_FILE, PATH, SMALL, flush, new_store, open_store, send, upkeep
 
 SLOTS, ENTRIES = SMALL.index_slot_count, SMALL.index_entry_count
 Key = tuple[str, str, int, int]  # topic, key, physical offset, store timestamp (ms)
@@ -92,8 +92,7 @@ def test_file_is_420_000_040_bytes_by_default() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_files_match_the_reference_implementation(seed: int) -> None:
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     keys = fill(store, clock, 220, seed)
     store.close()
     first = keys[: ENTRIES - 1]
@@ -110,8 +109,7 @@ def has_slots(index: Index) -> bool:
 
 
 def test_slots_are_released_when_idle_and_read_again() -> None:
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     index = store._dispatch.index
     assert index is not None
     keys: list[Key] = []
@@ -203,9 +201,7 @@ def test_bounds_of_time_hold_to_the_millisecond() -> None:
 
 
 def test_queries_reach_over_several_files() -> None:
-    clock = ManualClock()
-    disk = SimulatedDisk()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     for number in range(0, 500, 50):
         batch = [
             message("orders", n, UNIQ_KEY=f"ID{n}", KEYS="all") for n in range(number, number + 50)
@@ -223,8 +219,7 @@ def test_queries_reach_over_several_files() -> None:
 
 @pytest.mark.parametrize("damaged_at", [88, 4], ids=["body", "head"])
 def test_query_reports_damaged_records_of_its_key(damaged_at: int) -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     appended = send(store, [message("orders", n, KEYS="k") for n in range(3)])
     physical_offset = appended[1].physical_offset
     log = FIRST_FILE
@@ -249,8 +244,7 @@ def test_rolled_back_messages_are_not_indexed_and_prepared_ones_are() -> None:
 
 
 def test_store_without_index_finds_nothing() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk, replace(SMALL, index_enabled=False))
+    store, disk, _ = new_store(replace(SMALL, index_enabled=False))
     send(store, [message("orders", 1, KEYS="k")])
     assert store.query("orders", "k") == []
     store.close()
@@ -258,8 +252,7 @@ def test_store_without_index_finds_nothing() -> None:
 
 
 def test_index_enabled_later_gets_the_earlier_keys() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk, replace(SMALL, index_enabled=False))
+    store, disk, _ = new_store(replace(SMALL, index_enabled=False))
     send(store, [message("orders", 1, KEYS="k")])
     store.close()
     store = open_store(disk.after_kill())
@@ -277,8 +270,7 @@ def test_irregular_properties_are_stored_and_not_indexed() -> None:
 
 
 def test_damaged_messages_are_left_out_of_a_query() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     appended = send(store, [message("orders", n, KEYS="k") for n in range(3)])
     disk.flip(FIRST_FILE, (appended[1].physical_offset + 90) * 8)
     assert [hit.body for hit in store.query("orders", "k")] == [b"2", b"0"]
@@ -307,8 +299,7 @@ def test_expired_index_files_are_removed_after_a_checkpoint() -> None:
 
 def test_unreadable_slots_are_rebuilt_from_the_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else one bad sector of the index would stop all appends."""
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     for n in range(50):
         send(store, [NewMessage("a", 0, b"x", b"KEYS\x01k%d\x02" % n)])
     for _ in range(3):

@@ -19,6 +19,7 @@ from support.disk.stores import (
     PATH,
     SMALL,
     flush,
+    new_store,
     open_store,
     send,
     upkeep,
@@ -56,8 +57,7 @@ def test_an_empty_store_has_no_log_file() -> None:
 
 
 def test_next_file_is_allocated_ahead_and_renamed_when_needed() -> None:
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     send(store, BIG[:3])
     upkeep(store, clock)
     assert log_files(disk) == ["0" * 20, "blank.ready"]
@@ -69,8 +69,7 @@ def test_next_file_is_allocated_ahead_and_renamed_when_needed() -> None:
 
 
 def test_file_allocated_ahead_is_removed_on_close() -> None:
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     send(store, BIG[:3])
     upkeep(store, clock)
     store.close()
@@ -92,8 +91,7 @@ def test_failed_allocation_ahead_fails_no_append() -> None:
 
 
 def test_failed_write_rolls_back_its_messages() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, [NewMessage("a", 0, b"first")])
     end = store.end_offset
     disk.capacity = sum(map(len, disk.files().values()))
@@ -109,8 +107,7 @@ def test_failed_write_rolls_back_its_messages() -> None:
 
 def test_records_left_by_a_failed_write_are_wiped() -> None:
     """They would lie right behind a later record of the same size."""
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, [NewMessage("a", 0, b"first")])
     disk.capacity = sum(map(len, disk.files().values()))
     store.append([*(NewMessage("a", 0, b"ghost") for _ in range(9)), *BIG, *BIG])
@@ -123,8 +120,7 @@ def test_records_left_by_a_failed_write_are_wiped() -> None:
 
 
 def test_a_write_error_makes_the_store_read_only() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, [NewMessage("a", 0, b"first")])
     disk.fail_writes = lambda path: "commitlog" in str(path)
     store.append([NewMessage("a", 0, b"second")])
@@ -198,8 +194,7 @@ def test_any_file_size_works(size: int) -> None:
 
 
 def test_unreadable_log_file_is_damage() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, BIG)
     send(store, [*BIG[:1], NewMessage("b", 0, b"fine")])
     disk.fail_reads = lambda path: path == FIRST_FILE
@@ -223,8 +218,7 @@ def test_unreadable_directory_is_a_store_open_error(monkeypatch: pytest.MonkeyPa
 
 
 def test_flush_syncs_only_what_was_written() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, BIG)
     before = disk.steps
     flush(store)
@@ -233,8 +227,7 @@ def test_flush_syncs_only_what_was_written() -> None:
 
 def test_sync_ends_while_writes_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each file is written to again during its sync: the next sync covers that."""
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store = open_store()
     send(store, [NewMessage("a", 0, b"first")])
     good = SimulatedFile.sync
     syncs = 0

@@ -11,7 +11,7 @@ from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import LOST_SIZE, NewMessage
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import FIRST_FILE, PATH, bodies, open_store, send, upkeep
+from support.disk.stores import FIRST_FILE, PATH, bodies, new_store, open_store, send, upkeep
 
 
 def test_record_is_found_by_its_physical_offset() -> None:
@@ -43,8 +43,7 @@ def test_record_that_is_not_durable_is_not_found() -> None:
 
 
 def test_error_of_a_damaged_record_has_file_and_physical_offset() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     appended = send(store, [NewMessage("a", 0, b"0"), NewMessage("a", 0, b"1")])
     physical_offset = appended[1].physical_offset
     disk.flip(FIRST_FILE, (physical_offset + 88) * 8)
@@ -54,8 +53,7 @@ def test_error_of_a_damaged_record_has_file_and_physical_offset() -> None:
 
 
 def test_damaged_header_is_damage_when_a_unit_names_the_record() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     [message] = send(store, [NewMessage("a", 0, b"0")])
     disk.flip(FIRST_FILE, 4 * 8)
     with pytest.raises(MessageNotFound):

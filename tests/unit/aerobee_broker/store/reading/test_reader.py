@@ -18,6 +18,7 @@ from support.disk.stores import (
     PATH,
     SMALL,
     bodies,
+    new_store,
     open_store,
     send,
     upkeep,
@@ -178,8 +179,7 @@ def test_offset_by_time_matches_a_linear_search(host: str) -> None:
 def test_damaged_unit_is_repaired_from_the_log(
     unit: bytes, offset: int, tags: frozenset[int] | None
 ) -> None:
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     for n in range(12):
         send(store, [tagged("red", b"%d" % n), NewMessage("noise", 0, b"x" * 200)])
     upkeep(store, clock)
@@ -193,8 +193,7 @@ def test_damaged_unit_is_repaired_from_the_log(
 
 
 def test_repaired_unit_of_another_tag_is_skipped() -> None:
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     send(store, [tagged("red", b"0"), tagged("blue", b"1"), tagged("red", b"2")])
     upkeep(store, clock)
     path = PATH / "consumequeue" / "a" / "0" / ("0" * 20)
@@ -205,8 +204,7 @@ def test_repaired_unit_of_another_tag_is_skipped() -> None:
 
 
 def test_damaged_records_are_counted_and_skipped() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     appended = send(store, [NewMessage("a", 0, b"%d" % n) for n in range(6)])
     for n in (0, 3, 5):
         disk.flip(FIRST_FILE, (appended[n].physical_offset + 88) * 8)
@@ -225,8 +223,7 @@ def test_damaged_records_are_counted_and_skipped() -> None:
 
 def test_record_of_another_queue_never_replaces_a_lost_one() -> None:
     """The unit of one queue names a whole record of another, and its own record is lost."""
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     appended = send(store, [NewMessage("a", 0, b"mine"), NewMessage("b", 0, b"others")])
     upkeep(store, clock)
     path = PATH / "consumequeue" / "a" / "0" / ("0" * 20)
@@ -239,8 +236,7 @@ def test_record_of_another_queue_never_replaces_a_lost_one() -> None:
 
 
 def test_unreadable_consume_queue_is_a_store_read_error() -> None:
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     send(store, [tagged("red"), NewMessage("b", 0, b"fine")])
     upkeep(store, clock)
     disk.fail_reads = lambda path: path.parts[-3:-1] == ("a", "0")
@@ -256,8 +252,7 @@ def test_unreadable_consume_queue_is_a_store_read_error() -> None:
 
 
 def test_unreadable_index_is_a_store_read_error() -> None:
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     send(store, [NewMessage("a", 0, b"x", b"KEYS\x01k\x02")])
     upkeep(store, clock)
     disk.fail_reads = lambda path: path.parent.name == "index"

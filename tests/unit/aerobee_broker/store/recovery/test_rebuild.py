@@ -21,6 +21,7 @@ from support.disk.stores import (
     PATH,
     SMALL,
     event_names,
+    new_store,
     numbered_messages,
     open_store,
     open_with_events,
@@ -37,8 +38,7 @@ QUEUES = PATH / "consumequeue"
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("what", ["consumequeue", "index", "checkpoint"])
 def test_unreadable_derived_files_are_rebuilt(what: str, clean: bool) -> None:
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     for n in range(0, 200, 10):
         send(store, numbered_messages(n, 10))
     upkeep(store, clock)
@@ -66,8 +66,7 @@ def test_unreadable_derived_files_are_rebuilt(what: str, clean: bool) -> None:
 
 
 def test_shortage_of_descriptors_rebuilds_nothing() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, numbered_messages(0, 20))
     before = visible(store)
     store.close()
@@ -90,8 +89,7 @@ def test_shortage_of_descriptors_rebuilds_nothing() -> None:
 
 def test_unreadable_first_unit_rebuilds_the_queue() -> None:
     """The log begins behind offset 0, so that recovery reads that unit."""
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, [replace(message, queue_id=0) for message in numbered_messages(0, 200)])
     before = visible(store)
     store.close()
@@ -110,8 +108,7 @@ def test_unreadable_first_unit_rebuilds_the_queue() -> None:
 @pytest.mark.parametrize("what", ["consumequeue", "index"])
 @pytest.mark.parametrize("lasting", [True, False])
 def test_file_unreadable_while_open_is_rebuilt_at_the_next_start(what: str, lasting: bool) -> None:
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     send(store, numbered_messages(0, 200))
     before = visible(store)
     upkeep(store, clock)
@@ -139,8 +136,7 @@ def without_front() -> SimulatedDisk:
     """A stopped store: the messages 0 to 39 of topic "old" have expired, those of "a" in part; the
     derived files must be rebuilt.
     """
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, _ = new_store()
     send(
         store,
         numbered_messages(0, 40, "a")
@@ -230,8 +226,7 @@ ODD = [
 
 def test_irregular_properties_are_rebuilt_with_their_tags_codes() -> None:
     """A subscription to the tag gets the message before a rebuild and after it."""
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, [NewMessage("a", 0, b"%d" % n, message) for n, message in enumerate(ODD)])
     units = store.units("a", 0, 0, 99)
     store.close()
@@ -242,8 +237,7 @@ def test_irregular_properties_are_rebuilt_with_their_tags_codes() -> None:
 @pytest.mark.parametrize("rebuilt", [False, True])
 def test_store_recovers_on_a_full_disk(rebuilt: bool) -> None:
     """Units and keys wait in memory until retention makes room."""
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     send(store, numbered_messages(0, 200))
     upkeep(store, clock)
     for n in range(200, 600, 10):

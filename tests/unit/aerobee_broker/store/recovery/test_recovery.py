@@ -19,6 +19,7 @@ from support.disk.stores import (
     SMALL,
     event_names,
     flush,
+    new_store,
     numbered_messages,
     open_store,
     open_with_events,
@@ -49,8 +50,7 @@ def bad_crc_at(physical_offset: int) -> dict[str, object]:
 
 
 def test_clean_start_reads_no_record() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     for n in range(0, 100, 10):
         send(store, numbered_messages(n, 10))
     before = visible(store)
@@ -65,8 +65,7 @@ def test_clean_start_reads_no_record() -> None:
 
 
 def test_recovery_reads_from_the_checkpoint_on() -> None:
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, clock=clock)
+    store, disk, clock = new_store()
     for n in range(0, 200, 10):
         send(store, numbered_messages(n, 10))
     upkeep(store, clock)
@@ -83,8 +82,7 @@ def test_recovery_reads_from_the_checkpoint_on() -> None:
 
 
 def test_abort_file_exists_while_the_store_is_open() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     assert disk.exists(PATH / "abort")
     store.close()
     assert not disk.exists(PATH / "abort")
@@ -95,8 +93,7 @@ def test_abort_file_exists_while_the_store_is_open() -> None:
 
 
 def test_torn_tail_is_reported_and_truncated() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, numbered_messages(0, 4))
     store.append(numbered_messages(4, 1))
     store.flush.write()
@@ -113,8 +110,7 @@ def test_torn_tail_is_reported_and_truncated() -> None:
 
 def test_damage_in_the_middle_is_reported_and_skipped() -> None:
     """A durable record, behind the checkpoint and before others."""
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, numbered_messages(0, 20))
     physical_offset = store.units("a", 0, 3, 1)[0][0]
     disk = disk.after_kill()
@@ -132,8 +128,7 @@ def test_damage_in_the_middle_is_reported_and_skipped() -> None:
 
 
 def test_damaged_header_leaves_a_hole_in_the_queue() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, numbered_messages(0, 20))
     before = visible(store)
     physical_offset = store.units("a", 0, 3, 1)[0][0]
@@ -150,8 +145,7 @@ def test_damaged_header_leaves_a_hole_in_the_queue() -> None:
 
 
 def test_damage_across_a_file_end_does_not_hide_the_next_file() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     for n in range(0, 100, 10):
         send(store, numbered_messages(n, 10))
     before = visible(store)
@@ -169,8 +163,7 @@ def test_damage_across_a_file_end_does_not_hide_the_next_file() -> None:
 
 
 def test_without_checkpoint_a_whole_record_behind_means_damage() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, numbered_messages(0, 20))
     physical_offset = store.units("a", 0, 3, 1)[0][0]
     disk = without_checkpoint(disk)
@@ -186,8 +179,7 @@ def test_without_checkpoint_a_whole_record_behind_means_damage() -> None:
 
 def test_record_with_an_impossible_queue_offset_is_damage() -> None:
     """No record before it is lost, so there can be no gap."""
-    disk = SimulatedDisk()
-    store = open_store(disk, replace(SMALL, whole_crc=False))
+    store, disk, _ = new_store(replace(SMALL, whole_crc=False))
     send(store, numbered_messages(0, 6))
     physical_offset = store.units("a", 0, 1, 1)[0][0]
     disk = without_checkpoint(disk)
@@ -200,8 +192,7 @@ def test_record_with_an_impossible_queue_offset_is_damage() -> None:
 
 def test_long_recovery_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aerobee_broker.store.recovery.recovery._PROGRESS_BYTES", SIZE)
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     for n in range(0, 200, 10):
         send(store, numbered_messages(n, 10))
     disk = without_checkpoint(disk)
@@ -227,8 +218,7 @@ def test_delayed_topics_are_rebuilt_with_their_tags_codes() -> None:
 
 
 def test_prepared_messages_are_rebuilt_without_units() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     kinds = [record.TRANSACTION_PREPARED, 0, record.TRANSACTION_ROLLBACK, 0]
     batch = [
         replace(message, sys_flag=kind, queue_id=0)
@@ -243,8 +233,7 @@ def test_prepared_messages_are_rebuilt_without_units() -> None:
 
 
 def test_log_without_any_record_starts_empty() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     store.append(numbered_messages(0, 1))
     store.flush.write()
     disk = disk.after_kill()
@@ -272,8 +261,7 @@ def test_store_recovers_from_each_of_many_crashes() -> None:
 def test_crash_in_a_start_without_checkpoint_keeps_the_log(whole_crc: bool) -> None:
     """The process is killed soon after: the next start must not take the log for a torn tail."""
     options = replace(SMALL, whole_crc=whole_crc)
-    disk = SimulatedDisk()
-    store = open_store(disk, options)
+    store, disk, _ = new_store(options)
     appended = send(store, numbered_messages(0, 30))
     store.close()
     disk = without_checkpoint(disk)
@@ -289,8 +277,7 @@ def test_crash_in_a_start_without_checkpoint_keeps_the_log(whole_crc: bool) -> N
 
 
 def test_start_without_checkpoint_loses_nothing_when_cut_short() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     appended = send(store, numbered_messages(0, 30))
     store.close()
     disk.remove(PATH / "checkpoint")

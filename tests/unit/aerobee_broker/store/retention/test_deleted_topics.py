@@ -16,6 +16,7 @@ from support.disk.stores import (
     SMALL,
     Queue,
     event_names,
+    new_store,
     numbered_messages,
     open_store,
     open_with_events,
@@ -34,8 +35,7 @@ def queue_offsets(store: MessageStore) -> dict[Queue, list[int]]:
 
 
 def test_deleted_topic_stays_deleted_after_a_rebuild() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, numbered_messages(0, 6) + numbered_messages(6, 6, "b"))
     store.delete_topic("a")
     assert store.topics() == ["b"]
@@ -56,8 +56,7 @@ def test_deleted_topic_stays_deleted_after_a_rebuild() -> None:
 @pytest.mark.parametrize("clean", [True, False])
 def test_messages_after_a_deletion_and_a_crash_are_kept(clean: bool) -> None:
     """The deletion was durable, the records before it were not."""
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, numbered_messages(0, 4))
     store.append(numbered_messages(4, 6, "b"))
     store.delete_topic("a")
@@ -73,8 +72,7 @@ def test_messages_after_a_deletion_and_a_crash_are_kept(clean: bool) -> None:
 
 
 def test_messages_after_a_deletion_and_a_failed_write_are_kept() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, numbered_messages(0, 4))
     store.append(numbered_messages(4, 6, "b"))
     store.delete_topic("a")
@@ -85,8 +83,7 @@ def test_messages_after_a_deletion_and_a_failed_write_are_kept() -> None:
 
 
 def test_deletion_that_cannot_be_lowered_makes_read_only() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, numbered_messages(0, 4))
     store.append(numbered_messages(4, 6, "b"))
     store.delete_topic("a")
@@ -96,8 +93,7 @@ def test_deletion_that_cannot_be_lowered_makes_read_only() -> None:
 
 
 def test_failed_deletion_is_not_written_with_the_next_one() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, numbered_messages(0, 2) + numbered_messages(2, 2, "b"))
     disk.fail_writes = lambda path: "deletedTopics" in path.name
     with pytest.raises(StoreWriteError):
@@ -111,8 +107,7 @@ def test_failed_deletion_is_not_written_with_the_next_one() -> None:
 
 
 def test_keys_of_a_deleted_topic_are_not_found_in_its_successor() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, numbered_messages(0, 4))
     assert len(store.query("a", "ID1")) == 1  # in the index now
     store.delete_topic("a")
@@ -124,8 +119,7 @@ def test_keys_of_a_deleted_topic_are_not_found_in_its_successor() -> None:
 
 
 def test_unreadable_list_of_deleted_topics_is_reported() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
+    store, disk, _ = new_store()
     send(store, numbered_messages(0, 2))
     store.delete_topic("a")
     store.close()

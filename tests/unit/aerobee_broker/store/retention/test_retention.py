@@ -14,7 +14,7 @@ from aerobee_broker.store.messages import NewMessage, ReadStatus
 from aerobee_broker.store.options import HOUR_MS, StoreOptions
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import LOG, SMALL, flush, open_store, send, visible
+from support.disk.stores import LOG, SMALL, flush, new_store, open_store, send, visible
 
 SIZE = SMALL.commit_log_file_size
 BIG = [NewMessage("a", 0, b"x" * 1_900) for _ in range(4)]  # fill a file
@@ -35,8 +35,7 @@ def step(store: MessageStore, clock: ManualClock) -> None:
 
 def filled(options: StoreOptions, files: int) -> tuple[MessageStore, SimulatedDisk, ManualClock]:
     """One file for each hour."""
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, options, clock)
+    store, disk, clock = new_store(options)
     for _ in range(files):
         send(store, BIG)
         clock.advance(HOUR_MS)
@@ -80,8 +79,7 @@ def test_one_run_deletes_a_bounded_number_of_files() -> None:
 
 def test_unflushed_file_stays() -> None:
     """The flusher may sync it next."""
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, replace(NEVER, retain_bytes=1), clock)
+    store, disk, clock = new_store(replace(NEVER, retain_bytes=1))
     store.append([*BIG, *BIG])
     store.flush.write()
     step(store, clock)
@@ -191,8 +189,7 @@ def test_a_disk_that_cannot_be_measured_counts_as_tight() -> None:
 def test_producers_are_refused_above_90_percent_until_below_85() -> None:
     """Reads are still served."""
     events: list[str] = []
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, NEVER, clock, lambda name, fields: events.append(name))
+    store, disk, clock = new_store(NEVER, on_event=lambda name, fields: events.append(name))
     send(store, BIG[:1])
     for used, refused in ((90, False), (91, True), (86, True), (85, False)):
         disk.reported = Usage(used * 1_000, 100_000 - used * 1_000)
@@ -208,8 +205,7 @@ def test_producers_are_refused_above_90_percent_until_below_85() -> None:
 
 
 def test_reserved_appends_are_accepted_up_to_95_percent() -> None:
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, NEVER, clock)
+    store, disk, clock = new_store(NEVER)
     disk.reported = Usage(95, 5)
     step(store, clock)
     with pytest.raises(DiskFull):
@@ -222,8 +218,7 @@ def test_reserved_appends_are_accepted_up_to_95_percent() -> None:
 
 
 def test_watermark_in_bytes_refuses_producers_too() -> None:
-    disk, clock = SimulatedDisk(), ManualClock()
-    store = open_store(disk, replace(NEVER, disk_min_free_bytes=1_000), clock)
+    store, disk, clock = new_store(replace(NEVER, disk_min_free_bytes=1_000))
     disk.reported = Usage(10, 999)
     step(store, clock)
     with pytest.raises(DiskFull):

@@ -8,7 +8,7 @@ from aerobee_proxy.cluster.leasing.leases import handle_of
 from aerobee_wire.handles import receipt_handle
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.status import Code
-from support.proxy.harness import fails_with
+from support.codes import raises_code
 
 HANDLE = ReceiptHandle("broker-a", "orders", "billing", 0, 7, 1, 1_700_000_000_000, 10_000, 1)
 
@@ -23,7 +23,7 @@ HANDLE = ReceiptHandle("broker-a", "orders", "billing", 0, 7, 1, 1_700_000_000_0
     ],
 )
 def test_invalid_receipt_handle(text: str, topic: str, group: str) -> None:
-    with fails_with(Code.INVALID_RECEIPT_HANDLE):
+    with raises_code(Code.INVALID_RECEIPT_HANDLE):
         handle_of(text, topic, group)
 
 

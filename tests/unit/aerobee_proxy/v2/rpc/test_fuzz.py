@@ -19,8 +19,8 @@ from aerobee_proxy.v2.status import Refused
 from aerobee_wire.handles.receipt_handle import decode, encode
 from aerobee_wire.status import Code as BrokerCode
 from support.clock.virtual_loop import VirtualLoop
+from support.codes import raises_code
 from support.proxy.fuzz import bytes_or_text, mutated
-from support.proxy.harness import fails_with
 from support.proxy.public_requests import VALID, receive
 from support.proxy.whole_cluster import SERVICE, WholeCluster
 
@@ -215,7 +215,7 @@ def put_handle(request: Any, handle: str) -> None:
 @example("")
 @example("====")
 def test_malformed_receipt_handle(text: str) -> None:
-    with fails_with(BrokerCode.INVALID_RECEIPT_HANDLE):
+    with raises_code(BrokerCode.INVALID_RECEIPT_HANDLE):
         decode(text)
 
 
