@@ -147,18 +147,6 @@ class RealFile:
         os.close(self._fd)
 
 
-class RealLock:
-    """flock on a file: the kernel releases it when the process ends, however it ends."""
-
-    __slots__ = ("_fd",)
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-
 class RealDisk:
     """The operating system's files."""
 
@@ -197,7 +185,8 @@ class RealDisk:
         finally:
             os.close(fd)
 
-    def lock(self, path: Path) -> RealLock | None:
+    def lock(self, path: Path) -> RealFile | None:
+        """By flock: the kernel releases it when the process ends, however it ends."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -207,7 +196,7 @@ class RealDisk:
         except OSError:
             os.close(fd)
             raise
-        return RealLock(fd)
+        return RealFile(path, fd)
 
     def usage(self, path: Path) -> Usage:
         found = os.statvfs(path)

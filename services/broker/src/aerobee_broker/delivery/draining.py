@@ -40,41 +40,32 @@ class Remaining:
     unread_topics: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RemainingWork:
     """Counts what remains, over the tables and the store."""
 
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        topics: TopicRegistry,
-        groups: GroupRegistry,
-        offset_queries: OffsetQueries,
-        leases: Leases,
-        backlog: Backlog,
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offset_queries = offset_queries
-        self._leases = leases
-        self._backlog = backlog
+    store: MessageStore
+    topics: TopicRegistry
+    groups: GroupRegistry
+    offset_queries: OffsetQueries
+    leases: Leases
+    backlog: Backlog
 
     def count(self, draining_since_ms: int) -> Remaining:
-        leases = self._leases.counts()
+        leases = self.leases.counts()
         lags = list(self._lags())
         read = {topic for _, topic, _ in lags}
         stored = {
             config.topic: messages
-            for config in self._topics.table.all()
-            if not self._topics.is_system(config.topic) and (messages := self._stored(config.topic))
+            for config in self.topics.table.all()
+            if not self.topics.is_system(config.topic) and (messages := self._stored(config.topic))
         }
         return Remaining(
             draining_since_ms=draining_since_ms,
             lags=[lag for lag in lags if lag[2]],
             in_flight=leases.leased + leases.waiting,
-            delayed=self._backlog.delayed(),
-            half_messages=self._backlog.transactions.by_topic(),
+            delayed=self.backlog.delayed(),
+            half_messages=self.backlog.transactions.by_topic(),
             dead_letters={
                 topic: count for topic, count in stored.items() if names.is_dead_letter(topic)
             },
@@ -87,42 +78,36 @@ class RemainingWork:
 
     def _lags(self) -> Iterator[tuple[str, str, int]]:
         """Also of topics that a group has subscribed to and not read yet."""
-        for group in self._groups.table.all():
+        for group in self.groups.table.all():
             consumer_group = group.consumer_group
-            if not self._groups.is_system(consumer_group):
-                for topic in self._offset_queries.topics_of(consumer_group):
-                    yield consumer_group, topic, self._offset_queries.lag(consumer_group, topic)
+            if not self.groups.is_system(consumer_group):
+                for topic in self.offset_queries.topics_of(consumer_group):
+                    yield consumer_group, topic, self.offset_queries.lag(consumer_group, topic)
 
     def _stored(self, topic: str) -> int:
         """Messages that can still be read."""
         return sum(
-            self._store.max_offset(topic, queue_id) - self._store.min_offset(topic, queue_id)
-            for queue_id in self._store.queues(topic)
+            self.store.max_offset(topic, queue_id) - self.store.min_offset(topic, queue_id)
+            for queue_id in self.store.queues(topic)
         )
 
 
+@dataclass(frozen=True, slots=True)
 class Draining:
-    def __init__(
-        self,
-        drain: Drain,
-        saved_drain: PersistentTable,
-        topics: TopicRegistry,
-        remaining_work: RemainingWork,
-    ) -> None:
-        self._drain = drain
-        self._saved_drain = saved_drain
-        self._topics = topics
-        self._remaining_work = remaining_work
+    drain: Drain
+    saved_drain: PersistentTable
+    topics: TopicRegistry
+    remaining_work: RemainingWork
 
     async def put(self, draining: bool) -> tuple[bool, list[str]]:
         """Begins or ends draining; durable on return. Whether that changed anything, and the name
         servers that could not be told. Raises MqError SYSTEM_ERROR when it cannot be saved."""
-        changed = self._drain.put(draining)
-        await self._saved_drain.save()
+        changed = self.drain.put(draining)
+        await self.saved_drain.save()
         if not changed:
             return False, []
         structlog.get_logger().info("draining_began" if draining else "draining_ended")
-        return True, await self._topics.register_all()
+        return True, await self.topics.register_all()
 
     def remaining(self) -> Remaining:
-        return self._remaining_work.count(self._drain.since_ms)
+        return self.remaining_work.count(self.drain.since_ms)

@@ -9,6 +9,8 @@ the name servers, and says which of these could not be reached.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from aerobee.broker.v1 import admin_pb2 as pb
 
 from aerobee_broker.cluster.registration import to_message
@@ -21,25 +23,18 @@ from aerobee_broker.rpc.broker_status import StatusReport
 from aerobee_chassis.rpc.call import Call
 
 
+@dataclass(frozen=True, slots=True)
 class AdminRpcs:
-    def __init__(
-        self,
-        administration: Administration,
-        draining: Draining,
-        report: StatusReport,
-        topics: TopicRegistry,
-        groups: GroupRegistry,
-    ) -> None:
-        self._administration = administration
-        self._draining = draining
-        self._report = report
-        self._topics = topics
-        self._groups = groups
+    administration: Administration
+    draining: Draining
+    report: StatusReport
+    topics: TopicRegistry
+    groups: GroupRegistry
 
     # ---- topics ----
 
     async def put_topic(self, request: pb.PutTopicRequest, call: Call) -> pb.PutTopicResponse:
-        put = await self._topics.put(convert.topic(request.topic), only_new=request.only_new)
+        put = await self.topics.put(convert.topic(request.topic), only_new=request.only_new)
         return pb.PutTopicResponse(
             created=put.created, unreachable_namesrvs=put.unreachable_namesrvs
         )
@@ -47,46 +42,46 @@ class AdminRpcs:
     async def delete_topic(
         self, request: pb.DeleteTopicRequest, call: Call
     ) -> pb.DeleteTopicResponse:
-        deleted = await self._administration.delete_topic(request.topic)
+        deleted = await self.administration.delete_topic(request.topic)
         return pb.DeleteTopicResponse(deleted=deleted)
 
     async def get_topic(self, request: pb.GetTopicRequest, call: Call) -> pb.GetTopicResponse:
-        return pb.GetTopicResponse(topic=to_message(self._topics.get(request.topic)))
+        return pb.GetTopicResponse(topic=to_message(self.topics.get(request.topic)))
 
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
-        configs = sorted(self._topics.table.all(), key=lambda config: config.topic)
+        configs = sorted(self.topics.table.all(), key=lambda config: config.topic)
         return pb.ListTopicsResponse(
             topics=[
                 to_message(config)
                 for config in configs
-                if request.include_system or not self._topics.is_system(config.topic)
+                if request.include_system or not self.topics.is_system(config.topic)
             ]
         )
 
     # ---- groups ----
 
     async def put_group(self, request: pb.PutGroupRequest, call: Call) -> pb.PutGroupResponse:
-        created = await self._groups.put(convert.group(request.group))
+        created = await self.groups.put(convert.group(request.group))
         return pb.PutGroupResponse(created=created)
 
     async def delete_group(
         self, request: pb.DeleteGroupRequest, call: Call
     ) -> pb.DeleteGroupResponse:
-        deleted = await self._administration.delete_group(
+        deleted = await self.administration.delete_group(
             request.consumer_group, remove_offsets=request.remove_offsets
         )
         return pb.DeleteGroupResponse(deleted=deleted)
 
     async def get_group(self, request: pb.GetGroupRequest, call: Call) -> pb.GetGroupResponse:
-        return pb.GetGroupResponse(group=convert.to_group(self._groups.get(request.consumer_group)))
+        return pb.GetGroupResponse(group=convert.to_group(self.groups.get(request.consumer_group)))
 
     async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
-        groups = sorted(self._groups.table.all(), key=lambda group: group.consumer_group)
+        groups = sorted(self.groups.table.all(), key=lambda group: group.consumer_group)
         return pb.ListGroupsResponse(
             groups=[
                 convert.to_group(group)
                 for group in groups
-                if request.include_system or not self._groups.is_system(group.consumer_group)
+                if request.include_system or not self.groups.is_system(group.consumer_group)
             ]
         )
 
@@ -95,16 +90,16 @@ class AdminRpcs:
     async def get_broker_status(
         self, request: pb.GetBrokerStatusRequest, call: Call
     ) -> pb.GetBrokerStatusResponse:
-        return self._report.status()
+        return self.report.status()
 
     async def set_draining(
         self, request: pb.SetDrainingRequest, call: Call
     ) -> pb.SetDrainingResponse:
-        changed, unreachable = await self._draining.put(request.draining)
+        changed, unreachable = await self.draining.put(request.draining)
         return pb.SetDrainingResponse(changed=changed, unreachable_namesrvs=unreachable)
 
     async def get_backlog(self, request: pb.GetBacklogRequest, call: Call) -> pb.GetBacklogResponse:
-        remaining = self._draining.remaining()
+        remaining = self.draining.remaining()
         return pb.GetBacklogResponse(
             draining_since_ms=remaining.draining_since_ms,
             lags=[

@@ -106,28 +106,19 @@ class Appended(NamedTuple):
     store_size: int
 
 
+@dataclass(slots=True, eq=False)
 class Arrival:
     """Messages of one queue became visible: from `first_offset` to below `max_offset`."""
 
-    __slots__ = ("_units", "first_offset", "max_offset", "queue_id", "topic")
-
-    def __init__(
-        self,
-        topic: str,
-        queue_id: int,
-        first_offset: int,
-        max_offset: int,
-        units: bytes | bytearray,
-    ) -> None:
-        self.topic = topic
-        self.queue_id = queue_id
-        self.first_offset = first_offset
-        self.max_offset = max_offset
-        self._units = units
+    topic: str
+    queue_id: int
+    first_offset: int
+    max_offset: int
+    units: bytes | bytearray
 
     @property
     def tags_codes(self) -> frozenset[int]:
-        return frozenset(unit[2] for unit in UNIT.iter_unpack(self._units))
+        return frozenset(unit[2] for unit in UNIT.iter_unpack(self.units))
 
 
 class ReadStatus(Enum):

@@ -9,6 +9,8 @@ unknown broker is refused; the death of a broker ends a stream of its own, the w
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import structlog
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
@@ -25,36 +27,30 @@ from aerobee_wire.status import Code, MqError
 RETRY_AFTER_MS = 100
 
 
+@dataclass(frozen=True, slots=True)
 class BrokerRpcs:
-    def __init__(
-        self,
-        manager: RouteInfoManager,
-        removals: RemovalQueue,
-        kv_config: KVConfigManager,
-        options: RuntimeOptions,
-    ) -> None:
-        self._manager = manager
-        self._removals = removals
-        self._kv_config = kv_config
-        self._options = options
+    manager: RouteInfoManager
+    removals: RemovalQueue
+    kv_config: KVConfigManager
+    options: RuntimeOptions
 
     async def register_broker(
         self, request: pb.RegisterBrokerRequest, call: Call
     ) -> pb.RegisterBrokerResponse:
-        registered = self._manager.register_broker(convert.registration(request, call.peer))
+        registered = self.manager.register_broker(convert.registration(request, call.peer))
         if registered.rejected:
             return pb.RegisterBrokerResponse(rejected=True)
-        tell_order = self._options.now.return_order_topic_config_to_broker
+        tell_order = self.options.now.return_order_topic_config_to_broker
         return pb.RegisterBrokerResponse(
             master_address=registered.master_address,
             ha_server_address=registered.ha_server_address,
-            order_topic_config=self._kv_config.order_topic_config() if tell_order else {},
+            order_topic_config=self.kv_config.order_topic_config() if tell_order else {},
         )
 
     async def unregister_broker(
         self, request: pb.UnregisterBrokerRequest, call: Call
     ) -> pb.UnregisterBrokerResponse:
-        if not self._removals.submit(convert.unregistration(request)):
+        if not self.removals.submit(convert.unregistration(request)):
             raise MqError(
                 Code.SYSTEM_BUSY,
                 "too many brokers are being unregistered; try again",
@@ -66,7 +62,7 @@ class BrokerRpcs:
         self, request: pb.BrokerHeartbeatRequest, call: Call
     ) -> pb.BrokerHeartbeatResponse:
         key = convert.broker_key(request)
-        if not self._manager.broker_live_table.refresh(key):
+        if not self.manager.broker_live_table.refresh(key):
             raise _unknown(request.broker_name, key)
         return pb.BrokerHeartbeatResponse()
 
@@ -74,7 +70,7 @@ class BrokerRpcs:
         self, request: pb.QueryDataVersionRequest, call: Call
     ) -> pb.QueryDataVersionResponse:
         key = convert.broker_key(request)
-        table = self._manager.broker_live_table
+        table = self.manager.broker_live_table
         stored = table.data_version(key)
         table.refresh(key)
         return pb.QueryDataVersionResponse(
@@ -85,7 +81,7 @@ class BrokerRpcs:
     async def watch_registration(self, request: pb.WatchRegistrationRequest, call: Call) -> None:
         key = convert.broker_key(request)
         broker_id = checks.not_negative("broker_id", request.broker_id)
-        table = self._manager.broker_live_table
+        table = self.manager.broker_live_table
         watch = table.open_watch(key, request.broker_name, broker_id, call.peer)
         if watch is None:
             raise _unknown(request.broker_name, key)

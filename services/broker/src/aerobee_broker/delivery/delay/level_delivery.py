@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.delay.delivery_loop import (
@@ -19,6 +20,7 @@ from aerobee_broker.delivery.delay.level_progress import LevelProgress
 from aerobee_broker.delivery.delay.levels import FIRST_OWN_QUEUE, DelayQueues, own_delay
 from aerobee_broker.delivery.delay.progress import newest_record
 from aerobee_broker.metrics import BrokerMetrics
+from aerobee_broker.store.message_store import MessageStore
 from aerobee_broker.store.messages import Arrival, Unit
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.lifecycle import Component
@@ -92,80 +94,66 @@ class LevelDelivery(Component):
     def _start_loop(self, queue_id: int) -> None:
         if queue_id not in self._loops:
             queue = _LevelQueue(
-                queue_id,
-                log=self._log,
-                queues=self._queues,
-                progress=self._progress,
-                due_copies=self._due_copies,
-                clock=self._clock,
+                queue_id, self._store, self._queues, self._progress, self._due_copies, self._clock
             )
             self._loops[queue_id] = DeliveryLoop(queue, self._log, self._metrics, self._clock)
             self._loops[queue_id].start()
 
 
+@dataclass(slots=True)
 class _LevelQueue:
     """A queue of SCHEDULE_TOPIC_XXXX as its delivery loop sees it (a WaitingQueue)."""
 
-    def __init__(
-        self,
-        queue_id: int,
-        *,
-        log: DurableLog,
-        queues: DelayQueues,
-        progress: LevelProgress,
-        due_copies: DueCopies,
-        clock: Clock,
-    ) -> None:
-        self._queue_id = queue_id
-        self._store = log.store
-        self._queues = queues
-        self._progress = progress
-        self._due_copies = due_copies
-        self._clock = clock
-        self._offset = 0  # of the first of the units
-        self._units: Sequence[Unit] = ()  # from the head on; read again when they are delivered
-        self._latest_ms = 0  # monotonic: the head waits no longer
-        self._batch_end = 0  # the offset after the batch that was taken
+    queue_id: int
+    store: MessageStore
+    queues: DelayQueues
+    progress: LevelProgress
+    due_copies: DueCopies
+    clock: Clock
+    offset: int = 0  # of the first of the units
+    units: Sequence[Unit] = ()  # from the head on; read again when they are delivered
+    latest_ms: int = 0  # monotonic: the head waits no longer
+    batch_end: int = 0  # the offset after the batch that was taken
 
     @property
     def name(self) -> str:
-        return self._queues.name_of(self._queue_id)
+        return self.queues.name_of(self.queue_id)
 
     def due_in_ms(self) -> float | None:
-        if not self._units:
+        if not self.units:
             self._read_units()
-        if not self._units:
+        if not self.units:
             return None
-        deliver_time_ms = self._units[0][2]
+        deliver_time_ms = self.units[0][2]
         return min(
-            deliver_time_ms - self._clock.now_ms(), self._latest_ms - self._clock.monotonic_ms()
+            deliver_time_ms - self.clock.now_ms(), self.latest_ms - self.clock.monotonic_ms()
         )
 
     def _read_units(self) -> None:
-        self._offset = self._progress.next_offset(self._queue_id)
-        self._units = self._store.units(
-            names.SCHEDULE_TOPIC, self._queue_id, self._offset, BATCH_MESSAGES
+        self.offset = self.progress.next_offset(self.queue_id)
+        self.units = self.store.units(
+            names.SCHEDULE_TOPIC, self.queue_id, self.offset, BATCH_MESSAGES
         )
         # When the clock was set back, the head lies further ahead than its whole delay.
-        self._latest_ms = self._clock.monotonic_ms() + self._queues.delay_of(self._queue_id) + 1
+        self.latest_ms = self.clock.monotonic_ms() + self.queues.delay_of(self.queue_id) + 1
 
     def take_batch(self) -> Batch:
         due = self._due()
-        records = [self._due_copies.read(physical_offset, size) for physical_offset, size, _ in due]
-        copies = [self._due_copies.copy_for_delivery(record) for record in records if record]
-        self._batch_end = self._offset + len(due)
+        records = [self.due_copies.read(physical_offset, size) for physical_offset, size, _ in due]
+        copies = [self.due_copies.copy_for_delivery(record) for record in records if record]
+        self.batch_end = self.offset + len(due)
         return Batch(
             [copy for copy in copies if copy],
-            self._progress.record(self._queue_id, self._batch_end, self._clock.now_ms()),
+            self.progress.record(self.queue_id, self.batch_end, self.clock.now_ms()),
             [deliver_time_ms for _, _, deliver_time_ms in due],
         )
 
     def _due(self) -> list[Unit]:
         """The head, and what follows it that is due too and goes into the batch."""
-        now = self._clock.now_ms()
-        due = [self._units[0]]
-        total = self._units[0][1]
-        for unit in self._units[1:]:
+        now = self.clock.now_ms()
+        due = [self.units[0]]
+        total = self.units[0][1]
+        for unit in self.units[1:]:
             total += unit[1]
             if unit[2] > now or total > BATCH_BYTES:
                 break
@@ -173,12 +161,12 @@ class _LevelQueue:
         return due
 
     def delivered(self) -> None:
-        self._units = ()
-        self._progress.advance(self._queue_id, self._batch_end)
+        self.units = ()
+        self.progress.advance(self.queue_id, self.batch_end)
 
     def put_back(self) -> None:
-        self._units = ()
-        self._progress.roll_back(self._queue_id, self._offset)
+        self.units = ()
+        self.progress.roll_back(self.queue_id, self.offset)
 
     async def make_room(self) -> bool:
         """Never: its messages keep their log files (`LevelProgress.needed_from`)."""

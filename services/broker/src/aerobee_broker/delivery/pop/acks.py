@@ -86,23 +86,14 @@ class Settlement:
         return [settlement for settlement in self._queues.values() if not settlement.is_void]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledgements:
-    def __init__(
-        self,
-        *,
-        table: LeaseTable,
-        journal: LeaseJournal,
-        deadlines: LeaseDeadlines,
-        polls: LongPolls,
-        offsets: ConsumerOffsets,
-        clock: Clock,
-    ) -> None:
-        self._table = table
-        self._journal = journal
-        self._deadlines = deadlines
-        self._polls = polls
-        self._offsets = offsets
-        self._clock = clock
+    table: LeaseTable
+    journal: LeaseJournal
+    deadlines: LeaseDeadlines
+    polls: LongPolls
+    offsets: ConsumerOffsets
+    clock: Clock
 
     async def ack(self, lease_sets: Sequence[LeaseSet]) -> list[AckFailure]:
         """Returns the leases that it could not acknowledge, in order. Raises like
@@ -116,20 +107,20 @@ class Acknowledgements:
         if settlement:
             await self.settle(settlement)
         elif len(failures) < sum(len(lease_set.queue_offsets) for lease_set in lease_sets):
-            await self._journal.flush()  # repeated: the first may not be durable yet
+            await self.journal.flush()  # repeated: the first may not be durable yet
         return failures
 
     def _acknowledge(self, lease_set: LeaseSet, settlement: Settlement) -> Sequence[int]:
         """Returns the indices of the offsets that it does not settle."""
         consumer_group, topic, queue_id, lease_id, expires_ms, offsets = lease_set
-        queue = self._table.find(consumer_group, topic, queue_id)
+        queue = self.table.find(consumer_group, topic, queue_id)
         if queue is None:
             return range(len(offsets))
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         ended, settled, invalid = queue.acknowledge(offsets, lease_id, now_ms)
         if ended:
             settlement.add(queue, ended, settled)
-        if invalid and expires_ms > self._clock.now_ms():  # else it is no repetition
+        if invalid and expires_ms > self.clock.now_ms():  # else it is no repetition
             return [at for at in invalid if not queue.is_acknowledged(offsets[at], lease_id)]
         return invalid
 
@@ -141,13 +132,13 @@ class Acknowledgements:
             for settled in settlement.valid():
                 settled.queue.roll_back_settlement(settled.ended, settled.settled)
                 for message in settled.ended:
-                    self._deadlines.watch(LeasedMessage(settled.queue, message))
+                    self.deadlines.watch(LeasedMessage(settled.queue, message))
 
         try:
-            await self._journal.write(settlement.journal_record(), roll_back, dead_letters)
+            await self.journal.write(settlement.journal_record(), roll_back, dead_letters)
         finally:
             for settled in settlement.valid():
                 queue = settled.queue
-                self._offsets.commit(*queue.key, queue.committed_offset)
+                self.offsets.commit(*queue.key, queue.committed_offset)
                 if queue.fifo:  # the next messages of these message groups may go out
-                    self._polls.wake_pop(*queue.key)
+                    self.polls.wake_pop(*queue.key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from aerobee_broker.delivery.pop.acks import Acknowledgements, Settlement
@@ -37,23 +38,14 @@ class DyingMessage(NamedTuple):
     failure: policy.Failure
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetters:
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        table: LeaseTable,
-        acks: Acknowledgements,
-        topics: TopicRegistry,
-        groups: GroupRegistry,
-        metrics: BrokerMetrics,
-    ) -> None:
-        self._store = store
-        self._table = table
-        self._acks = acks
-        self._topics = topics
-        self._groups = groups
-        self._metrics = metrics
+    store: MessageStore
+    table: LeaseTable
+    acks: Acknowledgements
+    topics: TopicRegistry
+    groups: GroupRegistry
+    metrics: BrokerMetrics
 
     async def dead_letter(self, requests: Sequence[DeadLetterRequest]) -> list[MqError | None]:
         """For each lease None once it is dead-lettered, else the error. Raises like
@@ -71,7 +63,7 @@ class DeadLetters:
                 outcomes.append(error)
                 continue
             dying[leased] = failure
-            stored = stored_record(self._store, leased.queue, lease.queue_offset)
+            stored = stored_record(self.store, leased.queue, lease.queue_offset)
             outcomes.append(None if stored else _not_stored(lease))
         await self._settle(DyingMessage(*entry) for entry in dying.items())
         return outcomes
@@ -91,16 +83,16 @@ class DeadLetters:
         await self._settle(dying)
 
     def _exists(self, consumer_group: str) -> bool:
-        return self._groups.table.get(consumer_group) is not None
+        return self.groups.table.get(consumer_group) is not None
 
     def _leased(self, lease: LeaseName) -> LeasedMessage:
         if not self._exists(lease.consumer_group):
             raise invalid_lease(lease, lease.queue_offset)
-        return self._table.leased(lease)
+        return self.table.leased(lease)
 
     async def _make_topics(self, consumer_groups: Iterable[str]) -> None:
         for consumer_group in consumer_groups:
-            await self._topics.for_group(names.dead_letter_topic(consumer_group))
+            await self.topics.for_group(names.dead_letter_topic(consumer_group))
 
     async def _settle(self, dying: Iterable[DyingMessage]) -> None:
         """Stores the dead letters, and settles. Their topics exist. A message that cannot be read
@@ -111,21 +103,21 @@ class DeadLetters:
         unreadable: MqError | None = None
         for (queue, message), failure in dying:
             try:
-                raw = stored_record(self._store, queue, message.offset)
+                raw = stored_record(self.store, queue, message.offset)
             except MqError as error:
                 unreadable = error
                 continue
             if raw:
-                group = self._groups.get(queue.consumer_group)
+                group = self.groups.get(queue.consumer_group)
                 letter = policy.dead_lettered(decode(raw, check_crc=False), group, failure=failure)
                 letter.reconsume_times = message.attempt
                 dead_letters.append(letter)
                 counts[queue.consumer_group] += 1
             settlement.add(queue, [message], queue.drop(message))
         if settlement:
-            await self._acks.settle(settlement, dead_letters)
+            await self.acks.settle(settlement, dead_letters)
         for consumer_group, count in counts.items():
-            self._metrics.dead_lettered(consumer_group, count)
+            self.metrics.dead_lettered(consumer_group, count)
         if unreadable is not None:
             raise unreadable
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import NamedTuple
@@ -99,34 +100,25 @@ class LeaseDeadlines:
                 await self._earlier.wait()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseExpiry:
     """Makes expired messages visible again; those whose attempts are used up go to
     `attempts_used_up`. When that raises, the error is logged, and messages that are still on lease
     expire again RETRY_AFTER_MS later."""
 
-    def __init__(
-        self,
-        *,
-        deadlines: LeaseDeadlines,
-        table: LeaseTable,
-        groups: GroupRegistry,
-        polls: LongPolls,
-        clock: Clock,
-        attempts_used_up: Callable[[Sequence[LeasedMessage]], Awaitable[None]],
-    ) -> None:
-        self._deadlines = deadlines
-        self._table = table
-        self._groups = groups
-        self._polls = polls
-        self._clock = clock
-        self._attempts_used_up = attempts_used_up
+    deadlines: LeaseDeadlines
+    table: LeaseTable
+    groups: GroupRegistry
+    polls: LongPolls
+    clock: Clock
+    attempts_used_up: Callable[[Sequence[LeasedMessage]], Awaitable[None]]
 
     async def run(self) -> None:
         """Until it is cancelled."""
         while True:
-            expired = self._deadlines.take_expired()
+            expired = self.deadlines.take_expired()
             if not expired:
-                await self._deadlines.wait()
+                await self.deadlines.wait()
                 continue
             try:
                 await self._expire(expired)
@@ -142,21 +134,21 @@ class LeaseExpiry:
                 dying.append(leased)
                 continue
             leased.queue.expire(leased.message)
-            self._table.touch()
-            self._polls.wake_pop(*leased.queue.key)
+            self.table.touch()
+            self.polls.wake_pop(*leased.queue.key)
         if dying:
-            await self._attempts_used_up(dying)
+            await self.attempts_used_up(dying)
 
     def _is_dying(self, leased: LeasedMessage) -> bool:
         queue, message = leased
-        group = self._groups.table.get(queue.consumer_group)
+        group = self.groups.table.get(queue.consumer_group)
         if group is None or message.uncounted:
             return False
         return policy.is_last_attempt(message.attempt, group)
 
     def _retry_later(self, expired: Sequence[LeasedMessage]) -> None:
-        deadline_ms = self._clock.monotonic_ms() + RETRY_AFTER_MS
+        deadline_ms = self.clock.monotonic_ms() + RETRY_AFTER_MS
         for leased in expired:
             if leased.message.is_leased:
                 leased.message.deadline_ms = deadline_ms
-                self._deadlines.watch(leased)
+                self.deadlines.watch(leased)

@@ -46,27 +46,18 @@ class _Changed(NamedTuple):
     before: Invisibility
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InvisibleDurations:
-    def __init__(
-        self,
-        *,
-        table: LeaseTable,
-        journal: LeaseJournal,
-        deadlines: LeaseDeadlines,
-        groups: GroupRegistry,
-        clock: Clock,
-        levels_ms: Sequence[int],
-    ) -> None:
-        self._table = table
-        self._journal = journal
-        self._deadlines = deadlines
-        self._groups = groups
-        self._clock = clock
-        self._levels_ms = levels_ms
+    table: LeaseTable
+    journal: LeaseJournal
+    deadlines: LeaseDeadlines
+    groups: GroupRegistry
+    clock: Clock
+    levels_ms: Sequence[int]
 
     async def change(self, changes: Sequence[InvisibleChange]) -> list[InvisibleDuration]:
         """A result for each. Raises like LeaseJournal.write."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         results: list[InvisibleDuration] = []
         entries: list[ChangedLease] = []
         changed: list[_Changed] = []
@@ -87,26 +78,26 @@ class InvisibleDurations:
 
         try:
             if entries:
-                await self._journal.write(ChangeRecord(entries), roll_back)
+                await self.journal.write(ChangeRecord(entries), roll_back)
         finally:
             # Only now: an expiry meanwhile could not be rolled back.
             for leased, _ in changed:
-                self._deadlines.watch(leased)
+                self.deadlines.watch(leased)
         return results
 
     def give_back(self, messages: Iterable[LeasedMessage]) -> None:
         """Makes messages that no consumer received visible at once, uncounted. Raises what the
         store raises."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         entries = []
         for leased in messages:
             entries.append(self._apply(leased, now_ms, 0, uncounted=True))
-            self._deadlines.watch(leased)
-        self._journal.append(ChangeRecord(entries))
+            self.deadlines.watch(leased)
+        self.journal.append(ChangeRecord(entries))
 
     def _leased(self, change: InvisibleChange) -> LeasedMessage:
         lease = change.lease
-        leased = self._table.leased(lease)
+        leased = self.table.leased(lease)
         if change.unless_changed and lease.expires_ms != leased.message.expires_ms:
             raise MqError(
                 Code.INVALID_RECEIPT_HANDLE,
@@ -118,8 +109,8 @@ class InvisibleDurations:
     def _duration(self, change: InvisibleChange, leased: LeasedMessage) -> int:
         duration_ms = change.invisible_duration_ms
         if duration_ms is None:
-            group = self._groups.get(change.lease.consumer_group)
-            delay_ms = policy.retry_delay_ms(leased.message.attempt, group, self._levels_ms)
+            group = self.groups.get(change.lease.consumer_group)
+            delay_ms = policy.retry_delay_ms(leased.message.attempt, group, self.levels_ms)
             return min(delay_ms, MAX_INVISIBLE_DURATION_MS)
         if not 0 <= duration_ms <= MAX_INVISIBLE_DURATION_MS:
             raise InvalidParameter(
@@ -132,7 +123,7 @@ class InvisibleDurations:
         self, leased: LeasedMessage, now_ms: int, duration_ms: int, *, uncounted: bool
     ) -> ChangedLease:
         queue, message = leased
-        deadline_ms = self._clock.monotonic_ms() + duration_ms
+        deadline_ms = self.clock.monotonic_ms() + duration_ms
         message.invisibility = Invisibility(deadline_ms, now_ms + duration_ms, now_ms, uncounted)
         return ChangedLease(
             *queue.key,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import structlog
@@ -28,25 +29,15 @@ class LeaseCounts(NamedTuple):
     blocked_groups: int  # message groups in which a message waits for others on lease
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Leases(Component):
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        table: LeaseTable,
-        journal: LeaseJournal,
-        deadlines: LeaseDeadlines,
-        polls: LongPolls,
-        offsets: ConsumerOffsets,
-        clock: Clock,
-    ) -> None:
-        self._store = store
-        self._table = table
-        self._journal = journal
-        self._deadlines = deadlines
-        self._polls = polls
-        self._offsets = offsets
-        self._clock = clock
+    store: MessageStore
+    table: LeaseTable
+    journal: LeaseJournal
+    deadlines: LeaseDeadlines
+    polls: LongPolls
+    offsets: ConsumerOffsets
+    clock: Clock
 
     def reset(
         self, consumer_group: str, topic: str, offsets: Mapping[int, int]
@@ -58,36 +49,36 @@ class Leases(Component):
         queues = [
             queue
             for queue_id in offsets
-            if (queue := self._table.find(consumer_group, topic, queue_id)) is not None
+            if (queue := self.table.find(consumer_group, topic, queue_id)) is not None
         ]
         if queues:
-            self._journal.check_open_to_appends()
+            self.journal.check_open_to_appends()
             records = []
             for queue in queues:
                 queue.reset(offsets[queue.queue_id])
                 records.append(ResetRecord(*queue.key, queue.cursor))
-            durable = self._journal.write_until_durable(records)
-        self._polls.wake_pops(topic)
+            durable = self.journal.write_until_durable(records)
+        self.polls.wake_pops(topic)
         return durable
 
     def check_forget(self, *, consumer_group: str = "", topic: str = "") -> None:
         """Before a group or a topic is deleted. Raises DiskFull, StoreReadOnly."""
-        if self._table.keys_of(consumer_group=consumer_group, topic=topic):
-            self._journal.check_open_to_appends()
+        if self.table.keys_of(consumer_group=consumer_group, topic=topic):
+            self.journal.check_open_to_appends()
 
     def forget(self, *, consumer_group: str = "", topic: str = "") -> asyncio.Future[None] | None:
         """A group or a topic was deleted. Returns the future of LeaseJournal.write_until_durable;
         None: it had no leases."""
         durable = None
-        if self._table.forget(consumer_group=consumer_group, topic=topic):
-            durable = self._journal.write_until_durable([DeleteRecord(consumer_group, topic)])
+        if self.table.forget(consumer_group=consumer_group, topic=topic):
+            durable = self.journal.write_until_durable([DeleteRecord(consumer_group, topic)])
         if topic:
-            self._polls.wake_pops(topic)
+            self.polls.wake_pops(topic)
         return durable
 
     def counts(self) -> LeaseCounts:
         leased = waiting = blocked_groups = 0
-        for queue in self._table.queues():
+        for queue in self.table.queues():
             on_lease = queue.leased_count
             leased += on_lease
             waiting += len(queue.in_flight) - on_lease
@@ -98,33 +89,33 @@ class Leases(Component):
 
     def restore(self) -> None:
         """Leases as before the stop. Those that expired since end once expiry starts."""
-        records = self._journal.replay()
+        records = self.journal.replay()
         self._forget_recreated()
-        leased = sum(map(self._restore_queue, self._table.queues()))
+        leased = sum(map(self._restore_queue, self.table.queues()))
         structlog.get_logger().info("leases_restored", leases=leased, journal_records=records)
 
     def _restore_queue(self, queue: InFlightQueue) -> int:
         """Returns how many of its messages are on lease."""
-        regroup(self._store, queue)
+        regroup(self.store, queue)
         queue.distrust_journal()  # it lacks messages of a snapshot whose leases were rolled back
-        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
         for message in queue:
             duration_ms = message.expires_ms - message.pop_time_ms
             left_ms = min(message.expires_ms - now_ms, duration_ms)
             message.deadline_ms = monotonic_ms + max(0, left_ms)
             if message.is_leased:
-                self._deadlines.watch(LeasedMessage(queue, message))
-        self._offsets.commit(*queue.key, queue.committed_offset)
+                self.deadlines.watch(LeasedMessage(queue, message))
+        self.offsets.commit(*queue.key, queue.committed_offset)
         return queue.leased_count
 
     def _forget_recreated(self) -> None:
         """A kill right after a topic's deletion may leave offsets and leases of groups there. When
         the topic is recreated, its first message has queue offset 0 again."""
-        topics = self._offsets.begun() | {
-            queue.topic for queue in self._table.queues() if queue.cursor
+        topics = self.offsets.begun() | {
+            queue.topic for queue in self.table.queues() if queue.cursor
         }
         for topic in topics:
-            queue_ids = self._store.queues(topic)
-            if not any(self._store.max_offset(topic, queue_id) for queue_id in queue_ids):
-                self._offsets.remove_topic(topic)
+            queue_ids = self.store.queues(topic)
+            if not any(self.store.max_offset(topic, queue_id) for queue_id in queue_ids):
+                self.offsets.remove_topic(topic)
                 self.forget(topic=topic)

@@ -55,39 +55,30 @@ class BatchSendResult:
     physical_offsets: list[int] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSender:
-    def __init__(
-        self,
-        *,
-        log: DurableLog,
-        admission: Admission,
-        properties: BrokerProperties,
-        delays: DelayRouter,
-        metrics: BrokerMetrics,
-        clock: Clock,
-    ) -> None:
-        self._log = log
-        self._admission = admission
-        self._properties = properties
-        self._delays = delays
-        self._metrics = metrics
-        self._clock = clock
+    log: DurableLog
+    admission: Admission
+    properties: BrokerProperties
+    delays: DelayRouter
+    metrics: BrokerMetrics
+    clock: Clock
 
     async def send(self, batch: SendBatch, queue_count: int = 0) -> BatchSendResult:
         """Stores all or none, in their order. `queue_count`: of a topic that this creates."""
-        _check(batch, self._admission.max_body_size)
-        config = await self._admission.topic(batch.topic, queue_count)
-        queue_id = self._admission.queue(config, batch.queue_id)
+        _check(batch, self.admission.max_body_size)
+        config = await self.admission.topic(batch.topic, queue_count)
+        queue_id = self.admission.queue(config, batch.queue_id)
         columns = self._columns(batch, queue_id)
         if asks_for_rules(batch.properties):
             count = len(columns.bodies)
             messages = [self._with_rules(columns.message(number)) for number in range(count)]
-            appended = await self._log.put(messages)
+            appended = await self.log.put(messages)
             first = appended[0].queue_offset
             physical = [offsets.physical_offset for offsets in appended]
         else:
-            first, physical = await self._log.put_batch(columns)
-        self._metrics.stored(batch.topic, len(physical), len(batch.bodies))
+            first, physical = await self.log.put_batch(columns)
+        self.metrics.stored(batch.topic, len(physical), len(batch.bodies))
         return BatchSendResult(queue_id, first, physical)
 
     def _columns(self, batch: SendBatch, queue_id: int) -> NewBatch:
@@ -96,10 +87,10 @@ class BatchSender:
             batch.topic,
             queue_id,
             _slices(batch.body_sizes, batch.bodies),
-            self._properties.with_unique_keys(_slices(sizes, batch.properties)),
+            self.properties.with_unique_keys(_slices(sizes, batch.properties)),
             batch.flags,
             batch.sys_flag,
-            batch.born_timestamp_ms or self._clock.now_ms(),
+            batch.born_timestamp_ms or self.clock.now_ms(),
             batch.born_host,
         )
 
@@ -112,7 +103,7 @@ class BatchSender:
         if half_messages.is_transactional(properties):
             raise _no_transactions()
         properties.pop(props.POP_CHECK_POINT, None)
-        delayed = self._delays.route(message, properties)
+        delayed = self.delays.route(message, properties)
         if delayed is not None:
             return delayed
         message.properties = props.encode(properties)

@@ -75,27 +75,16 @@ class SendResult:
     deliver_ms: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
-    def __init__(
-        self,
-        *,
-        log: DurableLog,
-        admission: Admission,
-        properties: BrokerProperties,
-        delays: DelayRouter,
-        retries: RetryRouter,
-        transactions: Transactions,
-        metrics: BrokerMetrics,
-        clock: Clock,
-    ) -> None:
-        self._log = log
-        self._admission = admission
-        self._properties = properties
-        self._delays = delays
-        self._retries = retries
-        self._transactions = transactions
-        self._metrics = metrics
-        self._clock = clock
+    log: DurableLog
+    admission: Admission
+    properties: BrokerProperties
+    delays: DelayRouter
+    retries: RetryRouter
+    transactions: Transactions
+    metrics: BrokerMetrics
+    clock: Clock
 
     async def send(self, messages: Sequence[SendMessage], queue_count: int = 0) -> list[SendResult]:
         """Stores all or none. `queue_count`: of topics that this creates."""
@@ -103,21 +92,21 @@ class Sender:
         queue_ids = []
         completed = []
         for message in messages:
-            config = await self._admission.topic(message.topic, queue_count)
-            queue_id = self._admission.queue(config, message.queue_id)
-            check_body(len(message.body), self._admission.max_body_size)
-            properties = self._properties.complete(message.properties)
+            config = await self.admission.topic(message.topic, queue_count)
+            queue_id = self.admission.queue(config, message.queue_id)
+            check_body(len(message.body), self.admission.max_body_size)
+            properties = self.properties.complete(message.properties)
             check_sys_flag(message.sys_flag, properties)
             routed.append(await self._route(message, queue_id, properties))
             queue_ids.append(queue_id)
             completed.append(properties)
         if any(stored.topic == names.HALF_TOPIC for stored in routed):
-            appended = await self._transactions.begin(routed, completed)
+            appended = await self.transactions.begin(routed, completed)
         else:
-            appended = await self._log.put(routed, wait=not all(map(_does_not_wait, messages)))
+            appended = await self.log.put(routed, wait=not all(map(_does_not_wait, messages)))
         for message, stored in zip(messages, routed, strict=True):
             message_type = _MESSAGE_TYPES.get(stored.topic, "NORMAL")
-            self._metrics.stored(message.topic, 1, len(message.body), message_type)
+            self.metrics.stored(message.topic, 1, len(message.body), message_type)
         return [
             SendResult(
                 queue_id,
@@ -137,12 +126,12 @@ class Sender:
     ) -> list[Appended] | None:
         """Stores all or none, as `send` would at three times the cost; None: `send` must. A queue
         id below 0: the broker picks one."""
-        if not self._properties.fit_fast_path(messages):
+        if not self.properties.fit_fast_path(messages):
             return None
-        admission, max_body_size = self._admission, self._admission.max_body_size
+        admission, max_body_size = self.admission, self.admission.max_body_size
         topic, config = "", None
         totals: dict[str, list[int]] = {}  # topic → messages, bytes of their bodies
-        added, now_ms = self._properties.encoded, self._clock.now_ms()
+        added, now_ms = self.properties.encoded, self.clock.now_ms()
         for message in messages:
             if config is None or message.topic != topic:
                 topic = message.topic
@@ -158,9 +147,9 @@ class Sender:
             message.born_timestamp_ms = message.born_timestamp_ms or now_ms
             total[0] += 1
             total[1] += size
-        appended = await self._log.put(messages)
+        appended = await self.log.put(messages)
         for topic, (count, size) in totals.items():
-            self._metrics.stored(topic, count, size)
+            self.metrics.stored(topic, count, size)
         return appended
 
     async def _route(
@@ -175,7 +164,7 @@ class Sender:
             del properties[props.TRANSACTION_PREPARED]
             transactional = False
         if transactional:
-            self._admission.check_transactions()
+            self.admission.check_transactions()
             half_messages.name_transaction(properties)
         routed = NewMessage(
             topic=message.topic,
@@ -184,18 +173,18 @@ class Sender:
             properties=b"",
             flag=message.flag,
             sys_flag=message.sys_flag & ~TRANSACTION_MASK,
-            born_timestamp_ms=message.born_timestamp_ms or self._clock.now_ms(),
+            born_timestamp_ms=message.born_timestamp_ms or self.clock.now_ms(),
             born_host=message.born_host,
         )
         encoded = props.encode(properties)
         if not is_retry:
             check_properties(len(encoded))
-        elif await self._retries.route(routed, properties, message.reconsume_times):
+        elif await self.retries.route(routed, properties, message.reconsume_times):
             encoded = props.encode(properties)
         if transactional:
-            self._delays.check(properties)
+            self.delays.check(properties)
             return half_messages.as_half(routed, properties)
-        delayed = self._delays.route(routed, properties)
+        delayed = self.delays.route(routed, properties)
         if delayed is not None:
             return delayed
         routed.properties = encoded

@@ -8,7 +8,7 @@ Until then the one before holds. The flusher opens the files by itself: the loop
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aerobee_broker.disk import Disk
@@ -22,22 +22,14 @@ _QUEUES_A_STEP = 128  # 10 µs each: 1.3 ms of the loop
 _FILES_A_SLICE = 8  # a flush of the log waits for at most this many syncs of other files
 
 
+@dataclass(slots=True)
 class _Job:
     """What the flusher has to sync before it may write the checkpoint."""
 
-    __slots__ = ("checkpoint", "directories", "expired", "files")
-
-    def __init__(
-        self,
-        files: list[Path],
-        directories: list[Path],
-        checkpoint: Checkpoint,
-        expired: list[Path],
-    ) -> None:
-        self.files = files
-        self.directories = directories
-        self.checkpoint = checkpoint
-        self.expired = expired  # files that the checkpoint no longer counts
+    files: list[Path]
+    directories: list[Path]
+    checkpoint: Checkpoint
+    expired: list[Path]  # files that the checkpoint no longer counts
 
 
 class DerivedFlush:
