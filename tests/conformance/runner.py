@@ -1,6 +1,6 @@
 """Scenarios of the official SDKs: how one is declared, and how all of them run at once.
 
-A scenario mostly waits (for leases to end, for retries), so all cases run side by side, each with
+A scenario mostly waits (for leases to end, for retries), so the cases run side by side, each with
 topics, groups and clients of its own.
 """
 
@@ -11,8 +11,8 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from support.proxy.sdk_cluster import Clients, Cluster
 
 # Of the invisible duration of push consumers' messages, renewed after a third of it.
 LEASE_S = 15
-PROCESSES = 8  # of an SDK that needs one for each scenario
+PROCESSES = 8  # at once, of an SDK that needs one for each scenario
+LANES = 4  # as many as `make test` has: one for each language
 SECRET = "right-horse"  # of the users of the guarded proxy
 
 
@@ -96,50 +97,66 @@ class Doors:
         return functools.partial(Sdk, case.sdk, f"localhost:{process.port}", roots=self.roots)
 
 
-@dataclass
-class Lane:
-    """The cases of one SDK and transport: their threads, and the process that they share."""
-
-    pool: ThreadPoolExecutor
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    shared: Sdk | None = None
-
-
 class ScenarioRunner:
-    """Runs cases: nearly all of an SDK in one process where it does several things at once."""
+    """Runs cases: those of a lane, which is one SDK in one transport, side by side, and at most
+    LANES lanes at once. Where an SDK does several things at once, its lane is one process."""
 
     def __init__(self, cluster: Cluster, doors: Doors) -> None:
         self._cluster = cluster
         self._doors = doors
-        self._stack = ExitStack()
-        self._lanes: dict[tuple[OfficialSdk, bool], Lane] = {}
+        self._lanes = ThreadPoolExecutor(LANES)
+        self._closing = threading.Event()
         self.futures: dict[Case, Future[None]] = {}
 
     def start(self, chosen: Iterable[Case]) -> None:
         lanes = defaultdict[tuple[OfficialSdk, bool], list[Case]](list)
         for case in chosen:
+            self.futures[case] = Future()
             lanes[case.sdk, case.tls].append(case)
-        for (sdk, tls), own in lanes.items():
-            lane = Lane(ThreadPoolExecutor(len(own) if sdk.side_by_side else PROCESSES))
-            self._lanes[sdk, tls] = lane
-            for case in own:
-                self.futures[case] = lane.pool.submit(self._run, lane, case)
+        for lane in lanes.values():
+            self._lanes.submit(self._run_lane, lane)
 
     def close(self) -> None:
-        for lane in self._lanes.values():
-            lane.pool.shutdown(cancel_futures=True)
-        self._stack.close()
+        self._closing.set()
+        self._lanes.shutdown(cancel_futures=True)
 
-    def _run(self, lane: Lane, case: Case) -> None:
+    def _run_lane(self, lane: list[Case]) -> None:
+        side_by_side = lane[0].sdk.side_by_side
+        with ExitStack() as stack:
+            shared: Sdk | None = None
+            try:
+                if side_by_side and not self._closing.is_set():
+                    shared = stack.enter_context(self._doors.of(lane[0])(self._cluster.home))
+            except BaseException as error:  # also that the test is to be skipped
+                for case in lane:
+                    self.futures[case].set_exception(error)
+                return
+            pool = stack.enter_context(ThreadPoolExecutor(len(lane) if side_by_side else PROCESSES))
+            one_at_a_time = threading.Lock()
+            for case in lane:
+                # Credentials need processes besides the shared one, and virtual machines are heavy.
+                alone = one_at_a_time if case.scenario.credentials else nullcontext()
+                pool.submit(self._settle, case, shared, alone)
+
+    def _settle(
+        self, case: Case, shared: Sdk | None, alone: AbstractContextManager[object]
+    ) -> None:
+        try:
+            with alone:
+                if not self._closing.is_set():
+                    self._run(case, shared)
+        except BaseException as error:  # the thread that asks for the result raises it
+            self.futures[case].set_exception(error)
+        else:
+            self.futures[case].set_result(None)
+
+    def _run(self, case: Case, shared: Sdk | None) -> None:
         make, home = self._doors.of(case), self._cluster.home
         run = functools.partial(case.scenario.function, self._cluster, **case.scenario.parameters)
         if case.scenario.credentials:
             run(functools.partial(make, home))
-        elif case.sdk.side_by_side:
-            with lane.lock:
-                if lane.shared is None:
-                    lane.shared = self._stack.enter_context(make(home))
-            run(Clients(lane.shared))
+        elif shared is not None:
+            run(Clients(shared))
         else:
             with make(home) as sdk:
                 run(sdk)

@@ -58,9 +58,16 @@ def f25_a_wrong_secret_is_refused(cluster: Cluster, make: Make, given: tuple[str
 def f25_a_user_without_pub_cannot_send(cluster: Cluster, make: Make) -> None:
     topic = cluster.topic()
     with make(("app", SECRET)) as app, make(("reader", SECRET)) as reader:
+        with pytest.raises(SdkError):
+            send(reader, topic, 1)
         sent = send(app, topic, 1)
         simple(reader, cluster.group(), topic)
         assert bodies_of(receive(reader, 1)) == sent
+
+
+@scenario(credentials=True)
+def f25_a_user_is_told_what_is_lacking(cluster: Cluster, make: Make) -> None:
+    with make(("reader", SECRET)) as reader:
         with pytest.raises(SdkError, match="lacks Pub on") as caught:
-            send(reader, topic, 1)
+            send(reader, cluster.topic(), 1)
         assert caught.value.code == UNAUTHORIZED

@@ -87,22 +87,21 @@ class OfficialSdk:
             pytest.skip(missing)
         return folder
 
-    @property
-    def command(self) -> list[str]:
-        """What starts its agent."""
-        return [self._filled(word) for word in self._facts["command"]]
+    def command(self, home: Path) -> list[str]:
+        """What starts its agent, with a folder for its log."""
+        return [self._filled(word, home) for word in self._facts["command"]]
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """What the environment of its agent has besides ours."""
-        return {key: self._filled(text) for key, text in self._facts["environment"].items()}
+    def environment(self, home: Path) -> dict[str, str]:
+        """What the environment of its agent is to have."""
+        own = {key: self._filled(text, home) for key, text in self._facts["environment"].items()}
+        return {**os.environ, "HOME": str(home), **own}
 
     @property
     def _facts(self) -> dict[str, Any]:
         return facts(self.language)
 
-    def _filled(self, text: str) -> str:
-        return text.format(built=self.built, agent=AGENTS / self.language)
+    def _filled(self, text: str, home: Path) -> str:
+        return text.format(built=self.built, agent=AGENTS / self.language, home=home)
 
 
 @functools.cache
@@ -158,15 +157,15 @@ class Sdk:
         credentials: tuple[str, str] = ("", ""),
         roots: Path | None = None,
     ) -> None:
-        environment = official.environment
+        environment = official.environment(home)
         if roots is not None:
             # The variable of gRPC alone may be set on any machine.
             environment |= {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(roots), "SDK_TLS": "on"}
         self._process = subprocess.Popen(
-            [*official.command, endpoints, *credentials],
+            [*official.command(home), endpoints, *credentials],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "HOME": str(home), **environment},
+            env=environment,
             text=True,
         )
         self._numbers = itertools.count()
