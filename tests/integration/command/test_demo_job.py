@@ -13,7 +13,7 @@ import pytest
 
 from aerobee_cli.demo import flights
 from aerobee_cli.demo.job import TOPIC, Job
-from aerobee_cli.demo.progress import Counts
+from aerobee_cli.demo.progress import Figures
 from aerobee_cli.processes.suite import Suite, SuiteOptions
 from aerobee_client import AsyncAdminClient, MqError
 from support.clock.polling import until
@@ -25,13 +25,13 @@ class Silent:
     """Progress that only counts."""
 
     def __init__(self) -> None:
-        self.counts = Counts()
+        self.figures = Figures()
 
     def say(self, text: str) -> None:
         print(text)
 
-    def update(self, counts: Counts) -> None:
-        self.counts = counts
+    def update(self, figures: Figures) -> None:
+        self.figures = figures
 
     def close(self) -> None: ...
 
@@ -73,7 +73,7 @@ async def test_the_figures_equal_those_of_the_file(tmp_path: Path) -> None:
         await job.run()
     assert job.is_finished()
     assert job.figures() == expected(flights.read_rows(2_000))
-    assert progress.counts.sent == 2_000
+    assert progress.figures.messages_sent == 2_000
     assert not restarts
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from aerobee_cli.demo.flights import UNKNOWN, Row
-from aerobee_cli.demo.job import MAX_ATTEMPTS, Figures
+from aerobee_cli.demo.job import MAX_ATTEMPTS
+from aerobee_cli.demo.progress import Figures
 
 
 def expected(rows: Iterable[Row], max_attempts: int = MAX_ATTEMPTS) -> Figures:

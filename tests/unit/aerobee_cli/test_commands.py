@@ -32,6 +32,7 @@ COMMANDS = {
     "store",
     "topic create",
     "topic list",
+    "topic rebalance",
     "topic route",
     "topic status",
     "topic delete",
@@ -51,6 +52,7 @@ COMMANDS = {
     "dlq export",
     "cluster list",
     "broker status",
+    "broker drain",
 }
 PASSED_ON = {"report", "store"}  # the program that they run prints its own help
 

@@ -2,9 +2,7 @@
 message of an error is one line for the user.
 
 CommandError
-├── ProcessEnded   a service or job that the command started has ended, or is not ready in time
-├── NoFlights      the demo's data is not installed
-└── DemoFailed     the demo was not completed
+└── ProcessEnded   a service or job that the command started has ended, or is not ready in time
 """
 
 from __future__ import annotations
@@ -19,11 +17,3 @@ class CommandError(Exception):
 
 class ProcessEnded(CommandError):
     """The message says which process, and its own error line if it printed one."""
-
-
-class NoFlights(CommandError):
-    """The message says how to get them."""
-
-
-class DemoFailed(CommandError):
-    """The message says what is missing."""

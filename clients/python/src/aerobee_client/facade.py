@@ -1,5 +1,5 @@
-"""The plain classes: each runs its asyncio client on a loop thread of its own and waits for
-results.
+"""What the asyncio clients have in common, and the plain classes: each of these runs its asyncio
+client on a loop thread of its own and waits for results.
 
 `send = blocking(AsyncProducer.send)` in the body of a plain class makes a method of it that has the
 coroutine's signature and docstring, for type checkers and for `help()`.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from aerobee_wire.status import Code, MqError
 
@@ -103,12 +103,28 @@ class LoopThread:
             loop.close()
 
 
-class AsyncClient(Protocol):
-    async def close(self) -> None: ...
+class AsyncClient:
+    """`async with` closes it at the end."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        raise NotImplementedError
 
 
-class StartedClient(AsyncClient, Protocol):
-    async def start(self) -> None: ...
+class StartedClient(AsyncClient):
+    """`async with` starts and closes it."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def start(self) -> None:
+        raise NotImplementedError
 
 
 C = TypeVar("C", bound=AsyncClient)

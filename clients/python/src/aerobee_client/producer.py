@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
-from typing import Self, Unpack
+from typing import Unpack
 
 from aerobee.broker.v1 import client_pb2
 
@@ -22,7 +22,7 @@ from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.latency_fault import LatencyFault
 from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import ClientClosed
-from aerobee_client.facade import StartedFacade, blocking
+from aerobee_client.facade import StartedClient, StartedFacade, blocking
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options import ProducerOptions, ProducerSettings
@@ -37,7 +37,7 @@ ONEWAY_WINDOW = 256
 Callback = Callable[[SendResult | None, BaseException | None], None]
 
 
-class AsyncProducer:
+class AsyncProducer(StartedClient):
     """Sends messages; for asyncio. `async with AsyncProducer(...) as producer:` starts and closes.
 
     `send_timeout`, `retries`, `max_message_size`, `default_queue_count` and `latency_fault`: see
@@ -66,13 +66,6 @@ class AsyncProducer:
         self._sends = 0
         self._oneways: set[asyncio.Task[None]] = set()
         self._new_primitives()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Raises INVALID_PARAMETER when no name server is given. Connects at the first send."""

@@ -11,7 +11,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Self, Unpack
+from typing import Unpack
 
 from aerobee_client.clock import Clock, SystemClock
 from aerobee_client.cluster.client_instance import ClientInstance
@@ -20,7 +20,7 @@ from aerobee_client.consuming.listener import BatchListener, Consume, Listener
 from aerobee_client.consuming.membership import Membership
 from aerobee_client.consuming.puller import TopicSubscription
 from aerobee_client.errors import ClientClosed
-from aerobee_client.facade import StartedFacade, on_loop
+from aerobee_client.facade import StartedClient, StartedFacade, on_loop
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options import ConsumerOptions, ConsumerSettings
 from aerobee_wire.status import Code, MqError
@@ -30,7 +30,7 @@ from aerobee_wire.topics import check_group, check_topic, retry_topic
 CLOSE_TIMEOUT = timedelta(seconds=30)
 
 
-class AsyncPushConsumer:
+class AsyncPushConsumer(StartedClient):
     """A member of a consumer group; for asyncio.
 
     `listener`: a function or a coroutine function of one ReceivedMessage; a function runs on one of
@@ -66,13 +66,6 @@ class AsyncPushConsumer:
         self._membership: Membership | None = None
         self._subscriptions: dict[str, TopicSubscription] = {}
         self._subscribe(retry_topic(consumer_group), ALL)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.close()
 
     @property
     def queues(self) -> frozenset[MessageQueue]:

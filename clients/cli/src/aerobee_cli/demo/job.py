@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,8 +15,8 @@ from itertools import islice
 
 from aerobee_cli.demo import flights
 from aerobee_cli.demo.arrival_delays import ArrivalDelays
-from aerobee_cli.demo.progress import Counts, Progress
-from aerobee_cli.errors import DemoFailed
+from aerobee_cli.demo.progress import Figures, Progress
+from aerobee_cli.errors import CommandError
 from aerobee_client import (
     AsyncAdminClient,
     AsyncProducer,
@@ -43,21 +43,6 @@ POLL_S = 0.2
 STALLED_S = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """`messages_consumed`: flights whose delay was counted. `retried`: redeliveries.
-
-    The mean arrival delay is in minutes; below 0 it is early.
-    """
-
-    messages_sent: int
-    messages_consumed: int
-    retried: int
-    dead_letters: int
-    dead_letters_by_tag: Mapping[str, int]
-    mean_arrival_delay_by_tag: Mapping[str, float]
-
-
 @dataclass(slots=True)
 class Job:
     """One run: sends `total` flights, `rows`. Its results are complete when `run` has returned."""
@@ -72,7 +57,10 @@ class Job:
     dead: dict[str, str] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Returns when every message was consumed or dead-lettered. Raises MqError, DemoFailed."""
+        """Returns when every message was consumed or dead-lettered.
+
+        Raises MqError, CommandError when nothing moves for STALLED_S.
+        """
         async with AsyncAdminClient(self.namesrv) as admin:
             await admin.create_topic(TOPIC, queues=QUEUES)
             await admin.create_group(GROUP, max_attempts=MAX_ATTEMPTS, retry_delays=RETRY_DELAYS)
@@ -126,21 +114,21 @@ class Job:
     async def _until_finished(self, admin: AsyncAdminClient, sending: asyncio.Task[None]) -> None:
         dead_letters = DeadLetters(admin, GROUP)
         loop = asyncio.get_running_loop()
-        last, moved_at = Counts(), loop.time()
+        last, moved_at = Figures(), loop.time()
         while True:
             await asyncio.wait({sending}, timeout=POLL_S)
             if sending.done():
                 _reraise(sending)
                 await asyncio.sleep(POLL_S)
             await self._read(dead_letters)
-            counts = self._counts()
-            self.progress.update(counts)
+            figures = self.figures()
+            self.progress.update(figures)
             if sending.done() and self.is_finished():
                 return
-            if counts != last:
-                last, moved_at = counts, loop.time()
+            if figures != last:
+                last, moved_at = figures, loop.time()
             elif loop.time() - moved_at > STALLED_S:
-                raise DemoFailed(
+                raise CommandError(
                     f"nothing has moved for {STALLED_S:g} s: {self._missing()} messages were "
                     "neither consumed nor dead-lettered"
                 )
@@ -150,11 +138,6 @@ class Job:
         with suppress(MqError):
             async for message in dead_letters.read():
                 self.dead[message.message_id] = message.tag
-
-    def _counts(self) -> Counts:
-        return Counts(
-            len(self.sent), len(self.delays.arrived), len(self.delays.retries), len(self.dead)
-        )
 
     def _missing(self) -> int:
         return len(self.sent - self.delays.arrived - self.dead.keys())

@@ -1,10 +1,11 @@
-"""The progress of the demo, on stdout: bars on a terminal, else lines."""
+"""The figures of the demo, and their progress on stdout: bars on a terminal, else lines."""
 
 from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -15,21 +16,24 @@ LINE_INTERVAL_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """Numbers of messages, each counted once; `retried`: of redeliveries."""
+class Figures:
+    """Numbers of messages, each counted once. `messages_consumed`: flights whose delay was counted.
+    `retried`: redeliveries. The mean arrival delay is in minutes; below 0 it is early."""
 
-    sent: int = 0
-    consumed: int = 0
+    messages_sent: int = 0
+    messages_consumed: int = 0
     retried: int = 0
-    dead: int = 0
+    dead_letters: int = 0
+    dead_letters_by_tag: Mapping[str, int] = field(default_factory=dict)
+    mean_arrival_delay_by_tag: Mapping[str, float] = field(default_factory=dict)
 
 
 class Progress(Protocol):
     def say(self, text: str) -> None:
         """Prints a line."""
 
-    def update(self, counts: Counts) -> None:
-        """Shows the counts so far."""
+    def update(self, figures: Figures) -> None:
+        """Shows the figures so far."""
 
     def close(self) -> None:
         """Stops showing progress. May be called twice."""
@@ -40,20 +44,21 @@ class Lines:
 
     def __init__(self, total: int) -> None:
         self._total = total
-        self._last = Counts()
+        self._last = Figures()
         self._said_at = 0.0
 
     def say(self, text: str) -> None:
         print(text, flush=True)
 
-    def update(self, counts: Counts) -> None:
+    def update(self, figures: Figures) -> None:
         now = time.monotonic()
-        finished = counts.consumed + counts.dead == self._total
-        if counts != self._last and (finished or now - self._said_at >= LINE_INTERVAL_S):
-            self._last, self._said_at = counts, now
+        finished = figures.messages_consumed + figures.dead_letters == self._total
+        if figures != self._last and (finished or now - self._said_at >= LINE_INTERVAL_S):
+            self._last, self._said_at = figures, now
             self.say(
-                f"  sent {counts.sent:,} of {self._total:,}, consumed {counts.consumed:,}, "
-                f"retried {counts.retried:,}, dead letters {counts.dead:,}"
+                f"  sent {figures.messages_sent:,} of {self._total:,}, "
+                f"consumed {figures.messages_consumed:,}, retried {figures.retried:,}, "
+                f"dead letters {figures.dead_letters:,}"
             )
 
     def close(self) -> None:
@@ -80,16 +85,16 @@ class Bars:
     def say(self, text: str) -> None:
         self._bars.console.print(text, markup=False, highlight=False)
 
-    def update(self, counts: Counts) -> None:
+    def update(self, figures: Figures) -> None:
         if self._sent is None or self._finished is None:
             self._bars.start()
             self._sent = self._bars.add_task("sent", total=self._total, remark="")
             self._finished = self._bars.add_task("finished", total=self._total, remark="")
-        self._bars.update(self._sent, completed=counts.sent)
+        self._bars.update(self._sent, completed=figures.messages_sent)
         self._bars.update(
             self._finished,
-            completed=counts.consumed + counts.dead,
-            remark=f"retried {counts.retried:,}, dead letters {counts.dead:,}",
+            completed=figures.messages_consumed + figures.dead_letters,
+            remark=f"retried {figures.retried:,}, dead letters {figures.dead_letters:,}",
         )
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from typing import TextIO
 from aerobee_cli.demo import flights, summary
 from aerobee_cli.demo.job import GROUP, Job
 from aerobee_cli.demo.progress import Progress, progress
-from aerobee_cli.errors import INTERRUPTED, CommandError, DemoFailed, ProcessEnded
+from aerobee_cli.errors import INTERRUPTED, CommandError, ProcessEnded
 from aerobee_cli.processes.signals import Stopped, StopSignals
 from aerobee_cli.processes.suite import Suite, SuiteOptions
 from aerobee_cli.processes.supervise import Child
@@ -53,7 +53,7 @@ def main(plan: Plan) -> int:
             print("\nstopped: no process of the demo is left", file=sys.stderr)
             return INTERRUPTED
         except ProcessEnded as error:
-            raise DemoFailed(f"{error} ({plan.out / LOG})") from error
+            raise CommandError(f"{error} ({plan.out / LOG})") from error
     if plan.keep:
         print(f"The broker's data is in {data}: look around with `aerobee up --data {data}`")
     return 0

@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from aerobee_cli.demo.job import Figures, Job
+from aerobee_cli.demo.job import Job
+from aerobee_cli.demo.progress import Figures
 from aerobee_cli.output import Column, number, write_table
 
 SUMMARY = "summary.json"

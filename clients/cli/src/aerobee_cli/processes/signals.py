@@ -9,11 +9,7 @@ from typing import Any
 
 
 class Stopped(Exception):
-    """A signal that asks this program to stop. `number`: which one."""
-
-    def __init__(self, number: signal.Signals) -> None:
-        super().__init__(f"stopped by {number.name}")
-        self.number = number
+    """A signal has asked this program to stop."""
 
 
 class StopSignals:
@@ -27,7 +23,7 @@ class StopSignals:
 
     def _stop(self, number: signal.Signals) -> None:
         if not self._stopped.done():
-            self._stopped.set_result(Stopped(number))
+            self._stopped.set_result(Stopped(f"stopped by {number.name}"))
 
     async def guard(self, *works: Coroutine[Any, Any, None]) -> None:
         """Runs `works` concurrently until the first of them returns or raises, then cancels the

@@ -90,6 +90,12 @@ class Brokers:
                 error.add_context(f"broker {broker_name}")
             raise
 
+    async def ask_masters(
+        self, rpc: Rpc[Q, R], request: Q, *, absent: Collection[Code] = ()
+    ) -> dict[str, R]:
+        """`ask_each` of all masters."""
+        return await self.ask_each(await self.masters(), rpc, request, absent=absent)
+
     async def ask_each(
         self,
         brokers: Mapping[str, str],

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Self
 
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
@@ -19,6 +18,7 @@ from aerobee_client.admin.brokers import Brokers
 from aerobee_client.admin.rebalance import rebalance
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.transport import Transport
+from aerobee_client.facade import AsyncClient
 from aerobee_client.message import ReceivedMessage
 from aerobee_wire import rpcs
 from aerobee_wire.message_id import parse_offset_message_id
@@ -42,7 +42,7 @@ def _numbers_fit() -> Iterator[None]:
         raise MqError(Code.INVALID_PARAMETER, f"give a smaller number: {error}") from None
 
 
-class AsyncAdminClient:
+class AsyncAdminClient(AsyncClient):
     """`async with AsyncAdminClient(...) as admin:`; closing it ends its connections.
 
     `timeout`: of each call to a broker. Every method raises MqError: NamesrvUnreachable,
@@ -58,12 +58,6 @@ class AsyncAdminClient:
     ) -> None:
         self._instance = ClientInstance(namesrv, transport=transport)
         self._brokers = Brokers(self._instance, timeout.total_seconds())
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.close()
 
     async def close(self) -> None:
         await self._instance.close()
@@ -239,8 +233,7 @@ class AsyncAdminClient:
 
     async def get_group(self, group: str) -> d.GroupDescription:
         """Raises SUBSCRIPTION_GROUP_NOT_EXIST."""
-        answers = await self._brokers.ask_each(
-            await self._brokers.masters(),
+        answers = await self._brokers.ask_masters(
             rpcs.GET_GROUP,
             admin_pb2.GetGroupRequest(consumer_group=group),
             absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
@@ -251,9 +244,7 @@ class AsyncAdminClient:
     async def list_groups(self, *, include_system: bool = False) -> list[d.GroupDescription]:
         """Sorted by name; the settings are those of the first broker that has the group."""
         request = admin_pb2.ListGroupsRequest(include_system=include_system)
-        answers = await self._brokers.ask_each(
-            await self._brokers.masters(), rpcs.LIST_GROUPS, request
-        )
+        answers = await self._brokers.ask_masters(rpcs.LIST_GROUPS, request)
         configs: dict[str, admin_pb2.GroupConfig] = {}
         brokers: dict[str, list[str]] = {}
         for name, answer in answers.items():
@@ -265,17 +256,13 @@ class AsyncAdminClient:
     async def delete_group(self, group: str, *, remove_offsets: bool = True) -> bool:
         """From every master. False: there was none."""
         request = admin_pb2.DeleteGroupRequest(consumer_group=group, remove_offsets=remove_offsets)
-        answers = await self._brokers.ask_each(
-            await self._brokers.masters(), rpcs.DELETE_GROUP, request
-        )
+        answers = await self._brokers.ask_masters(rpcs.DELETE_GROUP, request)
         return any(answer.deleted for answer in answers.values())
 
     async def list_clients(self, group: str = "") -> list[d.ClientDescription]:
         """The connected clients (of `group`), once for each broker that they are connected to."""
         request = client_pb2.ListClientsRequest(group=group)
-        answers = await self._brokers.ask_each(
-            await self._brokers.masters(), rpcs.LIST_CLIENTS, request
-        )
+        answers = await self._brokers.ask_masters(rpcs.LIST_CLIENTS, request)
         return [
             d.ClientDescription.of(name, client)
             for name, answer in answers.items()
@@ -288,8 +275,7 @@ class AsyncAdminClient:
 
         Raises SUBSCRIPTION_GROUP_NOT_EXIST.
         """
-        answers = await self._brokers.ask_each(
-            await self._brokers.masters(),
+        answers = await self._brokers.ask_masters(
             rpcs.GET_CONSUME_STATS,
             offset_pb2.GetConsumeStatsRequest(consumer_group=group, topic=topic),
             absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),

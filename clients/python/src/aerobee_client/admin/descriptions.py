@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping, MutableSequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -25,9 +25,16 @@ MESSAGE_TYPE = "message.type"  # attribute of a topic
 
 
 def _like(description: type[D], source: Message, **values: Any) -> D:
-    """A description with `values`, and for all other fields what `source` has under their names."""
-    names = [each.name for each in fields(description) if each.name not in values]
-    return description(**{name: getattr(source, name) for name in names}, **values)
+    """A description with `values`, and for all other fields what `source` has under their names:
+    maps as dicts, repeated fields as tuples."""
+    for name in [each.name for each in fields(description) if each.name not in values]:
+        value = getattr(source, name)
+        if isinstance(value, MutableMapping):
+            value = dict(value)
+        elif isinstance(value, MutableSequence):
+            value = tuple(value)
+        values[name] = value
+    return description(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +61,7 @@ class TopicOnBroker:
 
     @classmethod
     def of(cls, broker_name: str, address: str, config: namesrv_pb2.TopicConfig) -> Self:
-        attributes = dict(config.attributes)
-        return _like(cls, config, broker_name=broker_name, address=address, attributes=attributes)
+        return _like(cls, config, broker_name=broker_name, address=address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +148,8 @@ class GroupDescription:
             cls,
             config,
             max_attempts=config.retry_max_times + 1,
-            retry_delays_ms=tuple(config.retry_delays_ms),
             fifo=config.consume_message_orderly,
             brokers=tuple(brokers),
-            attributes=dict(config.attributes),
         )
 
 
@@ -167,7 +171,6 @@ class ClientDescription:
         return _like(
             cls,
             info,
-            producer_groups=tuple(info.producer_groups),
             consumer_groups=tuple(consumer.consumer_group for consumer in info.consumers),
             subscriptions={
                 subscription.topic: subscription.expression
@@ -261,7 +264,7 @@ class BrokerStatus:
 
     @classmethod
     def of(cls, response: admin_pb2.GetBrokerStatusResponse) -> Self:
-        return _like(cls, response, delayed_messages=dict(response.delayed_messages))
+        return _like(cls, response)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,18 +301,8 @@ class BrokerBacklog:
 
     @classmethod
     def of(cls, broker_name: str, response: admin_pb2.GetBacklogResponse) -> Self:
-        return cls(
-            broker_name=broker_name,
-            draining_since_ms=response.draining_since_ms,
-            lags=tuple(
-                GroupLag(lag.consumer_group, lag.topic, lag.messages) for lag in response.lags
-            ),
-            in_flight=response.in_flight,
-            delayed_messages=dict(response.delayed_messages),
-            half_messages=dict(response.half_messages),
-            dead_letters=dict(response.dead_letters),
-            unread_topics=dict(response.unread_topics),
-        )
+        lags = tuple(_like(GroupLag, lag) for lag in response.lags)
+        return _like(cls, response, broker_name=broker_name, lags=lags)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from aerobee.namesrv.v1 import namesrv_pb2
 
@@ -104,7 +104,7 @@ class PublishInfo:
 class _Entry:
     route: TopicRoute
     is_default: bool = False
-    publish: PublishInfo | None = field(default=None)
+    publish: PublishInfo | None = None
 
 
 class RouteCache:
@@ -130,9 +130,6 @@ class RouteCache:
         self._addresses: dict[str, dict[int, str]] = {}
         self._asked_ms: dict[str, int] = {}
         self._pending: dict[str, asyncio.Task[TopicRoute]] = {}
-
-    def known_topics(self) -> list[str]:
-        return list(self._entries)
 
     def is_known(self, topic: str) -> bool:
         """Whether `publish_info` answers without asking a name server."""
@@ -204,7 +201,7 @@ class RouteCache:
             log.debug("route of %s not refreshed: %s", topic, error)
 
     async def refresh_all(self) -> None:
-        for topic in self.known_topics():
+        for topic in list(self._entries):
             await self.refresh_soon(topic)
 
     async def publish_info(self, topic: str) -> PublishInfo:

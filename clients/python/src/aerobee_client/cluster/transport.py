@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
+from operator import methodcaller
 from typing import Any, Protocol, TypeVar, cast
 
 import grpc
@@ -109,7 +110,7 @@ class GrpcTransport:
             self._channels[address] = channel
         method: Callable[..., Any] = getattr(channel, kind)(
             rpc.path,
-            request_serializer=_serialize,
+            request_serializer=methodcaller("SerializeToString"),
             response_deserializer=rpc.response.FromString,
         )
         self._methods[address, rpc.path] = method
@@ -121,10 +122,6 @@ def _is_cancelled() -> bool:
     during a call, although the waiting task is not cancelled."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
-
-
-def _serialize(request: Request) -> bytes:
-    return request.SerializeToString()
 
 
 def translated(error: grpc.aio.AioRpcError, address: str, timeout_s: float) -> MqError:
