@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -57,6 +58,15 @@ async def ack(caller: BrokerCaller, messages: list[Leased]) -> list[int]:
     request = pop_pb2.AckRequest(leases=[message.lease for message in messages])
     response = await caller.call(caller.pops.Ack, request)
     return [result.code for result in response.results]
+
+
+@pytest.fixture
+async def caller(tmp_path: Path) -> AsyncIterator[BrokerCaller]:
+    """Of a broker with a topic t of one queue."""
+    with broker_process(tmp_path) as broker:
+        async with BrokerCaller(broker.address) as caller:
+            await caller.put_topic("t")
+            yield caller
 
 
 async def test_acks_survive_kill_9(tmp_path: Path) -> None:
@@ -115,59 +125,38 @@ def _reached(settled: set[bytes], count: int) -> bool:
     return len(settled) >= count
 
 
-async def test_a_lease_survives_a_restart(tmp_path: Path) -> None:
-    with broker_process(tmp_path) as broker:
-        async with BrokerCaller(broker.address) as caller:
-            await caller.put_topic("t")
-            await caller.send("t", b"1", b"2")
-            got = await pop(caller)
-        broker.kill()
-        broker.start()
-        async with BrokerCaller(broker.address) as caller:
-            assert await pop(caller) == []
-            assert await ack(caller, got) == [Code.SUCCESS, Code.SUCCESS]
+async def test_a_parked_pop_gets_arrivals_and_redeliveries(caller: BrokerCaller) -> None:
+    waiting = asyncio.create_task(pop(caller, poll_duration_ms=20_000))
+    await asyncio.sleep(0.2)
+    await caller.send("t", b"1")
+    (got,) = await waiting
+    waiting = asyncio.create_task(pop(caller, poll_duration_ms=20_000))
+    await asyncio.sleep(0.2)
+    change = pop_pb2.InvisibleChange(lease=got.lease, invisible_duration_ms=100)
+    request = pop_pb2.ChangeInvisibleDurationRequest(changes=[change])
+    (result,) = (await caller.call(caller.pops.ChangeInvisibleDuration, request)).results
+    assert (result.code, result.invisible_duration_ms) == (Code.SUCCESS, 100)
+    (again,) = await waiting
+    assert (again.body, again.attempt) == (b"1", 2)
+    assert await ack(caller, [got, again]) == [
+        Code.INVALID_RECEIPT_HANDLE,
+        Code.SUCCESS,
+    ]
 
 
-async def test_a_parked_pop_gets_arrivals_and_redeliveries(tmp_path: Path) -> None:
-    with broker_process(tmp_path) as broker:
-        async with BrokerCaller(broker.address) as caller:
-            await caller.put_topic("t")
-            waiting = asyncio.create_task(pop(caller, poll_duration_ms=20_000))
-            await asyncio.sleep(0.2)
-            await caller.send("t", b"1")
-            (got,) = await waiting
-            waiting = asyncio.create_task(pop(caller, poll_duration_ms=20_000))
-            await asyncio.sleep(0.2)
-            change = pop_pb2.InvisibleChange(lease=got.lease, invisible_duration_ms=100)
-            request = pop_pb2.ChangeInvisibleDurationRequest(changes=[change])
-            (result,) = (await caller.call(caller.pops.ChangeInvisibleDuration, request)).results
-            assert (result.code, result.invisible_duration_ms) == (Code.SUCCESS, 100)
-            (again,) = await waiting
-            assert (again.body, again.attempt) == (b"1", 2)
-            assert await ack(caller, [got, again]) == [
-                Code.INVALID_RECEIPT_HANDLE,
-                Code.SUCCESS,
-            ]
-
-
-async def test_sql_filters_pop_and_pull(tmp_path: Path) -> None:
-    with broker_process(tmp_path) as broker:
-        async with BrokerCaller(broker.address) as caller:
-            await caller.put_topic("t")
-            for number in range(4):
-                await caller.send("t", b"%d" % number, properties={"n": str(number)})
-            wanted = message_pb2.Subscription(expression="n BETWEEN 1 AND 2", expression_type=SQL92)
-            got = await pop(caller, subscription=wanted)
-            assert [message.body for message in got] == [b"1", b"2"]
-            pull = message_pb2.PullRequest(
-                consumer_group="p", topic="t", subscription=wanted, plain=True
-            )
-            answer = await caller.call(caller.messages.Pull, pull)
-            assert [message.body for message in answer.messages] == [b"1", b"2"]
-            assert answer.next_begin_offset == 4
-            broken = message_pb2.Subscription(expression="n BETWEEN", expression_type=SQL92)
-            with raises_code(Code.SUBSCRIPTION_PARSE_FAILED):
-                await pop(caller, subscription=broken)
+async def test_sql_filters_pop_and_pull(caller: BrokerCaller) -> None:
+    for number in range(4):
+        await caller.send("t", b"%d" % number, properties={"n": str(number)})
+    wanted = message_pb2.Subscription(expression="n BETWEEN 1 AND 2", expression_type=SQL92)
+    got = await pop(caller, subscription=wanted)
+    assert [message.body for message in got] == [b"1", b"2"]
+    pull = message_pb2.PullRequest(consumer_group="p", topic="t", subscription=wanted, plain=True)
+    answer = await caller.call(caller.messages.Pull, pull)
+    assert [message.body for message in answer.messages] == [b"1", b"2"]
+    assert answer.next_begin_offset == 4
+    broken = message_pb2.Subscription(expression="n BETWEEN", expression_type=SQL92)
+    with raises_code(Code.SUBSCRIPTION_PARSE_FAILED):
+        await pop(caller, subscription=broken)
 
 
 async def test_sql_filters_can_be_switched_off(tmp_path: Path) -> None:
@@ -179,46 +168,18 @@ async def test_sql_filters_can_be_switched_off(tmp_path: Path) -> None:
                 await pop(caller, subscription=wanted)
 
 
-async def test_the_last_failed_attempt_makes_a_dead_letter(tmp_path: Path) -> None:
-    with broker_process(tmp_path) as broker:
-        async with BrokerCaller(broker.address) as caller:
-            await caller.put_topic("t")
-            await caller.put_group("g", attempts=3)
-            await caller.send("t", b"1", properties={"UNIQ_KEY": "U1"})
-            attempts = []
-            for _ in range(3):
-                (got,) = await pop(caller, invisible_duration_ms=200, poll_duration_ms=20_000)
-                attempts.append(got.attempt)
-            assert attempts == [1, 2, 3]
-
-            async def dead_letters() -> list[message_pb2.StoredMessage]:
-                try:
-                    return await caller.read("%DLQ%g")
-                except MqError:
-                    return []
-
-            await until(dead_letters, "the dead letter is there")
-            (letter,) = await dead_letters()
-            assert letter.properties["DLQ_ORIGIN_TOPIC"] == "t"
-            assert letter.properties["DLQ_ORIGIN_MESSAGE_ID"] == "U1"
-            assert await pop(caller) == []
-
-
-async def test_an_invalid_pop_is_refused(tmp_path: Path) -> None:
-    with broker_process(tmp_path) as broker:
-        async with BrokerCaller(broker.address) as caller:
-            await caller.put_topic("t")
-            for code, fields in (
-                (Code.TOPIC_NOT_EXIST, {"topic": "unknown"}),
-                (Code.INVALID_PARAMETER, {"max_messages": 33}),
-                (Code.INVALID_PARAMETER, {"queue_id": 1}),
-                (Code.INVALID_PARAMETER, {"invisible_duration_ms": 43_200_001}),
-                (Code.INVALID_PARAMETER, {"poll_duration_ms": -1}),
-                (Code.INVALID_PARAMETER, {"start": 9}),
-            ):
-                with pytest.raises(MqError) as raised:
-                    await pop(caller, **fields)
-                assert raised.value.code is code, fields
+async def test_an_invalid_pop_is_refused(caller: BrokerCaller) -> None:
+    for code, fields in (
+        (Code.TOPIC_NOT_EXIST, {"topic": "unknown"}),
+        (Code.INVALID_PARAMETER, {"max_messages": 33}),
+        (Code.INVALID_PARAMETER, {"queue_id": 1}),
+        (Code.INVALID_PARAMETER, {"invisible_duration_ms": 43_200_001}),
+        (Code.INVALID_PARAMETER, {"poll_duration_ms": -1}),
+        (Code.INVALID_PARAMETER, {"start": 9}),
+    ):
+        with pytest.raises(MqError) as raised:
+            await pop(caller, **fields)
+        assert raised.value.code is code, fields
 
 
 async def test_sigterm_ends_parked_pops(tmp_path: Path) -> None:

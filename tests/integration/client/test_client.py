@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -336,30 +335,6 @@ async def test_a_message_is_delivered_at_its_time_unless_recalled(namesrv: str) 
         await until(lambda: len(arrived) == 2)
     assert [message.body for message in arrived] == [b"now", b"timed"]
     assert arrived[1].store_timestamp_ms >= due.timestamp() * 1000
-
-
-async def test_close_waits_for_a_long_listener(namesrv: str) -> None:
-    begun, finish = threading.Event(), threading.Event()
-    done: list[bytes] = []
-
-    def listen(message: ReceivedMessage) -> None:
-        begun.set()
-        finish.wait(20)
-        done.append(message.body)
-
-    async with AsyncProducer("p", namesrv=namesrv) as producer:
-        await producer.send(Message("slow", b"x"))
-    consumer = AsyncPushConsumer("slow-g", listen, namesrv=namesrv)
-    consumer.subscribe("slow")
-    await consumer.start()
-    await until(begun.is_set)
-    closing = asyncio.create_task(consumer.close())
-    await asyncio.sleep(0)
-    assert not closing.done()
-    finish.set()
-    await closing
-    async with AsyncAdminClient(namesrv) as admin:
-        assert done == [b"x"] and await _lag(admin, "slow-g", "slow", 0)
 
 
 async def test_retry_topic_is_consumed_before_any_failure(namesrv: str) -> None:

@@ -9,7 +9,7 @@ from support.broker.harness import BrokerHarness, message
 
 
 async def half(
-    harness: BrokerHarness, body: bytes, topic: str = "t", **properties: str
+    harness: BrokerHarness, body: bytes = b"a", topic: str = "t", **properties: str
 ) -> SendResult:
     given = {"TRAN_MSG": "true", "PGROUP": "producers", **properties}
     return (await harness.broker.sending.sender.send([message(topic, body, 1, properties=given)]))[

@@ -118,12 +118,6 @@ def test_a_flipped_bit_makes_no_other_value(kv: KVConfigManager, path: Path) -> 
     assert reopened(path).get("ns", "k") == "old"
 
 
-def test_a_file_of_rocketmq_is_read(path: Path) -> None:
-    path.parent.mkdir()
-    path.write_text('{\n\t"configTable":{"ns":{"k":"v"}\n\t}\n}')
-    assert reopened(path).get("ns", "k") == "v"
-
-
 def test_broken_file_does_not_replace_the_backup(kv: KVConfigManager, path: Path) -> None:
     kv.put("ns", "k", "old")
     kv.put("ns", "k", "new")

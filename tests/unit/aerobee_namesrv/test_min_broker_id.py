@@ -39,18 +39,15 @@ async def test_newcomer_with_a_lower_id_is_told_to_all_others(tables: RoutingTab
     assert await sent(tables.watch(broker_id=1)) == []
 
 
-async def test_newcomer_with_a_higher_id_is_told_to_nobody(tables: RoutingTables) -> None:
-    join(tables, 1)
+@pytest.mark.parametrize(("members", "joins"), [((1,), 2), ((0, 1), 0)])
+async def test_unchanged_lowest_id_is_told_to_nobody(
+    tables: RoutingTables, members: tuple[int, ...], joins: int
+) -> None:
+    """A newcomer with a higher id; the lowest that registers again."""
+    for broker_id in members:
+        join(tables, broker_id)
     watch = tables.watch(broker_id=1)
-    join(tables, 2)
-    assert await sent(watch) == []
-
-
-async def test_lowest_that_registers_again_is_told_to_nobody(tables: RoutingTables) -> None:
-    join(tables, 0)
-    join(tables, 1)
-    watch = tables.watch(broker_id=1)
-    join(tables, 0)
+    join(tables, joins)
     assert await sent(watch) == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from aerobee_namesrv.routing.rows import BrokerKey, DataVersion, Registered
@@ -255,13 +257,6 @@ def test_incremental_registration_leaves_other_topics(tables: RoutingTables) -> 
     assert tables.live.data_version(key_of()) == V2
 
 
-def test_topics_that_a_broker_no_longer_has_are_kept(tables: RoutingTables) -> None:
-    """§1.3: deleteTopicWithBrokerRegistration is off by default."""
-    tables.register()
-    tables.register(topics=[topic("orders"), topic("refunds")], version=V2)
-    assert tables.manager.topic_queue_table.names() == ["orders", "payments", "refunds"]
-
-
 def test_topics_that_a_broker_no_longer_has_are_dropped_on_demand() -> None:
     """§1.3: with the switch on, and only this broker's queues."""
     tables = RoutingTables(delete_topic_with_broker_registration=True)
@@ -273,11 +268,19 @@ def test_topics_that_a_broker_no_longer_has_are_dropped_on_demand() -> None:
     assert tables.manager.topic_queue_table.names() == ["orders", "refunds"]
 
 
-def test_incremental_registration_drops_nothing() -> None:
-    """It says nothing of the topics that it leaves out."""
-    tables = RoutingTables(delete_topic_with_broker_registration=True)
+@pytest.mark.parametrize(
+    ("switch", "fields"),
+    [
+        (False, {"topics": [topic("orders"), topic("refunds")]}),
+        (True, {"topics": [topic("refunds")], "incremental": True}),
+    ],
+    ids=["off, as by default", "incremental"],
+)
+def test_topics_that_a_broker_leaves_out_are_kept(switch: bool, fields: dict[str, Any]) -> None:
+    """§1.3: deleteTopicWithBrokerRegistration; an incremental one says nothing of the others."""
+    tables = RoutingTables(delete_topic_with_broker_registration=switch)
     tables.register()
-    tables.register(topics=[topic("refunds")], version=V2, incremental=True)
+    tables.register(version=V2, **fields)
     assert tables.manager.topic_queue_table.names() == ["orders", "payments", "refunds"]
 
 

@@ -73,23 +73,17 @@ def test_lowest_replica_stands_under_id_0_when_the_master_is_lost() -> None:
     assert tables.addresses().keys() == {1, 2}, "a view only"
 
 
-def test_nobody_stands_in_by_default(tables: RoutingTables) -> None:
-    """§1.6: supportActingMaster is off."""
-    lose_master(tables)
-    assert tables.route().brokers[0].addresses.keys() == {1, 2}
-
-
-def test_nobody_stands_in_when_the_group_does_not_allow_it() -> None:
-    tables = RoutingTables(support_acting_master=True)
-    lose_master(tables, enable_acting_master=False)
-    tables.manager.topic_queue_table.wipe_write({"broker-a"})
-    assert tables.route().brokers[0].addresses.keys() == {1, 2}
-
-
-def test_nobody_stands_in_while_the_queues_are_writable() -> None:
-    tables = RoutingTables(support_acting_master=True)
-    lose_master(tables)
-    tables.manager.topic_queue_table.add_write({"broker-a"})
+@pytest.mark.parametrize(
+    ("supported", "allowed", "writable"),
+    [(False, True, False), (True, False, False), (True, True, True)],
+    ids=["off, as by default", "not allowed by the group", "while the queues are writable"],
+)
+def test_nobody_stands_in(supported: bool, allowed: bool, writable: bool) -> None:
+    """§1.6: supportActingMaster."""
+    tables = RoutingTables(support_acting_master=supported)
+    lose_master(tables, enable_acting_master=allowed)
+    change = "add_write" if writable else "wipe_write"
+    getattr(tables.manager.topic_queue_table, change)({"broker-a"})
     assert tables.route().brokers[0].addresses.keys() == {1, 2}
 
 

@@ -54,24 +54,18 @@ def test_batch_removes_all_its_brokers(tables: RoutingTables) -> None:
     assert tables.manager.unregistered[Reason.REQUESTED] == 2
 
 
-def test_replica_that_leaves_changes_no_topic(tables: RoutingTables) -> None:
-    """§1.4: reduced broker with a master."""
-    tables.register(broker_id=0, enable_acting_master=True)
-    tables.register(broker_id=1, enable_acting_master=True)
-    tables.manager.unregister([unregistration(broker_id=1)])
-    assert tables.addresses() == {0: address_of("broker-a")}
-    assert tables.permission() == 6
-
-
-@pytest.mark.parametrize(("enable_acting_master", "permission"), [(True, 4), (False, 6)])
-def test_topics_that_lost_their_master_become_read_only(
-    tables: RoutingTables, enable_acting_master: bool, permission: int
+@pytest.mark.parametrize(
+    ("leaves", "enable_acting_master", "permission"),
+    [(1, True, 6), (0, True, 4), (0, False, 6)],
+)
+def test_topics_become_read_only_when_an_acting_master_takes_over(
+    tables: RoutingTables, leaves: int, enable_acting_master: bool, permission: int
 ) -> None:
     """§1.4 topics: reduced group, acting master enabled, no id 0 left."""
-    tables.register(broker_id=0, enable_acting_master=enable_acting_master)
-    tables.register(broker_id=1, enable_acting_master=enable_acting_master)
-    tables.manager.unregister([unregistration(broker_id=0)])
-    assert tables.addresses() == {1: address_of("broker-a", 1)}
+    for broker_id in (0, 1):
+        tables.register(broker_id=broker_id, enable_acting_master=enable_acting_master)
+    tables.manager.unregister([unregistration(broker_id=leaves)])
+    assert tables.addresses() == {1 - leaves: address_of("broker-a", 1 - leaves)}
     assert tables.permission() == permission
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from aerobee_chassis.errors import PortInUse
-from aerobee_chassis.rpc.call import Call, Failure
+from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
 
@@ -22,46 +21,21 @@ DESCRIPTOR = health_pb2.DESCRIPTOR.services_by_name["Health"]
 Request, Response = health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse
 
 
-class Refused(Exception):
-    """What a domain raises."""
-
-
 class Handlers:
     def __init__(self) -> None:
-        self.arrived = asyncio.Event()
-        self.cancelled = asyncio.Event()
         self.seen: dict[str, Any] = {}
 
     async def check(self, request: Any, call: Call) -> Any:
         self.seen = {"metadata": call.metadata, "peer": call.peer, "left": call.time_remaining_s()}
-        match request.service:
-            case "refused":
-                raise Refused("not now: try later")
-            case "defect":
-                raise ZeroDivisionError("a secret detail")
-            case "wait":
-                self.arrived.set()
-                try:
-                    await asyncio.Event().wait()
-                except asyncio.CancelledError:
-                    self.cancelled.set()
-                    raise
+        if request.service == "defect":
+            raise ZeroDivisionError("a secret detail")
         return Response(status=Response.SERVING)
 
     async def list(self, request: Any, call: Call) -> Any:
         return health_pb2.HealthListResponse()
 
     async def watch(self, request: Any, call: Call) -> None:
-        for status in (Response.NOT_SERVING, Response.SERVING):
-            await call.write(Response(status=status))
-        if request.service == "refused":
-            raise Refused("enough")
-
-
-def failure_of(error: Exception) -> Failure | None:
-    if isinstance(error, Refused):
-        return Failure("RESOURCE_EXHAUSTED", str(error), (("aerobee-code", "SYSTEM_BUSY"),))
-    return None
+        await call.write(Response(status=Response.SERVING))
 
 
 @pytest.fixture
@@ -73,7 +47,7 @@ def handlers() -> Handlers:
 async def target(handlers: Handlers) -> AsyncIterator[str]:
     service = bind(DESCRIPTOR, handlers)
     renamed = type(service)("test.Echo", service.methods)
-    server = Server([renamed], host="127.0.0.1", port=0, failure_of=failure_of, grace_s=0)
+    server = Server([renamed], host="127.0.0.1", port=0, failure_of=lambda _: None, grace_s=0)
     await server.start()
     yield server.address
     await server.stop()
@@ -93,14 +67,6 @@ def unary(channel: grpc.aio.Channel) -> Any:
     )
 
 
-def stream(channel: grpc.aio.Channel) -> Any:
-    return channel.unary_stream(
-        "/test.Echo/Watch",
-        request_serializer=Request.SerializeToString,
-        response_deserializer=Response.FromString,
-    )
-
-
 async def test_handler_sees_metadata_peer_and_deadline(
     channel: grpc.aio.Channel, handlers: Handlers
 ) -> None:
@@ -112,17 +78,6 @@ async def test_handler_sees_metadata_peer_and_deadline(
     assert 0 < handlers.seen["left"] <= 30.2
 
 
-async def test_domain_error_crosses_with_status_message_and_trailers(
-    channel: grpc.aio.Channel,
-) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await unary(channel)(Request(service="refused"))
-    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert caught.value.details() == "not now: try later"
-    trailers: Any = caught.value.trailing_metadata()
-    assert dict(trailers)["aerobee-code"] == "SYSTEM_BUSY"
-
-
 async def test_defect_is_told_without_its_details(channel: grpc.aio.Channel) -> None:
     with structlog.testing.capture_logs() as logs, pytest.raises(grpc.aio.AioRpcError) as caught:
         await unary(channel)(Request(service="defect"))
@@ -131,26 +86,6 @@ async def test_defect_is_told_without_its_details(channel: grpc.aio.Channel) -> 
     assert [line["rpc"] for line in logs if line["event"] == "handler_failed"] == [
         "test.Echo/Check"
     ]
-
-
-async def test_handler_is_cancelled_when_its_caller_leaves(
-    channel: grpc.aio.Channel, handlers: Handlers
-) -> None:
-    call = unary(channel)(Request(service="wait"))
-    await asyncio.wait_for(handlers.arrived.wait(), 10)
-    call.cancel()
-    await asyncio.wait_for(handlers.cancelled.wait(), 10)
-    assert handlers.cancelled.is_set()
-
-
-async def test_stream_ends_with_its_handler_and_carries_its_error(
-    channel: grpc.aio.Channel,
-) -> None:
-    statuses = [answer.status async for answer in stream(channel)(Request())]
-    assert statuses == [Response.NOT_SERVING, Response.SERVING]
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        _ = [answer async for answer in stream(channel)(Request(service="refused"))]
-    assert caught.value.details() == "enough"
 
 
 async def test_health_answers_for_the_process_and_each_service(channel: grpc.aio.Channel) -> None:
@@ -169,7 +104,7 @@ async def test_reflection_lists_the_services(channel: grpc.aio.Channel) -> None:
 
 async def test_second_server_on_the_port_is_refused(target: str) -> None:
     port = int(target.rpartition(":")[2])
-    second = Server([], host="127.0.0.1", port=port, failure_of=failure_of)
+    second = Server([], host="127.0.0.1", port=port, failure_of=lambda _: None)
     with pytest.raises(PortInUse, match=str(port)):
         await second.start()
 

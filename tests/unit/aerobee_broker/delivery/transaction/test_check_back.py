@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,13 @@ from aerobee.broker.v1 import client_pb2
 from aerobee.broker.v1.client_pb2 import TransactionCheck
 from structlog.testing import capture_logs
 
-from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.delivery.transaction.transactions import End, Resolution
-from aerobee_broker.errors import TransactionNotOpen
 from aerobee_broker.registry.clients import MAX_PENDING_CHECKS, Client
 from aerobee_broker.rpc.clients import ClientRpcs
 from aerobee_wire import topics as names
 from aerobee_wire.status import Code
-from support.broker.harness import BrokerHarness, message
+from support.broker.harness import Begin, BrokerHarness, message
+from support.broker.transactions import end, half
 
 COMMIT, ROLLBACK = Resolution.COMMIT, Resolution.ROLLBACK
 
@@ -55,8 +54,8 @@ class Producer:
         check = notice.transaction_check
         now = asyncio.get_running_loop().time() - self._began
         self.asked.append((now, check))
-        end = End(check.transaction_id, check.queue_offset, self.answer, check.producer_group)
-        await self.harness.broker.transactions.end([end])
+        answer = End(check.transaction_id, check.queue_offset, self.answer, check.producer_group)
+        await self.harness.broker.transactions.end([answer])
 
     async def write_all(self, messages: Iterable[Any], *, more_follows: bool = False) -> None:
         for notice in messages:
@@ -85,9 +84,6 @@ class Producer:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
-Begin = Callable[..., Awaitable[BrokerHarness]]
-
-
 @pytest.fixture
 async def begin(tmp_path: Path) -> AsyncIterator[Begin]:
     """Starts the broker, or stops it and starts it again; with the rounds of every second."""
@@ -99,7 +95,7 @@ async def begin(tmp_path: Path) -> AsyncIterator[Begin]:
             await harness.broker.transaction_upkeep.round()
             await asyncio.sleep(1)
 
-    async def end() -> None:
+    async def stop() -> None:
         while running:
             harness, task = running.pop()
             task.cancel()
@@ -108,20 +104,13 @@ async def begin(tmp_path: Path) -> AsyncIterator[Begin]:
 
     async def start(**options: Any) -> BrokerHarness:
         clock = running[0][0].clock if running else None
-        await end()
+        await stop()
         harness = await BrokerHarness.begin(tmp_path, clock=clock, **options)
         running.append((harness, asyncio.create_task(every_second(harness))))
         return harness
 
     yield start
-    await end()
-
-
-async def half(
-    harness: BrokerHarness, body: bytes = b"a", group: str = "producers", **properties: str
-) -> SendResult:
-    given = {"TRAN_MSG": "true", "PGROUP": group, **properties}
-    return (await harness.broker.sending.sender.send([message("t", body, 1, properties=given)]))[0]
+    await stop()
 
 
 async def test_the_first_check_comes_after_transactionTimeOut(begin: Begin) -> None:
@@ -158,8 +147,7 @@ async def test_an_ended_transaction_is_not_checked(begin: Begin) -> None:
     producer = Producer(harness, "p")
     stored = await half(harness)
     await asyncio.sleep(3)
-    end = End(stored.transaction_id, stored.queue_offset, COMMIT)
-    assert await harness.broker.transactions.end([end]) == [None]
+    assert await end(harness, stored) is Code.SUCCESS
     await asyncio.sleep(120)
     assert producer.asked == []
 
@@ -176,9 +164,7 @@ async def test_after_transactionCheckMax_checks_it_is_given_up(begin: Begin) -> 
     record = (await harness.read(names.CHECK_MAX_TIME_TOPIC))[0]
     assert (record.body, record.properties["TRANSACTION_CHECK_TIMES"]) == (b"a", "3")
     assert (record.properties["REAL_TOPIC"], record.properties["UNIQ_KEY"]) == ("t", "U")
-    late = End(stored.transaction_id, stored.queue_offset, COMMIT)
-    (error,) = await harness.broker.transactions.end([late])
-    assert isinstance(error, TransactionNotOpen)
+    assert await end(harness, stored) is Code.INVALID_TRANSACTION_ID
     assert await harness.bodies("t", (0, 1)) == []
     await asyncio.sleep(120)
     assert len(producer.asked) == 3
@@ -291,8 +277,7 @@ async def test_metrics_count_transactions(begin: Begin) -> None:
     Producer(harness, "p")
     ends = [await half(harness), await half(harness)]
     for stored, resolution in zip(ends, (COMMIT, ROLLBACK), strict=True):
-        end = End(stored.transaction_id, stored.queue_offset, resolution)
-        await harness.broker.transactions.end([end])
+        await end(harness, stored, resolution)
     await half(harness)
 
     def value(name: str) -> float | None:
@@ -326,13 +311,8 @@ async def test_a_damaged_half_message_is_rolled_back_or_given_up(begin: Begin) -
             file.seek(at)
             file.write(b"D")
 
-    async def outcome(stored: SendResult, resolution: Resolution) -> Code | None:
-        end = End(stored.transaction_id, stored.queue_offset, resolution)
-        error = (await harness.broker.transactions.end([end]))[0]
-        return error.code if error else None
-
-    assert await outcome(rolled_back, COMMIT) is Code.MESSAGE_CORRUPTED
-    assert await outcome(rolled_back, ROLLBACK) is None
+    assert await end(harness, rolled_back) is Code.MESSAGE_CORRUPTED
+    assert await end(harness, rolled_back, ROLLBACK) is Code.SUCCESS
     producer = Producer(harness, "p")
     with capture_logs() as logs:
         await asyncio.sleep(100)
@@ -360,8 +340,7 @@ async def test_ended_transactions_are_removed_from_the_schedule(
         )[0]
         await checks.round()
         if number < 38:
-            end = End(stored.transaction_id, stored.queue_offset, COMMIT)
-            assert await harness.broker.transactions.end([end]) == [None]
+            assert await end(harness, stored) is Code.SUCCESS
     await checks.round()
     schedule = checks._schedule
     without = schedule._without_producer

@@ -56,39 +56,6 @@ def test_messages_of_different_topics() -> None:
     assert topic_of([message(), message()]) == "orders"
 
 
-@pytest.mark.parametrize("message_id", ["", "  ", "a\x01b"])
-def test_illegal_message_id(message_id: str) -> None:
-    """StatusCode table: SendMessage × ILLEGAL_MESSAGE_ID."""
-    refused(Code.ILLEGAL_MESSAGE_ID, check, message(message_id=message_id))
-
-
-@pytest.mark.parametrize("tag", [" ", "a|b", "a||b", "a\nb", "a\x7f", "a\u0085"])
-def test_illegal_tag(tag: str) -> None:
-    """StatusCode table: SendMessage × ILLEGAL_MESSAGE_TAG."""
-    refused(Code.ILLEGAL_MESSAGE_TAG, check, message(tag=tag))
-
-
-@pytest.mark.parametrize("keys", [[" "], ["ok", "a\tb"], ["a\x00"]])
-def test_illegal_key(keys: list[str]) -> None:
-    """StatusCode table: SendMessage × ILLEGAL_MESSAGE_KEY."""
-    refused(Code.ILLEGAL_MESSAGE_KEY, check, message(keys=keys))
-
-
-@pytest.mark.parametrize("group", [" ", "a\nb", "x" * 64, "ü" * 32])
-def test_illegal_message_group(group: str) -> None:
-    """StatusCode table: SendMessage × ILLEGAL_MESSAGE_GROUP."""
-    refused(Code.ILLEGAL_MESSAGE_GROUP, check, message(message_group=group))
-
-
-@pytest.mark.parametrize(
-    "properties",
-    [{"UNIQ_KEY": "x"}, {"KEYS": "x"}, {"__CRC32#": "x"}, {"a\nb": "x"}, {"a": "x\x02"}],
-)
-def test_illegal_property(properties: dict[str, str]) -> None:
-    """StatusCode table: SendMessage × ILLEGAL_MESSAGE_PROPERTY_KEY."""
-    refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, check, message(user_properties=properties))
-
-
 # The names that RocketMQ's proxy refuses.
 RESERVED = """
 TRACE_ON MSG_REGION KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET
@@ -101,15 +68,30 @@ __BORNHOST BORN_TIMESTAMP DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID __CRC32#
 """
 
 
-@pytest.mark.parametrize("name", RESERVED.split())
-def test_reserved_property(name: str) -> None:
-    """StatusCode table: SendMessage × ILLEGAL_MESSAGE_PROPERTY_KEY."""
-    refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, check, message(user_properties={name: "x"}))
+# StatusCode table: SendMessage × the code.
+ILLEGAL: list[tuple[Code, str, list[Any]]] = [
+    (Code.ILLEGAL_MESSAGE_ID, "message_id", ["", "  ", "a\x01b"]),
+    (Code.ILLEGAL_MESSAGE_TAG, "tag", [" ", "a|b", "a||b", "a\nb", "a\x7f", "a\u0085"]),
+    (Code.ILLEGAL_MESSAGE_KEY, "keys", [[" "], ["ok", "a\tb"], ["a\x00"]]),
+    (Code.ILLEGAL_MESSAGE_GROUP, "message_group", [" ", "a\nb", "x" * 64, "ü" * 32]),
+    (Code.ILLEGAL_MESSAGE_PROPERTY_KEY, "user_properties", [{"a\nb": "x"}, {"a": "x\x02"}]),
+    (
+        Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
+        "user_properties",
+        [{name: "x"} for name in RESERVED.split()],
+    ),
+    (Code.ILLEGAL_LITE_TOPIC, "lite_topic", ["a b", "a.b", "x" * 65, "ü"]),
+    (Code.MESSAGE_BODY_EMPTY, "body", [b""]),
+    (Code.BAD_REQUEST, "priority", [-1]),
+]
 
 
-def test_empty_body() -> None:
-    """StatusCode table: SendMessage × MESSAGE_BODY_EMPTY."""
-    refused(Code.MESSAGE_BODY_EMPTY, check, message(body=b""))
+@pytest.mark.parametrize(
+    ("code", "field", "value"),
+    [(code, field, value) for code, field, values in ILLEGAL for value in values],
+)
+def test_illegal_field(code: Code, field: str, value: Any) -> None:
+    refused(code, check, message(**{field: value}))
 
 
 def test_body_size() -> None:
@@ -146,12 +128,6 @@ def test_delivery_time() -> None:
     refused(Code.ILLEGAL_DELIVERY_TIME, check, message(delivery_timestamp=endless))
 
 
-def test_negative_priority() -> None:
-    check(message(priority=0))
-    check(message(priority=2**31 - 1))
-    refused(Code.BAD_REQUEST, check, message(priority=-1))
-
-
 def test_recovery_duration_of_half_messages() -> None:
     """SendMessage × BAD_REQUEST; 3,600 s are allowed."""
     field = "orphaned_transaction_recovery_duration"
@@ -160,18 +136,14 @@ def test_recovery_duration_of_half_messages() -> None:
     refused(Code.BAD_REQUEST, check, message(**{field: Duration(seconds=-1)}))
 
 
-@pytest.mark.parametrize("name", ["a b", "a.b", "x" * 65, "ü"])
-def test_illegal_lite_topic(name: str) -> None:
-    """SendMessage × ILLEGAL_LITE_TOPIC."""
-    refused(Code.ILLEGAL_LITE_TOPIC, check, message(lite_topic=name))
-
-
 @pytest.mark.parametrize(
     "system",
     [
         {"tag": "", "keys": [""], "message_group": ""},  # empty is absent
         {"tag": "grüße 🙂", "keys": ["a", "b c"], "message_group": "x" * 63},
         {"lite_topic": "a" * 64},
+        {"priority": 0},
+        {"priority": 2**31 - 1},
         {"user_properties": {"price": "", "": "x", "TRACE": "1", "ü": "€"}},
     ],
 )
