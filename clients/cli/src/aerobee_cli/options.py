@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aerobee_cli.durations import parse_duration
+from aerobee_wire.retry_policy import ExponentialRetryPolicy
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient, Producer
@@ -67,6 +68,32 @@ def retry_delays(text: str | None) -> list[timedelta]:
         return [parse_duration(part) for part in text.split(",")]
     except ValueError as error:
         raise BadOption(f"--retry-delays: {error}") from None
+
+
+def retry_policy(text: str | None) -> ExponentialRetryPolicy | None:
+    """The value of `--retry`. Raises BadOption."""
+    if text is None:
+        return None
+    kind, _, listed = text.partition(":")
+    given = dict(part.partition("=")[::2] for part in listed.split(",") if part)
+    unknown = given.keys() - {"initial", "max", "multiplier"}
+    if kind != "exponential" or unknown:
+        raise BadOption(
+            f"--retry {text!r}: write it like exponential:initial=5s,max=2h,multiplier=2"
+        )
+    default = ExponentialRetryPolicy()
+    try:
+        return ExponentialRetryPolicy(
+            _milliseconds(given["initial"]) if "initial" in given else default.initial_ms,
+            _milliseconds(given["max"]) if "max" in given else default.max_ms,
+            int(given.get("multiplier", default.multiplier)),
+        )
+    except ValueError as error:
+        raise BadOption(f"--retry {text!r}: {error}") from None
+
+
+def _milliseconds(text: str) -> int:
+    return round(parse_duration(text) / timedelta(milliseconds=1))
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from aerobee_client.producer import AsyncProducer, Producer
     from aerobee_client.push_consumer import AsyncPushConsumer, PushConsumer
     from aerobee_client.send_result import SendResult
+    from aerobee_wire.consume_order import ConsumeOrder
+    from aerobee_wire.retry_policy import ExponentialRetryPolicy
 
 __all__ = [
     "AdminClient",
@@ -40,8 +42,10 @@ __all__ = [
     "ClientClosed",
     "Code",
     "ConsumeFromWhere",
+    "ConsumeOrder",
     "ConsumeResult",
     "DeadLetter",
+    "ExponentialRetryPolicy",
     "Message",
     "MessageQueue",
     "MqError",
@@ -57,7 +61,7 @@ __all__ = [
 
 _MODULES = {
     "admin.sync": ("AdminClient",),
-    "admin.client": ("AsyncAdminClient",),
+    "admin.client": ("AsyncAdminClient", "ConsumeOrder", "ExponentialRetryPolicy"),
     "consume_result": ("ConsumeResult", "DeadLetter", "ReconsumeLater"),
     "options": ("ConsumeFromWhere",),
     "errors": (

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.data_version import DataVersion
 from aerobee_broker.metadata.delay_offsets import DelayOffsets
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup, SubscriptionGroups
 from aerobee_broker.metadata.topics import TopicConfig, Topics
+from aerobee_wire.consume_order import ConsumeOrder
+from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from support.clock.manual_clock import ManualClock
 
 CLOCK = ManualClock(now_ms=1_000)
@@ -91,6 +97,52 @@ def test_retry_delays_start_at_entry_3_of_rocketmqs_policy() -> None:
     loaded = SubscriptionGroups(CLOCK)
     loaded.load(table.to_json())
     assert loaded.get("g") == table.get("g")
+
+
+def test_an_exponential_retry_policy_has_rocketmqs_shape() -> None:
+    table = SubscriptionGroups(CLOCK)
+    policy = ExponentialRetryPolicy(1_000, 60_000, 3)
+    table.put(SubscriptionGroup("g", exponential_retry=policy))
+    stored = table.to_json()["subscriptionGroupTable"]["g"]
+    assert stored["groupRetryPolicy"] == {
+        "type": "EXPONENTIAL",
+        "exponentialRetryPolicy": {"initial": 1_000, "max": 60_000, "multiplier": 3},
+    }
+    loaded = SubscriptionGroups(CLOCK)
+    loaded.load(table.to_json())
+    assert loaded.get("g") == table.get("g")
+
+
+@pytest.mark.parametrize(
+    "policy", [{"type": "EXPONENTIAL"}, {"type": "EXPONENTIAL", "exponentialRetryPolicy": None}]
+)
+def test_an_exponential_retry_policy_without_numbers_has_rocketmqs(policy: dict[str, Any]) -> None:
+    loaded = SubscriptionGroups(CLOCK)
+    loaded.load({"subscriptionGroupTable": {"g": {"groupRetryPolicy": policy}}})
+    group = loaded.get("g")
+    assert group is not None
+    assert group.exponential_retry == ExponentialRetryPolicy(5_000, 7_200_000, 2)
+
+
+@pytest.mark.parametrize("order", ConsumeOrder)
+def test_the_order_of_a_group_is_kept_beside_rocketmqs_boolean(order: ConsumeOrder) -> None:
+    table = SubscriptionGroups(CLOCK)
+    table.put(SubscriptionGroup("g", consume_order=order))
+    stored = table.to_json()["subscriptionGroupTable"]["g"]
+    assert stored["consumeMessageOrderly"] is (order is ConsumeOrder.ON)
+    loaded = SubscriptionGroups(CLOCK)
+    loaded.load(table.to_json())
+    assert loaded.get("g") == table.get("g")
+
+
+@pytest.mark.parametrize(
+    ("orderly", "order"), [(True, ConsumeOrder.ON), (False, ConsumeOrder.AUTO)]
+)
+def test_a_store_with_the_boolean_alone(orderly: bool, order: ConsumeOrder) -> None:
+    """As RocketMQ and version 0.1 write it."""
+    loaded = SubscriptionGroups(CLOCK)
+    loaded.load({"subscriptionGroupTable": {"g": {"consumeMessageOrderly": orderly}}})
+    assert loaded.get("g") == SubscriptionGroup("g", consume_order=order)
 
 
 def test_group_is_loaded_with_defaults_for_missing_keys() -> None:

@@ -16,6 +16,7 @@ from aerobee_broker.disk import RealDisk
 from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from aerobee_wire.status import Code, MqError
 from support.broker.harness import Begin, BrokerHarness, message
 from support.codes import raises_code
@@ -277,6 +278,12 @@ async def test_the_next_use_of_an_unsaved_group_saves_it(harness: BrokerHarness)
         {"retry_max_times": -1},
         {"retry_queue_count": -1},
         {"retry_delays_ms": (-1,)},
+        {"exponential_retry": ExponentialRetryPolicy(initial_ms=0)},
+        {"exponential_retry": ExponentialRetryPolicy(initial_ms=2_000, max_ms=1_000)},
+        {"exponential_retry": ExponentialRetryPolicy(max_ms=2**40)},
+        {"exponential_retry": ExponentialRetryPolicy(multiplier=0)},
+        {"exponential_retry": ExponentialRetryPolicy(multiplier=101)},
+        {"exponential_retry": ExponentialRetryPolicy(), "retry_delays_ms": (1,)},
         {"retry_delays_ms": tuple(range(65))},
         {"retry_delays_ms": (2**40,)},
     ],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from aerobee.broker.v1 import admin_pb2, message_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
@@ -54,6 +57,41 @@ async def test_groups_are_put_listed_and_deleted(handlers: Handlers) -> None:
     delete = admin_pb2.DeleteGroupRequest(consumer_group="g", remove_offsets=True)
     assert [(await handlers("DeleteGroup", delete)).deleted for _ in range(2)] == [True, False]
     assert (await handlers.refused("GetGroup", get)).code is Code.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+@pytest.mark.parametrize(
+    ("orderly", "order", "stored"),
+    [
+        (False, admin_pb2.CONSUME_ORDER_AUTO, admin_pb2.CONSUME_ORDER_AUTO),
+        (False, admin_pb2.CONSUME_ORDER_ON, admin_pb2.CONSUME_ORDER_ON),
+        (False, admin_pb2.CONSUME_ORDER_OFF, admin_pb2.CONSUME_ORDER_OFF),
+        (True, admin_pb2.CONSUME_ORDER_AUTO, admin_pb2.CONSUME_ORDER_ON),  # of version 0.1
+        (True, admin_pb2.CONSUME_ORDER_ON, admin_pb2.CONSUME_ORDER_ON),
+        (True, admin_pb2.CONSUME_ORDER_OFF, None),
+        (False, 9, None),
+    ],
+)
+async def test_the_order_of_a_group(
+    handlers: Handlers, orderly: bool, order: Any, stored: Any
+) -> None:
+    config = admin_pb2.GroupConfig(consumer_group="g", consume_message_orderly=orderly, order=order)
+    put = admin_pb2.PutGroupRequest(group=config)
+    if stored is None:
+        assert (await handlers.refused("PutGroup", put)).code is Code.INVALID_PARAMETER
+        return
+    await handlers("PutGroup", put)
+    found = (await handlers("GetGroup", admin_pb2.GetGroupRequest(consumer_group="g"))).group
+    on = admin_pb2.CONSUME_ORDER_ON
+    assert (found.order, found.consume_message_orderly) == (stored, stored == on)
+
+
+async def test_an_exponential_retry_of_a_group(handlers: Handlers) -> None:
+    config = admin_pb2.GroupConfig(consumer_group="g")
+    retry = admin_pb2.ExponentialRetry(initial_ms=100, max_ms=900, multiplier=3)
+    config.exponential_retry.CopyFrom(retry)
+    await handlers("PutGroup", admin_pb2.PutGroupRequest(group=config))
+    found = (await handlers("GetGroup", admin_pb2.GetGroupRequest(consumer_group="g"))).group
+    assert found.exponential_retry == retry
 
 
 async def test_the_status_counts_messages_in_and_out(handlers: Handlers) -> None:

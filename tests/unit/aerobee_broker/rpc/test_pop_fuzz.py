@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code, MqError
 from support.broker.handlers import Handlers
@@ -88,10 +89,11 @@ class World:
         harness = await BrokerHarness.begin(
             path, flushDiskType="ASYNC_FLUSH", enablePropertyFilter=True
         )
-        for topic in ("orders", "fifo"):
-            harness.tables.topics.put(TopicConfig(topic, 1, 1))
+        harness.tables.topics.put(TopicConfig("orders", 1, 1))
+        fifo = {"message.type": "FIFO"}
+        harness.tables.topics.put(TopicConfig("fifo", 1, 1, attributes=fifo))
         await harness.group("billing", retry_max_times=0)
-        await harness.group("orderly", consume_message_orderly=True)
+        await harness.group("orderly", consume_order=ConsumeOrder.ON)
         return harness
 
     async def ask(self, rpc: str, request: Message) -> Any:

@@ -167,7 +167,7 @@ async def test_groups_of_all_brokers_are_merged(
     cluster.answers["ListGroups"] = groups
     found = await admin.list_groups()
     assert [(g.consumer_group, g.brokers) for g in found] == [("f", ("b",)), ("g", ("a", "b"))]
-    assert (found[1].max_attempts, found[0].fifo) == (3, True)
+    assert (found[1].max_attempts, found[0].order, found[1].order) == (3, "on", "auto")
 
 
 async def test_reset_needs_one_target(admin: AsyncAdminClient, cluster: MemoryCluster) -> None:

@@ -26,6 +26,7 @@ from google.protobuf.duration_pb2 import Duration
 from aerobee_proxy.cluster.group_configs import GroupPolicy
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.settings import check_settings, negotiate
+from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from support.proxy.harness import refused
 
 OPTIONS = ProxyOptions()
@@ -61,7 +62,7 @@ def consumer(client_type: ClientType = ClientType.PUSH_CONSUMER) -> Settings:
 
 def test_settings_of_a_producer() -> None:
     """The Node SDK ends its process on any other backoff."""
-    answer = negotiate(producer("orders"), OPTIONS, GroupPolicy())
+    answer = negotiate(producer("orders"), OPTIONS, GroupPolicy(), fifo=False)
     policy = answer.backoff_policy
     assert policy.max_attempts == 3
     assert policy.WhichOneof("strategy") == "exponential_backoff"
@@ -74,7 +75,8 @@ def test_settings_of_a_producer() -> None:
 
 def test_unlimited_body_size_is_not_zero() -> None:
     """The Python SDK refuses every message when it reads 0."""
-    answer = negotiate(producer(), ProxyOptions(max_message_size=0), GroupPolicy())
+    options = ProxyOptions(max_message_size=0)
+    answer = negotiate(producer(), options, GroupPolicy(), fifo=False)
     assert answer.publishing.max_body_size == 2**31 - 1
 
 
@@ -84,7 +86,7 @@ def test_unlimited_body_size_is_not_zero() -> None:
 )
 def test_settings_of_a_consumer(client_type: ClientType) -> None:
     """Java polls with 0 and Rust never polls when they are missing."""
-    answer = negotiate(consumer(client_type), OPTIONS, GroupPolicy())
+    answer = negotiate(consumer(client_type), OPTIONS, GroupPolicy(), fifo=False)
     assert answer.backoff_policy.max_attempts == 17
     delays = [delay.ToMilliseconds() for delay in answer.backoff_policy.customized_backoff.next]
     assert len(delays) == 18
@@ -96,8 +98,8 @@ def test_settings_of_a_consumer(client_type: ClientType) -> None:
 
 
 def test_consumer_gets_the_policy_of_its_group() -> None:
-    policy = GroupPolicy(fifo=True, retry_max_times=2, retry_delays_ms=(100, 2_500))
-    answer = negotiate(consumer(), OPTIONS, policy)
+    policy = GroupPolicy(retry_max_times=2, retry_delays_ms=(100, 2_500))
+    answer = negotiate(consumer(), OPTIONS, policy, fifo=True)
     assert answer.subscription.fifo
     assert answer.backoff_policy.max_attempts == 3
     delays = [delay.ToMilliseconds() for delay in answer.backoff_policy.customized_backoff.next]
@@ -108,12 +110,38 @@ def test_node_consumer_gets_an_exponential_backoff() -> None:
     """The Node SDK takes another backoff for one attempt, and dead-letters at once."""
     settings = consumer()
     settings.user_agent.language = Language.NODE_JS
-    policy = GroupPolicy(fifo=True, retry_max_times=2, retry_delays_ms=(1_000, 5_000, 30_000))
-    backoff = negotiate(settings, OPTIONS, policy).backoff_policy
+    policy = GroupPolicy(retry_max_times=2, retry_delays_ms=(1_000, 5_000, 30_000))
+    backoff = negotiate(settings, OPTIONS, policy, fifo=True).backoff_policy
     assert backoff.max_attempts == 3
     assert backoff.exponential_backoff.initial.ToMilliseconds() == 1_000
     assert backoff.exponential_backoff.max.ToMilliseconds() == 30_000
     assert backoff.exponential_backoff.multiplier == 2
+
+
+EXPONENTIAL = ExponentialRetryPolicy(1_000, 6_000, 2)
+EXPONENTIAL_POLICY = GroupPolicy(
+    retry_delays_ms=EXPONENTIAL.delays_ms(), exponential_retry=EXPONENTIAL
+)
+
+
+@pytest.mark.parametrize("language", [Language.JAVA, Language.GOLANG, Language.NODE_JS])
+def test_an_exponential_retry_policy_reaches_the_sdks_that_know_it(language: Language) -> None:
+    settings = consumer()
+    settings.user_agent.language = language
+    backoff = negotiate(settings, OPTIONS, EXPONENTIAL_POLICY, fifo=False).backoff_policy
+    assert backoff.max_attempts == 17
+    assert backoff.exponential_backoff.initial.ToMilliseconds() == 1_000
+    assert backoff.exponential_backoff.max.ToMilliseconds() == 6_000
+    assert backoff.exponential_backoff.multiplier == 2
+
+
+def test_python_gets_the_delays_of_an_exponential_retry_policy() -> None:
+    """Its SDK waits for 1 s between all attempts after an exponential one."""
+    settings = consumer()
+    settings.user_agent.language = Language.PYTHON
+    backoff = negotiate(settings, OPTIONS, EXPONENTIAL_POLICY, fifo=False).backoff_policy
+    delays = [delay.ToMilliseconds() for delay in backoff.customized_backoff.next]
+    assert delays == [1_000, 2_000, 4_000, 6_000]
 
 
 @pytest.mark.parametrize(("attempt", "delay_ms"), [(0, 1_000), (1, 1_000), (2, 5_000), (9, 5_000)])
@@ -128,7 +156,7 @@ def test_default_retry_delays_are_the_delay_levels() -> None:
 @pytest.mark.parametrize("settings", [producer("orders"), consumer()], ids=["producer", "consumer"])
 def test_other_settings_stay(settings: Settings) -> None:
     """The C++ SDK adopts the namespace that it finds in the answer."""
-    answer = negotiate(settings, OPTIONS, GroupPolicy())
+    answer = negotiate(settings, OPTIONS, GroupPolicy(), fifo=False)
     for name in ("client_type", "access_point", "request_timeout", "user_agent"):
         assert getattr(answer, name) == getattr(settings, name)
     assert answer.publishing.topics == settings.publishing.topics
@@ -141,18 +169,18 @@ def test_other_settings_stay(settings: Settings) -> None:
 )
 def test_lite_consumer_gets_a_quota(client_type: ClientType) -> None:
     """Without one Java and Go refuse subscriptions themselves, and name a quota of 0."""
-    answer = negotiate(consumer(client_type), OPTIONS, GroupPolicy()).subscription
+    answer = negotiate(consumer(client_type), OPTIONS, GroupPolicy(), fifo=False).subscription
     assert (answer.lite_subscription_quota, answer.max_lite_topic_size) == (2_000, 64)
 
 
 def test_metrics_are_off() -> None:
-    answer = negotiate(producer(), OPTIONS, GroupPolicy())
+    answer = negotiate(producer(), OPTIONS, GroupPolicy(), fifo=False)
     assert answer.HasField("metric") and not answer.metric.on
 
 
 def test_negotiation_copies_the_settings() -> None:
     settings = producer()
-    negotiate(settings, OPTIONS, GroupPolicy())
+    negotiate(settings, OPTIONS, GroupPolicy(), fifo=False)
     assert not settings.HasField("backoff_policy")
 
 

@@ -1,8 +1,9 @@
-"""`aerobee group`: create, list, progress, reset-offset, delete."""
+"""`aerobee group`: create, list, show, progress, reset-offset, delete."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated, TypedDict
 
 import typer
@@ -19,8 +20,17 @@ from aerobee_cli.options import (
     admin_client,
     confirm,
     retry_delays,
+    retry_policy,
 )
-from aerobee_cli.output import Column, items_of, number
+from aerobee_cli.output import Column, Item, items_of, number
+from aerobee_wire.consume_order import ConsumeOrder
+
+
+class Order(StrEnum):
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
 
 app = typer.Typer(help="Consumer groups.", no_args_is_help=True)
 
@@ -49,16 +59,36 @@ def create(
             help="Wait before each retry; the last one repeats. Default: 10s,30s,1m … 2h.",
         ),
     ] = None,
-    fifo: Annotated[
-        bool, typer.Option("--fifo", help="It consumes each message queue in order.")
-    ] = False,
+    retry: Annotated[
+        str | None,
+        typer.Option(
+            metavar="exponential:initial=5s,max=2h,multiplier=2",
+            help="Waits that grow, in place of --retry-delays. What is left out is as shown here.",
+        ),
+    ] = None,
+    order: Annotated[
+        Order,
+        typer.Option(
+            help="Of consumers of the official SDKs. auto: topics of the type fifo are consumed in "
+            "order, message group by message group; on: every topic; off: none."
+        ),
+    ] = Order.AUTO,
+    fifo: Annotated[bool, typer.Option("--fifo", hidden=True, help="As --order on.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
     """Create a consumer group on every broker, or change it."""
-    waits = retry_delays(delays)
+    waits, exponential = retry_delays(delays), retry_policy(retry)
+    if waits and exponential:
+        raise BadOption("--retry and --retry-delays exclude each other")
     with admin_client(context, namesrv) as admin:
-        made = admin.create_group(group, max_attempts=max_attempts, retry_delays=waits, fifo=fifo)
+        made = admin.create_group(
+            group,
+            max_attempts=max_attempts,
+            retry_delays=waits,
+            exponential_retry=exponential,
+            order=ConsumeOrder.ON if fifo else ConsumeOrder[order.name],
+        )
     columns = (
         Column("broker", "broker_name"),
         Column("address", "address"),
@@ -81,15 +111,44 @@ def list_groups(
     columns = (
         Column("group", "consumer_group"),
         number("max attempts", "max_attempts"),
-        Column(
-            "retry delays",
-            "retry_delays_ms",
-            lambda delays: ", ".join(map(format_ms, delays)) or "delay levels from 3 on",
-        ),
-        Column("fifo", "fifo", lambda fifo: "yes" if fifo else ""),
+        Column("retry delays", "retry"),
+        Column("order", "order"),
         Column("brokers", "brokers"),
     )
-    output.show_list(items_of(groups), columns, as_json=json)
+    items = items_of(groups)
+    if not json:
+        items = [{**item, "retry": _retry(item)} for item in items]
+    output.show_list(items, columns, as_json=json)
+
+
+@app.command(epilog="Example: aerobee group show billing --json")
+def show(
+    context: typer.Context, *, group: Group, namesrv: Namesrv = None, json: Json = False
+) -> None:
+    """Show the settings of a consumer group."""
+    with admin_client(context, namesrv) as admin:
+        [item] = items_of([admin.get_group(group)])
+    if not json:
+        item["order"] = _ORDER_TEXTS[item["order"]]
+        item["retry_delays"] = _retry(item)
+        del item["retry_delays_ms"], item["exponential_retry"]
+    output.show_one(item, as_json=json)
+
+
+_ORDER_TEXTS = {
+    "auto": "auto: messages of topics of the type fifo in order",
+    "on": "on: messages of every topic in order",
+    "off": "off: messages in no order, also those of topics of the type fifo",
+}
+
+
+def _retry(group: Item) -> str:
+    """The waits before the retries of a group, in words."""
+    exponential = group["exponential_retry"]
+    if exponential is not None:
+        first, last = format_ms(exponential["initial_ms"]), format_ms(exponential["max_ms"])
+        return f"{first} to {last}, each {exponential['multiplier']} times the one before"
+    return ", ".join(map(format_ms, group["retry_delays_ms"])) or "delay levels from 3 on"
 
 
 @app.command(epilog="Example: aerobee group progress billing --topic orders")

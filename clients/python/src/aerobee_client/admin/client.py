@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import timedelta
+from typing import cast
 
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
@@ -21,7 +23,9 @@ from aerobee_client.cluster.transport import Transport
 from aerobee_client.facade import AsyncClient
 from aerobee_client.message import ReceivedMessage
 from aerobee_wire import rpcs
+from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.message_id import parse_offset_message_id
+from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_group, check_topic, group_of
 
@@ -196,7 +200,8 @@ class AsyncAdminClient(AsyncClient):
         *,
         max_attempts: int | None = None,
         retry_delays: Sequence[timedelta] = (),
-        fifo: bool = False,
+        exponential_retry: ExponentialRetryPolicy | None = None,
+        order: ConsumeOrder = ConsumeOrder.AUTO,
         consume_enable: bool = True,
         attributes: Mapping[str, str] | None = None,
     ) -> list[d.Created]:
@@ -204,7 +209,8 @@ class AsyncAdminClient(AsyncClient):
 
         `max_attempts`: deliveries of a message before it is dead-lettered (default 17).
         `retry_delays`: before each retry; the last one repeats. Empty: the broker's delay levels
-        from level 3 on.
+        from level 3 on. `exponential_retry`: in place of them. `order`: of consumers that pop, that
+        is of the official SDKs; AUTO consumes topics of the type FIFO in order.
         """
         check_group(group)
         if max_attempts is not None and max_attempts < 1:
@@ -217,10 +223,16 @@ class AsyncAdminClient(AsyncClient):
                 consume_enable=consume_enable,
                 consume_from_min_enable=True,
                 consume_broadcast_enable=True,
-                consume_message_orderly=fifo,
+                consume_message_orderly=order is ConsumeOrder.ON,
+                order=cast(admin_pb2.ConsumeOrder, order.value),
                 retry_queue_count=1,
                 retry_max_times=(max_attempts or DEFAULT_MAX_ATTEMPTS) - 1,
                 retry_delays_ms=[round(delay.total_seconds() * 1000) for delay in retry_delays],
+                exponential_retry=(
+                    admin_pb2.ExponentialRetry(**asdict(exponential_retry))
+                    if exponential_retry is not None
+                    else None
+                ),
                 which_broker_when_consume_slowly=1,
                 notify_consumer_ids_changed_enable=True,
                 consume_timeout_minutes=15,

@@ -15,6 +15,8 @@ from google.protobuf.message import Message
 
 from aerobee_client.consuming.decoding import received
 from aerobee_client.message import ReceivedMessage
+from aerobee_wire.consume_order import ConsumeOrder
+from aerobee_wire.retry_policy import ExponentialRetryPolicy
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -138,18 +140,27 @@ class GroupDescription:
     # Before each retry; empty: the broker's delay levels from level 3 on.
     retry_delays_ms: tuple[int, ...]
     consume_enable: bool
-    fifo: bool
+    # In which it consumes: auto (topics of the type FIFO in order), on or off.
+    order: str
     brokers: tuple[str, ...]
     attributes: Mapping[str, str] = field(default_factory=dict)
+    # In place of `retry_delays_ms`.
+    exponential_retry: ExponentialRetryPolicy | None = None
 
     @classmethod
     def of(cls, config: admin_pb2.GroupConfig, brokers: list[str]) -> Self:
+        retry, order = config.exponential_retry, config.order
         return _like(
             cls,
             config,
             max_attempts=config.retry_max_times + 1,
-            fifo=config.consume_message_orderly,
+            order=ConsumeOrder.of(order, orderly=config.consume_message_orderly).name.lower(),
             brokers=tuple(brokers),
+            exponential_retry=(
+                ExponentialRetryPolicy(retry.initial_ms, retry.max_ms, retry.multiplier)
+                if config.HasField("exponential_retry")
+                else None
+            ),
         )
 
 

@@ -1,11 +1,21 @@
 from aerobee.namesrv.v1 import namesrv_pb2 as _namesrv_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class ConsumeOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CONSUME_ORDER_AUTO: _ClassVar[ConsumeOrder]
+    CONSUME_ORDER_ON: _ClassVar[ConsumeOrder]
+    CONSUME_ORDER_OFF: _ClassVar[ConsumeOrder]
+CONSUME_ORDER_AUTO: ConsumeOrder
+CONSUME_ORDER_ON: ConsumeOrder
+CONSUME_ORDER_OFF: ConsumeOrder
 
 class PutTopicRequest(_message.Message):
     __slots__ = ("topic", "only_new")
@@ -60,7 +70,7 @@ class ListTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[_namesrv_pb2.TopicConfig, _Mapping]]] = ...) -> None: ...
 
 class GroupConfig(_message.Message):
-    __slots__ = ("consumer_group", "consume_enable", "consume_from_min_enable", "consume_broadcast_enable", "consume_message_orderly", "retry_queue_count", "retry_max_times", "retry_delays_ms", "broker_id", "which_broker_when_consume_slowly", "notify_consumer_ids_changed_enable", "consume_timeout_minutes", "attributes")
+    __slots__ = ("consumer_group", "consume_enable", "consume_from_min_enable", "consume_broadcast_enable", "consume_message_orderly", "retry_queue_count", "retry_max_times", "retry_delays_ms", "broker_id", "which_broker_when_consume_slowly", "notify_consumer_ids_changed_enable", "consume_timeout_minutes", "attributes", "order", "exponential_retry")
     class AttributesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +91,8 @@ class GroupConfig(_message.Message):
     NOTIFY_CONSUMER_IDS_CHANGED_ENABLE_FIELD_NUMBER: _ClassVar[int]
     CONSUME_TIMEOUT_MINUTES_FIELD_NUMBER: _ClassVar[int]
     ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    EXPONENTIAL_RETRY_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     consume_enable: bool
     consume_from_min_enable: bool
@@ -94,7 +106,19 @@ class GroupConfig(_message.Message):
     notify_consumer_ids_changed_enable: bool
     consume_timeout_minutes: int
     attributes: _containers.ScalarMap[str, str]
-    def __init__(self, consumer_group: _Optional[str] = ..., consume_enable: _Optional[bool] = ..., consume_from_min_enable: _Optional[bool] = ..., consume_broadcast_enable: _Optional[bool] = ..., consume_message_orderly: _Optional[bool] = ..., retry_queue_count: _Optional[int] = ..., retry_max_times: _Optional[int] = ..., retry_delays_ms: _Optional[_Iterable[int]] = ..., broker_id: _Optional[int] = ..., which_broker_when_consume_slowly: _Optional[int] = ..., notify_consumer_ids_changed_enable: _Optional[bool] = ..., consume_timeout_minutes: _Optional[int] = ..., attributes: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    order: ConsumeOrder
+    exponential_retry: ExponentialRetry
+    def __init__(self, consumer_group: _Optional[str] = ..., consume_enable: _Optional[bool] = ..., consume_from_min_enable: _Optional[bool] = ..., consume_broadcast_enable: _Optional[bool] = ..., consume_message_orderly: _Optional[bool] = ..., retry_queue_count: _Optional[int] = ..., retry_max_times: _Optional[int] = ..., retry_delays_ms: _Optional[_Iterable[int]] = ..., broker_id: _Optional[int] = ..., which_broker_when_consume_slowly: _Optional[int] = ..., notify_consumer_ids_changed_enable: _Optional[bool] = ..., consume_timeout_minutes: _Optional[int] = ..., attributes: _Optional[_Mapping[str, str]] = ..., order: _Optional[_Union[ConsumeOrder, str]] = ..., exponential_retry: _Optional[_Union[ExponentialRetry, _Mapping]] = ...) -> None: ...
+
+class ExponentialRetry(_message.Message):
+    __slots__ = ("initial_ms", "max_ms", "multiplier")
+    INITIAL_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_MS_FIELD_NUMBER: _ClassVar[int]
+    MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
+    initial_ms: int
+    max_ms: int
+    multiplier: int
+    def __init__(self, initial_ms: _Optional[int] = ..., max_ms: _Optional[int] = ..., multiplier: _Optional[int] = ...) -> None: ...
 
 class PutGroupRequest(_message.Message):
     __slots__ = ("group",)

@@ -25,45 +25,45 @@ _sym_db = _symbol_database.Default()
 from aerobee.broker.v1 import message_pb2 as aerobee_dot_broker_dot_v1_dot_message__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61\x65robee/broker/v1/pop.proto\x12\x11\x61\x65robee.broker.v1\x1a\x1f\x61\x65robee/broker/v1/message.proto\"\xbe\x02\n\nPopRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x15\n\x08queue_id\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12\x14\n\x0cmax_messages\x18\x04 \x01(\x05\x12\x11\n\tmax_bytes\x18\x05 \x01(\x05\x12\x1d\n\x15invisible_duration_ms\x18\x06 \x01(\x03\x12\x18\n\x10poll_duration_ms\x18\x07 \x01(\x03\x12\x35\n\x0csubscription\x18\x08 \x01(\x0b\x32\x1f.aerobee.broker.v1.Subscription\x12\x0c\n\x04\x66ifo\x18\t \x01(\x08\x12\x12\n\nattempt_id\x18\n \x01(\t\x12*\n\x05start\x18\x0b \x01(\x0e\x32\x1b.aerobee.broker.v1.PopStartB\x0b\n\t_queue_id\"\xab\x01\n\x0bPopResponse\x12\x0f\n\x07records\x18\x01 \x01(\x0c\x12\x15\n\rmessage_count\x18\x02 \x01(\x05\x12\x19\n\x11\x64\x65livery_attempts\x18\x03 \x03(\x05\x12\x10\n\x08lease_id\x18\x04 \x01(\x03\x12\x13\n\x0bpop_time_ms\x18\x05 \x01(\x03\x12\x1d\n\x15invisible_duration_ms\x18\x06 \x01(\x03\x12\x13\n\x0b\x62roker_name\x18\x07 \x01(\t\"\x86\x01\n\x05Lease\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x04 \x01(\x03\x12\x10\n\x08lease_id\x18\x05 \x01(\x03\x12\x1c\n\x14\x65xpires_timestamp_ms\x18\x06 \x01(\x03\"\x8a\x01\n\x08LeaseSet\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05\x12\x10\n\x08lease_id\x18\x04 \x01(\x03\x12\x1c\n\x14\x65xpires_timestamp_ms\x18\x05 \x01(\x03\x12\x15\n\rqueue_offsets\x18\x06 \x03(\x03\"g\n\nAckRequest\x12(\n\x06leases\x18\x01 \x03(\x0b\x32\x18.aerobee.broker.v1.Lease\x12/\n\nlease_sets\x18\x02 \x03(\x0b\x32\x1b.aerobee.broker.v1.LeaseSet\"\x83\x01\n\x0b\x41\x63kResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.aerobee.broker.v1.LeaseResult\x12/\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\x1d.aerobee.broker.v1.AckFailure\x12\x12\n\nlease_sets\x18\x03 \x01(\x05\"^\n\nAckFailure\x12\x11\n\tlease_set\x18\x01 \x01(\x05\x12\r\n\x05place\x18\x02 \x01(\x05\x12.\n\x06result\x18\x03 \x01(\x0b\x32\x1e.aerobee.broker.v1.LeaseResult\",\n\x0bLeaseResult\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\"U\n\x1e\x43hangeInvisibleDurationRequest\x12\x33\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\".aerobee.broker.v1.InvisibleChange\"\xac\x01\n\x0fInvisibleChange\x12\'\n\x05lease\x18\x01 \x01(\x0b\x32\x18.aerobee.broker.v1.Lease\x12\x1f\n\x15invisible_duration_ms\x18\x02 \x01(\x03H\x00\x12\x19\n\x0f\x62y_retry_policy\x18\x03 \x01(\x08H\x00\x12\x11\n\tuncounted\x18\x04 \x01(\x08\x12\x16\n\x0eunless_changed\x18\x05 \x01(\x08\x42\t\n\x07visible\"\\\n\x1f\x43hangeInvisibleDurationResponse\x12\x39\n\x07results\x18\x01 \x03(\x0b\x32(.aerobee.broker.v1.InvisibleChangeResult\"j\n\x15InvisibleChangeResult\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x13\n\x0bpop_time_ms\x18\x03 \x01(\x03\x12\x1d\n\x15invisible_duration_ms\x18\x04 \x01(\x03\"H\n\x11\x44\x65\x61\x64LetterRequest\x12\x33\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\".aerobee.broker.v1.DeadLetterEntry\"g\n\x0f\x44\x65\x61\x64LetterEntry\x12\'\n\x05lease\x18\x01 \x01(\x0b\x32\x18.aerobee.broker.v1.Lease\x12+\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x1a.aerobee.broker.v1.Failure\"E\n\x12\x44\x65\x61\x64LetterResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.aerobee.broker.v1.LeaseResult*Q\n\x08PopStart\x12\x17\n\x13POP_START_AUTOMATIC\x10\x00\x12\x16\n\x12POP_START_EARLIEST\x10\x01\x12\x14\n\x10POP_START_LATEST\x10\x02\x32\xf6\x02\n\nPopService\x12\x44\n\x03Pop\x12\x1d.aerobee.broker.v1.PopRequest\x1a\x1e.aerobee.broker.v1.PopResponse\x12\x44\n\x03\x41\x63k\x12\x1d.aerobee.broker.v1.AckRequest\x1a\x1e.aerobee.broker.v1.AckResponse\x12\x80\x01\n\x17\x43hangeInvisibleDuration\x12\x31.aerobee.broker.v1.ChangeInvisibleDurationRequest\x1a\x32.aerobee.broker.v1.ChangeInvisibleDurationResponse\x12Y\n\nDeadLetter\x12$.aerobee.broker.v1.DeadLetterRequest\x1a%.aerobee.broker.v1.DeadLetterResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61\x65robee/broker/v1/pop.proto\x12\x11\x61\x65robee.broker.v1\x1a\x1f\x61\x65robee/broker/v1/message.proto\"\xd1\x02\n\nPopRequest\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x15\n\x08queue_id\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12\x14\n\x0cmax_messages\x18\x04 \x01(\x05\x12\x11\n\tmax_bytes\x18\x05 \x01(\x05\x12\x1d\n\x15invisible_duration_ms\x18\x06 \x01(\x03\x12\x18\n\x10poll_duration_ms\x18\x07 \x01(\x03\x12\x35\n\x0csubscription\x18\x08 \x01(\x0b\x32\x1f.aerobee.broker.v1.Subscription\x12\x0c\n\x04\x66ifo\x18\t \x01(\x08\x12\x12\n\nattempt_id\x18\n \x01(\t\x12*\n\x05start\x18\x0b \x01(\x0e\x32\x1b.aerobee.broker.v1.PopStart\x12\x11\n\tclient_id\x18\x0c \x01(\tB\x0b\n\t_queue_id\"\xab\x01\n\x0bPopResponse\x12\x0f\n\x07records\x18\x01 \x01(\x0c\x12\x15\n\rmessage_count\x18\x02 \x01(\x05\x12\x19\n\x11\x64\x65livery_attempts\x18\x03 \x03(\x05\x12\x10\n\x08lease_id\x18\x04 \x01(\x03\x12\x13\n\x0bpop_time_ms\x18\x05 \x01(\x03\x12\x1d\n\x15invisible_duration_ms\x18\x06 \x01(\x03\x12\x13\n\x0b\x62roker_name\x18\x07 \x01(\t\"\x86\x01\n\x05Lease\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x04 \x01(\x03\x12\x10\n\x08lease_id\x18\x05 \x01(\x03\x12\x1c\n\x14\x65xpires_timestamp_ms\x18\x06 \x01(\x03\"\x8a\x01\n\x08LeaseSet\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05\x12\x10\n\x08lease_id\x18\x04 \x01(\x03\x12\x1c\n\x14\x65xpires_timestamp_ms\x18\x05 \x01(\x03\x12\x15\n\rqueue_offsets\x18\x06 \x03(\x03\"g\n\nAckRequest\x12(\n\x06leases\x18\x01 \x03(\x0b\x32\x18.aerobee.broker.v1.Lease\x12/\n\nlease_sets\x18\x02 \x03(\x0b\x32\x1b.aerobee.broker.v1.LeaseSet\"\x83\x01\n\x0b\x41\x63kResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.aerobee.broker.v1.LeaseResult\x12/\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\x1d.aerobee.broker.v1.AckFailure\x12\x12\n\nlease_sets\x18\x03 \x01(\x05\"^\n\nAckFailure\x12\x11\n\tlease_set\x18\x01 \x01(\x05\x12\r\n\x05place\x18\x02 \x01(\x05\x12.\n\x06result\x18\x03 \x01(\x0b\x32\x1e.aerobee.broker.v1.LeaseResult\",\n\x0bLeaseResult\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\"U\n\x1e\x43hangeInvisibleDurationRequest\x12\x33\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\".aerobee.broker.v1.InvisibleChange\"\xac\x01\n\x0fInvisibleChange\x12\'\n\x05lease\x18\x01 \x01(\x0b\x32\x18.aerobee.broker.v1.Lease\x12\x1f\n\x15invisible_duration_ms\x18\x02 \x01(\x03H\x00\x12\x19\n\x0f\x62y_retry_policy\x18\x03 \x01(\x08H\x00\x12\x11\n\tuncounted\x18\x04 \x01(\x08\x12\x16\n\x0eunless_changed\x18\x05 \x01(\x08\x42\t\n\x07visible\"\\\n\x1f\x43hangeInvisibleDurationResponse\x12\x39\n\x07results\x18\x01 \x03(\x0b\x32(.aerobee.broker.v1.InvisibleChangeResult\"j\n\x15InvisibleChangeResult\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x13\n\x0bpop_time_ms\x18\x03 \x01(\x03\x12\x1d\n\x15invisible_duration_ms\x18\x04 \x01(\x03\"H\n\x11\x44\x65\x61\x64LetterRequest\x12\x33\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\".aerobee.broker.v1.DeadLetterEntry\"g\n\x0f\x44\x65\x61\x64LetterEntry\x12\'\n\x05lease\x18\x01 \x01(\x0b\x32\x18.aerobee.broker.v1.Lease\x12+\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x1a.aerobee.broker.v1.Failure\"E\n\x12\x44\x65\x61\x64LetterResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.aerobee.broker.v1.LeaseResult*Q\n\x08PopStart\x12\x17\n\x13POP_START_AUTOMATIC\x10\x00\x12\x16\n\x12POP_START_EARLIEST\x10\x01\x12\x14\n\x10POP_START_LATEST\x10\x02\x32\xf6\x02\n\nPopService\x12\x44\n\x03Pop\x12\x1d.aerobee.broker.v1.PopRequest\x1a\x1e.aerobee.broker.v1.PopResponse\x12\x44\n\x03\x41\x63k\x12\x1d.aerobee.broker.v1.AckRequest\x1a\x1e.aerobee.broker.v1.AckResponse\x12\x80\x01\n\x17\x43hangeInvisibleDuration\x12\x31.aerobee.broker.v1.ChangeInvisibleDurationRequest\x1a\x32.aerobee.broker.v1.ChangeInvisibleDurationResponse\x12Y\n\nDeadLetter\x12$.aerobee.broker.v1.DeadLetterRequest\x1a%.aerobee.broker.v1.DeadLetterResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'aerobee.broker.v1.pop_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_POPSTART']._serialized_start=1951
-  _globals['_POPSTART']._serialized_end=2032
+  _globals['_POPSTART']._serialized_start=1970
+  _globals['_POPSTART']._serialized_end=2051
   _globals['_POPREQUEST']._serialized_start=84
-  _globals['_POPREQUEST']._serialized_end=402
-  _globals['_POPRESPONSE']._serialized_start=405
-  _globals['_POPRESPONSE']._serialized_end=576
-  _globals['_LEASE']._serialized_start=579
-  _globals['_LEASE']._serialized_end=713
-  _globals['_LEASESET']._serialized_start=716
-  _globals['_LEASESET']._serialized_end=854
-  _globals['_ACKREQUEST']._serialized_start=856
-  _globals['_ACKREQUEST']._serialized_end=959
-  _globals['_ACKRESPONSE']._serialized_start=962
-  _globals['_ACKRESPONSE']._serialized_end=1093
-  _globals['_ACKFAILURE']._serialized_start=1095
-  _globals['_ACKFAILURE']._serialized_end=1189
-  _globals['_LEASERESULT']._serialized_start=1191
-  _globals['_LEASERESULT']._serialized_end=1235
-  _globals['_CHANGEINVISIBLEDURATIONREQUEST']._serialized_start=1237
-  _globals['_CHANGEINVISIBLEDURATIONREQUEST']._serialized_end=1322
-  _globals['_INVISIBLECHANGE']._serialized_start=1325
-  _globals['_INVISIBLECHANGE']._serialized_end=1497
-  _globals['_CHANGEINVISIBLEDURATIONRESPONSE']._serialized_start=1499
-  _globals['_CHANGEINVISIBLEDURATIONRESPONSE']._serialized_end=1591
-  _globals['_INVISIBLECHANGERESULT']._serialized_start=1593
-  _globals['_INVISIBLECHANGERESULT']._serialized_end=1699
-  _globals['_DEADLETTERREQUEST']._serialized_start=1701
-  _globals['_DEADLETTERREQUEST']._serialized_end=1773
-  _globals['_DEADLETTERENTRY']._serialized_start=1775
-  _globals['_DEADLETTERENTRY']._serialized_end=1878
-  _globals['_DEADLETTERRESPONSE']._serialized_start=1880
-  _globals['_DEADLETTERRESPONSE']._serialized_end=1949
-  _globals['_POPSERVICE']._serialized_start=2035
-  _globals['_POPSERVICE']._serialized_end=2409
+  _globals['_POPREQUEST']._serialized_end=421
+  _globals['_POPRESPONSE']._serialized_start=424
+  _globals['_POPRESPONSE']._serialized_end=595
+  _globals['_LEASE']._serialized_start=598
+  _globals['_LEASE']._serialized_end=732
+  _globals['_LEASESET']._serialized_start=735
+  _globals['_LEASESET']._serialized_end=873
+  _globals['_ACKREQUEST']._serialized_start=875
+  _globals['_ACKREQUEST']._serialized_end=978
+  _globals['_ACKRESPONSE']._serialized_start=981
+  _globals['_ACKRESPONSE']._serialized_end=1112
+  _globals['_ACKFAILURE']._serialized_start=1114
+  _globals['_ACKFAILURE']._serialized_end=1208
+  _globals['_LEASERESULT']._serialized_start=1210
+  _globals['_LEASERESULT']._serialized_end=1254
+  _globals['_CHANGEINVISIBLEDURATIONREQUEST']._serialized_start=1256
+  _globals['_CHANGEINVISIBLEDURATIONREQUEST']._serialized_end=1341
+  _globals['_INVISIBLECHANGE']._serialized_start=1344
+  _globals['_INVISIBLECHANGE']._serialized_end=1516
+  _globals['_CHANGEINVISIBLEDURATIONRESPONSE']._serialized_start=1518
+  _globals['_CHANGEINVISIBLEDURATIONRESPONSE']._serialized_end=1610
+  _globals['_INVISIBLECHANGERESULT']._serialized_start=1612
+  _globals['_INVISIBLECHANGERESULT']._serialized_end=1718
+  _globals['_DEADLETTERREQUEST']._serialized_start=1720
+  _globals['_DEADLETTERREQUEST']._serialized_end=1792
+  _globals['_DEADLETTERENTRY']._serialized_start=1794
+  _globals['_DEADLETTERENTRY']._serialized_end=1897
+  _globals['_DEADLETTERRESPONSE']._serialized_start=1899
+  _globals['_DEADLETTERRESPONSE']._serialized_end=1968
+  _globals['_POPSERVICE']._serialized_start=2054
+  _globals['_POPSERVICE']._serialized_end=2428
 # @@protoc_insertion_point(module_scope)

@@ -18,7 +18,7 @@ POP_START_EARLIEST: PopStart
 POP_START_LATEST: PopStart
 
 class PopRequest(_message.Message):
-    __slots__ = ("consumer_group", "topic", "queue_id", "max_messages", "max_bytes", "invisible_duration_ms", "poll_duration_ms", "subscription", "fifo", "attempt_id", "start")
+    __slots__ = ("consumer_group", "topic", "queue_id", "max_messages", "max_bytes", "invisible_duration_ms", "poll_duration_ms", "subscription", "fifo", "attempt_id", "start", "client_id")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,7 @@ class PopRequest(_message.Message):
     FIFO_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_ID_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     topic: str
     queue_id: int
@@ -41,7 +42,8 @@ class PopRequest(_message.Message):
     fifo: bool
     attempt_id: str
     start: PopStart
-    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., invisible_duration_ms: _Optional[int] = ..., poll_duration_ms: _Optional[int] = ..., subscription: _Optional[_Union[_message_pb2.Subscription, _Mapping]] = ..., fifo: _Optional[bool] = ..., attempt_id: _Optional[str] = ..., start: _Optional[_Union[PopStart, str]] = ...) -> None: ...
+    client_id: str
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., invisible_duration_ms: _Optional[int] = ..., poll_duration_ms: _Optional[int] = ..., subscription: _Optional[_Union[_message_pb2.Subscription, _Mapping]] = ..., fifo: _Optional[bool] = ..., attempt_id: _Optional[str] = ..., start: _Optional[_Union[PopStart, str]] = ..., client_id: _Optional[str] = ...) -> None: ...
 
 class PopResponse(_message.Message):
     __slots__ = ("records", "message_count", "delivery_attempts", "lease_id", "pop_time_ms", "invisible_duration_ms", "broker_name")

@@ -9,11 +9,16 @@ from typing import Any
 from aerobee_broker.metadata.data_version import DataVersion
 from aerobee_broker.metadata.table import Table
 from aerobee_chassis.clock import Clock
+from aerobee_wire.consume_order import ConsumeOrder
+from aerobee_wire.retry_policy import ExponentialRetryPolicy
 
 DEFAULT_RETRY_MAX_TIMES = 16
 # RocketMQ's customised policy gives retry n entry n + 2 of its list, so that its default list, the
 # 18 delay levels, starts at level 3.
 _POLICY_SKIP = 2
+_EXPONENTIAL = "EXPONENTIAL"
+# Ours, beside RocketMQ's consumeMessageOrderly (docs/adr/0012-order-by-default.md).
+_CONSUME_ORDER = "consumeOrder"
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
 PREDEFINED_GROUPS = (
@@ -34,12 +39,14 @@ class SubscriptionGroup:
     consume_enable: bool = True
     consume_from_min_enable: bool = True
     consume_broadcast_enable: bool = True
-    consume_message_orderly: bool = False
+    consume_order: ConsumeOrder = ConsumeOrder.AUTO
     retry_queue_count: int = 1
     # Delivery attempts = this + 1.
     retry_max_times: int = DEFAULT_RETRY_MAX_TIMES
     # Before retry 1, 2, …; beyond the last, the last again. Empty: the delay levels from 3 on.
     retry_delays_ms: tuple[int, ...] = ()
+    # In place of these delays.
+    exponential_retry: ExponentialRetryPolicy | None = None
     broker_id: int = 0
     which_broker_when_consume_slowly: int = 1
     notify_consumer_ids_changed_enable: bool = True
@@ -48,20 +55,16 @@ class SubscriptionGroup:
     attributes: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        delays = self.retry_delays_ms
-        policy = [*delays[:1] * _POLICY_SKIP, *delays]
         return {
             "groupName": self.consumer_group,
             "consumeEnable": self.consume_enable,
             "consumeFromMinEnable": self.consume_from_min_enable,
             "consumeBroadcastEnable": self.consume_broadcast_enable,
-            "consumeMessageOrderly": self.consume_message_orderly,
+            "consumeMessageOrderly": self.consume_order is ConsumeOrder.ON,
+            _CONSUME_ORDER: self.consume_order.name,
             "retryQueueNums": self.retry_queue_count,
             "retryMaxTimes": self.retry_max_times,
-            "groupRetryPolicy": {
-                "type": "CUSTOMIZED",
-                "customizedRetryPolicy": {"next": policy} if policy else None,
-            },
+            "groupRetryPolicy": self._retry_policy(),
             "brokerId": self.broker_id,
             "whichBrokerWhenConsumeSlowly": self.which_broker_when_consume_slowly,
             "notifyConsumerIdsChangedEnable": self.notify_consumer_ids_changed_enable,
@@ -71,17 +74,36 @@ class SubscriptionGroup:
             "attributes": dict(self.attributes),
         }
 
+    def _retry_policy(self) -> dict[str, Any]:
+        retry = self.exponential_retry
+        if retry is not None:
+            values = {
+                "initial": retry.initial_ms,
+                "max": retry.max_ms,
+                "multiplier": retry.multiplier,
+            }
+            return {"type": _EXPONENTIAL, "exponentialRetryPolicy": values}
+        delays = self.retry_delays_ms
+        listed = [*delays[:1] * _POLICY_SKIP, *delays]
+        return {
+            "type": "CUSTOMIZED",
+            "customizedRetryPolicy": {"next": listed} if listed else None,
+        }
+
     @classmethod
     def from_json(cls, group: str, content: Mapping[str, Any]) -> SubscriptionGroup:
+        retry_policy = content.get("groupRetryPolicy") or {}
+        exponential = _exponential(retry_policy)
         return cls(
             consumer_group=group,
             consume_enable=bool(content.get("consumeEnable", True)),
             consume_from_min_enable=bool(content.get("consumeFromMinEnable", True)),
             consume_broadcast_enable=bool(content.get("consumeBroadcastEnable", True)),
-            consume_message_orderly=bool(content.get("consumeMessageOrderly", False)),
+            consume_order=_order(content),
             retry_queue_count=int(content.get("retryQueueNums", 1)),
             retry_max_times=int(content.get("retryMaxTimes", DEFAULT_RETRY_MAX_TIMES)),
-            retry_delays_ms=_delays(content.get("groupRetryPolicy") or {}),
+            retry_delays_ms=() if exponential else _delays(retry_policy),
+            exponential_retry=exponential,
             broker_id=int(content.get("brokerId", 0)),
             which_broker_when_consume_slowly=int(content.get("whichBrokerWhenConsumeSlowly", 1)),
             notify_consumer_ids_changed_enable=bool(
@@ -93,8 +115,30 @@ class SubscriptionGroup:
         )
 
 
+def _order(content: Mapping[str, Any]) -> ConsumeOrder:
+    """RocketMQ's stores and those of version 0.1 have consumeMessageOrderly alone, whose false
+    nobody chose: it is AUTO. A store of this version that RocketMQ or version 0.1 has written since
+    has lost the key of ours."""
+    if content.get("consumeMessageOrderly"):
+        return ConsumeOrder.ON
+    return ConsumeOrder[content.get(_CONSUME_ORDER, ConsumeOrder.AUTO.name)]
+
+
+def _exponential(policy: Mapping[str, Any]) -> ExponentialRetryPolicy | None:
+    """None: the policy is the customised one."""
+    if policy.get("type") != _EXPONENTIAL:
+        return None
+    values = policy.get("exponentialRetryPolicy") or {}
+    default = ExponentialRetryPolicy()
+    return ExponentialRetryPolicy(
+        int(values.get("initial", default.initial_ms)),
+        int(values.get("max", default.max_ms)),
+        int(values.get("multiplier", default.multiplier)),
+    )
+
+
 def _delays(policy: Mapping[str, Any]) -> tuple[int, ...]:
-    """Of the customised policy; RocketMQ's exponential one is ignored."""
+    """Of the customised policy."""
     listed = (policy.get("customizedRetryPolicy") or {}).get("next") or ()
     return tuple(map(int, listed[_POLICY_SKIP:] or listed[-1:]))
 

@@ -36,9 +36,14 @@ class TopicConfig:
         return bool(self.permission & WRITE)
 
     @property
+    def message_type(self) -> str:
+        """Empty: it has none of its own."""
+        return self.attributes.get("message.type", "")
+
+    @property
     def by_priority(self) -> bool:
         """Whether a queue stands for a priority: the higher its id, the sooner it is popped."""
-        return self.attributes.get("message.type") == "PRIORITY"
+        return self.message_type == "PRIORITY"
 
     @property
     def queue_count(self) -> int:

@@ -20,6 +20,7 @@ from aerobee_wire import topics as names
 MAX_RETRY_DELAYS = 64
 MAX_RETRY_DELAY_MS = 40 * 86_400_000  # longer than any retention is a mistake
 MAX_RETRY_TIMES = 10_000
+MAX_MULTIPLIER = 100
 
 
 class GroupRegistry:
@@ -130,13 +131,32 @@ class GroupRegistry:
             raise InvalidParameter(
                 f"a group has 0 (no retries) to 1024 retry queues, not {group.retry_queue_count}"
             )
-        delays = group.retry_delays_ms
-        if len(delays) > MAX_RETRY_DELAYS:
-            raise InvalidParameter(
-                f"a group has at most {MAX_RETRY_DELAYS} retry delays, not {len(delays)}: "
-                "further attempts use the last one"
-            )
-        if not all(0 <= delay <= MAX_RETRY_DELAY_MS for delay in delays):
-            raise InvalidParameter(
-                f"a retry delay is 0 to {MAX_RETRY_DELAY_MS} ms (40 days): {list(delays)}"
-            )
+        _check_delays(group)
+
+
+def _check_delays(group: SubscriptionGroup) -> None:
+    delays = group.retry_delays_ms
+    if len(delays) > MAX_RETRY_DELAYS:
+        raise InvalidParameter(
+            f"a group has at most {MAX_RETRY_DELAYS} retry delays, not {len(delays)}: "
+            "further attempts use the last one"
+        )
+    if not all(0 <= delay <= MAX_RETRY_DELAY_MS for delay in delays):
+        raise InvalidParameter(
+            f"a retry delay is 0 to {MAX_RETRY_DELAY_MS} ms (40 days): {list(delays)}"
+        )
+    retry = group.exponential_retry
+    if retry is None:
+        return
+    if delays:
+        raise InvalidParameter("a group has retry delays or an exponential retry, not both")
+    if not 1 <= retry.initial_ms <= retry.max_ms <= MAX_RETRY_DELAY_MS:
+        raise InvalidParameter(
+            f"an exponential retry begins with 1 ms at least and ends with {MAX_RETRY_DELAY_MS} ms "
+            f"(40 days) at most, not {retry.initial_ms} to {retry.max_ms}"
+        )
+    if not 1 <= retry.multiplier <= MAX_MULTIPLIER:
+        raise InvalidParameter(
+            f"the multiplier of an exponential retry is 1 to {MAX_MULTIPLIER}, "
+            f"not {retry.multiplier}"
+        )

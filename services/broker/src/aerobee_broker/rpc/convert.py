@@ -31,8 +31,10 @@ from aerobee_broker.registry.clients import (
 )
 from aerobee_broker.store.messages import NewMessage, ReadResult, ReadStatus
 from aerobee_wire import properties as props
+from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.record import Record
+from aerobee_wire.retry_policy import ExponentialRetryPolicy
 
 _UNKNOWN_HOST = pack_host("127.0.0.1:0")  # of a caller over a Unix socket
 _STATUS = {
@@ -308,15 +310,25 @@ def topic(config: namesrv_pb2.TopicConfig) -> TopicConfig:
 
 
 def group(config: admin_pb2.GroupConfig) -> SubscriptionGroup:
+    try:
+        order = ConsumeOrder.of(config.order, orderly=config.consume_message_orderly)
+    except ValueError as error:
+        raise InvalidParameter(f"order of group {config.consumer_group}: {error}") from None
+    retry = config.exponential_retry
     return SubscriptionGroup(
         consumer_group=config.consumer_group,
         consume_enable=config.consume_enable,
         consume_from_min_enable=config.consume_from_min_enable,
         consume_broadcast_enable=config.consume_broadcast_enable,
-        consume_message_orderly=config.consume_message_orderly,
+        consume_order=order,
         retry_queue_count=config.retry_queue_count,
         retry_max_times=config.retry_max_times,
         retry_delays_ms=tuple(config.retry_delays_ms),
+        exponential_retry=(
+            ExponentialRetryPolicy(retry.initial_ms, retry.max_ms, retry.multiplier)
+            if config.HasField("exponential_retry")
+            else None
+        ),
         broker_id=config.broker_id,
         which_broker_when_consume_slowly=config.which_broker_when_consume_slowly,
         notify_consumer_ids_changed_enable=config.notify_consumer_ids_changed_enable,
@@ -328,4 +340,6 @@ def group(config: admin_pb2.GroupConfig) -> SubscriptionGroup:
 def to_group(group: SubscriptionGroup) -> admin_pb2.GroupConfig:
     fields = asdict(group)
     del fields["group_sys_flag"]  # the contract has none
+    order = fields.pop("consume_order")
+    fields |= {"order": order.value, "consume_message_orderly": order is ConsumeOrder.ON}
     return admin_pb2.GroupConfig(**fields)

@@ -16,6 +16,9 @@ from aerobee_chassis.clock import Clock
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.cluster.single_flight import RETRY_AFTER_MS, SingleFlight
+from aerobee_proxy.cluster.topic_route import message_type
+from aerobee_wire.consume_order import ConsumeOrder
+from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from aerobee_wire.rpcs import GET_GROUP
 from aerobee_wire.status import Code, MqError
 
@@ -34,10 +37,12 @@ DEFAULT_RETRY_MAX_TIMES = 16
 class GroupPolicy:
     """Retries and order of a consumer group. The defaults are those of a new group."""
 
-    fifo: bool = False
+    order: ConsumeOrder = ConsumeOrder.AUTO
     retry_max_times: int = DEFAULT_RETRY_MAX_TIMES
     # Before the first retry, the second, …; beyond the last, the last again. Never empty.
     retry_delays_ms: Sequence[int] = DEFAULT_RETRY_DELAYS_MS
+    # None: `retry_delays_ms` are a list of the group's own, or the default.
+    exponential_retry: ExponentialRetryPolicy | None = None
 
     @property
     def max_attempts(self) -> int:
@@ -79,6 +84,19 @@ class GroupConfigCache:
             if isinstance(error, MqError):
                 known.stale_from_ms = self._clock.monotonic_ms() + RETRY_AFTER_MS
             return known.policy
+
+    async def is_ordered(self, policy: GroupPolicy, topic: str) -> bool:
+        """Whether a group of this policy consumes a stored topic in order. Raises MqError when no
+        name server answers and no route is cached."""
+        if policy.order is not ConsumeOrder.AUTO:
+            return policy.order is ConsumeOrder.ON
+        try:
+            route = await self._route_cache.route(topic)
+        except MqError as error:
+            if error.code is not Code.TOPIC_NOT_EXIST:
+                raise
+            return False
+        return policy.order.holds_in(message_type(route))
 
     async def _fetch(self, consumer_group: str) -> GroupPolicy:
         policy = await self._ask(consumer_group)
@@ -133,5 +151,11 @@ def _policy_of_unknown_group(calls: Sequence[asyncio.Task[GetGroupResponse]]) ->
 
 
 def _policy(group: GroupConfig) -> GroupPolicy:
+    order = ConsumeOrder.of(group.order, orderly=group.consume_message_orderly)
+    retry_max_times = max(0, group.retry_max_times)
+    if group.HasField("exponential_retry"):
+        retry = group.exponential_retry
+        exponential = ExponentialRetryPolicy(retry.initial_ms, retry.max_ms, retry.multiplier)
+        return GroupPolicy(order, retry_max_times, exponential.delays_ms(), exponential)
     delays_ms = tuple(group.retry_delays_ms) or DEFAULT_RETRY_DELAYS_MS
-    return GroupPolicy(group.consume_message_orderly, max(0, group.retry_max_times), delays_ms)
+    return GroupPolicy(order, retry_max_times, delays_ms)

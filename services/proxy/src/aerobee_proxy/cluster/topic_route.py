@@ -53,13 +53,18 @@ def writable_queues(route: TopicRoute) -> list[BrokerQueue]:
     )
 
 
-def accepted_types(route: TopicRoute) -> tuple[str, ...]:
-    """The message types that the topic accepts. A topic that does not say accepts NORMAL."""
+def message_type(route: TopicRoute) -> str:
+    """The type of the topic. One that does not say is NORMAL."""
     for queue_data in route.queues:
         declared = queue_data.attributes.get(MESSAGE_TYPE_ATTRIBUTE, "")
         if declared:
-            return _ACCEPTED.get(declared, (NORMAL,))
-    return (NORMAL,)
+            return declared
+    return NORMAL
+
+
+def accepted_types(route: TopicRoute) -> tuple[str, ...]:
+    """The message types that the topic accepts."""
+    return _ACCEPTED.get(message_type(route), (NORMAL,))
 
 
 def check_type(message_type: str, accepted: Collection[str], topic: str) -> None:

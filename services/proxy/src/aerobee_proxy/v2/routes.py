@@ -68,7 +68,7 @@ def assignments(
 ) -> list[Assignment]:
     """The answer to QueryAssignment: the same for every member of a group.
 
-    One queue of each broker that stands for all of them; for a FIFO group each queue by itself.
+    One queue of each broker that stands for all of them; where order holds each queue by itself.
     Raises Refused FORBIDDEN when nothing is readable.
     """
     brokers = readable_brokers(route)

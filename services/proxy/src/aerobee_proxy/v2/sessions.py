@@ -61,10 +61,22 @@ class Session:
     settings: Settings | None = None  # as they were answered
     streams: set[CommandStream] = field(default_factory=set)
     user: str = ""  # who signs its calls; empty without authentication
+    _told_fifo: bool | None = None
     _half_topics: dict[str, Resource] = field(default_factory=dict)  # by stored name
     _published_of: Settings | None = None  # the settings that `_published` was computed from
     _published: dict[str, Resource] = field(default_factory=dict)
     _membership: _Membership = field(default_factory=lambda: _Membership(None))
+
+    @property
+    def keeps_order(self) -> bool | None:
+        """Whether it was told that its subscription is FIFO, and so consumes each message group in
+        order. None before its settings came."""
+        return self._told_fifo
+
+    def tell_fifo(self, fifo: bool, *, first_counts: bool) -> None:
+        """`first_counts`: it heeds the first answer to its settings only, as push consumers do."""
+        if self._told_fifo is None or not first_counts:
+            self._told_fifo = fifo
 
     @property
     def consumer_group(self) -> str:

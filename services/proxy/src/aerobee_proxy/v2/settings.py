@@ -26,6 +26,7 @@ from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.resources import group_name, topic_name
 from aerobee_proxy.v2.status import Refused
 from aerobee_proxy.v2.validation.clients import check_client_properties
+from aerobee_wire.retry_policy import ExponentialRetryPolicy
 
 PRODUCERS = frozenset({ClientType.PRODUCER})
 PUSH_CONSUMERS = frozenset({ClientType.PUSH_CONSUMER, ClientType.LITE_PUSH_CONSUMER})
@@ -65,8 +66,11 @@ def check_settings(settings: Settings) -> None:
             topic_name(entry.topic)
 
 
-def negotiate(settings: Settings, options: ProxyOptions, policy: GroupPolicy) -> Settings:
-    """The settings to answer with. `policy` is that of a consumer's group."""
+def negotiate(
+    settings: Settings, options: ProxyOptions, policy: GroupPolicy, *, fifo: bool
+) -> Settings:
+    """The settings to answer with. `policy` is that of a consumer's group; `fifo`: it consumes all
+    topics of its subscription in order."""
     answer = Settings()
     answer.CopyFrom(settings)
     answer.metric.CopyFrom(Metric(on=False))
@@ -74,6 +78,7 @@ def negotiate(settings: Settings, options: ProxyOptions, policy: GroupPolicy) ->
         _complete_publisher(answer, options)
     else:
         _complete_subscriber(answer, options, policy)
+        answer.subscription.fifo = fifo
     return answer
 
 
@@ -96,21 +101,26 @@ def _complete_publisher(answer: Settings, options: ProxyOptions) -> None:
 
 
 def _complete_subscriber(answer: Settings, options: ProxyOptions, policy: GroupPolicy) -> None:
-    delays = policy.retry_delays_ms
+    delays, exponential = policy.retry_delays_ms, policy.exponential_retry
     backoff = RetryPolicy(max_attempts=policy.max_attempts)
-    if answer.user_agent.language == Language.NODE_JS:
+    language = answer.user_agent.language
+    if exponential is None and language == Language.NODE_JS:
         # This SDK knows no other kind, and without one dead-letters an ordered message at its first
         # failure. The real waits are the group's delays (ChangeInvisibleDuration).
+        exponential = ExponentialRetryPolicy(delays[0], delays[-1])
+    # Python's SDK knows no exponential kind, and would wait for a second each time.
+    if exponential is not None and language != Language.PYTHON:
         backoff.exponential_backoff.CopyFrom(
             ExponentialBackoff(
-                initial=_duration(delays[0]), max=_duration(delays[-1]), multiplier=2
+                initial=_duration(exponential.initial_ms),
+                max=_duration(exponential.max_ms),
+                multiplier=exponential.multiplier,
             )
         )
     else:
         backoff.customized_backoff.CopyFrom(CustomizedBackoff(next=map(_duration, delays)))
     answer.backoff_policy.CopyFrom(backoff)
     subscription = answer.subscription
-    subscription.fifo = policy.fifo
     subscription.receive_batch_size = options.grpc_client_consumer_long_polling_batch_size
     subscription.long_polling_timeout.FromMilliseconds(
         options.grpc_client_consumer_max_long_polling_timeout_millis

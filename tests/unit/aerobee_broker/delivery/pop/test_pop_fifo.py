@@ -1,4 +1,5 @@
-"""FIFO pops: the order within a message group, and what expiry, acks and dead letters do to it."""
+"""Pops in order: when order holds, the order within a message group, and what expiry, acks and dead
+letters do to it."""
 
 from __future__ import annotations
 
@@ -6,11 +7,14 @@ import asyncio
 
 import pytest
 
+from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire import properties as props
+from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.status import Code
 from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import (
     GROUP,
+    TOPIC,
     PopConsumer,
     attempts,
     bodies,
@@ -19,10 +23,74 @@ from support.broker.pop_consumer import (
 )
 
 
+@pytest.fixture(autouse=True)
+async def fifo_topic(consumer: PopConsumer) -> None:
+    topic_of_type(consumer, "FIFO")
+
+
+def topic_of_type(consumer: PopConsumer, message_type: str) -> None:
+    attributes = {"message.type": message_type}
+    consumer.harness.tables.topics.put(TopicConfig(TOPIC, 1, 1, attributes=attributes))
+
+
 async def send(consumer: PopConsumer, *several: bytes) -> None:
     """The first letter is the message group."""
     for body in several:
         await consumer.put(body, properties={props.SHARDING_KEY: body[:1].decode()})
+
+
+@pytest.mark.parametrize(
+    ("order", "message_type", "ordered"),
+    [
+        (ConsumeOrder.AUTO, "FIFO", True),
+        (ConsumeOrder.AUTO, "NORMAL", False),
+        (ConsumeOrder.AUTO, "MIXED", False),
+        (ConsumeOrder.ON, "FIFO", True),
+        (ConsumeOrder.ON, "NORMAL", True),
+        (ConsumeOrder.OFF, "FIFO", False),
+    ],
+)
+@pytest.mark.parametrize("fifo", [False, True])
+async def test_group_and_topic_decide_on_the_order_whoever_asks(
+    consumer: PopConsumer,
+    *,
+    order: ConsumeOrder,
+    message_type: str,
+    ordered: bool,
+    fifo: bool,
+) -> None:
+    await consumer.harness.group(GROUP, consume_order=order)
+    topic_of_type(consumer, message_type)
+    await send(consumer, b"a1", b"a2")
+    assert bodies(await consumer.pop(1, fifo=fifo)) == [b"a1"]
+    assert bodies(await consumer.pop(1, fifo=fifo)) == ([] if ordered else [b"a2"])
+
+
+async def test_a_consumer_that_does_not_keep_order_gets_one_message_of_each_message_group(
+    consumer: PopConsumer,
+) -> None:
+    await send(consumer, b"a1", b"a2", b"b1", b"b2", b"b3", b"a3")
+    a1, b1 = await consumer.pop()
+    assert bodies([a1, b1]) == [b"a1", b"b1"]
+    assert await consumer.pop() == []
+    await consumer.ack(b1)
+    [b2] = await consumer.pop()
+    assert b2.body == b"b2"
+    await asyncio.sleep(10.1)
+    assert deliveries(await consumer.pop()) == [(b"a1", 2), (b"b2", 2)]
+    assert await consumer.pop(fifo=True) == []
+
+
+async def test_a_batch_that_comes_again_to_such_a_consumer_comes_message_by_message(
+    consumer: PopConsumer,
+) -> None:
+    await send(consumer, b"a1", b"a2", b"a3")
+    assert bodies(await consumer.pop(2, fifo=True)) == [b"a1", b"a2"]
+    await asyncio.sleep(10.1)
+    for expected in ((b"a1", 2), (b"a2", 2), (b"a3", 1)):
+        got = await consumer.pop()
+        assert deliveries(got) == [expected]
+        await consumer.ack(*got)
 
 
 async def test_a_message_group_continues_once_its_batch_is_settled(consumer: PopConsumer) -> None:
@@ -154,11 +222,14 @@ async def test_a_gauge_counts_blocked_message_groups(
 
 
 async def test_a_group_that_turns_to_fifo_keeps_its_leases(consumer: PopConsumer) -> None:
+    topic_of_type(consumer, "NORMAL")
     await send(consumer, b"a1", b"a2", b"b1", b"a3")
     got = await consumer.pop(1)
+    topic_of_type(consumer, "FIFO")
     assert bodies(await consumer.pop(fifo=True)) == [b"b1"]
     await consumer.ack(*got)
     assert bodies(await consumer.pop(fifo=True)) == [b"a2", b"a3"]
+    topic_of_type(consumer, "NORMAL")
     assert await consumer.pop() == []
 
 

@@ -50,6 +50,7 @@ class ModelMessage:
 
 class PopMachine(RuleBasedStateMachine):
     fifo = False
+    keeps_order = True  # the consumer, where the topic is FIFO
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +73,8 @@ class PopMachine(RuleBasedStateMachine):
 
     async def _begin(self) -> BrokerHarness:
         harness = await BrokerHarness.begin(self.folder / str(self.starts), clock=self.clock)
-        harness.tables.topics.put(TopicConfig(TOPIC, 1, 1))
+        attributes = {"message.type": "FIFO"} if self.fifo else {}
+        harness.tables.topics.put(TopicConfig(TOPIC, 1, 1, attributes=attributes))
         await _run_due()
         return harness
 
@@ -135,7 +137,9 @@ class PopMachine(RuleBasedStateMachine):
     def pop_some(self, count: int, invisible_ms: int) -> None:
         async def work() -> tuple[list[Received], int]:
             now = self.clock.monotonic_ms()
-            return await self.consumer.pop(count, invisible_ms=invisible_ms, fifo=self.fifo), now
+            return await self.consumer.pop(
+                count, invisible_ms=invisible_ms, fifo=self.keeps_order
+            ), now
 
         got, now = self.run(work())
         assert len(got) <= count
@@ -143,6 +147,9 @@ class PopMachine(RuleBasedStateMachine):
         free = {message.group for message in self.messages if not message.settled} - blocked
         assert got or not free, f"nothing was leased, though {free} could be"
         waiting = {group: self.unsettled(group) for group in free}
+        if not self.keeps_order:
+            groups = [self.messages[received.lease.queue_offset].group for received in got]
+            assert len(groups) == len(set(groups)), "two of one message group"
         for received in got:
             model = self.messages[received.lease.queue_offset]
             assert model.group in waiting, "its message group is on lease, or it is settled"
@@ -215,7 +222,7 @@ class PopMachine(RuleBasedStateMachine):
         async def work() -> None:
             self.harness.flusher.hold()
             with nullcontext() if taken else failing_disk(self.harness):
-                popping = asyncio.create_task(self.consumer.pop(count, fifo=self.fifo))
+                popping = asyncio.create_task(self.consumer.pop(count, fifo=self.keeps_order))
                 await _run_due()
                 popping.cancel()
                 (got,) = await asyncio.gather(popping, return_exceptions=True)
@@ -227,7 +234,7 @@ class PopMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 5))
     def pop_while_the_disk_fails(self, count: int) -> None:
-        self.fail(self.consumer.pop(count, fifo=self.fifo), [])
+        self.fail(self.consumer.pop(count, fifo=self.keeps_order), [])
 
     @precondition(lambda self: self.received)
     @rule(data=st.data())
@@ -301,6 +308,10 @@ class FifoMachine(PopMachine):
     fifo = True
 
 
+class FifoTopicMachine(FifoMachine):
+    keeps_order = False
+
+
 async def _run_due() -> None:
     """Runs every task that is due."""
     for _ in range(40):
@@ -316,3 +327,5 @@ TestPop = PopMachine.TestCase
 TestPop.settings = _SETTINGS
 TestFifo = FifoMachine.TestCase
 TestFifo.settings = _SETTINGS
+TestFifoTopic = FifoTopicMachine.TestCase
+TestFifoTopic.settings = _SETTINGS

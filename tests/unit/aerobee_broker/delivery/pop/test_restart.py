@@ -10,6 +10,7 @@ import pytest
 
 from aerobee_wire import properties as props
 from aerobee_wire.checked_json import decode
+from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.status import Code
 from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, attempts, bodies, deliveries
@@ -142,6 +143,7 @@ async def test_a_group_that_began_in_an_empty_topic_stays_there(consumer: PopCon
 
 
 async def test_the_order_of_message_groups_survives(consumer: PopConsumer) -> None:
+    await consumer.harness.group(GROUP, consume_order=ConsumeOrder.ON)
     for body in (b"a1", b"a2", b"b1", b"a3"):
         await consumer.put(body, properties={props.SHARDING_KEY: body[:1].decode()})
     got = await consumer.pop(2, fifo=True)
@@ -153,6 +155,7 @@ async def test_the_order_of_message_groups_survives(consumer: PopConsumer) -> No
 
 
 async def test_a_message_waiting_in_its_message_group_survives(consumer: PopConsumer) -> None:
+    await consumer.harness.group(GROUP, consume_order=ConsumeOrder.ON)
     for body in (b"a1", b"a2", b"b1"):
         await consumer.put(body, properties={props.SHARDING_KEY: body[:1].decode()})
     got = await consumer.pop(1, fifo=True)
@@ -165,6 +168,7 @@ async def test_a_message_waiting_in_its_message_group_survives(consumer: PopCons
 
 async def test_acks_of_an_expired_lease_stay_void(consumer: PopConsumer) -> None:
     """Lease expiry is not journalled, nor that it voids the acks of the lease."""
+    await consumer.harness.group(GROUP, consume_order=ConsumeOrder.ON)
     for body in (b"a1", b"a2"):
         await consumer.put(body, properties={props.SHARDING_KEY: "a"})
     got = await consumer.pop(2, fifo=True, invisible_ms=1_000)

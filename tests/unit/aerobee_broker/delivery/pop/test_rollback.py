@@ -11,9 +11,10 @@ from aerobee_broker.errors import StoreReadError, StoreWriteError
 from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.store.messages import ReadResult, ReadStatus
 from aerobee_wire import properties as props
+from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.status import Code
 from support.broker.harness import BrokerHarness
-from support.broker.pop_consumer import TOPIC, PopConsumer, bodies, deliveries, lease_set
+from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, bodies, deliveries, lease_set
 from support.broker.pop_restarts import copy_store, crash, failing_disk, restart, start_over
 
 
@@ -52,6 +53,7 @@ async def test_acks_of_a_message_group_that_fail_together_are_rolled_back(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
     """The second of the group is acknowledged first, and settled by the other's acknowledgement."""
+    await consumer.harness.group(GROUP, consume_order=ConsumeOrder.ON)
     for body in (b"1", b"2"):
         await consumer.put(body, properties={props.SHARDING_KEY: "group"})
     first, second = await consumer.pop(fifo=True)

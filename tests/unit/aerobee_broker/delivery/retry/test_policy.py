@@ -21,6 +21,7 @@ from aerobee_wire import properties as props
 from aerobee_wire import record
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.record import Record
+from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from support.broker.harness import Begin, BrokerHarness
 from support.broker.pop_consumer import PopConsumer
 
@@ -156,6 +157,24 @@ def test_a_groups_own_delays_count_from_the_first_retry(times: int, delay: int) 
     assert message.queue_id >= 18
     assert properties["RETRY_DELAY_MS"] == str(delay)
     assert "DELAY" not in properties
+
+
+@pytest.mark.parametrize(
+    ("times", "delay"), [(0, 250), (1, 750), (2, 2_250), (3, 5_000), (40, 5_000)]
+)
+def test_exponential_delays_count_from_the_first_retry(times: int, delay: int) -> None:
+    group = SubscriptionGroup("g", exponential_retry=ExponentialRetryPolicy(250, 5_000, 3))
+    assert policy.retry_delay_ms(times + 1, group, LEVELS) == delay
+    _, properties = retried(stored(reconsume_times=times), group)
+    levels = {str(level): delay_ms for level, delay_ms in enumerate(LEVELS, 1)}
+    waits = properties.get("RETRY_DELAY_MS") or levels[properties["DELAY"]]
+    assert int(waits) == delay
+
+
+def test_a_level_that_the_consumer_asks_for_counts_before_an_exponential_policy() -> None:
+    group = SubscriptionGroup("g", exponential_retry=ExponentialRetryPolicy())
+    _, properties = retried(stored(), group, delay_level=1)
+    assert properties["DELAY"] == "1"
 
 
 def test_an_own_delay_of_0_is_retried_at_once() -> None:

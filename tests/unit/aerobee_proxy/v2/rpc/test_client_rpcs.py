@@ -22,7 +22,7 @@ from aerobee_proxy.v2 import sessions
 from aerobee_wire.rpcs import UNREGISTER_CLIENT
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
-from support.proxy.harness import BROKER, CLIENT_ID, Cluster, FakeCall
+from support.proxy.harness import BROKER, CLIENT_ID, Cluster, FakeCall, route
 
 ENDPOINTS = d.Endpoints(
     scheme=d.AddressScheme.DOMAIN_NAME, addresses=[d.Address(host="mq.test", port=18081)]
@@ -72,6 +72,13 @@ async def test_status_without_a_name_server(cluster: Cluster) -> None:
     cluster.transport.answers["GetTopicRoute"] = None
     request = s.QueryRouteRequest(topic=TOPIC, endpoints=ENDPOINTS)
     assert (await ask(cluster, "query_route", request)).status.code == Code.PROXY_TIMEOUT
+
+
+async def test_assignment_in_a_fifo_topic_has_every_queue(cluster: Cluster) -> None:
+    cluster.routes["orders"] = route(message_type="FIFO")
+    request = s.QueryAssignmentRequest(topic=TOPIC, group=GROUP, endpoints=ENDPOINTS)
+    answer = await ask(cluster, "query_assignment", request)
+    assert [found.message_queue.id for found in answer.assignments] == [0, 1, 2, 3]
 
 
 async def test_assignment_of_a_fifo_group_has_every_queue(cluster: Cluster) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from aerobee_proxy.cluster.leasing.leases import key_of
 from aerobee_proxy.v2.status import Refused
+from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.handles.receipt_handle import decode, encode
 from aerobee_wire.status import Code as BrokerCode
 from support.clock.virtual_loop import VirtualLoop
@@ -109,7 +110,7 @@ class World:
         cluster.topic("orders", "NORMAL")
         cluster.topic("fifo", "FIFO")
         await cluster.broker.group("billing")
-        await cluster.broker.group("orderly", consume_message_orderly=True)
+        await cluster.broker.group("orderly", consume_order=ConsumeOrder.ON)
         return cluster
 
     async def _warm_up(self) -> None:

@@ -14,7 +14,7 @@ from aerobee_proxy.proxy import Proxy
 from aerobee_wire.rpcs import CHANGE_INVISIBLE_DURATION, POP
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
-from support.proxy.harness import FakeCall
+from support.proxy.harness import CLIENT_ID, FakeCall, route
 from support.proxy.leasing import (
     BrokenCall,
     LeasingBroker,
@@ -82,6 +82,20 @@ async def test_attempt_id_counts_for_fifo_groups_only(broker: LeasingBroker, pro
     concurrent, fifo = broker.transport.requests(POP)
     assert (concurrent.fifo, concurrent.attempt_id) == (False, "")
     assert (fifo.fifo, fifo.attempt_id) == (True, "x")
+
+
+@pytest.mark.parametrize("told", [None, False, True])
+async def test_only_who_was_told_to_keep_order_gets_several_messages_of_a_message_group(
+    broker: LeasingBroker, proxy: Proxy, told: bool | None
+) -> None:
+    broker.routes["orders"] = route(message_type="FIFO")
+    if told is not None:
+        proxy.sessions.touch(CLIENT_ID, 0).tell_fifo(told, first_counts=True)
+        proxy.sessions.touch(CLIENT_ID, 0).tell_fifo(not told, first_counts=True)
+    await receive(proxy, attempt_id="x")
+    (asked,) = broker.transport.requests(POP)
+    assert asked.fifo is bool(told), "the first answer counts"
+    assert (asked.attempt_id, asked.client_id) == ("x", CLIENT_ID)
 
 
 async def test_only_leases_of_push_consumers_are_renewed(proxy: Proxy) -> None:

@@ -15,7 +15,7 @@ from aerobee_proxy.v2.rpc.clients import telemetry
 from aerobee_proxy.v2.status import Refused
 from aerobee_wire.status import Code, MqError
 from support.clock.polling import until
-from support.proxy.harness import CLIENT_ID, Cluster, FakeCall, Requests
+from support.proxy.harness import CLIENT_ID, Cluster, FakeCall, Requests, route
 
 
 @pytest.fixture
@@ -142,6 +142,28 @@ async def test_push_consumer_is_answered_once_the_group_policy_is_known() -> Non
     cluster.transport.answers["GetGroup"] = GetGroupResponse(group=group)
     await until(lambda: bool(stream.call.written), "the answer")
     assert stream.call.written[0].settings.subscription.fifo
+    await stream.end()
+
+
+@pytest.mark.parametrize(
+    ("types", "fifo"),
+    [(["FIFO"], True), (["FIFO", "FIFO"], True), (["FIFO", "NORMAL"], False), ([], False)],
+)
+async def test_consumer_is_told_fifo_when_all_its_topics_are(types: list[str], fifo: bool) -> None:
+    cluster = Cluster()
+    command = consumer()
+    del command.settings.subscription.subscriptions[:]
+    for number, message_type in enumerate(types):
+        name = f"topic-{number}"
+        cluster.routes[name] = route(message_type=message_type)
+        command.settings.subscription.subscriptions.add(topic=d.Resource(name=name))
+    proxy = cluster.proxy()
+    stream = Stream(proxy)
+    stream.requests.put(command)
+    await until(lambda: bool(stream.call.written), "the answer")
+    assert stream.call.written[0].settings.subscription.fifo is fifo
+    session = proxy.sessions.get(CLIENT_ID)
+    assert session is not None and session.keeps_order is fifo
     await stream.end()
 
 

@@ -8,7 +8,7 @@ is settled, not what was handed out. Dead letters are made here, not by the prox
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aerobee_broker.delivery.pop.expiry import LeaseDeadlines
 from aerobee_broker.delivery.pop.invisible_duration import (
@@ -65,14 +65,17 @@ class Pop:
     async def pop(self, request: PopRequest, poll_ms: int = 0) -> PopResult | None:
         """None: no message came in time. Raises NoPermission, TopicNotExist, GroupNotExist,
         InvalidParameter, TooMuchUnflushed, MqError POLLING_FULL, and what the store raises."""
-        await self._check(request)
+        request = await self._checked(request)
         loop = asyncio.get_running_loop()
         end = loop.time() + (min(poll_ms, MAX_POLL_MS) / 1000 if self._long_polling else 0)
         while True:
             self._journal.check_room()
             topic = self._access.topic(request.topic, request.queue_id)
             batch = self._selector.select(
-                request, topic.read_queue_count, by_priority=topic.by_priority
+                request,
+                topic.read_queue_count,
+                by_priority=topic.by_priority,
+                ordered=self._access.is_ordered(request.consumer_group, topic),
             )
             if batch.is_repeated:
                 await self._journal.flush()  # the first answer may not be durable yet
@@ -120,9 +123,10 @@ class Pop:
         lease_id, _, expires_ms, pop_time_ms = batch.lease
         return PopResult(records, batch.attempts, lease_id, pop_time_ms, expires_ms - pop_time_ms)
 
-    async def _check(self, request: PopRequest) -> None:
+    async def _checked(self, request: PopRequest) -> PopRequest:
+        """The request, with what the group decides of it."""
         self._access.check_broker()
-        await self._access.group(request.consumer_group)
+        group = await self._access.group(request.consumer_group)
         if not 1 <= request.invisible_duration_ms <= MAX_INVISIBLE_DURATION_MS:
             raise InvalidParameter(
                 f"invisible duration {request.invisible_duration_ms} ms is out of range: "
@@ -133,3 +137,6 @@ class Pop:
                 f"max_messages is 1 to {MAX_MESSAGES}, not {request.max_messages}"
             )
         self._access.check_filter(request.filter)
+        if request.start == "automatic" and not group.consume_from_min_enable:
+            return replace(request, start="latest")
+        return request

@@ -53,8 +53,10 @@ _SHARDING_KEY = props.SHARDING_KEY.encode() + b"\x01"
 
 @dataclass(frozen=True, slots=True)
 class PopRequest:
-    """`queue_id` None: of any queue. `attempt_id`: the consumer's name for this attempt to receive,
-    or empty. `start`: where a group begins that has no offset yet."""
+    """`queue_id` None: of any queue. `fifo`: the consumer takes messages of one message group in
+    order, so that it may get several; where order holds, another one gets one of each at most.
+    `attempt_id`: the consumer's name for this attempt to receive, or empty. `start`: where a group
+    begins that has no offset yet."""
 
     consumer_group: str
     topic: str
@@ -82,6 +84,7 @@ class PopBatch:
 
     group: GroupLeases
     lease: Lease
+    ordered: bool  # leased by message group
     is_repeated: bool = False  # the leases of an attempt to receive that was named before
     records: list[bytes] = field(default_factory=list, init=False)
     attempts: list[int] = field(default_factory=list, init=False)
@@ -147,8 +150,8 @@ class PopBatch:
             lease_id,
             pop_time_ms,
             expires_ms - pop_time_ms,
-            request.fifo,
-            request.attempt_id if request.fifo else "",
+            self.ordered,
+            request.attempt_id if self.ordered else "",
             queues,
         )
 
@@ -175,20 +178,24 @@ class MessageSelector:
         self._clock = clock
         self._rollback_count = store.flush.rollback_count
 
-    def select(self, request: PopRequest, queue_count: int, *, by_priority: bool) -> PopBatch:
-        """Raises MqError when a queue cannot be read, or when the log does not take the first
-        offset of a new group or a lost message; then nothing is leased."""
+    def select(
+        self, request: PopRequest, queue_count: int, *, by_priority: bool, ordered: bool
+    ) -> PopBatch:
+        """`ordered`: by message group. Raises MqError when a queue cannot be read, or when the log
+        does not take the first offset of a new group or a lost message; then nothing is leased."""
         self._distrust_journal()
         group = self._table.group(request.consumer_group, request.topic)
-        repeated = self._repeat(group, request)
-        if repeated is not None:
-            return repeated
+        named = ordered and request.attempt_id
+        if named:
+            repeated = self._repeat(group, request.attempt_id)
+            if repeated is not None:
+                return repeated
         now_ms, duration_ms = self._clock.now_ms(), request.invisible_duration_ms
         lease_id = self._table.next_lease_id(now_ms)
         deadline_ms = self._clock.monotonic_ms() + duration_ms
-        batch = PopBatch(group, Lease(lease_id, deadline_ms, now_ms + duration_ms, now_ms))
+        batch = PopBatch(group, Lease(lease_id, deadline_ms, now_ms + duration_ms, now_ms), ordered)
         order = _order(group, request, queue_count, by_priority)
-        queues = [self._queue(group, request, queue_id) for queue_id in order]
+        queues = [self._queue(group, request, queue_id, ordered) for queue_id in order]
         try:
             self._fill(batch, request, [[queue] for queue in queues] if by_priority else [queues])
             self._note_lost(batch)
@@ -197,7 +204,7 @@ class MessageSelector:
             for queue in queues:  # messages that `next_visible` took out of line
                 queue.rebuild()
             raise
-        if request.attempt_id and request.fifo and batch.runs:
+        if named and batch.runs:
             messages = tuple(
                 (queue.queue_id, message.offset) for queue, message in batch.messages()
             )
@@ -223,35 +230,36 @@ class MessageSelector:
 
     # ---- steps ----
 
-    def _repeat(self, group: GroupLeases, request: PopRequest) -> PopBatch | None:
+    def _repeat(self, group: GroupLeases, attempt_id: str) -> PopBatch | None:
         """The messages of an attempt to receive that was named before, under the same lease."""
-        named = request.fifo and request.attempt_id
-        attempt = group.attempts.get(request.attempt_id) if named else None
+        attempt = group.attempts.get(attempt_id)
         if attempt is None:
             return None
         expires_ms = attempt.pop_time_ms + attempt.invisible_duration_ms
         # Each message has a deadline of its own by now.
         lease = Lease(attempt.lease_id, 0, expires_ms, attempt.pop_time_ms)
-        batch = PopBatch(group, lease, is_repeated=True)
+        batch = PopBatch(group, lease, ordered=True, is_repeated=True)
         for queue, message in group.still_leased(attempt):
             record = stored_record(self._store, queue, message.offset)
             if record and message.deadline_ms > self._clock.monotonic_ms():
                 batch.add(queue, message, record)
         if batch.runs:
             return batch
-        del group.attempts[request.attempt_id]
+        del group.attempts[attempt_id]
         return None
 
-    def _queue(self, group: GroupLeases, request: PopRequest, queue_id: int) -> InFlightQueue:
+    def _queue(
+        self, group: GroupLeases, request: PopRequest, queue_id: int, ordered: bool
+    ) -> InFlightQueue:
         queue = group.queues.get(queue_id)
         if queue is None:
             cursor = self._first_offset(request, queue_id)
-            queue = group.queue(queue_id, cursor, fifo=request.fifo)
+            queue = group.queue(queue_id, cursor, fifo=ordered)
         reset = self._offsets.take_reset(request.consumer_group, request.topic, queue_id)
         if reset is not None:
             queue.reset(reset)
-        if queue.fifo != request.fifo:
-            queue.fifo = request.fifo
+        if queue.fifo != ordered:
+            queue.fifo = ordered
             regroup(self._store, queue)
         return queue
 
@@ -285,7 +293,7 @@ class MessageSelector:
             messages = queue.next_visible()
             if not messages:
                 return
-            for message in messages:
+            for message in messages if request.fifo else messages[:1]:
                 record = stored_record(self._store, queue, message.offset)
                 if not record:
                     settled = [dropped.offset for dropped in queue.drop(message)]
@@ -303,7 +311,7 @@ class MessageSelector:
         if queue.is_full or not batch.has_room(request):
             return
         # Most groups want everything, in any order: then no record has to be decoded.
-        undecoded = request.filter.everything and not request.fifo
+        undecoded = request.filter.everything and not batch.ordered
         mine = {
             leased.message.message_group or ""
             for leased in (() if undecoded else batch.messages())
@@ -348,14 +356,16 @@ class MessageSelector:
         """Opens a message that the filter lets through, and leases it unless it has to wait for
         others of its message group. `mine`: the message groups of this batch."""
         message_group, may_go = None, True
-        if request.fifo or not request.filter.everything:
+        if batch.ordered or not request.filter.everything:
             record = decode(raw, check_crc=False)
             if not request.filter.everything and not request.filter.matches(record.properties):
                 return
-            if request.fifo:
+            if batch.ordered:
                 message_group = _message_group(record)
                 earlier = queue.message_groups.get(message_group)
-                may_go = earlier is None or (message_group in mine and _all_leased(earlier))
+                may_go = earlier is None or (
+                    request.fifo and message_group in mine and _all_leased(earlier)
+                )
         message = queue.open_message(offset, message_group)
         if may_go:
             if message_group is not None:

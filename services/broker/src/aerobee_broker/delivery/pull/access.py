@@ -10,6 +10,7 @@ from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.registry.broker_permission import BrokerPermission
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
+from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.status import Code, MqError
 
 
@@ -52,6 +53,12 @@ class ReadAccess:
                 f"{count - 1} to read here"
             )
         return config
+
+    def is_ordered(self, consumer_group: str, topic: TopicConfig) -> bool:
+        """Whether the group consumes this topic in order, as both are now."""
+        group = self._groups.table.get(consumer_group)
+        order = group.consume_order if group is not None else ConsumeOrder.AUTO
+        return order.holds_in(topic.message_type)
 
     def check_filter(self, wanted: Filter) -> None:
         """Raises MqError SUBSCRIPTION_PARSE_FAILED for SQL92 where that is off."""

@@ -55,8 +55,11 @@ def is_last_attempt(attempt: int, group: SubscriptionGroup, max_times: int | Non
 
 
 def retry_delay_ms(attempt: int, group: SubscriptionGroup, levels_ms: Sequence[int]) -> int:
-    """How long after this attempt, the first is 1, the next one may begin: the group's own delays,
-    else the delay levels from 10 s on; after the last of them always that one."""
+    """How long after this attempt, the first is 1, the next one may begin: by the group's
+    exponential policy, its own delays, else the delay levels from 10 s on; after the last of them
+    always that one."""
+    if group.exponential_retry is not None:
+        return group.exponential_retry.delay_ms(attempt)
     delays_ms = group.retry_delays_ms or levels_ms[FIRST_RETRY_LEVEL - 1 :] or levels_ms
     return delays_ms[min(attempt, len(delays_ms)) - 1]
 
@@ -75,7 +78,7 @@ def retried(
     properties = _failed_properties(record, failure)
     topic = names.retry_topic(group.consumer_group)
     message = _failed_copy(record, topic, queue_id, properties)
-    if delay_level == 0 and group.retry_delays_ms:
+    if delay_level == 0 and (group.retry_delays_ms or group.exponential_retry):
         delay_ms = retry_delay_ms(record.reconsume_times + 1, group, delays.levels_ms)
         return delays.by_delay(message, properties, delay_ms) if delay_ms else message
     level = delay_level or FIRST_RETRY_LEVEL + record.reconsume_times

@@ -26,8 +26,8 @@ async def query_assignment(
     topic, group = topic_name(request.topic), group_name(request.group)
     reachable_at = endpoints(request.endpoints)
     route = await route_cache.route(topic)
-    policy = await group_configs.policy(group)
+    ordered = await group_configs.is_ordered(await group_configs.policy(group), topic)
     return QueryAssignmentResponse(
         status=status(),
-        assignments=assignments(route, request.topic, reachable_at, fifo=policy.fifo),
+        assignments=assignments(route, request.topic, reachable_at, fifo=ordered),
     )

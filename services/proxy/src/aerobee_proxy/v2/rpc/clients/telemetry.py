@@ -1,11 +1,12 @@
 """Telemetry: the stream on which a client sends its settings and receives commands.
 
 Settings are answered at once, and the same answer is repeated a second later: one SDK misses an
-answer that comes while it still starts. A push consumer is answered only when a broker has said
-whether its group is FIFO: SDKs heed the first answer only, and a consumer that took a FIFO group
-for another would consume it out of order until it ends. The stream stays open until the client ends
-it. A caller that is not admitted gets one command with the status, and the stream ends; settings
-that cannot be accepted end it with INVALID_ARGUMENT.
+answer that comes while it still starts. A push consumer is answered only when broker and name
+server have said whether its group consumes all its topics in order: SDKs heed the first answer
+only. One that was not told so gets the messages of a message group one by one
+(Session.keeps_order). The stream stays open until the client ends it. A caller that is not admitted
+gets one command with the status, and the stream ends; settings that cannot be accepted end it with
+INVALID_ARGUMENT.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from aerobee_proxy.v2.rpc.pipeline import Caller, NotAdmitted, Pipeline
 from aerobee_proxy.v2.sessions import Sessions, conflicts
 from aerobee_proxy.v2.settings import PUSH_CONSUMERS, check_settings, negotiate
 from aerobee_proxy.v2.status import status
+from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.status import MqError
 
 REPEAT_AFTER_S = 1.0
@@ -138,15 +140,17 @@ class Telemetry:
             caller.session.streams.discard(stream)
 
     async def _answer(self, caller: Caller, settings: Settings, stream: TelemetryStream) -> bool:
-        """False: the group's policy is unknown yet."""
+        """False: the group's policy, or the type of a topic, is unknown yet."""
         self._pipeline.authorize(settings, caller)
         check_settings(settings)
         self._sessions.set_settings(caller.session, settings)
-        policy = await self._policy(settings)
-        if policy is None:
+        found = await self._policy(settings)
+        if found is None:
             return False
-        answer = negotiate(settings, self._options, policy)
+        policy, fifo = found
+        answer = negotiate(settings, self._options, policy, fifo=fifo)
         self._sessions.set_settings(caller.session, answer)
+        caller.session.tell_fifo(fifo, first_counts=settings.client_type in PUSH_CONSUMERS)
         stream.offer_twice(TelemetryCommand(status=status(), settings=answer))
         self._check_conflicts(caller)
         return True
@@ -159,16 +163,24 @@ class Telemetry:
             await asyncio.sleep(RETRY_AFTER_S)
             answered = await self._answer(caller, settings, stream)
 
-    async def _policy(self, settings: Settings) -> GroupPolicy | None:
-        """Of a consumer's group. While no broker answers: None for a push consumer, which needs to
-        know the order of its group; that of a new group for others."""
+    async def _policy(self, settings: Settings) -> tuple[GroupPolicy, bool] | None:
+        """Of a consumer's group, and whether it consumes all its topics in order. While nobody
+        answers: None for a push consumer, which needs to know the order; what holds for a new group
+        for others."""
         if settings.WhichOneof("pub_sub") != "subscription":
-            return GroupPolicy()
+            return GroupPolicy(), False
+        subscription, configs = settings.subscription, self._group_configs
         try:
-            return await self._group_configs.policy(stored_name(settings.subscription.group))
+            policy = await configs.policy(stored_name(subscription.group))
+            ordered = [
+                await configs.is_ordered(policy, stored_name(entry.topic))
+                for entry in subscription.subscriptions
+            ]
         except MqError as error:
             structlog.get_logger().warning("group_policy_unknown", reason=error.message)
-            return None if settings.client_type in PUSH_CONSUMERS else GroupPolicy()
+            return None if settings.client_type in PUSH_CONSUMERS else (GroupPolicy(), False)
+        # A group that is ordered on every topic is so without any.
+        return policy, policy.order is ConsumeOrder.ON or (bool(ordered) and all(ordered))
 
     def _check_conflicts(self, caller: Caller) -> None:
         """Counts and logs topics to which the members of the caller's group subscribe

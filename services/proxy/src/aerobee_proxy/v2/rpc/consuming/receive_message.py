@@ -24,6 +24,7 @@ from aerobee_proxy.v2.rpc.pipeline import Caller
 from aerobee_proxy.v2.status import Refused, status
 from aerobee_proxy.v2.translate import MessageEncoder, subscription
 from aerobee_proxy.v2.validation.consumption import filter_of, polling_ms, receive_duration_ms
+from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.record import Record, iter_records
 
@@ -100,7 +101,11 @@ async def _pop_request(
 ) -> PopRequest:
     topic, group = topic_name(request.message_queue.topic), group_name(request.group)
     filter_of(request.filter_expression)
-    fifo = (await group_configs.policy(group)).fifo
+    policy = await group_configs.policy(group)
+    ordered = await group_configs.is_ordered(policy, topic)
+    keeps_order = caller.session.keeps_order
+    if keeps_order is None:  # all members of a group that is ordered in every topic were told so
+        keeps_order = policy.order is ConsumeOrder.ON
     return PopRequest(
         consumer_group=group,
         topic=topic,
@@ -119,6 +124,7 @@ async def _pop_request(
             options,
         ),
         subscription=subscription(topic, request.filter_expression),
-        fifo=fifo,
-        attempt_id=request.attempt_id if fifo else "",
+        fifo=ordered and keeps_order,
+        attempt_id=request.attempt_id if ordered else "",
+        client_id=caller.client_id if ordered else "",
     )

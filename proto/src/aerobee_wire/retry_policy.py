@@ -1,0 +1,33 @@
+"""RocketMQ's exponential retry policy of a consumer group: each wait before a retry is a multiple
+of the one before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_MAX_EXPONENT = 32  # RocketMQ's
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialRetryPolicy:
+    """The defaults are RocketMQ's: 5 s, 10 s, 20 s … 2 h."""
+
+    initial_ms: int = 5_000
+    max_ms: int = 7_200_000
+    multiplier: int = 2
+
+    def delay_ms(self, attempt: int) -> int:
+        """Between a failure in this delivery attempt, the first is 1, and the next attempt."""
+        exponent = min(max(attempt, 1) - 1, _MAX_EXPONENT)
+        factor: int = self.multiplier**exponent
+        return min(self.max_ms, self.initial_ms * factor)
+
+    def delays_ms(self) -> tuple[int, ...]:
+        """After attempt 1, 2, …; after the last of them always that one."""
+        delays = [self.delay_ms(1)]
+        for attempt in range(2, _MAX_EXPONENT + 2):
+            delay_ms = self.delay_ms(attempt)
+            if delay_ms == delays[-1]:
+                break
+            delays.append(delay_ms)
+        return tuple(delays)
