@@ -34,9 +34,9 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Inability:
-    """Why a scenario does not pass with an SDK. `fault`: whose it is, "SDK" or "Aerobee"."""
+    """Why scenarios do not pass with an SDK. `fault`: whose it is, "SDK" or "Aerobee"."""
 
-    case: str  # the name of the scenario, with its number where it has parameters
+    cases: tuple[str, ...]  # the names of the scenarios, with numbers where they have parameters
     fault: str
     cause: str
     versions: tuple[str, ...] = ()  # of the SDK; empty: all
@@ -67,11 +67,28 @@ class OfficialSdk:
         """Whether a user of the SDK who sets nothing about it gets TLS."""
         return bool(self._facts["tls_by_default"])
 
+    @property
+    def speaks_tls(self) -> bool:
+        return bool(self._facts.get("speaks_tls", True))
+
+    @property
+    def inabilities(self) -> list[Inability]:
+        """All that it cannot do."""
+        told = [
+            Inability(
+                tuple(entry["cases"]),
+                entry["fault"],
+                entry["cause"],
+                tuple(entry.get("versions", ())),
+            )
+            for entry in self._facts.get("cannot", [])
+        ]
+        return [found for found in told if self.version in (found.versions or (self.version,))]
+
     def inability(self, case: str) -> Inability | None:
         """What keeps the scenario from passing."""
-        for entry in self._facts.get("cannot", []):
-            found = Inability(**{**entry, "versions": tuple(entry.get("versions", ()))})
-            if found.case == case and self.version in (found.versions or (self.version,)):
+        for found in self.inabilities:
+            if case in found.cases:
                 return found
         return None
 
@@ -122,8 +139,14 @@ def official_sdks() -> tuple[OfficialSdk, ...]:
 
 
 def newest_sdks() -> tuple[OfficialSdk, ...]:
-    """One of each language."""
-    return tuple({sdk.language: sdk for sdk in reversed(official_sdks())}.values())
+    """One of each language that is built soon enough for every run."""
+    return tuple(
+        {
+            sdk.language: sdk
+            for sdk in reversed(official_sdks())
+            if not facts(sdk.language).get("slow_to_build")
+        }.values()
+    )
 
 
 def newest(language: str) -> OfficialSdk:
