@@ -87,7 +87,9 @@ class Proxy:
             live_members=self.heartbeats.live_members,
         )
         self.topic_creation = TopicCreation(self.calls, self.route_cache)
-        self.sender = MessageSender(self.topic_creation, self.calls, self.batches, self.counts)
+        self.sender = MessageSender(
+            self.topic_creation, self.route_cache, self.calls, self.batches, self.counts
+        )
         self.receiver = Receiver(
             self.calls, self.batches, self.lease_renewal, self.background, self.counts
         )

@@ -104,10 +104,11 @@ class Draining:
         servers that could not be told. Raises MqError SYSTEM_ERROR when it cannot be saved."""
         changed = self.drain.put(draining)
         await self.saved_drain.save()
-        if not changed:
-            return False, []
-        structlog.get_logger().info("draining_began" if draining else "draining_ended")
-        return True, await self.topics.register_all()
+        unreachable = await self.topics.register_all() if changed else []
+        self.drain.take_effect()
+        if changed:
+            structlog.get_logger().info("draining_began" if draining else "draining_ended")
+        return changed, unreachable
 
     def remaining(self) -> Remaining:
         return self.remaining_work.count(self.drain.since_ms)

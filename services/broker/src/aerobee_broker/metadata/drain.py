@@ -10,11 +10,15 @@ from aerobee_chassis.clock import Clock
 
 
 class Drain(Table):
-    """`since_ms`: wall-clock time at which draining began; 0: this broker does not drain."""
+    """`since_ms`: wall-clock time at which draining began; 0: this broker does not drain.
+
+    `refuses`: whether producers are refused, which begins once the name servers have been told.
+    """
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self.since_ms = 0
+        self.refuses = False
 
     def put(self, draining: bool) -> bool:
         """False: it was so already."""
@@ -24,9 +28,13 @@ class Drain(Table):
         self._changed()
         return True
 
+    def take_effect(self) -> None:
+        self.refuses = bool(self.since_ms)
+
     def to_json(self) -> dict[str, Any]:
         return {"dataVersion": self.version.to_json(), "drainingSince": self.since_ms}
 
     def load(self, content: dict[str, Any]) -> None:
         self.since_ms = int(content.get("drainingSince", 0))
+        self.take_effect()
         self.version = DataVersion.from_json(content.get("dataVersion") or {})

@@ -23,7 +23,7 @@ class BrokerPermission:
     def check_send(self) -> None:
         """Whether producers may send here. Raises NoPermission."""
         self.check_send_back()
-        if self._drain.since_ms:
+        if self._drain.refuses:
             raise NoPermission("this broker drains (aerobee broker drain): send to another")
 
     def check_send_back(self) -> None:

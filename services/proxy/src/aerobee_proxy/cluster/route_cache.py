@@ -89,6 +89,12 @@ class RouteCache:
                 known.stale_from_ms = self._clock.monotonic_ms() + RETRY_AFTER_MS
             return known.route
 
+    def expire(self, topic: str) -> None:
+        """The next `route` asks the name servers, and keeps what it has when none answers."""
+        known = self._routes.get(topic)
+        if known is not None:
+            known.stale_from_ms = 0
+
     def forget(self, topic: str) -> None:
         """The next `route` fetches it again."""
         self._routes.pop(topic, None)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetTopicRouteResponse, TopicRoute
 from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import Code
 
-from aerobee_wire.rpcs import SEND
+from aerobee_wire.rpcs import GET_TOPIC_ROUTE, SEND
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
-from support.proxy.harness import Cluster, FakeCall, route
+from support.proxy.harness import BROKER, Cluster, FakeCall, route
+from support.proxy.routes import queue_data
 
 TOPIC = d.Resource(name="orders")
 
@@ -111,3 +113,43 @@ async def test_priority_conflicts_with_other_types(
     cluster.routes["orders"] = route(message_type=kind)
     answer = await send(cluster, message(**system))
     assert answer.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+
+
+async def test_a_broker_that_has_begun_to_drain_is_replaced(cluster: Cluster) -> None:
+    """The route that the proxy has is older. What the broker refuses is not stored there."""
+    other = BrokerData(broker_name="broker-b", addresses={0: "10.0.0.2:10911"})
+
+    def serve(permission_at_a: int) -> None:
+        queues = [
+            queue_data("broker-a", 1, 1, permission_at_a, "MIXED"),
+            queue_data("broker-b", 1, 1, kind="MIXED"),
+        ]
+        found = TopicRoute(queues=queues, brokers=[BROKER, other])
+        cluster.routes["orders"] = GetTopicRouteResponse(route=found)
+
+    send_all = cluster.transport.answers["Send"]
+
+    def refuse_at_a(address: str, request: Any) -> Any:
+        if address == BROKER.addresses[0]:
+            serve(permission_at_a=4)
+            raise MqError(BrokerCode.NO_PERMISSION, "this broker drains")
+        return send_all(address, request)
+
+    serve(permission_at_a=6)
+    cluster.transport.answers["Send"] = refuse_at_a
+    answer = await send(cluster, *(message(message_group=f"g{n}") for n in range(8)))
+    assert {entry.status.code for entry in answer.entries} == {Code.OK}
+    sent = [call for call in cluster.transport.calls if call[1] == "Send"]
+    assert any(address == BROKER.addresses[0] for address, _, _ in sent)
+    stored = [request for address, _, request in sent if address == other.addresses[0]]
+    assert sum(len(request.messages) for request in stored) == 8
+
+
+async def test_a_broker_that_refuses_for_good_is_asked_once_more_for_its_route(
+    cluster: Cluster,
+) -> None:
+    cluster.transport.answers["Send"] = MqError(BrokerCode.NO_PERMISSION, "closed")
+    answer = await send(cluster, message())
+    assert answer.status.code == Code.FORBIDDEN
+    assert len(cluster.transport.requests(SEND)) == 1
+    assert len(cluster.transport.requests(GET_TOPIC_ROUTE)) == 2

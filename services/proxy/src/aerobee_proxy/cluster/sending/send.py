@@ -15,6 +15,7 @@ from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
 
 from aerobee_proxy.cluster.batches import BrokerBatches, SendOutcome
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
+from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.cluster.sending.queue_selector import RoundRobin, queue_of_group
 from aerobee_proxy.cluster.topic_creation import TopicCreation
 from aerobee_proxy.cluster.topic_route import (
@@ -43,11 +44,13 @@ class MessageSender:
     def __init__(
         self,
         topic_creation: TopicCreation,
+        route_cache: RouteCache,
         calls: BrokerCalls,
         batches: BrokerBatches,
         counts: ProxyCounts,
     ) -> None:
         self._topic_creation = topic_creation
+        self._route_cache = route_cache
         self._calls = calls
         self._availability = calls.availability
         self._batches = batches
@@ -71,6 +74,18 @@ class MessageSender:
         made = SendRoute(topic, writable_queues(route), accepted, accepted == (PRIORITY,))
         self._send_routes[topic] = (route, made)
         return made
+
+    async def changed_route(self, route: SendRoute) -> SendRoute | None:
+        """After a broker refused to take messages: the route as the name servers have it now. None
+        when that is `route` still, when nobody takes messages, and when they cannot be asked."""
+        try:
+            current = await self.route(route.topic)
+            if current.queues == route.queues:
+                self._route_cache.expire(route.topic)
+                current = await self.route(route.topic)
+        except MqError:
+            return None
+        return current if current.queues and current.queues != route.queues else None
 
     def choose_queue(self, route: SendRoute, message_group: str, priority: int) -> BrokerQueue:
         """The queue of a message; `message_group` is empty where it has none.

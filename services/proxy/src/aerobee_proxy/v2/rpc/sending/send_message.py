@@ -24,6 +24,8 @@ from aerobee_proxy.v2.translate import message_type, to_broker
 from aerobee_proxy.v2.validation.messages import check_message, topic_of
 from aerobee_wire.handles import transaction_id
 from aerobee_wire.handles.transaction_id import TransactionId
+from aerobee_wire.status import Code as BrokerCode
+from aerobee_wire.status import MqError
 
 _STORED = status()
 
@@ -54,11 +56,26 @@ async def send_message(
         queue = sender.choose_queue(route, system.message_group, system.priority)
         outgoing.append((queue, to_broker(message, kind, topic, queue.queue_id, peer)))
     outcomes = await sender.send(outgoing)
+    refused = [n for n, outcome in enumerate(outcomes) if _is_no_permission(outcome)]
+    if refused and (changed := await sender.changed_route(route)):
+        # Nothing of them is stored: their broker drains, or the topic was closed there.
+        for n in refused:
+            system, resent = messages[n].system_properties, outgoing[n][1]
+            queue = sender.choose_queue(changed, system.message_group, system.priority)
+            resent.queue_id = queue.queue_id
+            outgoing[n] = queue, resent
+        again = await sender.send([outgoing[n] for n in refused])
+        for n, outcome in zip(refused, again, strict=True):
+            outcomes[n] = outcome
     entries = [
         _entry(message, outcome, topic, queue.broker_name)
         for message, outcome, (queue, _) in zip(messages, outcomes, outgoing, strict=True)
     ]
     return SendMessageResponse(status=overall([entry.status for entry in entries]), entries=entries)
+
+
+def _is_no_permission(outcome: SendOutcome | Exception) -> bool:
+    return isinstance(outcome, MqError) and outcome.code is BrokerCode.NO_PERMISSION
 
 
 def _entry(

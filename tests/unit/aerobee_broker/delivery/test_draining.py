@@ -1,0 +1,84 @@
+"""Draining: what a broker that drains still does, and what has yet to leave it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aerobee_broker.delivery.retry.send_back import Entry
+from aerobee_broker.metadata.topics import READ, READ_WRITE
+from aerobee_wire import properties as props
+from aerobee_wire.status import Code, MqError
+from support.broker.harness import BrokerHarness
+from support.broker.transactions import half
+
+SOON = {props.DELAY: "1"}  # one second
+
+
+async def refusal(harness: BrokerHarness, topic: str) -> Code:
+    with pytest.raises(MqError) as caught:
+        await harness.send(topic, b"late")
+    return caught.value.code
+
+
+async def test_producers_are_refused_and_topics_registered_without_write_permission(
+    harness: BrokerHarness,
+) -> None:
+    await harness.send("t", b"early")
+    assert harness.broker.permission.bits() == READ_WRITE
+    announced = len(harness.announced)
+    assert await harness.broker.draining.put(True) == (True, [])
+    assert len(harness.announced) == announced + 1
+    assert harness.tables.topics.changed_since(harness.tables.topics.revision - 1) is None
+    assert harness.broker.permission.bits() == READ
+    assert await refusal(harness, "t") is Code.NO_PERMISSION
+    assert await refusal(harness, "new") is Code.NO_PERMISSION
+    assert "new" not in harness.tables.topics
+    assert await harness.broker.draining.put(True) == (False, [])
+    assert await harness.broker.draining.put(False) == (True, [])
+    await harness.send("t", b"again")
+    assert await harness.bodies("t", range(4)) == [b"early", b"again"]
+
+
+async def test_name_servers_that_cannot_be_told_are_named(harness: BrokerHarness) -> None:
+    harness.unreachable = ["n2:9876"]
+    assert await harness.broker.draining.put(True) == (True, ["n2:9876"])
+    assert await refusal(harness, "t") is Code.NO_PERMISSION
+
+
+async def test_draining_survives_a_restart(tmp_path: Path) -> None:
+    harness = await BrokerHarness.begin(tmp_path)
+    await harness.broker.draining.put(True)
+    since_ms = harness.tables.drain.since_ms
+    harness.store.close()  # no clean stop: it was durable before
+    again = await BrokerHarness.begin(tmp_path)
+    assert again.tables.drain.since_ms == since_ms > 0
+    assert await refusal(again, "t") is Code.NO_PERMISSION
+    await again.end()
+
+
+async def test_what_remains_is_counted_until_it_is_gone(harness: BrokerHarness) -> None:
+    await harness.group("g")
+    await harness.send("t", b"one", b"two")
+    await harness.send("unread", b"nobody")
+    await harness.send("t", b"soon", properties=SOON)
+    await half(harness, b"half")
+    offsets = harness.tables.offsets
+    offsets.commit("g", "t", 0, 1)
+    await harness.broker.draining.put(True)
+
+    remaining = harness.broker.draining.remaining()
+    assert remaining.draining_since_ms == harness.tables.drain.since_ms
+    assert remaining.lags == [("g", "t", 1)]
+    assert sum(remaining.delayed.values()) == 1
+    assert remaining.half_messages == {"t": 1}
+    assert remaining.unread_topics == {"unread": 1}
+    assert remaining.dead_letters == {}
+
+    (record,) = await harness.read("t", 0, 1)
+    entry = Entry(record.physical_offset, delay_level=-1)
+    await harness.broker.send_back.send_back("g", [entry])
+    offsets.commit("g", "t", 0, 2)
+    assert harness.broker.draining.remaining().lags == []
+    assert harness.broker.draining.remaining().dead_letters == {"%DLQ%g": 1}
