@@ -23,7 +23,7 @@ from support.repository.tree import ROOT, files
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-DEFAULT_NAMESRV = "127.0.0.1:9876"
+DEFAULT_NAMESRV, DEFAULT_BROKER = "127.0.0.1:9876", "127.0.0.1:10911"
 BIN = Path(sys.executable).parent
 COMMAND_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
@@ -113,16 +113,17 @@ class Up:
         self._reader = threading.Thread(target=self._log.extend, args=(self._process.stderr,))
         self._reader.start()
         ready = re.match(
-            r"ready namesrv=(\S+) broker=\S+ proxy=\S+$", self._process.stdout.readline()
+            r"ready namesrv=(\S+) broker=(\S+) proxy=\S+$", self._process.stdout.readline()
         )
         if ready is None:
             self.stop()
             pytest.fail("aerobee up was not ready:\n" + "".join(self._log))
-        self.namesrv = ready[1]
+        self.namesrv, self.broker = ready.groups()
 
     def run(self, block: Block) -> subprocess.CompletedProcess[str]:
         """Runs a block in one shell, or one interpreter, as a reader would."""
         text = block.text.replace(DEFAULT_NAMESRV, self.namesrv)
+        text = text.replace(DEFAULT_BROKER, self.broker)
         command = (
             [sys.executable, "-c", text] if block.language == "python" else ["bash", "-euc", text]
         )

@@ -31,6 +31,7 @@ COMMANDS = {
     "report",
     "store",
     "topic create",
+    "topic rebalance",
     "topic list",
     "topic rebalance",
     "topic route",

@@ -140,7 +140,7 @@ def _cell(column: Column, value: object) -> str:
 
 
 def _text(key: str, value: object) -> str:
-    if key.endswith("timestamp_ms") and isinstance(value, int):
+    if key.endswith(("timestamp_ms", "since_ms")) and isinstance(value, int):
         return iso_time(value)
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={item}" for name, item in value.items())
