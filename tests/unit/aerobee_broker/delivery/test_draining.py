@@ -78,7 +78,7 @@ async def test_what_remains_is_counted_until_it_is_gone(harness: BrokerHarness) 
 
     (record,) = await harness.read("t", 0, 1)
     entry = Entry(record.physical_offset, delay_level=-1)
-    await harness.broker.send_back.send_back("g", [entry])
+    await harness.broker.sending.send_back.send_back("g", [entry])
     offsets.commit("g", "t", 0, 2)
     assert harness.broker.draining.remaining().lags == []
     assert harness.broker.draining.remaining().dead_letters == {"%DLQ%g": 1}
