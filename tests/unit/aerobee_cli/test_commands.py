@@ -33,7 +33,6 @@ COMMANDS = {
     "topic create",
     "topic rebalance",
     "topic list",
-    "topic rebalance",
     "topic route",
     "topic status",
     "topic delete",
