@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -15,8 +13,7 @@ from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
 from aerobee_wire.status import Code
 from support.broker.calls import BrokerCaller
 from support.clock.polling import until
-from support.codes import raises_code
-from support.processes.service import broker_process, namesrv_and_broker
+from support.processes.service import namesrv_and_broker
 
 
 @pytest.fixture(scope="module")
@@ -59,25 +56,6 @@ async def test_a_batch_is_stored_in_order(broker: BrokerCaller) -> None:
     stored = await broker.read("batch")
     assert [message.body for message in stored] == bodies
     assert [message.physical_offset for message in stored] == list(result.physical_offsets)
-
-
-async def test_a_message_of_4_mib_is_sent_and_pulled(broker: BrokerCaller) -> None:
-    body = bytes(range(256)) * 16_384  # 4 MiB
-    await broker.send("large", body)
-    assert (await broker.read("large"))[0].body == body
-
-
-async def test_a_pull_that_waits_gets_the_message(broker: BrokerCaller) -> None:
-    await broker.put_topic("waited")
-    pull = asyncio.create_task(broker.pull("g1", "waited", suspend_timeout_ms=20_000))
-    await until(lambda: _parked(broker), "the pull is parked")
-    await broker.send("waited", b"a")
-    answer = await pull
-    assert [message.body for message in answer.messages] == [b"a"]
-
-
-async def _parked(broker: BrokerCaller) -> bool:
-    return (await broker.status()).parked_pulls > 0
 
 
 async def test_a_new_topic_is_in_the_route_before_the_send_is_answered(
@@ -191,13 +169,6 @@ async def test_bad_input_is_answered_with_a_typed_error(
     assert trailers["aerobee-code"] == code.name
     assert trailers["aerobee-code-number"] == str(int(code))
     assert trailers["aerobee-retryable"] == "false"
-
-
-async def test_an_unknown_topic_is_refused_where_auto_creation_is_off(tmp_path: Path) -> None:
-    with broker_process(tmp_path, "--set", "autoCreateTopicEnable=false") as process:
-        async with BrokerCaller(process.address) as broker:
-            with raises_code(Code.TOPIC_NOT_EXIST):
-                await broker.send("unknown", b"a")
 
 
 async def test_random_bytes_as_a_request_do_no_harm(

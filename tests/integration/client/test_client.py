@@ -12,7 +12,6 @@ from aerobee_client import (
     AsyncAdminClient,
     AsyncProducer,
     AsyncPushConsumer,
-    ConsumeFromWhere,
     ConsumeResult,
     DeadLetter,
     Message,
@@ -277,30 +276,6 @@ async def test_a_running_member_follows_a_reset(namesrv: str) -> None:
             await until(lambda: len(seen) >= 9)
     # In no order: listeners run on several threads.
     assert sorted(seen[5:]) == [b"2", b"3", b"4", b"wakes the pull"]
-
-
-async def test_a_new_group_starts_where_it_is_told(namesrv: str) -> None:
-    async with AsyncAdminClient(namesrv) as admin, AsyncProducer("p", namesrv=namesrv) as producer:
-        await admin.create_topic("where", queues=1)
-        for n in range(4):
-            await producer.send(Message("where", b"%d" % n))
-        (queue,) = await admin.topic_status("where")
-        stored = (await admin.browse("where", queue.broker_name, 0, 0)).messages()
-        seen: list[bytes] = []
-        consumer = AsyncPushConsumer(
-            "where-g",
-            lambda m: seen.append(m.body),
-            namesrv=namesrv,
-            consume_from_where=ConsumeFromWhere.TIMESTAMP,
-            consume_timestamp_ms=stored[2].store_timestamp_ms,
-        )
-        consumer.subscribe("where")
-        # Messages 0 and 1 may have been stored in the same millisecond as message 2.
-        begin_ms = stored[2].store_timestamp_ms
-        wanted = [m.body for m in stored if m.store_timestamp_ms >= begin_ms]
-        async with consumer:
-            await until(lambda: len(seen) >= len(wanted))
-        assert sorted(seen) == wanted  # listeners run on several threads
 
 
 async def test_a_delayed_message_is_never_early(namesrv: str) -> None:

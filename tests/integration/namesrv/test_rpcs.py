@@ -200,17 +200,6 @@ def test_members_are_told_of_the_lowest_id(tmp_path: Path) -> None:
     assert (left.min_broker_id, left.offline_broker_address) == (1, address_of())
 
 
-def test_name_servers_share_nothing(namesrv: ServiceProcess, tmp_path: Path) -> None:
-    with (
-        namesrv_process(tmp_path / "other") as other,
-        Caller(namesrv.address) as first,
-        Caller(other.address) as second,
-    ):
-        first.register("broker-a")
-        second.register("broker-b")
-        assert (first.brokers(), second.brokers()) == (["broker-a"], ["broker-b"])
-
-
 # ---- lists and edits ----
 
 

@@ -70,16 +70,6 @@ def test_send_has_an_entry_for_each_message(client: Client) -> None:
     assert sorted(found) == [b"1", b"2", b"3"]
 
 
-def test_ack_through_another_proxy(client: Client, namesrv: ServiceProcess) -> None:
-    queue = client.queue("shared")
-    client.send("shared", b"1")
-    (message,) = client.receive(queue)
-    with proxy_process(namesrv.address) as other, Client(other.address) as second:
-        assert second.ack(message) == Code.OK
-    # Acknowledged already: the same answer.
-    assert client.ack(message) == Code.OK
-
-
 def test_killed_proxy_loses_no_acknowledged_message(namesrv: ServiceProcess) -> None:
     with proxy_process(namesrv.address) as proxy:
         with Client(proxy.address) as client:
@@ -115,37 +105,6 @@ def test_broker_returns_while_no_name_server_is_left(tmp_path: Path) -> None:
 
         until_sync(is_stored, "a send after the broker came back")
         assert [message.body for message in client.receive(queue)] == [b"2"]
-
-
-def test_transaction_ends_at_another_proxy(client: Client, namesrv: ServiceProcess) -> None:
-    queue = client.queue("transactional")
-    with proxy_process(namesrv.address) as proxy:
-        with Client(proxy.address) as other:
-            kept, dropped = (
-                other.send("transactional", body, message_type=d.MessageType.TRANSACTION)
-                for body in (b"kept", b"dropped")
-            )
-        proxy.kill()
-    for sent, resolution in (
-        (dropped, d.TransactionResolution.ROLLBACK),
-        (kept, d.TransactionResolution.COMMIT),
-    ):
-        request = s.EndTransactionRequest(
-            topic=d.Resource(name="transactional"),
-            transaction_id=sent.entries[0].transaction_id,
-            resolution=resolution,
-        )
-        assert client.ask("EndTransaction", request).status.code == Code.OK
-        answer = client.ask("EndTransaction", request)
-        assert answer.status.code == Code.INVALID_TRANSACTION_ID
-    found: list[bytes] = []
-
-    def is_there() -> list[bytes]:
-        found.extend(message.body for message in client.receive(queue))
-        return found
-
-    until_sync(is_there, "what was committed")
-    assert found == [b"kept"]
 
 
 def test_group_offset_is_stored(client: Client) -> None:

@@ -88,57 +88,48 @@ def test_property_names_are_case_sensitive_and_keywords_are_not() -> None:
 
 
 @pytest.mark.parametrize("text", ["a = 'x'", "a > 5", "a BETWEEN 1 AND 5", "a = 5", "a = TRUE"])
-def test_comparison_of_a_missing_property_is_null(text: str) -> None:
-    assert value(text) is NULL
+@pytest.mark.parametrize("negated", [False, True])
+def test_comparison_of_a_missing_property_is_null(text: str, negated: bool) -> None:
+    assert value(f"NOT ({text})" if negated else text) is NULL
 
 
 @pytest.mark.parametrize(
-    "text", ["a <> 'x'", "NOT (a = 'x')", "NOT (a > 5)", "a NOT BETWEEN 1 AND 5"]
+    ("text", "properties", "expected"),
+    [
+        ("a <> 'x'", {}, NULL),
+        ("a NOT BETWEEN 1 AND 5", {}, NULL),
+        ("a IN ('x')", {}, NULL),
+        ("a NOT IN ('x')", {}, NULL),
+        # A right side that is missing is unequal, not null; two of them are equal.
+        ("a = b", {"a": "x"}, FALSE),
+        ("a <> b", {"a": "x"}, TRUE),
+        ("'x' = b", {}, FALSE),
+        ("5 <> b", {}, TRUE),
+        ("a = b", {}, TRUE),
+        ("a <> b", {}, FALSE),
+        ("a < b", {"a": "1"}, NULL),
+        ("5 < b", {}, NULL),
+        ("a < b", {}, NULL),
+        # A property alone is never true.
+        ("a", {}, NULL),
+        ("a", {"a": "true"}, FALSE),
+        ("NOT a", {"a": "x"}, TRUE),
+        # Minus of a property is null.
+        ("-a > 5", {"a": "-6"}, NULL),
+        ("-a = 5", {"a": "-5"}, NULL),
+    ],
 )
-def test_negated_comparison_of_a_missing_property_is_null(text: str) -> None:
-    assert value(text) is NULL
-    assert not matches(text)
-
-
-def test_a_missing_right_side_is_unequal_not_null() -> None:
-    assert value("a = b", a="x") is FALSE
-    assert value("a <> b", a="x") is TRUE
-    assert value("'x' = b") is FALSE
-    assert value("5 <> b") is TRUE
-
-
-def test_two_missing_sides_are_equal() -> None:
-    assert value("a = b") is TRUE
-    assert value("a <> b") is FALSE
-
-
-def test_order_with_a_missing_right_side_is_null() -> None:
-    assert value("a < b", a="1") is NULL
-    assert value("5 < b") is NULL
-    assert value("a < b") is NULL
-
-
-def test_in_of_a_missing_property_is_null() -> None:
-    assert value("a IN ('x')") is NULL
-    assert value("a NOT IN ('x')") is NULL
+def test_value_of_a_condition(text: str, properties: Mapping[str, str], expected: object) -> None:
+    assert value(text, **properties) is expected
+    assert matches(text, **properties) is (expected is TRUE)
 
 
 @pytest.mark.parametrize("verb", ["CONTAINS", "STARTSWITH", "ENDSWITH"])
-def test_text_tests_of_a_missing_property_are_false(verb: str) -> None:
-    assert value(f"a {verb} 'x'") is FALSE
-    assert value(f"a NOT {verb} 'x'") is FALSE
-
-
-@pytest.mark.parametrize("verb", ["CONTAINS", "STARTSWITH", "ENDSWITH"])
-def test_text_tests_with_an_empty_text_are_false(verb: str) -> None:
-    assert value(f"a {verb} ''", a="x") is FALSE
-    assert value(f"a NOT {verb} ''", a="x") is FALSE
-
-
-def test_a_property_alone_is_never_true() -> None:
-    assert value("a") is NULL
-    assert value("a", a="true") is FALSE
-    assert value("NOT a", a="x") is TRUE
+@pytest.mark.parametrize("negation", ["", "NOT "])
+def test_text_tests_of_nothing_are_false(verb: str, negation: str) -> None:
+    """Of a missing property; with an empty text."""
+    assert value(f"a {negation}{verb} 'x'") is FALSE
+    assert value(f"a {negation}{verb} ''", a="x") is FALSE
 
 
 # ---- three-valued logic ----
@@ -232,11 +223,6 @@ def test_two_properties_are_equal_as_text_and_ordered_as_floats() -> None:
 )
 def test_property_is_read_as_a_truth_value(text: str, a: str, matched: bool) -> None:
     assert matches(text, a=a) is matched
-
-
-def test_minus_of_a_property_is_null() -> None:
-    assert value("-a > 5", a="-6") is NULL
-    assert value("-a = 5", a="-5") is NULL
 
 
 # ---- refused expressions and limits ----

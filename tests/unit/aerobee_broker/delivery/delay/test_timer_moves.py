@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from aerobee_broker.errors import DiskFull, NotRecalled
 from aerobee_wire import topics as names
 from support.broker.delayed import SMALL_FILES, clean, fill, lose, recall, timed
 from support.broker.harness import Begin, BrokerHarness, InlineWorker
-from support.broker.pop_restarts import copy_store
+from support.broker.pop_restarts import copy_store, failing_disk
 
 HOUR_MS = 3_600_000
 
@@ -106,18 +107,12 @@ async def test_a_message_of_a_deleted_topic_does_not_move(begin: Begin) -> None:
 
 
 @pytest.mark.parametrize("room", [True, False])
-async def test_a_slow_move_loses_and_repeats_no_message(
-    begin: Begin, room: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_slow_move_loses_and_repeats_no_message(begin: Begin, room: bool) -> None:
     harness, _ = await filled(begin, b"a")
     await clean(harness)
 
-    def fail() -> int:
-        raise DiskFull("there is no room")
-
-    with monkeypatch.context() as patch:
-        if not room:
-            patch.setattr(harness.store.flush, "write_and_sync", fail)
+    disk = nullcontext() if room else failing_disk(harness, DiskFull("there is no room"))
+    with disk:
         harness.flusher.hold()
         await asyncio.sleep(30)  # longer than syncFlushTimeout
         harness.flusher.let_go()

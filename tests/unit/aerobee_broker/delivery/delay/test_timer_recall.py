@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.errors import DiskFull, NotRecalled
 from support.broker.delayed import recall, timed
 from support.broker.harness import Begin, BrokerHarness, message
-from support.broker.pop_restarts import copy_store
+from support.broker.pop_restarts import copy_store, failing_disk
 from support.codes import raises_about
 
 HOUR_MS = 3_600_000
@@ -136,17 +137,13 @@ async def test_a_recall_during_delivery_is_refused(harness: BrokerHarness) -> No
 
 @pytest.mark.parametrize("room", [True, False])
 async def test_a_cancelled_recall_holds_if_its_marker_is_flushed(
-    harness: BrokerHarness, room: bool, monkeypatch: pytest.MonkeyPatch
+    harness: BrokerHarness, room: bool
 ) -> None:
     stored = await timed(harness, b"a", 5_000)
     await asyncio.sleep(0.1)
 
-    def fail() -> int:
-        raise DiskFull("there is no room")
-
-    with monkeypatch.context() as patch:
-        if not room:
-            patch.setattr(harness.store.flush, "write_and_sync", fail)
+    disk = nullcontext() if room else failing_disk(harness, DiskFull("there is no room"))
+    with disk:
         harness.flusher.hold()
         under_way = asyncio.create_task(recall(harness, stored))
         await asyncio.sleep(0.1)

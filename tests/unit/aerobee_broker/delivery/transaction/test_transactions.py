@@ -19,6 +19,7 @@ from aerobee_broker.errors import (
 from aerobee_wire.record import TRANSACTION_COMMIT, TRANSACTION_MASK
 from aerobee_wire.status import Code
 from support.broker.harness import BORN_HOST, Begin, BrokerHarness, message
+from support.broker.pop_restarts import failing_disk
 from support.broker.transactions import end, half, visible
 from support.codes import raises_code
 
@@ -153,47 +154,29 @@ async def test_a_commit_returns_when_it_is_durable(harness: BrokerHarness) -> No
     assert await visible(harness) == [b"a"]
 
 
-async def test_a_commit_rolled_back_leaves_the_transaction_open(
-    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_commit_rolled_back_leaves_the_transaction_open(harness: BrokerHarness) -> None:
     stored = await half(harness, b"a")
 
-    def fail() -> int:
-        raise StoreWriteError("the disk is out")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(harness.store.flush, "write_and_sync", fail)
-        with pytest.raises(StoreWriteError):
-            await end(harness, stored)
+    with failing_disk(harness), pytest.raises(StoreWriteError):
+        await end(harness, stored)
     await asyncio.sleep(0.01)
     assert await visible(harness) == []
     assert await end(harness, stored) is Code.SUCCESS
     assert await visible(harness) == [b"a"]
 
 
-async def test_a_half_message_rolled_back_is_not_open(
-    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail() -> int:
-        raise StoreWriteError("the disk is out")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(harness.store.flush, "write_and_sync", fail)
-        with pytest.raises(StoreWriteError):
-            await half(harness, b"a")
+async def test_a_half_message_rolled_back_is_not_open(harness: BrokerHarness) -> None:
+    with failing_disk(harness), pytest.raises(StoreWriteError):
+        await half(harness, b"a")
     assert len(harness.broker.transactions) == 0
 
 
 @pytest.mark.parametrize("how", ["its sender goes away", "its sender has waited long enough"])
 async def test_a_half_message_is_dropped_if_rolled_back_after_the_wait(
-    harness: BrokerHarness, how: str, monkeypatch: pytest.MonkeyPatch
+    harness: BrokerHarness, how: str
 ) -> None:
 
-    def fail() -> int:
-        raise DiskFull("there is no room")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(harness.store.flush, "write_and_sync", fail)
+    with failing_disk(harness, DiskFull("there is no room")):
         harness.flusher.hold()
         sending = asyncio.create_task(half(harness, b"a"))
         await asyncio.sleep(0.1)
