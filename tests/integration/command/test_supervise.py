@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -56,6 +56,7 @@ asyncio.run(main())
 """
 
 Launch = Callable[..., Child]
+Ready = Callable[[str], Awaitable[Child]]
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +84,20 @@ async def make(lines: list[str]) -> AsyncIterator[Launch]:
     yield make
     for child in made:
         await child.stop()
+
+
+@pytest.fixture
+def ready(make: Launch) -> Ready:
+    """Makes a child, and starts it until it is ready."""
+
+    async def ready(mode: str) -> Child:
+        child = make(mode)
+        await child.launch()
+        await child.begin("1")
+        await child.until_ready()
+        return child
+
+    return ready
 
 
 async def test_a_child_takes_its_last_arguments_before_it_runs(
@@ -117,21 +132,15 @@ async def test_a_child_that_ends_by_itself_is_noticed(make: Launch) -> None:
     assert str(child.failure()) == "service ended with exit code 3: see its log"
 
 
-async def test_a_killed_child_is_reported_with_its_signal(make: Launch) -> None:
-    child = make("serve")
-    await child.launch()
-    await child.begin("1")
-    await child.until_ready()
+async def test_a_killed_child_is_reported_with_its_signal(ready: Ready) -> None:
+    child = await ready("serve")
     os.kill(child.pid, signal.SIGKILL)
     await child.wait()
     assert str(child.failure()) == "service ended by SIGKILL: see its log"
 
 
-async def test_a_child_that_does_not_stop_is_killed(make: Launch) -> None:
-    child = make("stubborn")
-    await child.launch()
-    await child.begin("1")
-    await child.until_ready()
+async def test_a_child_that_does_not_stop_is_killed(ready: Ready) -> None:
+    child = await ready("stubborn")
     await child.stop(grace_s=0.2)
     assert await child.wait() == -signal.SIGKILL
 
@@ -144,11 +153,8 @@ async def test_a_child_that_never_began_stops_too(make: Launch) -> None:
     assert not is_alive(pid)
 
 
-async def test_grandchildren_are_stopped_too(make: Launch, lines: list[str]) -> None:
-    child = make("parent")
-    await child.launch()
-    await child.begin("1")
-    await child.until_ready()
+async def test_grandchildren_are_stopped_too(ready: Ready, lines: list[str]) -> None:
+    child = await ready("parent")
     inner = int(lines[0].rpartition(" ")[2].rstrip("}"))
     assert is_alive(inner)
     await child.stop()
@@ -174,11 +180,8 @@ def test_no_child_outlives_its_killed_starter(stage: str) -> None:
     until_sync(lambda: not any(map(is_alive, pids)), "all children have ended")
 
 
-async def test_children_do_not_get_ctrl_c_of_the_terminal(make: Launch) -> None:
-    child = make("serve")
-    await child.launch()
-    await child.begin("1")
-    await child.until_ready()
+async def test_children_do_not_get_ctrl_c_of_the_terminal(ready: Ready) -> None:
+    child = await ready("serve")
     assert os.getpgid(child.pid) == child.pid != os.getpgid(0)
 
 
@@ -196,14 +199,11 @@ async def test_a_log_that_cannot_be_written_stops_no_child() -> None:
 
 
 async def test_the_end_of_a_child_is_noticed_despite_grandchildren(
-    make: Launch, lines: list[str], monkeypatch: pytest.MonkeyPatch
+    ready: Ready, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervise, "REST_GRACE_S", 0.1)
     monkeypatch.setattr(supervise, "EXIT_POLL_S", 0.1)
-    child = make("parent")
-    await child.launch()
-    await child.begin("1")
-    await child.until_ready()
+    child = await ready("parent")
     inner = int(lines[0].rpartition(" ")[2].rstrip("}"))
     os.kill(child.pid, signal.SIGKILL)
     async with asyncio.timeout(20):

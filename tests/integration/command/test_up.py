@@ -81,25 +81,23 @@ def test_one_service_that_dies_stops_the_others(up: Up, module: str) -> None:
     assert not any(map(is_alive, pids))
 
 
+def refused(data: Path, *arguments: str) -> str:
+    """The last line of a start that fails."""
+    free = ("--namesrv-port", "0", "--broker-port", "0", "--proxy-port", "0")
+    done = aerobee("up", "--data", str(data), *free, *arguments)
+    assert done.returncode == 1 and not done.stdout
+    return done.stderr.splitlines()[-1]
+
+
 def test_a_port_in_use_is_one_line(up: Up, tmp_path: Path) -> None:
     port = up.broker.rpartition(":")[2]
-    done = aerobee(
-        *("up", "--data", str(tmp_path / "other"), "--namesrv-port", "0", "--broker-port", port),
-        *("--proxy-port", "0"),
-    )
-    assert done.returncode == 1 and not done.stdout
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("error: broker: ") and port in last
+    error = refused(tmp_path / "other", "--broker-port", port)
+    assert error.startswith("error: broker: ") and port in error
 
 
 def test_a_data_directory_in_use_is_one_line(up: Up, tmp_path: Path) -> None:
-    done = aerobee(
-        *("up", "--data", str(tmp_path), "--namesrv-port", "0", "--broker-port", "0"),
-        *("--proxy-port", "0"),
-    )
-    assert done.returncode == 1 and not done.stdout
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("error: ") and str(tmp_path) in last
+    error = refused(tmp_path)
+    assert error.startswith("error: ") and str(tmp_path) in error
 
 
 @pytest.mark.parametrize(
@@ -113,13 +111,8 @@ def test_a_data_directory_in_use_is_one_line(up: Up, tmp_path: Path) -> None:
 def test_an_unknown_option_is_refused_with_the_nearest(
     tmp_path: Path, item: str, service: str, nearest: str
 ) -> None:
-    done = aerobee(
-        *("up", "--data", str(tmp_path), "--namesrv-port", "0", "--broker-port", "0"),
-        *("--proxy-port", "0", "--set", item),
-    )
-    assert done.returncode == 1 and not done.stdout
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"error: {service}: ") and nearest in last
+    error = refused(tmp_path, "--set", item)
+    assert error.startswith(f"error: {service}: ") and nearest in error
 
 
 def test_messages_survive_a_restart(tmp_path: Path) -> None:

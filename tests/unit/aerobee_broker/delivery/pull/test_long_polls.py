@@ -43,8 +43,12 @@ async def done(*tasks: asyncio.Task[bool]) -> list[bool]:
     return [task.done() for task in tasks]
 
 
-async def test_a_message_at_the_offset_wakes_a_pull() -> None:
-    polls = LongPolls()
+@pytest.fixture
+def polls() -> LongPolls:
+    return LongPolls()
+
+
+async def test_a_message_at_the_offset_wakes_a_pull(polls: LongPolls) -> None:
     task = await pull(polls)
     assert polls.parked_pulls == 1
     polls.arrived([arrival(5, 1)])
@@ -52,8 +56,7 @@ async def test_a_message_at_the_offset_wakes_a_pull() -> None:
     assert polls.count == 0
 
 
-async def test_messages_elsewhere_do_not_wake_a_pull() -> None:
-    polls = LongPolls()
+async def test_messages_elsewhere_do_not_wake_a_pull(polls: LongPolls) -> None:
     task = await pull(polls)
     below = arrival(3, 1, 1)  # offsets 3 and 4
     polls.arrived([arrival(5, 1, topic="u"), arrival(5, 1, queue_id=1), below])
@@ -62,8 +65,7 @@ async def test_messages_elsewhere_do_not_wake_a_pull() -> None:
 
 
 @pytest.mark.parametrize("park", [pull, pop])
-async def test_only_a_tag_of_the_filter_wakes(park: Park) -> None:
-    polls = LongPolls()
+async def test_only_a_tag_of_the_filter_wakes(polls: LongPolls, park: Park) -> None:
     task = await park(polls, codes=frozenset({7, 9}))
     polls.arrived([arrival(5, 1, 2, 3)])
     assert await done(task) == [False]
@@ -71,8 +73,7 @@ async def test_only_a_tag_of_the_filter_wakes(park: Park) -> None:
     assert await task
 
 
-async def test_each_pull_has_its_own_timeout() -> None:
-    polls = LongPolls()
+async def test_each_pull_has_its_own_timeout(polls: LongPolls) -> None:
     short, long = await pull(polls, timeout_s=1), await pull(polls, timeout_s=3)
     await asyncio.sleep(2)
     assert short.done() and not await short
@@ -81,16 +82,14 @@ async def test_each_pull_has_its_own_timeout() -> None:
     assert asyncio.get_running_loop().time() == 3
 
 
-async def test_an_arrival_wakes_every_pull_it_serves() -> None:
-    polls = LongPolls()
+async def test_an_arrival_wakes_every_pull_it_serves(polls: LongPolls) -> None:
     tasks = [await pull(polls, offset) for offset in (4, 5, 6)]
     polls.arrived([arrival(5, 1)])
     assert await done(*tasks) == [True, True, False]
     tasks[2].cancel()
 
 
-async def test_an_arrival_wakes_a_pop_of_each_group_per_message() -> None:
-    polls = LongPolls()
+async def test_an_arrival_wakes_a_pop_of_each_group_per_message(polls: LongPolls) -> None:
     tasks = [await pop(polls, group) for group in ("g", "g", "g", "h")]
     polls.arrived([arrival(0, 1, 1)])
     assert await done(*tasks) == [True, True, False, True]
@@ -98,8 +97,7 @@ async def test_an_arrival_wakes_a_pop_of_each_group_per_message() -> None:
     assert await tasks[2]
 
 
-async def test_a_pop_of_one_queue_is_not_woken_by_another() -> None:
-    polls = LongPolls()
+async def test_a_pop_of_one_queue_is_not_woken_by_another(polls: LongPolls) -> None:
     one, both = await pop(polls, queue_id=1), await pop(polls)
     polls.arrived([arrival(0, 1)])
     polls.wake_pop("g", "t", 0)
@@ -108,16 +106,14 @@ async def test_a_pop_of_one_queue_is_not_woken_by_another() -> None:
     assert await one
 
 
-async def test_a_pop_cancelled_after_its_wake_wakes_the_next() -> None:
-    polls = LongPolls()
+async def test_a_pop_cancelled_after_its_wake_wakes_the_next(polls: LongPolls) -> None:
     first, second = await pop(polls), await pop(polls)
     polls.arrived([arrival(0, 1)])
     first.cancel()
     assert await second
 
 
-async def test_a_deleted_or_reset_topic_wakes_its_pops_and_pulls() -> None:
-    polls = LongPolls()
+async def test_a_deleted_or_reset_topic_wakes_its_pops_and_pulls(polls: LongPolls) -> None:
     tasks = [await pull(polls), await pop(polls), await pop(polls, "h")]
     polls.wake_pulls("t", 0)
     assert await done(*tasks) == [True, False, False]
@@ -134,8 +130,7 @@ async def test_too_many_parked_pops_are_refused() -> None:
 
 
 @pytest.mark.parametrize("park", [pull, pop])
-async def test_a_cancelled_call_is_forgotten(park: Park) -> None:
-    polls = LongPolls()
+async def test_a_cancelled_call_is_forgotten(polls: LongPolls, park: Park) -> None:
     task = await park(polls)
     task.cancel()
     await asyncio.wait([task])
@@ -143,8 +138,7 @@ async def test_a_cancelled_call_is_forgotten(park: Park) -> None:
     polls.arrived([arrival(5, 1)])
 
 
-async def test_closing_ends_every_wait_now_and_later() -> None:
-    polls = LongPolls()
+async def test_closing_ends_every_wait_now_and_later(polls: LongPolls) -> None:
     tasks = [await pull(polls), await pop(polls)]
     polls.close()
     assert [await task for task in tasks] == [False, False]

@@ -61,31 +61,6 @@ async def test_the_first_message_may_exceed_max_bytes(harness: BrokerHarness) ->
 
 
 @pytest.mark.parametrize(
-    ("offset", "status", "following"),
-    [
-        (3, ReadStatus.NO_NEW, 3),
-        (4, ReadStatus.OFFSET_TOO_LARGE, 3),
-        (99, ReadStatus.OFFSET_TOO_LARGE, 3),
-    ],
-)
-async def test_beyond_the_end_the_answer_has_the_next_offset(
-    harness: BrokerHarness, offset: int, status: ReadStatus, following: int
-) -> None:
-    await harness.send("t", b"a", b"b", b"c")
-    result = await pull(harness, queue_offset=offset)
-    assert (result.status, result.next_begin_offset) == (status, following)
-
-
-async def test_messages_of_other_tags_are_skipped(harness: BrokerHarness) -> None:
-    for tag in "abcab":
-        await harness.send("t", tag.encode(), properties={"TAGS": tag})
-    result = await pull(harness, filter=compile_filter("TAG", "a || c"))
-    assert (bodies(result), result.next_begin_offset) == ([b"a", b"c", b"a"], 5)
-    result = await pull(harness, filter=compile_filter("TAG", "z"))
-    assert (result.status, result.next_begin_offset) == (ReadStatus.NO_MATCHED, 5)
-
-
-@pytest.mark.parametrize(
     ("fields", "code"),
     [
         ({"topic": "unknown"}, Code.TOPIC_NOT_EXIST),

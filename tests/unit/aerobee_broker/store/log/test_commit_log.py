@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_broker.errors import CommitLogBroken, DiskFull, StoreReadOnly, StoreWriteError
+from aerobee_broker.errors import (
+    CommitLogBroken,
+    DiskFull,
+    StoreOpenError,
+    StoreReadOnly,
+    StoreWriteError,
+)
 from aerobee_broker.store.messages import NewMessage
 from support.clock.manual_clock import ManualClock
 from support.codes import raises_about
@@ -35,17 +41,17 @@ def log_files(disk: SimulatedDisk) -> list[str]:
     return sorted(path.name for path in disk.files() if path.parent == LOG)
 
 
-def filled(disk: SimulatedDisk, files: int) -> None:
-    """A closed store whose log has so many files."""
-    store = open_store(disk)
+def filled(files: int) -> SimulatedDisk:
+    """With a closed store whose log has so many files."""
+    store, disk, _ = new_store()
     for _ in range(files):
         send(store, BIG)
     store.close()
+    return disk
 
 
 def test_file_is_named_by_its_offset_and_has_full_size() -> None:
-    disk = SimulatedDisk()
-    filled(disk, 3)
+    disk = filled(3)
     assert log_files(disk) == [f"{n * SIZE:020d}" for n in range(3)]
     assert {len(disk.files()[LOG / name]) for name in log_files(disk)} == {SIZE}
 
@@ -134,8 +140,7 @@ def test_a_write_error_makes_the_store_read_only() -> None:
 
 @pytest.mark.parametrize("files", [3, 4])
 def test_missing_last_or_middle_file_stops_the_start(files: int) -> None:
-    disk = SimulatedDisk()
-    filled(disk, files)
+    disk = filled(files)
     missing = LOG / f"{2 * SIZE:020d}"
     disk.remove(missing)
     with raises_about(CommitLogBroken, str(missing)):
@@ -146,8 +151,7 @@ def test_missing_last_or_middle_file_stops_the_start(files: int) -> None:
 
 
 def test_store_starts_without_the_files_before_a_gap() -> None:
-    disk = SimulatedDisk()
-    filled(disk, 4)
+    disk = filled(4)
     for start in (0, SIZE, 2 * SIZE):
         disk.remove(LOG / f"{start:020d}")
     store = open_store(disk)
@@ -157,8 +161,7 @@ def test_store_starts_without_the_files_before_a_gap() -> None:
 
 
 def test_other_file_size_than_the_stores_is_refused() -> None:
-    disk = SimulatedDisk()
-    filled(disk, 1)
+    disk = filled(1)
     for size in (SIZE // 2, SIZE * 2):
         with raises_about(CommitLogBroken, "mappedFileSizeCommitLog"):
             open_store(disk, replace(SMALL, commit_log_file_size=size))
@@ -166,16 +169,14 @@ def test_other_file_size_than_the_stores_is_refused() -> None:
 
 
 def test_short_middle_file_stops_the_start() -> None:
-    disk = SimulatedDisk()
-    filled(disk, 3)
+    disk = filled(3)
     disk.put(LOG / f"{SIZE:020d}", b"short")
     with raises_about(CommitLogBroken, str(LOG / f"{SIZE:020d}")):
         open_store(disk)
 
 
 def test_foreign_files_are_left_alone() -> None:
-    disk = SimulatedDisk()
-    filled(disk, 1)
+    disk = filled(1)
     disk.open(LOG / "notes.txt", create=True).close()
     store = open_store(disk)
     assert len(visible(store)["a", 0]) == 4
@@ -211,8 +212,6 @@ def test_unreadable_directory_is_a_store_open_error(monkeypatch: pytest.MonkeyPa
         raise OSError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr(disk, "make_directory", refuse)
-    from aerobee_broker.errors import StoreOpenError
-
     with pytest.raises(StoreOpenError):
         open_store(disk)
 
