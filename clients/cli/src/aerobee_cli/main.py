@@ -54,7 +54,6 @@ def _run(arguments: list[str]) -> int:
 
 
 def explain(error: Exception) -> str:
-    """The text of an exception that a command raised."""
     from aerobee_wire.status import MqError
 
     if isinstance(error, (CommandError, MqError, OSError)):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,20 +42,16 @@ def namesrv_of(context: typer.Context, given: str | None) -> str:
     return given or inherited or DEFAULT_NAMESRV
 
 
-@contextmanager
-def admin_client(context: typer.Context, namesrv: str | None) -> Iterator[AdminClient]:
+def admin_client(context: typer.Context, namesrv: str | None) -> AdminClient:
     from aerobee_client import AdminClient
 
-    with AdminClient(namesrv_of(context, namesrv)) as admin:
-        yield admin
+    return AdminClient(namesrv_of(context, namesrv))
 
 
-@contextmanager
-def producer(context: typer.Context, namesrv: str | None) -> Iterator[Producer]:
+def producer(context: typer.Context, namesrv: str | None) -> Producer:
     from aerobee_client import Producer
 
-    with Producer(PRODUCER_GROUP, namesrv=namesrv_of(context, namesrv)) as producer:
-        yield producer
+    return Producer(PRODUCER_GROUP, namesrv=namesrv_of(context, namesrv))
 
 
 def retry_delays(text: str | None) -> list[timedelta]:

@@ -44,7 +44,6 @@ def iso_time(timestamp_ms: int) -> str:
 
 
 def items_of(descriptions: Iterable[Any]) -> list[dict[str, Any]]:
-    """Dataclass instances as items."""
     return [dataclasses.asdict(description) for description in descriptions]
 
 

@@ -65,11 +65,8 @@ class ClientClosed(MqError):
 
 
 class PartialSend(MqError):
-    """Some messages of a batch were stored, others not.
-
-    `results[i]` belongs to message i of the batch and is None where it failed. `cause` is the first
-    failure; its code is this error's code.
-    """
+    """`results[i]` belongs to message i of the batch and is None where it failed. `cause` is the
+    first failure; its code is this error's code."""
 
     def __init__(self, results: Sequence[SendResult | None], cause: MqError) -> None:
         missing = sum(result is None for result in results)

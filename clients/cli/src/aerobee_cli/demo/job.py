@@ -128,8 +128,9 @@ class Job:
             if figures != last:
                 last, moved_at = figures, loop.time()
             elif loop.time() - moved_at > STALLED_S:
+                missing = len(self.sent - self.delays.arrived - self.dead.keys())
                 raise CommandError(
-                    f"nothing has moved for {STALLED_S:g} s: {self._missing()} messages were "
+                    f"nothing has moved for {STALLED_S:g} s: {missing} messages were "
                     "neither consumed nor dead-lettered"
                 )
 
@@ -138,9 +139,6 @@ class Job:
         with suppress(MqError):
             async for message in dead_letters.read():
                 self.dead[message.message_id] = message.tag
-
-    def _missing(self) -> int:
-        return len(self.sent - self.delays.arrived - self.dead.keys())
 
 
 def message_of(row: flights.Row) -> Message:

@@ -29,12 +29,8 @@ class Figures:
 
 
 class Progress(Protocol):
-    def say(self, text: str) -> None:
-        """Prints a line."""
-
-    def update(self, figures: Figures) -> None:
-        """Shows the figures so far."""
-
+    def say(self, text: str) -> None: ...
+    def update(self, figures: Figures) -> None: ...
     def close(self) -> None:
         """Stops showing progress. May be called twice."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 from aerobee_cli.processes.signals import Stopped, StopSignals
 from aerobee_cli.processes.suite import Suite, SuiteOptions
@@ -14,7 +15,7 @@ async def serve(options: SuiteOptions) -> None:
     The logs go to stderr. Raises ProcessEnded when a service ends by itself.
     """
     signals = StopSignals()
-    suite = Suite(options, on_line=_to_stderr)
+    suite = Suite(options, on_line=partial(print, file=sys.stderr, flush=True))
     try:
         await signals.guard(suite.start())
         print(
@@ -27,8 +28,3 @@ async def serve(options: SuiteOptions) -> None:
         return
     finally:
         await suite.stop()
-
-
-def _to_stderr(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()

@@ -5,8 +5,9 @@ Pure: no clock, no I/O. Source: RocketMQ's MQFaultStrategy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from aerobee_client.message_queue import MessageQueue
 
@@ -62,12 +63,7 @@ class LatencyFault:
     ) -> MessageQueue:
         """The first of `candidates` (in order of preference, not empty) whose broker is available
         and not `avoid`; else one that is reachable; else the first."""
-        rules: tuple[Callable[[MessageQueue], bool], ...] = (
-            lambda q: q.broker_name != avoid and self.is_available(q.broker_name, now_ms),
-            lambda q: self.is_reachable(q.broker_name),
-        )
-        for rule in rules:
-            for queue in candidates:
-                if rule(queue):
-                    return queue
-        return candidates[0]
+        others = (queue for queue in candidates if queue.broker_name != avoid)
+        available = (queue for queue in others if self.is_available(queue.broker_name, now_ms))
+        reachable = (queue for queue in candidates if self.is_reachable(queue.broker_name))
+        return next(chain(available, reachable), candidates[0])

@@ -152,7 +152,6 @@ class RouteCache:
         return address
 
     def master_addresses(self) -> set[str]:
-        """The addresses of the masters of all cached routes."""
         names = {
             data.broker_name for entry in self._entries.values() for data in entry.route.brokers
         }

@@ -125,7 +125,6 @@ def _is_cancelled() -> bool:
 
 
 def translated(error: grpc.aio.AioRpcError, address: str, timeout_s: float) -> MqError:
-    """The MqError of a failed call to `address`."""
     details = error.details() or ""
     trailers = cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ())
     sent = error_from(details, trailers)

@@ -59,11 +59,9 @@ class ConcurrentConsumption:
         self._sweeper = asyncio.create_task(self._sweep_forever(), name="consume timeout")
 
     def runs_on(self, thread: threading.Thread) -> bool:
-        """Whether listeners run on `thread`."""
         return thread in self._runner.threads
 
     def runs_in(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether listeners run in `task`."""
         return task in self._runner.tasks
 
     def submit(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:

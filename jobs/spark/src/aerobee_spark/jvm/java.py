@@ -21,7 +21,8 @@ _ADVICE = (
 
 def require_java(environ: Mapping[str, str] = os.environ) -> int:
     """The major version. Raises ReportError that says what to install."""
-    path = _java_path(environ)
+    home = environ.get("JAVA_HOME")
+    path = str(Path(home, "bin/java")) if home else shutil.which("java", path=environ.get("PATH"))
     if path is None:
         raise ReportError(f"Spark needs Java and there is none on the PATH: {_ADVICE}", "PATH")
     version = _version_of(path)
@@ -31,12 +32,6 @@ def require_java(environ: Mapping[str, str] = os.environ) -> int:
         problem = f"Spark needs Java {OLDEST}, and {path} is Java {version}: {_ADVICE}"
         raise ReportError(problem, f"Java {version}")
     return version
-
-
-def _java_path(environ: Mapping[str, str]) -> str | None:
-    if home := environ.get("JAVA_HOME"):
-        return str(Path(home) / "bin" / "java")
-    return shutil.which("java", path=environ.get("PATH"))
 
 
 def _version_of(path: str) -> int | None:

@@ -37,16 +37,6 @@ EndpointsOf: TypeAlias = Callable[[Endpoints], Endpoints]
 ANY_QUEUE = -1  # in an assignment: any queue of the broker that has messages
 
 
-def readable_brokers(route: TopicRoute) -> list[QueueData]:
-    """The brokers that the topic can be read from, sorted by name."""
-    found = [
-        data
-        for data in with_master(route)
-        if data.permission & READABLE and data.read_queue_count > 0
-    ]
-    return sorted(found, key=lambda data: data.broker_name)
-
-
 def message_queues(route: TopicRoute, topic: Resource, endpoints: Endpoints) -> list[MessageQueue]:
     """The answer to QueryRoute, sorted by broker name and queue id."""
     types = accepted_types(route)
@@ -71,8 +61,12 @@ def assignments(
     One queue of each broker that stands for all of them; where order holds each queue by itself.
     Raises Refused FORBIDDEN when nothing is readable.
     """
-    brokers = readable_brokers(route)
-    if not brokers:
+    readable = [
+        data
+        for data in with_master(route)
+        if data.permission & READABLE and data.read_queue_count > 0
+    ]
+    if not readable:
         raise Refused(
             Code.FORBIDDEN,
             f"no readable queue: topic {topic.name!r} has no read permission on any broker",
@@ -86,7 +80,7 @@ def assignments(
                 broker=_broker(data.broker_name, endpoints),
             )
         )
-        for data in brokers
+        for data in sorted(readable, key=lambda data: data.broker_name)
         for queue_id in (range(data.read_queue_count) if fifo else (ANY_QUEUE,))
     ]
 

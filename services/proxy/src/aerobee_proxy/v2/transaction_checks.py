@@ -38,11 +38,6 @@ LINKS_REFRESH_MS = 5_000  # for brokers that joined, left or came back
 HEARTBEAT_MS = 20_000
 
 
-def own_client_id() -> str:
-    """The client id of this proxy at brokers: unique among the proxies that run."""
-    return f"{socket.gethostname()}@{os.getpid()}#{secrets.token_hex(4)}@proxy"
-
-
 class TransactionChecks:
     """`max_body_size`: up to which a compressed body is inflated, in bytes. `may_publish`: (user,
     stored topic) → whether the user still may; without that right, its client is sent no
@@ -68,8 +63,9 @@ class TransactionChecks:
         self._clock = clock
         self._max_body_size = max_body_size
         self._may_publish = may_publish
-        self._client_id = own_client_id()
-        self._topics: frozenset[str] = frozenset()
+        # At brokers; unique among the proxies that run.
+        self._client_id = f"{socket.gethostname()}@{os.getpid()}#{secrets.token_hex(4)}@proxy"
+        self._topics: frozenset[str] = frozenset()  # stored names, of this proxy's producers
         self._links: dict[str, asyncio.Task[None]] = {}
         self._links_refreshed_ms: int | None = None
         self._checks = 0
@@ -78,7 +74,8 @@ class TransactionChecks:
         """Keeps the links, for ever."""
         try:
             while True:
-                self._topics = self._published()
+                producers = (session for session in self._sessions if session.streams)
+                self._topics = frozenset().union(*(each.published() for each in producers))
                 await self._refresh_links()
                 await asyncio.sleep(ROUND_S)
         finally:
@@ -87,12 +84,6 @@ class TransactionChecks:
             for link in links:
                 link.cancel()
             await asyncio.gather(*links, return_exceptions=True)
-
-    def _published(self) -> frozenset[str]:
-        """The stored names of the topics of this proxy's producers."""
-        return frozenset().union(
-            *(session.published() for session in self._sessions if session.streams)
-        )
 
     # ---- links ----
 

@@ -124,11 +124,8 @@ def timeline(buckets: Sequence[Mapping[str, Any]], bucket_ms: int) -> Timeline |
     y_ticks = [
         Tick(HEIGHT - BOTTOM - value * scale, f"{value:,}") for value in range(0, top + 1, step)
     ]
-    return Timeline(columns, x_ticks, y_ticks, max(columns, key=_weight))
-
-
-def _weight(column: Column) -> tuple[int, int]:
-    return column.dead_letters, column.retries
+    peak = max(columns, key=lambda column: (column.dead_letters, column.retries))
+    return Timeline(columns, x_ticks, y_ticks, peak)
 
 
 def _column(bucket: Mapping[str, Any], position: int, slot: float, scale: float) -> Column:
