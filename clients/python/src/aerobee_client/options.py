@@ -71,17 +71,6 @@ _PRODUCER_BOUNDS: Bounds = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FlowLimits:
-    """Pulling a message queue pauses while more than this waits in its process queue."""
-
-    messages: int = 1_000
-    size_bytes: int = 100 * MIB
-    # Largest minus smallest queue offset: the committed offset cannot pass one slow message, and
-    # what is consumed above it is delivered again after a crash.
-    span: int = 2_000
-
-
 class ConsumeFromWhere(Enum):
     """Where a group starts in a queue in which it has committed no offset. In its retry topic it
     always starts at the first message."""
@@ -128,9 +117,12 @@ class ConsumerOptions:
     # A message whose listener takes longer is sent back.
     consume_timeout: timedelta = timedelta(minutes=15)
     strategy: rebalance.Strategy = rebalance.average
-    # FlowLimits of each message queue: messages, bytes, span of offsets.
+    # Pulling a message queue pauses while more messages or bytes than this wait to be consumed.
     pull_threshold_for_queue: int = 1_000
     pull_threshold_size_for_queue: int = 100 * MIB
+    # Also while their largest queue offset minus the smallest is more than this: the committed
+    # offset cannot pass one slow message, and what is consumed above it is delivered again after a
+    # crash.
     consume_concurrently_max_span: int = 2_000
 
     def __post_init__(self) -> None:
@@ -141,13 +133,6 @@ class ConsumerOptions:
                 Code.INVALID_PARAMETER,
                 f"consume_timeout is {self.consume_timeout}: give more than 0 s",
             )
-
-    def flow_limits(self) -> FlowLimits:
-        return FlowLimits(
-            self.pull_threshold_for_queue,
-            self.pull_threshold_size_for_queue,
-            self.consume_concurrently_max_span,
-        )
 
 
 # As in RocketMQ's client; the last two are what the contract has room for.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -14,7 +15,7 @@ from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.send_back import Rejection, SendBack
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.options import FlowLimits
+from aerobee_client.options import ConsumerOptions
 from support.clock.manual_clock import ManualClock
 
 QUEUE = MessageQueue("t", "broker-a", 0)
@@ -56,18 +57,17 @@ async def test_a_timed_out_listener_that_fails_makes_no_second_retry(taken: bool
             await may_fail.wait()
             raise ValueError
 
+    options = ConsumerOptions(concurrency=1, consume_timeout=timedelta(seconds=900))
     consumption = ConcurrentConsumption(
         Consume(listen, None),
         offsets,
         cast(SendBack, send_back),
         clock,
-        concurrency=1,
-        batch_size=1,
-        timeout_s=900,
+        options,
     )
     consumption.start()
     message = ReceivedMessage(cast(Any, Record()), "broker-a")
-    process_queue = ProcessQueue(QUEUE, FlowLimits())
+    process_queue = ProcessQueue(QUEUE, options)
     process_queue.put([message], 1)
     consumption.submit(process_queue, [message])
     await asyncio.sleep(0.1)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.options import FlowLimits
+from aerobee_client.options import ConsumerOptions
 
 QUEUE = MessageQueue("t", "a", 0)
 
@@ -28,8 +28,8 @@ def messages(*offsets: int, size: int = 10) -> list[ReceivedMessage]:
     return cast(list[ReceivedMessage], [Waiting(offset, size) for offset in offsets])
 
 
-def new(**limits: int) -> ProcessQueue:
-    return ProcessQueue(QUEUE, FlowLimits(**limits))
+def new(**limits: Any) -> ProcessQueue:
+    return ProcessQueue(QUEUE, ConsumerOptions(**limits))
 
 
 def test_the_offset_to_commit_is_the_first_waiting_or_the_next() -> None:
@@ -82,9 +82,9 @@ def test_committed_offset_never_passes_a_waiting_message(offsets: list[int], ran
 @pytest.mark.parametrize(
     ("limits", "full"),
     [
-        ({"messages": 2}, messages(0, 1, 2)),
-        ({"size_bytes": 25}, messages(0, 1, 2)),
-        ({"span": 10}, messages(0, 11)),
+        ({"pull_threshold_for_queue": 2}, messages(0, 1, 2)),
+        ({"pull_threshold_size_for_queue": 25}, messages(0, 1, 2)),
+        ({"consume_concurrently_max_span": 10}, messages(0, 11)),
     ],
 )
 async def test_pulling_pauses_above_a_limit(
@@ -102,7 +102,7 @@ async def test_pulling_pauses_above_a_limit(
 
 
 async def test_dropping_releases_those_who_wait_for_room() -> None:
-    queue = new(messages=1)
+    queue = new(pull_threshold_for_queue=1)
     queue.put(messages(0, 1, 2), 3)
     queue.drop()
     await queue.wait_for_room()

@@ -17,8 +17,7 @@ from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.consuming.offset_store import OffsetStore
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.options import ConsumeFromWhere, FlowLimits
-from aerobee_client.rebalance import Strategy
+from aerobee_client.options import ConsumeFromWhere, ConsumerOptions
 from aerobee_wire import rpcs
 from aerobee_wire.status import MqError
 from aerobee_wire.topics import is_retry
@@ -26,15 +25,7 @@ from aerobee_wire.topics import is_retry
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class StartRule:
-    """Where a group starts in a queue in which it has committed no offset. `timestamp_ms`: since
-    the epoch, of ConsumeFromWhere.TIMESTAMP."""
-
-    where: ConsumeFromWhere
-    timestamp_ms: int
+DEFAULT_TIMESTAMP_AGE_MS = 30 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +43,18 @@ class Assignment:
         instance: ClientInstance,
         offsets: OffsetStore,
         consumer_group: str,
+        options: ConsumerOptions,
         *,
-        strategy: Strategy,
-        limits: FlowLimits,
-        start_rule: StartRule,
         pull: Callable[[ProcessQueue, int], Coroutine[None, None, None]],
         request_rebalance: Callable[[], None],
     ) -> None:
         self._instance = instance
         self._offsets = offsets
         self._consumer_group = consumer_group
-        self._strategy = strategy
-        self._limits = limits
-        self._start_rule = start_rule
+        self._options = options
+        start_ms = options.consume_timestamp_ms
+        default_ms = instance.clock.now_ms() - DEFAULT_TIMESTAMP_AGE_MS
+        self._start_ms = default_ms if start_ms is None else start_ms
         self._pull = pull
         self._request_rebalance = request_rebalance
         # Whether a broker, when last asked, did not list this client among the members.
@@ -156,7 +146,7 @@ class Assignment:
         if self._instance.client_id not in members:
             self.unregistered = True
             return None
-        return self._strategy(self._instance.client_id, queues, members)
+        return self._options.strategy(self._instance.client_id, queues, members)
 
     async def _members(
         self, queues: list[MessageQueue], members_by_address: dict[str, list[str]]
@@ -215,7 +205,7 @@ class Assignment:
             raise failure
 
     async def _start_offset(self, queue: MessageQueue, stored: dict[str, dict[int, int]]) -> int:
-        """The group's committed offset, else where its start rule says. `stored` caches the
+        """The group's committed offset, else where its options say. `stored` caches the
         committed offsets by broker name. Raises MqError."""
         if queue.broker_name not in stored:
             stored[queue.broker_name] = await self._offsets.load(queue.topic, queue.broker_name)
@@ -223,21 +213,25 @@ class Assignment:
         return await self._initial_offset(queue) if queue_offset is None else queue_offset
 
     def _start_pulling(self, queue: MessageQueue, queue_offset: int) -> None:
-        process_queue = ProcessQueue(queue, self._limits)
+        process_queue = ProcessQueue(queue, self._options)
         pulling = asyncio.create_task(self._pull(process_queue, queue_offset), name=f"pull {queue}")
         self._owned[queue] = _Owned(process_queue, pulling)
 
     async def _initial_offset(self, queue: MessageQueue) -> int:
         """Where a group without a committed offset starts. Raises MqError."""
-        if self._start_rule.where is ConsumeFromWhere.TIMESTAMP and not is_retry(queue.topic):
-            return await self._offset_at(queue, self._start_rule.timestamp_ms)
+        where = self._options.consume_from_where
+        if where is ConsumeFromWhere.TIMESTAMP and not is_retry(queue.topic):
+            return await self._offset_at(queue, self._start_ms)
         request = offset_pb2.GetQueueOffsetsRequest(topic=queue.topic, queue_ids=[queue.queue_id])
         response = await self._instance.call_broker(
             queue.broker_name, rpcs.GET_QUEUE_OFFSETS, request, timeout_s=CALL_TIMEOUT_S
         )
         bounds = response.queues[0] if response.queues else offset_pb2.QueueBounds()
-        from_last = self._start_rule.where is ConsumeFromWhere.LAST_OFFSET
-        if from_last and bounds.min_offset > 0 and not is_retry(queue.topic):
+        if (
+            where is ConsumeFromWhere.LAST_OFFSET
+            and bounds.min_offset > 0
+            and not is_retry(queue.topic)
+        ):
             return bounds.max_offset
         return bounds.min_offset
 

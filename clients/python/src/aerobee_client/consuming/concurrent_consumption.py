@@ -20,6 +20,7 @@ from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.runners import Batch, Runner, TaskRunner, ThreadRunner
 from aerobee_client.consuming.send_back import Rejection, SendBack
 from aerobee_client.message import ReceivedMessage
+from aerobee_client.options import ConsumerOptions
 
 log = logging.getLogger(__name__)
 
@@ -35,18 +36,15 @@ class ConcurrentConsumption:
         offsets: OffsetStore,
         send_back: SendBack,
         clock: Clock,
-        *,
-        concurrency: int,
-        batch_size: int,
-        timeout_s: float,
+        options: ConsumerOptions,
     ) -> None:
         self._offsets = offsets
         self._send_back = send_back
         self._clock = clock
-        self._batch_size = batch_size
-        self._timeout_s = timeout_s
+        self._batch_size = options.consume_message_batch_max_size
+        self._timeout_s = options.consume_timeout.total_seconds()
         runner = TaskRunner if consume.is_coroutine else ThreadRunner
-        self._runner: Runner = runner(consume, concurrency, clock, self._done)
+        self._runner: Runner = runner(consume, options.concurrency, clock, self._done)
         self._open: set[Batch] = set()
         self._overdue: set[Batch] = set()
         # Messages being sent back → what to do when the broker does not take the message.

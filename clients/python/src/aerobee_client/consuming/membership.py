@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, suppress
 from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.consuming.assignment import Assignment, StartRule
+from aerobee_client.consuming.assignment import Assignment
 from aerobee_client.consuming.concurrent_consumption import ConcurrentConsumption
 from aerobee_client.consuming.listener import Consume
 from aerobee_client.consuming.offset_store import OffsetStore
@@ -29,7 +29,6 @@ REBALANCE_INTERVAL_S = 20.0
 REBALANCE_RETRY_S = 1.0  # after a route or the list of members could not be fetched
 REBALANCE_PAUSE_S = 0.1  # notices within this time cause one rebalance
 COMMIT_INTERVAL_S = 5.0
-DEFAULT_TIMESTAMP_AGE_MS = 30 * 60 * 1000
 
 
 class Membership:
@@ -55,17 +54,13 @@ class Membership:
             self._offsets,
             SendBack(instance, consumer_group, options.max_reconsume_times),
             instance.clock,
-            concurrency=options.concurrency,
-            batch_size=options.consume_message_batch_max_size,
-            timeout_s=options.consume_timeout.total_seconds(),
+            options,
         )
         self.assignment = Assignment(
             instance,
             self._offsets,
             consumer_group,
-            strategy=options.strategy,
-            limits=options.flow_limits(),
-            start_rule=self._start_rule(),
+            options,
             pull=self._pull,
             request_rebalance=self._rebalance_now.set,
         )
@@ -114,12 +109,6 @@ class Membership:
         self.assignment.on_subscription_changed(topic)
         self._announce = True
         self._rebalance_now.set()
-
-    def _start_rule(self) -> StartRule:
-        timestamp_ms = self._options.consume_timestamp_ms
-        if timestamp_ms is None:
-            timestamp_ms = self._instance.clock.now_ms() - DEFAULT_TIMESTAMP_AGE_MS
-        return StartRule(self._options.consume_from_where, timestamp_ms)
 
     async def _find_routes(self) -> None:
         """Fetches the routes of the subscribed topics. A topic that does not exist yet is looked up

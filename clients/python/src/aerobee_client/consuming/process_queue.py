@@ -10,17 +10,17 @@ from collections.abc import Iterable, Sequence
 
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.options import FlowLimits
+from aerobee_client.options import ConsumerOptions
 
 
 class ProcessQueue:
     """One process queue belongs to one acquisition of a message queue. A queue that is released and
     acquired again gets a new one; `dropped` marks the old one, whose messages are ignored."""
 
-    def __init__(self, queue: MessageQueue, limits: FlowLimits) -> None:
+    def __init__(self, queue: MessageQueue, options: ConsumerOptions) -> None:
         self.queue = queue
         self.dropped = False
-        self._limits = limits
+        self._options = options
         # OrderedDict, not dict: taking the first key stays cheap after removals at the front.
         self._waiting: OrderedDict[int, ReceivedMessage] = OrderedDict()
         self._size_bytes = 0
@@ -71,11 +71,11 @@ class ProcessQueue:
         return next(iter(self._waiting)) if self._waiting else self._pulled_to
 
     def has_room(self) -> bool:
-        limits = self._limits
+        options = self._options
         return (
-            len(self._waiting) <= limits.messages
-            and self._size_bytes <= limits.size_bytes
-            and self.span <= limits.span
+            len(self._waiting) <= options.pull_threshold_for_queue
+            and self._size_bytes <= options.pull_threshold_size_for_queue
+            and self.span <= options.consume_concurrently_max_span
         )
 
     async def wait_for_room(self) -> None:
