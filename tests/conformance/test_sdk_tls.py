@@ -55,15 +55,28 @@ def endpoints(cluster: Cluster, certificate: Path) -> Iterator[str]:
 def test_messages_are_sent_received_and_listened_for_over_tls(
     cluster: Cluster, endpoints: str, certificate: Path, official: OfficialSdk
 ) -> None:
-    listened, asked_for = cluster.topic(), cluster.topic()
     with Sdk(official, endpoints, cluster.home, roots=certificate) as sdk:
-        sdk.do("push", id="l", group=cluster.group(), subscriptions={listened: ALL})
-        sent = send(sdk, listened, 3)
-        assert sorted(bodies_of(delivered(sdk, "l", 3))) == sorted(sent)
+        messages_go_through(cluster, sdk)
 
-        simple(sdk, cluster.group(), asked_for)
-        sent = send(sdk, asked_for, 3)
-        assert sorted(bodies_of(receive(sdk, 3))) == sorted(sent)
+
+@pytest.mark.parametrize("official", [sdk for sdk in newest_sdks() if sdk.tls_by_default], ids=str)
+def test_an_sdk_that_begins_in_tls_can_be_told_to_use_plaintext(
+    cluster: Cluster, official: OfficialSdk
+) -> None:
+    with Sdk(official, cluster.proxy.address, cluster.home) as sdk:
+        messages_go_through(cluster, sdk)
+
+
+def messages_go_through(cluster: Cluster, sdk: Sdk) -> None:
+    """To a push consumer, and to a simple one."""
+    listened, asked_for = cluster.topic(), cluster.topic()
+    sdk.do("push", id="l", group=cluster.group(), subscriptions={listened: ALL})
+    sent = send(sdk, listened, 3)
+    assert sorted(bodies_of(delivered(sdk, "l", 3))) == sorted(sent)
+
+    simple(sdk, cluster.group(), asked_for)
+    sent = send(sdk, asked_for, 3)
+    assert sorted(bodies_of(receive(sdk, 3))) == sorted(sent)
 
 
 def test_plaintext_gets_nowhere(cluster: Cluster, endpoints: str) -> None:

@@ -10,7 +10,6 @@ Row F26, restarts, is in tests/fault/crash/test_sdk_restarts.py.
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import cast
 
 import pytest
 
+from conformance import catalogue
 from conformance.runner import LEASE_S, SECRET, Case, Doors, ScenarioRunner, cases
 from support.processes import certificates
 from support.processes.service import ServiceProcess
@@ -26,9 +26,7 @@ from support.proxy.sdk_cluster import Cluster, sdk_cluster
 
 pytestmark = pytest.mark.slow
 
-# A module declares its scenarios when it is imported; they start in this order, the longest first.
-for module in ("lasting", "sending", "receiving", "transacting", "listening", "access"):
-    importlib.import_module(f"conformance.scenarios.{module}")
+catalogue.load()
 
 
 @pytest.fixture(scope="module")

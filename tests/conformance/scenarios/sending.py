@@ -85,7 +85,7 @@ def f24_limits_of_a_message(cluster: Cluster, sdk: Commands) -> None:
 
 
 @scenario()
-def an_auto_created_topic_takes_every_message_type(_: Cluster, sdk: Commands) -> None:
+def f23_an_auto_created_topic_takes_every_message_type(_: Cluster, sdk: Commands) -> None:
     topic = f"fresh_{next(NUMBERS)}"
     sdk.do("producer", id="p", topics=[topic])
     sdk.do("send", id="p", topic=topic, body="normal")

@@ -1,0 +1,30 @@
+"""The table of docs/compatibility.md says what the SDKs' data say, and those name what there is."""
+
+from __future__ import annotations
+
+from conformance import catalogue
+from conformance.runner import SCENARIOS
+from support.proxy.official_sdk import official_sdks
+
+catalogue.load()
+
+
+def test_the_page_has_the_table_of_the_data() -> None:
+    """Else: `PYTHONPATH=tests .venv/bin/python -m conformance.catalogue`."""
+    page = catalogue.PAGE.read_text("utf-8")
+    assert catalogue.written(catalogue.date_of_page()) == page
+
+
+def test_every_scenario_belongs_to_a_row_and_every_row_has_one() -> None:
+    elsewhere = {"F26", catalogue.UNSERVED, catalogue.BY_HAND}
+    assert {catalogue.row_of(scenario.name) for scenario in SCENARIOS} == (
+        catalogue.ROWS.keys() - elsewhere
+    )
+
+
+def test_what_an_sdk_cannot_do_is_a_scenario_with_a_cause() -> None:
+    names = {scenario.name for scenario in SCENARIOS}
+    for sdk in official_sdks():
+        for cannot in sdk.inabilities:
+            assert set(cannot.cases) <= names
+            assert cannot.fault in ("SDK", "Aerobee") and cannot.cause
