@@ -35,13 +35,13 @@ MANY_FILES = 20
 
 
 def opened(path: Path, file_size: int = 1 << 30) -> MessageStore:
-    return MessageStore.open(
+    return MessageStore(
         path,
         StoreOptions(commit_log_file_size=file_size),
         clock=SystemClock(),
         disk=RealDisk(),
         store_host="127.0.0.1:10911",
-    )
+    ).open()
 
 
 def messages(queues: int, rng: random.Random, *, keyed: bool = False) -> list[NewMessage]:

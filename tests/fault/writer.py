@@ -35,9 +35,9 @@ def body_of(number: int) -> bytes:
 
 
 def open_store(directory: Path) -> MessageStore:
-    return MessageStore.open(
+    return MessageStore(
         directory, OPTIONS, clock=SystemClock(), disk=RealDisk(), store_host="127.0.0.1:10911"
-    )
+    ).open()
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ its array type from the one declaration. Knows no format of ours.
 from __future__ import annotations
 
 import struct
+from itertools import accumulate
 
 _KINDS = {"b": "i", "h": "i", "i": "i", "q": "i", "B": "u", "H": "u", "I": "u", "Q": "u"}
 
@@ -20,11 +21,8 @@ class Layout:
         self.struct = struct.Struct(">" + "".join(self._codes.values()))
         self.size = self.struct.size
         self._sizes = {name: struct.calcsize(f">{code}") for name, code in fields}
-        self._offsets: dict[str, int] = {}
-        offset = 0
-        for name, size in self._sizes.items():
-            self._offsets[name] = offset
-            offset += size
+        ends = accumulate(self._sizes.values(), initial=0)
+        self._offsets = dict(zip(self._codes, ends, strict=False))
 
     def offset_of(self, name: str) -> int:
         """The offset of the field's first byte."""
@@ -43,8 +41,9 @@ class Layout:
 
     def view(self, *names: str) -> struct.Struct:
         """Reads these fields alone, in the order declared, at the position of the first byte."""
+        assert list(names) == sorted(names, key=self._offsets.__getitem__), "not in their order"
         format_, end = ">", 0
-        for name in self._in_order(names):
+        for name in names:
             gap = self._offsets[name] - end
             format_ += (f"{gap}x" if gap else "") + self._codes[name]
             end = self._offsets[name] + self._sizes[name]
@@ -58,17 +57,11 @@ class Layout:
 
     def array_fields(self) -> list[tuple[str, str]]:
         """What `numpy.dtype` takes; a field of bytes is opaque ("V8")."""
-        return [(name, self._array_code(name)) for name in self._codes]
+        return [
+            (name, f">{_KINDS[code]}{size}" if code in _KINDS else f"V{size}")
+            for (name, code), size in zip(self._codes.items(), self._sizes.values(), strict=True)
+        ]
 
     def _between(self, first: str, last: str) -> list[str]:
         names = list(self._codes)
         return names[names.index(first) : names.index(last) + 1]
-
-    def _in_order(self, names: tuple[str, ...]) -> list[str]:
-        ordered = sorted(names, key=self._offsets.__getitem__)
-        assert ordered == list(names), "the fields are not in the order of the layout"
-        return ordered
-
-    def _array_code(self, name: str) -> str:
-        kind, size = _KINDS.get(self._codes[name]), self._sizes[name]
-        return f">{kind}{size}" if kind else f"V{size}"

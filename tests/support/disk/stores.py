@@ -64,7 +64,7 @@ def open_store(
     path: Path = PATH,
     tags_code_of: Mapping[str, TagsCode] | None = None,
 ) -> MessageStore:
-    return MessageStore.open(
+    return MessageStore(
         path,
         options,
         clock=clock or ManualClock(),
@@ -72,7 +72,7 @@ def open_store(
         store_host="127.0.0.1:10911",
         tags_code_of=tags_code_of,
         on_event=on_event,
-    )
+    ).open()
 
 
 def new_store(

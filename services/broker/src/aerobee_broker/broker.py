@@ -15,7 +15,7 @@ from aerobee.broker.v1 import (
 )
 
 from aerobee_broker.delivery.admin import Administration
-from aerobee_broker.delivery.draining import Draining, RemainingWork
+from aerobee_broker.delivery.draining import Draining
 from aerobee_broker.delivery.gauges import Backlog, Gauges
 from aerobee_broker.identity import Identity
 from aerobee_broker.registry.topics import Announce, Spread
@@ -76,17 +76,14 @@ class Broker:
         )
         backlog = Backlog(core.polls, self.delay.levels, self.delay.timers, self.transactions)
         self.draining = Draining(
-            tables.drain,
-            tables.saved_drain,
-            core.topics,
-            RemainingWork(
-                store=store,
-                topics=core.topics,
-                groups=core.groups,
-                offset_queries=self.consuming.offset_queries,
-                leases=self.consuming.leases,
-                backlog=backlog,
-            ),
+            drain=tables.drain,
+            saved_drain=tables.saved_drain,
+            store=store,
+            topics=core.topics,
+            groups=core.groups,
+            offset_queries=self.consuming.offset_queries,
+            leases=self.consuming.leases,
+            backlog=backlog,
         )
         self.report = StatusReport(
             identity=identity,
@@ -130,7 +127,6 @@ class Broker:
         self.polls.close()
 
     def services(self) -> list[Service]:
-        """The gRPC services over these parts."""
         consuming, broker_name = self.consuming, self._identity.broker_name
         messages = MessageRpcs(
             sender=self.sending.sender,

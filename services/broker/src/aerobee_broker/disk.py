@@ -101,8 +101,6 @@ _fallocate: Callable[[int, int, int], None] | None = getattr(os, "posix_fallocat
 
 
 class RealFile:
-    """A file of the operating system."""
-
     __slots__ = ("_fd", "path")
 
     def __init__(self, path: Path, fd: int) -> None:
@@ -148,8 +146,6 @@ class RealFile:
 
 
 class RealDisk:
-    """The operating system's files."""
-
     def open(self, path: Path, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return RealFile(path, os.open(path, flags, 0o644))

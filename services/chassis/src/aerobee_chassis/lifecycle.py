@@ -83,32 +83,23 @@ class App(ABC):
 
     def __init__(self) -> None:
         self.lifecycle = Lifecycle()
-        self._serving = False
-        self._ready_fields: Mapping[str, object] = {}
-
-    @property
-    def ready_fields(self) -> Mapping[str, object]:
-        """Fields of the log line `ready`: at least `address`. Empty before it is started."""
-        return self._ready_fields
+        # Between the end of `start` and the begin of `stop`. Other threads may read it.
+        self.serving = False
+        # Of the log line `ready`: at least `address`, the "host:port". Empty before it is started.
+        self.ready_fields: Mapping[str, object] = {}
 
     @property
     def address(self) -> str:
-        """The "host:port" that it serves on, once started."""
-        return str(self._ready_fields["address"])
-
-    @property
-    def serving(self) -> bool:
-        """Between the end of `start` and the begin of `stop`. Safe to ask from another thread."""
-        return self._serving
+        return str(self.ready_fields["address"])
 
     async def start(self) -> None:
         """Serves when it returns. Raises StartError."""
-        self._ready_fields = await self._start_components()
-        self._serving = True
+        self.ready_fields = await self._start_components()
+        self.serving = True
 
     async def stop(self) -> None:
         """To be called once, also after a failed start."""
-        self._serving = False
+        self.serving = False
         await self.lifecycle.stop()
 
     @abstractmethod

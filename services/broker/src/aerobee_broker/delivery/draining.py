@@ -41,9 +41,9 @@ class Remaining:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemainingWork:
-    """Counts what remains, over the tables and the store."""
-
+class Draining:
+    drain: Drain
+    saved_drain: PersistentTable
     store: MessageStore
     topics: TopicRegistry
     groups: GroupRegistry
@@ -51,7 +51,18 @@ class RemainingWork:
     leases: Leases
     backlog: Backlog
 
-    def count(self, draining_since_ms: int) -> Remaining:
+    async def put(self, draining: bool) -> tuple[bool, list[str]]:
+        """Begins or ends draining; durable on return. Whether that changed anything, and the name
+        servers that could not be told. Raises MqError SYSTEM_ERROR when it cannot be saved."""
+        changed = self.drain.put(draining)
+        await self.saved_drain.save()
+        unreachable = await self.topics.register_all() if changed else []
+        self.drain.take_effect()
+        if changed:
+            structlog.get_logger().info("draining_began" if draining else "draining_ended")
+        return changed, unreachable
+
+    def remaining(self) -> Remaining:
         leases = self.leases.counts()
         lags = list(self._lags())
         read = {topic for _, topic, _ in lags}
@@ -61,11 +72,11 @@ class RemainingWork:
             if not self.topics.is_system(config.topic) and (messages := self._stored(config.topic))
         }
         return Remaining(
-            draining_since_ms=draining_since_ms,
+            draining_since_ms=self.drain.since_ms,
             lags=[lag for lag in lags if lag[2]],
             in_flight=leases.leased + leases.waiting,
             delayed=self.backlog.delayed(),
-            half_messages=self.backlog.transactions.by_topic(),
+            half_messages=self.backlog.transactions.table.by_topic(),
             dead_letters={
                 topic: count for topic, count in stored.items() if names.is_dead_letter(topic)
             },
@@ -90,25 +101,3 @@ class RemainingWork:
             self.store.max_offset(topic, queue_id) - self.store.min_offset(topic, queue_id)
             for queue_id in self.store.queues(topic)
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Draining:
-    drain: Drain
-    saved_drain: PersistentTable
-    topics: TopicRegistry
-    remaining_work: RemainingWork
-
-    async def put(self, draining: bool) -> tuple[bool, list[str]]:
-        """Begins or ends draining; durable on return. Whether that changed anything, and the name
-        servers that could not be told. Raises MqError SYSTEM_ERROR when it cannot be saved."""
-        changed = self.drain.put(draining)
-        await self.saved_drain.save()
-        unreachable = await self.topics.register_all() if changed else []
-        self.drain.take_effect()
-        if changed:
-            structlog.get_logger().info("draining_began" if draining else "draining_ended")
-        return changed, unreachable
-
-    def remaining(self) -> Remaining:
-        return self.remaining_work.count(self.drain.since_ms)

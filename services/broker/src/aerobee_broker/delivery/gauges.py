@@ -67,6 +67,6 @@ class Gauges:
             ("store_read_only", bool(store.flush.read_only_reason)),
         ):
             self.metrics.set(name, value)
-        self.metrics.half_messages(backlog.transactions.by_topic())
+        self.metrics.half_messages(backlog.transactions.table.by_topic())
         for consumer_group, topic, lag in self.offset_queries.lags():
             self.metrics.lag(topic, consumer_group, lag)

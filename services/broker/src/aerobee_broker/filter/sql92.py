@@ -48,8 +48,6 @@ MAX_CHARACTERS = 8_192  # a generated IN list of some hundred values
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A compiled condition."""
-
     text: str
     evaluate: Evaluate
 

@@ -58,7 +58,7 @@ def _check(given: argparse.Namespace, options: BrokerOptions) -> int:
     finally:
         store.close()
     if given.json:
-        print(json.dumps(report.to_json(), indent=2))
+        print(json.dumps(report.to_json(), indent=2, default=str))
     else:
         _print_report(report)
     return EXIT_WRONG if report.problems else 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,26 +47,8 @@ class Report:
     problems: list[Problem] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "path": str(self.path),
-            "ok": not self.problems,
-            "log_files": self.log_files,
-            "records": self.records,
-            "begin_offset": self.begin_offset,
-            "end_offset": self.end_offset,
-            "queues": self.queues,
-            "units": self.units,
-            "index_entries": self.index_entries,
-            "notes": self.notes,
-            "problems": [
-                {
-                    "file": str(problem.file),
-                    "physical_offset": problem.physical_offset,
-                    "what": problem.what,
-                }
-                for problem in self.problems
-            ],
-        }
+        """`json.dumps` takes it with `default=str`."""
+        return {"path": self.path, "ok": not self.problems, **asdict(self)}
 
 
 def check(
@@ -76,7 +58,7 @@ def check(
     tags_code_of: dict[str, TagsCode],
     progress: Progress,
 ) -> Report:
-    """Reads everything once. `tags_code_of` as `MessageStore.open` takes it."""
+    """Reads everything once. `tags_code_of` as `MessageStore` takes it."""
     report = Report(store.path, log_files=len(store.log.starts), problems=store.problems)
     with tempfile.TemporaryDirectory(prefix="aerobee-check-") as scratch:
         rebuilt = Rebuilt(store, options, Path(scratch), tags_code_of)

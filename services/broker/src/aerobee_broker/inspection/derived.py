@@ -161,7 +161,7 @@ def _entries(
     """The entries of a file; `count` 0: as many as its header says."""
     file = store.open_files.get(path)
     if not count:
-        count = IndexFile(path, file.pread(HEADER.size, 0)).count
+        count = IndexFile.of_header(path, file.pread(HEADER.size, 0)).count
     at = HEADER.size + options.index_slot_count * SLOT_SIZE + ENTRY.size
     return np.frombuffer(file.pread((count - 1) * ENTRY.size, at), dtype=_ENTRY)
 

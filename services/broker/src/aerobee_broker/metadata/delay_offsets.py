@@ -6,7 +6,6 @@ are delivered twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from aerobee_broker.metadata.data_version import DataVersion
@@ -24,18 +23,14 @@ class DelayOffsets(Table):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
-        self._offsets: dict[int, int] = {}
-
-    @property
-    def offsets(self) -> Mapping[int, int]:
-        return self._offsets
+        self.offsets: dict[int, int] = {}
 
     def get(self, queue_id: int) -> int:
-        return self._offsets.get(queue_id, 0)
+        return self.offsets.get(queue_id, 0)
 
     def put(self, queue_id: int, queue_offset: int) -> None:
-        if self._offsets.get(queue_id) != queue_offset:
-            self._offsets[queue_id] = queue_offset
+        if self.offsets.get(queue_id) != queue_offset:
+            self.offsets[queue_id] = queue_offset
             self.revision += 1
             if self.revision % _UPDATES_PER_VERSION == 0:
                 self.version = self.version.next(self._clock.now_ms())
@@ -43,10 +38,10 @@ class DelayOffsets(Table):
     def to_json(self) -> dict[str, Any]:
         return {
             "dataVersion": self.version.to_json(),
-            "offsetTable": {str(queue + 1): at for queue, at in sorted(self._offsets.items())},
+            "offsetTable": {str(queue + 1): at for queue, at in sorted(self.offsets.items())},
         }
 
     def load(self, content: dict[str, Any]) -> None:
         table = content.get("offsetTable") or {}
-        self._offsets = {int(level) - 1: int(at) for level, at in table.items()}
+        self.offsets = {int(level) - 1: int(at) for level, at in table.items()}
         self.version = DataVersion.from_json(content.get("dataVersion") or {})

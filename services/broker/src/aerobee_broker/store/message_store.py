@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from aerobee_broker.disk import Disk, FileLock
 from aerobee_broker.errors import (
@@ -77,10 +77,14 @@ class MessageStore:
         clock: Clock,
         disk: Disk,
         store_host: str,
-        tags_code_of: Mapping[str, TagsCode],
-        on_event: EventListener,
+        tags_code_of: Mapping[str, TagsCode] | None = None,
+        on_event: EventListener = ignore_event,
     ) -> None:
-        """Use `open`."""
+        """`open` must follow, which reads the first file.
+
+        `tags_code_of`: topics whose units carry something else than the hash of TAGS, a deliver
+        time for instance. `on_event` gets a name and fields, to be logged as they are.
+        """
         self.path = path
         self._clock = clock
         self._disk = disk
@@ -93,7 +97,9 @@ class MessageStore:
         self._log = CommitLog(
             disk, path / "commitlog", options.commit_log_file_size, self._open_files
         )
-        self._dispatch = Dispatch.of_store(disk, path, options, self._open_files, tags_code_of)
+        self._dispatch = Dispatch.of_store(
+            disk, path, options, self._open_files, tags_code_of or {}
+        )
         self._queues = self._dispatch.queues
         self._checkpoint_file = CheckpointFile(disk, path / "checkpoint")
         self._derived_flush = DerivedFlush(
@@ -127,43 +133,18 @@ class MessageStore:
 
     # ---- open, close ----
 
-    @classmethod
-    def open(
-        cls,
-        path: Path,
-        options: StoreOptions,
-        *,
-        clock: Clock,
-        disk: Disk,
-        store_host: str,
-        tags_code_of: Mapping[str, TagsCode] | None = None,
-        on_event: EventListener = ignore_event,
-    ) -> MessageStore:
-        """Locks the directory and recovers what is there.
-
-        `tags_code_of`: topics whose units carry something else than the hash of TAGS, a deliver
-        time for instance. `on_event` gets a name and fields, to be logged as they are. Raises
-        StoreLocked, CommitLogBroken, StoreOpenError.
-        """
-        store = cls(
-            path,
-            options,
-            clock=clock,
-            disk=disk,
-            store_host=store_host,
-            tags_code_of=tags_code_of or {},
-            on_event=on_event,
-        )
+    def open(self) -> Self:
+        """Locks the directory and recovers what is there; returns itself. Raises StoreLocked,
+        CommitLogBroken, StoreOpenError."""
         try:
-            store._open()
+            self._open()
         except OSError as error:
-            store.abandon()
-            problem = f"the store in {path} cannot be opened: {error}"
-            raise StoreOpenError(problem, str(path)) from error
+            self.abandon()
+            raise StoreOpenError(f"the store in {self.path} cannot be opened: {error}") from error
         except BaseException:
-            store.abandon()
+            self.abandon()
             raise
-        return store
+        return self
 
     def _open(self) -> None:
         disk = self._disk

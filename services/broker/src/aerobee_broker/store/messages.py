@@ -77,7 +77,6 @@ class NewBatch:
     born_host: bytes | str = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 
     def message(self, number: int) -> NewMessage:
-        """One message of the batch."""
         return NewMessage(
             self.topic,
             self.queue_id,
@@ -98,8 +97,6 @@ class AppendedBatch(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """Where an appended message lies."""
-
     queue_id: int
     queue_offset: int
     physical_offset: int

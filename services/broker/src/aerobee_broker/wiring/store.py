@@ -35,7 +35,7 @@ def open_store(environment: Environment, store_host: str) -> MessageStore:
         write = log.error if event in _ERRORS else log.warning if event in _WARNINGS else log.info
         write(event, **fields)
 
-    return MessageStore.open(
+    return MessageStore(
         environment.path,
         store_options(environment.options),
         clock=environment.clock,
@@ -43,7 +43,7 @@ def open_store(environment: Environment, store_host: str) -> MessageStore:
         store_host=store_host,
         tags_code_of=tags_codes(environment.options),
         on_event=on_event,
-    )
+    ).open()
 
 
 def store_options(options: BrokerOptions) -> StoreOptions:

@@ -17,8 +17,6 @@ from aerobee_chassis.lifecycle import Component
 
 
 class Tables(Component):
-    """The tables and their files under `config/`."""
-
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self.topics = Topics(environment.clock)

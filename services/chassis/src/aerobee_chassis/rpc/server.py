@@ -51,27 +51,22 @@ class Server(Component):
             bind(reflection.DESCRIPTOR, shown),
         )
         self._host = host
-        self._port = port
+        self.port = port  # 0: a free one, until it is started
         self._failure_of = failure_of
         self._grace_s = grace_s
         self._listener: Listener | None = None
 
     @property
-    def port(self) -> int:
-        """The port that it listens on, once started."""
-        return self._port
-
-    @property
     def address(self) -> str:
         """The "host:port" that it listens on, once started."""
-        return join_address(self._host, self._port)
+        return join_address(self._host, self.port)
 
     async def start(self) -> None:
         """Raises PortInUse."""
         listener = make_listener(self._services, self._run)
-        target = join_address(self._host, self._port)
+        target = join_address(self._host, self.port)
         try:
-            self._port = listener.bind(target)
+            self.port = listener.bind(target)
         except OSError:
             raise PortInUse(
                 f"cannot listen on {target}: the port is in use or not ours; choose another", target

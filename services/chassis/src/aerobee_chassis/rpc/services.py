@@ -24,8 +24,6 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A gRPC service and the handlers of its methods."""
-
     name: str
     methods: tuple[Method, ...]
 

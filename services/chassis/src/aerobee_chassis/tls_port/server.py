@@ -31,7 +31,7 @@ class TlsServer(Component):
     ) -> None:
         self._make_server = make_server
         self._host = host
-        self._port = port
+        self.port = port  # 0: a free one, until it is started
         self._tls_port = TlsPort(host, port, tls, listeners=listeners)
         self._server: Component | None = None
 
@@ -40,21 +40,16 @@ class TlsServer(Component):
         return self._tls_port.counts
 
     @property
-    def port(self) -> int:
-        """The port that clients dial, once started."""
-        return self._port
-
-    @property
     def address(self) -> str:
         """The "host:port" that clients dial, once started."""
-        return join_address(self._host, self._port)
+        return join_address(self._host, self.port)
 
     async def start(self) -> None:
         """Raises PortInUse, CertificateError, StartError."""
         self._tls_port.open()
         self._server = self._make_server(self._tls_port.backend, 0)
         await self._server.start()
-        self._port = await self._tls_port.start()
+        self.port = await self._tls_port.start()
 
     async def stop(self) -> None:
         """Refuses new connections first, then stops the server, then ends every connection."""

@@ -87,7 +87,6 @@ class TopicQueueTable:
         return sorted(self._topics)
 
     def names_on(self, broker_names: Collection[str]) -> list[str]:
-        """Topics that one of these brokers has."""
         return self._where(lambda queue: queue.broker_name in broker_names)
 
     def unit_names(self) -> list[str]:

@@ -28,7 +28,6 @@ class Watch:
         self._notices: asyncio.Queue[MinBrokerIdChanged | None] = asyncio.Queue()
 
     def notify(self, notice: MinBrokerIdChanged) -> None:
-        """Queues a notice for the stream."""
         self._notices.put_nowait(notice)
 
     def close(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from aerobee.namesrv.v1 import namesrv_pb2 as pb
 
 from aerobee_namesrv.routing.rows import (
@@ -101,22 +103,11 @@ def _topic_config(message: pb.TopicConfig) -> TopicConfig:
 
 
 def to_data_version(version: DataVersion) -> pb.DataVersion:
-    return pb.DataVersion(
-        state_version=version.state_version,
-        timestamp_ms=version.timestamp_ms,
-        counter=version.counter,
-    )
+    return pb.DataVersion(**asdict(version))
 
 
 def to_notice(notice: MinBrokerIdChanged) -> pb.BrokerNotice:
-    return pb.BrokerNotice(
-        min_broker_id_changed=pb.MinBrokerIdChanged(
-            min_broker_id=notice.min_broker_id,
-            min_broker_address=notice.min_broker_address,
-            offline_broker_address=notice.offline_broker_address,
-            ha_broker_address=notice.ha_broker_address,
-        )
-    )
+    return pb.BrokerNotice(min_broker_id_changed=pb.MinBrokerIdChanged(**asdict(notice)))
 
 
 def to_topic_route(route: TopicRoute, order_topic_config: str) -> pb.TopicRoute:

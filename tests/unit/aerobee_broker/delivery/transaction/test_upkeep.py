@@ -102,7 +102,7 @@ async def test_entries_of_ended_transactions_are_removed_from_the_heap(
         ends = [End(each.transaction_id, each.queue_offset, COMMIT) for each in stored]
         assert await harness.broker.transactions.end(ends) == [None] * 100
     await asyncio.sleep(0.01)
-    assert len(harness.broker.transactions._table._order) < 1_200
+    assert len(harness.broker.transactions.table._order) < 1_200
     await harness.broker.transaction_upkeep.round()
     assert saved(harness) == [first.queue_offset, 0]
 

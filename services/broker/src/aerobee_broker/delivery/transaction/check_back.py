@@ -101,7 +101,7 @@ class TransactionChecks:
     def _forget_ended(self) -> None:
         count = len(self._transactions)
         if self._schedule.is_crowded(count) or len(self._turns) > 2 * count + SLACK:
-            self._schedule.keep_only(self._transactions.names())
+            self._schedule.keep_only(self._transactions.table.names())
             groups = self._schedule.groups
             self._turns = {group: turn for group, turn in self._turns.items() if group in groups}
 

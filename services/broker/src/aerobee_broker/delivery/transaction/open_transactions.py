@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from aerobee_broker.delivery.transaction.half_messages import HalfMessage
@@ -52,7 +51,8 @@ class OpenTransactions:
         self._by_name: dict[int, Transaction] = {}
         self._by_topic: Counter[str] = Counter()
         self._order: list[tuple[int, int]] = []  # heap of (queue offset, name), some out of date
-        self._unwritten_checks: dict[int, int] = {}  # name → checks
+        # Name → how often its producer was asked, where no op record says so yet.
+        self.unwritten_checks: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -96,15 +96,10 @@ class OpenTransactions:
         """Its producer was asked once more."""
         half = transaction.half
         transaction.half = replace(half, checks=half.checks + 1)
-        self._unwritten_checks[half.name] = half.checks + 1
-
-    @property
-    def unwritten_checks(self) -> Mapping[int, int]:
-        """Name → how often its producer was asked, where no op record says so yet."""
-        return self._unwritten_checks
+        self.unwritten_checks[half.name] = half.checks + 1
 
     def checks_written(self) -> None:
-        self._unwritten_checks = {}
+        self.unwritten_checks = {}
 
     def copied_forward(self, transaction: Transaction, appended: Appended, op_floor: int) -> None:
         """Its newest copy lies there. Without effect when the transaction ended meanwhile."""

@@ -65,59 +65,40 @@ class _EndBatch:
         return self.size >= BATCH_BYTES or len(self.transactions) >= MAX_COMMITS_AN_APPEND
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Transactions:
-    def __init__(
-        self,
-        *,
-        log: DurableLog,
-        table: OpenTransactions,
-        schedule: CheckSchedule,
-        topics: TopicRegistry,
-        router: DelayRouter,
-        metrics: BrokerMetrics,
-        clock: Clock,
-    ) -> None:
-        self._log = log
-        self._store = log.store
-        self._table = table
-        self._schedule = schedule
-        self._topics = topics
-        self._router = router
-        self._metrics = metrics
-        self._clock = clock
+    log: DurableLog
+    table: OpenTransactions
+    schedule: CheckSchedule
+    topics: TopicRegistry
+    router: DelayRouter
+    metrics: BrokerMetrics
+    clock: Clock
 
     def __len__(self) -> int:
         """Transactions that have not ended."""
-        return len(self._table)
+        return len(self.table)
 
     def get(self, name: int) -> Transaction | None:
         """The transaction of this half message, if it is in the state OPEN."""
-        transaction = self._table.get(name)
+        transaction = self.table.get(name)
         return transaction if transaction is not None and transaction.is_open else None
-
-    def names(self) -> list[int]:
-        """Of those in the state OPEN."""
-        return self._table.names()
-
-    def by_topic(self) -> dict[str, int]:
-        """Topic → half messages that are meant for it."""
-        return self._table.by_topic()
 
     def record(self, transaction: Transaction) -> Record:
         """The half message. Raises MessageNotFound, MessageCorrupted, TransientReadError."""
-        return self._store.get(transaction.physical_offset, transaction.size)
+        return self.log.store.get(transaction.physical_offset, transaction.size)
 
     def is_of_deleted(self, transaction: Transaction) -> bool:
         """Whether its topic was deleted since it began: one that has the name now is another."""
-        deleted_below = self._store.deleted_below(transaction.half.topic)
+        deleted_below = self.log.store.deleted_below(transaction.half.topic)
         return transaction.physical_offset < deleted_below
 
     def checked(self, name: int) -> None:
         """Its producer was asked."""
-        transaction = self._table.get(name)
+        transaction = self.table.get(name)
         if transaction is not None:
-            self._table.count_check(transaction)
-            self._metrics.transaction_checked(transaction.half.topic)
+            self.table.count_check(transaction)
+            self.metrics.transaction_checked(transaction.half.topic)
 
     # ---- begin ----
 
@@ -131,10 +112,10 @@ class Transactions:
         before the half message is visible; and is not, when that append is rolled back, whether its
         sender still waits or not: the next half message gets its name (queue offset).
         """
-        now_ms = self._clock.now_ms()
-        self._log.check_room()
-        places = self._store.append(messages)
-        op_floor = self._store.max_offset(names.OP_HALF_TOPIC, QUEUE_ID)
+        now_ms = self.clock.now_ms()
+        self.log.check_room()
+        places = self.log.store.append(messages)
+        op_floor = self.log.store.max_offset(names.OP_HALF_TOPIC, QUEUE_ID)
         begun = [
             self.open(HalfMessage.stored(decoded, place.queue_offset, now_ms), place, op_floor)
             for message, decoded, place in zip(messages, properties, places, strict=True)
@@ -145,23 +126,23 @@ class Transactions:
             if error is not None:
                 for transaction in begun:
                     transaction.advance(Event.HALF_LOST)
-                    self._table.remove(transaction)
+                    self.table.remove(transaction)
 
-        self._log.when_flushed(flushed)
-        await self._log.durable()
+        self.log.when_flushed(flushed)
+        await self.log.durable()
         return places
 
     def open(self, half: HalfMessage, appended: Appended, op_floor: int) -> Transaction:
         """Adds a transaction whose half message is in the log, and schedules its checks."""
-        transaction = self._table.add(half, appended, op_floor)
-        self._schedule.opened(half)
+        transaction = self.table.add(half, appended, op_floor)
+        self.schedule.opened(half)
         return transaction
 
     # ---- commit, roll back ----
 
     async def end(self, ends: Sequence[End]) -> list[MqError | None]:
         """An outcome for each: None when it is done, and durable. Raises what the store raises."""
-        named = (self._table.get(end.queue_offset) for end in ends)
+        named = (self.table.get(end.queue_offset) for end in ends)
         await self._until_readable(transaction for transaction in named if transaction)
         outcomes: list[MqError | None] = [None] * len(ends)
         appended = False
@@ -176,7 +157,7 @@ class Transactions:
                 batch = _EndBatch()
         appended |= self._append_batch(batch, outcomes)
         if appended:
-            await self._log.durable()
+            await self.log.durable()
         return outcomes
 
     def _add_end(self, batch: _EndBatch, index: int, end: End) -> None:
@@ -194,9 +175,9 @@ class Transactions:
             message, properties = half_messages.committed(
                 self.record(transaction), transaction.name
             )
-            if message.topic not in self._topics.table or self.is_of_deleted(transaction):
+            if message.topic not in self.topics.table or self.is_of_deleted(transaction):
                 raise TopicNotExist(message.topic)
-            batch.messages.append(self._router.route(message, properties) or message)
+            batch.messages.append(self.router.route(message, properties) or message)
             batch.size += transaction.size
             transaction.advance(Event.COMMIT)
         else:
@@ -223,11 +204,11 @@ class Transactions:
         states say how they end; finishes them when that is flushed. Raises what MessageStore.append
         raises: then they are as before."""
         try:
-            self._store.append([*messages, self._ended_record(transactions)], reserve=True)
+            self.log.store.append([*messages, self._ended_record(transactions)], reserve=True)
         except MqError:
             _advance(transactions, Event.LOST)
             raise
-        self._log.when_flushed(lambda error: self._finish_when_flushed(transactions, error))
+        self.log.when_flushed(lambda error: self._finish_when_flushed(transactions, error))
 
     def _finish_when_flushed(
         self, transactions: Sequence[Transaction], error: BaseException | None
@@ -239,27 +220,27 @@ class Transactions:
         _advance(transactions, Event.LOST)
         for transaction in transactions:
             if transaction.is_open:
-                self._schedule.opened(transaction.half)
+                self.schedule.opened(transaction.half)
 
     def _finish(self, transactions: Sequence[Transaction]) -> None:
         _advance(transactions, Event.FLUSHED)
         for transaction in transactions:
-            self._table.remove(transaction)
+            self.table.remove(transaction)
             topic, state = transaction.half.topic, transaction.state
             if state is State.GIVEN_UP:
-                self._metrics.transaction_given_up(topic)
+                self.metrics.transaction_given_up(topic)
             else:
-                self._metrics.transaction_ended(topic, committed=state is State.COMMITTED)
+                self.metrics.transaction_ended(topic, committed=state is State.COMMITTED)
 
     def _ended_record(self, transactions: Sequence[Transaction]) -> NewMessage:
         ended = (transaction.name for transaction in transactions)
-        return half_messages.ended_record(ended, self._clock.now_ms())
+        return half_messages.ended_record(ended, self.clock.now_ms())
 
     async def _until_readable(self, transactions: Iterable[Transaction]) -> None:
         """With asynchronous flush a half message is acknowledged before it can be read."""
         end_offset = max((transaction.end_offset for transaction in transactions), default=0)
-        if end_offset > self._store.confirmed_offset:
-            await self._log.flushed(end_offset)
+        if end_offset > self.log.store.confirmed_offset:
+            await self.log.flushed(end_offset)
 
     # ---- give up ----
 
@@ -285,7 +266,7 @@ class Transactions:
                 messages.append(half_messages.given_up(record, transaction.half.checks))
         _advance(transactions, Event.GIVE_UP)
         try:
-            await self._log.put_accepted([*messages, self._ended_record(transactions)])
+            await self.log.put_accepted([*messages, self._ended_record(transactions)])
         except MqError:
             _advance(transactions, Event.LOST)
             raise

@@ -138,7 +138,6 @@ class ConsumeQueues:
         return total ^ bool(self._unreadable)
 
     def tags_code(self, queue: ConsumeQueue, properties: bytes, stored_ms: int) -> int:
-        """The tags code of a message."""
         if queue.topic.tags_code is not None:
             return queue.topic.tags_code(properties, stored_ms)
         return self.tags_codes[get_property(properties, TAGS) if properties else None]

@@ -13,8 +13,9 @@ import calendar
 import struct
 import time
 from collections.abc import Iterator
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from aerobee_broker.disk import Disk, DiskFile
 from aerobee_broker.errors import StoreReadError, is_unreadable
@@ -70,42 +71,31 @@ def name_after(name: int) -> int:
     return name_of(moment * 1000 + milliseconds + 1)
 
 
+@dataclass(slots=True, eq=False)
 class IndexFile:
     """The header of one file, and its path."""
 
-    __slots__ = (
-        "begin_ms",
-        "begin_offset",
-        "count",
-        "end_ms",
-        "end_offset",
-        "name",
-        "path",
-        "used_slots",
-    )
+    path: Path
+    begin_ms: int = 0
+    end_ms: int = 0
+    begin_offset: int = 0
+    end_offset: int = 0
+    used_slots: int = 0
+    count: int = 1
 
-    def __init__(self, path: Path, header: bytes = bytes(HEADER.size)) -> None:
-        self.path = path
-        self.name = int(path.name)
-        (
-            self.begin_ms,
-            self.end_ms,
-            self.begin_offset,
-            self.end_offset,
-            self.used_slots,
-            self.count,
-        ) = HEADER.unpack(header)
-        self.count = max(1, self.count)
+    @classmethod
+    def of_header(cls, path: Path, header: bytes) -> Self:
+        found = cls(path, *HEADER.unpack(header))
+        found.count = max(1, found.count)
+        return found
+
+    @property
+    def name(self) -> int:
+        return int(self.path.name)
 
     def header(self) -> bytes:
-        return HEADER.pack(
-            self.begin_ms,
-            self.end_ms,
-            self.begin_offset,
-            self.end_offset,
-            self.used_slots,
-            self.count,
-        )
+        _, *fields = astuple(self)
+        return HEADER.pack(*fields)
 
 
 class Slots:
@@ -330,7 +320,7 @@ class Index:
             handle = self._open_files.get(self.folder / name)
             if handle.size() != self._file_size:
                 return False
-            self.files.append(IndexFile(self.folder / name, handle.pread(HEADER.size, 0)))
+            self.files.append(IndexFile.of_header(self.folder / name, handle.pread(HEADER.size, 0)))
         self.end_offset = state.end_offset
         if not self.files:
             return True

@@ -112,7 +112,6 @@ class Records:
         return len(self.physical_offsets)
 
     def by_queue(self) -> ByQueue:
-        """The records grouped by queue."""
         lengths = self._topic_end - self._topic_at
         present = np.unique(lengths).tolist()
         if present[-1] > len(_WEIGHTS):

@@ -6,7 +6,6 @@ back, and a topic that was created again would have two first messages.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from aerobee_broker.disk import Disk, read_file, replace_file
@@ -17,24 +16,19 @@ class DeletedTopics:
     def __init__(self, disk: Disk, path: Path) -> None:
         self.path = path
         self._disk = disk
-        self._offsets: dict[str, int] = {}
-
-    @property
-    def offsets(self) -> Mapping[str, int]:
-        """Topic → physical offset."""
-        return self._offsets
+        self.offsets: dict[str, int] = {}  # topic → physical offset
 
     def deleted_below(self, topic: str) -> int:
         """The physical offset of the topic's last deletion; 0 when there was none. A record below
         that waits for a topic of this name was meant for the deleted one.
         """
-        return self._offsets.get(topic, 0)
+        return self.offsets.get(topic, 0)
 
     def load(self) -> bool:
         """False when there is a file and it cannot be parsed. Raises OSError."""
         try:
             found = decode(read_file(self._disk, self.path))
-            self._offsets = {str(topic): int(offset) for topic, offset in found.items()}
+            self.offsets = {str(topic): int(offset) for topic, offset in found.items()}
         except FileNotFoundError:
             return True
         except (ValueError, TypeError):
@@ -45,16 +39,16 @@ class DeletedTopics:
 
     def add(self, topic: str, physical_offset: int, log_start: int) -> None:
         """Durably. Drops topics whose records have all expired. Raises OSError."""
-        kept = {name: offset for name, offset in self._offsets.items() if offset > log_start}
+        kept = {name: offset for name, offset in self.offsets.items() if offset > log_start}
         self._write(kept | {topic: physical_offset})
 
     def end_at(self, log_end: int) -> None:
         """The log now ends there, perhaps before a deletion: lowers its offset, so that what is
         appended next is not deleted. Durably, before anything is appended. Raises OSError.
         """
-        if any(offset > log_end for offset in self._offsets.values()):
-            self._write({name: min(offset, log_end) for name, offset in self._offsets.items()})
+        if any(offset > log_end for offset in self.offsets.values()):
+            self._write({name: min(offset, log_end) for name, offset in self.offsets.items()})
 
     def _write(self, offsets: dict[str, int]) -> None:
         replace_file(self._disk, self.path, encode(offsets))
-        self._offsets = offsets  # only now: a write that failed must not count
+        self.offsets = offsets  # only now: a write that failed must not count

@@ -72,12 +72,12 @@ class CompletionQueueChannel:
     async def stream(self, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
         """Raises CallFailed."""
         call = _StreamingCall(self._loop)
-        batches = (call.operations(request), _nothing), ((call.status,), call.on_status)
+        batches = (_request(request), _nothing), ((call.status,), call.on_status)
         call.core = self._start(path, None, *batches)
         self._under_way.add(call)
         try:
             while self._operate(call.core, call.receive(), call.on_message):
-                message = await call.next_message()
+                message = await call.message
                 if message is None:
                     break
                 yield message
@@ -223,30 +223,24 @@ class _UnaryCall:
 
 
 class _StreamingCall:
-    __slots__ = ("_loop", "_message", "core", "over", "status")
+    __slots__ = ("_loop", "core", "message", "over", "status")
 
     def __init__(self, loop: CompletionQueueLoop) -> None:
         self._loop = loop
-        self._message: asyncio.Future[bytes | None] = loop.create_future()
+        # None: there is none left.
+        self.message: asyncio.Future[bytes | None] = loop.create_future()
         self.core: Any = None
         self.over = asyncio.Event()
         self.status = cygrpc.ReceiveStatusOnClientOperation(0)
 
-    def operations(self, request: bytes) -> tuple[Any, ...]:
-        return _request(request)
-
     def receive(self) -> tuple[Any, ...]:
-        """For one message; `next_message` has it."""
-        self._message = self._loop.create_future()
+        """For one message, the next result of `message`."""
+        self.message = self._loop.create_future()
         return (cygrpc.ReceiveMessageOperation(0),)
 
-    async def next_message(self) -> bytes | None:
-        """None: there is none left."""
-        return await self._message
-
     def on_message(self, event: Any) -> None:
-        if not self._message.done():
-            self._message.set_result(event.batch_operations[0].message())
+        if not self.message.done():
+            self.message.set_result(event.batch_operations[0].message())
 
     def on_status(self, _event: Any) -> None:
         self.over.set()
