@@ -49,10 +49,7 @@ async def test_a_failed_flush_makes_the_broker_read_only_and_it_says_so(tmp_path
         for body in (b"not flushed", b"refused"):
             with pytest.raises(MqError) as caught:
                 await broker.send("t", body)
-            assert (caught.value.code, caught.value.retryable) == (
-                Code.SERVICE_NOT_AVAILABLE,
-                True,
-            )
+            assert (caught.value.code, caught.value.retryable) == (Code.SERVICE_NOT_AVAILABLE, True)
         disk.sync_error = 0
         with pytest.raises(MqError, match="read-only"):
             await broker.send("t", b"still refused")

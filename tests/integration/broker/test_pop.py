@@ -138,10 +138,7 @@ async def test_a_parked_pop_gets_arrivals_and_redeliveries(caller: BrokerCaller)
     assert (result.code, result.invisible_duration_ms) == (Code.SUCCESS, 100)
     (again,) = await waiting
     assert (again.body, again.attempt) == (b"1", 2)
-    assert await ack(caller, [got, again]) == [
-        Code.INVALID_RECEIPT_HANDLE,
-        Code.SUCCESS,
-    ]
+    assert await ack(caller, [got, again]) == [Code.INVALID_RECEIPT_HANDLE, Code.SUCCESS]
 
 
 async def test_sql_filters_pop_and_pull(caller: BrokerCaller) -> None:

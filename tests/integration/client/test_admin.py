@@ -109,10 +109,7 @@ def _missing_id(admin: AdminClient) -> str:
 def test_unknown_topic_is_refused_while_auto_creation_is_off(tmp_path: Path) -> None:
     settings = ("--set=autoCreateTopicEnable=false", "--set=autoCreateSubscriptionGroup=false")
     with namesrv_and_broker(tmp_path, *settings) as (namesrv, _):
-        with (
-            Producer("p", namesrv=namesrv.address) as producer,
-            raises_code(Code.TOPIC_NOT_EXIST),
-        ):
+        with Producer("p", namesrv=namesrv.address) as producer, raises_code(Code.TOPIC_NOT_EXIST):
             producer.send(Message("nowhere", b"x"))
         with AdminClient(namesrv.address) as admin:
             admin.create_topic("somewhere")

@@ -214,10 +214,7 @@ async def test_a_topic_created_again_is_consumed_from_its_start(namesrv: str) ->
 
 async def test_members_share_the_queues_and_lose_nothing(namesrv: str) -> None:
     seen: list[bytes] = []
-    async with (
-        AsyncAdminClient(namesrv) as admin,
-        AsyncProducer("p", namesrv=namesrv) as producer,
-    ):
+    async with AsyncAdminClient(namesrv) as admin, AsyncProducer("p", namesrv=namesrv) as producer:
         await admin.create_topic("shared", queues=4)
         members = [
             AsyncPushConsumer("shared-g", lambda m: seen.append(m.body), namesrv=namesrv)

@@ -72,10 +72,7 @@ class Receives:
 
 
 async def test_message_wakes_only_its_receiver(tmp_path: Path) -> None:
-    with (
-        namesrv_and_broker(tmp_path) as (namesrv, broker),
-        proxy_process(namesrv.address) as proxy,
-    ):
+    with namesrv_and_broker(tmp_path) as (namesrv, broker), proxy_process(namesrv.address) as proxy:
         async with (
             grpc.aio.insecure_channel(proxy.address) as channel,
             BrokerCaller(broker.address) as caller,

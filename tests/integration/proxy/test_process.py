@@ -112,8 +112,7 @@ def test_group_offset_is_stored(client: Client) -> None:
     client.send("offsets", *(b"x" for _ in range(16)))
     bounds = {
         policy: client.ask(
-            "QueryOffset",
-            s.QueryOffsetRequest(message_queue=queue, query_offset_policy=policy),
+            "QueryOffset", s.QueryOffsetRequest(message_queue=queue, query_offset_policy=policy)
         ).offset
         for policy in (d.QueryOffsetPolicy.BEGINNING, d.QueryOffsetPolicy.END)
     }

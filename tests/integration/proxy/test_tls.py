@@ -68,9 +68,7 @@ def test_tls_and_plaintext_with_the_born_host(services: tuple[ServiceProcess, ..
                 addresses=[d.Address(host="localhost", port=proxy.port)],
             )
             route = stub.QueryRoute(
-                s.QueryRouteRequest(topic=topic, endpoints=endpoints),
-                metadata=METADATA,
-                timeout=20,
+                s.QueryRouteRequest(topic=topic, endpoints=endpoints), metadata=METADATA, timeout=20
             )
             # The client is sent back to the endpoints that it dialled.
             assert {str(queue.broker.endpoints) for queue in route.message_queues} == {

@@ -106,9 +106,7 @@ def test_every_column_of_every_row_is_what_the_broker_stored(
     )
     assert rows.rdd.getNumPartitions() >= len(sent) // 40
     found = rows.selectExpr(
-        "*",
-        "unix_millis(bornTimestamp) AS born_ms",
-        "unix_millis(storeTimestamp) AS store_ms",
+        "*", "unix_millis(bornTimestamp) AS born_ms", "unix_millis(storeTimestamp) AS store_ms"
     ).orderBy("queueId", "queueOffset")
     assert [comparable(row.asDict()) for row in found.collect()] == [
         {

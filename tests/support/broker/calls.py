@@ -66,10 +66,7 @@ class BrokerCaller:
 
     async def send_batch(self, topic: str, bodies: list[bytes], queue_id: int = 0) -> Any:
         batch = message_pb2.MessageBatch(
-            topic=topic,
-            queue_id=queue_id,
-            body_sizes=map(len, bodies),
-            bodies=b"".join(bodies),
+            topic=topic, queue_id=queue_id, body_sizes=map(len, bodies), bodies=b"".join(bodies)
         )
         request = message_pb2.SendRequest(batch=batch)
         return (await self.call(self.messages.Send, request)).batch_result
@@ -155,6 +152,5 @@ class BrokerCaller:
     async def status(self) -> admin_pb2.GetBrokerStatusResponse:
         request = admin_pb2.GetBrokerStatusRequest()
         return cast(
-            admin_pb2.GetBrokerStatusResponse,
-            await self.call(self.admin.GetBrokerStatus, request),
+            admin_pb2.GetBrokerStatusResponse, await self.call(self.admin.GetBrokerStatus, request)
         )

@@ -122,12 +122,7 @@ def lease_set(first: Received, *others: Received) -> LeaseSet:
         assert other.lease == lease._replace(queue_offset=queue_offset), "of one pop and queue"
     offsets = [received.lease.queue_offset for received in (first, *others)]
     return LeaseSet(
-        lease.consumer_group,
-        lease.topic,
-        lease.queue_id,
-        lease.lease_id,
-        lease.expires_ms,
-        offsets,
+        lease.consumer_group, lease.topic, lease.queue_id, lease.lease_id, lease.expires_ms, offsets
     )
 
 

@@ -164,10 +164,7 @@ class FakeCluster:
 
 
 def new_server() -> grpc.Server:
-    options = [
-        ("grpc.max_send_message_length", LARGEST_MESSAGE),
-        ("grpc.so_reuseport", 0),
-    ]
+    options = [("grpc.max_send_message_length", LARGEST_MESSAGE), ("grpc.so_reuseport", 0)]
     return grpc.server(ThreadPoolExecutor(8), options=options)
 
 
@@ -271,10 +268,7 @@ class _Admin(admin_pb2_grpc.AdminServiceServicer):
     def ListTopics(self, request: Any, context: grpc.ServicerContext) -> Any:
         topics = [
             namesrv_pb2.TopicConfig(
-                topic=topic,
-                read_queue_count=count,
-                write_queue_count=count,
-                permission=READ_WRITE,
+                topic=topic, read_queue_count=count, write_queue_count=count, permission=READ_WRITE
             )
             for topic, count in self._broker.topics().items()
         ]

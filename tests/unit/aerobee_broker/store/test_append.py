@@ -107,22 +107,14 @@ def test_queue_offsets_count_per_queue() -> None:
         (1, 2),
     ]
     ends = [message.physical_offset + message.store_size for message in appended]
-    assert [message.physical_offset for message in appended] == [
-        0,
-        *ends[:-1],
-    ]
+    assert [message.physical_offset for message in appended] == [0, *ends[:-1]]
     assert store.end_offset == ends[-1]
 
 
 def test_prepared_and_rollback_records_take_no_queue_offset() -> None:
     """Queue offset 0 and no unit; a commit has both."""
     store = open_store()
-    kinds = [
-        record.TRANSACTION_PREPARED,
-        0,
-        record.TRANSACTION_ROLLBACK,
-        record.TRANSACTION_COMMIT,
-    ]
+    kinds = [record.TRANSACTION_PREPARED, 0, record.TRANSACTION_ROLLBACK, record.TRANSACTION_COMMIT]
     appended = send(store, [NewMessage("a", 0, b"%d" % kind, sys_flag=kind) for kind in kinds])
     assert [message.queue_offset for message in appended] == [0, 0, 0, 1]
     assert visible(store) == {("a", 0): {0: b"0", 1: b"8"}}

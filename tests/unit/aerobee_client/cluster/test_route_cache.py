@@ -31,10 +31,7 @@ def route_of(*parts: tuple[str, int, int, int], masters: str = "ab") -> namesrv_
     route = namesrv_pb2.TopicRoute()
     for name, read, write, permission in parts:
         route.queues.add(
-            broker_name=name,
-            read_queue_count=read,
-            write_queue_count=write,
-            permission=permission,
+            broker_name=name, read_queue_count=read, write_queue_count=write, permission=permission
         )
         broker_id = 0 if name in masters else 1
         route.brokers.add(broker_name=name, addresses={broker_id: f"{name}:1"})
@@ -193,9 +190,7 @@ async def test_only_a_changed_route_calls_on_change() -> None:
     changes: list[int] = []
     cluster = MemoryCluster(broker)
     routes = RouteCache(
-        NamesrvClient(cluster, cluster.namesrvs),
-        ManualClock(),
-        on_change=lambda: changes.append(1),
+        NamesrvClient(cluster, cluster.namesrvs), ManualClock(), on_change=lambda: changes.append(1)
     )
     await routes.refresh("t")
     info = await routes.publish_info("t")

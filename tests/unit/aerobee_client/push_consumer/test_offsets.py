@@ -73,8 +73,7 @@ async def test_last_offset_misses_nothing_of_a_new_topic(broker: MemoryBroker, j
     fill(broker, 8)
     seen: list[bytes] = []
     await join(
-        lambda message: seen.append(message.body),
-        consume_from_where=ConsumeFromWhere.LAST_OFFSET,
+        lambda message: seen.append(message.body), consume_from_where=ConsumeFromWhere.LAST_OFFSET
     )
     await until(lambda: len(seen) == 8)
 

@@ -96,10 +96,7 @@ async def test_a_topic_created_later_is_consumed(
     monkeypatch.setattr(membership, "REBALANCE_RETRY_S", 0.05)
     seen: list[bytes] = []
     consumer = AsyncPushConsumer(
-        GROUP,
-        lambda message: seen.append(message.body),
-        namesrv=NAMESRV,
-        transport=cluster,
+        GROUP, lambda message: seen.append(message.body), namesrv=NAMESRV, transport=cluster
     )
     consumer.subscribe("later")
     async with consumer:

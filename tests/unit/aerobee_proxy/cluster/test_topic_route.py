@@ -60,11 +60,7 @@ def test_writable_queues_are_sorted_and_of_masters() -> None:
     found = topic_route(
         queue_data("b", write=1), queue_data("a", write=2), queue_data("c", permission=4)
     )
-    assert writable_queues(found) == [
-        BrokerQueue("a", 0),
-        BrokerQueue("a", 1),
-        BrokerQueue("b", 0),
-    ]
+    assert writable_queues(found) == [BrokerQueue("a", 0), BrokerQueue("a", 1), BrokerQueue("b", 0)]
     assert writable_queues(topic_route(queue_data("a"), masters=False)) == []
 
 

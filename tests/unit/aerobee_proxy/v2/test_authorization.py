@@ -45,9 +45,7 @@ def proxy_for(tmp_path: Path, policies: list[Any], kind: str = "NORMAL") -> Prox
     user = {"username": "app", "password": "p", "userType": kind, "policies": policies}
     file = write_users(tmp_path / "users.json", user)
     return Cluster().proxy(
-        authentication_enabled=True,
-        authorization_enabled=True,
-        authentication_users_file=str(file),
+        authentication_enabled=True, authorization_enabled=True, authentication_users_file=str(file)
     )
 
 

@@ -45,10 +45,7 @@ def test_deleted_topic_stays_deleted_after_a_rebuild() -> None:
     store, _ = open_with_events(without_checkpoint(disk))
     assert {
         queue: list(message) for queue, message in visible(store).items() if queue[0] == "a"
-    } == {
-        ("a", 0): [0],
-        ("a", 1): [0],
-    }
+    } == {("a", 0): [0], ("a", 1): [0]}
     assert store.query("a", "ID3") == []
     assert len(store.query("a", "ID20")) == 1
 
