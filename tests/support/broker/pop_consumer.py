@@ -9,6 +9,7 @@ from aerobee_broker.delivery.pop.dead_letters import DeadLetterRequest
 from aerobee_broker.delivery.pop.invisible_duration import InvisibleChange, InvisibleDuration
 from aerobee_broker.delivery.pop.lease_table import LeaseName, LeaseSet
 from aerobee_broker.delivery.pop.selector import PopRequest
+from aerobee_broker.delivery.pull.offsets import QueueOffset
 from aerobee_broker.delivery.retry.policy import Failure
 from aerobee_broker.delivery.send.send import SendResult
 from aerobee_broker.filter.filter import Filter, compile_filter
@@ -109,6 +110,11 @@ class PopConsumer:
         requests = [DeadLetterRequest(got.lease, Failure(reason))]
         [error] = await self.harness.broker.consuming.dead_letters.dead_letter(requests)
         return Code.SUCCESS if error is None else error.code
+
+    async def reset(self, queue_offset: int) -> list[QueueOffset]:
+        """Of its group, in queue 0."""
+        queries = self.harness.broker.consuming.offset_queries
+        return await queries.reset(self.group, self.topic, [0], queue_offset=queue_offset)
 
     def committed(self, queue_id: int = 0) -> int | None:
         return self.harness.tables.offsets.get(self.group, self.topic, queue_id)

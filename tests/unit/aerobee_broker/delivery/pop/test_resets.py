@@ -23,11 +23,11 @@ from support.broker.pop_consumer import (
 from support.broker.pop_restarts import copy_store, crash, failing_disk, start_over
 
 
-async def test_a_reset_voids_leases(harness: BrokerHarness, consumer: PopConsumer) -> None:
+async def test_a_reset_voids_leases(consumer: PopConsumer) -> None:
     await consumer.put(b"1", b"2")
     got = await consumer.pop()
     await consumer.ack(got[0])
-    await harness.broker.consuming.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=0)
+    await consumer.reset(0)
     assert attempts(await consumer.pop()) == [1, 1]
     assert await consumer.ack(got[1]) == [Code.INVALID_RECEIPT_HANDLE]
 
@@ -43,10 +43,10 @@ async def test_deleting_a_topic_voids_its_leases(
     assert deliveries(await consumer.pop()) == [(b"new", 1)]
 
 
-async def test_a_reset_survives_a_crash(harness: BrokerHarness, consumer: PopConsumer) -> None:
+async def test_a_reset_survives_a_crash(consumer: PopConsumer) -> None:
     await consumer.put(b"1", b"2")
     await consumer.ack(*await consumer.pop())
-    await harness.broker.consuming.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=1)
+    await consumer.reset(1)
     await consumer.put(b"3")
     await crash(consumer)
     assert bodies(await consumer.pop()) == [b"2", b"3"]
@@ -56,7 +56,7 @@ async def test_a_reset_of_a_group_that_pulls_survives_a_crash(
     harness: BrokerHarness, consumer: PopConsumer
 ) -> None:
     await consumer.put(b"1", b"2", b"3")
-    await harness.broker.consuming.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=2)
+    await consumer.reset(2)
     harness = await crash(consumer)
     assert harness.tables.offsets.get(GROUP, TOPIC, 0) == 2
 
@@ -67,9 +67,7 @@ async def test_a_reset_returns_once_it_is_durable(
     await consumer.put(b"1", b"2", b"3")
     await consumer.pop()
     harness.flusher.hold()
-    reset = asyncio.create_task(
-        harness.broker.consuming.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=1)
-    )
+    reset = asyncio.create_task(consumer.reset(1))
     await asyncio.sleep(0.1)
     assert not reset.done()
     harness.flusher.let_go()
@@ -85,7 +83,7 @@ async def test_a_lost_reset_is_journalled_before_later_leases(
     await consumer.put(b"1", b"2", b"3")
     await consumer.ack(*await consumer.pop())
     with failing_disk(harness, DiskFull("injected")), pytest.raises(DiskFull):
-        await harness.broker.consuming.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=0)
+        await consumer.reset(0)
     assert bodies(await consumer.pop(1)) == [b"1"]
     await crash(consumer)
     assert bodies(await consumer.pop()) == [b"2", b"3"]
@@ -98,7 +96,7 @@ async def test_a_lost_reset_is_journalled_again_by_itself(
     await consumer.ack(*await consumer.pop())
     with failing_disk(harness, DiskFull("injected")):
         with pytest.raises(DiskFull):
-            await harness.broker.consuming.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=0)
+            await consumer.reset(0)
         await asyncio.sleep(5)
     await asyncio.sleep(2)
     await crash(consumer)
@@ -197,8 +195,7 @@ async def test_an_ack_rolled_back_after_a_reset_restores_nothing(
         harness.flusher.hold()
         acking = asyncio.create_task(consumer.ack_sets(lease_set(*got)))
         await asyncio.sleep(0.001)
-        reset = harness.broker.consuming.offset_queries.reset(GROUP, TOPIC, [0], queue_offset=3)
-        resetting = asyncio.create_task(reset)
+        resetting = asyncio.create_task(consumer.reset(3))
         await asyncio.sleep(0.001)
         harness.flusher.let_go()
         with pytest.raises(StoreWriteError):
