@@ -5,7 +5,7 @@ from __future__ import annotations
 from aerobee_broker.store.messages import NewMessage, ReadStatus
 from fault.history import TOPICS
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import PATH, open_store, visible
+from support.disk.stores import open_store, visible
 
 
 def test_a_message_is_not_visible_before_it_is_durable() -> None:
@@ -65,9 +65,3 @@ def test_recovered_records_are_flushed_before_they_are_served() -> None:
     assert len(shown["orders", 0]) == 9
     for seed in range(50):
         assert visible(open_store(disk.after_power_cut(seed))) == shown
-
-
-def test_the_directory_is_locked_while_it_is_open() -> None:
-    disk = SimulatedDisk()
-    open_store(disk)
-    assert disk.locks == {PATH / "lock"}

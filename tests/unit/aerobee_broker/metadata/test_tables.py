@@ -25,6 +25,27 @@ def topics(*configs: TopicConfig) -> Topics:
     return table
 
 
+def loaded_groups(**groups: Any) -> SubscriptionGroups:
+    """From a JSON file of such groups."""
+    loaded = SubscriptionGroups(CLOCK)
+    loaded.load({"subscriptionGroupTable": groups})
+    return loaded
+
+
+def stored(group: SubscriptionGroup) -> dict[str, Any]:
+    """Its JSON, from which the same group is loaded."""
+    table = SubscriptionGroups(CLOCK)
+    table.put(group)
+    groups = table.to_json()["subscriptionGroupTable"]
+    assert loaded_groups(**groups).get("g") == group
+    return dict(groups["g"])
+
+
+@pytest.fixture
+def offsets() -> ConsumerOffsets:
+    return ConsumerOffsets(CLOCK)
+
+
 def test_topics_have_rocketmqs_shape() -> None:
     table = topics(TopicConfig("flights", 8, 4, 6, attributes={"message.type": "FIFO"}))
     assert table.to_json() == {
@@ -76,9 +97,7 @@ def test_changed_since_a_removal_is_none() -> None:
 
 
 def test_groups_have_rocketmqs_defaults() -> None:
-    table = SubscriptionGroups(CLOCK)
-    table.put(SubscriptionGroup("g"))
-    group = table.to_json()["subscriptionGroupTable"]["g"]
+    group = stored(SubscriptionGroup("g"))
     assert (group["retryMaxTimes"], group["retryQueueNums"], group["consumeEnable"]) == (
         16,
         1,
@@ -90,49 +109,31 @@ def test_groups_have_rocketmqs_defaults() -> None:
 
 def test_retry_delays_start_at_entry_3_of_rocketmqs_policy() -> None:
     """Its customised policy gives retry n entry n + 2."""
-    table = SubscriptionGroups(CLOCK)
-    table.put(SubscriptionGroup("g", retry_max_times=2, retry_delays_ms=(300, 700)))
-    stored = table.to_json()["subscriptionGroupTable"]["g"]
-    assert stored["groupRetryPolicy"]["customizedRetryPolicy"]["next"] == [300, 300, 300, 700]
-    loaded = SubscriptionGroups(CLOCK)
-    loaded.load(table.to_json())
-    assert loaded.get("g") == table.get("g")
+    group = stored(SubscriptionGroup("g", retry_max_times=2, retry_delays_ms=(300, 700)))
+    assert group["groupRetryPolicy"]["customizedRetryPolicy"]["next"] == [300, 300, 300, 700]
 
 
 def test_an_exponential_retry_policy_has_rocketmqs_shape() -> None:
-    table = SubscriptionGroups(CLOCK)
     policy = ExponentialRetryPolicy(1_000, 60_000, 3)
-    table.put(SubscriptionGroup("g", exponential_retry=policy))
-    stored = table.to_json()["subscriptionGroupTable"]["g"]
-    assert stored["groupRetryPolicy"] == {
+    assert stored(SubscriptionGroup("g", exponential_retry=policy))["groupRetryPolicy"] == {
         "type": "EXPONENTIAL",
         "exponentialRetryPolicy": {"initial": 1_000, "max": 60_000, "multiplier": 3},
     }
-    loaded = SubscriptionGroups(CLOCK)
-    loaded.load(table.to_json())
-    assert loaded.get("g") == table.get("g")
 
 
 @pytest.mark.parametrize(
     "policy", [{"type": "EXPONENTIAL"}, {"type": "EXPONENTIAL", "exponentialRetryPolicy": None}]
 )
 def test_an_exponential_retry_policy_without_numbers_has_rocketmqs(policy: dict[str, Any]) -> None:
-    loaded = SubscriptionGroups(CLOCK)
-    loaded.load({"subscriptionGroupTable": {"g": {"groupRetryPolicy": policy}}})
-    group = loaded.get("g")
+    group = loaded_groups(g={"groupRetryPolicy": policy}).get("g")
     assert group is not None
     assert group.exponential_retry == ExponentialRetryPolicy(5_000, 7_200_000, 2)
 
 
 @pytest.mark.parametrize("order", ConsumeOrder)
 def test_the_order_of_a_group_is_kept_beside_rocketmqs_boolean(order: ConsumeOrder) -> None:
-    table = SubscriptionGroups(CLOCK)
-    table.put(SubscriptionGroup("g", consume_order=order))
-    stored = table.to_json()["subscriptionGroupTable"]["g"]
-    assert stored["consumeMessageOrderly"] is (order is ConsumeOrder.ON)
-    loaded = SubscriptionGroups(CLOCK)
-    loaded.load(table.to_json())
-    assert loaded.get("g") == table.get("g")
+    group = stored(SubscriptionGroup("g", consume_order=order))
+    assert group["consumeMessageOrderly"] is (order is ConsumeOrder.ON)
 
 
 @pytest.mark.parametrize(
@@ -140,8 +141,7 @@ def test_the_order_of_a_group_is_kept_beside_rocketmqs_boolean(order: ConsumeOrd
 )
 def test_a_store_with_the_boolean_alone(orderly: bool, order: ConsumeOrder) -> None:
     """As RocketMQ and version 0.1 write it."""
-    loaded = SubscriptionGroups(CLOCK)
-    loaded.load({"subscriptionGroupTable": {"g": {"consumeMessageOrderly": orderly}}})
+    loaded = loaded_groups(g={"consumeMessageOrderly": orderly})
     assert loaded.get("g") == SubscriptionGroup("g", consume_order=order)
 
 
@@ -152,12 +152,11 @@ def test_group_is_loaded_with_defaults_for_missing_keys() -> None:
     assert loaded.to_json()["forbiddenTable"] == {"g": {"t": 4}}
 
 
-def test_offsets_have_rocketmqs_shape() -> None:
-    table = ConsumerOffsets(CLOCK)
-    table.commit("g", "flights", 0, 7)
-    table.commit("g", "flights", 3, 1)
-    table.commit("h", "%RETRY%h", 0, 2)
-    content = table.to_json()
+def test_offsets_have_rocketmqs_shape(offsets: ConsumerOffsets) -> None:
+    offsets.commit("g", "flights", 0, 7)
+    offsets.commit("g", "flights", 3, 1)
+    offsets.commit("h", "%RETRY%h", 0, 2)
+    content = offsets.to_json()
     assert content["offsetTable"] == {"flights@g": {"0": 7, "3": 1}, "%RETRY%h@h": {"0": 2}}
     loaded = ConsumerOffsets(CLOCK)
     loaded.load(content)
@@ -165,11 +164,10 @@ def test_offsets_have_rocketmqs_shape() -> None:
     assert loaded.topics_of("h") == ["%RETRY%h"]
 
 
-def test_commit_moves_an_offset_backwards_too() -> None:
-    table = ConsumerOffsets(CLOCK)
-    table.commit("g", "t", 0, 7)
-    table.commit("g", "t", 0, 3)
-    assert table.get("g", "t", 0) == 3
+def test_commit_moves_an_offset_backwards_too(offsets: ConsumerOffsets) -> None:
+    offsets.commit("g", "t", 0, 7)
+    offsets.commit("g", "t", 0, 3)
+    assert offsets.get("g", "t", 0) == 3
 
 
 def test_reset_blocks_commits_for_a_minute_at_most() -> None:
@@ -185,41 +183,37 @@ def test_reset_blocks_commits_for_a_minute_at_most() -> None:
     assert table.take_reset("g", "t", 0) is None
 
 
-def test_commit_under_way_does_not_overwrite_a_reset() -> None:
-    table = ConsumerOffsets(CLOCK)
-    table.commit("g", "t", 0, 7)
-    table.reset("g", "t", 0, 2)
-    table.commit("g", "t", 0, 8)
-    table.commit("g", "t", 1, 5)
-    assert (table.get("g", "t", 0), table.get("g", "t", 1)) == (2, 5)
-    assert table.take_reset("g", "t", 0) == 2
-    assert table.take_reset("g", "t", 0) is None
-    table.commit("g", "t", 0, 3)
-    assert table.get("g", "t", 0) == 3
+def test_commit_under_way_does_not_overwrite_a_reset(offsets: ConsumerOffsets) -> None:
+    offsets.commit("g", "t", 0, 7)
+    offsets.reset("g", "t", 0, 2)
+    offsets.commit("g", "t", 0, 8)
+    offsets.commit("g", "t", 1, 5)
+    assert (offsets.get("g", "t", 0), offsets.get("g", "t", 1)) == (2, 5)
+    assert offsets.take_reset("g", "t", 0) == 2
+    assert offsets.take_reset("g", "t", 0) is None
+    offsets.commit("g", "t", 0, 3)
+    assert offsets.get("g", "t", 0) == 3
 
 
-def test_the_data_version_counts_500_commits_as_one() -> None:
-    table = ConsumerOffsets(CLOCK)
+def test_the_data_version_counts_500_commits_as_one(offsets: ConsumerOffsets) -> None:
     for offset in range(1, 1_001):
-        table.commit("g", "t", 0, offset)
-    assert (table.version.counter, table.revision) == (2, 1_000)
+        offsets.commit("g", "t", 0, offset)
+    assert (offsets.version.counter, offsets.revision) == (2, 1_000)
 
 
-def test_repeated_commit_is_no_change() -> None:
-    table = ConsumerOffsets(CLOCK)
-    table.commit("g", "t", 0, 7)
-    before = table.revision
-    table.commit("g", "t", 0, 7)
-    assert table.revision == before
+def test_repeated_commit_is_no_change(offsets: ConsumerOffsets) -> None:
+    offsets.commit("g", "t", 0, 7)
+    before = offsets.revision
+    offsets.commit("g", "t", 0, 7)
+    assert offsets.revision == before
 
 
-def test_removed_topics_and_groups_lose_their_offsets() -> None:
-    table = ConsumerOffsets(CLOCK)
+def test_removed_topics_and_groups_lose_their_offsets(offsets: ConsumerOffsets) -> None:
     for group, topic in (("g", "t"), ("g", "u"), ("h", "t"), ("h", "u")):
-        table.commit(group, topic, 0, 1)
-    table.remove_topic("t")
-    table.remove_group("h")
-    assert table.to_json()["offsetTable"] == {"u@g": {"0": 1}}
+        offsets.commit(group, topic, 0, 1)
+    offsets.remove_topic("t")
+    offsets.remove_group("h")
+    assert offsets.to_json()["offsetTable"] == {"u@g": {"0": 1}}
 
 
 def test_delay_offsets_are_keyed_by_level() -> None:

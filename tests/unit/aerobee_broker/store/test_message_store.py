@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aerobee_broker.disk import RealDisk
-from aerobee_broker.errors import CommitLogBroken, MessageIllegal, StoreLocked, StoreReadOnly
+from aerobee_broker.errors import CommitLogBroken, StoreLocked, StoreReadOnly
 from aerobee_broker.store.messages import NewMessage
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire.status import Code
@@ -175,14 +175,6 @@ def test_deleting_an_unknown_topic_is_no_error() -> None:
     store = open_store()
     store.delete_topic("nobody")
     assert store.topics() == []
-
-
-def test_store_errors_have_their_codes() -> None:
-    store = open_store()
-    with pytest.raises(MessageIllegal) as caught:
-        store.append([NewMessage("a", 0, b"")])
-    assert caught.value.code is Code.MESSAGE_ILLEGAL
-    assert not caught.value.retryable
 
 
 def test_impossible_options_are_refused() -> None:
