@@ -85,6 +85,10 @@ CHANGE_INVISIBLE_DURATION = rpc(
     pop.ChangeInvisibleDurationRequest, pop.ChangeInvisibleDurationResponse
 )
 DEAD_LETTER = rpc(pop.DeadLetterRequest, pop.DeadLetterResponse)
+LIST_BLOCKED_MESSAGE_GROUPS = rpc(
+    pop.ListBlockedMessageGroupsRequest, pop.ListBlockedMessageGroupsResponse
+)
+SKIP_MESSAGE = rpc(pop.SkipMessageRequest, pop.SkipMessageResponse)
 END_TRANSACTION = rpc(transaction.EndTransactionRequest, transaction.EndTransactionResponse)
 
 # ---- broker: clients ----

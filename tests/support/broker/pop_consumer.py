@@ -57,6 +57,7 @@ class PopConsumer:
             fifo=fields.pop("fifo", False),
             attempt_id=fields.pop("attempt_id", ""),
             start=fields.pop("start", "automatic"),
+            client_id=fields.pop("client_id", ""),
         )
         assert not fields
         popped = await self.harness.broker.consuming.pop.pop(request, poll_ms)

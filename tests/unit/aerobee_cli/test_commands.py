@@ -39,6 +39,7 @@ COMMANDS = {
     "group create",
     "group list",
     "group show",
+    "group blocked",
     "group progress",
     "group reset-offset",
     "group delete",

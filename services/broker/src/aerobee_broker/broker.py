@@ -143,6 +143,7 @@ class Broker:
             consuming.acks,
             consuming.invisible_durations,
             consuming.dead_letters,
+            consuming.leases,
             broker_name=broker_name,
         )
         clients = ClientRpcs(self.clients, self.groups, self.transaction_checks)

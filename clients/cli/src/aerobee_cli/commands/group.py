@@ -1,4 +1,4 @@
-"""`aerobee group`: create, list, show, progress, reset-offset, delete."""
+"""`aerobee group`: create, list, show, progress, blocked, reset-offset, delete."""
 
 from __future__ import annotations
 
@@ -174,6 +174,49 @@ def progress(
         Column("client", "client_id"),
     )
     output.show_list(items_of(queues), columns, as_json=json)
+
+
+@app.command(
+    epilog="Example: aerobee group blocked dispatch --skip 01AF… --reason 'no such address'"
+)
+def blocked(
+    context: typer.Context,
+    *,
+    group: Group,
+    skip: Annotated[
+        str,
+        typer.Option(metavar="ID", help="Dead-letter this message, so that its group goes on."),
+    ] = "",
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="Why it is skipped; the dead letter says so.")
+    ] = "Skipped",
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Show message groups that wait behind a message that the group failed to consume.
+
+    Only consumers in order wait so. The failing message is one that was not consumed by its first
+    lease; it is delivered again until its attempts are used up.
+    """
+    with admin_client(context, namesrv) as admin:
+        if skip:
+            found = [admin.skip_message(group, skip, reason=reason)]
+            output.note(f"dead-lettered {skip}; {found[0].waiting:,} messages waited behind it")
+        else:
+            found = admin.blocked_message_groups(group)
+    columns = (
+        Column("message group", "message_group"),
+        Column("topic", "topic"),
+        Column("broker", "broker_name"),
+        number("queue id", "queue_id"),
+        Column("message id", "message_id"),
+        number("attempts", "attempt"),
+        number("waiting", "waiting"),
+        Column("since", "since_timestamp_ms"),
+        Column("next try", "next_try_timestamp_ms"),
+        Column("client", "client_id"),
+    )
+    output.show_list(items_of(found), columns, as_json=json)
 
 
 @app.command(epilog="Example: aerobee group reset-offset billing orders --to 2025-06-01T00:00:00Z")

@@ -15,6 +15,7 @@ from typing import cast
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
+from aerobee_client.admin import blocked
 from aerobee_client.admin import descriptions as d
 from aerobee_client.admin.brokers import Brokers
 from aerobee_client.admin.rebalance import rebalance
@@ -298,6 +299,21 @@ class AsyncAdminClient(AsyncClient):
             for queue in answer.queues
         ]
         return sorted(progress, key=lambda q: (q.topic, q.broker_name, q.queue_id))
+
+    async def blocked_message_groups(self, group: str) -> list[d.BlockedMessageGroup]:
+        """Message groups in which messages wait behind one that `group` failed to consume; first
+        those that wait the longest, at most 1,000 of each broker.
+
+        Raises SUBSCRIPTION_GROUP_NOT_EXIST.
+        """
+        return await blocked.blocked_message_groups(self._brokers, group)
+
+    async def skip_message(
+        self, group: str, message_id: str, *, reason: str = "Skipped"
+    ) -> d.BlockedMessageGroup:
+        """Dead-letters the message that a message group waits for; returns what it held up. Raises
+        QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST."""
+        return await blocked.skip_message(self._brokers, group, message_id, reason=reason)
 
     async def reset_offsets(
         self,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, MutableMapping, MutableSequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
+from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2, pop_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 from google.protobuf.message import Message
 
@@ -214,6 +214,40 @@ class QueueProgress:
         consumed_to = stats.min_offset if offset is None else max(offset, stats.min_offset)
         lag = max(stats.max_offset - consumed_to, 0)
         return _like(cls, stats, broker_name=broker_name, consumer_offset=offset, lag=lag)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedMessageGroup:
+    """A message group, and the message that the others of it wait for."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    # "": the messages of the queue that have none.
+    message_group: str
+    queue_offset: int
+    # "": its record cannot be read.
+    message_id: str
+    # Its deliveries so far.
+    attempt: int
+    # Messages in flight behind it.
+    waiting: int
+    # When it was first delivered; after a start of the broker, when last.
+    since_timestamp_ms: int
+    # When it is delivered again; 0: at the next receive.
+    next_try_timestamp_ms: int
+    # Who received it last; "": unknown.
+    client_id: str
+
+    @classmethod
+    def of(cls, broker_name: str, group: pop_pb2.BlockedMessageGroup) -> Self:
+        return _like(
+            cls,
+            group,
+            broker_name=broker_name,
+            since_timestamp_ms=group.since_ms,
+            next_try_timestamp_ms=group.next_try_ms,
+        )
 
 
 @dataclass(frozen=True, slots=True)

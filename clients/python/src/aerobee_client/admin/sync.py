@@ -39,6 +39,8 @@ class AdminClient(Facade[AsyncAdminClient]):
     delete_group = blocking(AsyncAdminClient.delete_group)
     list_clients = blocking(AsyncAdminClient.list_clients)
     consume_progress = blocking(AsyncAdminClient.consume_progress)
+    blocked_message_groups = blocking(AsyncAdminClient.blocked_message_groups)
+    skip_message = blocking(AsyncAdminClient.skip_message)
     reset_offsets = blocking(AsyncAdminClient.reset_offsets)
 
     cluster = blocking(AsyncAdminClient.cluster)

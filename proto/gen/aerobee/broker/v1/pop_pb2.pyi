@@ -188,3 +188,61 @@ class DeadLetterResponse(_message.Message):
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[LeaseResult]
     def __init__(self, results: _Optional[_Iterable[_Union[LeaseResult, _Mapping]]] = ...) -> None: ...
+
+class ListBlockedMessageGroupsRequest(_message.Message):
+    __slots__ = ("consumer_group", "max_groups")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    MAX_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    max_groups: int
+    def __init__(self, consumer_group: _Optional[str] = ..., max_groups: _Optional[int] = ...) -> None: ...
+
+class ListBlockedMessageGroupsResponse(_message.Message):
+    __slots__ = ("groups", "total")
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[BlockedMessageGroup]
+    total: int
+    def __init__(self, groups: _Optional[_Iterable[_Union[BlockedMessageGroup, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
+
+class BlockedMessageGroup(_message.Message):
+    __slots__ = ("topic", "queue_id", "message_group", "queue_offset", "message_id", "attempt", "waiting", "since_ms", "next_try_ms", "client_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_GROUP_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TRY_MS_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    message_group: str
+    queue_offset: int
+    message_id: str
+    attempt: int
+    waiting: int
+    since_ms: int
+    next_try_ms: int
+    client_id: str
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., message_group: _Optional[str] = ..., queue_offset: _Optional[int] = ..., message_id: _Optional[str] = ..., attempt: _Optional[int] = ..., waiting: _Optional[int] = ..., since_ms: _Optional[int] = ..., next_try_ms: _Optional[int] = ..., client_id: _Optional[str] = ...) -> None: ...
+
+class SkipMessageRequest(_message.Message):
+    __slots__ = ("consumer_group", "topic", "queue_id", "queue_offset", "failure")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    failure: _message_pb2.Failure
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., failure: _Optional[_Union[_message_pb2.Failure, _Mapping]] = ...) -> None: ...
+
+class SkipMessageResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

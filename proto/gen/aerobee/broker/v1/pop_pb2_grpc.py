@@ -54,6 +54,16 @@ class PopServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.DeadLetterRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.DeadLetterResponse.FromString,
                 _registered_method=True)
+        self.ListBlockedMessageGroups = channel.unary_unary(
+                '/aerobee.broker.v1.PopService/ListBlockedMessageGroups',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.ListBlockedMessageGroupsRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.ListBlockedMessageGroupsResponse.FromString,
+                _registered_method=True)
+        self.SkipMessage = channel.unary_unary(
+                '/aerobee.broker.v1.PopService/SkipMessage',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.SkipMessageRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.SkipMessageResponse.FromString,
+                _registered_method=True)
 
 
 class PopServiceServicer:
@@ -103,6 +113,23 @@ class PopServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListBlockedMessageGroups(self, request, context):
+        """Message groups in which messages wait behind one that has failed: that was delivered, and not settled within
+        its first invisible duration. SUBSCRIPTION_GROUP_NOT_EXIST (26)
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SkipMessage(self, request, context):
+        """Moves the message that a message group waits for to %DLQ%group, on lease or not; durable before the answer.
+        To who has it on lease it counts as settled.
+        SUBSCRIPTION_GROUP_NOT_EXIST (26) · QUERY_NOT_FOUND (22): no message group waits for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PopServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -125,6 +152,16 @@ def add_PopServiceServicer_to_server(servicer, server):
                     servicer.DeadLetter,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.DeadLetterRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.DeadLetterResponse.SerializeToString,
+            ),
+            'ListBlockedMessageGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListBlockedMessageGroups,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.ListBlockedMessageGroupsRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.ListBlockedMessageGroupsResponse.SerializeToString,
+            ),
+            'SkipMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.SkipMessage,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.SkipMessageRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.SkipMessageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -235,6 +272,60 @@ class PopService:
             '/aerobee.broker.v1.PopService/DeadLetter',
             aerobee_dot_broker_dot_v1_dot_pop__pb2.DeadLetterRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_pop__pb2.DeadLetterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListBlockedMessageGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.PopService/ListBlockedMessageGroups',
+            aerobee_dot_broker_dot_v1_dot_pop__pb2.ListBlockedMessageGroupsRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_pop__pb2.ListBlockedMessageGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SkipMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.PopService/SkipMessage',
+            aerobee_dot_broker_dot_v1_dot_pop__pb2.SkipMessageRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_pop__pb2.SkipMessageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,4 +1,5 @@
-"""PopService: Pop, Ack, ChangeInvisibleDuration, DeadLetter.
+"""PopService: Pop, Ack, ChangeInvisibleDuration, DeadLetter; for administrators,
+ListBlockedMessageGroups and SkipMessage.
 
 Codes of Pop: NO_PERMISSION, SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST, POLLING_FULL,
 SUBSCRIPTION_PARSE_FAILED. Of a lease: SUCCESS, INVALID_RECEIPT_HANDLE; INVALID_PARAMETER (its new
@@ -16,13 +17,14 @@ from collections.abc import Mapping, Sequence
 from aerobee.broker.v1 import pop_pb2 as pb
 
 from aerobee_broker.delivery.pop.acks import Acknowledgements
-from aerobee_broker.delivery.pop.dead_letters import DeadLetterRequest, DeadLetters
+from aerobee_broker.delivery.pop.dead_letters import DeadLetterRequest, DeadLetters, MessagePlace
 from aerobee_broker.delivery.pop.invisible_duration import (
     InvisibleChange,
     InvisibleDuration,
     InvisibleDurations,
 )
 from aerobee_broker.delivery.pop.lease_table import LeaseName, LeaseSet
+from aerobee_broker.delivery.pop.leases import Leases
 from aerobee_broker.delivery.pop.pop import DEFAULT_BYTES, MAX_BYTES, MAX_MESSAGES, Pop
 from aerobee_broker.delivery.pop.selector import PopRequest, Start
 from aerobee_broker.errors import InvalidParameter
@@ -33,6 +35,7 @@ from aerobee_wire.status import Code, MqError
 
 # In a request: a few bytes name a lease, and the answer for it takes a hundred times as many.
 MAX_LEASES = 400_000
+MAX_BLOCKED_GROUPS = 1_000  # in an answer: each is a read of its first message
 _DONE = pb.LeaseResult(code=int(Code.SUCCESS))
 _EVERYTHING = Filter("TAG", "*")
 _STARTS: Mapping[int, Start] = {
@@ -49,9 +52,11 @@ class PopRpcs:
         acks: Acknowledgements,
         durations: InvisibleDurations,
         dead_letters: DeadLetters,
+        leases: Leases,
         *,
         broker_name: str,
     ) -> None:
+        self._leases = leases
         self._pop = pop
         self._acks = acks
         self._durations = durations
@@ -107,6 +112,26 @@ class PopRpcs:
         )
         return pb.DeadLetterResponse(results=map(_result, outcomes))
 
+    async def list_blocked_message_groups(
+        self, request: pb.ListBlockedMessageGroupsRequest, call: Call
+    ) -> pb.ListBlockedMessageGroupsResponse:
+        if request.max_groups < 0:
+            raise InvalidParameter(f"max_groups is not negative, but {request.max_groups}")
+        limit = min(request.max_groups or MAX_BLOCKED_GROUPS, MAX_BLOCKED_GROUPS)
+        groups, total = self._leases.blocked_groups(request.consumer_group, limit)
+        return pb.ListBlockedMessageGroupsResponse(
+            groups=[pb.BlockedMessageGroup(**group._asdict()) for group in groups], total=total
+        )
+
+    async def skip_message(
+        self, request: pb.SkipMessageRequest, call: Call
+    ) -> pb.SkipMessageResponse:
+        place = MessagePlace(
+            request.consumer_group, request.topic, request.queue_id, request.queue_offset
+        )
+        await self._dead_letters.skip(place, convert.failure(request.failure))
+        return pb.SkipMessageResponse()
+
 
 def _pop_request(request: pb.PopRequest) -> PopRequest:
     if request.start not in _STARTS:
@@ -128,6 +153,7 @@ def _pop_request(request: pb.PopRequest) -> PopRequest:
         fifo=request.fifo,
         attempt_id=request.attempt_id,
         start=_STARTS[request.start],
+        client_id=request.client_id,
     )
 
 

@@ -64,6 +64,7 @@ class Consuming:
             deadlines=deadlines,
             polls=core.polls,
             offsets=offsets,
+            groups=core.groups,
             clock=clock,
         )
         self.acks = Acknowledgements(

@@ -1,4 +1,5 @@
-"""Dead letters of leased messages: asked for by the consumer, or because the attempts are used up.
+"""Dead letters of leased messages: asked for by the consumer or by an administrator, or because the
+attempts are used up.
 The message is stored in the group's dead-letter topic, and settled by the same append."""
 
 from __future__ import annotations
@@ -31,6 +32,13 @@ from aerobee_wire.status import MqError
 class DeadLetterRequest(NamedTuple):
     lease: LeaseName
     failure: policy.Failure
+
+
+class MessagePlace(NamedTuple):
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
 
 
 class DyingMessage(NamedTuple):
@@ -67,6 +75,21 @@ class DeadLetters:
             outcomes.append(None if stored else _not_stored(lease))
         await self._settle(DyingMessage(*entry) for entry in dying.items())
         return outcomes
+
+    async def skip(self, place: MessagePlace, failure: policy.Failure) -> None:
+        """Dead-letters the message that its message group waits for, on lease or not. Raises
+        GroupNotExist, MessageNotFound, and like `dead_letter`."""
+        consumer_group, topic, queue_id, queue_offset = place
+        self.groups.get(consumer_group)
+        await self._make_topics([consumer_group])
+        queue = self.table.find(consumer_group, topic, queue_id)
+        message = queue.in_flight.get(queue_offset) if queue else None
+        if queue is None or message is None or not queue.is_waited_for(message):
+            raise MessageNotFound(
+                f"no message group of {consumer_group} waits for message {queue_offset} of {topic} "
+                f"queue {queue_id}: it may be consumed by now"
+            )
+        await self._settle([DyingMessage(LeasedMessage(queue, message), failure)])
 
     async def attempts_used_up(self, messages: Sequence[LeasedMessage]) -> None:
         """Dead-letters messages whose last lease has expired. Raises like `dead_letter`; messages

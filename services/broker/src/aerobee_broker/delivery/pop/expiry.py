@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import structlog
 
-from aerobee_broker.delivery.pop.in_flight import InFlightMessage, InFlightQueue
+from aerobee_broker.delivery.pop.in_flight import InFlightQueue
+from aerobee_broker.delivery.pop.in_flight_message import InFlightMessage
 from aerobee_broker.delivery.pop.lease_table import LeasedMessage, LeaseTable
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.delivery.retry import policy

@@ -4,7 +4,7 @@ no loop.
 A message is in flight from the moment that the cursor passes it until it is settled; a message
 below the cursor that is not in flight is settled. So memory grows with the messages in flight, not
 with those acknowledged, and the group's committed offset is the lowest message in flight, or the
-cursor. `State` and `TRANSITIONS` are the life of a message.
+cursor.
 
 FIFO: the messages of a message group that are in flight form a queue. None of them is leased while
 one is on lease. Once none is, the acknowledged front of the queue is settled, and the rest is
@@ -14,11 +14,20 @@ delivered again, acknowledged or not, as in RocketMQ's orderly pop.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
+
+from aerobee_broker.delivery.pop.in_flight_message import (
+    ACKED,
+    INVISIBLE,
+    SETTLED,
+    VISIBLE,
+    InFlightMessage,
+    Lease,
+    State,
+)
 
 # A queue leases nothing new while so many of its messages are in flight; redeliveries still go out.
 MAX_IN_FLIGHT = 20_000
@@ -26,109 +35,6 @@ MAX_IN_FLIGHT = 20_000
 MAX_WAITING = 4_096
 # Settled messages whose offsets may stay in the heap of those in flight, besides as many as are.
 _SLACK = 1_024
-
-
-class State(Enum):
-    """What a message waits for."""
-
-    VISIBLE = 0  # for its next delivery, or its first
-    INVISIBLE = 1  # on lease: for an acknowledgement, or the end of its invisible duration
-    ACKED = 2  # for an earlier message of its message group, which is not settled yet
-    SETTLED = 3  # nothing: acknowledged, dead-lettered or no longer stored; not in flight any more
-
-
-class Event(Enum):
-    LEASE = "handed out: counts a delivery attempt"
-    ACK = "acknowledged"
-    ACK_BEHIND = "acknowledged, while an earlier message of its message group is not settled"
-    FRONT_SETTLED = "every earlier message of its message group is settled"
-    EXPIRE = "its invisible duration is over; an uncounted attempt is taken off again"
-    GROUP_EXPIRED = "nothing of its message group is on lease, and an earlier message not settled"
-    UNGROUPED = "its consumer group no longer consumes by message group"
-    DROP = "dead-lettered, or no longer stored"
-    RESET = "its consumer group was reset, or group or topic deleted"
-    # Roll-backs, when the log did not take the record:
-    LEASE_ROLLED_BACK = "as if it had not been handed out"
-    ACK_ROLLED_BACK = "on lease again, as before its acknowledgement or its dead letter"
-    FRONT_ROLLED_BACK = "as before the earlier messages of its message group were settled"
-
-
-VISIBLE, INVISIBLE, ACKED, SETTLED = State
-
-# Pairs that are missing here do not occur.
-TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
-    VISIBLE: {
-        Event.LEASE: INVISIBLE,
-        Event.DROP: SETTLED,
-        Event.RESET: SETTLED,
-    },
-    INVISIBLE: {
-        Event.ACK: SETTLED,
-        Event.ACK_BEHIND: ACKED,
-        Event.EXPIRE: VISIBLE,
-        Event.DROP: SETTLED,
-        Event.RESET: SETTLED,
-        Event.LEASE_ROLLED_BACK: VISIBLE,
-        Event.FRONT_ROLLED_BACK: INVISIBLE,  # its own acknowledgement was rolled back before
-    },
-    ACKED: {
-        Event.FRONT_SETTLED: SETTLED,
-        Event.GROUP_EXPIRED: VISIBLE,
-        Event.UNGROUPED: VISIBLE,
-        Event.RESET: SETTLED,
-        Event.ACK_ROLLED_BACK: INVISIBLE,
-    },
-    SETTLED: {
-        Event.ACK_ROLLED_BACK: INVISIBLE,
-        Event.FRONT_ROLLED_BACK: ACKED,
-    },
-}
-
-
-class Invisibility(NamedTuple):
-    """The present invisible duration of a message."""
-
-    deadline_ms: int  # monotonic
-    expires_ms: int  # the same, since the epoch
-    pop_time_ms: int  # when it began, since the epoch
-    uncounted: bool  # the next delivery has the same attempt number as this one
-
-
-@dataclass(slots=True, eq=False)
-class InFlightMessage:
-    """`attempt` 0: never handed out. The times count while it is INVISIBLE; see Invisibility."""
-
-    offset: int
-    message_group: str | None = None
-    attempt: int = 0
-    lease_id: int = 0
-    state: State = VISIBLE
-    deadline_ms: int = 0
-    expires_ms: int = 0
-    pop_time_ms: int = 0
-    uncounted: bool = False
-
-    @property
-    def is_leased(self) -> bool:
-        """False as soon as it is settled, expired or void."""
-        return self.state is INVISIBLE
-
-    @property
-    def invisibility(self) -> Invisibility:
-        return Invisibility(self.deadline_ms, self.expires_ms, self.pop_time_ms, self.uncounted)
-
-    @invisibility.setter
-    def invisibility(self, new: Invisibility) -> None:
-        self.deadline_ms, self.expires_ms, self.pop_time_ms, self.uncounted = new
-
-
-class Lease(NamedTuple):
-    """Common to the messages of one pop; the fields as in InFlightMessage."""
-
-    lease_id: int
-    deadline_ms: int
-    expires_ms: int
-    pop_time_ms: int
 
 
 class Acknowledged(NamedTuple):
@@ -150,10 +56,13 @@ class JournalMark(NamedTuple):
 @dataclass(slots=True)
 class MessageGroupQueue:
     """The offsets of one message group that are in flight, in order. `leased`: how many of them
-    are INVISIBLE."""
+    are INVISIBLE. `since_ms`: when the first of them was first delivered, since the epoch; 0: not
+    yet, or before the start of the broker. `client_id`: who has, or had, the last lease."""
 
     offsets: deque[int] = field(default_factory=deque)
     leased: int = 0
+    since_ms: int = 0
+    client_id: str = ""
 
 
 class InFlightQueue:
@@ -210,6 +119,20 @@ class InFlightQueue:
         groups = self.message_groups.values()
         return sum(bool(group.leased) and len(group.offsets) > group.leased for group in groups)
 
+    def blocked_groups(self) -> Iterator[tuple[str, MessageGroupQueue, InFlightMessage]]:
+        """Message groups in which others wait behind a message that has failed: their names, and
+        that message."""
+        for name, group in self.message_groups.items():
+            first = self.in_flight[group.offsets[0]]
+            if len(group.offsets) > 1 and first.has_failed:
+                yield name, group, first
+
+    def is_waited_for(self, message: InFlightMessage) -> bool:
+        """Whether it was delivered, and nothing else of its message group can be before it is
+        settled."""
+        group = self.message_groups.get(message.message_group or "")
+        return bool(message.attempt and group and group.offsets[0] == message.offset)
+
     def on_lease(self, offset: int, lease_id: int, now_ms: int) -> InFlightMessage | None:
         """The message; None when it is not on this lease, or that is over. `now_ms`: monotonic."""
         message = self.in_flight.get(offset)
@@ -241,7 +164,7 @@ class InFlightQueue:
     def lease_new(self, count: int, lease: Lease) -> list[InFlightMessage]:
         """Opens and leases messages at the cursor at once; they are of no message group."""
         offsets = range(self.cursor, self.cursor + count)
-        lease_id, deadline, expires, pop_time = lease
+        lease_id, deadline, expires, pop_time, _ = lease
         new = [
             InFlightMessage(offset, None, 1, lease_id, INVISIBLE, deadline, expires, pop_time)
             for offset in offsets
@@ -272,13 +195,19 @@ class InFlightQueue:
         heappush(self._visible, message.offset)
 
     def lease(self, message: InFlightMessage, lease: Lease) -> None:
+        lease_id, deadline_ms, expires_ms, pop_time_ms, client_id = lease
         if message.message_group is not None:
-            self.message_groups[message.message_group].leased += 1
+            group = self.message_groups[message.message_group]
             if not message.attempt:
                 self._waiting -= 1
+                if not group.leased:
+                    group.since_ms = pop_time_ms
+            group.leased += 1
+            group.client_id = client_id
         message.state, message.uncounted = INVISIBLE, False
         message.attempt += 1
-        message.lease_id, message.deadline_ms, message.expires_ms, message.pop_time_ms = lease
+        message.lease_id, message.deadline_ms = lease_id, deadline_ms
+        message.expires_ms, message.pop_time_ms = expires_ms, pop_time_ms
 
     # ---- ends of a lease ----
 
@@ -408,12 +337,16 @@ class InFlightQueue:
 
     def rebuild(self) -> None:
         """Makes message groups and heaps anew from the messages in flight."""
-        self.message_groups, self._waiting = {}, 0
+        before, self.message_groups, self._waiting = self.message_groups, {}, 0
         self._lowest = sorted(self.in_flight)
         for offset in self._lowest:
             message = self.in_flight[offset]
             if message.message_group is not None:
-                group = self.message_groups.setdefault(message.message_group, MessageGroupQueue())
+                group = self.message_groups.get(message.message_group)
+                if group is None:
+                    known = before.get(message.message_group) or MessageGroupQueue()
+                    group = replace(known, offsets=deque(), leased=0)
+                    self.message_groups[message.message_group] = group
                 group.offsets.append(offset)
                 group.leased += message.state is INVISIBLE
                 self._waiting += not message.attempt

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from aerobee_broker.delivery.pop.in_flight import (
+from aerobee_broker.delivery.pop.in_flight import InFlightQueue
+from aerobee_broker.delivery.pop.in_flight_message import (
     ACKED,
     INVISIBLE,
+    LEASE_IDS_PER_MS,
     VISIBLE,
     InFlightMessage,
-    InFlightQueue,
 )
 from aerobee_broker.delivery.pop.lease_journal_format import (
     ChangedLease,
@@ -32,9 +33,6 @@ from aerobee_broker.delivery.pop.lease_journal_format import (
 from aerobee_broker.metadata.table import Table
 from aerobee_chassis.clock import Clock
 from aerobee_wire.status import Code, MqError
-
-# Lease ids begin at the time of day times this, so that they grow even when the journal was lost.
-_IDS_PER_MS = 1_024
 
 
 class LeaseName(NamedTuple):
@@ -159,7 +157,7 @@ class LeaseTable(Table):
         raise invalid_lease(lease, lease.queue_offset)
 
     def next_lease_id(self, now_ms: int) -> int:
-        self._last_lease_id = max(self._last_lease_id + 1, now_ms * _IDS_PER_MS)
+        self._last_lease_id = max(self._last_lease_id + 1, now_ms * LEASE_IDS_PER_MS)
         return self._last_lease_id
 
     def touch(self) -> None:

@@ -1,32 +1,60 @@
 """The leases of whole groups and topics: restored at the start, void after a reset or a deletion,
-counted for the gauges."""
+counted for the gauges, and listed where message groups wait."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from heapq import nsmallest
+from operator import itemgetter
 from typing import NamedTuple
 
 import structlog
 
 from aerobee_broker.delivery.pop.expiry import LeaseDeadlines
-from aerobee_broker.delivery.pop.in_flight import InFlightQueue
+from aerobee_broker.delivery.pop.in_flight import InFlightQueue, MessageGroupQueue
+from aerobee_broker.delivery.pop.in_flight_message import LEASE_IDS_PER_MS, InFlightMessage
 from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
 from aerobee_broker.delivery.pop.lease_journal_format import DeleteRecord, ResetRecord
 from aerobee_broker.delivery.pop.lease_table import LeasedMessage, LeaseTable
-from aerobee_broker.delivery.pop.selector import regroup
+from aerobee_broker.delivery.pop.selector import regroup, stored_record
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
+from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.store.message_store import MessageStore
 from aerobee_chassis.clock import Clock
 from aerobee_chassis.lifecycle import Component
+from aerobee_wire.record import decode
+from aerobee_wire.status import MqError
 
 
 class LeaseCounts(NamedTuple):
     leased: int  # messages
     waiting: int  # messages in flight that are on no lease
     blocked_groups: int  # message groups in which a message waits for others on lease
+
+
+class BlockedMessageGroup(NamedTuple):
+    """A message group in which messages wait behind one that has failed. Times since the epoch."""
+
+    topic: str
+    queue_id: int
+    message_group: str
+    queue_offset: int  # of the failing message
+    message_id: str  # of the same; empty: it cannot be read
+    attempt: int  # deliveries of it so far
+    waiting: int  # messages in flight behind it
+    since_ms: int  # it was first delivered, as far as this process knows
+    next_try_ms: int  # when its lease ends; 0: it waits for a receive
+    client_id: str  # who received it last; empty: unknown
+
+
+class BlockedMessageGroups(NamedTuple):
+    """Those that wait the longest, and how many there are."""
+
+    groups: list[BlockedMessageGroup]
+    total: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +65,7 @@ class Leases(Component):
     deadlines: LeaseDeadlines
     polls: LongPolls
     offsets: ConsumerOffsets
+    groups: GroupRegistry
     clock: Clock
 
     def reset(
@@ -84,6 +113,45 @@ class Leases(Component):
             waiting += len(queue.in_flight) - on_lease
             blocked_groups += queue.blocked_group_count
         return LeaseCounts(leased, waiting, blocked_groups)
+
+    def blocked_groups(self, consumer_group: str, limit: int) -> BlockedMessageGroups:
+        """Raises GroupNotExist."""
+        self.groups.get(consumer_group)
+        found = [
+            (group.since_ms or first.lease_id // LEASE_IDS_PER_MS, name, queue, group, first)
+            for leases in self.table
+            if leases.consumer_group == consumer_group
+            for queue in leases.queues.values()
+            for name, group, first in queue.blocked_groups()
+        ]
+        longest = nsmallest(limit, found, key=itemgetter(0))
+        return BlockedMessageGroups([self._blocked_group(*entry) for entry in longest], len(found))
+
+    def _blocked_group(
+        self,
+        since_ms: int,
+        name: str,
+        queue: InFlightQueue,
+        group: MessageGroupQueue,
+        first: InFlightMessage,
+    ) -> BlockedMessageGroup:
+        try:
+            raw = stored_record(self.store, queue, first.offset)
+        except MqError:
+            raw = b""
+        record = decode(raw, check_crc=False) if raw else None
+        return BlockedMessageGroup(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            message_group=name,
+            queue_offset=first.offset,
+            message_id=(record.unique_message_id or record.offset_message_id) if record else "",
+            attempt=first.attempt,
+            waiting=len(group.offsets) - 1,
+            since_ms=since_ms,
+            next_try_ms=first.expires_ms if first.is_leased else 0,
+            client_id=group.client_id,
+        )
 
     # ---- at the start ----
 

@@ -120,7 +120,7 @@ class Pop:
             request.topic, request.consumer_group, len(batch.attempts), batch.size
         )
         records = batch.records[0] if len(batch.records) == 1 else b"".join(batch.records)
-        lease_id, _, expires_ms, pop_time_ms = batch.lease
+        lease_id, _, expires_ms, pop_time_ms, _ = batch.lease
         return PopResult(records, batch.attempts, lease_id, pop_time_ms, expires_ms - pop_time_ms)
 
     async def _checked(self, request: PopRequest) -> PopRequest:

@@ -14,13 +14,8 @@ from typing import Literal, NamedTuple
 
 import structlog
 
-from aerobee_broker.delivery.pop.in_flight import (
-    InFlightMessage,
-    InFlightQueue,
-    JournalMark,
-    Lease,
-    MessageGroupQueue,
-)
+from aerobee_broker.delivery.pop.in_flight import InFlightQueue, JournalMark, MessageGroupQueue
+from aerobee_broker.delivery.pop.in_flight_message import InFlightMessage, Lease
 from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
 from aerobee_broker.delivery.pop.lease_journal_format import (
     LeasedQueue,
@@ -56,7 +51,7 @@ class PopRequest:
     """`queue_id` None: of any queue. `fifo`: the consumer takes messages of one message group in
     order, so that it may get several; where order holds, another one gets one of each at most.
     `attempt_id`: the consumer's name for this attempt to receive, or empty. `start`: where a group
-    begins that has no offset yet."""
+    begins that has no offset yet. `client_id`: empty where it is not told."""
 
     consumer_group: str
     topic: str
@@ -68,6 +63,7 @@ class PopRequest:
     fifo: bool
     attempt_id: str
     start: Start
+    client_id: str = ""
 
 
 class BatchRun(NamedTuple):
@@ -133,7 +129,7 @@ class PopBatch:
 
     def journal_record(self, request: PopRequest) -> LeaseRecord:
         """Marks the cursors as journalled; `roll_back` takes that back too."""
-        lease_id, _, expires_ms, pop_time_ms = self.lease
+        lease_id, _, expires_ms, pop_time_ms, _ = self.lease
         queues = []
         for queue, messages in self.by_queue().items():
             before = self.marks[queue] = queue.journalled()
@@ -193,7 +189,8 @@ class MessageSelector:
         now_ms, duration_ms = self._clock.now_ms(), request.invisible_duration_ms
         lease_id = self._table.next_lease_id(now_ms)
         deadline_ms = self._clock.monotonic_ms() + duration_ms
-        batch = PopBatch(group, Lease(lease_id, deadline_ms, now_ms + duration_ms, now_ms), ordered)
+        lease = Lease(lease_id, deadline_ms, now_ms + duration_ms, now_ms, request.client_id)
+        batch = PopBatch(group, lease, ordered)
         order = _order(group, request, queue_count, by_priority)
         queues = [self._queue(group, request, queue_id, ordered) for queue_id in order]
         try:

@@ -1,0 +1,127 @@
+"""A message in flight for a consumer group: its lease, and its life (`State`, `TRANSITIONS`).
+
+Values only; the queue that changes them is in `in_flight`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+# Lease ids begin at the time of day times this, so that they grow even when the journal was lost.
+LEASE_IDS_PER_MS = 1_024
+
+
+class State(Enum):
+    """What a message waits for."""
+
+    VISIBLE = 0  # for its next delivery, or its first
+    INVISIBLE = 1  # on lease: for an acknowledgement, or the end of its invisible duration
+    ACKED = 2  # for an earlier message of its message group, which is not settled yet
+    SETTLED = 3  # nothing: acknowledged, dead-lettered or no longer stored; not in flight any more
+
+
+class Event(Enum):
+    LEASE = "handed out: counts a delivery attempt"
+    ACK = "acknowledged"
+    ACK_BEHIND = "acknowledged, while an earlier message of its message group is not settled"
+    FRONT_SETTLED = "every earlier message of its message group is settled"
+    EXPIRE = "its invisible duration is over; an uncounted attempt is taken off again"
+    GROUP_EXPIRED = "nothing of its message group is on lease, and an earlier message not settled"
+    UNGROUPED = "its consumer group no longer consumes by message group"
+    DROP = "dead-lettered, or no longer stored"
+    RESET = "its consumer group was reset, or group or topic deleted"
+    # Roll-backs, when the log did not take the record:
+    LEASE_ROLLED_BACK = "as if it had not been handed out"
+    ACK_ROLLED_BACK = "on lease again, as before its acknowledgement or its dead letter"
+    FRONT_ROLLED_BACK = "as before the earlier messages of its message group were settled"
+
+
+VISIBLE, INVISIBLE, ACKED, SETTLED = State
+
+# Pairs that are missing here do not occur.
+TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
+    VISIBLE: {
+        Event.LEASE: INVISIBLE,
+        Event.DROP: SETTLED,
+        Event.RESET: SETTLED,
+    },
+    INVISIBLE: {
+        Event.ACK: SETTLED,
+        Event.ACK_BEHIND: ACKED,
+        Event.EXPIRE: VISIBLE,
+        Event.DROP: SETTLED,
+        Event.RESET: SETTLED,
+        Event.LEASE_ROLLED_BACK: VISIBLE,
+        Event.FRONT_ROLLED_BACK: INVISIBLE,  # its own acknowledgement was rolled back before
+    },
+    ACKED: {
+        Event.FRONT_SETTLED: SETTLED,
+        Event.GROUP_EXPIRED: VISIBLE,
+        Event.UNGROUPED: VISIBLE,
+        Event.RESET: SETTLED,
+        Event.ACK_ROLLED_BACK: INVISIBLE,
+    },
+    SETTLED: {
+        Event.ACK_ROLLED_BACK: INVISIBLE,
+        Event.FRONT_ROLLED_BACK: ACKED,
+    },
+}
+
+
+class Invisibility(NamedTuple):
+    """The present invisible duration of a message."""
+
+    deadline_ms: int  # monotonic
+    expires_ms: int  # the same, since the epoch
+    pop_time_ms: int  # when it began, since the epoch
+    uncounted: bool  # the next delivery has the same attempt number as this one
+
+
+@dataclass(slots=True, eq=False)
+class InFlightMessage:
+    """`attempt` 0: never handed out. The times count while it is INVISIBLE; see Invisibility."""
+
+    offset: int
+    message_group: str | None = None
+    attempt: int = 0
+    lease_id: int = 0
+    state: State = VISIBLE
+    deadline_ms: int = 0
+    expires_ms: int = 0
+    pop_time_ms: int = 0
+    uncounted: bool = False
+
+    @property
+    def is_leased(self) -> bool:
+        """False as soon as it is settled, expired or void."""
+        return self.state is INVISIBLE
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it was delivered and is not settled by its first lease, as that was given:
+        delivered again, visible again, or its invisible duration changed."""
+        if self.attempt != 1 or self.state is not INVISIBLE:
+            return self.attempt > 0
+        return self.pop_time_ms > self.lease_id // LEASE_IDS_PER_MS
+
+    @property
+    def invisibility(self) -> Invisibility:
+        return Invisibility(self.deadline_ms, self.expires_ms, self.pop_time_ms, self.uncounted)
+
+    @invisibility.setter
+    def invisibility(self, new: Invisibility) -> None:
+        self.deadline_ms, self.expires_ms, self.pop_time_ms, self.uncounted = new
+
+
+class Lease(NamedTuple):
+    """Common to the messages of one pop; the fields as in InFlightMessage. `client_id`: who popped;
+    known where order holds."""
+
+    lease_id: int
+    deadline_ms: int
+    expires_ms: int
+    pop_time_ms: int
+    client_id: str = ""
