@@ -18,11 +18,12 @@ from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.lifecycle import App, Component, Step
 from aerobee_chassis.metrics import MetricsEndpoint
 from aerobee_chassis.rpc.call import Failure
+from aerobee_chassis.rpc.caller import Caller
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
 from aerobee_chassis.tls_port.server import TlsServer
 from aerobee_chassis.tls_port.settings import TlsSettings
-from aerobee_proxy.cluster.transport import grpc_transport
+from aerobee_proxy.cluster.transport import error_of
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.metrics import ProxyCollector
 from aerobee_proxy.proxy import Proxy
@@ -51,7 +52,7 @@ class ProxyApp(App):
         self._options = options
         self._listeners = listeners
         self._clock = clock or SystemClock()
-        self._transport = grpc_transport()
+        self._transport = Caller(error_of)
         self._proxy = Proxy(
             options, self._transport, self._clock, listen_port=lambda: self._server.port
         )

@@ -74,9 +74,7 @@ def send(
     item = {
         "message_id": sent.message_id,
         "offset_message_id": sent.offset_message_id,
-        "topic": sent.queue.topic,
-        "broker_name": sent.queue.broker_name,
-        "queue_id": sent.queue.queue_id,
+        **sent.queue._asdict(),
         "queue_offset": sent.queue_offset,
     }
     if sent.recall_handle:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TextIO
 
 from aerobee_cli.demo import flights, summary
@@ -111,7 +110,7 @@ async def _report(job: Job, out: Path, showing: Progress, log: TextIO) -> None:
         if line.startswith(REPORT_PROGRESS):
             showing.say(f"  {line.removeprefix(REPORT_PROGRESS).strip()}")
 
-    with NamedTemporaryFile("w", dir=out, prefix=".figures-", suffix=".json") as figures:
+    with tempfile.NamedTemporaryFile("w", dir=out, prefix=".figures-", suffix=".json") as figures:
         json.dump(summary.extra(job), figures)
         figures.flush()
         arguments = [

@@ -7,7 +7,6 @@ from typing import Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from aerobee_chassis.rpc.caller import Caller
 from aerobee_chassis.rpc.transport import CallFailed
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError, error_from
@@ -34,11 +33,6 @@ class Transport(Protocol):
         """What the peer sends until it ends the stream. Raises MqError like `call`."""
 
     async def close(self) -> None: ...
-
-
-def grpc_transport() -> Transport:
-    """To be made, used and closed on one event loop."""
-    return Caller(error_of)
 
 
 def error_of(address: str, failure: CallFailed) -> MqError:
