@@ -97,9 +97,11 @@ class Rebuilt:
         self.index = dispatch.index
         self._lost_bytes = 0
         self._deriver = Deriver(
-            store.log,
-            dispatch,
-            lambda file, offset, reason: store.problems.append(Problem(file, reason, offset)),
+            log=store.log,
+            dispatch=dispatch,
+            on_damage=lambda file, offset, reason: store.problems.append(
+                Problem(file, reason, offset)
+            ),
             deleted_topics=store.deleted_topics,
             queues_from=0,
             index_from=0,

@@ -27,7 +27,7 @@ class TransactionParts:
             clock=clock,
         )
         self.upkeep = TransactionUpkeep(
-            self.transactions,
+            transactions=self.transactions,
             log=core.log,
             table=table,
             offsets=core.tables.offsets,
@@ -35,10 +35,10 @@ class TransactionParts:
         )
         core.store.cleaning.protect(self.upkeep.needed_from)
         self.checks = TransactionChecks(
-            self.transactions,
-            schedule,
-            core.clients,
-            clock,
+            transactions=self.transactions,
+            schedule=schedule,
+            clients=core.clients,
+            clock=clock,
             interval_ms=options.transaction_check_interval,
             max_checks=options.transaction_check_max,
             reserved_ms=options.file_reserved_time * HOUR_MS,

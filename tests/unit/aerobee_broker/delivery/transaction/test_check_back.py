@@ -342,7 +342,7 @@ async def test_ended_transactions_are_removed_from_the_schedule(
         if number < 38:
             assert await end(harness, stored) is Code.SUCCESS
     await checks.round()
-    schedule = checks._schedule
+    schedule = checks.schedule
     without = schedule._without_producer
     held = (len(schedule._due), len(schedule._times), sum(map(len, without.values())))
     assert max(held) <= 2 * 2 + 4

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.delay.delivery_loop import (
@@ -27,61 +27,51 @@ from aerobee_chassis.lifecycle import Component
 from aerobee_wire import topics as names
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class LevelDelivery(Component):
-    def __init__(
-        self,
-        *,
-        log: DurableLog,
-        queues: DelayQueues,
-        progress: LevelProgress,
-        due_copies: DueCopies,
-        metrics: BrokerMetrics,
-        clock: Clock,
-    ) -> None:
-        self._log = log
-        self._store = log.store
-        self._queues = queues
-        self._progress = progress
-        self._due_copies = due_copies
-        self._metrics = metrics
-        self._clock = clock
-        self._loops: dict[int, DeliveryLoop] = {}
-        self._stopping = False
+    log: DurableLog
+    queues: DelayQueues
+    progress: LevelProgress
+    due_copies: DueCopies
+    metrics: BrokerMetrics
+    clock: Clock
+    _loops: dict[int, DeliveryLoop] = field(default_factory=dict, init=False)
+    _stopping: bool = field(default=False, init=False)
 
     def restore(self) -> None:
         """From the log: the delay of each of the groups' own queues, and the progress."""
-        for queue_id in self._store.queues(names.SCHEDULE_TOPIC):
+        for queue_id in self.log.store.queues(names.SCHEDULE_TOPIC):
             delay_ms = self._stored_delay(queue_id)
             if delay_ms is not None:
-                self._queues.restore(queue_id, delay_ms)
-        self._progress.restore()
+                self.queues.restore(queue_id, delay_ms)
+        self.progress.restore()
 
     def _stored_delay(self, queue_id: int) -> int | None:
         """The delay of a group's own queue; None for a delay level's. When its newest records are
         damaged, as long as its last message still waits: no other delay takes the queue until
         then."""
-        record = newest_record(self._store, names.SCHEDULE_TOPIC, queue_id)
+        record = newest_record(self.log.store, names.SCHEDULE_TOPIC, queue_id)
         if record is not None:
             return own_delay(record.properties)
-        high = self._store.max_offset(names.SCHEDULE_TOPIC, queue_id)
-        units = self._store.units(names.SCHEDULE_TOPIC, queue_id, high - 1, 1)
-        left_ms = units[0][2] - self._clock.now_ms() if units else 0
+        high = self.log.store.max_offset(names.SCHEDULE_TOPIC, queue_id)
+        units = self.log.store.units(names.SCHEDULE_TOPIC, queue_id, high - 1, 1)
+        left_ms = units[0][2] - self.clock.now_ms() if units else 0
         return left_ms if left_ms > 0 and queue_id >= FIRST_OWN_QUEUE else None
 
     def undelivered(self) -> dict[str, int]:
         """Name of a queue → messages that wait in it."""
         return {
-            self._queues.name_of(queue_id): count
-            for queue_id, count in self._progress.undelivered().items()
+            self.queues.name_of(queue_id): count
+            for queue_id, count in self.progress.undelivered().items()
         }
 
     async def start(self) -> None:
-        for queue_id in self._store.queues(names.SCHEDULE_TOPIC):
+        for queue_id in self.log.store.queues(names.SCHEDULE_TOPIC):
             self._start_loop(queue_id)
 
     def arrived(self, arrival: Arrival) -> None:
         """New messages of SCHEDULE_TOPIC_XXXX."""
-        self._queues.arrived(arrival.queue_id)
+        self.queues.arrived(arrival.queue_id)
         if not self._stopping:
             self._start_loop(arrival.queue_id)
             self._loops[arrival.queue_id].wake()
@@ -94,9 +84,9 @@ class LevelDelivery(Component):
     def _start_loop(self, queue_id: int) -> None:
         if queue_id not in self._loops:
             queue = _LevelQueue(
-                queue_id, self._store, self._queues, self._progress, self._due_copies, self._clock
+                queue_id, self.log.store, self.queues, self.progress, self.due_copies, self.clock
             )
-            self._loops[queue_id] = DeliveryLoop(queue, self._log, self._metrics, self._clock)
+            self._loops[queue_id] = DeliveryLoop(queue, self.log, self.metrics, self.clock)
             self._loops[queue_id].start()
 
 

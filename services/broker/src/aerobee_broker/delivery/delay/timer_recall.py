@@ -6,6 +6,7 @@ The recall is a marker record at the end of the timer queue. It holds once the m
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.delay.timer_delivery import TimerDelivery
@@ -19,15 +20,12 @@ from aerobee_wire import topics as names
 SAME_KEY = 64  # messages of one unique key that a recall looks at
 
 
+@dataclass(frozen=True, slots=True)
 class TimerRecall:
-    def __init__(
-        self, log: DurableLog, table: TimerTable, delivery: TimerDelivery, clock: Clock
-    ) -> None:
-        self._log = log
-        self._store = log.store
-        self._table = table
-        self._delivery = delivery
-        self._clock = clock
+    log: DurableLog
+    table: TimerTable
+    delivery: TimerDelivery
+    clock: Clock
 
     async def recall(self, topic: str, deliver_ms: int, unique_key: str) -> None:
         """Takes back the message of `topic` that is due at `deliver_ms` (since the epoch) and has
@@ -35,11 +33,11 @@ class TimerRecall:
         raises; FlushTimeout: whether the recall holds is not known yet."""
         while True:
             # Then the index knows every message that was acknowledged, or moved in the queue.
-            await self._log.flushed()
+            await self.log.flushed()
             keys = self._find(topic, deliver_ms, unique_key)
             # Several when a producer has sent the message again after a timeout.
-            recalled = [key for key in keys if self._table.recall(key)]
-            if recalled or not any(map(self._table.is_being_recalled, keys)):
+            recalled = [key for key in keys if self.table.recall(key)]
+            if recalled or not any(map(self.table.is_being_recalled, keys)):
                 break
             await asyncio.sleep(0)  # it is being moved, or another recall of it is under way
         if not recalled:
@@ -49,13 +47,15 @@ class TimerRecall:
                 "no such message waits here (the broker finds it by messageIndexEnable)",
                 "messageIndexEnable",
             )
-        now = self._clock.now_ms()
+        now = self.clock.now_ms()
         markers = [recall_marker(topic, unique_key, offset_of(key), now) for key in recalled]
-        await self._delivery.store_recalls(markers, recalled)
+        await self.delivery.store_recalls(markers, recalled)
 
     def _find(self, topic: str, deliver_ms: int, unique_key: str) -> list[int]:
         """The keys of the messages that a recall means, whether they still wait or not."""
-        found = self._store.query(names.TIMER_TOPIC, unique_key, unique=True, max_messages=SAME_KEY)
+        found = self.log.store.query(
+            names.TIMER_TOPIC, unique_key, unique=True, max_messages=SAME_KEY
+        )
         return [
             key_of(deliver_ms, record.queue_offset)
             for record in found

@@ -45,37 +45,26 @@ class Outcome:
     dead_lettered: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SendBack:
-    def __init__(
-        self,
-        *,
-        log: DurableLog,
-        topics: TopicRegistry,
-        groups: GroupRegistry,
-        delays: DelayQueues,
-        metrics: BrokerMetrics,
-        permission: BrokerPermission,
-        rng: random.Random,
-    ) -> None:
-        self._log = log
-        self._store = log.store
-        self._topics = topics
-        self._groups = groups
-        self._delays = delays
-        self._metrics = metrics
-        self._permission = permission
-        self._rng = rng
+    log: DurableLog
+    topics: TopicRegistry
+    groups: GroupRegistry
+    delays: DelayQueues
+    metrics: BrokerMetrics
+    permission: BrokerPermission
+    rng: random.Random
 
     async def send_back(self, consumer_group: str, entries: Sequence[Entry]) -> list[Outcome]:
         """An outcome for each entry, in their order. Raises GroupNotExist, NoPermission,
         TooMuchUnflushed, and what MessageStore.append and Commit.durable raise."""
-        group = self._groups.get(consumer_group)
-        self._permission.check_send_back()
+        group = self.groups.get(consumer_group)
+        self.permission.check_send_back()
         if group.retry_queue_count <= 0:  # the group wants no retries: the message is dropped
             return [Outcome() for _ in entries]
-        self._log.check_room()
-        await self._groups.ensure_retry_topic(group)
-        await self._topics.for_group(names.dead_letter_topic(group.consumer_group))
+        self.log.check_room()
+        await self.groups.ensure_retry_topic(group)
+        await self.topics.for_group(names.dead_letter_topic(group.consumer_group))
         outcomes: list[Outcome] = []
         messages: list[NewMessage] = []
         for entry in entries:
@@ -87,14 +76,14 @@ class SendBack:
                 messages.append(message)
                 outcomes.append(Outcome(dead_lettered=is_dead))
         if messages:
-            self._store.append(messages, reserve=True)
-            await self._log.durable()
+            self.log.store.append(messages, reserve=True)
+            await self.log.durable()
             self._count_dead_letters(group, outcomes)
         return outcomes
 
     def _next(self, group: SubscriptionGroup, entry: Entry) -> tuple[NewMessage, bool]:
         """What to store, and whether it is a dead letter. Raises what MessageStore.get raises."""
-        record = self._store.get(entry.physical_offset)
+        record = self.log.store.get(entry.physical_offset)
         attempt = record.reconsume_times + 1
         if entry.delay_level < 0 or policy.is_last_attempt(
             attempt, group, entry.max_reconsume_times
@@ -103,8 +92,8 @@ class SendBack:
         message = policy.retried(
             record,
             group,
-            self._delays,
-            queue_id=self._rng.randrange(group.retry_queue_count),
+            self.delays,
+            queue_id=self.rng.randrange(group.retry_queue_count),
             delay_level=entry.delay_level,
             failure=entry.failure,
         )
@@ -113,7 +102,7 @@ class SendBack:
     def _count_dead_letters(self, group: SubscriptionGroup, outcomes: Sequence[Outcome]) -> None:
         dead = sum(outcome.dead_lettered for outcome in outcomes)
         if dead:
-            self._metrics.dead_lettered(group.consumer_group, dead)
+            self.metrics.dead_lettered(group.consumer_group, dead)
             structlog.get_logger().info("dead_lettered", group=group.consumer_group, messages=dead)
 
 

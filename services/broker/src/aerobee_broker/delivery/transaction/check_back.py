@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -49,29 +49,20 @@ class Check:
         return self.half.checks + 1
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class TransactionChecks:
     """`interval_ms`: transactionCheckInterval; `max_checks`: transactionCheckMax; `reserved_ms`:
     fileReservedTime."""
 
-    def __init__(
-        self,
-        transactions: Transactions,
-        schedule: CheckSchedule,
-        clients: Clients,
-        clock: Clock,
-        *,
-        interval_ms: int,
-        max_checks: int,
-        reserved_ms: int,
-    ) -> None:
-        self._transactions = transactions
-        self._schedule = schedule
-        self._clients = clients
-        self._clock = clock
-        self._interval_ms = interval_ms
-        self._max_checks = max_checks
-        self._reserved_ms = reserved_ms
-        self._turns: dict[str, int] = {}  # producer group → number of its checks: round robin
+    transactions: Transactions
+    schedule: CheckSchedule
+    clients: Clients
+    clock: Clock
+    interval_ms: int
+    max_checks: int
+    reserved_ms: int
+    # Producer group → number of its checks: round robin.
+    _turns: dict[str, int] = field(default_factory=dict, init=False)
 
     # ---- every second ----
 
@@ -79,15 +70,15 @@ class TransactionChecks:
         """Asks about the half messages that are due, and gives up those that were asked about often
         enough, or are too old."""
         self._forget_ended()
-        absent = self._schedule.groups_without_producer
+        absent = self.schedule.groups_without_producer
         if absent:
-            self._schedule.producers_connected(absent & self._clients.producers().keys())
+            self.schedule.producers_connected(absent & self.clients.producers().keys())
         hopeless: list[Transaction] = []
-        now = self._clock.monotonic_ms()
-        while self._schedule.has_due(now):
-            producers = self._clients.producers()
-            for name in self._schedule.take_due(now, DUE_BATCH):
-                transaction = self._transactions.get(name)
+        now = self.clock.monotonic_ms()
+        while self.schedule.has_due(now):
+            producers = self.clients.producers()
+            for name in self.schedule.take_due(now, DUE_BATCH):
+                transaction = self.transactions.get(name)
                 if transaction is None:
                     continue
                 if self._is_hopeless(transaction):
@@ -99,47 +90,47 @@ class TransactionChecks:
             await self._give_up(hopeless[start : start + GIVE_UP_BATCH])
 
     def _forget_ended(self) -> None:
-        count = len(self._transactions)
-        if self._schedule.is_crowded(count) or len(self._turns) > 2 * count + SLACK:
-            self._schedule.keep_only(self._transactions.table.names())
-            groups = self._schedule.groups
+        count = len(self.transactions)
+        if self.schedule.is_crowded(count) or len(self._turns) > 2 * count + SLACK:
+            self.schedule.keep_only(self.transactions.table.names())
+            groups = self.schedule.groups
             self._turns = {group: turn for group, turn in self._turns.items() if group in groups}
 
     def _is_hopeless(self, transaction: Transaction) -> bool:
-        old = self._schedule.age_ms(transaction.half) >= self._reserved_ms
-        return old or transaction.half.checks >= self._max_checks
+        old = self.schedule.age_ms(transaction.half) >= self.reserved_ms
+        return old or transaction.half.checks >= self.max_checks
 
     def _ask(self, transaction: Transaction, producers: Sequence[Watch]) -> None:
         half = transaction.half
         if not producers:
-            left_ms = self._reserved_ms - self._schedule.age_ms(half)
-            self._schedule.put_without_producer(half, left_ms)
+            left_ms = self.reserved_ms - self.schedule.age_ms(half)
+            self.schedule.put_without_producer(half, left_ms)
             return
         turn = self._turns[half.producer_group] = self._turns.get(half.producer_group, -1) + 1
         for step in range(len(producers)):
             if producers[(turn + step) % len(producers)].check(half.name):
-                self._schedule.put(half, self._interval_ms)
+                self.schedule.put(half, self.interval_ms)
                 return
-        self._schedule.put(half, RETRY_BUSY_MS)
+        self.schedule.put(half, RETRY_BUSY_MS)
 
     async def _give_up(self, hopeless: Sequence[Transaction]) -> None:
         try:
-            await self._transactions.give_up(hopeless)
+            await self.transactions.give_up(hopeless)
         except MqError as error:
             structlog.get_logger().error("half_messages_not_given_up", reason=error.message)
             for transaction in hopeless:
                 if transaction.is_open:  # others ended meanwhile
-                    self._schedule.put(transaction.half, RETRY_AFTER_FAILURE_MS)
+                    self.schedule.put(transaction.half, RETRY_AFTER_FAILURE_MS)
 
     # ---- on the way to a producer ----
 
     def check(self, name: int) -> Check | None:
         """What to ask a producer; None when the transaction is not open, or cannot be read now."""
-        transaction = self._transactions.get(name)
+        transaction = self.transactions.get(name)
         if transaction is None:
             return None
         try:
-            record = self._transactions.record(transaction)
+            record = self.transactions.record(transaction)
             message, properties = half_messages.committed(record, name)
         except MqError as error:
             structlog.get_logger().error("half_message_not_asked_about", reason=error.message)
@@ -150,4 +141,4 @@ class TransactionChecks:
 
     def asked(self, name: int) -> None:
         """The request has gone to a producer: counts the check."""
-        self._transactions.checked(name)
+        self.transactions.checked(name)

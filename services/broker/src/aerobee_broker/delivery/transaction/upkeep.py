@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -34,36 +35,27 @@ CHECKS_A_RECORD = 10_000  # after a broken disk there may be more than one recor
 _TOPICS = (names.HALF_TOPIC, names.OP_HALF_TOPIC)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class TransactionUpkeep(Component):
-    def __init__(
-        self,
-        transactions: Transactions,
-        *,
-        log: DurableLog,
-        table: OpenTransactions,
-        offsets: ConsumerOffsets,
-        clock: Clock,
-    ) -> None:
-        self._transactions = transactions
-        self._log = log
-        self._store = log.store
-        self._table = table
-        self._offsets = offsets
-        self._clock = clock
-        self._torn: list[Transaction] = []  # TORN or MENDING
+    transactions: Transactions
+    log: DurableLog
+    table: OpenTransactions
+    offsets: ConsumerOffsets
+    clock: Clock
+    _torn: list[Transaction] = field(default_factory=list, init=False)  # TORN or MENDING
 
     # ---- start, stop ----
 
     def restore(self) -> None:
         """The transactions that are open in the log. Blocks."""
         destinations = set()
-        for found in find_open(self._store, self._offsets):
-            self._transactions.open(found.half, found.appended, found.op_floor)
+        for found in find_open(self.log.store, self.offsets):
+            self.transactions.open(found.half, found.appended, found.op_floor)
             if found.destination is not None:
                 destinations.add(found.destination)
-        if len(self._table):
-            structlog.get_logger().info("half_messages_open", count=len(self._table))
-            for transaction in find_torn_commits(self._store, destinations, self._table.get):
+        if len(self.table):
+            structlog.get_logger().info("half_messages_open", count=len(self.table))
+            for transaction in find_torn_commits(self.log.store, destinations, self.table.get):
                 transaction.advance(Event.FIND_TORN)
                 self._torn.append(transaction)
             self._mend_torn()
@@ -95,7 +87,7 @@ class TransactionUpkeep(Component):
         for transaction in torn:
             transaction.advance(Event.MEND)
         try:
-            self._transactions.append_end(torn)
+            self.transactions.append_end(torn)
         except MqError as error:
             structlog.get_logger().error("torn_commit_not_mended", reason=error.message)
         else:
@@ -103,40 +95,40 @@ class TransactionUpkeep(Component):
                 structlog.get_logger().warning("torn_commit_mended", **log_fields(transaction))
 
     def _write_checks(self) -> None:
-        checks = list(self._table.unwritten_checks.items())
+        checks = list(self.table.unwritten_checks.items())
         if checks:
-            now = self._clock.now_ms()
+            now = self.clock.now_ms()
             starts = range(0, len(checks), CHECKS_A_RECORD)
             parts = (dict(checks[start : start + CHECKS_A_RECORD]) for start in starts)
             records = [half_messages.checked_record(part, now) for part in parts]
-            self._store.append(records, reserve=True)
-            self._table.checks_written()
-            self._log.schedule_flush()
+            self.log.store.append(records, reserve=True)
+            self.table.checks_written()
+            self.log.schedule_flush()
 
     # ---- half messages that lie far behind ----
 
     def needed_from(self) -> int | None:
         """The physical offset of the first half message whose transaction has not ended; None when
         there is none."""
-        first = self._table.first()
+        first = self.table.first()
         return first.physical_offset if first else None
 
     def _behind(self) -> list[Transaction]:
         """A batch of those in files that retention wants, and of those from which on a start would
         read long."""
-        lag = max(COPY_BEHIND_BYTES, COPY_BEHIND_TIMES * self._table.bytes)
-        limit = max(self._store.cleaning.wanted_below, self._store.end_offset - lag)
-        return self._table.below(limit, BATCH_BYTES)
+        lag = max(COPY_BEHIND_BYTES, COPY_BEHIND_TIMES * self.table.bytes)
+        limit = max(self.log.store.cleaning.wanted_below, self.log.store.end_offset - lag)
+        return self.table.below(limit, BATCH_BYTES)
 
     async def _copy_forward(self, behind: Sequence[Transaction]) -> None:
         copies, copied, hopeless = [], [], []
         for transaction in behind:
             # A copy would stand behind the deletion of its topic, and could be committed.
-            if self._transactions.is_of_deleted(transaction):
+            if self.transactions.is_of_deleted(transaction):
                 hopeless.append(transaction)
                 continue
             try:
-                record = self._transactions.record(transaction)
+                record = self.transactions.record(transaction)
             except TransientReadError:
                 raise
             except MqError:
@@ -145,17 +137,17 @@ class TransactionUpkeep(Component):
                 copies.append(half_messages.copy_forward(record, transaction.half))
                 copied.append(transaction)
         if hopeless:
-            await self._transactions.give_up(hopeless)
-        op_floor = self._store.max_offset(names.OP_HALF_TOPIC, QUEUE_ID)
-        places = await self._log.put_accepted(copies)
+            await self.transactions.give_up(hopeless)
+        op_floor = self.log.store.max_offset(names.OP_HALF_TOPIC, QUEUE_ID)
+        places = await self.log.put_accepted(copies)
         for transaction, place in zip(copied, places, strict=True):
-            self._table.copied_forward(transaction, place, op_floor)
+            self.table.copied_forward(transaction, place, op_floor)
 
     def _set_offsets(self) -> None:
         """From where on the next start must read."""
-        first = self._table.first()
-        half, op = (self._store.max_offset(topic, QUEUE_ID) for topic in _TOPICS)
+        first = self.table.first()
+        half, op = (self.log.store.max_offset(topic, QUEUE_ID) for topic in _TOPICS)
         if first is not None:
             half, op = min(half, first.queue_offset), first.op_floor
         for topic, offset in zip(_TOPICS, (half, op), strict=True):
-            self._offsets.commit(GROUP, topic, QUEUE_ID, offset)
+            self.offsets.commit(GROUP, topic, QUEUE_ID, offset)

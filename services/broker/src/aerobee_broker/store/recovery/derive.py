@@ -7,6 +7,7 @@ its queue.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,35 +32,23 @@ _OPAQUE = np.dtype(f"V{UNIT.size}")  # a unit as bytes: gathered ten times as fa
 _TRANSACTION = record.TRANSACTION_MASK
 
 
+@dataclass(slots=True, kw_only=True)
 class Deriver:
     """`queues_from`, `index_from`: physical offsets; records below are derived already."""
 
-    def __init__(
-        self,
-        log: CommitLog,
-        dispatch: Dispatch,
-        on_damage: DamageListener,
-        *,
-        deleted_topics: Mapping[str, int],
-        queues_from: int,
-        index_from: int,
-        lost_bytes: int = 0,
-    ) -> None:
-        self._log = log
-        self._dispatch = dispatch
-        self._queues = dispatch.queues
-        self._index = dispatch.index
-        self._damage = on_damage
-        self._deleted_topics = deleted_topics
-        self._queues_from = queues_from
-        self._index_from = index_from
-        self._lost_bytes = lost_bytes
+    log: CommitLog
+    dispatch: Dispatch
+    on_damage: DamageListener
+    deleted_topics: Mapping[str, int]
+    queues_from: int
+    index_from: int
+    lost_bytes: int = 0
 
     def add_lost_bytes(self, count: int) -> None:
         """Bytes of the log that are no records any more; the units that may be missing in a queue
         are no more than the records that fit in there.
         """
-        self._lost_bytes += count
+        self.lost_bytes += count
 
     def derive(self, records: Records, end: int) -> None:
         """Units and keys of records, which end at the physical offset `end`. Raises OSError."""
@@ -68,19 +57,19 @@ class Deriver:
             properties = records.joined_properties()
             by_queue = records.by_queue()
             queues = [
-                self._queues.make(topic.decode("utf-8", "replace"), queue_id)
+                self.dispatch.queues.make(topic.decode("utf-8", "replace"), queue_id)
                 for topic, queue_id in by_queue.queues
             ]
             alive = self._alive(records, queues, by_queue.numbers)
-            if self._index is not None:
+            if self.dispatch.index is not None:
                 self._derive_keys(records, properties, alive, queues, by_queue.numbers)
             units = self._derive_units(records, properties, alive, queues, by_queue)
         last_ms = int(records.stored_ms[-1]) if len(records) else 0
-        self._dispatch.recover(units, end, last_ms)
+        self.dispatch.recover(units, end, last_ms)
 
     def _alive(self, records: Records, queues: list[ConsumeQueue], numbers: Ints) -> Mask:
         """Which records do not belong to a topic that was deleted after them."""
-        deleted_below = [self._deleted_topics.get(queue.topic.name, 0) for queue in queues]
+        deleted_below = [self.deleted_topics.get(queue.topic.name, 0) for queue in queues]
         if not any(deleted_below):
             return np.ones(len(records), dtype=bool)
         return np.asarray(records.physical_offsets >= np.array(deleted_below)[numbers])
@@ -98,7 +87,7 @@ class Deriver:
             return
         kept = (
             alive
-            & (records.physical_offsets >= self._index_from)
+            & (records.physical_offsets >= self.index_from)
             & (records.sys_flags & _TRANSACTION != record.TRANSACTION_ROLLBACK)
         )
         if not kept.all():
@@ -107,7 +96,7 @@ class Deriver:
         prefixes = np.array([queue.topic.key_hash for queue in queues], dtype=np.uint32)
         hashes = properties.hashes(starts, ends, prefixes[numbers[of]])
         keys = Keys(hashes, records.physical_offsets[of], records.stored_ms[of])
-        self._dispatch.recover_keys(keys)
+        self.dispatch.recover_keys(keys)
 
     def _derive_units(
         self,
@@ -121,7 +110,7 @@ class Deriver:
         transaction = records.sys_flags & _TRANSACTION
         with_unit = (
             alive
-            & (records.physical_offsets >= self._queues_from)
+            & (records.physical_offsets >= self.queues_from)
             & (transaction != record.TRANSACTION_PREPARED)
             & (transaction != record.TRANSACTION_ROLLBACK)
         )
@@ -161,7 +150,7 @@ class Deriver:
                 self._add_units(queue, records, order[start:end], units)
             count += queue.next_offset - queue.visible
             queue.visible = queue.next_offset
-            self._queues.unwritten[queue] = None
+            self.dispatch.queues.unwritten[queue] = None
         return count
 
     def _custom_codes(self, code: TagsCode, records: Records, members: Ints, units: Units) -> None:
@@ -183,7 +172,7 @@ class Deriver:
                 queue.next_offset = queue_offset + 1
             else:
                 reason = f"queue offset {queue_offset} where {queue.next_offset} was due"
-                self._damage(self._log.path_of(physical_offset), physical_offset, reason)
+                self.on_damage(self.log.path_of(physical_offset), physical_offset, reason)
                 self.add_lost_bytes(int(records.sizes[at]))
 
     def _fits(self, queue: ConsumeQueue, queue_offset: int, physical_offset: int) -> bool:
@@ -193,12 +182,12 @@ class Deriver:
         gap = queue_offset - queue.next_offset
         if queue_offset * record.FIXED_V1 > physical_offset:
             return False  # so many records cannot lie before this one
-        if self._log.min_offset > 0 and self._queues.is_at_rebuild_start(queue):
-            self._queues.restart(queue, queue_offset)
+        if self.log.min_offset > 0 and self.dispatch.queues.is_at_rebuild_start(queue):
+            self.dispatch.queues.restart(queue, queue_offset)
             return True
         if gap < 0:
             return False
-        if gap * record.FIXED_V1 > self._lost_bytes:
+        if gap * record.FIXED_V1 > self.lost_bytes:
             return False
         queue.fill_lost(queue_offset, physical_offset)
         return True

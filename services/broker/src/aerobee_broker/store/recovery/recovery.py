@@ -215,9 +215,9 @@ class Recovery:
 
         log = self._log
         deriver = Deriver(
-            log,
-            self._dispatch,
-            self._damage,
+            log=log,
+            dispatch=self._dispatch,
+            on_damage=self._damage,
             deleted_topics=self._deleted_topics,
             queues_from=self._queues_from,
             index_from=self._index_from,
