@@ -7,9 +7,10 @@ from typing import TypeVar
 import pytest
 
 from aerobee_chassis.errors import StartError
+from aerobee_wire.record import CorruptRecord
 from aerobee_wire.status import Code, MqError
 
-_Refusal = TypeVar("_Refusal", bound=StartError | MqError)
+_Refusal = TypeVar("_Refusal", bound=StartError | MqError | CorruptRecord)
 
 
 def raises_code(code: Code, about: str | None = None) -> pytest.RaisesExc[MqError]:

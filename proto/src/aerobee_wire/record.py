@@ -80,11 +80,14 @@ _SIZE_AND_QUEUE_OFFSET = HEADER_LAYOUT.view("total_size", "queue_offset")
 
 
 class CorruptRecord(Exception):
-    """Bytes that are no whole, undamaged record. `reason` says what is wrong with them."""
+    """Bytes that are no whole, undamaged record. `reason` says what is wrong with them; `about` is
+    the field that shows it.
+    """
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, about: str) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.about = about
 
 
 @dataclass(slots=True, init=False, eq=False, repr=False)
@@ -159,7 +162,7 @@ def has_crc_tail(tail: bytes) -> bool:
         return True
     same = sum(map(int.__eq__, tail[:9] + tail[19:], CRC_NAME + CRC_END))
     if same >= CRC_ALIKE and len(tail) == CRC_TAIL_BYTES:
-        raise CorruptRecord("the property that holds its CRC is damaged")
+        raise CorruptRecord("the property that holds its CRC is damaged", "__CRC32#")
     return False
 
 
@@ -173,17 +176,17 @@ def decode(  # noqa: PLR0912  # called once a record: calls would cost
     """The record that starts at `position`. Raises CorruptRecord."""
     available = len(buffer) - position
     if available < HEADER.size:
-        raise CorruptRecord(f"{available} bytes are too few for a record")
+        raise CorruptRecord(f"{available} bytes are too few for a record", "total_size")
     header, fields = HEADER, HEADER.unpack_from(buffer, position)
     size, magic, sys_flag = fields[0], fields[1], fields[7]
     if magic != MAGIC_V1 and magic != MAGIC_V2:  # noqa: PLR1714  # a tuple is slower
-        raise CorruptRecord(f"magic code 0x{magic & 0xFFFFFFFF:08X} is not that of a message")
+        raise CorruptRecord(f"magic code 0x{magic & 0xFFFFFFFF:08X} is no message's", "magic_code")
     if not FIXED_V1 <= size <= available:
-        raise CorruptRecord(f"size {size} does not fit into the {available} bytes there")
+        raise CorruptRecord(f"size {size} does not fit into {available} bytes", "total_size")
     if sys_flag & HOST_BITS:
         header = HEADER_LAYOUTS[sys_flag & HOST_BITS].struct
         if header.size > size:
-            raise CorruptRecord(f"size {size} is too small for its header of {header.size} bytes")
+            raise CorruptRecord(f"size {size} is below its header's {header.size}", "total_size")
         fields = header.unpack_from(buffer, position)
     result = Record()
     (
@@ -208,29 +211,29 @@ def decode(  # noqa: PLR0912  # called once a record: calls would cost
     body_end = at + body_length
     topic_at = body_end + (1 if magic == MAGIC_V1 else 2)
     if body_length < 0 or topic_at > end:
-        raise CorruptRecord(f"body length {body_length} does not fit into the record")
+        raise CorruptRecord(f"body length {body_length} does not fit", "body_length")
     topic_bytes = buffer[body_end]
     if magic != MAGIC_V1:
         topic_bytes = topic_bytes << 8 | buffer[body_end + 1]
     topic_end = topic_at + topic_bytes
     properties_at = topic_end + 2
     if properties_at > end:
-        raise CorruptRecord("the topic does not fit into the record")
+        raise CorruptRecord("the topic does not fit into the record", "topic_length")
     if properties_at + (buffer[topic_end] << 8 | buffer[topic_end + 1]) != end:
-        raise CorruptRecord("the lengths inside the record do not add up to its size")
+        raise CorruptRecord("the lengths do not add up to the size", "properties_length")
     result.body = body = bytes(buffer[at:body_end])
     try:
         result.topic = str(buffer[topic_at:topic_end], "utf-8")
     except UnicodeDecodeError:
-        raise CorruptRecord("the topic is not UTF-8") from None
+        raise CorruptRecord("the topic is not UTF-8", "topic") from None
     result._properties = None
     if check_crc and body_crc(body) != result.body_crc:
-        raise CorruptRecord("the body does not match its CRC")
+        raise CorruptRecord("the body does not match its CRC", "body_crc")
     tail_at = end - CRC_TAIL_BYTES
     tail = bytes(buffer[max(tail_at, properties_at) : end])
     if has_crc_tail(tail):
         if check_crc and crc_tail(zlib.crc32(buffer[position:tail_at])) != tail:
-            raise CorruptRecord("the record does not match its CRC")
+            raise CorruptRecord("the record does not match its CRC", "__CRC32#")
         end = tail_at
     result.raw_properties = bytes(buffer[properties_at:end])
     return result

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conformance.runner import scenario
-from support.proxy.official_sdk import SdkError
+from support.proxy.official_sdk import SdkError, raises_sdk_code
 from support.proxy.sdk_cluster import (
     ALL,
     NUMBERS,
@@ -19,6 +19,8 @@ from support.proxy.sdk_cluster import (
     receive,
     simple,
 )
+
+ILLEGAL_DELIVERY_TIME = 40012
 
 
 @scenario()
@@ -96,7 +98,7 @@ def f23_an_auto_created_topic_takes_every_message_type(_: Cluster, sdk: Commands
 def f15_a_delivery_time_beyond_a_day_is_refused(cluster: Cluster, sdk: Commands) -> None:
     topic = cluster.topic("DELAY")
     sdk.do("producer", id="p", topics=[topic])
-    with pytest.raises(SdkError, match="ahead"):
+    with raises_sdk_code(ILLEGAL_DELIVERY_TIME):
         sdk.do("send", id="p", topic=topic, body="x", deliver_at=int(time.time()) + 25 * 3_600)
 
 
@@ -110,7 +112,7 @@ def f16_a_recalled_message_is_not_delivered(cluster: Cluster, sdk: Commands) -> 
     sdk.do("send", id="p", topic=topic, body="later", deliver_at=soon + 1)
     recall = {"id": "p", "topic": topic, "handle": sent["recall_handle"]}
     assert sdk.do("recall", **recall) == sent["message_id"]
-    with pytest.raises(SdkError, match="recalled before"):
+    with pytest.raises(SdkError):
         sdk.do("recall", **recall)
     (found,) = receive(sdk, 1)
     assert found["body"] == "later"

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter
 from aerobee_chassis.config import Options
 from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.metrics import MetricsEndpoint
+from support.codes import raises_about
 
 PROGRAM = """
 import sys
@@ -101,7 +102,7 @@ async def test_metrics_and_health_are_served(registry: CollectorRegistry) -> Non
         assert await ask("/readyz") == (200, "ready\n")
         assert (await ask("/"))[0] == 404
         taken = options.model_copy(update={"metrics_prom_exporter_port": port})
-        with pytest.raises(PortInUse, match=str(port)):
+        with raises_about(PortInUse, f"127.0.0.1:{port}"):
             await MetricsEndpoint(taken, registry, lambda: True).start()
     finally:
         await endpoint.stop()

@@ -34,6 +34,7 @@ from support.chassis.tls_port import (
     watch,
 )
 from support.clock.polling import until
+from support.codes import raises_about
 from support.processes import certificates
 from support.processes.command import children
 
@@ -125,7 +126,7 @@ async def test_port_in_use_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         tls_port = TlsPort("127.0.0.1", port, TlsSettings())
-        with pytest.raises(PortInUse, match=f"127.0.0.1:{port}"):
+        with raises_about(PortInUse, f"127.0.0.1:{port}"):
             tls_port.open()
         await tls_port.stop()
 
@@ -144,7 +145,7 @@ async def test_a_directory_too_long_for_sockets_is_not_used(
 async def test_no_directory_for_sockets_fails_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     before = children(os.getpid())
-    with pytest.raises(StartError, match="TMPDIR"):
+    with raises_about(StartError, "TMPDIR"):
         async with running():
             pass
     assert children(os.getpid()) == before

@@ -89,7 +89,7 @@ def test_signal_stops_it_cleanly_with_streams_open(
 def test_port_in_use_is_told_in_one_line(namesrv: ServiceProcess, tmp_path: Path) -> None:
     done = run("aerobee_namesrv", "--port", str(namesrv.port), "--data", str(tmp_path / "other"))
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert f"127.0.0.1:{namesrv.port}" in done.stderr and "choose another" in done.stderr
+    assert f"127.0.0.1:{namesrv.port}" in done.stderr
 
 
 def test_data_directory_of_another_name_server_is_refused(
@@ -97,7 +97,7 @@ def test_data_directory_of_another_name_server_is_refused(
 ) -> None:
     done = run("aerobee_namesrv", "--port", "0", "--data", str(tmp_path))
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "another name server uses" in done.stderr
+    assert str(tmp_path) in done.stderr
     put(namesrv.address, "k", "v")
 
 
@@ -107,26 +107,19 @@ def test_unreadable_key_values_are_told_in_one_line(tmp_path: Path) -> None:
     path.write_text("{")
     done = run("aerobee_namesrv", "--port", "0", "--data", str(tmp_path))
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert str(path) in done.stderr and "restore the file" in done.stderr
+    assert str(path) in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ("enableTopicLst=true", "did you mean enableTopicList?"),
-        ("listenPort=70000", "option listenPort='70000'"),
-        ("noseparator", "write it as key=value"),
-    ],
-)
-def test_bad_option_is_one_line_on_stderr(tmp_path: Path, argument: str, message: str) -> None:
+@pytest.mark.parametrize("argument", ["enableTopicLst=true", "listenPort=70000", "noseparator"])
+def test_bad_option_is_one_line_on_stderr(tmp_path: Path, argument: str) -> None:
     done = run("aerobee_namesrv", "--data", str(tmp_path), "--set", argument)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert message in done.stderr
+    assert argument.partition("=")[0] in done.stderr
 
 
 def test_start_that_fails_shows_its_output(tmp_path: Path) -> None:
     """Of the helper that starts processes: a test that fails must say why."""
-    with pytest.raises(StartFailure, match="did you mean enableTopicList"):
+    with pytest.raises(StartFailure, match="enableTopicLst"):
         namesrv_process(tmp_path, "--set", "enableTopicLst=true").start()
 
 

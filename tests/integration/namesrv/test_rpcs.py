@@ -148,7 +148,8 @@ def test_silent_broker_expires(tmp_path: Path) -> None:
         caller.register("broker-a", heartbeat_timeout_ms=1)
         caller.register("broker-b")
         until_sync(lambda: caller.brokers() == ["broker-b"], "broker-a expired")
-        assert [line["reason"] for line in namesrv.events("broker_unregistered")] == ["expired"]
+        logged = until_sync(lambda: namesrv.events("broker_unregistered"), "it is logged")
+    assert [line["reason"] for line in logged] == ["expired"]
 
 
 def test_data_version_tells_whether_to_register_again(caller: Caller) -> None:
@@ -290,52 +291,57 @@ def test_no_route_is_given_while_brokers_are_awaited(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "code", "message"),
+    ("request_", "code", "about"),
     [
-        (pb.GetTopicRouteRequest(topic="nowhere"), Code.TOPIC_NOT_EXIST, "'nowhere'; create it"),
-        (pb.GetTopicRouteRequest(), Code.INVALID_PARAMETER, "topic=''"),
-        (pb.RegisterBrokerRequest(), Code.INVALID_PARAMETER, "give"),
+        (pb.GetTopicRouteRequest(topic="nowhere"), Code.TOPIC_NOT_EXIST, "topic"),
+        (pb.GetTopicRouteRequest(), Code.INVALID_PARAMETER, "topic"),
+        (pb.RegisterBrokerRequest(), Code.INVALID_PARAMETER, "cluster"),
         (
             pb.RegisterBrokerRequest(**identity_of(), topics=[pb.TopicConfig(topic="t")]),
             Code.SYSTEM_ERROR,
-            "register all its topics first",
+            "",
         ),
         (
             pb.UnregisterBrokerRequest(cluster="c", broker_name="b", broker_address="b"),
             Code.INVALID_PARAMETER,
-            "broker_address='b': write it as host:port",
+            "broker_address",
         ),
         (
             pb.BrokerHeartbeatRequest(cluster="c", broker_name="b", broker_address="b:1"),
             Code.BROKER_NOT_EXIST,
-            "register first",
+            "",
         ),
-        (pb.ListTopicsRequest(scope=Scope.CLUSTER), Code.INVALID_PARAMETER, "cluster=''"),
-        (pb.ListTopicsRequest(scope=77), Code.INVALID_PARAMETER, "scope=77"),  # type: ignore[arg-type]
-        (pb.RegisterTopicRequest(topic="a b"), Code.INVALID_PARAMETER, "'a b' is illegal"),
-        (pb.RegisterTopicRequest(topic="t"), Code.INVALID_PARAMETER, "queues="),
-        (pb.PutKvConfigRequest(key="k"), Code.INVALID_PARAMETER, "namespace=''"),
-        (pb.GetKvConfigRequest(namespace="n", key="k"), Code.QUERY_NOT_FOUND, "put it first"),
-        (pb.ListKvConfigRequest(namespace="n"), Code.QUERY_NOT_FOUND, "put a key"),
+        (pb.ListTopicsRequest(scope=Scope.CLUSTER), Code.INVALID_PARAMETER, "cluster"),
+        (pb.ListTopicsRequest(scope=77), Code.INVALID_PARAMETER, "scope"),  # type: ignore[arg-type]
+        (pb.RegisterTopicRequest(topic="a b"), Code.INVALID_PARAMETER, "topic"),
+        (pb.RegisterTopicRequest(topic="t"), Code.INVALID_PARAMETER, "queues"),
+        (pb.PutKvConfigRequest(key="k"), Code.INVALID_PARAMETER, "namespace"),
+        (pb.GetKvConfigRequest(namespace="n", key="k"), Code.QUERY_NOT_FOUND, "key"),
+        (pb.ListKvConfigRequest(namespace="n"), Code.QUERY_NOT_FOUND, "namespace"),
         (
             pb.UpdateRuntimeConfigRequest(entries={"kvConfigPath": "/x"}),
             Code.NO_PERMISSION,
-            "kvConfigPath can be set at start only",
+            "kvConfigPath",
         ),
         (
             pb.UpdateRuntimeConfigRequest(entries={"enableTopicLst": "true"}),
             Code.INVALID_PARAMETER,
-            "did you mean enableTopicList",
+            "enableTopicLst",
+        ),
+        (
+            pb.UpdateRuntimeConfigRequest(entries={"ünable": "true"}),  # no ASCII: no trailer
+            Code.INVALID_PARAMETER,
+            "",
         ),
     ],
     ids=lambda value: type(value).__name__ if hasattr(value, "DESCRIPTOR") else None,
 )
-def test_bad_input_is_answered_with_a_code_and_what_to_do(
-    caller: Caller, request_: Any, code: Code, message: str
+def test_bad_input_is_answered_with_a_code_and_what_to_change(
+    caller: Caller, request_: Any, code: Code, about: str
 ) -> None:
-    with pytest.raises(MqError, match=message) as caught:
+    with raises_code(code, about) as caught:
         caller.call(request_)
-    assert (caught.value.code, caught.value.retryable) == (code, False)
+    assert not caught.value.retryable
 
 
 def test_error_can_be_read_by_any_language(caller: Caller) -> None:
@@ -349,6 +355,7 @@ def test_error_can_be_read_by_any_language(caller: Caller) -> None:
         "aerobee-code": "TOPIC_NOT_EXIST",
         "aerobee-code-number": "17",
         "aerobee-retryable": "false",
+        "aerobee-about": "topic",
     }
 
 

@@ -97,7 +97,7 @@ def test_parent_exits_when_workers_cannot_start(namesrv: ServiceProcess, tmp_pat
     broken = proxy(namesrv, "--set", "authenticationEnabled=true", "--set", users)
     broken.launch()
     assert broken.wait() == 1
-    assert "cannot read the file of users" in broken.stderr
+    assert str(tmp_path / "none.json") in broken.stderr
 
 
 def test_each_worker_has_its_own_metrics(namesrv: ServiceProcess) -> None:
@@ -109,4 +109,4 @@ def test_workers_need_relays() -> None:
     process = proxy_process("127.0.0.1:9876", "--set=workers=2", "--set=tlsServerMode=disabled")
     process.launch()
     assert process.wait() == 2
-    assert "tlsServerMode=disabled allows one" in process.stderr
+    assert "tlsServerMode" in process.stderr

@@ -161,6 +161,11 @@ class SdkError(Exception):
         self.code = code
 
 
+def raises_sdk_code(code: int) -> pytest.RaisesExc[SdkError]:
+    """`with raises_sdk_code(40012): …`"""
+    return pytest.raises(SdkError, check=lambda error: error.code == code)
+
+
 class Sdk:
     """An SDK behind its agent (tests/conformance/sdk), which takes commands. Calls block; several
     threads may make them, and the agent runs commands concurrently where the SDK can.

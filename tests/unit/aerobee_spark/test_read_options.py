@@ -7,6 +7,7 @@ import pytest
 from aerobee_spark.errors import OptionError
 from aerobee_spark.reading.offsets import EARLIEST, LATEST, Position, Queue
 from aerobee_spark.reading.options import ALIASES, OPTIONS, ReadOptions
+from support.codes import raises_about
 
 TOPIC = {"nameServer": "h:9876", "topic": "flights"}
 A0, A1 = Queue("t", "a", 0), Queue("t", "a", 1)
@@ -60,64 +61,54 @@ def test_every_alias_means_an_option_that_exists() -> None:
     ],
 )
 def test_an_unknown_option_is_refused_with_the_nearest_name(unknown: str, near: str) -> None:
-    with pytest.raises(OptionError, match=f"no option {unknown}: did you mean {near}"):
+    with pytest.raises(OptionError, match=f"did you mean {near}") as caught:
         parse(**{unknown: "1"})
-
-
-def test_an_option_and_its_alias_together_are_refused() -> None:
-    with pytest.raises(OptionError, match="topic is given twice"):
-        parse(subscribe="other")
+    assert caught.value.about == unknown
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "about"),
     [
-        ({"topic": "t"}, "nameServer is missing"),
-        ({"nameServer": " ", "topic": "t"}, "nameServer is missing"),
-        ({"nameServer": "h:1"}, "nothing says what to read"),
-        (TOPIC | {"consumerGroup": "g"}, "exclude each other"),
-        (TOPIC | {"kind": "dlq"}, "goes with consumerGroup"),
-        (TOPIC | {"startingOffsets": "earliest", "startingTimestamp": "1"}, "exclude each other"),
-        (TOPIC | {"endingOffsets": "latest", "endingTimestamp": "1"}, "exclude each other"),
+        (TOPIC | {"subscribe": "other"}, "topic"),
+        ({"topic": "t"}, "nameServer"),
+        ({"nameServer": " ", "topic": "t"}, "nameServer"),
+        ({"nameServer": "h:1"}, "topic"),
+        (TOPIC | {"consumerGroup": "g"}, "consumerGroup"),
+        (TOPIC | {"kind": "dlq"}, "kind"),
+        (TOPIC | {"startingOffsets": "earliest", "startingTimestamp": "1"}, "startingTimestamp"),
+        (TOPIC | {"endingOffsets": "latest", "endingTimestamp": "1"}, "endingTimestamp"),
+        ({"nameServer": "h:1", "consumerGroup": "g", "kind": "dead"}, "kind"),
     ],
 )
-def test_missing_or_contradictory_options_are_refused(options: dict[str, str], words: str) -> None:
-    with pytest.raises(OptionError, match=words):
+def test_missing_or_contradictory_options_are_refused(options: dict[str, str], about: str) -> None:
+    with raises_about(OptionError, about):
         ReadOptions.parse(options)
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "words"),
+    ("name", "value"),
     [
-        ("maxRecordsPerPartition", "0", "a number between 1"),
-        ("pullBatchSize", "many", "a number between 1"),
-        ("pullBatchSize", "9999999999", "a number between 1"),
-        ("includeBody", "yes", "write true or false"),
-        ("startingOffsets", "first", "it is no JSON"),
-        ("startingOffsets", "[1]", "write earliest, latest or"),
-        ("startingOffsets", '{"t": {"a": {"x": 1}}}', "write earliest, latest or"),
-        ("endingOffsets", '{"t": {"a": {"0": -3}}}', "-3 is no queue offset"),
-        ("endingOffsets", '{"t": {"a": {"0": "1"}}}', "is no queue offset"),
-        ("startingTimestamp", "yesterday", "milliseconds since the epoch"),
-        ("subExpression", "||", "names no tag"),
-        ("topic", "a b", "is illegal"),
+        ("maxRecordsPerPartition", "0"),
+        ("pullBatchSize", "many"),
+        ("pullBatchSize", "9999999999"),
+        ("includeBody", "yes"),
+        ("startingOffsets", "first"),
+        ("startingOffsets", "[1]"),
+        ("startingOffsets", '{"t": {"a": {"x": 1}}}'),
+        ("endingOffsets", '{"t": {"a": {"0": -3}}}'),
+        ("endingOffsets", '{"t": {"a": {"0": "1"}}}'),
+        ("startingTimestamp", "yesterday"),
+        ("subExpression", "||"),
+        ("topic", "a b"),
+        ("topicPattern", "("),
+        ("assign", '{"t": ["a"]}'),
+        ("assign", "{}"),
     ],
 )
-def test_a_bad_value_is_refused_with_its_option(name: str, value: str, words: str) -> None:
-    with pytest.raises(OptionError, match=f"the option {name} is .*{words}"):
-        parse(**{name: value})
-
-
-def test_a_bad_pattern_kind_or_assignment_is_refused() -> None:
-    server = {"nameServer": "h:1"}
-    for options, words in (
-        ({"topicPattern": "("}, "no regular expression"),
-        ({"consumerGroup": "g", "kind": "dead"}, "choose one of dlq, retry, both"),
-        ({"assign": '{"t": ["a"]}'}, 'write {"topic": {"broker"'),
-        ({"assign": "{}"}, 'write {"topic": {"broker"'),
-    ):
-        with pytest.raises(OptionError, match=words.replace("{", r"\{")):
-            ReadOptions.parse(server | options)
+def test_a_bad_value_is_refused_with_its_option(name: str, value: str) -> None:
+    given = {"nameServer": "h:1"} if name in ("topicPattern", "assign") else TOPIC
+    with raises_about(OptionError, name):
+        ReadOptions.parse({**given, name: value})
 
 
 def test_offsets_name_queues_and_the_others_start_at_the_far_end() -> None:

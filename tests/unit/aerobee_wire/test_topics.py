@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aerobee_wire import topics
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code
+from support.codes import raises_code
 
 
 def test_group_of_inverts_retry_and_dead_letter_topics() -> None:
@@ -21,27 +22,16 @@ def test_legal_topics_pass(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "rule"),
-    [
-        ("", "blank"),
-        ("  ", "blank"),
-        ("x" * 128, "128 characters: use at most 127"),
-        ("%DLQ%" + "g" * 251, "at most 255"),
-        ("a b", "illegal"),
-        ("a/../b", "illegal"),
-        ("topic\n", "illegal"),
-        ("thé", "illegal"),
-    ],
+    "name", ["", "  ", "x" * 128, "%DLQ%" + "g" * 251, "a b", "a/../b", "topic\n", "thé"]
 )
-def test_illegal_topic_is_refused_with_the_rule(name: str, rule: str) -> None:
-    with pytest.raises(MqError, match=rule) as caught:
+def test_illegal_topic_is_refused(name: str) -> None:
+    with raises_code(Code.INVALID_PARAMETER, "topic"):
         topics.check_topic(name)
-    assert caught.value.code is Code.INVALID_PARAMETER
 
 
 def test_group_has_at_most_120_characters() -> None:
     topics.check_group("g" * 120)
-    with pytest.raises(MqError, match="at most 120"):
+    with raises_code(Code.INVALID_PARAMETER, "group"):
         topics.check_group("g" * 121)
 
 

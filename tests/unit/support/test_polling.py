@@ -42,10 +42,12 @@ def test_other_errors_end_the_wait() -> None:
 
 
 async def test_deadline_names_the_condition_and_what_was_last_seen() -> None:
-    with pytest.raises(TimeoutError, match=r"the broker is registered; last seen: \[\]"):
+    with pytest.raises(TimeoutError) as caught:
         await until(list, "the broker is registered", timeout_s=0)
-    with pytest.raises(TimeoutError, match=r"last seen: OSError\('refused'\)"):
+    assert "the broker is registered" in str(caught.value) and "[]" in str(caught.value)
+    with pytest.raises(TimeoutError) as caught:
         until_sync(refused, timeout_s=0, retry_on=(OSError,))
+    assert repr(OSError("refused")) in str(caught.value)
 
 
 def refused() -> bool:

@@ -158,7 +158,7 @@ def test_closed_file_is_not_used_by_mistake() -> None:
     disk = made()
     file = disk.open(FILE)
     file.close()
-    with pytest.raises(ValueError, match="closed"):
+    with pytest.raises(ValueError):
         file.pread(1, 0)
     assert disk.open_files == 0
 

@@ -54,6 +54,7 @@ class RequestTimeout(MqError):
             f"{address} did not answer within {timeout_s:.3g} s: it may or may not have carried "
             "the request out; try again or allow more time",
         )
+        self.timeout_s = timeout_s
 
 
 class ClientClosed(MqError):

@@ -77,6 +77,7 @@ class KVConfigManager:
             raise MqError(
                 Code.QUERY_NOT_FOUND,
                 f"there is no key {key!r} in namespace {namespace!r}; put it first",
+                about="key",
             )
         return value
 
@@ -86,6 +87,7 @@ class KVConfigManager:
             raise MqError(
                 Code.QUERY_NOT_FOUND,
                 f"there is no namespace {namespace!r}; put a key into it first",
+                about="namespace",
             )
         return self._table[namespace]
 

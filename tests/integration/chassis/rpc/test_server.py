@@ -15,6 +15,7 @@ from aerobee_chassis.errors import PortInUse
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
+from support.codes import raises_about
 
 # grpc's own health service, implemented by hand, stands for any service.
 DESCRIPTOR = health_pb2.DESCRIPTOR.services_by_name["Health"]
@@ -105,15 +106,14 @@ async def test_reflection_lists_the_services(channel: grpc.aio.Channel) -> None:
 async def test_second_server_on_the_port_is_refused(target: str) -> None:
     port = int(target.rpartition(":")[2])
     second = Server([], host="127.0.0.1", port=port, failure_of=lambda _: None)
-    with pytest.raises(PortInUse, match=str(port)):
+    with raises_about(PortInUse, target):
         await second.start()
 
 
-def test_missing_handler_is_refused_at_start() -> None:
-    with pytest.raises(TypeError, match=r"no coroutine check for grpc\.health\.v1\.Health\.Check"):
-        bind(DESCRIPTOR, object())
-
-
-def test_rpc_with_two_handlers_is_refused_at_start(handlers: Handlers) -> None:
-    with pytest.raises(TypeError, match="more than one coroutine"):
-        bind(DESCRIPTOR, handlers, handlers)
+@pytest.mark.parametrize("count", [0, 2])
+def test_rpc_without_a_handler_or_with_two_is_refused_at_start(
+    handlers: Handlers, count: int
+) -> None:
+    with pytest.raises(TypeError):
+        bind(DESCRIPTOR, *[handlers] * count)
+    bind(DESCRIPTOR, handlers)

@@ -274,9 +274,7 @@ async def test_a_message_is_found_by_offset_id_and_key(handlers: Handlers) -> No
         "QueryMessages", message_pb2.QueryMessagesRequest(topic="t", key="k2")
     )
     assert not response.messages
-    assert (
-        f"physical offset {result.physical_offset} in commitlog/{log.name}" in response.damaged[0]
-    )
+    assert [f"commitlog/{log.name}" in text for text in response.damaged] == [True]
 
 
 @pytest.mark.parametrize(

@@ -169,5 +169,6 @@ async def test_hanging_name_servers_do_not_extend_the_timeout(
 
 async def test_a_timeout_error_names_the_whole_timeout(sender: AsyncProducer) -> None:
     await sender.queues(TOPIC)
-    with pytest.raises(RequestTimeout, match="within 0 s"):
+    with pytest.raises(RequestTimeout) as caught:
         await sender.send(Message(TOPIC, b"x"), timeout=timedelta(0))
+    assert caught.value.timeout_s == 0

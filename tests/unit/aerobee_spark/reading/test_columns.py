@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from aerobee_spark.reading import columns
 from aerobee_wire import message_id, properties, record, topics
+from support.codes import raises_about
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 V4 = message_id.pack_host("10.1.2.3:10911")
@@ -93,7 +94,7 @@ def test_a_damaged_crc_is_refused_as_one_by_one(at: int) -> None:
     whole = bytearray(encoded(whole_crc=True))
     whole[len(whole) - 20 + at] ^= 4
     for decode in (lambda: record.decode(bytes(whole)), lambda: columns.decode(bytes(whole), "b")):
-        with pytest.raises(record.CorruptRecord, match="CRC is damaged"):
+        with raises_about(record.CorruptRecord, "__CRC32#"):
             decode()
 
 

@@ -7,6 +7,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from aerobee_spark.errors import OptionError
 from aerobee_spark.reading import schema
+from support.codes import raises_about
 
 
 def test_a_schema_may_choose_columns() -> None:
@@ -14,13 +15,13 @@ def test_a_schema_may_choose_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "words"),
+    "field",
     [
-        (StructField("offset", LongType()), "no column offset: there are topic, brokerName"),
-        (StructField("queueOffset", IntegerType()), "is bigint, not int"),
-        (StructField("body", StringType()), "is binary, not string"),
+        StructField("offset", LongType()),
+        StructField("queueOffset", IntegerType()),
+        StructField("body", StringType()),
     ],
 )
-def test_a_schema_may_not_invent_or_convert_columns(field: StructField, words: str) -> None:
-    with pytest.raises(OptionError, match=words):
-        schema.check(StructType([field]))
+def test_a_schema_may_not_invent_or_convert_columns(field: StructField) -> None:
+    with raises_about(OptionError, field.name):
+        schema.check(StructType([StructField("tags", StringType()), field]))

@@ -274,7 +274,7 @@ def test_widths_are_parsed() -> None:
         2 * DAY,
     ]
     for text in ("", "5", "0m", "5 m", "1w", "-1h"):
-        with pytest.raises(ValueError, match="write 30s, 5m, 1h or 1d"):
+        with pytest.raises(ValueError):
             parse_width(text)
 
 

@@ -165,7 +165,8 @@ class _Rows:
         if not good.all():
             # Raises for the first bad record, with the reason.
             record.decode(self.memory, int(starts[int(np.argmin(good))]), check_crc=False)
-            raise record.CorruptRecord("the lengths inside a record do not add up to its size")
+            reason = "the lengths inside a record do not add up to its size"
+            raise record.CorruptRecord(reason, "properties_length")
 
     def gather(self, starts: Ints, width: int) -> Bytes:
         """`width` bytes from each start on, as one contiguous row each."""
@@ -198,7 +199,8 @@ def _starts(records: bytes) -> list[int]:
         size = read(records, at)[0] if at + _TOTAL_SIZE.size <= end else 0
         if size < record.FIXED_V1 or at + size > end:
             record.decode(records, at, check_crc=False)
-            raise record.CorruptRecord(f"size {size} does not fit into the {end - at} bytes there")
+            reason = f"size {size} does not fit into the {end - at} bytes there"
+            raise record.CorruptRecord(reason, "total_size")
         starts.append(at)
         at += size
     return starts
@@ -254,7 +256,7 @@ def _topics(rows: _Rows) -> pa.Array:
     try:
         str(data, "utf-8")
     except UnicodeDecodeError:
-        raise record.CorruptRecord("the topic is not UTF-8") from None
+        raise record.CorruptRecord("the topic is not UTF-8", "topic") from None
     return _variable(pa.string(), data, rows.topic.ends - rows.topic.starts)
 
 

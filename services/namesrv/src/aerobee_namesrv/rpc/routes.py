@@ -49,6 +49,7 @@ class RouteRpcs:
                 Code.TOPIC_NOT_EXIST,
                 f"no broker that is registered here has the topic {topic!r}; create it, or see "
                 "whether its brokers run and know this name server",
+                about="topic",
             )
         self._counts.found += 1
         order = ""
