@@ -99,6 +99,11 @@ lock: ## resolve requirements.in anew into requirements.lock and deploy/*.lock
 	done; \
 	for folder in tests/conformance/sdk/node/[0-9]*; do \
 	  (cd $$folder; npm update $(NPM_QUIETLY) --package-lock-only --omit-lockfile-registry-resolved); \
+	done; \
+	for folder in tests/conformance/sdk/rust/[0-9]*; do \
+	  mkdir -p "$$scratch/rust/src"; cp $$folder/Cargo.toml "$$scratch/rust"; touch "$$scratch/rust/src/main.rs"; \
+	  (cd "$$scratch/rust"; rm -f Cargo.lock; cargo generate-lockfile --quiet); \
+	  grep -v '^source = ' "$$scratch/rust/Cargo.lock" > $$folder/Cargo.lock; \
 	done
 
 clean: ## remove .venv, caches and what the other verbs wrote; never data/

@@ -83,13 +83,16 @@ def cell(row: str, sdk: OfficialSdk, notes: list[str]) -> str:
         return "test" if sdk.language in RESTARTED and sdk == newest else "read"
     if row in (UNSERVED, BY_HAND):
         return "no" if row == UNSERVED else "wire"
-    scenarios = [scenario.name for scenario in SCENARIOS if row_of(scenario.name) == row]
-    causes = list(dict.fromkeys(filter(None, map(sdk.inability, scenarios))))
-    missing = [scenario for scenario in scenarios if sdk.inability(scenario)]
+    found = [
+        sdk.inability(scenario.name, scenario.needs)
+        for scenario in SCENARIOS
+        if row_of(scenario.name) == row
+    ]
+    causes = list(dict.fromkeys(filter(None, found)))
     numbers = ", ".join(str(number_of(note(sdk, cause), notes)) for cause in causes)
     if not causes:
         return "test"
-    return f"no ({numbers})" if missing == scenarios else f"test, but ({numbers})"
+    return f"no ({numbers})" if all(found) else f"test, but ({numbers})"
 
 
 def note(sdk: OfficialSdk, cannot: Inability) -> str:

@@ -35,6 +35,7 @@ class Scenario:
     function: Callable[..., None]
     parameters: dict[str, Any]
     credentials: bool
+    needs: str
 
 
 @dataclass(frozen=True)
@@ -53,19 +54,20 @@ SCENARIOS: list[Scenario] = []
 
 
 def scenario(
-    *parameters: dict[str, Any], credentials: bool = False
+    *parameters: dict[str, Any], credentials: bool = False, needs: str = ""
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declares one for each of the parameter sets. The longest are to be declared first.
 
     The function gets the cluster and the SDK; with `credentials`, instead of the SDK, what makes
-    one with an access key and a secret key, for a proxy that asks for them.
+    one with an access key and a secret key, for a proxy that asks for them. `needs`: what not every
+    SDK has, as the sdk.toml of one that lacks it says: "push", "change", "recall", "priority".
     """
 
     def declare(function: Callable[..., None]) -> Callable[..., None]:
         for number, chosen in enumerate(parameters or ({},), 1):
             suffix = f"_{number}" if parameters else ""
             name = f"{function.__name__}{suffix}"
-            SCENARIOS.append(Scenario(name, function, chosen, credentials))
+            SCENARIOS.append(Scenario(name, function, chosen, credentials, needs))
         return function
 
     return declare
@@ -74,7 +76,8 @@ def scenario(
 def cases(sdks: Iterable[OfficialSdk], *, both_transports: bool) -> Iterator[Case]:
     """Every scenario with each SDK, in both transports or in the one that it uses by default."""
     for sdk in sdks:
-        for tls in (False, True) if both_transports else (sdk.tls_by_default,):
+        every = (False, True) if sdk.speaks_tls else (False,)
+        for tls in every if both_transports else (sdk.tls_by_default,):
             for declared in SCENARIOS:
                 yield Case(sdk, tls, declared)
 

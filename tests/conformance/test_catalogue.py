@@ -24,7 +24,8 @@ def test_every_scenario_belongs_to_a_row_and_every_row_has_one() -> None:
 
 def test_what_an_sdk_cannot_do_is_a_scenario_with_a_cause() -> None:
     names = {scenario.name for scenario in SCENARIOS}
+    needs = {scenario.needs for scenario in SCENARIOS}
     for sdk in official_sdks():
         for cannot in sdk.inabilities:
-            assert set(cannot.cases) <= names
+            assert set(cannot.cases) <= names and cannot.needing in needs
             assert cannot.fault in ("SDK", "Aerobee") and cannot.cause

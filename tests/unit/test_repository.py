@@ -114,6 +114,23 @@ def test_every_package_of_the_node_sdk_has_a_hash_and_its_lock_no_address(folder
         assert package["integrity"].startswith("sha512-") and "resolved" not in package
 
 
+@pytest.mark.parametrize("folder", sorted(SDKS.glob("rust/[0-9]*")), ids=relative)
+def test_every_crate_of_the_rust_sdk_has_a_hash_and_its_lock_no_address(folder: Path) -> None:
+    manifest = tomllib.loads((folder / "Cargo.toml").read_text(encoding="utf-8"))
+    assert manifest["dependencies"]["rocketmq"] == f"={folder.name}"
+    crates = tomllib.loads((folder / "Cargo.lock").read_text(encoding="utf-8"))["package"]
+    assert {crate["name"] for crate in crates if "checksum" not in crate} == {"agent"}
+    assert not any("source" in crate for crate in crates)
+
+
+@pytest.mark.parametrize("folder", sorted(SDKS.glob("go/[0-9]*")), ids=relative)
+def test_the_go_sdk_is_pinned_and_its_sums_name_no_address(folder: Path) -> None:
+    needed = f"github.com/apache/rocketmq-clients/golang/v5 v{folder.name}\n"
+    assert needed in (folder / "go.mod").read_text(encoding="utf-8")
+    sums = (folder / "go.sum").read_text(encoding="utf-8")
+    assert needed.replace("\n", " h1:") in sums and "://" not in sums
+
+
 @pytest.mark.parametrize("distribution", distributions(), ids=lambda d: d.name)
 def test_what_a_distribution_needs_is_locked(distribution: Distribution) -> None:
     assert unmet(distribution.third_party, LOCK) == []

@@ -43,7 +43,7 @@ def f3_messages_are_received_unchanged_and_once(cluster: Cluster, sdk: Commands)
         assert sdk.do("receive", id="c", most=16, invisible_s=INVISIBLE_S) == []
 
 
-@scenario()
+@scenario(needs="push")
 def f9_the_lease_is_renewed_while_the_listener_runs(cluster: Cluster, sdk: Commands) -> None:
     """What came again would be delivered while the listener sleeps."""
     topic = cluster.topic()
@@ -55,7 +55,7 @@ def f9_the_lease_is_renewed_while_the_listener_runs(cluster: Cluster, sdk: Comma
     assert len(sdk.events("delivered", "c")) == 1
 
 
-@scenario()
+@scenario(needs="change")
 def f6_a_changed_invisible_duration_holds(cluster: Cluster, sdk: Commands) -> None:
     topic = cluster.topic()
     simple(sdk, cluster.group(), topic)

@@ -34,13 +34,21 @@ def f1_a_client_of_two_topics_starts(cluster: Cluster, sdk: Commands) -> None:
     """Node.js' SDK misses an answer to its settings that comes while it still asks for routes."""
     topics = [cluster.topic(), cluster.topic()]
     every = dict.fromkeys(topics, ALL)
-    sdk.do("push", id="f", group=cluster.group(), subscriptions=every)
     sdk.do("simple", id="c", group=cluster.group(), subscriptions=every, await_s=5)
     sdk.do("producer", id="p", topics=topics)
     for topic in topics:
         sdk.do("send", id="p", topic=topic, body=topic)
-    assert sorted(bodies_of(delivered(sdk, "f", 2))) == sorted(topics)
     assert sorted(bodies_of(receive(sdk, 2))) == sorted(topics)
+
+
+@scenario(needs="push")
+def f1_a_push_consumer_of_two_topics_starts(cluster: Cluster, sdk: Commands) -> None:
+    topics = [cluster.topic(), cluster.topic()]
+    sdk.do("push", id="f", group=cluster.group(), subscriptions=dict.fromkeys(topics, ALL))
+    sdk.do("producer", id="p", topics=topics)
+    for topic in topics:
+        sdk.do("send", id="p", topic=topic, body=topic)
+    assert sorted(bodies_of(delivered(sdk, "f", 2))) == sorted(topics)
 
 
 @scenario()
@@ -55,7 +63,8 @@ def f2_messages_keep_the_ids_of_their_producer(cluster: Cluster, sdk: Commands) 
     ]
     ids = {receipt["message_id"] for receipt in receipts}
     assert len(ids) == 10 and all(len(text) == 34 and int(text, 16) for text in ids)
-    assert all(receipt["offset"] >= 0 for receipt in receipts)
+    # Rust's SDK tells none.
+    assert all(receipt["offset"] is None or receipt["offset"] >= 0 for receipt in receipts)
 
 
 @scenario()
@@ -102,7 +111,7 @@ def f15_a_delivery_time_beyond_a_day_is_refused(cluster: Cluster, sdk: Commands)
         sdk.do("send", id="p", topic=topic, body="x", deliver_at=int(time.time()) + 25 * 3_600)
 
 
-@scenario()
+@scenario(needs="recall")
 def f16_a_recalled_message_is_not_delivered(cluster: Cluster, sdk: Commands) -> None:
     topic = cluster.topic("DELAY")
     simple(sdk, cluster.group(), topic)

@@ -33,7 +33,7 @@ def f18_an_unended_transaction_is_checked_back(
     sdk.do("send", id="p", topic=topic, body="half", transaction="t", properties={"x": "1"})
     until_sync(lambda: sdk.events("check", "p"), "the checker is called", timeout_s=SOON_S)
     (check,) = sdk.events("check", "p")
-    assert (check["body"], check["properties"], check["corrupted"]) == ("half", {"x": "1"}, False)
+    assert (check["body"], check["properties"]) == ("half", {"x": "1"}) and not check["corrupted"]
     assert CHECK_FROM_S <= check["at"] - half_at <= CHECK_TO_S
     if resolution == "COMMIT":
         assert bodies_of(receive(sdk, 1)) == ["half"]
@@ -48,7 +48,7 @@ def f18_an_unended_transaction_is_checked_back(
 @scenario()
 def f17_a_half_message_is_visible_after_commit_only(cluster: Cluster, sdk: Commands) -> None:
     topic = cluster.topic("TRANSACTION")
-    simple(sdk, cluster.group(), topic)
+    simple(sdk, cluster.group(), topic, await_s=2)  # well before the first check
     sdk.do("producer", id="p", topics=[topic], resolution="COMMIT")
     sent = {
         name: sdk.do("send", id="p", topic=topic, body=name, transaction=name, tag="a")

@@ -4,14 +4,17 @@ AGENTS := tests/conformance/sdk
 TOOL_python := $(PYTHON)
 TOOL_node := npm
 TOOL_java := mvn
+TOOL_go := go
+TOOL_rust := cargo
 
 SDK_VERSIONS := $(shell cd $(AGENTS) && ls -d */[0-9]* | sort --version-sort)
 SDK_LANGUAGES := $(sort $(foreach sdk,$(SDK_VERSIONS),$(firstword $(subst /, ,$(sdk)))))
 SDK_BUILDABLE := $(foreach language,$(SDK_LANGUAGES),$(if $(shell command -v $(TOOL_$(language))),$(language)))
 built = $(patsubst %,build/sdk/%/.installed,$(subst /,-,$(1)))
-# All versions, and the newest of each language.
+# All versions, and the newest of each language that is built soon enough for every run.
 OFFICIAL_SDKS := $(call built,$(foreach language,$(SDK_BUILDABLE),$(filter $(language)/%,$(SDK_VERSIONS))))
-NEWEST_SDKS := $(call built,$(foreach language,$(SDK_BUILDABLE),$(lastword $(filter $(language)/%,$(SDK_VERSIONS)))))
+SDK_QUICK := $(foreach language,$(SDK_BUILDABLE),$(shell grep -qs '^slow_to_build = true' $(AGENTS)/$(language)/sdk.toml || echo $(language)))
+NEWEST_SDKS := $(call built,$(foreach language,$(SDK_QUICK),$(lastword $(filter $(language)/%,$(SDK_VERSIONS)))))
 
 build/sdk/python-%/.installed: $(AGENTS)/python/%/requirements.lock
 	@rm -rf $(@D) && $(PYTHON) -m venv $(@D)
@@ -35,4 +38,18 @@ build/sdk/java-%/jars: $(AGENTS)/java/%/pom.xml $(AGENTS)/java/%/jars.sha256
 
 build/sdk/java-%/.installed: build/sdk/java-%/jars $(wildcard $(AGENTS)/java/*.java)
 	@rm -rf $(@D)/agent && javac -d $(@D)/agent -cp '$</*' $(filter %.java,$^)
+	@touch $@
+
+build/sdk/go-%/.installed: $(AGENTS)/go/%/go.mod $(AGENTS)/go/%/go.sum $(wildcard $(AGENTS)/go/*.go)
+	@rm -rf $(@D) && mkdir -p $(@D) && cp $^ $(@D)
+	@cd $(@D) && go build -buildvcs=false -trimpath -o agent .
+	@touch $@
+
+# The lock names no registry: cargo writes the one that it uses into a lock of its own, and from there it goes into ours.
+build/sdk/rust-%/.installed: $(AGENTS)/rust/%/Cargo.toml $(AGENTS)/rust/%/Cargo.lock $(wildcard $(AGENTS)/rust/src/*.rs)
+	@rm -rf $(@D) && mkdir -p $(@D)/src && cp $< $(@D) && cp $(filter %.rs,$^) $(@D)/src
+	@cd $(@D) && cargo generate-lockfile --quiet
+	@awk -v source="$$(grep -m 1 '^source = ' $(@D)/Cargo.lock)" '/^checksum = / {print source} {print}' \
+	  $(AGENTS)/rust/$*/Cargo.lock > $(@D)/Cargo.lock
+	@cd $(@D) && cargo build --quiet --release --locked --target-dir target && mv target/release/agent . && rm -rf target
 	@touch $@

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from apache.rocketmq.v2.definition_pb2 import Code
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -36,10 +37,11 @@ Line = dict[str, Any]
 class Inability:
     """Why scenarios do not pass with an SDK. `fault`: whose it is, "SDK" or "Aerobee"."""
 
-    cases: tuple[str, ...]  # the names of the scenarios, with numbers where they have parameters
     fault: str
     cause: str
-    versions: tuple[str, ...] = ()  # of the SDK; empty: all
+    versions: tuple[str, ...]  # of the SDK; empty: all
+    cases: tuple[str, ...]  # the names of the scenarios, with numbers where they have parameters
+    needing: str  # or all that need this, e.g. "push"
 
 
 @dataclass(frozen=True)
@@ -69,26 +71,27 @@ class OfficialSdk:
 
     @property
     def speaks_tls(self) -> bool:
-        return bool(self._facts.get("speaks_tls", True))
+        return self.version not in self._facts.get("without_tls", [])
 
     @property
     def inabilities(self) -> list[Inability]:
         """All that it cannot do."""
         told = [
             Inability(
-                tuple(entry["cases"]),
                 entry["fault"],
                 entry["cause"],
                 tuple(entry.get("versions", ())),
+                tuple(entry.get("cases", ())),
+                entry.get("needing", ""),
             )
             for entry in self._facts.get("cannot", [])
         ]
         return [found for found in told if self.version in (found.versions or (self.version,))]
 
-    def inability(self, case: str) -> Inability | None:
+    def inability(self, case: str, needs: str = "") -> Inability | None:
         """What keeps the scenario from passing."""
         for found in self.inabilities:
-            if case in found.cases:
+            if case in found.cases or (needs and needs == found.needing):
                 return found
         return None
 
@@ -236,7 +239,9 @@ class Sdk:
             self._process.stdin.flush()
         line = answer.get(timeout=ANSWER_TIMEOUT_S)
         if "error" in line:
-            raise SdkError(line["error"], line["code"], line["text"])
+            code = line["code"]  # of which Rust's SDK tells the name only
+            number = Code.Value(code) if isinstance(code, str) else code
+            raise SdkError(line["error"], number, line["text"])
         return line["answer"]
 
     def events(self, kind: str, client: str) -> list[Line]:

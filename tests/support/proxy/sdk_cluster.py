@@ -107,9 +107,11 @@ class Commands(Protocol):
     def events(self, kind: str, client: str) -> list[dict[str, Any]]: ...
 
 
-def simple(sdk: Commands, group: str, topic: str, expression: tuple[str, str] = ALL) -> None:
-    """A consumer "c" that waits up to 5 s for messages."""
-    sdk.do("simple", id="c", group=group, subscriptions={topic: expression}, await_s=5)
+def simple(
+    sdk: Commands, group: str, topic: str, expression: tuple[str, str] = ALL, await_s: int = 5
+) -> None:
+    """A consumer "c" that waits up to `await_s` for messages; Go's half as long again."""
+    sdk.do("simple", id="c", group=group, subscriptions={topic: expression}, await_s=await_s)
 
 
 def receive(sdk: Commands, count: int, *, ack: bool = True, most: int = 16) -> list[Any]:
