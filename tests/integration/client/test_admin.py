@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee_client import (
-    AdminClient,
-    Message,
-    NamesrvUnreachable,
-    Producer,
-    PushConsumer,
-)
+from aerobee_client import AdminClient, Message, NamesrvUnreachable, Producer, PushConsumer
 from aerobee_wire.status import Code
 from support.codes import raises_code
 from support.processes.service import namesrv_and_broker

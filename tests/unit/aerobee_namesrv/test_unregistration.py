@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aerobee_namesrv.routing.rows import Reason, Unregistration
-from support.namesrv.routing_tables import (
-    CLUSTER,
-    RoutingTables,
-    address_of,
-    key_of,
-    until_closed,
-)
+from support.namesrv.routing_tables import CLUSTER, RoutingTables, address_of, key_of, until_closed
 
 
 @pytest.fixture

@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 from aerobee.broker.v1.admin_pb2 import ExponentialRetry, GetGroupResponse, GroupConfig
-from aerobee.namesrv.v1.namesrv_pb2 import (
-    BrokerData,
-    GetClusterInfoResponse,
-    GetTopicRouteResponse,
-)
+from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse, GetTopicRouteResponse
 
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.group_configs import REFRESH_MS, GroupConfigCache, GroupPolicy

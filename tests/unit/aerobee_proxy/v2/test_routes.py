@@ -17,12 +17,7 @@ from apache.rocketmq.v2.definition_pb2 import (
 )
 
 from aerobee_proxy.config import ProxyOptions
-from aerobee_proxy.v2.routes import (
-    assignments,
-    endpoints_for,
-    message_queues,
-    parse_endpoints,
-)
+from aerobee_proxy.v2.routes import assignments, endpoints_for, message_queues, parse_endpoints
 from support.proxy.harness import refused
 from support.proxy.routes import queue_data, topic_route
 

@@ -15,13 +15,7 @@ from aerobee_wire.rpcs import CHANGE_INVISIBLE_DURATION, POP
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
 from support.proxy.harness import CLIENT_ID, FakeCall, route
-from support.proxy.leasing import (
-    BrokenCall,
-    LeasingBroker,
-    ack,
-    kinds,
-    receive,
-)
+from support.proxy.leasing import BrokenCall, LeasingBroker, ack, kinds, receive
 
 
 @pytest.fixture
