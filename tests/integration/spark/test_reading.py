@@ -27,12 +27,6 @@ A0 = Queue(TOPIC, "broker-a", 0)
 
 
 @pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    with FakeCluster("broker-a", "broker-b") as running:
-        yield running
-
-
-@pytest.fixture
 def broker(cluster: FakeCluster) -> FakeBroker:
     return cluster["broker-a"]
 

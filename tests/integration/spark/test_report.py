@@ -56,12 +56,6 @@ def assert_one_line(stderr: str, *words: str) -> None:
         assert word in stderr
 
 
-@pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    with FakeCluster("broker-a", "broker-b") as running:
-        yield running
-
-
 @pytest.fixture(scope="module")
 def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Real services, with a consumer that has failed on every third message."""

@@ -54,12 +54,6 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    with FakeCluster("broker-a", "broker-b") as running:
-        yield running
-
-
-@pytest.fixture
 def read(spark: SparkSession, cluster: FakeCluster) -> Read:
     """Reads from the fake cluster; named arguments are options."""
     source.register(spark)

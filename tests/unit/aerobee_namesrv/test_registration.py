@@ -21,12 +21,6 @@ from support.namesrv.routing_tables import (
     until_closed,
 )
 
-
-@pytest.fixture
-def tables() -> RoutingTables:
-    return RoutingTables()
-
-
 # ---- §1.2, the steps ----
 
 

@@ -10,11 +10,6 @@ from support.namesrv.routing_tables import CLUSTER, V2, RoutingTables, address_o
 UNIT, SUBSCRIPTION = 1, 2
 
 
-@pytest.fixture
-def tables() -> RoutingTables:
-    return RoutingTables()
-
-
 # ---- routes ----
 
 

@@ -8,11 +8,6 @@ from aerobee_namesrv.routing.rows import Reason, Unregistration
 from support.namesrv.routing_tables import CLUSTER, RoutingTables, address_of, key_of, until_closed
 
 
-@pytest.fixture
-def tables() -> RoutingTables:
-    return RoutingTables()
-
-
 def unregistration(broker_name: str = "broker-a", broker_id: int = 0) -> Unregistration:
     return Unregistration(CLUSTER, broker_name, broker_id, address_of(broker_name, broker_id))
 

@@ -53,28 +53,6 @@ async def test_messages_of_a_level_are_delivered_in_order(harness: BrokerHarness
     assert await harness.bodies("t") == bodies
 
 
-async def test_the_delivered_copy_has_the_fields_of_the_message(harness: BrokerHarness) -> None:
-    await harness.broker.sending.sender.send(
-        [
-            message(
-                "t",
-                b"x",
-                3,
-                properties={"DELAY": "1", "TAGS": "a", "KEYS": "k", "UNIQ_KEY": "U"},
-                flag=9,
-                sys_flag=1,
-                born_timestamp_ms=55,
-            )
-        ]
-    )
-    await asyncio.sleep(2)
-    record = (await harness.read("t", 3))[0]
-    assert (record.queue_id, record.flag, record.sys_flag & 1) == (3, 9, 1)
-    assert (record.born_timestamp_ms, record.born_host) == (55, "10.0.0.7:4711")
-    assert (record.unique_message_id, record.properties["TAGS"]) == ("U", "a")
-    assert not {"REAL_TOPIC", "REAL_QID", "RETRY_DELAY_MS"} & record.properties.keys()
-
-
 async def test_progress_advances_when_the_copies_are_durable(harness: BrokerHarness) -> None:
     await delayed(harness, b"a", 1)
     harness.flusher.hold()

@@ -74,22 +74,6 @@ async def test_messages_due_together_are_delivered_in_order_and_batches(
     assert harness.flusher.calls - before <= 10, "in batches"
 
 
-async def test_the_delivered_copy_has_the_fields_of_the_message(harness: BrokerHarness) -> None:
-    due = str(harness.clock.now_ms() + 1_000)
-    properties = {"TIMER_DELIVER_MS": due, "TAGS": "a", "KEYS": "k", "UNIQ_KEY": "U"}
-    timed_message = message(
-        "t", b"x", 3, properties=properties, flag=9, sys_flag=1, born_timestamp_ms=55
-    )
-    await harness.broker.sending.sender.send([timed_message])
-    await asyncio.sleep(2)
-    record = (await harness.read("t", 3))[0]
-    assert (record.queue_id, record.flag, record.sys_flag & 1) == (3, 9, 1)
-    assert (record.born_timestamp_ms, record.born_host) == (55, "10.0.0.7:4711")
-    assert (record.unique_message_id, record.properties["TAGS"]) == ("U", "a")
-    assert record.properties["TIMER_DELIVER_MS"] == due
-    assert not {"REAL_TOPIC", "REAL_QID"} & record.properties.keys()
-
-
 async def test_a_delay_level_wins_over_a_time(harness: BrokerHarness) -> None:
     properties = {"DELAY": "1", "TIMER_DELAY_SEC": "60"}
     await harness.broker.sending.sender.send([message("t", b"a", properties=properties)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,23 @@ async def test_messages_due_during_a_stop_are_delivered_at_the_start(
     second = await begin()
     await asyncio.sleep(0.001)
     assert await second.bodies("t") == [b"a"]
+
+
+@pytest.mark.parametrize("how", ["level", "time"])
+async def test_the_delivered_copy_has_the_fields_of_the_message(
+    harness: BrokerHarness, how: str
+) -> None:
+    due = str(harness.clock.now_ms() + 1_000)
+    waits = {"DELAY": "1"} if how == "level" else {"TIMER_DELIVER_MS": due}
+    properties = {**waits, "TAGS": "a", "KEYS": "k", "UNIQ_KEY": "U"}
+    fields: dict[str, Any] = {"flag": 9, "sys_flag": 1, "born_timestamp_ms": 55}
+    await harness.send("t", b"x", queue_id=3, properties=properties, **fields)
+    await asyncio.sleep(2)
+    record = (await harness.read("t", 3))[0]
+    assert (record.queue_id, record.flag, record.sys_flag & 1) == (3, 9, 1)
+    assert (record.born_timestamp_ms, record.born_host) == (55, "10.0.0.7:4711")
+    assert properties.items() <= record.properties.items()
+    assert not {"REAL_TOPIC", "REAL_QID", "RETRY_DELAY_MS"} & record.properties.keys()
 
 
 async def test_a_slow_disk_repeats_no_message(harness: BrokerHarness, wait: Wait) -> None:
