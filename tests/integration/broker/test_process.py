@@ -288,9 +288,7 @@ def test_a_rocketmq_file_is_read_and_its_idle_keys_are_named_once(tmp_path: Path
     with ServiceProcess(*arguments) as broker:
         assert broker.ready["broker"] == "from-file"
         warnings = broker.events("options_without_effect")
-    assert [warning["keys"] for warning in warnings] == [
-        ["brokerRole", "sendMessageThreadPoolNums"]
-    ]
+    assert [warning["keys"] for warning in warnings] == [["sendMessageThreadPoolNums"]]
 
 
 # ---- what an operator sees ----

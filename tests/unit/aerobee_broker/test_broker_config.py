@@ -38,7 +38,6 @@ def test_a_broker_conf_of_rocketmq_is_read(tmp_path: Path) -> None:
     assert options.namesrvs == ("10.0.0.1:9876", "10.0.0.2:9876")
     assert (options.delete_when, options.file_reserved_time) == ("04;16", 48)
     assert options.ignored_keys == (
-        "brokerRole",
         "sendMessageThreadPoolNums",
         "serverSelectorThreads",
         "transferMsgByHeap",
@@ -56,7 +55,36 @@ def test_flush_is_synchronous_and_queues_are_8_by_default() -> None:
 
 
 def test_no_key_is_both_supported_and_not() -> None:
-    assert BrokerOptions.unsupported_keys.isdisjoint(BrokerOptions.keys())
+    sets = (BrokerOptions.keys(), BrokerOptions.unsupported_keys, BrokerOptions.promises)
+    assert len(set().union(*sets)) == sum(map(len, sets))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "brokerRole=SLAVE",
+        "brokerRole=SYNC_MASTER",
+        "enableDLegerCommitLog=true",
+        "inSyncReplicas=2",
+        "aclEnable=true",
+        "authenticationEnabled=TRUE",
+        "useTLS=true",
+        "messageStorePlugIn=org.apache.rocketmq.tieredstore.TieredMessageStore",
+        "tieredStoreFilePath=/mnt/cold",
+        "tieredBackendServiceProvider=PosixFileSegment",
+    ],
+)
+def test_a_key_whose_promise_is_not_kept_here_is_refused(setting: str) -> None:
+    with raises_about(ConfigError, setting.partition("=")[0]):
+        load(BrokerOptions, sets=[setting])
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["brokerRole=ASYNC_MASTER", "aclEnable=false", "inSyncReplicas=1", "haMasterAddress="],
+)
+def test_a_key_that_asks_for_what_holds_here_is_taken(setting: str) -> None:
+    assert load(BrokerOptions, sets=[setting]).ignored_keys == ()
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """Options of a broker: RocketMQ's keys where it has one. Knows neither files nor the command line.
 
 Defaults differ from RocketMQ's in: flushDiskType (SYNC_FLUSH: what is acknowledged is durable),
-pullBatchMaxMessageCount (4096: answers are raw slices of the log), enablePropertyFilter (on: a
-subscription that is not asked to filter costs nothing), enabledAppendPropCRC (on: damage anywhere
-in a record is found), bindAddress (loopback).
+pullBatchMaxMessageCount (4096: answers are raw slices of the log), recallMessageEnable (on),
+enablePropertyFilter (on: a subscription that is not asked to filter costs nothing),
+enabledAppendPropCRC (on: damage anywhere in a record is found), bindAddress (loopback).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from aerobee_chassis.config import Milliseconds, Options, Port, keys_in
+from aerobee_broker.rocketmq_keys import PROMISES, WITHOUT_EFFECT
+from aerobee_chassis.config import Milliseconds, Options, Port, Promise
 from aerobee_chassis.errors import ConfigError
 from aerobee_chassis.rpc.loops import Transport
 
@@ -27,7 +28,6 @@ DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 MAX_DELAY_LEVELS = 18  # the queues of a group's own delays start behind them
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DELAY = re.compile(r"(\d+)([smhd])")
-_WITHOUT_EFFECT = Path(__file__).with_name("rocketmq_keys.txt")
 
 
 class BrokerOptions(Options):
@@ -60,6 +60,7 @@ class BrokerOptions(Options):
     timer_max_delay_sec: int = Field(default=259_200, ge=1, le=31_536_000)
     # Ours: messages that wait for a delivery time of their own, at 56 bytes of memory each.
     timer_max_messages: int = Field(default=2_000_000, ge=1)
+    recall_message_enable: bool = True
     pull_batch_max_message_count: int = Field(default=4_096, ge=1)
     long_polling_enable: bool = True
     enable_property_filter: bool = True  # SQL92 subscriptions
@@ -111,7 +112,8 @@ class BrokerOptions(Options):
     # ---- what an operator sees ----
     metrics_prom_exporter_port: Port = 5_557
 
-    unsupported_keys: ClassVar[frozenset[str]] = keys_in(_WITHOUT_EFFECT)
+    unsupported_keys: ClassVar[frozenset[str]] = WITHOUT_EFFECT
+    promises: ClassVar[Mapping[str, Promise]] = PROMISES
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}
 
     @property

@@ -3,8 +3,8 @@
 Precedence: command line > --set > environment > file > default. Environment: AEROBEE_<FIELD> (for
 example AEROBEE_LISTEN_PORT) and what a model names in `environment_aliases` (for example
 NAMESRV_ADDR). A file is RocketMQ's `broker.conf` (key=value lines) or a JSON object. A key that
-RocketMQ has and this service does not is collected for one warning; a key that nobody knows is
-refused with the nearest known one.
+RocketMQ has and this service does not is collected for one warning, or refused where the user would
+miss its effect; a key that nobody knows is refused with the nearest known one.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic.alias_generators import to_camel
@@ -32,6 +33,14 @@ Milliseconds = Annotated[int, Field(ge=1)]
 OptionsType = TypeVar("OptionsType", bound="Options")
 
 
+class Promise(NamedTuple):
+    """What a key of RocketMQ promises and this service cannot. `kept`: the values, in lower case,
+    that ask for no more than what holds here. `instead`: why others are refused, and what to do."""
+
+    kept: frozenset[str]
+    instead: str
+
+
 class Options(BaseModel):
     """Base of a service's options: fields in snake_case, keys (aliases) in RocketMQ's camelCase.
 
@@ -48,6 +57,8 @@ class Options(BaseModel):
 
     # RocketMQ's keys that have no effect in this service.
     unsupported_keys: ClassVar[frozenset[str]] = frozenset()
+    # RocketMQ's keys, or their beginning and "*", whose effect a user would miss.
+    promises: ClassVar[Mapping[str, Promise]] = {}
     # environment variable → key
     environment_aliases: ClassVar[Mapping[str, str]] = {}
 
@@ -100,14 +111,22 @@ class Options(BaseModel):
                 known[spellings[key]] = value
             elif key in cls.unsupported_keys:
                 ignored.add(key)
+            elif (promise := cls._promise(key)) is not None:
+                if str(value).strip().lower() not in promise.kept:
+                    raise ConfigError(f"option {key}={value!r}: {promise.instead}", key)
             else:
-                raise _unknown(key, [*cls.keys_shown(), *cls.unsupported_keys])
+                raise _unknown(key, [*cls.keys_shown(), *cls.unsupported_keys, *cls.promises])
         try:
             options = cls.model_validate(known)
         except ValidationError as error:
             raise _first_problem(cls, error) from None
         options._ignored = tuple(sorted(ignored))
         return options
+
+    @classmethod
+    def _promise(cls, key: str) -> Promise | None:
+        patterns = (pattern for pattern in cls.promises if fnmatchcase(key, pattern))
+        return next((cls.promises[pattern] for pattern in patterns), None)
 
 
 def keys_in(path: Path) -> frozenset[str]:

@@ -45,7 +45,9 @@ class Delay:
             metrics=metrics,
             clock=clock,
         )
-        self.recall = TimerRecall(core.log, waiting, self.timers, clock)
+        self.recall = TimerRecall(
+            core.log, waiting, self.timers, clock, enabled=options.recall_message_enable
+        )
         core.store.cleaning.protect(progress.needed_from)
         core.store.cleaning.protect(self.timers.needed_from)
         core.arrivals.listen(names.SCHEDULE_TOPIC, self.levels.arrived)

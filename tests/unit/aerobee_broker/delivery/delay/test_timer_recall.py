@@ -10,7 +10,7 @@ import pytest
 
 from aerobee_broker.delivery.delay import timer_table
 from aerobee_broker.delivery.send.send import SendResult
-from aerobee_broker.errors import DiskFull, NotRecalled
+from aerobee_broker.errors import DiskFull, NoPermission, NotRecalled
 from support.broker.delayed import recall, timed
 from support.broker.harness import Begin, BrokerHarness, message
 from support.broker.pop_restarts import copy_store, failing_disk
@@ -61,6 +61,15 @@ async def test_without_an_index_no_message_is_recalled(begin: Begin) -> None:
     harness = await begin(messageIndexEnable=False)
     stored = await timed(harness, b"a", 1_000)
     with raises_about(NotRecalled, "messageIndexEnable"):
+        await recall(harness, stored)
+    await asyncio.sleep(1.1)
+    assert await harness.bodies("t") == [b"a"]
+
+
+async def test_where_recalls_are_off_the_message_is_delivered(begin: Begin) -> None:
+    harness = await begin(recallMessageEnable=False)
+    stored = await timed(harness, b"a", 1_000)
+    with raises_about(NoPermission, "recallMessageEnable"):
         await recall(harness, stored)
     await asyncio.sleep(1.1)
     assert await harness.bodies("t") == [b"a"]

@@ -12,7 +12,7 @@ from aerobee_broker.commit.durable_log import DurableLog
 from aerobee_broker.delivery.delay.timer_delivery import TimerDelivery
 from aerobee_broker.delivery.delay.timer_format import recall_marker
 from aerobee_broker.delivery.delay.timer_table import TimerTable, key_of, offset_of
-from aerobee_broker.errors import NotRecalled
+from aerobee_broker.errors import NoPermission, NotRecalled
 from aerobee_chassis.clock import Clock
 from aerobee_wire import properties as props
 from aerobee_wire import topics as names
@@ -26,11 +26,18 @@ class TimerRecall:
     table: TimerTable
     delivery: TimerDelivery
     clock: Clock
+    enabled: bool
 
     async def recall(self, topic: str, deliver_ms: int, unique_key: str) -> None:
         """Takes back the message of `topic` that is due at `deliver_ms` (since the epoch) and has
-        this unique key; returns when the recall is durable. Raises NotRecalled; what the store
-        raises; FlushTimeout: whether the recall holds is not known yet."""
+        this unique key; returns when the recall is durable. Raises NoPermission where recalls are
+        off; NotRecalled; what the store raises; FlushTimeout: whether the recall holds is not known
+        yet."""
+        if not self.enabled:
+            raise NoPermission(
+                "this broker recalls no messages (recallMessageEnable is off): it is delivered",
+                "recallMessageEnable",
+            )
         while True:
             # Then the index knows every message that was acknowledged, or moved in the queue.
             await self.log.flushed()

@@ -2,8 +2,8 @@
 
 Codes: ILLEGAL_TOPIC, TOPIC_NOT_FOUND, MESSAGE_PROPERTY_CONFLICT_WITH_TYPE (a topic without delayed
 messages), BAD_REQUEST (no recall handle, or one of another topic; the message was delivered, or
-recalled before), PROXY_TIMEOUT, MASTER_PERSISTENCE_TIMEOUT. Differs from RocketMQ's proxy: always
-on; a bad handle is the caller's mistake, not an internal error; a second recall fails.
+recalled before), PROXY_TIMEOUT, MASTER_PERSISTENCE_TIMEOUT. Differs from RocketMQ's proxy: on by
+default; a bad handle is the caller's mistake, not an internal error; a second recall fails.
 """
 
 from __future__ import annotations

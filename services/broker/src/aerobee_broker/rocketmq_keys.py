@@ -1,0 +1,54 @@
+"""Keys of RocketMQ's broker.conf that a broker of ours knows and does not have.
+
+A file of an existing cluster can be used as it is where that takes no promise back: a key that
+would make it do so is refused, the others are named in one warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from aerobee_chassis.config import Promise, keys_in
+
+WITHOUT_EFFECT = keys_in(Path(__file__).with_name("rocketmq_keys.txt"))
+
+_NO_REPLICATION = (
+    "there is no replication, a broker has the only copy of its messages: remove the key, and keep "
+    "the store on a disk that survives"
+)
+_NO_ACCESS_CONTROL = (
+    "a broker does not ask who calls: remove the key, turn authenticationEnabled and "
+    "authorizationEnabled on at the proxy, and let only proxies reach the broker"
+)
+_NO_TLS = (
+    "a broker speaks plaintext: remove the key, have clients connect to the proxy in TLS, and keep "
+    "the broker in a network of its own"
+)
+_NO_TIERED_STORE = (
+    "there is no tiered storage, what retention deletes is gone: remove the key, and choose "
+    "fileReservedTime and retainBytes for the disk that you have"
+)
+_ONE = frozenset({"", "1"})
+_FALSE = frozenset({"", "false"})
+_UNSET = frozenset({""})
+
+PROMISES: Mapping[str, Promise] = {
+    "brokerRole": Promise(frozenset({"", "async_master"}), _NO_REPLICATION),
+    "haMasterAddress": Promise(_UNSET, _NO_REPLICATION),
+    "enableDLegerCommitLog": Promise(_FALSE, _NO_REPLICATION),
+    "enableControllerMode": Promise(_FALSE, _NO_REPLICATION),
+    "enableSlaveActingMaster": Promise(_FALSE, _NO_REPLICATION),
+    "duplicationEnable": Promise(_FALSE, _NO_REPLICATION),
+    "allAckInSyncStateSet": Promise(_FALSE, _NO_REPLICATION),
+    "inSyncReplicas": Promise(_ONE, _NO_REPLICATION),
+    "minInSyncReplicas": Promise(_ONE, _NO_REPLICATION),
+    "totalReplicas": Promise(_ONE, _NO_REPLICATION),
+    "aclEnable": Promise(_FALSE, _NO_ACCESS_CONTROL),
+    "authenticationEnabled": Promise(_FALSE, _NO_ACCESS_CONTROL),
+    "authorizationEnabled": Promise(_FALSE, _NO_ACCESS_CONTROL),
+    "tlsEnable": Promise(_FALSE, _NO_TLS),
+    "useTLS": Promise(_FALSE, _NO_TLS),
+    "messageStorePlugIn": Promise(_UNSET, _NO_TIERED_STORE),
+    "tiered*": Promise(_UNSET, _NO_TIERED_STORE),
+}
