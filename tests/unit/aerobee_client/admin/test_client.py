@@ -307,7 +307,6 @@ async def test_a_number_out_of_range_is_refused(
     with pytest.raises(MqError) as caught:
         await getattr(admin, method)(**arguments)
     assert caught.value.code is Code.INVALID_PARAMETER
-    assert "out of range" in caught.value.message
 
 
 async def test_a_broker_that_moved_is_found_by_the_next_browse(

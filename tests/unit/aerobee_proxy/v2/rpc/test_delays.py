@@ -109,7 +109,6 @@ async def test_message_is_recalled_once(cluster: WholeCluster) -> None:
     assert (answer.status.code, answer.message_id) == (Code.OK, "a")
     again = await recall(cluster, entries[0].recall_handle)
     assert (again.status.code, again.message_id) == (Code.BAD_REQUEST, "")
-    assert "delivered or recalled before" in again.status.message
     await asyncio.sleep(61)
     assert await stored(cluster) == [b"b"]
     late = await recall(cluster, entries[1].recall_handle)
