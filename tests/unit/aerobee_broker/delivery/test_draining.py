@@ -71,7 +71,7 @@ async def test_what_remains_is_counted_until_it_is_gone(harness: BrokerHarness) 
     remaining = harness.broker.draining.remaining()
     assert remaining.draining_since_ms == harness.tables.drain.since_ms
     assert remaining.lags == [("g", "t", 1)]
-    assert sum(remaining.delayed.values()) == 1
+    assert sum(remaining.delayed_messages.values()) == 1
     assert remaining.half_messages == {"t": 1}
     assert remaining.unread_topics == {"unread": 1}
     assert remaining.dead_letters == {}

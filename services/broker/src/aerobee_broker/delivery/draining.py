@@ -27,14 +27,15 @@ class Remaining:
     """What has yet to leave the broker; in messages, and only what is not 0.
 
     `lags`: consumer group, topic, messages not consumed. `in_flight`: popped and not acknowledged.
-    `delayed`: by delay queue. `half_messages`: by topic. Nobody waits for `dead_letters` (by topic)
-    and `unread_topics`, which no group has read: they are out of reach once the broker is gone.
+    `delayed_messages`: by delay queue. `half_messages`: by topic. Nobody waits for `dead_letters`
+    (by topic) and `unread_topics`, which no group has read: they are out of reach once the broker
+    is gone.
     """
 
     draining_since_ms: int
     lags: Sequence[tuple[str, str, int]]
     in_flight: int
-    delayed: Mapping[str, int]
+    delayed_messages: Mapping[str, int]
     half_messages: Mapping[str, int]
     dead_letters: Mapping[str, int]
     unread_topics: Mapping[str, int]
@@ -75,7 +76,7 @@ class Draining:
             draining_since_ms=self.drain.since_ms,
             lags=[lag for lag in lags if lag[2]],
             in_flight=leases.leased + leases.waiting,
-            delayed=self.backlog.delayed(),
+            delayed_messages=self.backlog.delayed(),
             half_messages=self.backlog.transactions.table.by_topic(),
             dead_letters={
                 topic: count for topic, count in stored.items() if names.is_dead_letter(topic)

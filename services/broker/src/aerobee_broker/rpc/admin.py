@@ -9,7 +9,7 @@ the name servers, and says which of these could not be reached.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from aerobee.broker.v1 import admin_pb2 as pb
 
@@ -99,16 +99,9 @@ class AdminRpcs:
         return pb.SetDrainingResponse(changed=changed, unreachable_namesrvs=unreachable)
 
     async def get_backlog(self, request: pb.GetBacklogRequest, call: Call) -> pb.GetBacklogResponse:
-        remaining = self.draining.remaining()
-        return pb.GetBacklogResponse(
-            draining_since_ms=remaining.draining_since_ms,
-            lags=[
-                pb.GetBacklogResponse.GroupLag(consumer_group=group, topic=topic, messages=messages)
-                for group, topic, messages in remaining.lags
-            ],
-            in_flight=remaining.in_flight,
-            delayed_messages=remaining.delayed,
-            half_messages=remaining.half_messages,
-            dead_letters=remaining.dead_letters,
-            unread_topics=remaining.unread_topics,
-        )
+        remaining = asdict(self.draining.remaining())
+        remaining["lags"] = [
+            pb.GetBacklogResponse.GroupLag(consumer_group=group, topic=topic, messages=messages)
+            for group, topic, messages in remaining["lags"]
+        ]
+        return pb.GetBacklogResponse(**remaining)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -25,31 +26,22 @@ READ_BYTES = 16 * 1024 * 1024
 APPEND_AGAIN_S = 1.0
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class LeaseJournal(Component):
     """`topic`: where its records go."""
 
-    def __init__(
-        self,
-        *,
-        log: DurableLog,
-        table: LeaseTable,
-        snapshot: PersistentTable,
-        clock: Clock,
-        topic: str,
-    ) -> None:
-        self._log = log
-        self._store = log.store
-        self._table = table
-        self._snapshot = snapshot
-        self._clock = clock
-        self._topic = topic
-        # Records that are never rolled back, and that the log refused or lost: appended again
-        # before any other record.
-        self._unlogged: list[NewMessage] = []
+    log: DurableLog
+    table: LeaseTable
+    snapshot: PersistentTable
+    clock: Clock
+    topic: str
+    # Records that are never rolled back, and that the log refused or lost: appended again before
+    # any other record.
+    _unlogged: list[NewMessage] = field(default_factory=list, init=False)
 
     def check_room(self) -> None:
         """Before a lease is made. Raises TooMuchUnflushed."""
-        self._log.check_room()
+        self.log.check_room()
 
     async def write(
         self,
@@ -64,7 +56,7 @@ class LeaseJournal(Component):
         """
         try:
             self._append(record, dead_letters)
-            await self._log.durable()
+            await self.log.durable()
         except FlushTimeout:
             raise
         except MqError:
@@ -74,11 +66,11 @@ class LeaseJournal(Component):
     def append(self, record: JournalRecord) -> None:
         """Without waiting: it is in the log before whatever is appended from now on."""
         self._append(record)
-        self._log.schedule_flush()
+        self.log.schedule_flush()
 
     def check_open_to_appends(self) -> None:
         """Before a `write_until_durable`. Raises DiskFull, StoreReadOnly."""
-        self._store.check_open_to_appends(reserve=True)
+        self.log.store.check_open_to_appends(reserve=True)
 
     def write_until_durable(self, records: Sequence[JournalRecord]) -> asyncio.Future[None]:
         """For what is never rolled back: records that the log loses are appended again, before any
@@ -88,11 +80,11 @@ class LeaseJournal(Component):
         MqError that kept them from it. Await it with `asyncio.shield`: cancelling it would cancel
         the attempts that follow.
         """
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         self._unlogged += [
-            lease_journal_format.encode(record, self._topic, now_ms) for record in records
+            lease_journal_format.encode(record, self.topic, now_ms) for record in records
         ]
-        self._table.touch()
+        self.table.touch()
         try:
             return self._append_unlogged()
         except MqError as error:
@@ -104,7 +96,7 @@ class LeaseJournal(Component):
 
     def _append_unlogged(self, others: Sequence[NewMessage] = ()) -> asyncio.Future[None]:
         records = self._unlogged
-        self._store.append([*records, *others], reserve=True)
+        self.log.store.append([*records, *others], reserve=True)
         self._unlogged = []
 
         def ended(error: BaseException | None) -> None:
@@ -112,11 +104,11 @@ class LeaseJournal(Component):
                 self._unlogged = records + self._unlogged
                 self._append_unlogged_later()
 
-        return self._log.when_flushed(ended)
+        return self.log.when_flushed(ended)
 
     def _append_unlogged_later(self) -> None:
         def again() -> None:
-            if self._unlogged and not self._store.flush.read_only_reason:
+            if self._unlogged and not self.log.store.flush.read_only_reason:
                 try:
                     self._append_unlogged()
                 except MqError:
@@ -126,21 +118,21 @@ class LeaseJournal(Component):
 
     async def flush(self) -> None:
         """Returns when everything that was appended until now is durable."""
-        await self._log.durable()
+        await self.log.durable()
 
     def _append(self, record: JournalRecord, before: Sequence[NewMessage] = ()) -> None:
-        entry = lease_journal_format.encode(record, self._topic, self._clock.now_ms())
+        entry = lease_journal_format.encode(record, self.topic, self.clock.now_ms())
         if self._unlogged:
             self._append_unlogged([*before, entry])
         else:
-            self._store.append([*before, entry], reserve=True)
-        self._table.touch()
+            self.log.store.append([*before, entry], reserve=True)
+        self.table.touch()
 
     # ---- start and stop ----
 
     def restore(self) -> None:
         """Fills the table from the snapshot. Raises ConfigFileDamaged."""
-        self._snapshot.load()
+        self.snapshot.load()
 
     async def start(self) -> None:
         """Saves what was restored. A full disk does not stop the start."""
@@ -157,14 +149,14 @@ class LeaseJournal(Component):
         except MqError as error:
             structlog.get_logger().error("leases_not_saved", reason=error.message)
         else:
-            await self._snapshot.try_save()
+            await self.snapshot.try_save()
 
     def replay(self) -> int:
         """Applies the records behind the snapshot. Returns how many. Blocks."""
-        store, topic, queue_id = self._store, self._topic, lease_journal_format.QUEUE_ID
+        store, topic, queue_id = self.log.store, self.topic, lease_journal_format.QUEUE_ID
         offset, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-        if self._table.loaded_position <= end:  # else the snapshot is of another log
-            offset = max(self._table.loaded_position, offset)
+        if self.table.loaded_position <= end:  # else the snapshot is of another log
+            offset = max(self.table.loaded_position, offset)
         count = 0
         while offset < end:
             result = store.read(
@@ -182,12 +174,12 @@ class LeaseJournal(Component):
                 break
             offset = result.next_begin_offset
         if count:  # the next snapshot spares them
-            self._table.touch()
+            self.table.touch()
         return count
 
     def _apply(self, queue_offset: int, body: bytes) -> None:
         try:
-            self._table.apply(lease_journal_format.decode(body))
+            self.table.apply(lease_journal_format.decode(body))
         except (KeyError, TypeError, ValueError) as error:
             structlog.get_logger().error(
                 "lease_record_unreadable", queue_offset=queue_offset, reason=repr(error)

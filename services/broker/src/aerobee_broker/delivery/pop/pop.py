@@ -40,46 +40,35 @@ class PopResult:
     invisible_duration_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pop:
-    def __init__(
-        self,
-        *,
-        selector: MessageSelector,
-        journal: LeaseJournal,
-        deadlines: LeaseDeadlines,
-        durations: InvisibleDurations,
-        polls: LongPolls,
-        access: ReadAccess,
-        metrics: BrokerMetrics,
-        long_polling: bool,
-    ) -> None:
-        self._selector = selector
-        self._journal = journal
-        self._deadlines = deadlines
-        self._durations = durations
-        self._polls = polls
-        self._access = access
-        self._metrics = metrics
-        self._long_polling = long_polling
+    selector: MessageSelector
+    journal: LeaseJournal
+    deadlines: LeaseDeadlines
+    durations: InvisibleDurations
+    polls: LongPolls
+    access: ReadAccess
+    metrics: BrokerMetrics
+    long_polling: bool
 
     async def pop(self, request: PopRequest, poll_ms: int = 0) -> PopResult | None:
         """None: no message came in time. Raises NoPermission, TopicNotExist, GroupNotExist,
         InvalidParameter, TooMuchUnflushed, MqError POLLING_FULL, and what the store raises."""
         request = await self._checked(request)
         loop = asyncio.get_running_loop()
-        end = loop.time() + (min(poll_ms, MAX_POLL_MS) / 1000 if self._long_polling else 0)
+        end = loop.time() + (min(poll_ms, MAX_POLL_MS) / 1000 if self.long_polling else 0)
         while True:
-            self._journal.check_room()
-            topic = self._access.topic(request.topic, request.queue_id)
-            batch = self._selector.select(
+            self.journal.check_room()
+            topic = self.access.topic(request.topic, request.queue_id)
+            batch = self.selector.select(
                 request,
                 topic.read_queue_count,
                 by_priority=topic.by_priority,
-                ordered=self._access.is_ordered(request.consumer_group, topic),
+                ordered=self.access.is_ordered(request.consumer_group, topic),
             )
             if batch.is_repeated:
-                await self._journal.flush()  # the first answer may not be durable yet
-                if not self._selector.is_leased(batch):
+                await self.journal.flush()  # the first answer may not be durable yet
+                if not self.selector.is_leased(batch):
                     continue
             if batch.runs:
                 if not batch.is_repeated:
@@ -91,32 +80,32 @@ class Pop:
             left_s = end - loop.time()
             if left_s <= 0:
                 return None
-            await self._polls.park_pop(
+            await self.polls.park_pop(
                 request.consumer_group,
                 request.topic,
                 request.queue_id,
                 request.filter.tags_codes,
                 left_s,
             )
-            if self._polls.closed:
+            if self.polls.closed:
                 return None
 
     async def _make_durable(self, batch: PopBatch, request: PopRequest) -> None:
         try:
-            await self._journal.write(batch.journal_record(request), batch.roll_back)
+            await self.journal.write(batch.journal_record(request), batch.roll_back)
         except asyncio.CancelledError:
-            self._durations.give_back(batch.messages())
-            self._polls.wake_pop(request.consumer_group, request.topic)
+            self.durations.give_back(batch.messages())
+            self.polls.wake_pop(request.consumer_group, request.topic)
             raise
         finally:
             for queue, messages in batch.runs:
                 offsets = [message.offset for message in messages]
-                self._deadlines.watch_all(queue, offsets, batch.lease.deadline_ms)
+                self.deadlines.watch_all(queue, offsets, batch.lease.deadline_ms)
 
     def _hand_out(self, batch: PopBatch, request: PopRequest) -> PopResult:
         if len(batch.attempts) >= request.max_messages:  # there may be more for others
-            self._polls.wake_pop(request.consumer_group, request.topic)
-        self._metrics.delivered(
+            self.polls.wake_pop(request.consumer_group, request.topic)
+        self.metrics.delivered(
             request.topic, request.consumer_group, len(batch.attempts), batch.size
         )
         records = batch.records[0] if len(batch.records) == 1 else b"".join(batch.records)
@@ -125,8 +114,8 @@ class Pop:
 
     async def _checked(self, request: PopRequest) -> PopRequest:
         """The request, with what the group decides of it."""
-        self._access.check_broker()
-        group = await self._access.group(request.consumer_group)
+        self.access.check_broker()
+        group = await self.access.group(request.consumer_group)
         if not 1 <= request.invisible_duration_ms <= MAX_INVISIBLE_DURATION_MS:
             raise InvalidParameter(
                 f"invisible duration {request.invisible_duration_ms} ms is out of range: "
@@ -136,7 +125,7 @@ class Pop:
             raise InvalidParameter(
                 f"max_messages is 1 to {MAX_MESSAGES}, not {request.max_messages}"
             )
-        self._access.check_filter(request.filter)
+        self.access.check_filter(request.filter)
         if request.start == "automatic" and not group.consume_from_min_enable:
             return replace(request, start="latest")
         return request
