@@ -23,7 +23,7 @@ import pytest
 from fault.conftest import Campaign
 from support.clock.polling import until_sync
 from support.processes.service import ServiceProcess
-from support.proxy.official_sdk import OfficialSdk, Sdk, SdkError, newest
+from support.proxy.official_sdk import OfficialSdk, Sdk, SdkError, available_sdks
 from support.proxy.sdk_cluster import ALL, INVISIBLE_S, Cluster, sdk_cluster
 
 pytestmark = pytest.mark.slow
@@ -63,11 +63,12 @@ class Traffic:
         self._topic = cluster.topic()
         self._groups = [cluster.group(retry_max_times=1_000) for _ in range(2)]
         self._stack = ExitStack()
-        # Python's does one thing at a time: who sends must not wait for who receives.
-        self._producer, self._push, self._simple = (
+        # Where an SDK does one thing at a time, who sends must not wait for who receives.
+        processes = [
             self._stack.enter_context(Sdk(official, cluster.proxy.address, cluster.home))
-            for _ in range(3)
-        )
+            for _ in range(1 if official.side_by_side else 3)
+        ]
+        self._producer, self._push, self._simple = processes * (3 // len(processes))
         self.stored: dict[str, tuple[float, float]] = {}  # body → sent from when to when
         self.received: list[Delivery] = []  # by the simple consumer
         self.acknowledged: dict[str, float] = {}  # body → when the answer was there
@@ -207,12 +208,9 @@ def test_f26_sdks_go_on_after_every_kill(tmp_path: Path, campaign: Campaign) -> 
     # So that what was under way when the proxy died comes again as soon as by a simple consumer.
     lease = ("--set", f"defaultInvisibleTimeMills={INVISIBLE_S * 1_000}")
     outages: list[Outage] = []
-    with (
-        sdk_cluster(tmp_path, *lease) as cluster,
-        Traffic(newest("python"), cluster) as python,
-        Traffic(newest("node"), cluster) as node,
-    ):
-        clients = (python, node)
+    sdks = available_sdks()
+    with sdk_cluster(tmp_path, *lease) as cluster, ExitStack() as stack:
+        clients = [stack.enter_context(Traffic(sdk, cluster)) for sdk in sdks]
         for traffic in clients:
             until_sync(
                 lambda traffic=traffic: traffic.works_since(0),  # type: ignore[misc]

@@ -99,13 +99,24 @@ class OfficialSdk:
     def built(self) -> Path:
         """Its folder. Skips the test where it is missing; fails it where AEROBEE_REQUIRE_SDKS names
         the language, e.g. "node java"."""
-        folder = SDKS / str(self)
-        if not (folder / ".installed").is_file():
+        if not self.is_built:
             missing = f"no official SDK {self.name}: run `make build/sdk/{self}/.installed`"
-            if self.language in os.environ.get("AEROBEE_REQUIRE_SDKS", "").split():
+            if self.is_required:
                 pytest.fail(f"AEROBEE_REQUIRE_SDKS names {self.language}, but there is {missing}")
             pytest.skip(missing)
-        return folder
+        return self._folder
+
+    @property
+    def is_built(self) -> bool:
+        return (self._folder / ".installed").is_file()
+
+    @property
+    def is_required(self) -> bool:
+        return self.language in os.environ.get("AEROBEE_REQUIRE_SDKS", "").split()
+
+    @property
+    def _folder(self) -> Path:
+        return SDKS / str(self)
 
     def command(self, home: Path) -> list[str]:
         """What starts its agent, with a folder for its log."""
@@ -150,6 +161,14 @@ def newest_sdks() -> tuple[OfficialSdk, ...]:
             if not facts(sdk.language).get("slow_to_build")
         }.values()
     )
+
+
+def available_sdks() -> list[OfficialSdk]:
+    """The newest that are built, or have to be. Skips the test where there are none."""
+    found = [sdk for sdk in newest_sdks() if sdk.is_built or sdk.is_required]
+    if not found:
+        pytest.skip("no official SDK: `make test` builds them")
+    return found
 
 
 def newest(language: str) -> OfficialSdk:
