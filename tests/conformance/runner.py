@@ -7,9 +7,10 @@ topics, groups and clients of its own.
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from support.proxy.sdk_cluster import Clients, Cluster
 # Of the invisible duration of push consumers' messages, renewed after a third of it.
 LEASE_S = 15
 PROCESSES = 8  # at once, of an SDK that needs one for each scenario
-LANES = 4  # as many as `make test` has: one for each language
+LANES = 2  # at once: more, and requests of SDKs run into their 3 s on a small machine
 SECRET = "right-horse"  # of the users of the guarded proxy
 
 
@@ -36,86 +37,107 @@ class Scenario:
     parameters: dict[str, Any]
     credentials: bool
     needs: str
+    one_broker: bool
 
 
 @dataclass(frozen=True)
 class Case:
-    """A scenario with one SDK, in TLS or in plaintext."""
+    """A scenario with one SDK, in TLS or in plaintext, with one broker and proxy or two of each."""
 
     sdk: OfficialSdk
     tls: bool
+    brokers: int
     scenario: Scenario
 
+    @property
+    def lane(self) -> tuple[OfficialSdk, bool, int]:
+        """What it has in common with those that it runs beside, in one process where it can."""
+        return self.sdk, self.tls, self.brokers
+
     def __str__(self) -> str:
-        return f"{self.sdk}-{'tls' if self.tls else 'plaintext'}-{self.scenario.name}"
+        transport = "tls" if self.tls else "plaintext"
+        cluster = "" if self.brokers == 1 else f"-{self.brokers}_brokers"
+        return f"{self.sdk}-{transport}{cluster}-{self.scenario.name}"
 
 
 SCENARIOS: list[Scenario] = []
 
 
 def scenario(
-    *parameters: dict[str, Any], credentials: bool = False, needs: str = ""
+    *parameters: dict[str, Any],
+    credentials: bool = False,
+    needs: str = "",
+    one_broker: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declares one for each of the parameter sets. The longest are to be declared first.
 
     The function gets the cluster and the SDK; with `credentials`, instead of the SDK, what makes
     one with an access key and a secret key, for a proxy that asks for them. `needs`: what not every
     SDK has, as the sdk.toml of one that lacks it says: "push", "change", "recall", "priority".
+    `one_broker`: what is asked for holds on each broker for itself.
     """
 
     def declare(function: Callable[..., None]) -> Callable[..., None]:
         for number, chosen in enumerate(parameters or ({},), 1):
             suffix = f"_{number}" if parameters else ""
             name = f"{function.__name__}{suffix}"
-            SCENARIOS.append(Scenario(name, function, chosen, credentials, needs))
+            SCENARIOS.append(Scenario(name, function, chosen, credentials, needs, one_broker))
         return function
 
     return declare
 
 
-def cases(sdks: Iterable[OfficialSdk], *, both_transports: bool) -> Iterator[Case]:
-    """Every scenario with each SDK, in both transports or in the one that it uses by default."""
+def cases(sdks: Iterable[OfficialSdk], *, every_way: bool) -> Iterator[Case]:
+    """Every scenario with each SDK: in the transport that it uses by default, with one broker; or
+    in both and also with two."""
     for sdk in sdks:
-        every = (False, True) if sdk.speaks_tls else (False,)
-        for tls in every if both_transports else (sdk.tls_by_default,):
+        transports = [sdk.tls_by_default]
+        if every_way and sdk.speaks_tls:
+            transports = [False, True]
+        for brokers, tls in itertools.product((1, 2) if every_way else (1,), transports):
             for declared in SCENARIOS:
-                yield Case(sdk, tls, declared)
+                if brokers == 1 or not (declared.one_broker or declared.credentials):
+                    yield Case(sdk, tls, brokers, declared)
 
 
 @dataclass(frozen=True)
-class Doors:
-    """Where the SDKs come in: proxies that take TLS and plaintext. The guarded one asks for
-    credentials. `roots`: what a client must trust."""
+class Site:
+    """A cluster whose proxies take TLS and plaintext. The guarded proxy asks for credentials.
+    `roots`: what a client must trust."""
 
-    proxy: ServiceProcess
+    cluster: Cluster
     guarded: ServiceProcess
     roots: Path
 
-    def of(self, case: Case) -> Callable[..., Sdk]:
-        """What makes the SDK of the case; takes the folder for its log, and credentials."""
-        process = self.guarded if case.scenario.credentials else self.proxy
+    def door(self, case: Case) -> Callable[..., Sdk]:
+        """What makes the SDK of the case; takes credentials. Where there are two proxies, the one
+        is called in plaintext and the other in TLS."""
+        proxy = self.cluster.proxies[-1] if case.tls else self.cluster.proxies[0]
+        if case.scenario.credentials:
+            proxy = self.guarded
         if not case.tls:
-            return functools.partial(Sdk, case.sdk, process.address)
+            return functools.partial(Sdk, case.sdk, proxy.address, self.cluster.home)
         # As the certificate names it.
-        return functools.partial(Sdk, case.sdk, f"localhost:{process.port}", roots=self.roots)
+        address = f"localhost:{proxy.port}"
+        return functools.partial(Sdk, case.sdk, address, self.cluster.home, roots=self.roots)
 
 
 class ScenarioRunner:
-    """Runs cases: those of a lane, which is one SDK in one transport, side by side, and at most
-    LANES lanes at once. Where an SDK does several things at once, its lane is one process."""
+    """Runs cases: those of a lane side by side, and at most LANES lanes at once. Where an SDK does
+    several things at once, its lane is one process. `sites`: by their number of brokers.
+    """
 
-    def __init__(self, cluster: Cluster, doors: Doors) -> None:
-        self._cluster = cluster
-        self._doors = doors
+    def __init__(self, sites: Mapping[int, Site]) -> None:
+        self._sites = sites
         self._lanes = ThreadPoolExecutor(LANES)
         self._closing = threading.Event()
         self.futures: dict[Case, Future[None]] = {}
 
     def start(self, chosen: Iterable[Case]) -> None:
-        lanes = defaultdict[tuple[OfficialSdk, bool], list[Case]](list)
+        lanes = defaultdict[Any, list[Case]](list)
         for case in chosen:
             self.futures[case] = Future()
-            lanes[case.sdk, case.tls].append(case)
+            lanes[case.lane].append(case)
         for lane in lanes.values():
             self._lanes.submit(self._run_lane, lane)
 
@@ -125,11 +147,13 @@ class ScenarioRunner:
 
     def _run_lane(self, lane: list[Case]) -> None:
         side_by_side = lane[0].sdk.side_by_side
+        site = self._sites[lane[0].brokers]
         with ExitStack() as stack:
             shared: Sdk | None = None
             try:
-                if side_by_side and not self._closing.is_set():
-                    shared = stack.enter_context(self._doors.of(lane[0])(self._cluster.home))
+                without = [case for case in lane if not case.scenario.credentials]
+                if side_by_side and without and not self._closing.is_set():
+                    shared = stack.enter_context(site.door(without[0])())
             except BaseException as error:  # also that the test is to be skipped
                 for case in lane:
                     self.futures[case].set_exception(error)
@@ -139,27 +163,27 @@ class ScenarioRunner:
             for case in lane:
                 # Credentials need processes besides the shared one, and virtual machines are heavy.
                 alone = one_at_a_time if case.scenario.credentials else nullcontext()
-                pool.submit(self._settle, case, shared, alone)
+                pool.submit(self._settle, case, site, shared, alone)
 
     def _settle(
-        self, case: Case, shared: Sdk | None, alone: AbstractContextManager[object]
+        self, case: Case, site: Site, shared: Sdk | None, alone: AbstractContextManager[object]
     ) -> None:
         try:
             with alone:
                 if not self._closing.is_set():
-                    self._run(case, shared)
+                    self._run(case, site, shared)
         except BaseException as error:  # the thread that asks for the result raises it
             self.futures[case].set_exception(error)
         else:
             self.futures[case].set_result(None)
 
-    def _run(self, case: Case, shared: Sdk | None) -> None:
-        make, home = self._doors.of(case), self._cluster.home
-        run = functools.partial(case.scenario.function, self._cluster, **case.scenario.parameters)
+    def _run(self, case: Case, site: Site, shared: Sdk | None) -> None:
+        make = site.door(case)
+        run = functools.partial(case.scenario.function, site.cluster, **case.scenario.parameters)
         if case.scenario.credentials:
-            run(functools.partial(make, home))
+            run(make)
         elif shared is not None:
             run(Clients(shared))
         else:
-            with make(home) as sdk:
+            with make() as sdk:
                 run(sdk)

@@ -4,23 +4,25 @@ Each scenario names its row of the acceptance catalogue (docs/compatibility.md l
 what each asks for). A delayed event is waited for by polling; that something does not happen is
 shown by a later event, or by the one wait that the row itself prescribes. All scenarios run side by
 side (`conformance.runner`); a test then says how its scenario ended. What an SDK cannot do stands
-in its sdk.toml: such a case must fail. `--every-sdk` runs all versions, in TLS and in plaintext.
-Row F26, restarts, is in tests/fault/crash/test_sdk_restarts.py.
+in its sdk.toml: such a case must fail. `--every-sdk` runs all versions, in TLS and in plaintext,
+with one broker and proxy and with two of each. Restarts, row F26, are in
+tests/fault/crash/test_sdk_restarts.py.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from conformance import catalogue
-from conformance.runner import LEASE_S, SECRET, Case, Doors, ScenarioRunner, cases
+from conformance.runner import LEASE_S, SECRET, Case, ScenarioRunner, Site, cases
 from support.processes import certificates
-from support.processes.service import ServiceProcess
+from support.processes.service import ServiceProcess, proxy_process
 from support.proxy.official_sdk import newest_sdks, official_sdks
 from support.proxy.sdk_cluster import Cluster, sdk_cluster
 
@@ -29,30 +31,9 @@ pytestmark = pytest.mark.slow
 catalogue.load()
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return certificates.write(tmp_path_factory.mktemp("certificates"))[0]
-
-
-@pytest.fixture(scope="module")
-def identity(certificate: Path) -> tuple[str, ...]:
-    """The options by which a proxy shows the certificate."""
-    key = certificate.with_suffix(".key")
-    return ("--set", f"tlsCertPath={certificate}", "--set", f"tlsKeyPath={key}")
-
-
-@pytest.fixture(scope="module")
-def cluster(
-    tmp_path_factory: pytest.TempPathFactory, identity: tuple[str, ...]
-) -> Iterator[Cluster]:
-    options = ("--set", f"defaultInvisibleTimeMills={LEASE_S * 1_000}", *identity)
-    with sdk_cluster(tmp_path_factory.mktemp("cluster"), *options) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def guarded(cluster: Cluster, identity: tuple[str, ...]) -> Iterator[ServiceProcess]:
-    """A proxy beside the other that wants to know who calls."""
+@contextmanager
+def guarded_proxy(cluster: Cluster, *options: str) -> Iterator[ServiceProcess]:
+    """A proxy beside the others that wants to know who calls."""
     users = cluster.home / "users.json"
     everything = [{"resource": ["Topic:*", "Group:*"], "actions": ["Pub", "Sub"]}]
     app = {"username": "app", "password": SECRET, "policies": everything}
@@ -63,37 +44,56 @@ def guarded(cluster: Cluster, identity: tuple[str, ...]) -> Iterator[ServiceProc
     }
     users.write_text(json.dumps({"users": [app, reader]}))
     users.chmod(0o600)
-    with ServiceProcess(
-        *("aerobee_proxy", "--port", "0", "--namesrv", cluster.namesrv.address),
+    with proxy_process(
+        cluster.namesrv.address,
         *("--set", "authenticationEnabled=true", "--set", f"authenticationUsersFile={users}"),
-        *("--set", "authorizationEnabled=true", *identity),
+        *("--set", "authorizationEnabled=true", *options),
     ) as proxy:
         yield proxy
         assert SECRET not in proxy.output, "a secret was logged"
 
 
+@contextmanager
+def running_site(home: Path, certificate: Path, brokers: int) -> Iterator[Site]:
+    key = certificate.with_suffix(".key")
+    identity = ("--set", f"tlsCertPath={certificate}", "--set", f"tlsKeyPath={key}")
+    lease = ("--set", f"defaultInvisibleTimeMills={LEASE_S * 1_000}")
+    with (
+        sdk_cluster(home, *lease, *identity, brokers=brokers) as cluster,
+        guarded_proxy(cluster, *identity) as guarded,
+    ):
+        yield Site(cluster, guarded, certificate)
+
+
 @pytest.fixture(scope="module")
 def runs(
-    request: pytest.FixtureRequest, cluster: Cluster, guarded: ServiceProcess, certificate: Path
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ScenarioRunner]:
     """All cases that this session selected, started at once."""
-    started = ScenarioRunner(cluster, Doors(cluster.proxy, guarded, certificate))
-    try:
-        started.start(
-            cast(Case, item.callspec.params["case"])
-            for item in request.session.items
-            if isinstance(item, pytest.Function) and item.originalname == "test_the_sdk_does"
-        )
+    selected = [
+        cast(Case, item.callspec.params["case"])
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.originalname == "test_the_sdk_does"
+    ]
+    certificate = certificates.write(tmp_path_factory.mktemp("certificates"))[0]
+    with ExitStack() as stack:
+        sites = {
+            brokers: stack.enter_context(
+                running_site(tmp_path_factory.mktemp(f"cluster_{brokers}"), certificate, brokers)
+            )
+            for brokers in sorted({case.brokers for case in selected})
+        }
+        started = ScenarioRunner(sites)
+        stack.callback(started.close)
+        started.start(selected)
         yield started
-    finally:
-        started.close()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Once all scenarios are declared."""
     if "case" in metafunc.fixturenames:
         every = metafunc.config.getoption("--every-sdk")
-        chosen = cases(official_sdks() if every else newest_sdks(), both_transports=every)
+        chosen = cases(official_sdks() if every else newest_sdks(), every_way=every)
         metafunc.parametrize("case", [marked(case) for case in chosen])
 
 

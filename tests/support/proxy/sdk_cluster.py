@@ -1,4 +1,4 @@
-"""A name server, a broker and a proxy for the official SDKs, and the steps that their tests share:
+"""A name server, brokers and proxies for the official SDKs, and the steps that their tests share:
 create topics and groups, send, receive, read dead letters.
 """
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +16,12 @@ from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc
 from aerobee.namesrv.v1.namesrv_pb2 import TopicConfig
 
 from support.clock.polling import until_sync
-from support.processes.service import ServiceProcess, namesrv_and_broker, proxy_process
+from support.processes.service import (
+    ServiceProcess,
+    broker_process,
+    namesrv_process,
+    proxy_process,
+)
 from support.proxy.official_sdk import Sdk, SdkError
 
 ALL = ("TAG", "*")
@@ -27,15 +32,25 @@ SOON_S = 60.0
 NUMBERS = itertools.count()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Cluster:
     namesrv: ServiceProcess
-    broker: ServiceProcess
-    proxy: ServiceProcess
+    brokers: list[ServiceProcess]
+    proxies: list[ServiceProcess]
     home: Path
 
+    @property
+    def broker(self) -> ServiceProcess:
+        """The only one, or the first."""
+        return self.brokers[0]
+
+    @property
+    def proxy(self) -> ServiceProcess:
+        """The only one, or the first."""
+        return self.proxies[0]
+
     def topic(self, message_type: str = "NORMAL", queues: int = 4) -> str:
-        """A new topic."""
+        """A new topic, with that many queues on every broker."""
         name = f"{message_type}_{next(NUMBERS)}"
         config = TopicConfig(
             topic=name,
@@ -44,8 +59,7 @@ class Cluster:
             permission=6,
             attributes={"message.type": message_type},
         )
-        with grpc.insecure_channel(self.broker.address) as channel:
-            stub = admin_pb2_grpc.AdminServiceStub(channel)
+        for stub in self._admins():
             stub.PutTopic(admin_pb2.PutTopicRequest(topic=config), timeout=20)
         return name
 
@@ -60,22 +74,33 @@ class Cluster:
             "retry_delays_ms": [int(RETRY_DELAY_S * 1_000)],
         }
         config = admin_pb2.GroupConfig(consumer_group=name, **{**defaults, **fields})
-        with grpc.insecure_channel(self.broker.address) as channel:
-            stub = admin_pb2_grpc.AdminServiceStub(channel)
+        for stub in self._admins():
             stub.PutGroup(admin_pb2.PutGroupRequest(group=config), timeout=20)
         return name
 
+    def _admins(self) -> Iterator[admin_pb2_grpc.AdminServiceStub]:
+        for broker in self.brokers:
+            with grpc.insecure_channel(broker.address) as channel:
+                yield admin_pb2_grpc.AdminServiceStub(channel)
+
 
 @contextmanager
-def sdk_cluster(data: Path, *proxy_options: str) -> Iterator[Cluster]:
-    """A running cluster. Asserts on leaving that no process logged a defect."""
+def sdk_cluster(data: Path, *proxy_options: str, brokers: int = 1) -> Iterator[Cluster]:
+    """A running cluster with as many proxies as brokers. Asserts on leaving that no process logged
+    a defect."""
     mixed = "--set=enableMixedMessageType=true"
-    with (
-        namesrv_and_broker(data, mixed) as (namesrv, broker),
-        proxy_process(namesrv.address, *proxy_options) as proxy,
-    ):
-        yield Cluster(namesrv, broker, proxy, data)
-        for process in (proxy, broker):
+    with ExitStack() as stack:
+        namesrv = stack.enter_context(namesrv_process(data))
+        named = [
+            broker_process(data / name, mixed, f"--set=brokerName={name}", namesrv=namesrv.address)
+            for name in ("broker-a", "broker-b")[:brokers]
+        ]
+        running = [stack.enter_context(broker) for broker in named]
+        proxies = [
+            stack.enter_context(proxy_process(namesrv.address, *proxy_options)) for _ in running
+        ]
+        yield Cluster(namesrv, running, proxies, data)
+        for process in (*proxies, *running):
             for defect in ("rpc_failed", "handler_failed", "background_work_failed"):
                 assert not process.events(defect)
 
