@@ -52,7 +52,7 @@ def f11_a_message_that_always_fails_is_dead_lettered(cluster: Cluster, sdk: Comm
 def f12_messages_of_a_message_group_come_in_order(
     cluster: Cluster, sdk: Commands, groups: int
 ) -> None:
-    topic, group = cluster.topic("FIFO"), cluster.group(consume_message_orderly=True)
+    topic, group = cluster.topic("FIFO"), cluster.group()
     sdk.do("push", id="c", group=group, subscriptions={topic: ALL})
     sdk.do("producer", id="p", topics=[topic])
     for number in range(20):
@@ -67,11 +67,12 @@ def f12_messages_of_a_message_group_come_in_order(
         assert own == list(range(name, 20, groups))
 
 
-def ordered_with_failures(cluster: Cluster, sdk: Commands) -> list[str]:
-    """The bodies as the listener got them: of 0 to 4; 1 and 3 fail at their first delivery."""
-    topic, group = cluster.topic("FIFO"), cluster.group(consume_message_orderly=True)
-    only = ["1", "3"]
-    sdk.do("push", id="c", group=group, subscriptions={topic: ALL}, succeed_from=2, only=only)
+def ordered_with_failures(cluster: Cluster, sdk: Commands, *others: str) -> list[str]:
+    """The bodies as the listener got them: of 0 to 4; 1 and 3 fail at their first delivery.
+    `others`: topics that the consumer subscribes to as well."""
+    topic, group = cluster.topic("FIFO"), cluster.group()
+    subscriptions, only = dict.fromkeys((topic, *others), ALL), ["1", "3"]
+    sdk.do("push", id="c", group=group, subscriptions=subscriptions, succeed_from=2, only=only)
     sdk.do("producer", id="p", topics=[topic])
     for number in range(5):
         sdk.do("send", id="p", topic=topic, body=str(number), group="g")
@@ -81,6 +82,13 @@ def ordered_with_failures(cluster: Cluster, sdk: Commands) -> list[str]:
 @scenario(needs="push")
 def f12_a_failed_message_is_retried_in_order(cluster: Cluster, sdk: Commands) -> None:
     assert ordered_with_failures(cluster, sdk) == ["0", "1", "1", "2", "3", "3", "4"]
+
+
+@scenario(needs="push")
+def f12_order_holds_beside_a_topic_without_one(cluster: Cluster, sdk: Commands) -> None:
+    """The SDK consumes side by side: the broker gives it one message of a message group."""
+    found = ordered_with_failures(cluster, sdk, cluster.topic("NORMAL"))
+    assert found == ["0", "1", "1", "2", "3", "3", "4"]
 
 
 @scenario(needs="push")

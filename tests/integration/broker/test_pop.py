@@ -13,6 +13,7 @@ import grpc
 import pytest
 from aerobee.broker.v1 import message_pb2, pop_pb2
 
+from aerobee_wire import properties as props
 from aerobee_wire.record import iter_records
 from aerobee_wire.status import Code, MqError
 from support.broker.calls import BrokerCaller
@@ -119,6 +120,24 @@ async def test_acks_survive_kill_9(tmp_path: Path) -> None:
             assert await pop(caller) == []
     assert len(unsure) <= 3 * 4 * 8
     assert again == [], "redelivered after its acknowledgement"
+
+
+async def test_the_order_of_a_fifo_topic_survives_kill_9(tmp_path: Path) -> None:
+    """In a group that nobody has created, and for a consumer that does not ask for order."""
+    with broker_process(tmp_path) as broker:
+        async with BrokerCaller(broker.address) as caller:
+            await caller.put_topic("t", message_type="FIFO")
+            for body in (b"a1", b"a2", b"b1", b"a3"):
+                properties = {props.SHARDING_KEY: body[:1].decode()}
+                await caller.send("t", body, properties=properties)
+            a1, b1 = await pop(caller)
+            assert (a1.body, b1.body) == (b"a1", b"b1")
+        broker.kill()
+        broker.start()
+        async with BrokerCaller(broker.address) as caller:
+            assert await pop(caller) == []
+            assert await ack(caller, [a1]) == [Code.SUCCESS]
+            assert [message.body for message in await pop(caller)] == [b"a2"]
 
 
 def _reached(settled: set[bytes], count: int) -> bool:

@@ -10,9 +10,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from aerobee.broker.v1 import pop_pb2, pop_pb2_grpc
 
 from aerobee_client import Message, Producer, PushConsumer, ReceivedMessage
+from aerobee_wire.record import iter_records
 from support.clock.polling import until_sync
 from support.processes.command import COMMAND, Up, aerobee, aerobee_json
 
@@ -129,6 +132,53 @@ def test_a_group_is_created_listed_and_deleted(up: Up) -> None:
     assert "200ms, 2s" in aerobee("group", "list", namesrv=up.namesrv).stdout
     assert aerobee("group", "delete", "packers", namesrv=up.namesrv).returncode == 0
     assert "packers" not in {group["consumer_group"] for group in json_of(up, "group", "list")}
+
+
+def test_a_group_shows_its_order_and_its_retries(up: Up) -> None:
+    retry = "exponential:initial=2s,max=1m,multiplier=3"
+    json_of(up, "group", "create", "couriers", "--order", "off", "--retry", retry)
+    shown = json_of(up, "group", "show", "couriers")
+    assert shown["order"] == "off" and shown["retry_delays_ms"] == []
+    assert shown["exponential_retry"] == {"initial_ms": 2_000, "max_ms": 60_000, "multiplier": 3}
+    text = aerobee("group", "show", "couriers", namesrv=up.namesrv).stdout
+    assert "off: messages in no order" in text and "2s to 1m" in text
+    json_of(up, "group", "create", "couriers")
+    assert json_of(up, "group", "show", "couriers")["order"] == "auto"
+    assert aerobee("group", "show", "nobody", namesrv=up.namesrv).returncode == 1
+
+
+def test_a_message_that_blocks_its_group_is_shown_and_skipped(up: Up) -> None:
+    json_of(up, "topic", "create", "letters", "--queues", "1", "--type", "fifo")
+    json_of(up, "group", "create", "postmen")
+    with Producer(namesrv=up.namesrv) as producer:
+        first, _ = producer.send_batch([Message("letters", body) for body in (b"torn", b"whole")])
+    [broker] = json_of(up, "broker", "status")
+
+    def pop() -> list[bytes]:
+        request = pop_pb2.PopRequest(
+            consumer_group="postmen",
+            topic="letters",
+            invisible_duration_ms=100,
+            start=pop_pb2.POP_START_EARLIEST,
+            client_id="postman-1",
+        )
+        with grpc.insecure_channel(broker["broker_address"]) as channel:
+            answer = pop_pb2_grpc.PopServiceStub(channel).Pop(request, timeout=20)
+        return [record.body for record in iter_records(answer.records)]
+
+    assert json_of(up, "group", "blocked", "postmen") == []
+    assert pop() == [b"torn"]
+    [blocked] = until_sync(lambda: json_of(up, "group", "blocked", "postmen"), "it has failed")
+    assert (blocked["message_group"], blocked["message_id"]) == ("", first.message_id)
+    assert (blocked["topic"], blocked["attempt"], blocked["waiting"]) == ("letters", 1, 1)
+    assert blocked["client_id"] == "postman-1" and blocked["since_timestamp_ms"] > 0
+    skip = ("group", "blocked", "postmen", "--skip", first.message_id, "--reason", "torn apart")
+    assert json_of(up, *skip)[0]["message_id"] == first.message_id
+    [letter] = json_of(up, "dlq", "list", "postmen")
+    assert letter["message_id"] == first.message_id and letter["reason"] == "torn apart"
+    assert pop() == [b"whole"]
+    assert aerobee(*skip, namesrv=up.namesrv).returncode == 1, "skipped already"
+    assert aerobee("group", "blocked", "nobody", namesrv=up.namesrv).returncode == 1
 
 
 def test_a_group_can_be_sent_back_to_the_start(up: Up) -> None:

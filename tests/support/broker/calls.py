@@ -128,9 +128,15 @@ class BrokerCaller:
         request = message_pb2.SendBackRequest(consumer_group=group, entries=entries)
         return list((await self.call(self.messages.SendBack, request)).results)
 
-    async def put_topic(self, topic: str, queues: int = 1) -> admin_pb2.PutTopicResponse:
+    async def put_topic(
+        self, topic: str, queues: int = 1, message_type: str = "NORMAL"
+    ) -> admin_pb2.PutTopicResponse:
         config = namesrv_pb2.TopicConfig(
-            topic=topic, read_queue_count=queues, write_queue_count=queues, permission=6
+            topic=topic,
+            read_queue_count=queues,
+            write_queue_count=queues,
+            permission=6,
+            attributes={"message.type": message_type},
         )
         request = admin_pb2.PutTopicRequest(topic=config)
         return cast(admin_pb2.PutTopicResponse, await self.call(self.admin.PutTopic, request))
