@@ -20,7 +20,7 @@ from typing import Any
 
 import grpc
 import pytest
-from aerobee.broker.v1 import message_pb2, message_pb2_grpc
+from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc, message_pb2, message_pb2_grpc
 from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from packaging.utils import canonicalize_name
@@ -28,7 +28,7 @@ from testcontainers.compose import DockerCompose
 
 from aerobee_chassis import healthcheck
 from support.proxy import sdk_cluster
-from support.proxy.official_sdk import Sdk, newest
+from support.proxy.official_sdk import Sdk, SdkError, newest
 from support.repository.tree import ROOT, distributions, locked
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -118,6 +118,15 @@ def broker_address(project: Project) -> str:
         info = stub.GetClusterInfo(namesrv_pb2.GetClusterInfoRequest(), timeout=CALL_TIMEOUT_S)
     [broker] = info.brokers
     return str(broker.addresses[0])
+
+
+def create(address: str, topic: str) -> None:
+    config = namesrv_pb2.TopicConfig(
+        topic=topic, read_queue_count=4, write_queue_count=4, permission=6
+    )
+    with grpc.insecure_channel(address) as channel:
+        stub = admin_pb2_grpc.AdminServiceStub(channel)
+        stub.PutTopic(admin_pb2.PutTopicRequest(topic=config), timeout=CALL_TIMEOUT_S)
 
 
 def send(address: str, *bodies: bytes) -> list[int]:
@@ -222,6 +231,9 @@ def test_an_official_sdk_on_the_host_sends_and_receives_at_the_proxy(
     """The proxy tells it to come back to the published port."""
     with Sdk(newest(language), f"127.0.0.1:{project.ports['proxy']}", tmp_path) as sdk:
         topic = f"sdk-{language}"
+        with pytest.raises(SdkError):  # no topic is created by its first use
+            sdk_cluster.send(sdk, topic, 1)
+        create(f"127.0.0.1:{project.ports['broker']}", topic)
         sdk_cluster.simple(sdk, f"{topic}-readers", topic)
         sent = sdk_cluster.send(sdk, topic, 10)
         assert bodies(sdk_cluster.receive(sdk, 10)) == sorted(sent)

@@ -117,6 +117,7 @@ GET_CONSUME_STATS = rpc(offset.GetConsumeStatsRequest, offset.GetConsumeStatsRes
 # ---- broker: administration ----
 
 PUT_TOPIC = rpc(admin.PutTopicRequest, admin.PutTopicResponse)
+SPECIFY_MESSAGE_TYPE = rpc(admin.SpecifyMessageTypeRequest, admin.SpecifyMessageTypeResponse)
 GET_TOPIC = rpc(admin.GetTopicRequest, admin.GetTopicResponse)
 DELETE_TOPIC = rpc(admin.DeleteTopicRequest, admin.DeleteTopicResponse)
 LIST_TOPICS = rpc(admin.ListTopicsRequest, admin.ListTopicsResponse)

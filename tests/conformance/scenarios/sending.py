@@ -96,11 +96,15 @@ def f24_limits_of_a_message(cluster: Cluster, sdk: Commands) -> None:
 
 
 @scenario()
-def f23_an_auto_created_topic_takes_every_message_type(_: Cluster, sdk: Commands) -> None:
+def f23_an_auto_created_topic_takes_the_type_of_its_first_message(
+    _: Cluster, sdk: Commands
+) -> None:
     topic = f"fresh_{next(NUMBERS)}"
     sdk.do("producer", id="p", topics=[topic])
-    sdk.do("send", id="p", topic=topic, body="normal")
     sdk.do("send", id="p", topic=topic, body="ordered", group="g")
+    sdk.do("send", id="p", topic=topic, body="ordered too", group="h")
+    with pytest.raises(SdkError):
+        sdk.do("send", id="p", topic=topic, body="normal")
 
 
 @scenario()

@@ -35,8 +35,7 @@ METHODS = s.DESCRIPTOR.services_by_name["MessagingService"].methods
 
 @pytest.fixture(scope="module")
 def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    mixed = "--set=enableMixedMessageType=true"
-    with namesrv_and_broker(tmp_path_factory.mktemp("cluster"), mixed) as (namesrv, _):
+    with namesrv_and_broker(tmp_path_factory.mktemp("cluster")) as (namesrv, _):
         yield namesrv
 
 

@@ -58,6 +58,8 @@ class ProxyOptions(Options):
     max_delay_time_mills: Milliseconds = 86_400_000
     max_transaction_recovery_second: int = Field(default=3_600, ge=1)
     enable_topic_message_type_check: bool = True
+    # Whether the first route query creates a topic, where brokers do (autoCreateTopicEnable).
+    auto_create_topics: bool = True
 
     # ---- leases ----
     default_invisible_time_mills: Milliseconds = 60_000

@@ -86,7 +86,9 @@ class Proxy:
             ),
             live_members=self.heartbeats.live_members,
         )
-        self.topic_creation = TopicCreation(self.calls, self.route_cache)
+        self.topic_creation = TopicCreation(
+            self.calls, self.route_cache, enabled=options.auto_create_topics
+        )
         self.sender = MessageSender(
             self.topic_creation, self.route_cache, self.calls, self.batches, self.counts
         )

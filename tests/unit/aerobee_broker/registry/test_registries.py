@@ -125,6 +125,21 @@ async def test_an_invalid_topic_is_refused(
     assert harness.tables.topics.all() == before
 
 
+async def test_a_topic_that_a_send_created_takes_one_type(harness: BrokerHarness) -> None:
+    await harness.send("t", b"a")
+    announced = len(harness.announced)
+    for asked, code in (("SLOW", Code.INVALID_PARAMETER), ("MIXED", Code.INVALID_PARAMETER)):
+        with raises_code(code):
+            await harness.broker.topics.specify_type("t", asked)
+    assert await harness.broker.topics.specify_type("t", "FIFO") == "FIFO"
+    assert len(harness.announced) == announced + 1
+    assert await harness.broker.topics.specify_type("t", "NORMAL") == "FIFO"
+    await harness.broker.topics.put(replace(GOOD, topic="plain"))
+    assert await harness.broker.topics.specify_type("plain", "FIFO") == GOOD.message_type
+    with raises_code(Code.TOPIC_NOT_EXIST):
+        await harness.broker.topics.specify_type("unknown", "FIFO")
+
+
 async def test_deleting_a_topic_deletes_its_queues_and_offsets(harness: BrokerHarness) -> None:
     await harness.send("t", b"a", b"b")
     harness.tables.offsets.commit("g", "t", 0, 1)

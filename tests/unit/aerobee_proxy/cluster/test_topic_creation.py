@@ -6,15 +6,18 @@ import asyncio
 from typing import Any
 
 import pytest
-from aerobee.broker.v1.admin_pb2 import PutTopicResponse
+from aerobee.broker.v1.admin_pb2 import PutTopicResponse, SpecifyMessageTypeResponse
+from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetTopicRouteResponse, TopicRoute
 from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import Code
 
-from aerobee_wire.rpcs import PUT_TOPIC
+from aerobee_proxy.proxy import Proxy
+from aerobee_wire.rpcs import PUT_TOPIC, SPECIFY_MESSAGE_TYPE
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
-from support.proxy.harness import Cluster, FakeCall, route
+from support.proxy.harness import BROKER, Cluster, FakeCall, route
+from support.proxy.routes import queue_data
 
 ENDPOINTS = d.Endpoints(
     scheme=d.AddressScheme.DOMAIN_NAME, addresses=[d.Address(host="mq.test", port=18081)]
@@ -35,9 +38,13 @@ def cluster() -> Cluster:
     return cluster
 
 
-async def route_of(cluster: Cluster, topic: str) -> s.QueryRouteResponse:
-    request = s.QueryRouteRequest(topic=d.Resource(name=topic), endpoints=ENDPOINTS)
-    answer: s.QueryRouteResponse = await cluster.proxy().rpcs.query_route(request, FakeCall())
+def query(topic: str) -> s.QueryRouteRequest:
+    return s.QueryRouteRequest(topic=d.Resource(name=topic), endpoints=ENDPOINTS)
+
+
+async def route_of(cluster: Cluster, topic: str, **options: Any) -> s.QueryRouteResponse:
+    proxy = cluster.proxy(**options)
+    answer: s.QueryRouteResponse = await proxy.rpcs.query_route(query(topic), FakeCall())
     return answer
 
 
@@ -46,7 +53,7 @@ async def test_unknown_topic_is_created(cluster: Cluster) -> None:
     assert answer.status.code == Code.OK and len(answer.message_queues) == 4
     (asked,) = cluster.transport.requests(PUT_TOPIC)
     assert asked.topic.permission == 6 and asked.only_new
-    assert dict(asked.topic.attributes) == {"message.type": "MIXED"}
+    assert dict(asked.topic.attributes) == {"message.type": "UNSPECIFIED"}
 
 
 async def test_shared_route_request_from_before_the_creation(cluster: Cluster) -> None:
@@ -64,7 +71,7 @@ async def test_shared_route_request_from_before_the_creation(cluster: Cluster) -
 
     cluster.transport.call = slowly  # type: ignore[method-assign]
     rpcs = cluster.proxy().rpcs
-    request = s.QueryRouteRequest(topic=d.Resource(name="fresh"), endpoints=ENDPOINTS)
+    request = query("fresh")
 
     async def ask_after(seconds: float) -> Any:
         await asyncio.sleep(seconds)
@@ -85,13 +92,78 @@ async def test_topic_is_created_without_an_unreachable_broker(cluster: Cluster) 
     assert answer.status.code == Code.BAD_REQUEST and "broker-0" in answer.status.message
 
 
-async def test_topic_of_a_broker_without_mixed_types_is_normal(cluster: Cluster) -> None:
-    def put(address: str, request: Any) -> PutTopicResponse:
-        if request.topic.attributes:
-            raise MqError(BrokerCode.INVALID_PARAMETER, "mixed types are turned off")
-        cluster.routes[request.topic.topic] = route(message_type="")
-        return PutTopicResponse(created=True)
+async def test_a_proxy_that_creates_no_topics_asks_no_broker(cluster: Cluster) -> None:
+    answer = await route_of(cluster, "fresh", auto_create_topics=False)
+    assert answer.status.code == Code.TOPIC_NOT_FOUND
+    assert not cluster.transport.requests(PUT_TOPIC)
 
-    cluster.transport.answers["PutTopic"] = put
-    answer = await route_of(cluster, "fresh")
-    assert list(answer.message_queues[0].accept_message_types) == [d.MessageType.NORMAL]
+
+# ---- the type of the first message ----
+
+OTHER = BrokerData(broker_name="broker-b", addresses={0: "10.0.0.2:10911"})
+
+
+class Types:
+    """Two brokers with a topic of no type. `types`: address → the type that it has taken."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.types = {BROKER.addresses[0]: "UNSPECIFIED", OTHER.addresses[0]: "UNSPECIFIED"}
+        self.away: set[str] = set()
+        self._cluster = cluster
+        cluster.transport.answers["SpecifyMessageType"] = self._specify
+        self.serve()
+
+    def serve(self) -> None:
+        queues = [
+            queue_data(data.broker_name, kind=self.types[data.addresses[0]])
+            for data in (BROKER, OTHER)
+        ]
+        found = TopicRoute(queues=queues, brokers=[BROKER, OTHER])
+        self._cluster.routes["fresh"] = GetTopicRouteResponse(route=found)
+
+    def _specify(self, address: str, request: Any) -> SpecifyMessageTypeResponse:
+        if address in self.away:
+            raise MqError(BrokerCode.BROKER_UNREACHABLE, "away")
+        if self.types[address] == "UNSPECIFIED":
+            self.types[address] = request.message_type
+            self.serve()
+        return SpecifyMessageTypeResponse(message_type=self.types[address])
+
+
+async def send(proxy: Proxy, message_group: str = "") -> Code:
+    system = d.SystemProperties(message_id="01AB", message_group=message_group)
+    sent = d.Message(topic=d.Resource(name="fresh"), body=b"x", system_properties=system)
+    request = s.SendMessageRequest(messages=[sent])
+    answer: s.SendMessageResponse = await proxy.rpcs.send_message(request, FakeCall())
+    return answer.status.code
+
+
+async def test_the_first_message_gives_its_type_to_the_topic_on_every_broker(
+    cluster: Cluster,
+) -> None:
+    brokers, proxy = Types(cluster), cluster.proxy()
+    offered = (await proxy.rpcs.query_route(query("fresh"), FakeCall())).message_queues[0]
+    assert len(offered.accept_message_types) == 4, "an SDK may send any of these"
+    assert await send(proxy, "g") == Code.OK
+    assert set(brokers.types.values()) == {"FIFO"}
+    assert await send(proxy) == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+    assert await send(proxy, "h") == Code.OK
+    assert len(cluster.transport.requests(SPECIFY_MESSAGE_TYPE)) == 2, "asked once"
+
+
+async def test_a_proxy_that_comes_second_takes_the_type_that_is_there(cluster: Cluster) -> None:
+    brokers, proxy = Types(cluster), cluster.proxy()
+    brokers.types[BROKER.addresses[0]] = "FIFO"  # the other proxy is under way
+    assert await send(proxy) == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+    assert set(brokers.types.values()) == {"FIFO"}
+
+
+async def test_a_broker_that_is_away_takes_the_type_later(cluster: Cluster) -> None:
+    brokers, proxy = Types(cluster), cluster.proxy()
+    brokers.away = {BROKER.addresses[0]}
+    assert await send(proxy, "g") == Code.OK
+    assert sorted(brokers.types.values()) == ["FIFO", "UNSPECIFIED"]
+    brokers.away = set(brokers.types)
+    brokers.types[OTHER.addresses[0]] = "UNSPECIFIED"
+    brokers.serve()
+    assert await send(cluster.proxy(), "g") != Code.OK

@@ -15,8 +15,6 @@ from aerobee_cli.processes.supervise import Child, LineSink
 NAMESRV = "namesrv"
 BROKER = "broker"
 PROXY = "proxy"
-# Topics that the proxy creates for SDKs take every type of message.
-MIXED_TYPES = "enableMixedMessageType=true"
 # A broker that dies more often than this is not started again.
 MAX_RESTARTS = 5
 
@@ -32,14 +30,16 @@ class SuiteOptions:
     sets: Sequence[str] = ()
     proxy_port: int | None = None
 
+    @property
+    def creates_topics(self) -> bool:
+        """Whether the first use of a topic creates it, as far as `sets` say."""
+        return "autoCreateTopicEnable=false" not in self.sets
+
     def namesrv_arguments(self) -> list[str]:
         return ["--port", str(self.namesrv_port), "--data", str(self.data), *self._sets(NAMESRV)]
 
     def broker_arguments(self) -> list[str]:
-        # First, so that `sets` can override it.
-        mixed = [] if self.proxy_port is None else ["--set", MIXED_TYPES]
-        ours = ["--port", str(self.broker_port), "--data", str(self.data), *mixed]
-        return [*ours, *self._sets(BROKER)]
+        return ["--port", str(self.broker_port), "--data", str(self.data), *self._sets(BROKER)]
 
     def proxy_arguments(self) -> list[str]:
         return ["--port", str(self.proxy_port or 0), *self._sets(PROXY)]

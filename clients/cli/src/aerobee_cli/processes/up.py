@@ -8,9 +8,14 @@ from functools import partial
 from aerobee_cli.processes.signals import Stopped, StopSignals
 from aerobee_cli.processes.suite import Suite, SuiteOptions
 
+AUTO_CREATION = (
+    "topics are created by their first use; to create them by hand only: "
+    "--set autoCreateTopicEnable=false"
+)
+
 
 async def serve(options: SuiteOptions) -> None:
-    """Starts the suite, prints the ready line on stdout, and serves until a signal.
+    """Starts the suite, prints the ready line and a remark on stdout, and serves until a signal.
 
     The logs go to stderr. Raises ProcessEnded when a service ends by itself.
     """
@@ -23,6 +28,8 @@ async def serve(options: SuiteOptions) -> None:
             f"proxy={suite.proxy_address}",
             flush=True,
         )
+        if options.creates_topics:
+            print(AUTO_CREATION, flush=True)
         await signals.guard(suite.watch())
     except Stopped:
         return

@@ -33,6 +33,20 @@ class PutTopicResponse(_message.Message):
     unreachable_namesrvs: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, created: _Optional[bool] = ..., unreachable_namesrvs: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class SpecifyMessageTypeRequest(_message.Message):
+    __slots__ = ("topic", "message_type")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    message_type: str
+    def __init__(self, topic: _Optional[str] = ..., message_type: _Optional[str] = ...) -> None: ...
+
+class SpecifyMessageTypeResponse(_message.Message):
+    __slots__ = ("message_type",)
+    MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    message_type: str
+    def __init__(self, message_type: _Optional[str] = ...) -> None: ...
+
 class DeleteTopicRequest(_message.Message):
     __slots__ = ("topic",)
     TOPIC_FIELD_NUMBER: _ClassVar[int]

@@ -39,6 +39,11 @@ class AdminServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.PutTopicRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.PutTopicResponse.FromString,
                 _registered_method=True)
+        self.SpecifyMessageType = channel.unary_unary(
+                '/aerobee.broker.v1.AdminService/SpecifyMessageType',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.SpecifyMessageTypeRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.SpecifyMessageTypeResponse.FromString,
+                _registered_method=True)
         self.DeleteTopic = channel.unary_unary(
                 '/aerobee.broker.v1.AdminService/DeleteTopic',
                 request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.DeleteTopicRequest.SerializeToString,
@@ -97,6 +102,14 @@ class AdminServiceServicer:
     def PutTopic(self, request, context):
         """Creates a topic or changes it. Answers when it is durable here and every reachable name server
         knows it. INVALID_PARAMETER (29): illegal name or numbers. NO_PERMISSION (16): a system topic.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SpecifyMessageType(self, request, context):
+        """Gives a topic whose message type is UNSPECIFIED one, for topics that are created by their first
+        use. Answers with the type that it has now. TOPIC_NOT_EXIST (17), INVALID_PARAMETER (29).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -179,6 +192,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.PutTopicRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.PutTopicResponse.SerializeToString,
             ),
+            'SpecifyMessageType': grpc.unary_unary_rpc_method_handler(
+                    servicer.SpecifyMessageType,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.SpecifyMessageTypeRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.SpecifyMessageTypeResponse.SerializeToString,
+            ),
             'DeleteTopic': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteTopic,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.DeleteTopicRequest.FromString,
@@ -257,6 +275,33 @@ class AdminService:
             '/aerobee.broker.v1.AdminService/PutTopic',
             aerobee_dot_broker_dot_v1_dot_admin__pb2.PutTopicRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_admin__pb2.PutTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SpecifyMessageType(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/SpecifyMessageType',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.SpecifyMessageTypeRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.SpecifyMessageTypeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -16,6 +16,9 @@ WRITE = 2
 INHERIT = 1
 READ_WRITE = READ | WRITE
 
+MESSAGE_TYPE = "message.type"  # an attribute
+UNSPECIFIED = "UNSPECIFIED"  # its value until the first message that names its type
+
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
@@ -38,7 +41,7 @@ class TopicConfig:
     @property
     def message_type(self) -> str:
         """Empty: it has none of its own."""
-        return self.attributes.get("message.type", "")
+        return self.attributes.get(MESSAGE_TYPE, "")
 
     @property
     def by_priority(self) -> bool:

@@ -17,7 +17,15 @@ import structlog
 from aerobee_broker.config import BrokerOptions
 from aerobee_broker.errors import InvalidParameter, NoPermission, TopicNotExist
 from aerobee_broker.metadata.persistent_table import PersistentTable
-from aerobee_broker.metadata.topics import INHERIT, READ, READ_WRITE, TopicConfig, Topics
+from aerobee_broker.metadata.topics import (
+    INHERIT,
+    MESSAGE_TYPE,
+    READ,
+    READ_WRITE,
+    UNSPECIFIED,
+    TopicConfig,
+    Topics,
+)
 from aerobee_wire import topics as names
 from aerobee_wire.properties import whole_number
 
@@ -29,7 +37,7 @@ Spread = Callable[[TopicConfig], Awaitable[None]]
 CLIENT_DEFAULT_QUEUES = 4  # of a topic that a send creates, unless the sender says more or fewer
 MAX_QUEUES = 65_536
 ALL_PERMISSIONS = 15
-MESSAGE_TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
+MESSAGE_TYPES = (UNSPECIFIED, "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
 _TRANSACTION_TOPICS = (names.HALF_TOPIC, names.OP_HALF_TOPIC, names.CHECK_MAX_TIME_TOPIC)
 
 
@@ -105,7 +113,8 @@ class TopicRegistry:
         if parent is None or not parent.permission & INHERIT:
             raise TopicNotExist(topic)
         count = min(queue_count or CLIENT_DEFAULT_QUEUES, parent.write_queue_count)
-        return TopicConfig(topic, count, count, parent.permission & ~INHERIT)
+        permission = parent.permission & ~INHERIT
+        return TopicConfig(topic, count, count, permission, attributes={MESSAGE_TYPE: UNSPECIFIED})
 
     # ---- administration ----
 
@@ -127,6 +136,21 @@ class TopicRegistry:
             by="admin",
         )
         return PutResult(created, await self._publish_change(config.topic))
+
+    async def specify_type(self, topic: str, message_type: str) -> str:
+        """Gives a topic of no type one. Returns the type that it has now, published. Raises
+        TopicNotExist, InvalidParameter."""
+        config = self.get(topic)
+        if config.message_type == UNSPECIFIED:
+            attributes = {**config.attributes, MESSAGE_TYPE: message_type}
+            specified = replace(config, attributes=attributes)
+            self._check_attributes(specified)
+            self.table.put(specified)
+            structlog.get_logger().info("topic_type_taken", topic=topic, type=message_type)
+            await self._publish_change(topic)
+        elif topic in self._publishing:
+            await self._ensure_published(topic)
+        return self.get(topic).message_type
 
     async def register_all(self) -> list[str]:
         """After a change of the broker's own permission. Returns the unreachable name servers."""
@@ -167,7 +191,7 @@ class TopicRegistry:
     def _check_attributes(self, config: TopicConfig) -> None:
         for name, value in config.attributes.items():
             fixed = {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}.get(name)
-            if name == "message.type":
+            if name == MESSAGE_TYPE:
                 allowed = value in MESSAGE_TYPES and (
                     value != "MIXED" or self._options.enable_mixed_message_type
                 )

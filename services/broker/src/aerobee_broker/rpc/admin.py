@@ -39,6 +39,12 @@ class AdminRpcs:
             created=put.created, unreachable_namesrvs=put.unreachable_namesrvs
         )
 
+    async def specify_message_type(
+        self, request: pb.SpecifyMessageTypeRequest, call: Call
+    ) -> pb.SpecifyMessageTypeResponse:
+        message_type = await self.topics.specify_type(request.topic, request.message_type)
+        return pb.SpecifyMessageTypeResponse(message_type=message_type)
+
     async def delete_topic(
         self, request: pb.DeleteTopicRequest, call: Call
     ) -> pb.DeleteTopicResponse:

@@ -1,8 +1,8 @@
 """Topics that are created when a client first asks for their route.
 
-Only while brokers allow it: those that create topics automatically register TBW102. A topic is
-created on all of them at once, so that it does not live on the one broker that happened to be
-asked. It accepts every message type where the broker has mixed types turned on, else NORMAL.
+Only while this proxy and brokers allow it: brokers that create topics automatically register
+TBW102. A topic is created on all of them at once, so that it does not live on the one broker that
+happened to be asked. It takes the type of its first message.
 """
 
 from __future__ import annotations
@@ -10,21 +10,30 @@ from __future__ import annotations
 import asyncio
 
 import structlog
-from aerobee.broker.v1.admin_pb2 import PutTopicRequest
+from aerobee.broker.v1.admin_pb2 import PutTopicRequest, SpecifyMessageTypeRequest
 from aerobee.namesrv.v1.namesrv_pb2 import QueueData, TopicConfig, TopicRoute
 
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.route_cache import RouteCache
-from aerobee_proxy.cluster.topic_route import MESSAGE_TYPE_ATTRIBUTE, MIXED, READABLE, WRITABLE
+from aerobee_proxy.cluster.topic_route import (
+    MESSAGE_TYPE_ATTRIBUTE,
+    READABLE,
+    UNSPECIFIED,
+    WRITABLE,
+    with_master,
+)
 from aerobee_wire import topics
-from aerobee_wire.rpcs import PUT_TOPIC
+from aerobee_wire.rpcs import PUT_TOPIC, SPECIFY_MESSAGE_TYPE
 from aerobee_wire.status import Code, MqError
 
 
 class TopicCreation:
-    def __init__(self, calls: BrokerCalls, route_cache: RouteCache) -> None:
+    """`enabled`: whether a topic may be created by its first use (`autoCreateTopics`)."""
+
+    def __init__(self, calls: BrokerCalls, route_cache: RouteCache, *, enabled: bool) -> None:
         self._calls = calls
         self._route_cache = route_cache
+        self._enabled = enabled
 
     async def route(self, topic: str) -> TopicRoute:
         """The route of a topic, which is created if it is unknown and may be.
@@ -36,6 +45,8 @@ class TopicCreation:
         except MqError as error:
             if error.code is not Code.TOPIC_NOT_EXIST or topics.group_of(topic) is not None:
                 raise
+        if not self._enabled:
+            raise _unknown(topic, "this proxy does not create topics (autoCreateTopics is off)")
         await self._create(topic)
         try:
             return await self._route_cache.route(topic)
@@ -51,11 +62,7 @@ class TopicCreation:
         except MqError as error:
             if error.code is not Code.TOPIC_NOT_EXIST:
                 raise
-            raise MqError(
-                Code.TOPIC_NOT_EXIST,
-                f"there is no topic {topic!r} and brokers do not create topics by themselves: "
-                f"create it with `aerobee topic create {topic}`",
-            ) from None
+            raise _unknown(topic, "brokers do not create topics by themselves") from None
         outcomes = await asyncio.gather(*(self._put(topic, data) for data in template.queues))
         failures = [failure for failure in outcomes if failure is not None]
         if failures and len(failures) == len(outcomes):
@@ -73,13 +80,38 @@ class TopicCreation:
             read_queue_count=data.read_queue_count,
             write_queue_count=data.write_queue_count,
             permission=READABLE | WRITABLE,
-            attributes={MESSAGE_TYPE_ATTRIBUTE: MIXED},
+            attributes={MESSAGE_TYPE_ATTRIBUTE: UNSPECIFIED},
         )
         # A request for a route must change no topic that exists: it may have been created
         # meanwhile, or a name server that has just started may not know it yet.
         request = PutTopicRequest(topic=config, only_new=True)
-        failure = await self._calls.try_call(data.broker_name, PUT_TOPIC, request)
-        if failure is not None and failure.code is Code.INVALID_PARAMETER:
-            request.topic.ClearField("attributes")
-            failure = await self._calls.try_call(data.broker_name, PUT_TOPIC, request)
-        return failure
+        return await self._calls.try_call(data.broker_name, PUT_TOPIC, request)
+
+    async def specify_type(self, topic: str, message_type: str) -> None:
+        """Gives a topic of no type the type of its first message, on every broker. The first that
+        answers decides for all: two proxies ask them in one order, and so agree. Raises MqError
+        when none answers."""
+        route = await self._route_cache.route(topic)
+        request = SpecifyMessageTypeRequest(topic=topic, message_type=message_type)
+        refusal: MqError | None = None
+        decided = False
+        for name in sorted({data.broker_name for data in with_master(route)}):
+            try:
+                answer = await self._calls.call(name, SPECIFY_MESSAGE_TYPE, request)
+            except MqError as error:
+                refusal = error
+                structlog.get_logger().warning(
+                    "topic_type_not_taken", topic=topic, broker=name, reason=error.message
+                )
+            else:
+                request.message_type, decided = answer.message_type, True
+        if refusal is not None and not decided:
+            raise refusal
+        self._route_cache.expire(topic)
+
+
+def _unknown(topic: str, reason: str) -> MqError:
+    return MqError(
+        Code.TOPIC_NOT_EXIST,
+        f"there is no topic {topic!r} and {reason}: create it with `aerobee topic create {topic}`",
+    )

@@ -16,12 +16,14 @@ MESSAGE_TYPE_ATTRIBUTE = "message.type"
 # Message types, by RocketMQ's names.
 NORMAL, FIFO, DELAY = "NORMAL", "FIFO", "DELAY"
 TRANSACTION, PRIORITY, LITE = "TRANSACTION", "PRIORITY", "LITE"
-MIXED = "MIXED"  # of a topic, never of a message
+# Of a topic, never of a message. UNSPECIFIED: it takes the type of its first message.
+MIXED, UNSPECIFIED = "MIXED", "UNSPECIFIED"
 
 _ACCEPTED = {
     **{message_type: (message_type,) for message_type in (NORMAL, FIFO, DELAY, TRANSACTION)},
     PRIORITY: (PRIORITY,),
     MIXED: (NORMAL, FIFO, DELAY, TRANSACTION),
+    UNSPECIFIED: (NORMAL, FIFO, DELAY, TRANSACTION),
 }
 
 
@@ -54,12 +56,11 @@ def writable_queues(route: TopicRoute) -> list[BrokerQueue]:
 
 
 def message_type(route: TopicRoute) -> str:
-    """The type of the topic. One that does not say is NORMAL."""
-    for queue_data in route.queues:
-        declared = queue_data.attributes.get(MESSAGE_TYPE_ATTRIBUTE, "")
-        if declared:
-            return declared
-    return NORMAL
+    """The type of the topic. One that does not say is NORMAL; UNSPECIFIED where all brokers say
+    so."""
+    declared = {data.attributes.get(MESSAGE_TYPE_ATTRIBUTE, "") for data in route.queues} - {""}
+    specified = sorted(declared - {UNSPECIFIED})
+    return specified[0] if specified else UNSPECIFIED if declared else NORMAL
 
 
 def accepted_types(route: TopicRoute) -> tuple[str, ...]:

@@ -156,9 +156,10 @@ async def test_wait_false_is_answered_before_the_flush(harness: BrokerHarness) -
 
 async def test_an_unknown_topic_inherits_from_tbw102(harness: BrokerHarness) -> None:
     await harness.broker.sending.sender.send([message("new", b"x")], 6)
-    assert harness.broker.topics.get("new") == TopicConfig("new", 6, 6, permission=6)
+    created = TopicConfig("new", 6, 6, attributes={"message.type": "UNSPECIFIED"})
+    assert harness.broker.topics.get("new") == created
     assert "new" in harness.announced[-1], "the name servers know before the send is answered"
-    assert harness.spread == [TopicConfig("new", 6, 6)], "and so do the other brokers"
+    assert harness.spread == [created], "and so do the other brokers"
     assert harness.tables.saved_topics._file.load()["topicConfigTable"]["new"]["perm"] == 6  # type: ignore[index]
 
 

@@ -20,8 +20,10 @@ from aerobee_proxy.cluster.sending.queue_selector import RoundRobin, queue_of_gr
 from aerobee_proxy.cluster.topic_creation import TopicCreation
 from aerobee_proxy.cluster.topic_route import (
     PRIORITY,
+    UNSPECIFIED,
     BrokerQueue,
     accepted_types,
+    message_type,
     writable_queues,
 )
 from aerobee_proxy.counts import ProxyCounts
@@ -37,6 +39,7 @@ class SendRoute:
     topic: str
     queues: Sequence[BrokerQueue]  # writable, sorted
     accepted_types: tuple[str, ...]
+    is_unspecified: bool  # it takes the type of its first message
     by_priority: bool  # the topic accepts nothing else: a queue stands for a priority
 
 
@@ -71,9 +74,21 @@ class MessageSender:
         if len(self._send_routes) >= MAX_SEND_ROUTES:
             self._send_routes.clear()
         accepted = accepted_types(route)
-        made = SendRoute(topic, writable_queues(route), accepted, accepted == (PRIORITY,))
+        made = SendRoute(
+            topic,
+            writable_queues(route),
+            accepted,
+            is_unspecified=message_type(route) == UNSPECIFIED,
+            by_priority=accepted == (PRIORITY,),
+        )
         self._send_routes[topic] = (route, made)
         return made
+
+    async def specified_route(self, route: SendRoute, message_type: str) -> SendRoute:
+        """The route once its topic, which is unspecified, has the type of its first message. Raises
+        as `route` does."""
+        await self._topic_creation.specify_type(route.topic, message_type)
+        return await self.route(route.topic)
 
     async def changed_route(self, route: SendRoute) -> SendRoute | None:
         """After a broker refused to take messages: the route as the name servers have it now. None
