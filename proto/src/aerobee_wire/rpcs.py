@@ -80,6 +80,7 @@ QUERY_MESSAGES = rpc(message.QueryMessagesRequest, message.QueryMessagesResponse
 # ---- broker: pop and transactions ----
 
 POP = rpc(pop.PopRequest, pop.PopResponse)
+NOTIFICATION = rpc(pop.NotificationRequest, pop.NotificationResponse)
 ACK = rpc(pop.AckRequest, pop.AckResponse)
 CHANGE_INVISIBLE_DURATION = rpc(
     pop.ChangeInvisibleDurationRequest, pop.ChangeInvisibleDurationResponse

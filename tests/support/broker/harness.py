@@ -97,7 +97,7 @@ class BrokerHarness:
         self.tables = Tables(environment)
         identity = Identity(
             cluster="DefaultCluster",
-            broker_name="broker-a",
+            broker_name=options.get("brokerName", "broker-a"),
             broker_id=0,
             address="10.0.0.1:10911",
             store_host=STORE_HOST,

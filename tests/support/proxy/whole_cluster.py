@@ -1,4 +1,4 @@
-"""A proxy over a real broker and a name server of a few lines, in one loop: no sockets, no threads.
+"""A proxy over real brokers and a name server of a few lines, in one loop: no sockets, no threads.
 
 For what needs both sides: leases, acks, transactions, tables that must not grow. Runs on a loop
 with virtual time.
@@ -7,7 +7,7 @@ with virtual time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,7 @@ from support.broker.harness import BrokerHarness
 from support.clock.virtual_loop import LoopClock
 from support.proxy.harness import CLIENT_ID, FakeCall, Requests, streamed
 
-ADDRESS = "10.0.0.1:10911"
-BROKER = BrokerData(broker_name="broker-a", addresses={0: ADDRESS})
+BROKER = BrokerData(broker_name="broker-a", addresses={0: "broker-a"})  # the first one
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
 
 
@@ -68,23 +67,30 @@ class BrokerStream(BrokerCall):
 
 
 class InProcess:
-    """The proxy's `Transport` to one broker. `defects`: its exceptions other than MqError."""
+    """The proxy's `Transport` to brokers, by name; a broker's name is its address. `defects`: their
+    exceptions other than MqError. `away`: brokers that do not answer. `calls`: (broker, method)."""
 
-    def __init__(self, broker: BrokerHarness) -> None:
-        self._topics = broker.tables.topics
+    def __init__(self, brokers: Mapping[str, BrokerHarness]) -> None:
+        self._brokers = brokers
         self._methods = {
-            method.name: method
+            (name, method.name): method
+            for name, broker in brokers.items()
             for service in broker.broker.services()
             for method in service.methods
         }
         self.defects: list[Exception] = []
+        self.away: set[str] = set()
+        self.calls: list[tuple[str, str]] = []
 
     async def call(
         self, address: str, rpc: Rpc[Any, Any], request: Message, *, timeout_s: float
     ) -> Any:
-        if address != ADDRESS:
+        if address not in self._brokers:
             return self._namesrv(rpc, request)
-        method = self._methods[rpc.method]
+        self.calls.append((address, rpc.method))
+        if address in self.away:
+            raise MqError(Code.BROKER_UNREACHABLE, f"no answer from {address}")
+        method = self._methods[address, rpc.method]
         # As over the wire: request and answer are serialised.
         parsed = method.request.FromString(request.SerializeToString())
         try:
@@ -103,7 +109,7 @@ class InProcess:
     async def stream(
         self, address: str, rpc: Rpc[Any, Any], request: Message
     ) -> AsyncGenerator[Any, None]:
-        method = self._methods[rpc.method]
+        method = self._methods[address, rpc.method]
         parsed = method.request.FromString(request.SerializeToString())
         call = BrokerStream()
         task = asyncio.ensure_future(method.handler(parsed, call))
@@ -124,27 +130,34 @@ class InProcess:
         """The broker outlives the proxy."""
 
     def _namesrv(self, rpc: Rpc[Any, Any], request: Any) -> Message:
+        brokers = [BrokerData(broker_name=name, addresses={0: name}) for name in self._brokers]
         if rpc.method == "GetClusterInfo":
-            return GetClusterInfoResponse(brokers=[BROKER])
-        config = self._topics.get(request.topic)
-        if config is None:
+            return GetClusterInfoResponse(brokers=brokers)
+        queues = []
+        for name, broker in self._brokers.items():
+            config = broker.tables.topics.get(request.topic)
+            if config is not None:
+                data = QueueData(
+                    broker_name=name,
+                    read_queue_count=config.read_queue_count,
+                    write_queue_count=config.write_queue_count,
+                    permission=config.permission,
+                    attributes=config.attributes,
+                )
+                queues.append(data)
+        if not queues:
             raise MqError(Code.TOPIC_NOT_EXIST, f"no broker serves the topic {request.topic}")
-        queues = QueueData(
-            broker_name=BROKER.broker_name,
-            read_queue_count=config.read_queue_count,
-            write_queue_count=config.write_queue_count,
-            permission=config.permission,
-            attributes=config.attributes,
-        )
-        return GetTopicRouteResponse(route=TopicRoute(queues=[queues], brokers=[BROKER]))
+        return GetTopicRouteResponse(route=TopicRoute(queues=queues, brokers=brokers))
 
 
 class WholeCluster:
-    """Begin with `await WholeCluster.begin(path)`. `options` are the proxy's."""
+    """Begin with `await WholeCluster.begin(path)`. `options` are the proxy's. `broker`: the first
+    one."""
 
-    def __init__(self, broker: BrokerHarness, options: dict[str, Any]) -> None:
-        self.broker = broker
-        self.transport = InProcess(broker)
+    def __init__(self, brokers: Mapping[str, BrokerHarness], options: dict[str, Any]) -> None:
+        self.brokers = brokers
+        self.broker = next(iter(brokers.values()))
+        self.transport = InProcess(brokers)
         self.clock = LoopClock()
         given = ProxyOptions(namesrv_addr="10.0.0.9:9876", **options)
         self.proxy: Proxy = Proxy(given, self.transport, self.clock, listen_port=lambda: 8081)
@@ -154,22 +167,32 @@ class WholeCluster:
 
     @classmethod
     async def begin(
-        cls, path: Path, *, broker_options: Mapping[str, Any] | None = None, **options: Any
+        cls,
+        path: Path,
+        names: Sequence[str] = (BROKER.broker_name,),
+        *,
+        broker_options: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> WholeCluster:
-        broker = await BrokerHarness.begin(path, **(broker_options or {}))
-        return cls(broker, options)
+        brokers = {
+            name: await BrokerHarness.begin(path / name, brokerName=name, **(broker_options or {}))
+            for name in names
+        }
+        return cls(brokers, options)
 
     def another_proxy(self, **options: Any) -> WholeCluster:
-        """A second proxy of the same broker; end only the first."""
-        return WholeCluster(self.broker, options)
+        """A second proxy of the same brokers; end only the first."""
+        return WholeCluster(self.brokers, options)
 
     async def end(self) -> None:
         await self.proxy.close()
-        await self.broker.end()
+        for broker in self.brokers.values():
+            await broker.end()
 
     def topic(self, name: str, message_type: str = "NORMAL", queues: int = 1) -> None:
         attributes = {"message.type": message_type}
-        self.broker.tables.topics.put(TopicConfig(name, queues, queues, attributes=attributes))
+        for broker in self.brokers.values():
+            broker.tables.topics.put(TopicConfig(name, queues, queues, attributes=attributes))
 
     async def ask(
         self,

@@ -144,6 +144,7 @@ class Broker:
             consuming.invisible_durations,
             consuming.dead_letters,
             consuming.leases,
+            notifications=consuming.notifications,
             broker_name=broker_name,
         )
         clients = ClientRpcs(self.clients, self.groups, self.transaction_checks)

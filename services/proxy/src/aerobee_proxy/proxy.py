@@ -93,7 +93,12 @@ class Proxy:
             self.topic_creation, self.route_cache, self.calls, self.batches, self.counts
         )
         self.receiver = Receiver(
-            self.calls, self.batches, self.lease_renewal, self.background, self.counts
+            self.calls,
+            self.batches,
+            self.route_cache,
+            self.lease_renewal,
+            background=self.background,
+            counts=self.counts,
         )
         self.acknowledgements = Acknowledgements(
             self.calls, self.batches, self.lease_renewal, self.counts
@@ -111,6 +116,7 @@ class Proxy:
         self.rpcs = self._rpcs(listen_port)
 
     async def close(self) -> None:
+        self.receiver.close()
         await self.background.close()
         self.calls.close()
         await self.batches.close()

@@ -63,6 +63,28 @@ class PopResponse(_message.Message):
     broker_name: str
     def __init__(self, records: _Optional[bytes] = ..., message_count: _Optional[int] = ..., delivery_attempts: _Optional[_Iterable[int]] = ..., lease_id: _Optional[int] = ..., pop_time_ms: _Optional[int] = ..., invisible_duration_ms: _Optional[int] = ..., broker_name: _Optional[str] = ...) -> None: ...
 
+class NotificationRequest(_message.Message):
+    __slots__ = ("consumer_group", "topic", "poll_duration_ms", "subscription", "attempt_id")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    POLL_DURATION_MS_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_ID_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    topic: str
+    poll_duration_ms: int
+    subscription: _message_pb2.Subscription
+    attempt_id: str
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., poll_duration_ms: _Optional[int] = ..., subscription: _Optional[_Union[_message_pb2.Subscription, _Mapping]] = ..., attempt_id: _Optional[str] = ...) -> None: ...
+
+class NotificationResponse(_message.Message):
+    __slots__ = ("has_message", "is_repeated")
+    HAS_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    IS_REPEATED_FIELD_NUMBER: _ClassVar[int]
+    has_message: bool
+    is_repeated: bool
+    def __init__(self, has_message: _Optional[bool] = ..., is_repeated: _Optional[bool] = ...) -> None: ...
+
 class Lease(_message.Message):
     __slots__ = ("consumer_group", "topic", "queue_id", "queue_offset", "lease_id", "expires_timestamp_ms")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]

@@ -39,6 +39,11 @@ class PopServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.PopRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.PopResponse.FromString,
                 _registered_method=True)
+        self.Notification = channel.unary_unary(
+                '/aerobee.broker.v1.PopService/Notification',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.NotificationRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.NotificationResponse.FromString,
+                _registered_method=True)
         self.Ack = channel.unary_unary(
                 '/aerobee.broker.v1.PopService/Ack',
                 request_serializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.AckRequest.SerializeToString,
@@ -77,6 +82,16 @@ class PopServiceServicer:
         NO_PERMISSION (16): broker, topic or group is not readable.
         SUBSCRIPTION_GROUP_NOT_EXIST (26) · TOPIC_NOT_EXIST (17) · SUBSCRIPTION_PARSE_FAILED (23)
         POLLING_FULL (209): too many calls are held already.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Notification(self, request, context):
+        """Tells whether Pop would find a message, and leases nothing. With `poll_duration_ms` above 0 the call is
+        held until there is one or the time is over. Where pops of the group wait for messages too, those get
+        them first, and no notification is sent of a message that such a pop takes. Fixes where a new group
+        begins, and settles what the filter does not let through, as Pop does. Codes: as for Pop.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -138,6 +153,11 @@ def add_PopServiceServicer_to_server(servicer, server):
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.PopRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.PopResponse.SerializeToString,
             ),
+            'Notification': grpc.unary_unary_rpc_method_handler(
+                    servicer.Notification,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.NotificationRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.NotificationResponse.SerializeToString,
+            ),
             'Ack': grpc.unary_unary_rpc_method_handler(
                     servicer.Ack,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_pop__pb2.AckRequest.FromString,
@@ -191,6 +211,33 @@ class PopService:
             '/aerobee.broker.v1.PopService/Pop',
             aerobee_dot_broker_dot_v1_dot_pop__pb2.PopRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_pop__pb2.PopResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Notification(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.PopService/Notification',
+            aerobee_dot_broker_dot_v1_dot_pop__pb2.NotificationRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_pop__pb2.NotificationResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,10 +1,10 @@
-"""PopService: Pop, Ack, ChangeInvisibleDuration, DeadLetter; for administrators,
+"""PopService: Pop, Notification, Ack, ChangeInvisibleDuration, DeadLetter; for administrators,
 ListBlockedMessageGroups and SkipMessage.
 
-Codes of Pop: NO_PERMISSION, SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST, POLLING_FULL,
-SUBSCRIPTION_PARSE_FAILED. Of a lease: SUCCESS, INVALID_RECEIPT_HANDLE; INVALID_PARAMETER (its new
-duration), QUERY_NOT_FOUND (no dead letter: it is no longer stored). Of each RPC: INVALID_PARAMETER,
-FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE, DISK_FULL, SYSTEM_BUSY.
+Codes of Pop and Notification: NO_PERMISSION, SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST,
+POLLING_FULL, SUBSCRIPTION_PARSE_FAILED. Of a lease: SUCCESS, INVALID_RECEIPT_HANDLE;
+INVALID_PARAMETER (its new duration), QUERY_NOT_FOUND (no dead letter: it is no longer stored). Of
+each RPC: INVALID_PARAMETER, FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE, DISK_FULL, SYSTEM_BUSY.
 
 Differs from Apache's server: a request settles leases of any groups and topics, lease by lease; the
 proxy makes the receipt handles, the broker names a lease by queue, queue offset and lease id.
@@ -25,7 +25,13 @@ from aerobee_broker.delivery.pop.invisible_duration import (
 )
 from aerobee_broker.delivery.pop.lease_table import LeaseName, LeaseSet
 from aerobee_broker.delivery.pop.leases import Leases
-from aerobee_broker.delivery.pop.pop import DEFAULT_BYTES, MAX_BYTES, MAX_MESSAGES, Pop
+from aerobee_broker.delivery.pop.pop import (
+    DEFAULT_BYTES,
+    MAX_BYTES,
+    MAX_MESSAGES,
+    Notifications,
+    Pop,
+)
 from aerobee_broker.delivery.pop.selector import PopRequest, Start
 from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.filter.filter import Filter
@@ -54,6 +60,7 @@ class PopRpcs:
         dead_letters: DeadLetters,
         leases: Leases,
         *,
+        notifications: Notifications,
         broker_name: str,
     ) -> None:
         self._leases = leases
@@ -61,6 +68,7 @@ class PopRpcs:
         self._acks = acks
         self._durations = durations
         self._dead_letters = dead_letters
+        self._notifications = notifications
         self._broker_name = broker_name
 
     async def pop(self, request: pb.PopRequest, call: Call) -> pb.PopResponse:
@@ -76,6 +84,23 @@ class PopRpcs:
             invisible_duration_ms=popped.invisible_duration_ms,
             broker_name=self._broker_name,
         )
+
+    async def notification(
+        self, request: pb.NotificationRequest, call: Call
+    ) -> pb.NotificationResponse:
+        if request.poll_duration_ms < 0:
+            raise InvalidParameter("poll_duration_ms is not negative")
+        wanted = pb.PopRequest(
+            consumer_group=request.consumer_group,
+            topic=request.topic,
+            subscription=request.subscription if request.HasField("subscription") else None,
+            attempt_id=request.attempt_id,
+        )
+        if request.attempt_id:
+            repeated = await self._notifications.is_repeated(_pop_request(wanted))
+            return pb.NotificationResponse(is_repeated=repeated)
+        found = await self._notifications.wait(_pop_request(wanted), request.poll_duration_ms)
+        return pb.NotificationResponse(has_message=found)
 
     async def ack(self, request: pb.AckRequest, call: Call) -> pb.AckResponse:
         single = len(request.leases)

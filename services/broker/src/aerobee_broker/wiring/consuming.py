@@ -10,7 +10,7 @@ from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
 from aerobee_broker.delivery.pop.lease_journal_format import QUEUE_ID
 from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_broker.delivery.pop.leases import Leases
-from aerobee_broker.delivery.pop.pop import Pop
+from aerobee_broker.delivery.pop.pop import Notifications, Pop
 from aerobee_broker.delivery.pop.selector import MessageSelector
 from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.offsets import OffsetQueries
@@ -103,14 +103,22 @@ class Consuming:
             clock=clock,
             attempts_used_up=self.dead_letters.attempts_used_up,
         )
+        selector = MessageSelector(
+            store=core.store,
+            table=table,
+            offsets=core.tables.offsets,
+            journal=journal,
+            clock=clock,
+        )
+        self.notifications = Notifications(
+            selector=selector,
+            table=table,
+            polls=core.polls,
+            access=access,
+            long_polling=options.long_polling_enable,
+        )
         self.pop = Pop(
-            selector=MessageSelector(
-                store=core.store,
-                table=table,
-                offsets=core.tables.offsets,
-                journal=journal,
-                clock=clock,
-            ),
+            selector=selector,
             journal=journal,
             deadlines=deadlines,
             durations=self.invisible_durations,

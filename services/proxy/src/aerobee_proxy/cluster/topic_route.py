@@ -45,6 +45,16 @@ def with_master(route: TopicRoute) -> Sequence[QueueData]:
     return [data for data in route.queues if data.broker_name in masters]
 
 
+def readable_brokers(route: TopicRoute) -> list[QueueData]:
+    """The brokers that the topic can be read from, sorted by name."""
+    found = [
+        data
+        for data in with_master(route)
+        if data.permission & READABLE and data.read_queue_count > 0
+    ]
+    return sorted(found, key=lambda data: data.broker_name)
+
+
 def writable_queues(route: TopicRoute) -> list[BrokerQueue]:
     """The queues that accept messages, sorted. Empty: the topic is writable nowhere."""
     return sorted(

@@ -27,7 +27,13 @@ from apache.rocketmq.v2.definition_pb2 import (
     Resource,
 )
 
-from aerobee_proxy.cluster.topic_route import READABLE, WRITABLE, accepted_types, with_master
+from aerobee_proxy.cluster.topic_route import (
+    READABLE,
+    WRITABLE,
+    accepted_types,
+    readable_brokers,
+    with_master,
+)
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.v2.status import Refused
 
@@ -61,11 +67,7 @@ def assignments(
     One queue of each broker that stands for all of them; where order holds each queue by itself.
     Raises Refused FORBIDDEN when nothing is readable.
     """
-    readable = [
-        data
-        for data in with_master(route)
-        if data.permission & READABLE and data.read_queue_count > 0
-    ]
+    readable = readable_brokers(route)
     if not readable:
         raise Refused(
             Code.FORBIDDEN,

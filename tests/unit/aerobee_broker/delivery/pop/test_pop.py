@@ -1,18 +1,31 @@
-"""Pop: which messages it leases, in which order, and its long poll."""
+"""Pop: which messages it leases, in which order, and its long poll. Notifications: told of what a
+pop would find, and of nothing that another pop takes."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aerobee_broker.delivery.pop import selector
+from aerobee_broker.delivery.pop.selector import PopRequest
 from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig
+from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.status import Code
 from support.broker.harness import Begin, BrokerHarness
-from support.broker.pop_consumer import TOPIC, PopConsumer, attempts, bodies, deliveries, lease_set
+from support.broker.pop_consumer import (
+    GROUP,
+    TOPIC,
+    PopConsumer,
+    attempts,
+    bodies,
+    deliveries,
+    lease_set,
+)
 
 
 async def test_a_leased_message_is_given_to_no_other_pop(consumer: PopConsumer) -> None:
@@ -145,3 +158,119 @@ async def test_a_cancelled_pop_counts_no_delivery_attempt(
     harness.flusher.let_go()
     await asyncio.sleep(0.1)
     assert deliveries(await consumer.pop()) == [(b"1", 1)]
+
+
+# ---- notifications ----
+
+POLL_MS = 5_000
+
+
+def wanted(**fields: Any) -> PopRequest:
+    request = PopRequest(
+        consumer_group=GROUP,
+        topic=TOPIC,
+        queue_id=None,
+        max_messages=32,
+        max_bytes=1,
+        invisible_duration_ms=0,
+        filter=compile_filter("TAG", fields.pop("tags", "*")),
+        fifo=False,
+        attempt_id="",
+        start="automatic",
+    )
+    return replace(request, **fields)
+
+
+async def notified(harness: BrokerHarness, poll_ms: int = 0, **fields: Any) -> bool:
+    return await harness.broker.consuming.notifications.wait(wanted(**fields), poll_ms)
+
+
+async def parked(harness: BrokerHarness, **fields: Any) -> asyncio.Task[bool]:
+    task = asyncio.create_task(notified(harness, POLL_MS, **fields))
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    return task
+
+
+@pytest.mark.parametrize("order", [ConsumeOrder.OFF, ConsumeOrder.ON])
+@pytest.mark.parametrize("fields", [{}, {"tags": "a"}])
+async def test_tells_of_a_message_and_leases_nothing(
+    harness: BrokerHarness, consumer: PopConsumer, order: ConsumeOrder, fields: dict[str, Any]
+) -> None:
+    await harness.group(GROUP, consume_order=order)
+    assert not await notified(harness, **fields)
+    await harness.send(TOPIC, b"first", properties={"TAGS": "a"})
+    assert await notified(harness, **fields) and await notified(harness, **fields)
+    [message] = await consumer.pop(wanted=fields.get("tags", "*"))
+    assert (message.body, message.attempt) == (b"first", 1)
+    assert not await notified(harness, **fields)
+
+
+async def test_filter_counts(harness: BrokerHarness) -> None:
+    waiting = await parked(harness, tags="b")
+    await harness.send(TOPIC, b"other", properties={"TAGS": "a"})
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    await harness.send(TOPIC, b"mine", properties={"TAGS": "b"})
+    assert await waiting
+
+
+async def test_wakes_at_an_arrival(harness: BrokerHarness) -> None:
+    waiting = [await parked(harness), await parked(harness)]
+    await harness.send(TOPIC, b"first")
+    assert await asyncio.gather(*waiting) == [True, True]
+
+
+async def test_parked_pops_come_first(harness: BrokerHarness, consumer: PopConsumer) -> None:
+    waiting = await parked(harness)
+    popping = asyncio.create_task(consumer.pop(poll_ms=POLL_MS))
+    await asyncio.sleep(0.01)
+    await harness.send(TOPIC, b"first")
+    assert len(await popping) == 1
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    await harness.send(TOPIC, b"second")
+    assert await waiting
+
+
+async def test_wakes_when_a_lease_ends(harness: BrokerHarness, consumer: PopConsumer) -> None:
+    await harness.send(TOPIC, b"first")
+    [message] = await consumer.pop()
+    waiting = await parked(harness)
+    await consumer.change(message, 0, uncounted=True)
+    assert await waiting
+    [again] = await consumer.pop()
+    assert again.attempt == 1
+
+
+async def test_message_group_on_lease_is_no_news(
+    harness: BrokerHarness, consumer: PopConsumer
+) -> None:
+    await harness.group(GROUP, consume_order=ConsumeOrder.ON)
+    in_group = {"__SHARDINGKEY": "g"}
+    await harness.send(TOPIC, b"first", properties=in_group)
+    [first] = await consumer.pop()
+    await harness.send(TOPIC, b"second", properties=in_group)
+    waiting = await parked(harness)
+    await consumer.ack(first)
+    assert await waiting
+    assert [message.body for message in await consumer.pop()] == [b"second"]
+
+
+async def test_repeated_attempt(harness: BrokerHarness, consumer: PopConsumer) -> None:
+    await harness.group(GROUP, consume_order=ConsumeOrder.ON)
+    repeated = harness.broker.consuming.notifications.is_repeated
+    request = wanted(attempt_id="x")
+    assert not await repeated(request)
+    await harness.send(TOPIC, b"first")
+    [message] = await consumer.pop(attempt_id="x")
+    assert await repeated(request) and not await repeated(replace(request, attempt_id="y"))
+    await consumer.ack(message)
+    assert not await repeated(request)
+
+
+async def test_ends_in_time(harness: BrokerHarness) -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    assert not await notified(harness, 50)
+    assert loop.time() - began >= 0.05

@@ -269,7 +269,14 @@ TABLE: list[tuple[str, Spoil, Code]] = [
     # ---- receiving ----
     ("ReceiveMessage", named("message_queue.topic", "empty"), C.MESSAGE_NOT_FOUND),
     ("ReceiveMessage", named("message_queue.topic", "write_only"), C.FORBIDDEN),
-    ("ReceiveMessage", named("message_queue.broker", "nobody"), C.BAD_REQUEST),
+    (
+        "ReceiveMessage",  # others may have messages
+        several(
+            named("message_queue.topic", "empty"),
+            named("message_queue.broker", "nobody"),
+        ),
+        C.MESSAGE_NOT_FOUND,
+    ),
     ("ReceiveMessage", filtered(d.FilterType.SQL, "price >"), C.ILLEGAL_FILTER_EXPRESSION),
     ("ReceiveMessage", filtered(d.FilterType.SQL, " "), C.ILLEGAL_FILTER_EXPRESSION),
     ("ReceiveMessage", filtered(99, "*"), C.ILLEGAL_FILTER_EXPRESSION),  # type: ignore[arg-type]

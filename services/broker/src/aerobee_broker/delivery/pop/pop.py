@@ -1,4 +1,5 @@
-"""Pop: messages on lease, with a long poll. Leases are durable before the messages go out.
+"""Pop: messages on lease, with a long poll, and notifications of what a pop would find. Leases are
+durable before the messages go out.
 
 Differs from RocketMQ: a redelivered message stays in its queue and under its offset, it is not
 copied to a retry topic; the delivery attempt is part of the lease. The group's offset follows what
@@ -16,10 +17,12 @@ from aerobee_broker.delivery.pop.invisible_duration import (
     InvisibleDurations,
 )
 from aerobee_broker.delivery.pop.lease_journal import LeaseJournal
+from aerobee_broker.delivery.pop.lease_table import LeaseTable
 from aerobee_broker.delivery.pop.selector import MessageSelector, PopBatch, PopRequest
 from aerobee_broker.delivery.pull.access import ReadAccess
 from aerobee_broker.delivery.pull.long_polls import LongPolls
 from aerobee_broker.errors import InvalidParameter
+from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metrics import BrokerMetrics
 
 MAX_MESSAGES = 32  # RocketMQ's
@@ -126,6 +129,74 @@ class Pop:
                 f"max_messages is 1 to {MAX_MESSAGES}, not {request.max_messages}"
             )
         self.access.check_filter(request.filter)
-        if request.start == "automatic" and not group.consume_from_min_enable:
-            return replace(request, start="latest")
-        return request
+        return starting_as(group, request)
+
+
+def starting_as(group: SubscriptionGroup, request: PopRequest) -> PopRequest:
+    """The request, beginning where the group says that it begins in a new queue."""
+    if request.start == "automatic" and not group.consume_from_min_enable:
+        return replace(request, start="latest")
+    return request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notifications:
+    """Whether a pop would find a message, with a long poll. Leases nothing.
+
+    For who waits for the messages of several brokers and pops from the one that has some. As in
+    RocketMQ a notification is no promise: when the pop comes, another may have been faster.
+    """
+
+    selector: MessageSelector
+    table: LeaseTable
+    polls: LongPolls
+    access: ReadAccess
+    long_polling: bool
+
+    async def is_repeated(self, request: PopRequest) -> bool:
+        """Whether a pop would repeat the leases of the attempt to receive that `request` names.
+        Raises as `wait`."""
+        await self._checked(request)
+        group = self.table.group(request.consumer_group, request.topic)
+        attempt = group.attempts.get(request.attempt_id)
+        return attempt is not None and bool(group.still_leased(attempt))
+
+    async def wait(self, request: PopRequest, poll_ms: int) -> bool:
+        """Whether a pop would find a message now; False once the time is over. Raises NoPermission,
+        TopicNotExist, GroupNotExist, MqError POLLING_FULL, and what the store raises."""
+        request = await self._checked(request)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + (min(poll_ms, MAX_POLL_MS) / 1000 if self.long_polling else 0)
+        while True:
+            batch = self._peek(request)
+            if batch.runs:
+                return True
+            if batch.scan_unfinished:
+                await asyncio.sleep(0)
+                continue
+            left_s = end - loop.time()
+            if left_s <= 0 or self.polls.closed:
+                return False
+            await self.polls.park_notification(
+                request.consumer_group, request.topic, request.filter.tags_codes, left_s
+            )
+
+    def _peek(self, request: PopRequest) -> PopBatch:
+        """What a pop of one message would lease; it stays visible."""
+        topic = self.access.topic(request.topic, None)
+        batch = self.selector.select(
+            replace(request, max_messages=1),
+            topic.read_queue_count,
+            by_priority=False,
+            ordered=self.access.is_ordered(request.consumer_group, topic),
+        )
+        for queue, message in batch.messages():
+            message.uncounted = True
+            queue.expire(message)
+        return batch
+
+    async def _checked(self, request: PopRequest) -> PopRequest:
+        self.access.check_broker()
+        group = await self.access.group(request.consumer_group)
+        self.access.check_filter(request.filter)
+        return starting_as(group, request)

@@ -2,7 +2,8 @@
 
 A pull waits at a queue offset, and an arrival wakes every pull that it serves. A pop waits for its
 consumer group: an arrival of n messages wakes n pops of each group, the longest wait first. A pop
-that finds nothing once it is woken, because another was faster, is parked again.
+that finds nothing once it is woken, because another was faster, is parked again. Notifications wait
+for what the parked pops of their group leave: then all of them are woken.
 
 A call is parked in the same loop turn as the read that found nothing, so no arrival is missed
 between the two.
@@ -83,6 +84,7 @@ class LongPolls:
         self._max_parked_pops = max_parked_pops
         self._pulls = _Lines()  # a line for each queue id
         self._pops = _Lines()  # a line for each consumer group
+        self._notifications = _Lines()  # the same
         self.closed = False
 
     @property
@@ -95,7 +97,7 @@ class LongPolls:
 
     @property
     def count(self) -> int:
-        return self._pulls.count + self._pops.count
+        return self._pulls.count + self._pops.count + self._notifications.count
 
     async def park_pull(
         self,
@@ -139,12 +141,7 @@ class LongPolls:
         """
         if self.closed:
             return False
-        if self._pops.count >= self._max_parked_pops:
-            raise MqError(
-                Code.POLLING_FULL,
-                f"{self._pops.count} calls wait for messages here: try again later, "
-                "or without waiting",
-            )
+        self._check_room()
         future = self._pops.park(
             topic,
             consumer_group,
@@ -162,16 +159,55 @@ class LongPolls:
         finally:
             self._pops.leave(topic, consumer_group, future)
 
+    async def park_notification(
+        self,
+        consumer_group: str,
+        topic: str,
+        tags_codes: frozenset[int] | None,
+        timeout_s: float,
+    ) -> bool:
+        """True: look again. False: the time is over, or the broker stops. Raises MqError
+        POLLING_FULL."""
+        if self.closed:
+            return False
+        self._check_room()
+        future = self._notifications.park(
+            topic,
+            consumer_group,
+            timeout_s,
+            queue_id=None,
+            queue_offset=0,
+            tags_codes=tags_codes,
+        )
+        try:
+            return await future
+        finally:
+            self._notifications.leave(topic, consumer_group, future)
+
+    def _check_room(self) -> None:
+        parked = self._pops.count + self._notifications.count
+        if parked >= self._max_parked_pops:
+            raise MqError(
+                Code.POLLING_FULL,
+                f"{parked} calls wait for messages here: try again later, or without waiting",
+            )
+
     # ---- waking ----
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        pulls, pops = self._pulls.topics, self._pops.topics
+        pulls, pops, notified = self._pulls.topics, self._pops.topics, self._notifications.topics
         for arrival in arrivals:
             if (queues := pulls.get(arrival.topic)) and (calls := queues.get(arrival.queue_id)):
                 _wake(calls, arrival, len(calls))
+            left: dict[_Line, int] = {}  # by group: messages that no parked pop takes
             if groups := pops.get(arrival.topic):
-                for calls in groups.values():
-                    _wake(calls, arrival, arrival.max_offset - arrival.first_offset)
+                for group, calls in groups.items():
+                    most = arrival.max_offset - arrival.first_offset
+                    left[group] = _wake(calls, arrival, most)
+            if groups := notified.get(arrival.topic):
+                for group, calls in groups.items():
+                    if left.get(group, 1):
+                        _wake(calls, arrival, len(calls))
 
     def wake_pulls(self, topic: str, queue_id: int) -> None:
         """All of one queue: its offsets were reset, or it is deleted."""
@@ -180,30 +216,35 @@ class LongPolls:
 
     def wake_pops(self, topic: str) -> None:
         """All of one topic: offsets in it were reset, or it is deleted."""
-        for calls in self._pops.topics.get(topic, {}).values():
-            for future in calls:
-                _end(future, True)
+        for parked in (self._pops, self._notifications):
+            for calls in parked.topics.get(topic, {}).values():
+                for future in calls:
+                    _end(future, True)
 
     def wake_pop(self, consumer_group: str, topic: str, queue_id: int | None = None) -> None:
-        """The longest wait: a message of this queue (None: of any) became visible again."""
+        """The longest wait: a message of this queue (None: of any) became visible again. Where no
+        pop waits for it, every notification."""
         for future, call in self._pops.calls(topic, consumer_group).items():
             if not future.done() and (queue_id is None or call.queue_id in {None, queue_id}):
                 _end(future, True)
                 return
+        for future in self._notifications.calls(topic, consumer_group):
+            _end(future, True)
 
     def close(self) -> None:
         """Ends every wait, now and from now on: the broker stops."""
         self.closed = True
         self._pulls.end_all()
         self._pops.end_all()
+        self._notifications.end_all()
 
 
-def _wake(calls: _Calls, arrival: Arrival, most: int) -> None:
-    """The first `most` calls that the arrival serves."""
+def _wake(calls: _Calls, arrival: Arrival, most: int) -> int:
+    """The first `most` calls that the arrival serves. Returns how many of `most` are left."""
     codes: frozenset[int] | None = None
     for future, call in calls.items():
         if most <= 0:
-            return
+            break
         if future.done() or call.queue_id not in {None, arrival.queue_id}:
             continue
         if arrival.max_offset <= call.queue_offset:
@@ -215,6 +256,7 @@ def _wake(calls: _Calls, arrival: Arrival, most: int) -> None:
                 continue
         _end(future, True)
         most -= 1
+    return most
 
 
 def _end(future: asyncio.Future[bool], found: bool) -> None:

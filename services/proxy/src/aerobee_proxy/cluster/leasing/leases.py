@@ -13,7 +13,7 @@ from aerobee.broker.v1.pop_pb2 import InvisibleChange, Lease, LeaseSet, PopReque
 from aerobee_wire import topics
 from aerobee_wire.handles import receipt_handle
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
-from aerobee_wire.record import Record
+from aerobee_wire.record import Record, iter_records
 from aerobee_wire.status import Code, MqError
 
 # Broker name, physical topic, queue id, queue offset, lease id.
@@ -96,6 +96,15 @@ def handle_for(record: Record, attempt: int, pop: PopRequest, answer: PopRespons
         of_retry_topic=topics.is_retry(record.topic),
         fifo=pop.fifo,
     )
+
+
+def handles_of(pop: PopRequest, answer: PopResponse) -> list[ReceiptHandle]:
+    """The receipt handles of all messages that `answer` leased."""
+    records = iter_records(answer.records, check_crc=False)  # checked by the broker
+    return [
+        handle_for(record, attempt, pop, answer)
+        for record, attempt in zip(records, answer.delivery_attempts, strict=True)
+    ]
 
 
 def handle_encoder(pop: PopRequest, answer: PopResponse) -> Callable[[Record, int], str]:

@@ -1,4 +1,11 @@
-"""Receiving messages on lease, and giving back those that did not reach the client."""
+"""Receiving messages on lease, and giving back those that did not reach the client.
+
+Of a topic that one broker serves, a receive is a pop there, held until a message comes. Of a topic
+on several brokers, it takes what the broker that the client names has now, else waits in line for
+all of them (`receive_line`), and pops from the one that has something. So nothing is leased that
+the receive does not want. What is leased all the same, because the client left, is given back
+uncounted.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +13,40 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 import structlog
-from aerobee.broker.v1.pop_pb2 import PopRequest, PopResponse
+from aerobee.broker.v1.message_pb2 import Subscription
+from aerobee.broker.v1.pop_pb2 import NotificationRequest, PopRequest, PopResponse
+from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
 
 from aerobee_proxy.background import Background
 from aerobee_proxy.cluster.batches import BrokerBatches
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal
-from aerobee_proxy.cluster.leasing.leases import invisible_change, key_of
+from aerobee_proxy.cluster.leasing.leases import handles_of, invisible_change, key_of
+from aerobee_proxy.cluster.leasing.receive_line import Ask, LineKey, ReceiveLine, ReceiveLines
+from aerobee_proxy.cluster.route_cache import RouteCache
+from aerobee_proxy.cluster.topic_route import readable_brokers
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
-from aerobee_wire.rpcs import POP
-from aerobee_wire.status import MqError
+from aerobee_wire.rpcs import NOTIFICATION, POP
+from aerobee_wire.status import Code, MqError
 
 ANSWER_S = 5.0  # for the broker to answer once the long poll is over
+NOTIFICATION_POLL_MS = 20_000
+VISIT_S = 2.0  # for a pop that is not held; what it brings later is given back
+REPEATED_S = 0.5  # for the other brokers to say whether they know an attempt to receive
+MAX_READABLE = 10_000  # topics
+
+# A broker that fails so is left out of a receive from several. Any other error is the client's.
+LEFT_OUT = frozenset(
+    {
+        Code.BROKER_UNREACHABLE,
+        Code.BROKER_NOT_EXIST,
+        Code.REQUEST_TIMEOUT,
+        Code.SERVICE_NOT_AVAILABLE,
+        Code.DISK_FULL,
+        Code.SYSTEM_BUSY,
+    }
+)
 
 
 class Receiver:
@@ -26,29 +54,41 @@ class Receiver:
         self,
         calls: BrokerCalls,
         batches: BrokerBatches,
+        route_cache: RouteCache,
         lease_renewal: LeaseRenewal,
+        *,
         background: Background,
         counts: ProxyCounts,
     ) -> None:
         self._calls = calls
+        self._availability = calls.availability
         self._batches = batches
+        self._route_cache = route_cache
         self._lease_renewal = lease_renewal
         self._background = background
         self._counts = counts
+        self._lines = ReceiveLines(self._ask_for)
+        self._readable: dict[str, tuple[TopicRoute, Sequence[str]]] = {}
 
     async def pop(self, broker_name: str, request: PopRequest) -> PopResponse:
-        """Pops from one broker, with a long poll. Raises MqError.
+        """Messages of any broker of the topic; none when the poll is over. Raises MqError.
 
-        While the broker is away, this waits for the broker instead of for messages: after an error
-        at once, SDKs would ask again after 1 s, and one of them 50 times a second.
+        `broker_name`: the broker that the client names, which goes first.
         """
-
-        def attempt(left_s: float) -> tuple[PopRequest, float]:
-            request.poll_duration_ms = round(left_s * 1_000)
-            return request, left_s + ANSWER_S
-
+        brokers = await self._brokers_of(request.topic)
+        if not brokers or (len(brokers) == 1 and broker_name in brokers):
+            return await self._hold(broker_name, request)
         deadline_s = asyncio.get_running_loop().time() + request.poll_duration_ms / 1_000
-        return await self._calls.call_until(broker_name, POP, attempt, deadline_s=deadline_s)
+        subscription = request.subscription.SerializeToString()
+        line = self._lines.line(LineKey(request.consumer_group, request.topic, subscription))
+        if line.is_old(broker_name):
+            return await self._hold(broker_name, request)
+        request.poll_duration_ms = 0
+        return await self._pop_any(line, broker_name, brokers, request, deadline_s)
+
+    def close(self) -> None:
+        """Ends what waits for brokers; afterwards nothing is received."""
+        self._lines.close()
 
     def renew(self, leases: Iterable[tuple[ReceiptHandle, str]], client_id: str, user: str) -> None:
         """Renews leases, each a receipt handle and a message id, while the client lives."""
@@ -66,6 +106,134 @@ class Receiver:
         for handle in handles:
             self._lease_renewal.untrack(key_of(handle))
         self._background.run(self._make_visible(handles))
+
+    # ---- one broker ----
+
+    async def _hold(self, broker_name: str, request: PopRequest) -> PopResponse:
+        """A pop with a long poll.
+
+        While the broker is away, this waits for the broker instead of for messages: after an error
+        at once, SDKs would ask again after 1 s, and one of them 50 times a second.
+        """
+
+        def attempt(left_s: float) -> tuple[PopRequest, float]:
+            request.poll_duration_ms = round(left_s * 1_000)
+            return request, left_s + ANSWER_S
+
+        deadline_s = asyncio.get_running_loop().time() + request.poll_duration_ms / 1_000
+        try:
+            return await self._calls.call_until(broker_name, POP, attempt, deadline_s=deadline_s)
+        except MqError as error:
+            if not self._availability.is_outage(broker_name, error):
+                raise
+            return PopResponse()
+
+    # ---- any of several ----
+
+    async def _pop_any(
+        self,
+        line: ReceiveLine,
+        named: str,
+        brokers: Sequence[str],
+        request: PopRequest,
+        deadline_s: float,
+    ) -> PopResponse:
+        is_away = self._availability.is_away
+        there = [name for name in brokers if not is_away(name)]
+        holder = await self._holder(there, request) if request.attempt_id else None
+        broker = line.begin(named, there) if holder is None else line.visit(holder)
+        while True:
+            if broker is not None:
+                answer = await self._visit(line, broker, request)
+                if answer.records:
+                    return answer
+            broker = await line.wait(named, brokers, deadline_s)
+            if broker is None:
+                return PopResponse()
+
+    async def _visit(self, line: ReceiveLine, name: str, request: PopRequest) -> PopResponse:
+        """Pops what a broker has now; nothing where it fails."""
+        full = failed = False
+        popping = asyncio.ensure_future(
+            self._calls.call(name, POP, request, timeout_s=VISIT_S + ANSWER_S)
+        )
+        try:
+            await asyncio.wait([popping], timeout=VISIT_S)
+            if not popping.done():
+                failed = True
+                self._background.run(self._give_back_late(popping, request))
+                return PopResponse()
+            answer = popping.result()
+            full = answer.message_count >= request.max_messages
+            return answer
+        except MqError as error:
+            failed = True
+            if error.code not in LEFT_OUT:
+                raise
+            return PopResponse()
+        except asyncio.CancelledError:
+            self._background.run(self._give_back_late(popping, request))
+            raise
+        finally:
+            line.end(name, full=full, failed=failed)
+
+    async def _give_back_late(
+        self, popping: asyncio.Future[PopResponse], request: PopRequest
+    ) -> None:
+        try:
+            answer = await popping
+        except MqError:
+            return
+        await self._make_visible(handles_of(request, answer))
+
+    async def _holder(self, brokers: Sequence[str], request: PopRequest) -> str | None:
+        """The broker that leased messages to this attempt to receive before; they come again."""
+        asked = NotificationRequest(
+            consumer_group=request.consumer_group,
+            topic=request.topic,
+            attempt_id=request.attempt_id,
+        )
+
+        async def is_repeated(name: str) -> bool:
+            try:
+                answer = await self._calls.call(name, NOTIFICATION, asked, timeout_s=REPEATED_S)
+            except MqError:
+                return False
+            return answer.is_repeated
+
+        known = await asyncio.gather(*map(is_repeated, brokers))
+        return next((name for name, repeated in zip(brokers, known, strict=True) if repeated), None)
+
+    def _ask_for(self, key: LineKey) -> Ask:
+        request = NotificationRequest(
+            consumer_group=key.consumer_group,
+            topic=key.topic,
+            poll_duration_ms=NOTIFICATION_POLL_MS,
+            subscription=Subscription.FromString(key.subscription),
+        )
+        timeout_s = NOTIFICATION_POLL_MS / 1_000 + ANSWER_S
+
+        async def ask(name: str) -> bool:
+            await self._calls.wait_until_back(name)
+            answer = await self._calls.call(name, NOTIFICATION, request, timeout_s=timeout_s)
+            return answer.has_message
+
+        return ask
+
+    async def _brokers_of(self, topic: str) -> Sequence[str]:
+        """The names of the brokers that the topic can be read from; none if it has no route."""
+        try:
+            route = await self._route_cache.route(topic)
+        except MqError:
+            return ()
+        known = self._readable.get(topic)
+        if known is not None and known[0] is route:
+            return known[1]
+        if len(self._readable) >= MAX_READABLE:
+            self._readable.clear()
+        names = tuple(data.broker_name for data in readable_brokers(route))
+        self._readable[topic] = (route, names)
+        return names
 
     async def _make_visible(self, handles: Sequence[ReceiptHandle]) -> None:
         outcomes = await asyncio.gather(

@@ -1,9 +1,10 @@
-"""ReceiveMessage: messages of one broker on lease.
+"""ReceiveMessage: messages on lease, of any broker of the topic.
 
 The stream: status, messages, delivery timestamp; also when there is no message or a failure.
 Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_FILTER_EXPRESSION, ILLEGAL_INVISIBLE_TIME,
 ILLEGAL_POLLING_TIME, FORBIDDEN, MESSAGE_NOT_FOUND, TOPIC_NOT_FOUND, CONSUMER_GROUP_NOT_FOUND,
-TOO_MANY_REQUESTS, PROXY_TIMEOUT. Of the queue that the client names, only its broker counts.
+TOO_MANY_REQUESTS, PROXY_TIMEOUT. Of the queue that the client names, only its broker counts, and
+that goes first; RocketMQ's proxy asks no other.
 """
 
 from __future__ import annotations

@@ -1,0 +1,231 @@
+"""Receives that wait in line for messages at any broker of their topic. Leases nothing.
+
+A line is of one consumer group, topic and filter. However many receives wait in it, each broker is
+asked once: its notification comes when it has a message for the line. Then one receive is sent to
+that broker to pop there. It calls two more when it comes back with as many messages as it may have,
+because there may be others; so a burst of messages reaches n receives in log n rounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import structlog
+
+from aerobee_wire.status import Code, MqError
+
+RETRY_S = 1.0  # after a broker failed
+# A broker that no receive went to for this long is asked although nobody waits, since clients may
+# name others all the time, and these always have something.
+UNVISITED_S = 1.0
+KEPT_LINES = 256  # idle ones; more are dropped
+
+# Whether the broker of that name has a message, held until it has or a while is over. Raises
+# MqError.
+Ask = Callable[[str], Awaitable[bool]]
+
+
+class LineKey(NamedTuple):
+    consumer_group: str
+    topic: str
+    subscription: bytes  # of the broker's contract
+
+
+@dataclass(slots=True)
+class _Broker:
+    """What a line knows of a broker. Times are the loop's."""
+
+    visited_s: float
+    asking: asyncio.Task[None] | None = None
+    visits: int = 0  # receives that are there now
+    has_message: bool = False  # it said so when no receive waited
+    retry_s: float = 0.0  # it failed, and is left alone until then
+    is_old: bool = False  # of a version without notifications
+
+
+class ReceiveLine:
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        # By the broker that they name, the longest wait first; with their place in the whole line.
+        self._waiting: dict[str, dict[asyncio.Future[str | None], int]] = {}
+        self._places = itertools.count()
+        self._brokers: dict[str, _Broker] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._waiting and not any(
+            broker.asking or broker.visits for broker in self._brokers.values()
+        )
+
+    def is_old(self, name: str) -> bool:
+        """Whether the broker sends no notifications, because its version is older."""
+        return self._broker(name).is_old
+
+    def begin(self, named: str, brokers: Sequence[str]) -> str | None:
+        """The broker that a new receive visits first; None: there is nothing at the one it names.
+
+        Another than that one if it has had messages for a while and no receive went there.
+        """
+        first: str | None = None
+        now_s = _now_s()
+        for name in brokers:
+            broker = self._broker(name)
+            if name == named:
+                continue
+            if broker.has_message:
+                if first is None or broker.visited_s < self._brokers[first].visited_s:
+                    first = name
+            elif now_s - broker.visited_s >= UNVISITED_S:
+                self._notify(name)
+        if first is None and named in brokers:
+            own = self._brokers[named]
+            if own.asking is None or own.retry_s > now_s:
+                first = named
+        return None if first is None else self.visit(first)
+
+    def visit(self, name: str) -> str:
+        """A receive goes to this broker, and comes back by `end`."""
+        broker = self._broker(name)
+        broker.visits += 1
+        broker.has_message = False
+        return name
+
+    async def wait(self, named: str, brokers: Sequence[str], deadline_s: float) -> str | None:
+        """The broker to visit now; None when the time is over, in the loop's time.
+
+        Every visit ends with `end`; so does that of `begin`.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[str | None] = loop.create_future()
+        self._waiting.setdefault(named, {})[future] = next(self._places)
+        for name in brokers:
+            self._notify(name)
+        timer = loop.call_at(deadline_s, _time_over, future)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            sent_to = future.result() if future.done() and not future.cancelled() else None
+            if sent_to is not None:  # another receive may go there
+                self.end(sent_to)
+            raise
+        finally:
+            timer.cancel()
+            self._leave(named, future)
+
+    def end(self, name: str, *, full: bool = False, failed: bool = False) -> None:
+        """Of a visit. `full`: it brought as many messages as it may have."""
+        broker = self._broker(name)
+        broker.visits -= 1
+        broker.visited_s = _now_s()
+        if failed:
+            broker.retry_s = broker.visited_s + RETRY_S
+        elif full:
+            self._send(name, 2)
+        if self._waiting and not broker.visits:
+            self._notify(name)
+
+    def close(self) -> None:
+        for broker in self._brokers.values():
+            if broker.asking is not None:
+                broker.asking.cancel()
+
+    # ---- steps ----
+
+    def _broker(self, name: str) -> _Broker:
+        broker = self._brokers.get(name)
+        if broker is None:
+            broker = self._brokers[name] = _Broker(_now_s())
+        return broker
+
+    def _notify(self, name: str) -> None:
+        broker = self._broker(name)
+        if broker.asking is None and not broker.visits and not broker.is_old:
+            broker.asking = asyncio.create_task(self._notified(name, broker))
+            broker.asking.add_done_callback(_retrieve)
+
+    async def _notified(self, name: str, broker: _Broker) -> None:
+        found = False
+        try:
+            while True:
+                await asyncio.sleep(max(0.0, broker.retry_s - _now_s()))
+                asked_s = _now_s()
+                try:
+                    found = await self._ask(name)
+                except MqError as error:
+                    broker.retry_s = _now_s() + RETRY_S
+                    broker.is_old = error.code is Code.REQUEST_CODE_NOT_SUPPORTED
+                if found or broker.is_old or not self._waiting:
+                    break
+                # A broker without long polls (longPollingEnable) answers at once.
+                await asyncio.sleep(max(0.0, asked_s + RETRY_S - _now_s()))
+        finally:
+            broker.asking = None
+        if found and not self._send(name, 1) and not broker.visits:
+            broker.has_message = True
+
+    def _send(self, name: str, count: int) -> int:
+        """Sends waiting receives to a broker. Returns how many."""
+        for sent in range(count):
+            future = self._next(name)
+            if future is None:
+                return sent
+            future.set_result(self.visit(name))
+        return count
+
+    def _next(self, name: str) -> asyncio.Future[str | None] | None:
+        """The longest wait, of those that name this broker if there are any."""
+        heads: dict[int, asyncio.Future[str | None]] = {}
+        for named, waiting in self._waiting.items():
+            for future, place in waiting.items():
+                if not future.done():
+                    if named == name:
+                        return future
+                    heads[place] = future
+                    break
+        return heads[min(heads)] if heads else None
+
+    def _leave(self, named: str, future: asyncio.Future[str | None]) -> None:
+        waiting = self._waiting[named]
+        del waiting[future]
+        if not waiting:
+            del self._waiting[named]
+
+
+class ReceiveLines:
+    """`ask_for`: the `Ask` of a line."""
+
+    def __init__(self, ask_for: Callable[[LineKey], Ask]) -> None:
+        self._ask_for = ask_for
+        self._lines: dict[LineKey, ReceiveLine] = {}
+        self._clear_at = KEPT_LINES
+
+    def line(self, key: LineKey) -> ReceiveLine:
+        line = self._lines.get(key)
+        if line is None:
+            if len(self._lines) >= self._clear_at:
+                used = {key: line for key, line in self._lines.items() if not line.is_idle}
+                self._lines, self._clear_at = used, 2 * len(used) + KEPT_LINES
+            line = self._lines[key] = ReceiveLine(self._ask_for(key))
+        return line
+
+    def close(self) -> None:
+        for line in self._lines.values():
+            line.close()
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _time_over(future: asyncio.Future[str | None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        structlog.get_logger().error("notification_failed", exc_info=error)

@@ -1,0 +1,212 @@
+"""A receive of a topic on several brokers: woken by any, and nothing leased in vain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apache.rocketmq.v2 import definition_pb2 as d
+from apache.rocketmq.v2 import service_pb2 as s
+from apache.rocketmq.v2.definition_pb2 import Code
+
+from aerobee_proxy.cluster.leasing.receive_line import RETRY_S, UNVISITED_S
+from aerobee_wire.consume_order import ConsumeOrder
+from support.proxy.public_requests import GROUP, TOPIC
+from support.proxy.whole_cluster import WholeCluster
+
+POLL_S = 8
+A, B = "broker-a", "broker-b"
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[WholeCluster]:
+    cluster = await WholeCluster.begin(tmp_path, (A, B))
+    cluster.topic(TOPIC.name, "MIXED")
+    yield cluster
+    assert not cluster.transport.defects
+    await cluster.end()
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def put(cluster: WholeCluster, name: str, *bodies: bytes, group: str = "") -> None:
+    properties = {"__SHARDINGKEY": group} if group else {}
+    await cluster.brokers[name].send(TOPIC.name, *bodies, properties=properties)
+
+
+async def received(cluster: WholeCluster, named: str, **change: Any) -> list[Any]:
+    queue = d.MessageQueue(topic=TOPIC, broker=d.Broker(name=named), id=-1)
+    request = s.ReceiveMessageRequest(group=GROUP, message_queue=queue, batch_size=16)
+    request.invisible_duration.seconds = 60
+    request.long_polling_timeout.seconds = POLL_S
+    request.MergeFrom(s.ReceiveMessageRequest(**change))
+    answers = await cluster.ask("ReceiveMessage", request)
+    assert answers[0].status.code in {Code.OK, Code.MESSAGE_NOT_FOUND}, answers[0].status
+    return [answer.message for answer in answers[1:-1]]
+
+
+def parked(cluster: WholeCluster, named: str, **change: Any) -> asyncio.Task[list[Any]]:
+    return asyncio.create_task(received(cluster, named, **change))
+
+
+async def ack(cluster: WholeCluster, message: Any) -> None:
+    request = s.AckMessageRequest(group=GROUP, topic=TOPIC)
+    request.entries.add(receipt_handle=message.system_properties.receipt_handle)
+    [answer] = await cluster.ask("AckMessage", request)
+    assert answer.status.code == Code.OK
+
+
+def bodies(messages: list[Any]) -> list[bytes]:
+    return [message.body for message in messages]
+
+
+def leased(cluster: WholeCluster) -> int:
+    """Messages on lease, at all brokers."""
+    tables = (broker.broker.consuming.lease_table for broker in cluster.brokers.values())
+    return sum(queue.leased_count for table in tables for queue in table.queues())
+
+
+async def ordered(cluster: WholeCluster) -> None:
+    for broker in cluster.brokers.values():
+        await broker.group(GROUP.name, consume_order=ConsumeOrder.ON)
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+@pytest.mark.parametrize("arrives_at", [A, B])
+async def test_woken_by_any_broker(cluster: WholeCluster, arrives_at: str, fifo: bool) -> None:
+    if fifo:
+        await ordered(cluster)
+    waiting = parked(cluster, A)
+    await asyncio.sleep(1)
+    await put(cluster, arrives_at, b"first")
+    began = now_s()
+    [message] = await waiting
+    assert now_s() - began < 0.1 and message.body == b"first"
+    await ack(cluster, message)
+    assert not leased(cluster)
+
+
+async def test_message_that_was_there_before_is_found(cluster: WholeCluster) -> None:
+    await put(cluster, B, b"first")
+    assert bodies(await received(cluster, A)) == [b"first"]
+    assert now_s() < 0.1
+
+
+async def test_poll_lasts_its_time(cluster: WholeCluster) -> None:
+    assert await received(cluster, A) == []
+    assert now_s() == pytest.approx(POLL_S, abs=0.1)
+
+
+async def test_each_message_goes_to_one_receive(cluster: WholeCluster) -> None:
+    """Of many that wait, also while both brokers get messages."""
+    waiting = [parked(cluster, name, batch_size=1) for name in (A, B) * 50]
+    await asyncio.sleep(1)
+    wanted = [b"%d" % number for number in range(60)]
+    await asyncio.gather(put(cluster, A, *wanted[:30]), put(cluster, B, *wanted[30:]))
+    done, left = await asyncio.wait(waiting, timeout=2)
+    assert sorted(body for task in done for body in bodies(task.result())) == sorted(wanted)
+    assert (len(left), leased(cluster)) == (40, 60)
+    assert not any(await asyncio.gather(*left))
+
+
+async def test_receives_that_wait_cost_brokers_one_call_each(cluster: WholeCluster) -> None:
+    waiting = [parked(cluster, name) for name in (A, B) * 500]
+    await asyncio.sleep(1)
+    methods = [method for _, method in cluster.transport.calls]
+    assert methods.count("Notification") == 2
+    before = len(methods)
+    await asyncio.gather(*waiting)
+    assert len(cluster.transport.calls) == before
+
+
+async def test_one_broker_is_asked_by_pop_alone(cluster: WholeCluster) -> None:
+    cluster.brokers[B].tables.topics.remove(TOPIC.name)
+    assert await received(cluster, A) == []
+    await put(cluster, A, b"first")
+    assert bodies(await received(cluster, A)) == [b"first"]
+    assert [call for call in cluster.transport.calls if call[1] in {"Pop", "Notification"}] == [
+        (A, "Pop"),
+        (A, "Pop"),
+    ]
+
+
+async def test_message_of_a_client_that_leaves_goes_to_the_next(cluster: WholeCluster) -> None:
+    """Whenever it leaves: before the message comes, at its arrival, while it is popped. Neither a
+    lease nor a delivery attempt is lost."""
+    for turns in range(60):
+        leaving, staying = parked(cluster, A), parked(cluster, A)
+        await asyncio.sleep(1)
+        sending = asyncio.create_task(put(cluster, B, b"%d" % turns))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        getting = staying if leaving.cancelled() else leaving
+        [message] = await asyncio.wait_for(getting, timeout=0.5)
+        staying.cancel()
+        await sending
+        assert message.system_properties.delivery_attempt == 1
+        await ack(cluster, message)
+        assert not leased(cluster)
+
+
+async def test_no_broker_waits_because_clients_name_others(cluster: WholeCluster) -> None:
+    await put(cluster, B, b"mine")
+    for _ in range(100):
+        await put(cluster, A, *[b"other"] * 2)
+        if bodies(await received(cluster, A, batch_size=1)) == [b"mine"]:
+            break
+        await asyncio.sleep(0.05)
+    assert now_s() < 2 * UNVISITED_S
+
+
+async def test_broker_that_is_away_is_left_out(cluster: WholeCluster) -> None:
+    await received(cluster, A)
+    for away, there in ((A, B), (B, A)):
+        cluster.transport.away = {away}
+        began = now_s()
+        waiting = parked(cluster, A)
+        await asyncio.sleep(1)
+        await put(cluster, there, b"first")
+        assert bodies(await waiting) == [b"first"] and now_s() - began < 1.1
+        cluster.transport.away = set()
+        await asyncio.sleep(3 * RETRY_S)
+
+
+async def test_broker_that_returns_is_heard_again(cluster: WholeCluster) -> None:
+    await received(cluster, A)
+    cluster.transport.away = {B}
+    waiting = parked(cluster, A)
+    await asyncio.sleep(1)
+    await put(cluster, B, b"first")
+    cluster.transport.away = set()
+    assert bodies(await waiting) == [b"first"]
+    assert now_s() < POLL_S + 1 + 3 * RETRY_S
+
+
+async def test_same_attempt_gets_the_same_lease(cluster: WholeCluster) -> None:
+    """Also when the other broker has messages by now, and through another proxy."""
+    await ordered(cluster)
+    waiting = parked(cluster, A, attempt_id="x")
+    await asyncio.sleep(1)
+    await put(cluster, B, b"first", group="g")
+    [first] = await waiting
+    await put(cluster, A, b"second", group="h")
+    for asked in (cluster, cluster.another_proxy()):
+        [again] = await received(asked, A, attempt_id="x")
+        assert again.body == b"first" and again.system_properties.delivery_attempt == 1
+        handles = (message.system_properties.receipt_handle for message in (first, again))
+        assert len(set(handles)) == 1
+    assert bodies(await received(cluster, B, attempt_id="y")) == [b"second"]
+
+
+async def test_order_holds_across_receives(cluster: WholeCluster) -> None:
+    await ordered(cluster)
+    await put(cluster, B, b"1", b"2", b"3", group="g")
+    assert bodies(await received(cluster, A, batch_size=1)) == [b"1"]
+    assert await received(cluster, B, batch_size=1) == []
