@@ -193,14 +193,19 @@ def test_users_are_reloaded(namesrv: ServiceProcess, tmp_path: Path) -> None:
             metadata = signed("app", secret)
             return int(client.stub.QueryRoute(request, metadata=metadata, timeout=30).status.code)
 
-        def answered() -> list[int]:
-            """The code that a telemetry stream answers to an unknown user before it ends."""
+        def refuse_telemetry() -> None:
+            """An unknown user reads why from the stream, and again from how it ends."""
             commands = iter([s.TelemetryCommand()])
             stream = client.stub.Telemetry(commands, metadata=METADATA, timeout=30)
-            return [command.status.code for command in stream]
+            told = next(stream).status
+            assert told.code == Code.UNAUTHORIZED
+            with pytest.raises(grpc.RpcError) as ended:
+                next(stream)
+            assert ended.value.code() == grpc.StatusCode.PERMISSION_DENIED
+            assert ended.value.details() == told.message
 
         assert (answer("first"), answer("second")) == (Code.OK, Code.UNAUTHORIZED)
-        assert answered() == [Code.UNAUTHORIZED]
+        refuse_telemetry()
         write("second")
         until_sync(lambda: answer("second") == Code.OK, "the new secret to count")
         assert answer("first") == Code.UNAUTHORIZED

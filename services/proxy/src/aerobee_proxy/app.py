@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 from apache.rocketmq.v2 import service_pb2
+from apache.rocketmq.v2.definition_pb2 import Code
 
 from aerobee_chassis.background import BackgroundTask, PeriodicTask
 from aerobee_chassis.clock import Clock, SystemClock
@@ -32,6 +33,11 @@ from aerobee_wire.status import MqError, grpc_status_of, trailers_of
 
 DESCRIPTOR = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
 
+# The gRPC status with which a telemetry stream ends, else INVALID_ARGUMENT.
+REFUSALS = {
+    Code.UNAUTHORIZED: "PERMISSION_DENIED",
+    Code.TOO_MANY_REQUESTS: "RESOURCE_EXHAUSTED",
+}
 STOP_GRACE_S = 1.0  # streams of clients never end by themselves: they are cut off
 EXPIRY_SCAN_S = 5.0
 USERS_SCAN_S = 2.0
@@ -125,7 +131,7 @@ class ProxyApp(App):
 def failure_of(error: Exception) -> Failure | None:
     """How an error of the domain ends a telemetry stream; other RPCs answer with a status."""
     if isinstance(error, Refused):
-        return Failure("INVALID_ARGUMENT", error.message)
+        return Failure(REFUSALS.get(error.code, "INVALID_ARGUMENT"), error.message)
     if isinstance(error, MqError):
         return Failure(grpc_status_of(error.code), error.message, trailers_of(error))
     return None

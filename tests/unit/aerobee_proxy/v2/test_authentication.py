@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from aerobee_proxy.cluster.log_throttle import DEFAULT_EVERY_MS
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.authentication import Authentication, parse, signature
+from aerobee_proxy.v2.rpc.pipeline import NotAdmitted
 from aerobee_proxy.v2.status import Refused
 from support.clock.manual_clock import ManualClock
 from support.proxy.access import BILLING, DATE, DISABLED, SECRET, signed, write_users
@@ -140,7 +142,8 @@ async def first_status(proxy: Proxy, method: Any, metadata: dict[str, str]) -> A
     if method.client_streaming:
         requests = Requests()
         requests.end()
-        await handler(aiter(requests), call)
+        with suppress(NotAdmitted):
+            await handler(aiter(requests), call)
     elif method.server_streaming:
         await handler(s.ReceiveMessageRequest(), call)
     else:
@@ -166,7 +169,8 @@ async def test_stream_of_a_removed_user_ends(file: Path) -> None:
     assert proxy.authentication is not None
     proxy.authentication.users.refresh()
     requests.put(s.TelemetryCommand())
-    await proxy.rpcs.telemetry(aiter(requests), call)
+    with pytest.raises(NotAdmitted):
+        await proxy.rpcs.telemetry(aiter(requests), call)
     assert call.written[-1].status.code == Code.UNAUTHORIZED
 
 

@@ -5,8 +5,8 @@ answer that comes while it still starts. A push consumer is answered only when b
 server have said whether its group consumes all its topics in order: SDKs heed the first answer
 only. One that was not told so gets the messages of a message group one by one
 (Session.keeps_order). The stream stays open until the client ends it. A caller that is not admitted
-gets one command with the status, and the stream ends; settings that cannot be accepted end it with
-INVALID_ARGUMENT.
+gets one command with the status, and the stream ends with the same text, as Go's SDK ignores the
+status of a command; settings that cannot be accepted end it with INVALID_ARGUMENT.
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ class Telemetry:
             await self._serve(requests, call)
         except NotAdmitted as refusal:
             await call.write(TelemetryCommand(status=status(refusal.code, refusal.message)))
+            raise
 
     async def _serve(self, requests: AsyncIterator[TelemetryCommand], call: Call) -> None:
         caller = self._pipeline.admit(call)
