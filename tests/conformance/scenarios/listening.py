@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from aerobee.broker.v1 import admin_pb2
+
 from conformance.runner import scenario
 from support.clock.polling import until_sync
 from support.proxy.sdk_cluster import (
@@ -36,6 +38,18 @@ def f10_a_failed_message_is_redelivered(cluster: Cluster, sdk: Commands) -> None
     assert (first["attempt"], again["attempt"]) == (1, 2)
     # Not before its group's retry delay, which Node.js' SDK does not ask for.
     assert again["at"] - first["at"] >= RETRY_DELAY_S - CLOCK_S
+
+
+@scenario(needs="push")
+def f10_the_waits_of_an_exponential_retry_policy_grow(cluster: Cluster, sdk: Commands) -> None:
+    retry = admin_pb2.ExponentialRetry(initial_ms=500, max_ms=60_000, multiplier=4)
+    group = cluster.group(exponential_retry=retry, retry_delays_ms=[], retry_max_times=3)
+    topic = cluster.topic()
+    sdk.do("push", id="c", group=group, subscriptions={topic: ALL}, succeed_from=3)
+    send(sdk, topic, 1)
+    at = [event["at"] for event in delivered(sdk, "c", 3)]
+    assert at[1] - at[0] >= 0.5 - CLOCK_S
+    assert at[2] - at[1] >= 2 - CLOCK_S
 
 
 @scenario(needs="push")

@@ -147,6 +147,7 @@ class BrokerCaller:
         config = admin_pb2.GroupConfig(
             consumer_group=group,
             consume_enable=True,
+            consume_from_min_enable=True,
             consume_broadcast_enable=True,
             notify_consumer_ids_changed_enable=True,
             retry_queue_count=1,

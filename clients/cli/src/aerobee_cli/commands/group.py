@@ -73,6 +73,14 @@ def create(
             "order, message group by message group; on: every topic; off: none."
         ),
     ] = Order.AUTO,
+    from_min: Annotated[
+        bool,
+        typer.Option(
+            "--consume-from-min/--no-consume-from-min",
+            help="Whether consumers of the official SDKs begin with the first message of a new "
+            "topic, or at its end.",
+        ),
+    ] = True,
     fifo: Annotated[bool, typer.Option("--fifo", hidden=True, help="As --order on.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
@@ -87,6 +95,7 @@ def create(
             max_attempts=max_attempts,
             retry_delays=waits,
             exponential_retry=exponential,
+            consume_from_min_enable=from_min,
             order=ConsumeOrder.ON if fifo else ConsumeOrder[order.name],
         )
     columns = (

@@ -204,6 +204,7 @@ class AsyncAdminClient(AsyncClient):
         exponential_retry: ExponentialRetryPolicy | None = None,
         order: ConsumeOrder = ConsumeOrder.AUTO,
         consume_enable: bool = True,
+        consume_from_min_enable: bool = True,
         attributes: Mapping[str, str] | None = None,
     ) -> list[d.Created]:
         """Creates a consumer group, or changes it, on every master.
@@ -211,7 +212,8 @@ class AsyncAdminClient(AsyncClient):
         `max_attempts`: deliveries of a message before it is dead-lettered (default 17).
         `retry_delays`: before each retry; the last one repeats. Empty: the broker's delay levels
         from level 3 on. `exponential_retry`: in place of them. `order`: of consumers that pop, that
-        is of the official SDKs; AUTO consumes topics of the type FIFO in order.
+        is of the official SDKs; AUTO consumes topics of the type FIFO in order. They begin at the
+        end of a topic that they have not consumed yet without `consume_from_min_enable`.
         """
         check_group(group)
         if max_attempts is not None and max_attempts < 1:
@@ -222,7 +224,7 @@ class AsyncAdminClient(AsyncClient):
             config = admin_pb2.GroupConfig(
                 consumer_group=group,
                 consume_enable=consume_enable,
-                consume_from_min_enable=True,
+                consume_from_min_enable=consume_from_min_enable,
                 consume_broadcast_enable=True,
                 consume_message_orderly=order is ConsumeOrder.ON,
                 order=cast(admin_pb2.ConsumeOrder, order.value),

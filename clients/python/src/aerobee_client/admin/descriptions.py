@@ -140,6 +140,8 @@ class GroupDescription:
     # Before each retry; empty: the broker's delay levels from level 3 on.
     retry_delays_ms: tuple[int, ...]
     consume_enable: bool
+    # False: consumers that pop begin at the end of a topic.
+    consume_from_min_enable: bool
     # In which it consumes: auto (topics of the type FIFO in order), on or off.
     order: str
     brokers: tuple[str, ...]

@@ -160,6 +160,17 @@ async def test_a_cancelled_pop_counts_no_delivery_attempt(
     assert deliveries(await consumer.pop()) == [(b"1", 1)]
 
 
+@pytest.mark.parametrize(("from_min", "expected"), [(True, [b"old", b"new"]), (False, [b"new"])])
+async def test_consume_from_min_enable_decides_where_a_new_group_begins(
+    consumer: PopConsumer, from_min: bool, expected: list[bytes]
+) -> None:
+    await consumer.harness.group(consumer.group, consume_from_min_enable=from_min)
+    await consumer.put(b"old")
+    found = await consumer.pop()
+    await consumer.put(b"new")
+    assert bodies(found + await consumer.pop()) == expected
+
+
 # ---- notifications ----
 
 POLL_MS = 5_000
