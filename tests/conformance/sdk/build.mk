@@ -1,20 +1,24 @@
 # How the official SDKs are built for the conformance tests: each version that has a folder here, LANGUAGE/VERSION, with
-# what pins it, into build/sdk/LANGUAGE-VERSION. Where the tool of a language is missing, its tests are skipped and say so.
+# what pins it, into build/sdk/LANGUAGE-VERSION. Where the tools of a language are missing, its tests are skipped and say so.
 AGENTS := tests/conformance/sdk
-TOOL_python := $(PYTHON)
-TOOL_node := npm
-TOOL_java := mvn
-TOOL_go := go
-TOOL_rust := cargo
+TOOLS_python := $(PYTHON)
+TOOLS_node := npm
+TOOLS_java := mvn javac
+TOOLS_go := go
+TOOLS_rust := cargo
 
 SDK_VERSIONS := $(shell cd $(AGENTS) && ls -d */[0-9]* | sort --version-sort)
 SDK_LANGUAGES := $(sort $(foreach sdk,$(SDK_VERSIONS),$(firstword $(subst /, ,$(sdk)))))
-SDK_BUILDABLE := $(foreach language,$(SDK_LANGUAGES),$(if $(shell command -v $(TOOL_$(language))),$(language)))
+SDK_BUILDABLE := $(foreach language,$(SDK_LANGUAGES),$(shell type $(TOOLS_$(language)) >/dev/null 2>&1 && echo $(language)))
 built = $(patsubst %,build/sdk/%/.installed,$(subst /,-,$(1)))
 # All versions, and the newest of each language that is built soon enough for every run.
 OFFICIAL_SDKS := $(call built,$(foreach language,$(SDK_BUILDABLE),$(filter $(language)/%,$(SDK_VERSIONS))))
 SDK_QUICK := $(foreach language,$(SDK_BUILDABLE),$(shell grep -qs '^slow_to_build = true' $(AGENTS)/$(language)/sdk.toml || echo $(language)))
 NEWEST_SDKS := $(call built,$(foreach language,$(SDK_QUICK),$(lastword $(filter $(language)/%,$(SDK_VERSIONS)))))
+
+.PHONY: sdk-languages
+sdk-languages: # those whose newest SDK `make test` builds here
+	@echo $(SDK_QUICK)
 
 build/sdk/python-%/.installed: $(AGENTS)/python/%/requirements.lock
 	@rm -rf $(@D) && $(PYTHON) -m venv $(@D)

@@ -10,173 +10,30 @@ from __future__ import annotations
 
 import itertools
 import statistics
-import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self
 
 import pytest
 
 from fault.conftest import Campaign
-from support.clock.polling import until_sync
 from support.processes.service import ServiceProcess
-from support.proxy.official_sdk import OfficialSdk, Sdk, SdkError, available_sdks
-from support.proxy.sdk_cluster import ALL, INVISIBLE_S, Cluster, sdk_cluster
+from support.proxy.official_sdk import available_sdks
+from support.proxy.sdk_cluster import INVISIBLE_S, Cluster, sdk_cluster
+from support.proxy.sdk_traffic import (
+    Delivery,
+    Outage,
+    Traffic,
+    again_without_need,
+    all_delivered,
+    all_work,
+)
 
 pytestmark = pytest.mark.slow
 
 KILLS = {False: 1, True: 20}  # of each service, in the short form and in the campaign
-BETWEEN_SENDS_S = 0.05
 BETWEEN_KILLS_S = 1.0  # of undisturbed work
-RECOVERY_S = 60.0  # or it is stuck
-# After a delivery, for this long, its acknowledgement may be on its way.
-ON_ITS_WAY_S = 5.0
-
-
-class Delivery(NamedTuple):
-    body: str
-    attempt: int
-    at: float  # seconds since the epoch
-
-
-@dataclass
-class Outage:
-    """One kill, in seconds since the epoch: from it until all clients were seen to work again."""
-
-    service: str
-    began: float
-    up: float  # the process serves again
-    over: float = 0.0
-
-    def touches(self, first: float, last: float) -> bool:
-        return first <= self.over + ON_ITS_WAY_S and last >= self.began - ON_ITS_WAY_S
-
-
-class Traffic:
-    """What one SDK does all the time, and what it was told."""
-
-    def __init__(self, official: OfficialSdk, cluster: Cluster) -> None:
-        self.name = str(official)
-        self._topic = cluster.topic()
-        self._groups = [cluster.group(retry_max_times=1_000) for _ in range(2)]
-        self._stack = ExitStack()
-        # Where an SDK does one thing at a time, who sends must not wait for who receives.
-        processes = [
-            self._stack.enter_context(Sdk(official, cluster.proxy.address, cluster.home))
-            for _ in range(1 if official.side_by_side else 3)
-        ]
-        self._producer, self._push, self._simple = processes * (3 // len(processes))
-        self.stored: dict[str, tuple[float, float]] = {}  # body → sent from when to when
-        self.received: list[Delivery] = []  # by the simple consumer
-        self.acknowledged: dict[str, float] = {}  # body → when the answer was there
-        self.failed_sends: list[float] = []  # when
-        self._sending = threading.Event()
-        self._sending.set()
-        self._sender = threading.Thread(target=self._send, daemon=True)
-        self._receiver = threading.Thread(target=self._receive, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._producer.do("producer", id="p", topics=[self._topic])
-        push, simple = self._groups
-        self._push.do("push", id="c", group=push, subscriptions={self._topic: ALL})
-        self._simple.do("simple", id="s", group=simple, subscriptions={self._topic: ALL}, await_s=5)
-        self._sender.start()
-        self._receiver.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._sending.clear()
-        self._stack.close()
-        self._sender.join()
-        self._receiver.join()
-
-    @property
-    def pushed(self) -> list[Delivery]:
-        """What the listener of the push consumer got."""
-        return [
-            Delivery(event["body"], event["attempt"], event["at"])
-            for event in self._push.events("delivered", "c")
-        ]
-
-    def end_of_sending(self) -> None:
-        self._sending.clear()
-        self._sender.join()
-
-    def works_since(self, moment: float) -> bool:
-        """Whether what was sent after the moment was stored and reached both consumers. Raises
-        AssertionError when not."""
-        new = {body for body, (began, _) in self.stored.copy().items() if began > moment}
-        pushed = new & {delivery.body for delivery in self.pushed}
-        received = new & {delivery.body for delivery in self.received}
-        assert pushed and received, f"{len(new)} stored, {len(pushed)=}, {len(received)=}"
-        return True
-
-    def has_all(self) -> bool:
-        """Whether all that was stored reached both consumers. Raises AssertionError when not."""
-        for kind, got in (("push", self.pushed), ("simple", self.received)):
-            missing = self.stored.keys() - {delivery.body for delivery in got}
-            assert not missing, f"{len(missing)} of {len(self.stored)} not to {kind}: {missing}"
-        return True
-
-    def _send(self) -> None:
-        number = 0
-        while self._sending.is_set():
-            number += 1
-            body, began = f"{self.name} {number}", time.time()
-            try:
-                self._producer.do("send", id="p", topic=self._topic, body=body)
-                self.stored[body] = (began, time.time())
-            except SdkError:
-                self.failed_sends.append(time.time())  # may be stored or not
-            time.sleep(BETWEEN_SENDS_S)
-
-    def _receive(self) -> None:
-        while True:
-            try:
-                for message in self._simple.do("receive", id="s", most=16, invisible_s=INVISIBLE_S):
-                    body = message["body"]
-                    self.received.append(Delivery(body, message["attempt"], message["at"]))
-                    self._simple.do("ack", id="s", message_id=message["message_id"])
-                    self.acknowledged[body] = time.time()
-            except SdkError:
-                if self._simple.ended:
-                    return
-                time.sleep(0.1)
-
-
-def again_without_need(traffic: Traffic, outages: Sequence[Outage]) -> list[Delivery]:
-    """Deliveries of what had been acknowledged.
-
-    By the simple consumer: after the answer. By the push consumer, whose acknowledgements nobody
-    sees: after a delivery that no outage was near. What an SDK sent twice, because the first answer
-    was lost, is there twice.
-    """
-    maybe_twice = {
-        body
-        for body, (began, ended) in traffic.stored.items()
-        if any(outage.touches(began, ended) for outage in outages)
-    }
-    wrong = [
-        delivery
-        for delivery in traffic.received
-        if delivery.at > traffic.acknowledged.get(delivery.body, delivery.at)
-        and (delivery.attempt > 1 or delivery.body not in maybe_twice)
-    ]
-    seen: dict[str, float] = {}
-    for delivery in sorted(traffic.pushed, key=lambda delivery: delivery.at):
-        if (
-            delivery.body in seen
-            and not any(
-                outage.touches(seen[delivery.body], seen[delivery.body]) for outage in outages
-            )
-            and (delivery.attempt > 1 or delivery.body not in maybe_twice)
-        ):
-            wrong.append(delivery)
-        seen[delivery.body] = delivery.at
-    return wrong
 
 
 def longest_gap_s(deliveries: Iterable[Delivery], outage: Outage) -> float:
@@ -194,12 +51,7 @@ def kill(cluster: Cluster, service: str, clients: Sequence[Traffic]) -> Outage:
     process.kill()
     process.restart()
     outage = Outage(service, began, time.time())
-    for traffic in clients:
-        until_sync(
-            lambda traffic=traffic: traffic.works_since(outage.up),  # type: ignore[misc]
-            f"{traffic.name} after a kill of the {service}",
-            timeout_s=RECOVERY_S,
-        )
+    all_work(clients, outage.up)
     outage.over = time.time()
     return outage
 
@@ -211,19 +63,12 @@ def test_f26_sdks_go_on_after_every_kill(tmp_path: Path, campaign: Campaign) -> 
     sdks = available_sdks()
     with sdk_cluster(tmp_path, *lease) as cluster, ExitStack() as stack:
         clients = [stack.enter_context(Traffic(sdk, cluster)) for sdk in sdks]
-        for traffic in clients:
-            until_sync(
-                lambda traffic=traffic: traffic.works_since(0),  # type: ignore[misc]
-                traffic.name,
-                timeout_s=RECOVERY_S,
-            )
+        all_work(clients, 0)
         for _ in range(KILLS[campaign.long]):
             for service in ("proxy", "broker"):
                 time.sleep(BETWEEN_KILLS_S)
                 outages.append(kill(cluster, service, clients))
-        for traffic in clients:
-            traffic.end_of_sending()
-            until_sync(traffic.has_all, f"all of {traffic.name}", timeout_s=RECOVERY_S)
+        all_delivered(clients)
         time.sleep(INVISIBLE_S + 2)  # what was forgotten would come again meanwhile
         for traffic in clients:
             assert again_without_need(traffic, outages) == []
@@ -252,3 +97,23 @@ def test_f26_sdks_go_on_after_every_kill(tmp_path: Path, campaign: Campaign) -> 
                 f"{traffic.name}: {len(traffic.stored)} sends acknowledged; all delivered, {again}"
                 f" of them twice by the push consumer; sends that failed: {failed}"
             )
+
+
+def test_sends_go_on_while_one_of_two_brokers_is_down(tmp_path: Path) -> None:
+    """Without an error for the user, and what lies on the broker comes when it is back."""
+    lease = ("--set", f"defaultInvisibleTimeMills={INVISIBLE_S * 1_000}")
+    with sdk_cluster(tmp_path, *lease, brokers=2) as cluster, ExitStack() as stack:
+        clients = [stack.enter_context(Traffic(sdk, cluster)) for sdk in available_sdks()]
+        all_work(clients, 0)
+        down = cluster.brokers[1]
+        began = time.time()
+        down.kill()
+        all_work(clients, time.time())
+        down.restart()
+        outage = Outage("broker", began, time.time())
+        all_work(clients, outage.up)
+        outage.over = time.time()
+        all_delivered(clients)
+        for traffic in clients:
+            assert traffic.failed_sends == [], traffic.name
+            assert again_without_need(traffic, [outage]) == []
