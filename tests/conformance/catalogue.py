@@ -52,7 +52,7 @@ ROWS = {
     "F22": "every group gets every message",
     "F23": "a message of another type than the topic takes is refused; a topic that came about by"
     " itself takes every type",
-    "F24": "limits of body, properties, tag",
+    "F24": "limits of body, properties, tag; the largest body arrives",
     "F25": "credentials and permissions",
     "F26": "consuming goes on after `kill -9` of the proxy, and of the broker",
     "F27": "priority topics; Node.js takes the priority 0 for none",

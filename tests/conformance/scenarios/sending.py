@@ -22,6 +22,8 @@ from support.proxy.sdk_cluster import (
 
 ILLEGAL_DELIVERY_TIME = 40012
 
+LARGEST_BODY = 4 * 1024 * 1024  # bytes
+
 
 @scenario()
 def f1_a_producer_starts_and_closes(cluster: Cluster, sdk: Commands) -> None:
@@ -80,11 +82,11 @@ def f24_limits_of_a_message(cluster: Cluster, sdk: Commands) -> None:
     topic = cluster.topic()
     sdk.do("producer", id="p", topics=[topic])
     many = {f"k{number}": "v" for number in range(128)}
-    sdk.do("send", id="p", topic=topic, size=4 * 1024 * 1024)
+    sdk.do("send", id="p", topic=topic, size=LARGEST_BODY)
     sdk.do("send", id="p", topic=topic, body="x", properties=many)
     sdk.do("send", id="p", topic=topic, body="x", properties={"k": "v" * 16_383})
     refused: list[dict[str, Any]] = [
-        {"size": 4 * 1024 * 1024 + 1},
+        {"size": LARGEST_BODY + 1},
         {"body": "x", "properties": {**many, "one": "more"}},
         {"body": "x", "properties": {"k": "v" * 16_384}},
         {"body": "x", "properties": {"UNIQ_KEY": "mine"}},
@@ -93,6 +95,26 @@ def f24_limits_of_a_message(cluster: Cluster, sdk: Commands) -> None:
     for fields in refused:
         with pytest.raises(SdkError):
             sdk.do("send", id="p", topic=topic, **fields)
+
+
+@scenario()
+def f24_the_largest_body_is_received(cluster: Cluster, sdk: Commands) -> None:
+    topic = cluster.topic()
+    simple(sdk, cluster.group(), topic)
+    sdk.do("producer", id="p", topics=[topic])
+    body = "b" * LARGEST_BODY
+    sdk.do("send", id="p", topic=topic, body=body)
+    (message,) = receive(sdk, 1)
+    assert message["body"] == body and not message["corrupted"]
+
+
+@scenario()
+def f24_an_empty_body_is_refused(cluster: Cluster, sdk: Commands) -> None:
+    topic = cluster.topic()
+    sdk.do("producer", id="p", topics=[topic])
+    with pytest.raises(SdkError):
+        sdk.do("send", id="p", topic=topic, body="")
+    sdk.do("send", id="p", topic=topic, body="x")
 
 
 @scenario()

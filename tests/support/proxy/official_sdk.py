@@ -257,6 +257,7 @@ class Sdk:
             self._process.stdin.write(json.dumps(line) + "\n")
             self._process.stdin.flush()
         line = answer.get(timeout=ANSWER_TIMEOUT_S)
+        assert line.get("error") != "Panic", line
         if "error" in line:
             code = line["code"]  # of which Rust's SDK tells the name only
             number = Code.Value(code) if isinstance(code, str) else code

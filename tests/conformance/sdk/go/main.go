@@ -19,7 +19,7 @@ import (
 	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
 )
 
-const longestLine = 1 << 20 // bytes of a command
+const longestLine = 8 << 20 // bytes of a command
 
 type line map[string]any
 
