@@ -151,6 +151,16 @@ async def test_long_poll_at_an_absent_broker_lasts_its_time() -> None:
     assert max(durations) == POLL_S * 1_000
 
 
+async def test_long_poll_waits_for_a_broker_that_left_before_the_proxy_started() -> None:
+    cluster = Cluster()
+    cluster.routes.clear()
+    other = BrokerData(broker_name="broker-b", addresses={0: "10.0.0.2:10911"})
+    cluster.transport.answers["GetClusterInfo"] = GetClusterInfoResponse(brokers=[other])
+    began = now_s()
+    assert await polled(cluster.proxy()) == d.Code.MESSAGE_NOT_FOUND
+    assert now_s() - began == pytest.approx(POLL_S, abs=0.1)
+
+
 async def test_long_poll_goes_on_when_the_broker_is_back() -> None:
     cluster = Cluster()
     proxy = cluster.proxy()

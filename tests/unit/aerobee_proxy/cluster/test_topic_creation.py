@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 from aerobee.broker.v1.admin_pb2 import PutTopicResponse, SpecifyMessageTypeResponse
-from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetTopicRouteResponse, TopicRoute
+from aerobee.namesrv.v1.namesrv_pb2 import (
+    BrokerData,
+    GetClusterInfoResponse,
+    GetTopicRouteResponse,
+    TopicRoute,
+)
 from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import Code
@@ -167,3 +172,11 @@ async def test_a_broker_that_is_away_takes_the_type_later(cluster: Cluster) -> N
     brokers.types[OTHER.addresses[0]] = "UNSPECIFIED"
     brokers.serve()
     assert await send(cluster.proxy(), "g") != Code.OK
+
+
+async def test_without_any_broker_a_topic_is_not_said_to_be_missing(cluster: Cluster) -> None:
+    cluster.routes.clear()
+    cluster.transport.answers["GetClusterInfo"] = GetClusterInfoResponse()
+    answer = await route_of(cluster, "fresh")
+    assert answer.status.code == Code.PROXY_TIMEOUT
+    assert answer.status.message.startswith("no broker is registered")

@@ -25,6 +25,9 @@ NOT_FROM_BROKER = frozenset(
 )
 
 
+# What a call to a broker that is away fails with.
+AWAY = frozenset({Code.BROKER_UNREACHABLE, Code.BROKER_NOT_EXIST})
+
 # At such a broker every message is refused for a while, and may be taken elsewhere.
 REFUSES_MESSAGES = frozenset({Code.DISK_FULL, Code.SERVICE_NOT_AVAILABLE})
 
@@ -75,10 +78,7 @@ class BrokerAvailability:
     def is_outage(self, broker_name: str, error: MqError) -> bool:
         """Whether a call failed because the broker is away: it answered before, and is unreachable
         now or gone from the name servers' tables."""
-        return broker_name in self._answered and error.code in (
-            Code.BROKER_UNREACHABLE,
-            Code.BROKER_NOT_EXIST,
-        )
+        return broker_name in self._answered and error.code in AWAY
 
     def answered(self, broker_name: str) -> None:
         self._answered.add(broker_name)

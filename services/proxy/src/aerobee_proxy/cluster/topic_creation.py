@@ -43,7 +43,15 @@ class TopicCreation:
         try:
             return await self._route_cache.route(topic)
         except MqError as error:
-            if error.code is not Code.TOPIC_NOT_EXIST or topics.group_of(topic) is not None:
+            if error.code is not Code.TOPIC_NOT_EXIST:
+                raise
+            if not await self._route_cache.brokers():
+                raise MqError(
+                    Code.BROKER_UNREACHABLE,
+                    f"no broker is registered, so nothing is known of topic {topic!r}: start a "
+                    "broker (aerobee broker), or try again when it is back",
+                ) from None
+            if topics.group_of(topic) is not None:
                 raise
         if not self._enabled:
             raise _unknown(topic, "this proxy does not create topics (autoCreateTopics is off)")

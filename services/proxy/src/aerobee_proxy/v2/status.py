@@ -2,7 +2,8 @@
 
     Refused               a code of the public protocol and a sentence, made by the proxy itself
     MqError               from a broker, a name server or `cluster`; its code is translated here
-    MessageTypeConflict   an MqError with a code of its own in the public protocol
+    MessageTypeConflict,
+    BrokerAway            MqErrors with codes of their own in the public protocol
 
 Each travels as a Status inside the response. Any other exception is a defect:
 INTERNAL_SERVER_ERROR, and a traceback in the log.
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Mapping
 import structlog
 from apache.rocketmq.v2.definition_pb2 import Code, Status
 
+from aerobee_proxy.cluster.leasing.acknowledge import BrokerAway
 from aerobee_proxy.cluster.topic_route import MessageTypeConflict
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
@@ -87,6 +89,8 @@ def status_for(rpc: str, error: Exception) -> Status:
         return status(error.code, error.message)
     if isinstance(error, MessageTypeConflict):
         return status(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, error.message)
+    if isinstance(error, BrokerAway):
+        return status(Code.HA_NOT_AVAILABLE, error.message)
     if isinstance(error, MqError):
         return status(TRANSLATION.get(error.code, Code.INTERNAL_SERVER_ERROR), error.message)
     structlog.get_logger().error("rpc_failed", rpc=rpc, exc_info=error)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from aerobee.broker.v1 import pop_pb2 as pop
+from aerobee.namesrv.v1.namesrv_pb2 import GetClusterInfoResponse
 from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import Code
@@ -105,8 +106,33 @@ async def test_cancelled_ack_keeps_leases_renewed(broker: LeasingBroker, proxy: 
 async def test_failed_ack_keeps_leases_renewed(broker: LeasingBroker, proxy: Proxy) -> None:
     handle = await one_handle(proxy, auto_renew=True)
     broker.transport.answers["Ack"] = None
-    assert (await ack(proxy, handle)).status.code == Code.PROXY_TIMEOUT
+    assert (await ack(proxy, handle)).status.code == Code.HA_NOT_AVAILABLE
     assert len(proxy.lease_renewal) == 2
+
+
+@pytest.mark.parametrize("rpc", ["Ack", "ChangeInvisibleDuration", "DeadLetter"])
+async def test_settlement_at_a_broker_that_is_away(
+    broker: LeasingBroker, proxy: Proxy, rpc: str
+) -> None:
+    """Also where this proxy never knew the broker, which may have left before it started."""
+    handle = await one_handle(proxy)
+    broker.transport.answers[rpc] = None
+    broker.transport.answers["GetClusterInfo"] = GetClusterInfoResponse()
+    for asked in (proxy, broker.proxy()):
+        if rpc == "Ack":
+            answer = await ack(asked, handle)
+            found, (entry,) = answer.status, answer.entries
+            assert entry.status.message == found.message.removeprefix("HA_NOT_AVAILABLE: ")
+        elif rpc == "ChangeInvisibleDuration":
+            found = (await change(asked, handle, 10)).status
+        else:
+            request = s.ForwardMessageToDeadLetterQueueRequest(
+                group=GROUP, topic=TOPIC, receipt_handle=handle
+            )
+            call = asked.rpcs.forward_message_to_dead_letter_queue(request, FakeCall())
+            found = (await call).status
+        assert found.code == Code.HA_NOT_AVAILABLE
+        assert "broker broker-a is away; the lease ends at 20" in found.message
 
 
 async def change(proxy: Proxy, handle: str, seconds: int, **more: Any) -> Any:

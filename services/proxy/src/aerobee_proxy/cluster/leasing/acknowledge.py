@@ -10,10 +10,12 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from aerobee.broker.v1.message_pb2 import Failure
 from aerobee.broker.v1.pop_pb2 import DeadLetterEntry, DeadLetterRequest, InvisibleChangeResult
 
+from aerobee_proxy.cluster.availability import AWAY
 from aerobee_proxy.cluster.batches import BrokerBatches, LeaseFailures, failure_of
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal, TrackedLease
@@ -29,6 +31,12 @@ from aerobee_proxy.counts import ProxyCounts
 from aerobee_wire.handles.receipt_handle import ReceiptHandle, decode_common, split
 from aerobee_wire.rpcs import DEAD_LETTER
 from aerobee_wire.status import Code, MqError
+
+MAX_TIME_MS = 253_402_300_799_000  # the year 9999: receipt handles come from clients
+
+
+class BrokerAway(MqError):
+    """A lease cannot be settled while its broker is away. The client may try again."""
 
 
 @dataclass(slots=True)
@@ -108,7 +116,7 @@ class Acknowledgements:
             )
             for position, failure in failed.items():
                 index = own.indexes[position]
-                failures[index] = failure
+                failures[index] = _told(failure, own.handle, untracked.get(index))
                 if index in untracked and may_try_again(failure):
                     self._lease_renewal.retrack(untracked[index])
 
@@ -154,9 +162,24 @@ class Acknowledgements:
         except BaseException as error:
             if untracked is not None and may_try_again(error):
                 self._lease_renewal.retrack(untracked)
+            if isinstance(error, MqError):
+                raise _told(error, handle, untracked) from None
             raise
 
 
 def may_try_again(error: BaseException) -> bool:
     """Whether the lease may last on after this failure."""
     return not (isinstance(error, MqError) and error.code is Code.INVALID_RECEIPT_HANDLE)
+
+
+def _told(failure: Exception, handle: ReceiptHandle, renewed: TrackedLease | None) -> Exception:
+    """The failure as the client gets it, of a lease that this proxy renews or does not."""
+    if not isinstance(failure, MqError) or failure.code not in AWAY:
+        return failure
+    expires_ms = handle.expires_ms if renewed is None else renewed.expires_ms
+    end = datetime.fromtimestamp(min(expires_ms, MAX_TIME_MS) / 1_000, UTC)
+    return BrokerAway(
+        failure.code,
+        f"broker {handle.broker_name} is away; the lease ends at {end:%Y-%m-%dT%H:%M:%SZ}, "
+        "try again",
+    )

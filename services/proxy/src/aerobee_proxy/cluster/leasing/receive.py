@@ -18,11 +18,18 @@ from aerobee.broker.v1.pop_pb2 import NotificationRequest, PopRequest, PopRespon
 from aerobee.namesrv.v1.namesrv_pb2 import TopicRoute
 
 from aerobee_proxy.background import Background
+from aerobee_proxy.cluster.availability import AWAY
 from aerobee_proxy.cluster.batches import BrokerBatches
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal
 from aerobee_proxy.cluster.leasing.leases import handles_of, invisible_change, key_of
-from aerobee_proxy.cluster.leasing.receive_line import Ask, LineKey, ReceiveLine, ReceiveLines
+from aerobee_proxy.cluster.leasing.receive_line import (
+    RETRY_S,
+    Ask,
+    LineKey,
+    ReceiveLine,
+    ReceiveLines,
+)
 from aerobee_proxy.cluster.route_cache import RouteCache
 from aerobee_proxy.cluster.topic_route import readable_brokers
 from aerobee_proxy.counts import ProxyCounts
@@ -120,13 +127,21 @@ class Receiver:
             request.poll_duration_ms = round(left_s * 1_000)
             return request, left_s + ANSWER_S
 
-        deadline_s = asyncio.get_running_loop().time() + request.poll_duration_ms / 1_000
-        try:
-            return await self._calls.call_until(broker_name, POP, attempt, deadline_s=deadline_s)
-        except MqError as error:
-            if not self._availability.is_outage(broker_name, error):
-                raise
-            return PopResponse()
+        time = asyncio.get_running_loop().time
+        deadline_s = time() + request.poll_duration_ms / 1_000
+        while True:
+            try:
+                return await self._calls.call_until(
+                    broker_name, POP, attempt, deadline_s=deadline_s
+                )
+            except MqError as error:
+                if error.code not in AWAY:
+                    raise
+            # Perhaps it went away before this proxy started.
+            left_s = deadline_s - time()
+            await asyncio.sleep(max(0.0, min(left_s, RETRY_S)))
+            if left_s <= RETRY_S:
+                return PopResponse()
 
     # ---- any of several ----
 
