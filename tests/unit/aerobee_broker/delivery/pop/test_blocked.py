@@ -112,6 +112,14 @@ async def test_the_wait_is_counted_from_the_message_that_is_first_now(
     assert (group.message_id, group.since_ms) == ("a2", began_ms)
 
 
+async def test_who_does_not_say_its_name_is_not_named(consumer: PopConsumer) -> None:
+    await send(consumer, "a1", "a2")
+    await consumer.pop(client_id="one")
+    await asyncio.sleep(10.1)
+    assert len(await consumer.pop()) == 1
+    assert [group.client_id for group in blocked(consumer)] == ["one"]
+
+
 async def test_after_a_crash_the_wait_counts_from_the_last_delivery(consumer: PopConsumer) -> None:
     await send(consumer, "a1", "a2")
     await consumer.pop(client_id="one")

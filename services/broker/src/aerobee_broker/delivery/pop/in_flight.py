@@ -203,7 +203,7 @@ class InFlightQueue:
                 if not group.leased:
                     group.since_ms = pop_time_ms
             group.leased += 1
-            group.client_id = client_id
+            group.client_id = client_id or group.client_id
         message.state, message.uncounted = INVISIBLE, False
         message.attempt += 1
         message.lease_id, message.deadline_ms = lease_id, deadline_ms
