@@ -59,10 +59,10 @@ class Client:
         assert isinstance(answer, s.SendMessageResponse)
         return answer
 
-    def receive(self, queue: d.MessageQueue) -> list[d.Message]:
+    def receive(self, queue: d.MessageQueue, poll_s: int = 1) -> list[d.Message]:
         request = s.ReceiveMessageRequest(group=GROUP, message_queue=queue, batch_size=32)
         request.invisible_duration.seconds = 60
-        request.long_polling_timeout.seconds = 1
+        request.long_polling_timeout.seconds = poll_s
         answers = list(self.ask("ReceiveMessage", request))
         kinds = [answer.WhichOneof("content") for answer in answers]
         assert kinds == ["status", *["message"] * (len(kinds) - 2), "delivery_timestamp"]
