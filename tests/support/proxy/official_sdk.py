@@ -163,9 +163,11 @@ def newest_sdks() -> tuple[OfficialSdk, ...]:
     )
 
 
-def available_sdks() -> list[OfficialSdk]:
-    """The newest that are built, or have to be. Skips the test where there are none."""
-    found = [sdk for sdk in newest_sdks() if sdk.is_built or sdk.is_required]
+def available_sdks(*, every: bool = False) -> list[OfficialSdk]:
+    """The newest that are built, or have to be; or all versions. Skips the test where there are
+    none."""
+    pinned = official_sdks() if every else newest_sdks()
+    found = [sdk for sdk in pinned if sdk.is_built or sdk.is_required]
     if not found:
         pytest.skip("no official SDK: `make test` builds them")
     return found
