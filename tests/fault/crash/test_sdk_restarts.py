@@ -97,23 +97,3 @@ def test_f26_sdks_go_on_after_every_kill(tmp_path: Path, campaign: Campaign) -> 
                 f"{traffic.name}: {len(traffic.stored)} sends acknowledged; all delivered, {again}"
                 f" of them twice by the push consumer; sends that failed: {failed}"
             )
-
-
-def test_sends_go_on_while_one_of_two_brokers_is_down(tmp_path: Path) -> None:
-    """Without an error for the user, and what lies on the broker comes when it is back."""
-    lease = ("--set", f"defaultInvisibleTimeMills={INVISIBLE_S * 1_000}")
-    with sdk_cluster(tmp_path, *lease, brokers=2) as cluster, ExitStack() as stack:
-        clients = [stack.enter_context(Traffic(sdk, cluster)) for sdk in available_sdks()]
-        all_work(clients, 0)
-        down = cluster.brokers[1]
-        began = time.time()
-        down.kill()
-        all_work(clients, time.time())
-        down.restart()
-        outage = Outage("broker", began, time.time())
-        all_work(clients, outage.up)
-        outage.over = time.time()
-        all_delivered(clients)
-        for traffic in clients:
-            assert traffic.failed_sends == [], traffic.name
-            assert again_without_need(traffic, [outage]) == []

@@ -74,6 +74,11 @@ class OfficialSdk:
         return self.version not in self._facts.get("without_tls", [])
 
     @property
+    def one_endpoint(self) -> bool:
+        """Whether it fails when it is given the addresses of several proxies."""
+        return bool(self._facts.get("one_endpoint", False))
+
+    @property
     def inabilities(self) -> list[Inability]:
         """All that it cannot do."""
         told = [

@@ -84,18 +84,22 @@ class Cluster:
                 yield admin_pb2_grpc.AdminServiceStub(channel)
 
 
+def sdk_broker(data: Path, name: str, namesrv: str) -> ServiceProcess:
+    """A broker whose topics that come about by themselves take every message type."""
+    mixed = "--set=enableMixedMessageType=true"
+    return broker_process(data / name, mixed, f"--set=brokerName={name}", namesrv=namesrv)
+
+
 @contextmanager
 def sdk_cluster(data: Path, *proxy_options: str, brokers: int = 1) -> Iterator[Cluster]:
     """A running cluster with as many proxies as brokers. Asserts on leaving that no process logged
     a defect."""
-    mixed = "--set=enableMixedMessageType=true"
     with ExitStack() as stack:
         namesrv = stack.enter_context(namesrv_process(data))
-        named = [
-            broker_process(data / name, mixed, f"--set=brokerName={name}", namesrv=namesrv.address)
+        running = [
+            stack.enter_context(sdk_broker(data, name, namesrv.address))
             for name in ("broker-a", "broker-b")[:brokers]
         ]
-        running = [stack.enter_context(broker) for broker in named]
         proxies = [
             stack.enter_context(proxy_process(namesrv.address, *proxy_options)) for _ in running
         ]

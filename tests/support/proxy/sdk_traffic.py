@@ -46,12 +46,14 @@ class Traffic:
     def __init__(self, official: OfficialSdk, cluster: Cluster) -> None:
         self.name = str(official)
         self._pushes = official.inability("", needs="push") is None
-        self._topic = cluster.topic()
+        self.topic = cluster.topic()
         self._groups = [cluster.group(retry_max_times=1_000) for _ in range(2)]
         self._stack = ExitStack()
+        proxies = cluster.proxies[:1] if official.one_endpoint else cluster.proxies
+        endpoints = ";".join(proxy.address for proxy in proxies)
         # Where an SDK does one thing at a time, who sends must not wait for who receives.
         processes = [
-            self._stack.enter_context(Sdk(official, cluster.proxy.address, cluster.home))
+            self._stack.enter_context(Sdk(official, endpoints, cluster.home))
             for _ in range(1 if official.side_by_side else 3)
         ]
         self._producer, self._push, self._simple = processes * (3 // len(processes))
@@ -65,11 +67,11 @@ class Traffic:
         self._receiver = threading.Thread(target=self._receive, daemon=True)
 
     def __enter__(self) -> Self:
-        self._producer.do("producer", id="p", topics=[self._topic])
+        self._producer.do("producer", id="p", topics=[self.topic])
         push, simple = self._groups
         if self._pushes:
-            self._push.do("push", id="c", group=push, subscriptions={self._topic: ALL})
-        self._simple.do("simple", id="s", group=simple, subscriptions={self._topic: ALL}, await_s=5)
+            self._push.do("push", id="c", group=push, subscriptions={self.topic: ALL})
+        self._simple.do("simple", id="s", group=simple, subscriptions={self.topic: ALL}, await_s=5)
         self._sender.start()
         self._receiver.start()
         return self
@@ -119,7 +121,7 @@ class Traffic:
             number += 1
             body, began = f"{self.name} {number}", time.time()
             try:
-                self._producer.do("send", id="p", topic=self._topic, body=body)
+                self._producer.do("send", id="p", topic=self.topic, body=body)
                 self.stored[body] = (began, time.time())
             except SdkError:
                 self.failed_sends.append(time.time())  # may be stored or not
