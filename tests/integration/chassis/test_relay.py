@@ -122,7 +122,7 @@ async def test_a_client_that_does_not_read_slows_the_server(
 
 
 async def test_silent_connections_are_closed_after_the_timeout(files: tuple[Path, Path]) -> None:
-    async with relaying(echo, files, HELLO_TIMEOUT_MS) as (tls_port, port):
+    async with relaying(echo, files, HELLO_TIMEOUT_MS) as (server, port):
         talking, writer = await dial(port, tls=False)
         writer.write(b"P")
         await talking.readexactly(1)
@@ -132,7 +132,7 @@ async def test_silent_connections_are_closed_after_the_timeout(files: tuple[Path
         halting_writer.write(b"\x16\x03\x01")
         assert await silent.read() == b""
         assert await halting.read() == b""
-        await until(lambda: tls_port.counts.silent == 2, "both are counted")
+        await until(lambda: server.counts.silent == 2, "both are counted")
 
         writer.write(b"still here")
         assert await talking.readexactly(10) == b"still here"
@@ -140,14 +140,14 @@ async def test_silent_connections_are_closed_after_the_timeout(files: tuple[Path
 
 
 async def test_garbage_fails_its_handshake_only(files: tuple[Path, Path]) -> None:
-    async with relaying(echo, files) as (tls_port, port):
+    async with relaying(echo, files) as (server, port):
         for garbage in (b"\x16" + b"\xff" * 100, b"\x16\x03\x01\x00\x04\xff\x00\x00\x00"):
             reader, writer = await dial(port, tls=False)
             writer.write(garbage)
             with contextlib.suppress(ConnectionResetError):
                 await reader.read()  # at most an alert, and the end
             writer.close()
-        await until(lambda: tls_port.counts.failed_handshakes == 2, "both are counted")
+        await until(lambda: server.counts.failed_handshakes == 2, "both are counted")
         reader, writer = await dial(port, tls=True)
         writer.write(b"hello")
         assert await reader.readexactly(5) == b"hello"
@@ -179,8 +179,8 @@ async def test_a_handshake_byte_by_byte_succeeds(files: tuple[Path, Path]) -> No
 
 
 async def test_connections_are_closed_when_the_server_is_gone(files: tuple[Path, Path]) -> None:
-    async with relaying(echo, files) as (tls_port, port):
-        await asyncio.to_thread(Path(tls_port.backend.removeprefix("unix:")).unlink)
+    async with relaying(echo, files) as (server, port):
+        await asyncio.to_thread(Path(server.backend).unlink)
         reader, writer = await dial(port, tls=False)
         writer.write(b"P")
         with contextlib.suppress(ConnectionResetError):

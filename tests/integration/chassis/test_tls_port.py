@@ -20,7 +20,6 @@ from aerobee_chassis.addresses import join_address
 from aerobee_chassis.errors import CertificateError, PortInUse, StartError
 from aerobee_chassis.tls_port import supervisor
 from aerobee_chassis.tls_port.settings import TlsSettings
-from aerobee_chassis.tls_port.supervisor import TlsPort
 from support.chassis.tls_port import (
     Response,
     Stream,
@@ -125,10 +124,10 @@ async def test_bad_certificate_fails_the_start_and_leaves_nothing(tmp_path: Path
 async def test_port_in_use_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        tls_port = TlsPort("127.0.0.1", port, TlsSettings())
+        taken = TlsTestServer(TlsSettings(), port=port)
         with raises_about(PortInUse, f"127.0.0.1:{port}"):
-            tls_port.open()
-        await tls_port.stop()
+            await taken.server.start()
+        await taken.server.stop()
 
 
 async def test_a_directory_too_long_for_sockets_is_not_used(

@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 import grpc
 from grpc_health.v1 import health_pb2
 
+from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.rpc.call import Call
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
-from aerobee_chassis.tls_port.server import TlsServer
 from aerobee_chassis.tls_port.settings import TlsSettings
-from aerobee_chassis.tls_port.supervisor import TlsPort
+from aerobee_chassis.tls_port.supervisor import TlsServer
 
 # grpc's own health service, under another name, is the service that is called.
 DESCRIPTOR = health_pb2.DESCRIPTOR.services_by_name["Health"]
@@ -52,9 +52,11 @@ class Handlers:
 class TlsTestServer:
     """A gRPC server behind a TLS port."""
 
-    def __init__(self, tls: TlsSettings, host: str = "127.0.0.1", grace_s: float = 0.0) -> None:
+    def __init__(
+        self, tls: TlsSettings, host: str = "127.0.0.1", port: int = 0, grace_s: float = 0.0
+    ) -> None:
         self.handlers = Handlers()
-        self.server = TlsServer(self._make, host=host, port=0, tls=tls)
+        self.server = TlsServer(self._make, host=host, port=port, tls=tls)
         self._grace_s = grace_s
 
     @property
@@ -116,18 +118,28 @@ async def relaying(
     serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
     files: tuple[Path, Path],
     hello_timeout_ms: int = 10_000,
-) -> AsyncIterator[tuple[TlsPort, int]]:
+) -> AsyncIterator[tuple[TlsServer, int]]:
     """A TLS port in front of `serve`, which gets the bytes of each connection."""
+
+    class Backend(Component):
+        def __init__(self, host: str, _port: int) -> None:
+            self._path = host.removeprefix("unix:")
+
+        async def start(self) -> None:
+            self._server = await asyncio.start_unix_server(serve, self._path)
+
+        async def stop(self) -> None:
+            self._server.close()
+
     settings = TlsSettings(cert_path=str(files[0]), key_path=str(files[1]))
-    tls_port = TlsPort("127.0.0.1", 0, settings, hello_timeout_ms=hello_timeout_ms)
-    tls_port.open()
-    server = await asyncio.start_unix_server(serve, tls_port.backend.removeprefix("unix:"))
+    server = TlsServer(
+        Backend, host="127.0.0.1", port=0, tls=settings, hello_timeout_ms=hello_timeout_ms
+    )
     try:
-        yield tls_port, await tls_port.start()
+        await server.start()
+        yield server, server.port
     finally:
-        tls_port.drain()
-        server.close()
-        await tls_port.stop()
+        await server.stop()
 
 
 def trusting_anything() -> ssl.SSLContext:

@@ -22,8 +22,8 @@ from aerobee_chassis.rpc.call import Failure
 from aerobee_chassis.rpc.caller import Caller
 from aerobee_chassis.rpc.server import Server
 from aerobee_chassis.rpc.services import bind
-from aerobee_chassis.tls_port.server import TlsServer
 from aerobee_chassis.tls_port.settings import TlsSettings
+from aerobee_chassis.tls_port.supervisor import TlsServer
 from aerobee_proxy.cluster.transport import error_of
 from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.metrics import ProxyCollector

@@ -140,7 +140,7 @@ class Proxy:
             clock,
             counts,
             authentication=self.authentication,
-            authorize=options.authorization_enabled,
+            checks_rights=options.authorization_enabled,
         )
         telemetry = Telemetry(
             pipeline, self.sessions, self.group_configs, options, counts=counts, clock=clock

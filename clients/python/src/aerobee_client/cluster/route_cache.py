@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aerobee.namesrv.v1 import namesrv_pb2
 
@@ -107,6 +107,7 @@ class _Entry:
     publish: PublishInfo | None = None
 
 
+@dataclass(slots=True, eq=False)
 class RouteCache:
     """Routes by topic and addresses by broker name.
 
@@ -114,22 +115,14 @@ class RouteCache:
     `on_change` is called when a route is new or has changed.
     """
 
-    def __init__(
-        self,
-        namesrv: NamesrvClient,
-        clock: Clock,
-        *,
-        default_queue_count: int = 4,
-        on_change: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._on_change = on_change
-        self._namesrv = namesrv
-        self._clock = clock
-        self._default_queue_count = default_queue_count
-        self._entries: dict[str, _Entry] = {}
-        self._addresses: dict[str, dict[int, str]] = {}
-        self._asked_ms: dict[str, int] = {}
-        self._pending: dict[str, asyncio.Task[TopicRoute]] = {}
+    namesrv: NamesrvClient
+    clock: Clock
+    default_queue_count: int = 4
+    on_change: Callable[[], None] = lambda: None
+    _entries: dict[str, _Entry] = field(default_factory=dict, init=False)
+    _addresses: dict[str, dict[int, str]] = field(default_factory=dict, init=False)
+    _asked_ms: dict[str, int] = field(default_factory=dict, init=False)
+    _pending: dict[str, asyncio.Task[TopicRoute]] = field(default_factory=dict, init=False)
 
     def is_known(self, topic: str) -> bool:
         """Whether `publish_info` answers without asking a name server."""
@@ -227,7 +220,7 @@ class RouteCache:
 
     def _may_ask(self, topic: str) -> bool:
         asked = self._asked_ms.get(topic, -MIN_REFRESH_INTERVAL_MS)
-        return self._clock.monotonic_ms() - asked >= MIN_REFRESH_INTERVAL_MS
+        return self.clock.monotonic_ms() - asked >= MIN_REFRESH_INTERVAL_MS
 
     async def _publish_entry(self, topic: str) -> _Entry:
         try:
@@ -252,18 +245,18 @@ class RouteCache:
                 f"topic {topic!r} does not exist and no broker creates topics by itself: run "
                 f"`aerobee topic create {topic}`, or set autoCreateTopicEnable=true on the broker",
             ) from None
-        narrowed = default_route(route, self._default_queue_count)
+        narrowed = default_route(route, self.default_queue_count)
         self._entries[topic] = _Entry(narrowed, is_default=True)
 
     async def _fetch(self, topic: str) -> TopicRoute:
-        self._asked_ms[topic] = self._clock.monotonic_ms()
+        self._asked_ms[topic] = self.clock.monotonic_ms()
         request = namesrv_pb2.GetTopicRouteRequest(topic=topic)
-        response = await self._namesrv.call(rpcs.GET_TOPIC_ROUTE, request)
+        response = await self.namesrv.call(rpcs.GET_TOPIC_ROUTE, request)
         route = response.route
         for data in route.brokers:
             self._addresses[data.broker_name] = dict(data.addresses)
         entry = self._entries.get(topic)
         if entry is None or entry.is_default or entry.route != route:
             self._entries[topic] = _Entry(route)
-            self._on_change()
+            self.on_change()
         return route

@@ -66,29 +66,19 @@ OnOffsetMoved = Callable[[ProcessQueue, int], None]
 OnTopicDeleted = Callable[[MessageQueue], None]
 
 
+@dataclass(frozen=True, slots=True)
 class Puller:
     """`on_messages` is called with the messages that were put into a process queue. The loop ends
     after `on_offset_moved`, called with the offset that the broker moves the queue to, and after
     `on_topic_deleted`, called when the broker no longer has the topic."""
 
-    def __init__(
-        self,
-        instance: ClientInstance,
-        offsets: OffsetStore,
-        consumer_group: str,
-        *,
-        batch_size: int,
-        on_messages: OnMessages,
-        on_offset_moved: OnOffsetMoved,
-        on_topic_deleted: OnTopicDeleted,
-    ) -> None:
-        self._instance = instance
-        self._offsets = offsets
-        self._consumer_group = consumer_group
-        self._batch_size = batch_size
-        self._on_messages = on_messages
-        self._on_offset_moved = on_offset_moved
-        self._on_topic_deleted = on_topic_deleted
+    instance: ClientInstance
+    offsets: OffsetStore
+    consumer_group: str
+    batch_size: int
+    on_messages: OnMessages
+    on_offset_moved: OnOffsetMoved
+    on_topic_deleted: OnTopicDeleted
 
     async def run(
         self, process_queue: ProcessQueue, subscription: TopicSubscription, queue_offset: int
@@ -105,19 +95,19 @@ class Puller:
                 moved = response.status == message_pb2.OFFSET_MOVED
                 # A reset to the same offset still discards the messages that wait here.
                 if moved and (response.next_begin_offset != queue_offset or len(process_queue)):
-                    self._on_offset_moved(process_queue, response.next_begin_offset)
+                    self.on_offset_moved(process_queue, response.next_begin_offset)
                     return
                 if room:
                     queue_offset = self._take(process_queue, subscription, response, queue_offset)
             except MqError as error:
                 if error.code is Code.TOPIC_NOT_EXIST:
-                    self._on_topic_deleted(process_queue.queue)
+                    self.on_topic_deleted(process_queue.queue)
                     return
                 if error.message != logged:
                     log.warning("pulling %s fails: %s", process_queue.queue, error)
                     logged = error.message
                 await asyncio.sleep(_pause_s(error, backoff))
-                await self._instance.routes.refresh_soon(process_queue.queue.topic)
+                await self.instance.routes.refresh_soon(process_queue.queue.topic)
             except Exception:
                 log.exception("pulling %s failed", process_queue.queue)
                 await asyncio.sleep(FAILURE_PAUSE_S)
@@ -138,18 +128,18 @@ class Puller:
         """Without `room`, one message at most and no long poll: only to learn of OFFSET_MOVED."""
         queue = process_queue.queue
         request = message_pb2.PullRequest(
-            consumer_group=self._consumer_group,
+            consumer_group=self.consumer_group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=queue_offset,
-            max_messages=self._batch_size if room else 1,
+            max_messages=self.batch_size if room else 1,
             max_bytes=MAX_BYTES,
-            commit_offset=self._offsets.get(queue),
+            commit_offset=self.offsets.get(queue),
             suspend_timeout_ms=SUSPEND_TIMEOUT_MS if room else 0,
             subscription=subscription.to_proto(),
-            client_id=self._instance.client_id,
+            client_id=self.instance.client_id,
         )
-        return await self._instance.call_broker(
+        return await self.instance.call_broker(
             queue.broker_name, rpcs.PULL, request, timeout_s=CALL_TIMEOUT_S
         )
 
@@ -177,10 +167,10 @@ class Puller:
         )
         process_queue.put(messages, response.next_begin_offset)
         if messages:
-            self._on_messages(process_queue, messages)
+            self.on_messages(process_queue, messages)
         elif not len(process_queue):
             # Every message was filtered out and none waits: the offset may move past them.
-            self._offsets.advance(queue, response.next_begin_offset)
+            self.offsets.advance(queue, response.next_begin_offset)
         return response.next_begin_offset
 
 

@@ -58,30 +58,22 @@ def read_range(admin: AdminClient, wanted: OffsetRange, options: ReadOptions) ->
             yield chunk
 
 
+@dataclass(frozen=True, slots=True)
 class Pull:
     """Pulls one chunk after the other, and checks that no offset is missing."""
 
-    def __init__(
-        self,
-        admin: AdminClient,
-        wanted: OffsetRange,
-        options: ReadOptions,
-        *,
-        sleep: Callable[[float], None] = time.sleep,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._admin = admin
-        self._wanted = wanted
-        self._options = options
-        self._sleep = sleep
-        self._monotonic = monotonic
+    admin: AdminClient
+    wanted: OffsetRange
+    options: ReadOptions
+    sleep: Callable[[float], None] = time.sleep
+    monotonic: Callable[[], float] = time.monotonic
 
     def chunk(self, offset: int) -> Chunk:
         """The chunk from `offset` on. Brokers limit a response; small ones are combined here,
         because decoding by columns is faster for many records."""
-        most_messages, most_bytes = self._options.pull_batch_size, self._options.max_bytes_per_pull
+        most_messages, most_bytes = self.options.pull_batch_size, self.options.max_bytes_per_pull
         parts, messages, size = [], 0, 0
-        while offset < self._wanted.end and messages < most_messages and size < most_bytes:
+        while offset < self.wanted.end and messages < most_messages and size < most_bytes:
             answer = self._browse(offset, most_messages - messages)
             offset = self._check(offset, answer)
             parts.append(answer.records)
@@ -91,44 +83,44 @@ class Pull:
 
     def _browse(self, offset: int, most: int) -> Browsed:
         """Retries what is retryable, for pullTimeoutMs in all. Raises MqError."""
-        deadline = self._monotonic() + self._options.pull_timeout_ms / 1000
+        deadline = self.monotonic() + self.options.pull_timeout_ms / 1000
         delay = FIRST_DELAY_S
         while True:
             try:
-                return self._admin.browse(
-                    *self._wanted.queue,
+                return self.admin.browse(
+                    *self.wanted.queue,
                     offset,
-                    max_messages=min(most, self._wanted.end - offset),
-                    max_bytes=self._options.max_bytes_per_pull,
+                    max_messages=min(most, self.wanted.end - offset),
+                    max_bytes=self.options.max_bytes_per_pull,
                 )
             except MqError as error:
-                if not error.retryable or self._monotonic() + delay >= deadline:
+                if not error.retryable or self.monotonic() + delay >= deadline:
                     raise
-                log.info("%s: trying again in %.1f s: %s", self._wanted.queue, delay, error)
-            self._sleep(delay)
+                log.info("%s: trying again in %.1f s: %s", self.wanted.queue, delay, error)
+            self.sleep(delay)
             delay = min(2 * delay, LONGEST_DELAY_S)
 
     def _check(self, offset: int, answer: Browsed) -> int:
         """The offset to read next. Raises DataLossError when records before it are missing."""
         lost = self._loss(offset, answer)
-        if lost and self._options.fail_on_data_loss:
+        if lost and self.options.fail_on_data_loss:
             raise lost
         if lost:
             log.warning("%s", lost)
         if offset < answer.min_offset:
             return answer.min_offset
         if offset >= answer.max_offset:
-            return self._wanted.end
+            return self.wanted.end
         if answer.next_begin_offset <= offset:
             raise MqError(
                 Code.SYSTEM_ERROR,
-                f"{self._wanted.queue}: the broker says to go on at {answer.next_begin_offset} "
+                f"{self.wanted.queue}: the broker says to go on at {answer.next_begin_offset} "
                 f"after queue offset {offset}, which leads nowhere: check its log",
             )
         return answer.next_begin_offset
 
     def _loss(self, offset: int, answer: Browsed) -> DataLossError | None:
-        queue, low, high = self._wanted.queue, answer.min_offset, answer.max_offset
+        queue, low, high = self.wanted.queue, answer.min_offset, answer.max_offset
         code, lost = Code.PULL_OFFSET_MOVED, range(0)
         if offset < low:
             lost = range(offset, low)
@@ -137,7 +129,7 @@ class Pull:
                 "are gone"
             )
         elif offset >= high:
-            lost = range(offset, self._wanted.end)
+            lost = range(offset, self.wanted.end)
             what = (
                 f"wanted queue offset {offset}, but the max offset is {high} (min offset {low}): "
                 "the end of the queue is gone"

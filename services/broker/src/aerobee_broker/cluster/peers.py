@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import structlog
 from aerobee.broker.v1 import admin_pb2
@@ -29,16 +30,11 @@ def broker_caller() -> Caller:
     return Caller(unreachable(Code.BROKER_UNREACHABLE, "broker"))
 
 
+@dataclass(frozen=True, slots=True)
 class Peers:
-    def __init__(
-        self,
-        registration: Registration,
-        identity: Identity,
-        make_caller: Callable[[], Caller] = broker_caller,
-    ) -> None:
-        self._registration = registration
-        self._identity = identity
-        self._make_caller = make_caller
+    registration: Registration
+    identity: Identity
+    make_caller: Callable[[], Caller] = broker_caller
 
     async def create(self, config: TopicConfig) -> None:
         """Never raises: this broker serves the topic without them."""
@@ -49,7 +45,7 @@ class Peers:
                 "topic_not_spread", topic=config.topic, reason=error.message
             )
             return
-        caller = self._make_caller()
+        caller = self.make_caller()
         try:
             await asyncio.gather(
                 *(self._create_at(caller, address, config) for address in addresses)
@@ -58,15 +54,15 @@ class Peers:
             await caller.close()
 
     async def _others(self) -> Sequence[str]:
-        route = await self._registration.route(names.AUTO_CREATE_TOPIC, TIMEOUT_S)
+        route = await self.registration.route(names.AUTO_CREATE_TOPIC, TIMEOUT_S)
         if route is None:
             return ()
         return sorted(
             address
             for broker in route.brokers
-            if broker.cluster == self._identity.cluster
+            if broker.cluster == self.identity.cluster
             and (address := broker.addresses.get(MASTER_ID, ""))
-            and address != self._identity.address
+            and address != self.identity.address
         )
 
     async def _create_at(self, caller: Caller, address: str, config: TopicConfig) -> None:

@@ -1,5 +1,5 @@
-"""The server's side of a port that takes TLS and plaintext alike: listens, keeps a relay running,
-stops it.
+"""A server behind a port that takes TLS and plaintext alike: listens, keeps a relay running, stops
+both.
 
 The relay is a process of its own (`relay`): neither TLS nor passing bytes on takes time from the
 server's event loop. Its sockets are ours, so that the port stays bound should it end.
@@ -26,6 +26,7 @@ import structlog
 
 from aerobee_chassis.addresses import join_address
 from aerobee_chassis.errors import CertificateError, PortInUse, StartError
+from aerobee_chassis.lifecycle import Component
 from aerobee_chassis.tls_port.settings import RelaySettings, TlsSettings
 
 RELAY = "aerobee_chassis.tls_port.relay"
@@ -55,82 +56,77 @@ class ConnectionCounts:
     failed_reloads: int = 0
 
 
-class TlsPort:
-    """`host` and `port`: what clients dial. `listeners`: sockets bound to it already, where several
-    processes share it. The server listens at `backend`, and starts and stops in between:
+class TlsServer(Component):
+    """Serves TLS and plaintext on one port; starts and stops in the order that loses no call.
 
-        tls_port.open()
-        await server.start()            # Server(…, host=tls_port.backend, port=0)
-        port = await tls_port.start()
-        …
-        tls_port.drain()
-        await server.stop()
-        await tls_port.stop()
+    `make_server(host, port)` makes the server behind it, an `aerobee_chassis.rpc.server.Server`,
+    which listens on a socket of its own. `host` and `port`: what clients dial. `listeners`: sockets
+    bound to it already, where several processes share it.
     """
 
     def __init__(
         self,
+        make_server: Callable[[str, int], Component],
+        *,
         host: str,
         port: int,
         tls: TlsSettings,
-        *,
         hello_timeout_ms: int = 10_000,
         listeners: Sequence[socket.socket] = (),
     ) -> None:
+        self._make_server = make_server
         self._host = host
-        self._port = port
+        self.port = port  # 0: a free one, until it is started
         self._tls = tls
         self._hello_timeout_ms = hello_timeout_ms
         self._directory: Path | None = None
         self._listeners = list(listeners)
+        self._server: Component | None = None
         self._relay: _Relay | None = None
         self._keeper: asyncio.Task[None] | None = None
         self.counts = ConnectionCounts()
 
     @property
-    def backend(self) -> str:
-        """Where the server listens, as gRPC writes it."""
-        assert self._directory is not None, "not open"
-        return f"unix:{self._directory / 'grpc'}"
+    def address(self) -> str:
+        """The "host:port" that clients dial, once started."""
+        return join_address(self._host, self.port)
 
-    def open(self) -> None:
-        """Binds the port and starts the relay's process. Raises PortInUse, StartError."""
-        self._listeners = self._listeners or listen(self._host, self._port)
+    async def start(self) -> None:
+        """Raises PortInUse, CertificateError, StartError."""
+        self._listeners = self._listeners or listen(self._host, self.port)
         self._directory = private_directory()
         self._relay = _Relay(self._listeners, self._on_report)
-
-    async def start(self) -> int:
-        """Takes connections; returns the port. Raises CertificateError, StartError."""
-        assert self._relay is not None, "not open"
+        self._server = self._make_server(f"unix:{self.backend}", 0)
+        await self._server.start()
         await self._relay.begin(self._settings())
         self._keeper = asyncio.create_task(self._keep(), name="relay keeper")
-        return int(self._listeners[0].getsockname()[1])
+        self.port = int(self._listeners[0].getsockname()[1])
 
-    def drain(self) -> None:
-        """Takes no more connections; those that are open stay."""
+    async def stop(self) -> None:
+        """Refuses new connections first, then stops the server, then ends every connection."""
         if self._keeper is not None:
             self._keeper.cancel()
+            await asyncio.wait([self._keeper])
         for listener in self._listeners:
             listener.close()
         if self._relay is not None:
             self._relay.write("drain")
-
-    async def stop(self) -> None:
-        """Ends every connection. Harmless after a failed `open` or `start`."""
-        self.drain()
-        if self._keeper is not None:
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._keeper
+        if self._server is not None:
+            await self._server.stop()
         if self._relay is not None:
             await self._relay.stop()
-            self._relay = None
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
+    @property
+    def backend(self) -> str:
+        """The path of the server's socket."""
+        assert self._directory is not None, "not started"
+        return str(self._directory / "grpc")
+
     def _settings(self) -> RelaySettings:
         descriptors = tuple(listener.fileno() for listener in self._listeners)
-        path = self.backend.removeprefix("unix:")
-        return RelaySettings(descriptors, path, self._tls, self._hello_timeout_ms)
+        return RelaySettings(descriptors, self.backend, self._tls, self._hello_timeout_ms)
 
     async def _keep(self) -> None:
         """Replaces a relay that ends. Its connections are lost, and clients connect again."""

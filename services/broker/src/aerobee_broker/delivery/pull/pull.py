@@ -46,26 +46,15 @@ class PullRequest:
     client_id: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pull:
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        access: ReadAccess,
-        offsets: ConsumerOffsets,
-        clients: Clients,
-        polls: LongPolls,
-        metrics: BrokerMetrics,
-        options: BrokerOptions,
-    ) -> None:
-        self._store = store
-        self._access = access
-        self._offsets = offsets
-        self._clients = clients
-        self._polls = polls
-        self._metrics = metrics
-        self._max_messages = options.pull_batch_max_message_count
-        self._long_polling = options.long_polling_enable
+    store: MessageStore
+    access: ReadAccess
+    offsets: ConsumerOffsets
+    clients: Clients
+    polls: LongPolls
+    metrics: BrokerMetrics
+    options: BrokerOptions
 
     async def pull(self, request: PullRequest) -> tuple[ReadResult, int]:
         """The result, and the id of the broker to pull from next time.
@@ -73,16 +62,16 @@ class Pull:
         Raises NoPermission, InvalidParameter, TopicNotExist, GroupNotExist, SubscriptionNotExist,
         MqError SUBSCRIPTION_PARSE_FAILED, and what the store raises.
         """
-        self._access.check_broker()
-        group = None if request.browse else await self._access.group(request.consumer_group)
+        self.access.check_broker()
+        group = None if request.browse else await self.access.group(request.consumer_group)
         self._check_queue(request)
         wanted = request.filter or (
             Filter("TAG", "*") if group is None else self._registered_filter(request)
         )
-        self._access.check_filter(wanted)
+        self.access.check_filter(wanted)
         if group is not None:
             self._check_broadcast(group)
-            self._clients.note_pull(
+            self.clients.note_pull(
                 request.client_id, request.consumer_group, request.topic, request.queue_id
             )
             reset = self._commit_offset(request)
@@ -90,7 +79,7 @@ class Pull:
                 return reset, group.broker_id
         result = await self._read(request, wanted)
         if result.message_count and group is not None:
-            self._metrics.delivered(
+            self.metrics.delivered(
                 request.topic, request.consumer_group, result.message_count, len(result.records)
             )
         return result, MASTER_ID if group is None else group.broker_id
@@ -98,8 +87,12 @@ class Pull:
     async def _read(self, request: PullRequest, wanted: Filter) -> ReadResult:
         result = self._read_once(request, wanted)
         suspend_ms = min(request.suspend_timeout_ms, MAX_SUSPEND_MS)
-        if result.status is ReadStatus.NO_NEW and suspend_ms > 0 and self._long_polling:
-            await self._polls.park_pull(
+        if (
+            result.status is ReadStatus.NO_NEW
+            and suspend_ms > 0
+            and self.options.long_polling_enable
+        ):
+            await self.polls.park_pull(
                 request.topic,
                 request.queue_id,
                 request.queue_offset,
@@ -112,11 +105,13 @@ class Pull:
         return result
 
     def _read_once(self, request: PullRequest, wanted: Filter) -> ReadResult:
-        result = self._store.read(
+        result = self.store.read(
             request.topic,
             request.queue_id,
             request.queue_offset,
-            max_messages=min(request.max_messages or DEFAULT_MESSAGES, self._max_messages),
+            max_messages=min(
+                request.max_messages or DEFAULT_MESSAGES, self.options.pull_batch_max_message_count
+            ),
             max_bytes=min(request.max_bytes or DEFAULT_BYTES, MAX_BYTES),
             tags=wanted.tags_codes,
         )
@@ -128,12 +123,12 @@ class Pull:
     # ---- checks ----
 
     def _check_queue(self, request: PullRequest) -> None:
-        self._access.topic(request.topic, request.queue_id)
+        self.access.topic(request.topic, request.queue_id)
         if request.queue_offset < 0 or request.max_messages < 0 or request.max_bytes < 0:
             raise InvalidParameter("queue_offset, max_messages and max_bytes are not negative")
 
     def _registered_filter(self, request: PullRequest) -> Filter:
-        subscriptions = self._clients.subscriptions(request.consumer_group)
+        subscriptions = self.clients.subscriptions(request.consumer_group)
         if subscriptions is None:
             raise SubscriptionNotExist(
                 f"group {request.consumer_group} has no live consumer here: "
@@ -150,7 +145,7 @@ class Pull:
     def _check_broadcast(self, group: SubscriptionGroup) -> None:
         if group.consume_broadcast_enable:
             return
-        consumers = self._clients.consumers(group.consumer_group)
+        consumers = self.clients.consumers(group.consumer_group)
         if any(consumer.message_model is MessageModel.BROADCASTING for consumer in consumers):
             raise NoPermission(
                 f"group {group.consumer_group} may not broadcast (consumeBroadcastEnable is off)"
@@ -163,21 +158,21 @@ class Pull:
         answer that tells the consumer so."""
         reset = self._reset_answer(request)
         if reset is None and request.commit_offset is not None and request.commit_offset >= 0:
-            self._offsets.commit(
+            self.offsets.commit(
                 request.consumer_group, request.topic, request.queue_id, request.commit_offset
             )
         return reset
 
     def _reset_answer(self, request: PullRequest) -> ReadResult | None:
         """OFFSET_TOO_LARGE, with the offset of a reset that the consumer was not told of yet."""
-        offset = self._offsets.take_reset(request.consumer_group, request.topic, request.queue_id)
+        offset = self.offsets.take_reset(request.consumer_group, request.topic, request.queue_id)
         if offset is None:
             return None
         return ReadResult(
             ReadStatus.OFFSET_TOO_LARGE,
             offset,
-            self._store.min_offset(request.topic, request.queue_id),
-            self._store.max_offset(request.topic, request.queue_id),
+            self.store.min_offset(request.topic, request.queue_id),
+            self.store.max_offset(request.topic, request.queue_id),
         )
 
 

@@ -7,6 +7,7 @@ stream may end with a gRPC error.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 from apache.rocketmq.v2.definition_pb2 import Code
@@ -41,51 +42,43 @@ class NotAdmitted(Refused):
     TOO_MANY_REQUESTS."""
 
 
+@dataclass(frozen=True, slots=True)
 class Pipeline:
-    """`authentication` None: everybody may call. `authorize`: whether rights are checked too."""
+    """`authentication` None: everybody may call. `checks_rights`: what a user may do, too."""
 
-    def __init__(
-        self,
-        sessions: Sessions,
-        clock: Clock,
-        counts: ProxyCounts,
-        *,
-        authentication: Authentication | None,
-        authorize: bool,
-    ) -> None:
-        self._sessions = sessions
-        self._clock = clock
-        self._counts = counts
-        self._authentication = authentication
-        self._authorize = authorize
+    sessions: Sessions
+    clock: Clock
+    counts: ProxyCounts
+    authentication: Authentication | None
+    checks_rights: bool
 
     def admit(self, call: Call) -> Caller:
         """Raises NotAdmitted. The session of an admitted client is created or kept alive."""
         user = None
         try:
-            if self._authentication is not None:
-                user = self._authentication.check(call.metadata, call.peer)
+            if self.authentication is not None:
+                user = self.authentication.check(call.metadata, call.peer)
             found = client_id(call.metadata)
             name = user.name if user is not None else ""
-            if self._sessions.full and self._sessions.get(found, name) is None:
+            if self.sessions.full and self.sessions.get(found, name) is None:
                 raise Refused(
                     Code.TOO_MANY_REQUESTS,
-                    f"this proxy knows {len(self._sessions)} clients already: close clients that "
+                    f"this proxy knows {len(self.sessions)} clients already: close clients that "
                     "are not used, or run another proxy",
                 )
         except Refused as refusal:
             raise NotAdmitted(refusal.code, refusal.message) from None
-        session = self._sessions.touch(found, self._clock.monotonic_ms(), name)
+        session = self.sessions.touch(found, self.clock.monotonic_ms(), name)
         return Caller(found, session, call, user)
 
     def authorize(self, request: object, caller: Caller) -> None:
         """Raises NotAdmitted UNAUTHORIZED where the user lacks a right that the request needs."""
-        if caller.user is None or not self._authorize:
+        if caller.user is None or not self.checks_rights:
             return
         try:
             authorization.check(caller.user, request)
         except Refused as refusal:
-            self._counts.unauthorized += 1
+            self.counts.unauthorized += 1
             raise NotAdmitted(refusal.code, refusal.message) from None
 
     def unary(
