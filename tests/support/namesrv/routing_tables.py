@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from aerobee_namesrv.routing.route_info_manager import RouteInfoManager
 from aerobee_namesrv.routing.rows import (
     BrokerKey,
     DataVersion,
+    QueueData,
     Registered,
     Registration,
-    TopicConfig,
     TopicRoute,
 )
 from aerobee_namesrv.routing.watch import MinBrokerIdChanged, Watch
@@ -27,8 +28,11 @@ V1 = DataVersion(state_version=1, counter=1, timestamp_ms=1)
 V2 = DataVersion(state_version=1, counter=2, timestamp_ms=2)
 
 
-def topic(name: str, *, queues: int = 4, permission: int = 6, sys_flag: int = 0) -> TopicConfig:
-    return TopicConfig(name, queues, queues, permission, sys_flag)
+Topic = tuple[str, QueueData]
+
+
+def topic(name: str, *, queues: int = 4, permission: int = 6, sys_flag: int = 0) -> Topic:
+    return name, QueueData("", queues, queues, permission, sys_flag)
 
 
 # Never one alone: that would be a single-topic registration.
@@ -40,7 +44,7 @@ def registration(
     broker_id: int = 0,
     *,
     address: str = "",
-    topics: Sequence[TopicConfig] = TOPICS,
+    topics: Sequence[Topic] = TOPICS,
     version: DataVersion = V1,
     cluster: str = CLUSTER,
     **fields: Any,
@@ -52,7 +56,7 @@ def registration(
         broker_id=broker_id,
         address=address or address_of(broker_name, broker_id),
         data_version=version,
-        topics=tuple(topics),
+        topics={name: replace(queue, broker_name=broker_name) for name, queue in topics},
         **fields,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee_namesrv.routing.rows import QueueData, TopicConfig, Unregistration
+from aerobee_namesrv.routing.rows import QueueData, Unregistration
 from support.namesrv.routing_tables import CLUSTER, V2, RoutingTables, address_of, topic
 
 UNIT, SUBSCRIPTION = 1, 2
@@ -29,7 +29,7 @@ def test_route_names_queues_and_members_of_every_broker(tables: RoutingTables) -
 
 
 def test_attributes_and_flags_travel_with_the_queues(tables: RoutingTables) -> None:
-    fifo = TopicConfig("fifo", 2, 3, 6, UNIT, {"message.type": "FIFO"})
+    fifo = "fifo", QueueData("", 2, 3, 6, UNIT, {"message.type": "FIFO"})
     tables.register(topics=[fifo, topic("x")])
     assert tables.route("fifo").queues == (
         QueueData("broker-a", 2, 3, 6, UNIT, {"message.type": "FIFO"}),

@@ -133,10 +133,9 @@ class RouteInfoManager:
             return
         table = self.topic_queue_table
         if self._options.now.delete_topic_with_broker_registration and not registration.incremental:
-            table.keep_only(data.broker_name, {config.topic for config in registration.topics})
+            table.keep_only(data.broker_name, registration.topics.keys())
         stored = self.broker_live_table.data_version(registration.key)
         table.update(
-            data.broker_name,
             registration.topics,
             overwrite=first or stored != registration.data_version,
             read_only=stands_in and data.enable_acting_master,

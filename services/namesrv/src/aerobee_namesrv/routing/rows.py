@@ -47,20 +47,8 @@ class DataVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicConfig:
-    """A topic as its broker describes it."""
-
-    topic: str
-    read_queue_count: int
-    write_queue_count: int
-    permission: int
-    topic_sys_flag: int = 0
-    attributes: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class QueueData:
-    """A topic on one broker name, as a route shows it."""
+    """A topic on one broker name."""
 
     broker_name: str
     read_queue_count: int
@@ -110,14 +98,14 @@ class BrokerLive:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A RegisterBrokerRequest; its fields are documented there."""
+    """A RegisterBrokerRequest; its fields are documented there. `topics`: by name."""
 
     cluster: str
     broker_name: str
     broker_id: int
     address: str
     data_version: DataVersion
-    topics: tuple[TopicConfig, ...] = ()
+    topics: Mapping[str, QueueData] = field(default_factory=dict)
     incremental: bool = False
     ha_server_address: str = ""
     heartbeat_timeout_ms: int = DEFAULT_HEARTBEAT_TIMEOUT_MS

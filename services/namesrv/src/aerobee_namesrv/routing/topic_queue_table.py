@@ -11,7 +11,6 @@ from aerobee_namesrv.routing.rows import (
     PERMISSION_READ,
     PERMISSION_WRITE,
     QueueData,
-    TopicConfig,
 )
 
 
@@ -33,8 +32,7 @@ class TopicQueueTable:
 
     def update(
         self,
-        broker_name: str,
-        configs: Iterable[TopicConfig],
+        topics: Mapping[str, QueueData],
         *,
         overwrite: bool,
         read_only: bool = False,
@@ -43,10 +41,11 @@ class TopicQueueTable:
 
         `read_only` takes the write permission from what is stored.
         """
-        for config in configs:
-            brokers = self._topics.setdefault(config.topic, {})
-            if overwrite or broker_name not in brokers:
-                brokers[broker_name] = _queue_data(broker_name, config, read_only)
+        for topic, queue in topics.items():
+            brokers = self._topics.setdefault(topic, {})
+            if overwrite or queue.broker_name not in brokers:
+                kept = queue.permission & ~PERMISSION_WRITE if read_only else queue.permission
+                brokers[queue.broker_name] = replace(queue, permission=kept)
 
     def keep_only(self, broker_name: str, topics: Collection[str]) -> None:
         """Drops the queues of a broker in all other topics."""
@@ -123,14 +122,3 @@ class TopicQueueTable:
                 del brokers[name]
             if not brokers:
                 del self._topics[topic]
-
-
-def _queue_data(broker_name: str, config: TopicConfig, read_only: bool) -> QueueData:
-    return QueueData(
-        broker_name=broker_name,
-        read_queue_count=config.read_queue_count,
-        write_queue_count=config.write_queue_count,
-        permission=config.permission & ~PERMISSION_WRITE if read_only else config.permission,
-        topic_sys_flag=config.topic_sys_flag,
-        attributes=config.attributes,
-    )

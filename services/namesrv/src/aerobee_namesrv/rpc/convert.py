@@ -14,7 +14,6 @@ from aerobee_namesrv.routing.rows import (
     DataVersion,
     QueueData,
     Registration,
-    TopicConfig,
     TopicRoute,
     Unregistration,
 )
@@ -48,7 +47,13 @@ def registration(request: pb.RegisterBrokerRequest, connection: str) -> Registra
         broker_id=checks.not_negative("broker_id", request.broker_id),
         address=checks.address("broker_address", request.broker_address),
         data_version=data_version(request.data_version),
-        topics=tuple(map(_topic_config, request.topics)),
+        # No further checks: the broker has checked them, and one odd topic must not keep it out.
+        topics={
+            checks.name("topics.topic", config.topic): _queue_data(
+                "topics", request.broker_name, config
+            )
+            for config in request.topics
+        },
         incremental=request.incremental,
         ha_server_address=request.ha_server_address,
         heartbeat_timeout_ms=timeout_ms or DEFAULT_HEARTBEAT_TIMEOUT_MS,
@@ -73,27 +78,19 @@ def unregistration(request: pb.UnregisterBrokerRequest) -> Unregistration:
 
 
 def queue_data(message: pb.QueueData) -> QueueData:
+    broker_name = checks.name("queues.broker_name", message.broker_name)
+    return _queue_data("queues", broker_name, message)
+
+
+def _queue_data(field: str, broker_name: str, message: pb.QueueData | pb.TopicConfig) -> QueueData:
+    def count(name: str) -> int:
+        return checks.not_negative(f"{field}.{name}", getattr(message, name))
+
     return QueueData(
-        broker_name=checks.name("queues.broker_name", message.broker_name),
-        read_queue_count=checks.not_negative("queues.read_queue_count", message.read_queue_count),
-        write_queue_count=checks.not_negative(
-            "queues.write_queue_count", message.write_queue_count
-        ),
-        permission=checks.permission("queues.permission", message.permission),
-        topic_sys_flag=message.topic_sys_flag,
-        attributes=dict(message.attributes),
-    )
-
-
-def _topic_config(message: pb.TopicConfig) -> TopicConfig:
-    # No further checks: the broker has checked its topics, and one odd topic must not keep it out.
-    return TopicConfig(
-        topic=checks.name("topics.topic", message.topic),
-        read_queue_count=checks.not_negative("topics.read_queue_count", message.read_queue_count),
-        write_queue_count=checks.not_negative(
-            "topics.write_queue_count", message.write_queue_count
-        ),
-        permission=checks.permission("topics.permission", message.permission),
+        broker_name=broker_name,
+        read_queue_count=count("read_queue_count"),
+        write_queue_count=count("write_queue_count"),
+        permission=checks.permission(f"{field}.permission", message.permission),
         topic_sys_flag=message.topic_sys_flag,
         attributes=dict(message.attributes),
     )

@@ -173,18 +173,21 @@ _POISON_KEYS = f"""
   LIMIT {{top}}
 """
 
+# In the names and the order of summary.json; times in ms.
 _SAMPLE_COLUMNS = f"""
-  kind, topic, brokerName, queueId, queueOffset, msgId, originMsgId, originTopic,
-  coalesce(tags, '') AS tags, coalesce(keys, '') AS keys, coalesce(reason, '') AS reason,
-  coalesce(reasonDescription, '') AS description, reconsumeTimes,
-  unix_millis(bornTimestamp) AS born_ms, unix_millis(storeTimestamp) AS store_ms,
-  producerHost, sysFlag, bodySize, substring(body, 1, {SAMPLE_BYTES}) AS body, properties
+  msgId AS message_id, originMsgId AS origin_message_id, originTopic AS origin_topic,
+  coalesce(tags, '') AS tag, coalesce(keys, '') AS keys, coalesce(reason, '') AS reason,
+  coalesce(reasonDescription, '') AS description, reconsumeTimes AS reconsume_times,
+  unix_millis(bornTimestamp) AS born_at, unix_millis(storeTimestamp) AS stored_at,
+  producerHost AS producer, topic, brokerName AS broker_name, queueId AS queue_id,
+  queueOffset AS queue_offset, properties, bodySize AS body_size,
+  substring(body, 1, {SAMPLE_BYTES}) AS body, sysFlag AS sys_flag
 """
 
 # The newest of each tag and reason, so that no tag fills the list, and the oldest of all.
 _SAMPLES = f"""
   SELECT * FROM (
-    SELECT {_SAMPLE_COLUMNS}, 'newest' AS chosen FROM (
+    SELECT 'newest' AS chosen, {_SAMPLE_COLUMNS} FROM (
       SELECT *, row_number() OVER (
         PARTITION BY tags, reason
         ORDER BY storeTimestamp DESC, brokerName, queueId, queueOffset DESC
@@ -192,12 +195,12 @@ _SAMPLES = f"""
       FROM facts WHERE kind = '{DLQ}'
     )
     WHERE newest <= {NEWEST_OF_A_TAG}
-    ORDER BY newest, storeTimestamp DESC, tags, reason
+    ORDER BY newest, storeTimestamp DESC, tag, reason
     LIMIT {{top}}
   )
   UNION ALL
   SELECT * FROM (
-    SELECT {_SAMPLE_COLUMNS}, 'oldest' AS chosen FROM facts WHERE kind = '{DLQ}'
+    SELECT 'oldest' AS chosen, {_SAMPLE_COLUMNS} FROM facts WHERE kind = '{DLQ}'
     ORDER BY storeTimestamp, brokerName, queueId, queueOffset
     LIMIT {OLDEST}
   )

@@ -188,28 +188,15 @@ def _poison_key(row: Row) -> Summary:
 
 
 def _sample(row: Row) -> Summary:
-    text, kind = preview(row["body"], row["sysFlag"], whole_size=row["bodySize"])
-    properties = row["properties"] or {}
+    text, kind = preview(row["body"], row["sys_flag"], whole_size=row["body_size"])
     return {
-        "chosen": row["chosen"],
-        "message_id": row["msgId"],
-        "origin_message_id": row["originMsgId"],
-        "origin_topic": row["originTopic"],
-        "tag": row["tags"],
-        "keys": row["keys"],
-        "reason": row["reason"],
-        "description": row["description"],
-        "reconsume_times": row["reconsumeTimes"],
-        "born_at": iso(row["born_ms"]),
-        "stored_at": iso(row["store_ms"]),
-        "producer": row["producerHost"],
-        "topic": row["topic"],
-        "broker_name": row["brokerName"],
-        "queue_id": row["queueId"],
-        "queue_offset": row["queueOffset"],
+        **{name: value for name, value in row.items() if name not in ("body", "sys_flag")},
+        "born_at": iso(row["born_at"]),
+        "stored_at": iso(row["stored_at"]),
         # The user's own; those of the protocol are columns, or internal.
-        "properties": {k: v for k, v in properties.items() if k not in props.RESERVED},
-        "body_size": row["bodySize"],
+        "properties": {
+            k: v for k, v in (row["properties"] or {}).items() if k not in props.RESERVED
+        },
         "body_kind": kind,
         "body": text,
     }
