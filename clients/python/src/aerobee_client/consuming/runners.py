@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from aerobee_client.clock import Clock
 from aerobee_client.consuming.listener import Consume, Verdicts
@@ -34,36 +34,43 @@ class Batch:
 OnDone = Callable[[Batch, Verdicts | None], None]
 
 
-class Runner(Protocol):
+class Runner(ABC):
     # What runs listeners: threads for plain functions, else tasks.
     threads: list[threading.Thread]
     tasks: list[asyncio.Task[None]]
 
+    def __init__(self, consume: Consume, concurrency: int, clock: Clock, on_done: OnDone) -> None:
+        self.threads = []
+        self.tasks = []
+        self._consume = consume
+        self._concurrency = concurrency
+        self._clock = clock
+        self._on_done = on_done
+        self._closing = False  # then batches that have not started are skipped
+
+    @abstractmethod
     def start(self) -> None: ...
+
+    @abstractmethod
     def submit(self, batch: Batch) -> None: ...
 
+    @abstractmethod
     async def close(self, timeout_s: float) -> bool:
         """Skips the batches that have not started and waits for those that run. False: some still
         run after `timeout_s`."""
 
 
-class ThreadRunner:
+class ThreadRunner(Runner):
     """Runs plain functions. The threads are daemons: a listener that never returns does not keep
     the program from ending."""
 
     def __init__(self, consume: Consume, concurrency: int, clock: Clock, on_done: OnDone) -> None:
-        self.threads: list[threading.Thread] = []
-        self.tasks: list[asyncio.Task[None]] = []
-        self._consume = consume
-        self._concurrency = concurrency
-        self._clock = clock
-        self._on_done = on_done
+        super().__init__(consume, concurrency, clock, on_done)
         self._batches: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._done: deque[tuple[Batch, Verdicts | None]] = deque()
         self._wake_pending = False
         self._open = 0
         self._idle = asyncio.Event()
-        self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
@@ -119,18 +126,12 @@ class ThreadRunner:
             self._idle.set()
 
 
-class TaskRunner:
+class TaskRunner(Runner):
     """Runs coroutine functions."""
 
     def __init__(self, consume: Consume, concurrency: int, clock: Clock, on_done: OnDone) -> None:
-        self.threads: list[threading.Thread] = []
-        self.tasks: list[asyncio.Task[None]] = []
-        self._consume = consume
-        self._concurrency = concurrency
-        self._clock = clock
-        self._on_done = on_done
+        super().__init__(consume, concurrency, clock, on_done)
         self._batches: asyncio.Queue[Batch] = asyncio.Queue()
-        self._closing = False
 
     def start(self) -> None:
         for number in range(self._concurrency):

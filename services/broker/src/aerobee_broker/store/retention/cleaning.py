@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aerobee_broker.disk import Disk
@@ -25,32 +26,24 @@ _TRIMMED_A_STEP = 256  # queues, after log files were deleted: 30 µs each
 NeededFrom = Callable[[], int | None]
 
 
+@dataclass(slots=True, eq=False)
 class Cleaning:
-    def __init__(
-        self,
-        disk: Disk,
-        log: CommitLog,
-        dispatch: Dispatch,
-        *,
-        derived_flush: DerivedFlush,
-        retention: Retention,
-        interval_ms: int,
-        on_event: EventListener,
-    ) -> None:
-        self.wanted_below = 0  # physical offset: retention would delete what is protected below it
-        self.deleted_below = 0  # physical offset: no power cut brings back what lay below it
-        self._disk = disk
-        self._log = log
-        self._queues = dispatch.queues
-        self._index = dispatch.index
-        self._derived_flush = derived_flush
-        self._retention = retention
-        self._interval_ms = interval_ms
-        self._event = on_event
-        self._protections: list[NeededFrom] = []
-        self._next_ms = 0
-        self._to_trim: list[ConsumeQueue] = []
-        self._removals: deque[Path] = deque()  # files that the flusher removes
+    disk: Disk
+    log: CommitLog
+    dispatch: Dispatch
+    derived_flush: DerivedFlush
+    retention: Retention
+    interval_ms: int
+    on_event: EventListener
+    # Physical offset: retention would delete what is protected below it.
+    wanted_below: int = field(default=0, init=False)
+    # Physical offset: no power cut brings back what lay below it.
+    deleted_below: int = field(default=0, init=False)
+    _protections: list[NeededFrom] = field(default_factory=list, init=False)
+    _next_ms: int = field(default=0, init=False)
+    _to_trim: list[ConsumeQueue] = field(default_factory=list, init=False)
+    # Files that the flusher removes.
+    _removals: deque[Path] = field(default_factory=deque, init=False)
 
     # ---- the loop's thread ----
 
@@ -64,28 +57,28 @@ class Cleaning:
         """Every `interval_ms`: drops the files that may go."""
         if monotonic_ms < self._next_ms:
             return
-        self._next_ms = monotonic_ms + self._interval_ms
-        was_full = self._retention.full
-        count = self._not_needed(self._retention.evaluate(now_ms))
-        if bool(was_full) != bool(self._retention.full):
-            name = "disk_full" if self._retention.full else "disk_ok"
-            reason = self._retention.full or was_full
-            self._event(name, {"directory": str(self._log.folder.parent), "reason": reason})
+        self._next_ms = monotonic_ms + self.interval_ms
+        was_full = self.retention.full
+        count = self._not_needed(self.retention.evaluate(now_ms))
+        if bool(was_full) != bool(self.retention.full):
+            name = "disk_full" if self.retention.full else "disk_ok"
+            reason = self.retention.full or was_full
+            self.on_event(name, {"directory": str(self.log.folder.parent), "reason": reason})
         for _ in range(count):
-            path = self._log.drop_first()
+            path = self.log.drop_first()
             self._removals.append(path)
-            self._event("log_file_deleted", {"file": str(path)})
+            self.on_event("log_file_deleted", {"file": str(path)})
         if count > 0:
-            self._to_trim = list(self._queues.table.values())
-            if self._index is not None:
-                self._index.drop_below(self._log.min_offset)
-            self._derived_flush.request()
+            self._to_trim = list(self.dispatch.queues.table.values())
+            if self.dispatch.index is not None:
+                self.dispatch.index.drop_below(self.log.min_offset)
+            self.derived_flush.request()
 
     def _not_needed(self, count: int) -> int:
         """How many of the `count` oldest files are not protected."""
-        starts = self._log.starts
+        starts = self.log.starts
         # A file that is still to be flushed is open on the flusher's thread.
-        durable = sum(start <= self._log.flushed for start in starts[1 : count + 1])
+        durable = sum(start <= self.log.flushed for start in starts[1 : count + 1])
         count = min(count, durable)
         if count <= 0:
             return 0
@@ -100,23 +93,23 @@ class Cleaning:
             return count
         if self.wanted_below < starts[count]:
             self.wanted_below = starts[count]
-            self._event("log_file_held", {"file": str(self._log.path_of(needed)), "for": needed})
+            self.on_event("log_file_held", {"file": str(self.log.path_of(needed)), "for": needed})
         return sum(start <= needed for start in starts[1 : count + 1])
 
     def trim_some(self) -> None:
         """Trims some queues to where the log begins now. Raises StoreReadError."""
-        low = self._log.min_offset
+        low = self.log.min_offset
         for _ in range(min(_TRIMMED_A_STEP, len(self._to_trim))):
             queue = self._to_trim.pop()
             if not queue.deleted and queue.trimmed_to < low:
-                self._queues.trim_to(queue, low)
-        self._removals += self._queues.expired
-        self._queues.expired.clear()
+                self.dispatch.queues.trim_to(queue, low)
+        self._removals += self.dispatch.queues.expired
+        self.dispatch.queues.expired.clear()
 
     def trim_all(self) -> None:
         """After recovery. Raises StoreReadError."""
-        self.deleted_below = self._log.min_offset  # recovery has synced the directory
-        self._queues.trim_all_to(self._log.min_offset)
+        self.deleted_below = self.log.min_offset  # recovery has synced the directory
+        self.dispatch.queues.trim_all_to(self.log.min_offset)
         self.trim_some()
 
     def cancel_removals_in(self, directory: Path) -> None:
@@ -134,8 +127,8 @@ class Cleaning:
         path = self._removals.popleft()
         # Its topic may have been deleted meanwhile.
         with suppress(FileNotFoundError):
-            self._disk.remove(path)
-        if path.parent == self._log.folder:
-            self._disk.sync_directory(path.parent)
-            self.deleted_below = int(path.name) + self._log.file_size
+            self.disk.remove(path)
+        if path.parent == self.log.folder:
+            self.disk.sync_directory(path.parent)
+            self.deleted_below = int(path.name) + self.log.file_size
         return True
