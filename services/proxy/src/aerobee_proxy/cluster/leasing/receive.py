@@ -2,9 +2,7 @@
 
 Of a topic that one broker serves, a receive is a pop there, held until a message comes. Of a topic
 on several brokers, it takes what the broker that the client names has now, else waits in line for
-all of them (`receive_line`), and pops from the one that has something. So nothing is leased that
-the receive does not want. What is leased all the same, because the client left, is given back
-uncounted.
+all of them (`receive_line`). What was leased and has no receive any more is given back uncounted.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from aerobee_proxy.cluster.leasing.lease_renewal import LeaseRenewal
 from aerobee_proxy.cluster.leasing.leases import handles_of, invisible_change, key_of
 from aerobee_proxy.cluster.leasing.receive_line import (
     RETRY_S,
-    Ask,
     LineKey,
     ReceiveLine,
     ReceiveLines,
@@ -38,7 +35,7 @@ from aerobee_wire.rpcs import NOTIFICATION, POP
 from aerobee_wire.status import Code, MqError
 
 ANSWER_S = 5.0  # for the broker to answer once the long poll is over
-NOTIFICATION_POLL_MS = 20_000
+HELD_MS = 20_000  # a call for a line of receives
 VISIT_S = 2.0  # for a pop that is not held; what it brings later is given back
 REPEATED_S = 0.5  # for the other brokers to say whether they know an attempt to receive
 MAX_READABLE = 10_000  # topics
@@ -74,7 +71,7 @@ class Receiver:
         self._lease_renewal = lease_renewal
         self._background = background
         self._counts = counts
-        self._lines = ReceiveLines(self._ask_for)
+        self._lines = ReceiveLines(self._make_line)
         self._readable: dict[str, tuple[TopicRoute, Sequence[str]]] = {}
 
     async def pop(self, broker_name: str, request: PopRequest) -> PopResponse:
@@ -86,8 +83,16 @@ class Receiver:
         if not brokers or (len(brokers) == 1 and broker_name in brokers):
             return await self._hold(broker_name, request)
         deadline_s = asyncio.get_running_loop().time() + request.poll_duration_ms / 1_000
-        subscription = request.subscription.SerializeToString()
-        line = self._lines.line(LineKey(request.consumer_group, request.topic, subscription))
+        ordered = bool(request.client_id)  # only then it is told
+        key = LineKey(
+            request.consumer_group,
+            request.topic,
+            request.subscription.SerializeToString(),
+            ordered,
+            0 if ordered else request.max_messages,
+            0 if ordered else request.invisible_duration_ms,
+        )
+        line = self._lines.line(key)
         if line.is_old(broker_name):
             return await self._hold(broker_name, request)
         request.poll_duration_ms = 0
@@ -162,9 +167,10 @@ class Receiver:
                 answer = await self._visit(line, broker, request)
                 if answer.records:
                     return answer
-            broker = await line.wait(named, brokers, deadline_s)
-            if broker is None:
-                return PopResponse()
+            found = await line.wait(named, brokers, deadline_s)
+            if not isinstance(found, str):
+                return found or PopResponse()
+            broker = found
 
     async def _visit(self, line: ReceiveLine, name: str, request: PopRequest) -> PopResponse:
         """Pops what a broker has now; nothing where it fails."""
@@ -219,21 +225,38 @@ class Receiver:
         known = await asyncio.gather(*map(is_repeated, brokers))
         return next((name for name, repeated in zip(brokers, known, strict=True) if repeated), None)
 
-    def _ask_for(self, key: LineKey) -> Ask:
-        request = NotificationRequest(
+    def _make_line(self, key: LineKey) -> ReceiveLine:
+        subscription = Subscription.FromString(key.subscription)
+        notification = NotificationRequest(
             consumer_group=key.consumer_group,
             topic=key.topic,
-            poll_duration_ms=NOTIFICATION_POLL_MS,
-            subscription=Subscription.FromString(key.subscription),
+            poll_duration_ms=HELD_MS,
+            subscription=subscription,
         )
-        timeout_s = NOTIFICATION_POLL_MS / 1_000 + ANSWER_S
+        pop = PopRequest(
+            consumer_group=key.consumer_group,
+            topic=key.topic,
+            max_messages=key.max_messages,
+            invisible_duration_ms=key.invisible_duration_ms,
+            poll_duration_ms=HELD_MS,
+            subscription=subscription,
+        )
+        timeout_s = HELD_MS / 1_000 + ANSWER_S
 
-        async def ask(name: str) -> bool:
+        async def ask(name: str, wanted: bool) -> PopResponse | bool:
             await self._calls.wait_until_back(name)
-            answer = await self._calls.call(name, NOTIFICATION, request, timeout_s=timeout_s)
-            return answer.has_message
+            if key.ordered or not wanted:
+                answer = await self._calls.call(
+                    name, NOTIFICATION, notification, timeout_s=timeout_s
+                )
+                return answer.has_message
+            popped = await self._calls.call(name, POP, pop, timeout_s=timeout_s)
+            return popped if popped.records else False
 
-        return ask
+        def give_back(answer: PopResponse) -> None:
+            self._background.run(self._make_visible(handles_of(pop, answer)))
+
+        return ReceiveLine(ask, give_back, key.max_messages)
 
     async def _brokers_of(self, topic: str) -> Sequence[str]:
         """The names of the brokers that the topic can be read from; none if it has no route."""

@@ -1,9 +1,11 @@
-"""Receives that wait in line for messages at any broker of their topic. Leases nothing.
+"""Receives that wait in line for messages at any broker of their topic.
 
 A line is of one consumer group, topic and filter. However many receives wait in it, each broker is
-asked once: its notification comes when it has a message for the line. Then one receive is sent to
-that broker to pop there. It calls two more when it comes back with as many messages as it may have,
-because there may be others; so a burst of messages reaches n receives in log n rounds.
+asked once, by a call that it holds. Where order matters that is a notification: one receive is sent
+to that broker to pop there. Else it is a pop, whose messages any receive of the line may have; if
+none waits any more, they are given back uncounted at once. As many messages as a receive may have
+call two more receives to that broker, because there may be others; so a burst reaches n receives in
+log n rounds.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import structlog
+from aerobee.broker.v1.pop_pb2 import PopResponse
 
 from aerobee_wire.status import Code, MqError
 
@@ -24,15 +27,21 @@ RETRY_S = 1.0  # after a broker failed
 UNVISITED_S = 1.0
 KEPT_LINES = 256  # idle ones; more are dropped
 
-# Whether the broker of that name has a message, held until it has or a while is over. Raises
-# MqError.
-Ask = Callable[[str], Awaitable[bool]]
+# Messages of the broker of that name, or True: it has one. Held until then, or until a while is
+# over: then False. The second argument: whether messages are wanted now. Raises MqError.
+Ask = Callable[[str, bool], Awaitable[PopResponse | bool]]
+# Where to pop, or what was popped; None: the time is over.
+Found = str | PopResponse | None
 
 
 class LineKey(NamedTuple):
     consumer_group: str
     topic: str
     subscription: bytes  # of the broker's contract
+    ordered: bool
+    # Of receives that are not ordered; else 0.
+    max_messages: int
+    invisible_duration_ms: int
 
 
 @dataclass(slots=True)
@@ -48,10 +57,16 @@ class _Broker:
 
 
 class ReceiveLine:
-    def __init__(self, ask: Ask) -> None:
+    """`give_back`: of messages that no receive wants. `max_messages`: as in `LineKey`."""
+
+    def __init__(
+        self, ask: Ask, give_back: Callable[[PopResponse], None], max_messages: int
+    ) -> None:
         self._ask = ask
+        self._give_back = give_back
+        self._max_messages = max_messages
         # By the broker that they name, the longest wait first; with their place in the whole line.
-        self._waiting: dict[str, dict[asyncio.Future[str | None], int]] = {}
+        self._waiting: dict[str, dict[asyncio.Future[Found], int]] = {}
         self._places = itertools.count()
         self._brokers: dict[str, _Broker] = {}
 
@@ -94,13 +109,13 @@ class ReceiveLine:
         broker.has_message = False
         return name
 
-    async def wait(self, named: str, brokers: Sequence[str], deadline_s: float) -> str | None:
-        """The broker to visit now; None when the time is over, in the loop's time.
+    async def wait(self, named: str, brokers: Sequence[str], deadline_s: float) -> Found:
+        """The broker to visit now, or messages; None when the time is over, in the loop's time.
 
         Every visit ends with `end`; so does that of `begin`.
         """
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[str | None] = loop.create_future()
+        future: asyncio.Future[Found] = loop.create_future()
         self._waiting.setdefault(named, {})[future] = next(self._places)
         for name in brokers:
             self._notify(name)
@@ -108,9 +123,11 @@ class ReceiveLine:
         try:
             return await future
         except asyncio.CancelledError:
-            sent_to = future.result() if future.done() and not future.cancelled() else None
-            if sent_to is not None:  # another receive may go there
-                self.end(sent_to)
+            found = future.result() if future.done() and not future.cancelled() else None
+            if isinstance(found, str):  # another receive may go there
+                self.end(found)
+            elif found is not None:
+                self._give_back(found)
             raise
         finally:
             timer.cancel()
@@ -125,7 +142,7 @@ class ReceiveLine:
             broker.retry_s = broker.visited_s + RETRY_S
         elif full:
             self._send(name, 2)
-        if self._waiting and not broker.visits:
+        if self._anyone_waits() and not broker.visits:
             self._notify(name)
 
     def close(self) -> None:
@@ -148,24 +165,38 @@ class ReceiveLine:
             broker.asking.add_done_callback(_retrieve)
 
     async def _notified(self, name: str, broker: _Broker) -> None:
-        found = False
+        found: PopResponse | bool = False
         try:
             while True:
                 await asyncio.sleep(max(0.0, broker.retry_s - _now_s()))
                 asked_s = _now_s()
                 try:
-                    found = await self._ask(name)
+                    found = await self._ask(name, self._anyone_waits())
                 except MqError as error:
                     broker.retry_s = _now_s() + RETRY_S
                     broker.is_old = error.code is Code.REQUEST_CODE_NOT_SUPPORTED
-                if found or broker.is_old or not self._waiting:
+                if found or broker.is_old or not self._anyone_waits():
                     break
                 # A broker without long polls (longPollingEnable) answers at once.
                 await asyncio.sleep(max(0.0, asked_s + RETRY_S - _now_s()))
         finally:
             broker.asking = None
-        if found and not self._send(name, 1) and not broker.visits:
+        if isinstance(found, PopResponse):
+            self._deliver(name, found)
+        elif found and not self._send(name, 1) and not broker.visits:
             broker.has_message = True
+
+    def _deliver(self, name: str, answer: PopResponse) -> None:
+        """Messages that were popped for whoever waits."""
+        broker = self._broker(name)
+        future = self._next(name)
+        if future is None:
+            broker.has_message = not broker.visits
+            self._give_back(answer)
+            return
+        future.set_result(answer)
+        broker.visits += 1
+        self.end(name, full=answer.message_count >= self._max_messages)
 
     def _send(self, name: str, count: int) -> int:
         """Sends waiting receives to a broker. Returns how many."""
@@ -176,9 +207,9 @@ class ReceiveLine:
             future.set_result(self.visit(name))
         return count
 
-    def _next(self, name: str) -> asyncio.Future[str | None] | None:
+    def _next(self, name: str) -> asyncio.Future[Found] | None:
         """The longest wait, of those that name this broker if there are any."""
-        heads: dict[int, asyncio.Future[str | None]] = {}
+        heads: dict[int, asyncio.Future[Found]] = {}
         for named, waiting in self._waiting.items():
             for future, place in waiting.items():
                 if not future.done():
@@ -188,7 +219,10 @@ class ReceiveLine:
                     break
         return heads[min(heads)] if heads else None
 
-    def _leave(self, named: str, future: asyncio.Future[str | None]) -> None:
+    def _anyone_waits(self) -> bool:
+        return any(not future.done() for line in self._waiting.values() for future in line)
+
+    def _leave(self, named: str, future: asyncio.Future[Found]) -> None:
         waiting = self._waiting[named]
         del waiting[future]
         if not waiting:
@@ -196,10 +230,10 @@ class ReceiveLine:
 
 
 class ReceiveLines:
-    """`ask_for`: the `Ask` of a line."""
+    """`make`: an empty line."""
 
-    def __init__(self, ask_for: Callable[[LineKey], Ask]) -> None:
-        self._ask_for = ask_for
+    def __init__(self, make: Callable[[LineKey], ReceiveLine]) -> None:
+        self._make = make
         self._lines: dict[LineKey, ReceiveLine] = {}
         self._clear_at = KEPT_LINES
 
@@ -209,7 +243,7 @@ class ReceiveLines:
             if len(self._lines) >= self._clear_at:
                 used = {key: line for key, line in self._lines.items() if not line.is_idle}
                 self._lines, self._clear_at = used, 2 * len(used) + KEPT_LINES
-            line = self._lines[key] = ReceiveLine(self._ask_for(key))
+            line = self._lines[key] = self._make(key)
         return line
 
     def close(self) -> None:
@@ -221,7 +255,7 @@ def _now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _time_over(future: asyncio.Future[str | None]) -> None:
+def _time_over(future: asyncio.Future[Found]) -> None:
     if not future.done():
         future.set_result(None)
 
