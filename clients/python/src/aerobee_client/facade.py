@@ -46,7 +46,7 @@ class LoopThread:
 
     def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
         """Runs `coroutine` on the loop and waits for its result. Ctrl-C cancels it."""
-        if threading.current_thread() is self._thread:
+        if self.is_own_thread():
             coroutine.close()
             raise MqError(
                 Code.ILLEGAL_OPERATION,
@@ -71,6 +71,17 @@ class LoopThread:
                 coroutine.close()
                 raise self._not_running()
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Has the loop call `function` soon. Raises as `submit`."""
+        with self._lock:
+            if self._loop is None:
+                raise self._not_running()
+            self._loop.call_soon_threadsafe(function)
+
+    def is_own_thread(self) -> bool:
+        """Whether this is called in the thread of the loop, which must not block."""
+        return threading.current_thread() is self._thread
 
     def stop(self) -> None:
         """Ends the loop and joins the thread. May be called twice."""

@@ -42,6 +42,9 @@ class ProducerSettings(TypedDict, total=False):
     max_message_size: int
     default_queue_count: int
     latency_fault: bool
+    accumulate: bool
+    max_pending_messages: int
+    max_pending_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,11 @@ class ProducerOptions:
     default_queue_count: int = 4
     # Whether to avoid brokers for a while that failed or answered slowly.
     latency_fault: bool = False
+    # Whether single sends that come while a request is in flight leave together in the next one.
+    accumulate: bool = True
+    # Single sends that were accepted and have no answer yet: beyond, a send waits.
+    max_pending_messages: int = 65_536
+    max_pending_bytes: int = 32 * MIB
 
     def __post_init__(self) -> None:
         _check_bounds(self, _PRODUCER_BOUNDS)
@@ -68,6 +76,8 @@ _PRODUCER_BOUNDS: Bounds = {
     "retries": (0, MAX_INT32),
     "max_message_size": (1, MAX_INT32),
     "default_queue_count": (1, MAX_INT32),
+    "max_pending_messages": (1, MAX_INT32),
+    "max_pending_bytes": (1, MAX_INT64),
 }
 
 

@@ -1,5 +1,9 @@
 """Sending messages: the public classes.
 
+Single sends that come while a request is in flight leave together in the next one: nothing waits
+for a timer (`accumulate`). Each has its own result, deadline and cancellation. Who has 65,536 of
+them under way, or 32 MiB, waits for room.
+
 A send succeeds or fails within `send_timeout`, retries included. While no broker of the topic can
 be reached, it retries until then, with pauses; so a producer with a long timeout outlasts a
 broker's restart. A retry can store a duplicate: a connection that breaks does not tell whether the
@@ -27,7 +31,10 @@ from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options import ProducerOptions, ProducerSettings
 from aerobee_client.send_result import SendResult
+from aerobee_client.sending.budget import Budget
+from aerobee_client.sending.inbox import Arrival, Inbox
 from aerobee_client.sending.sender import Sender
+from aerobee_client.sending.single_sends import SingleSends
 from aerobee_wire.topics import check_group
 
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
@@ -40,8 +47,9 @@ Callback = Callable[[SendResult | None, BaseException | None], None]
 class AsyncProducer(StartedClient):
     """Sends messages; for asyncio. `async with AsyncProducer(...) as producer:` starts and closes.
 
-    `send_timeout`, `retries`, `max_message_size`, `default_queue_count` and `latency_fault`: see
-    ProducerOptions. `transport` and `clock` are for tests. Raises INVALID_PARAMETER.
+    `send_timeout`, `retries`, `max_message_size`, `default_queue_count`, `latency_fault`,
+    `accumulate`, `max_pending_messages` and `max_pending_bytes`: see ProducerOptions. `transport`
+    and `clock` are for tests. Raises INVALID_PARAMETER.
     """
 
     def __init__(
@@ -63,6 +71,8 @@ class AsyncProducer(StartedClient):
         self._fault = LatencyFault() if self._options.latency_fault else None
         self._instance: ClientInstance | None = None
         self._sender: Sender | None = None
+        self._singles: SingleSends | None = None
+        self._budget = Budget(self._options.max_pending_messages, self._options.max_pending_bytes)
         self._sends = 0
         self._oneways: set[asyncio.Task[None]] = set()
         self._new_primitives()
@@ -80,17 +90,21 @@ class AsyncProducer(StartedClient):
         )
         self._instance.start(self._heartbeat)
         self._sender = Sender(self._instance, self.producer_group, self._options, self._fault)
+        self._singles = SingleSends(self._sender, self._budget, self._instance.clock, self._fault)
 
     async def close(self) -> None:
         """Waits for the sends in flight, unregisters and disconnects. When it is cancelled it does
         not wait for the sends. May be called twice."""
         instance, self._instance, self._sender = self._instance, None, None
-        if instance is None:
+        singles, self._singles = self._singles, None
+        if instance is None or singles is None:
             return
         async with AsyncExitStack() as finally_:
             finally_.push_async_callback(instance.close)
+            finally_.push_async_callback(singles.abort)
             if self._sends:
                 await self._idle.wait()  # each send has its own timeout
+            await singles.drain()
             await asyncio.gather(*self._oneways)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -104,14 +118,21 @@ class AsyncProducer(StartedClient):
         *,
         queue: MessageQueue | None = None,
         timeout: timedelta | None = None,
+        accumulate: bool | None = None,
+        block: bool = True,
     ) -> SendResult:
         """Stores one message; in `queue` when given, and then in no other.
 
-        Raises MqError: a refusal (MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST, …),
-        NamesrvUnreachable, BrokerUnreachable, RequestTimeout (it may have been stored).
+        `accumulate`: overrides the producer's. `block`: whether to wait, within the timeout, while
+        too many sends are under way. Raises MqError: a refusal (MESSAGE_ILLEGAL, NO_PERMISSION,
+        TOPIC_NOT_EXIST, …), FLOW_CONTROL (no room: nothing was sent), NamesrvUnreachable,
+        BrokerUnreachable, RequestTimeout (it may have been stored).
         """
         with self._sending() as sender:
-            return await self._send(sender, message, queue, timeout)
+            if self._singles is None or not self._accumulates(accumulate):
+                return await self._send_alone(sender, message, queue, timeout)
+            timeout_s = self._seconds(timeout)
+            return await self._singles.send(message, queue, timeout_s, block=block)
 
     async def send_batch(
         self,
@@ -139,25 +160,52 @@ class AsyncProducer(StartedClient):
         *,
         queue: MessageQueue | None = None,
         timeout: timedelta | None = None,
-    ) -> asyncio.Task[SendResult]:
-        """Starts a send; `callback(result, error)` is called on the loop when it ends."""
-        sender = self._sender
-        if sender is None:  # the task raises ClientClosed
-            task = asyncio.ensure_future(self.send(message, queue=queue, timeout=timeout))
+        accumulate: bool | None = None,
+    ) -> asyncio.Future[SendResult]:
+        """Starts a send; `callback(result, error)` is called on the loop when it ends.
+
+        Accumulated, it cannot wait for room: with too many sends under way it fails with
+        FLOW_CONTROL.
+        """
+        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        if self._singles is None or self._sender is None:
+            future.set_exception(ClientClosed("producer"))
+        elif self._accumulates(accumulate):
+            self._singles.accept(message, queue, self._seconds(timeout), future)
         else:  # in flight from now on, although its task has not begun
             self._begin()
-            task = asyncio.ensure_future(self._send(sender, message, queue, timeout))
-            task.add_done_callback(self._end)
+            sending = self._send_alone(self._sender, message, queue, timeout)
+            future = asyncio.ensure_future(sending)
+            future.add_done_callback(self._end)
         if callback is not None:
-            task.add_done_callback(lambda done: _report(done, callback))
-        return task
+            future.add_done_callback(lambda done: _report(done, callback))
+        return future
 
-    async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+    def _accept(self, arrival: Arrival) -> None:
+        """Starts a send of another thread, which has taken its room. On the loop."""
+        if self._singles is not None:
+            self._singles.accept(*arrival, has_room=True)
+            return
+        self._budget.give_back(1, len(arrival.message.body))
+        if arrival.future.set_running_or_notify_cancel():
+            arrival.future.set_exception(ClientClosed("producer"))
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        accumulate: bool | None = None,
+    ) -> None:
         """Sends once and does not wait for the answer: the message may be lost, unreported.
 
-        Waits only while 256 one-way sends are in flight.
+        Waits only while too many sends are under way. Raises FLOW_CONTROL when there is no room
+        within `send_timeout`, and what asking for the route raises.
         """
         with self._sending() as sender:
+            if self._singles is not None and self._accumulates(accumulate):
+                await self._singles.post(message, queue, self._timeout_s)
+                return
             sender.check(message, queue)
             target = queue or await sender.next_queue(message.topic)
             await self._oneway_room.acquire()
@@ -202,7 +250,7 @@ class AsyncProducer(StartedClient):
         if not self._sends:
             self._idle.set()
 
-    async def _send(
+    async def _send_alone(
         self,
         sender: Sender,
         message: Message,
@@ -210,8 +258,10 @@ class AsyncProducer(StartedClient):
         timeout: timedelta | None,
     ) -> SendResult:
         sender.check(message, queue)
-        results = await sender.send_run([message], queue, self._seconds(timeout))
-        return results[0]
+        return (await sender.send_run([message], queue, self._seconds(timeout)))[0]
+
+    def _accumulates(self, wanted: bool | None) -> bool:
+        return self._options.accumulate if wanted is None else wanted
 
     def _oneway_done(self, task: asyncio.Task[None]) -> None:
         self._oneways.discard(task)
@@ -227,7 +277,7 @@ class AsyncProducer(StartedClient):
         return request
 
 
-def _report(done: asyncio.Task[SendResult] | Future[SendResult], callback: Callback) -> None:
+def _report(done: asyncio.Future[SendResult] | Future[SendResult], callback: Callback) -> None:
     if done.cancelled():
         callback(None, asyncio.CancelledError("the send was cancelled"))
         return
@@ -251,6 +301,7 @@ class Producer(StartedFacade[AsyncProducer]):
     ) -> None:
         client = AsyncProducer(producer_group, namesrv=namesrv, **settings)
         super().__init__(client, "aerobee producer")
+        self._inbox = Inbox(client._budget, self._loop.call, client._accept)
 
     @property
     def producer_group(self) -> str:
@@ -269,9 +320,27 @@ class Producer(StartedFacade[AsyncProducer]):
         *,
         queue: MessageQueue | None = None,
         timeout: timedelta | None = None,
+        accumulate: bool | None = None,
+        block: bool = True,
     ) -> Future[SendResult]:
-        """Starts a send; `callback(result, error)` is called in the producer's thread."""
-        future = self._loop.submit(self._client.send(message, queue=queue, timeout=timeout))
+        """Starts a send; `callback(result, error)` is called in the producer's thread.
+
+        Waits for room while too many sends are under way, within the timeout: then, without
+        `block`, and in a callback, it fails with FLOW_CONTROL.
+        """
+        client = self._client
+        if client._accumulates(accumulate):
+            future: Future[SendResult] = Future()
+            arrival = Arrival(message, queue, client._seconds(timeout), future)
+            self._inbox.put(arrival, block=block and not self._loop.is_own_thread())
+        else:
+            sending = client.send(message, queue=queue, timeout=timeout, accumulate=False)
+            future = self._loop.submit(sending)
         if callback is not None:
             future.add_done_callback(lambda done: _report(done, callback))
         return future
+
+    def close(self) -> None:
+        """Waits for the sends in flight, unregisters and disconnects. May be called twice."""
+        super().close()
+        self._inbox.empty()

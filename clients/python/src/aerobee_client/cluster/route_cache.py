@@ -84,7 +84,14 @@ class PublishInfo:
     def __init__(self, queues: list[MessageQueue], *, is_default: bool = False) -> None:
         self.queues = queues
         self.is_default = is_default
+        self.one_of_each_broker = list({queue.broker_name: queue for queue in queues}.values())
         self._next = random.randrange(len(queues)) if queues else 0
+
+    def has_other(self, broker_name: str) -> bool:
+        """Whether there are queues of another broker too."""
+        return len(self.one_of_each_broker) > 1 or (
+            self.one_of_each_broker[0].broker_name != broker_name
+        )
 
     def choose(
         self, avoid: str | None = None, fault: LatencyFault | None = None, now_ms: int = 0
@@ -212,6 +219,13 @@ class RouteCache:
                 "their master is down",
                 retryable=True,
             )
+        return entry.publish
+
+    def known_publish_info(self, topic: str) -> PublishInfo | None:
+        """What `publish_info` answers at once; None: it would ask a name server, or raise."""
+        entry = self._entries.get(topic)
+        if entry is None or entry.is_default or entry.publish is None or not entry.publish.queues:
+            return None
         return entry.publish
 
     async def subscribe_queues(self, topic: str) -> list[MessageQueue]:

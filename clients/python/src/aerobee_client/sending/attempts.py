@@ -7,7 +7,7 @@ while the send has time left: an absent broker may come back, a refusal uses up 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aerobee_client.backoff import Backoff
 from aerobee_client.message_queue import MessageQueue
@@ -33,15 +33,31 @@ LONGEST_PAUSE_S = 0.5
 
 
 class Attempts:
-    """The attempts of one send. `queue`: the one that the caller chose, if any. `deadline_ms`: of a
-    monotonic clock. `avoid`: the broker of the last attempt."""
+    """The attempts of one request. `queue`: the one that the caller chose, if any. `deadline_ms`:
+    of a monotonic clock. `avoid`: the broker of the last attempt. `on_failure`: is told why an
+    attempt failed after which there is another."""
 
-    __slots__ = ("_backoff", "_queue", "_retries_left", "_tried", "avoid", "deadline_ms")
+    __slots__ = (
+        "_backoff",
+        "_on_failure",
+        "_retries_left",
+        "_tried",
+        "avoid",
+        "deadline_ms",
+        "queue",
+    )
 
-    def __init__(self, queue: MessageQueue | None, retries: int, deadline_ms: int) -> None:
+    def __init__(
+        self,
+        queue: MessageQueue | None,
+        retries: int,
+        deadline_ms: int,
+        on_failure: Callable[[MqError], None] = lambda _: None,
+    ) -> None:
         self.deadline_ms = deadline_ms
         self.avoid: str | None = None
-        self._queue = queue
+        self.queue = queue
+        self._on_failure = on_failure
         self._retries_left = retries
         self._tried: set[str] | None = None
         self._backoff: Backoff | None = None
@@ -52,7 +68,7 @@ class Attempts:
         """Seconds to wait after `target`, one of the topic's `queues`, failed; None: give up."""
         if not (error.retryable or error.code in RETRIED_CODES):
             return None
-        if error.code is Code.QUEUE_NOT_EXIST and self._queue is not None:
+        if error.code is Code.QUEUE_NOT_EXIST and self.queue is not None:
             return None
         if error.code not in ABSENT_CODES:
             if not self._retries_left:
@@ -64,6 +80,7 @@ class Attempts:
         if now_ms + pause_s * 1000 >= self.deadline_ms:
             return None
         self.avoid = target.broker_name
+        self._on_failure(error)
         return pause_s
 
     def _is_tried(self, broker_name: str) -> bool:
@@ -76,7 +93,7 @@ class Attempts:
 
     def _has_other(self, queues: Sequence[MessageQueue], target: MessageQueue) -> bool:
         """Whether the send may go to another broker than that of `target`."""
-        return self._queue is None and any(
+        return self.queue is None and any(
             queue.broker_name != target.broker_name for queue in queues
         )
 

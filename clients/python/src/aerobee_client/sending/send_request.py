@@ -7,6 +7,7 @@ messages and those to a retry topic go one by one in a request, because the brok
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from aerobee.broker.v1 import message_pb2
 
@@ -46,9 +47,21 @@ def _cut(messages: Sequence[Message], indexes: Sequence[int]) -> Iterator[list[i
         yield run
 
 
+class Outgoing(NamedTuple):
+    """A message on its way. `properties`: encoded, with the message id."""
+
+    message: Message
+    message_id: str
+    properties: bytes
+
+
+def outgoing(message: Message, message_id: str) -> Outgoing:
+    """Raises MESSAGE_ILLEGAL when its properties are too large."""
+    return Outgoing(message, message_id, message.encoded_properties(message_id))
+
+
 def request(
-    messages: Sequence[Message],
-    message_ids: Sequence[str],
+    sends: Sequence[Outgoing],
     *,
     producer_group: str,
     born_timestamp_ms: int,
@@ -58,32 +71,35 @@ def request(
     head = message_pb2.SendRequest(
         producer_group=producer_group, default_queue_count=default_queue_count
     )
-    if messages[0].delayed or is_retry(messages[0].topic):
+    first = sends[0].message
+    if is_plain(first):
         head.messages.extend(
             message_pb2.Message(
                 topic=message.topic,
                 body=message.body,
-                properties=decode(message.encoded_properties(message_id)),
+                properties=decode(properties),
                 flag=message.flag,
                 born_timestamp_ms=born_timestamp_ms,
             )
-            for message, message_id in zip(messages, message_ids, strict=True)
+            for message, _, properties in sends
         )
         return EncodedSend(head)
-    bodies = [message.body for message in messages]
-    properties = [
-        message.encoded_properties(message_id)
-        for message, message_id in zip(messages, message_ids, strict=True)
-    ]
+    bodies = [send.message.body for send in sends]
+    properties = [send.properties for send in sends]
     batch = head.batch
-    batch.topic = messages[0].topic
+    batch.topic = first.topic
     batch.body_sizes.extend(map(len, bodies))
     batch.properties_sizes.extend(map(len, properties))
     batch.born_timestamp_ms = born_timestamp_ms
-    flags = [message.flag for message in messages]
+    flags = [send.message.flag for send in sends]
     if any(flags):
         batch.flags.extend(flags)
     return EncodedSend(head, bodies, properties)
+
+
+def is_plain(message: Message) -> bool:
+    """Whether it goes message by message, because the broker routes each, and not in columns."""
+    return message.delayed or is_retry(message.topic)
 
 
 def set_queue(request: EncodedSend, queue_id: int) -> None:
@@ -95,27 +111,27 @@ def set_queue(request: EncodedSend, queue_id: int) -> None:
 
 
 def results(
-    response: message_pb2.SendResponse, message_ids: Sequence[str], queue: MessageQueue
+    response: message_pb2.SendResponse, sends: Sequence[Outgoing], queue: MessageQueue
 ) -> list[SendResult]:
-    """The results of one run that was sent to `queue`."""
+    """The results of one request that was sent to `queue`."""
     host = response.store_host
     if not response.HasField("batch_result"):
         return [
             SendResult(
-                message_id,
+                send.message_id,
                 queue,
                 stored.queue_offset,
                 stored.physical_offset,
                 host,
                 stored.recall_handle,
             )
-            for message_id, stored in zip(message_ids, response.results, strict=True)
+            for send, stored in zip(sends, response.results, strict=True)
         ]
     batch = response.batch_result
     first = batch.first_queue_offset
     return [
-        SendResult(message_id, queue, first + index, physical_offset, host)
-        for index, (message_id, physical_offset) in enumerate(
-            zip(message_ids, batch.physical_offsets, strict=True)
+        SendResult(send.message_id, queue, first + index, physical_offset, host)
+        for index, (send, physical_offset) in enumerate(
+            zip(sends, batch.physical_offsets, strict=True)
         )
     ]

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from aerobee.broker.v1 import message_pb2
@@ -17,13 +17,15 @@ from aerobee_client.cluster.client_instance import ClientInstance, local_ip
 from aerobee_client.cluster.encoded_send import SEND, EncodedSend
 from aerobee_client.cluster.latency_fault import LatencyFault
 from aerobee_client.cluster.route_cache import PublishInfo
-from aerobee_client.errors import NamesrvUnreachable, PartialSend, RequestTimeout
+from aerobee_client.errors import ClientClosed, NamesrvUnreachable, PartialSend, RequestTimeout
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options import ProducerOptions
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending import send_request
+from aerobee_client.sending.accumulator import AnyFuture, Batch, SingleSend
 from aerobee_client.sending.attempts import Attempts
+from aerobee_client.sending.send_request import Outgoing
 from aerobee_wire import rpcs
 from aerobee_wire.handles import recall_handle
 from aerobee_wire.message_id import UniqueIds
@@ -34,8 +36,13 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
+# A request of those sends that still wait for an outcome; None: there is none.
+RequestNow = Callable[[], EncodedSend | None]
+
 # Requests of one batch that are in flight at once, unless all go to one queue.
 BATCH_WINDOW = 4
+# Refusals for something in a message; every other holds for all messages of a request.
+REFUSALS_OF_A_MESSAGE = frozenset({Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER})
 
 
 class Sender:
@@ -123,34 +130,133 @@ class Sender:
         timeout_s: float,
     ) -> list[SendResult]:
         """Stores, in one request, messages of one topic, all of them delayed or none."""
-        request, message_ids = self._request(messages)
-        sent_to, response = await self._deliver(request, messages[0].topic, queue, timeout_s)
-        return send_request.results(response, message_ids, sent_to)
+        sends = [self._outgoing(message) for message in messages]
+        request = self._request(sends)
+        deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
+        attempts = Attempts(queue, self._options.retries, deadline_ms)
+        delivered = await self._deliver(
+            lambda: request, messages[0].topic, queue, attempts, timeout_s
+        )
+        assert delivered is not None, "there is always a request"
+        return send_request.results(delivered[1], sends, delivered[0])
 
-    def _request(self, messages: Sequence[Message]) -> tuple[EncodedSend, list[str]]:
-        """The request for `messages`, and the message ids that it gives them."""
-        now_ms = self._clock.now_ms()
-        message_ids = [self._unique_ids.make(now_ms) for _ in messages]
-        request = send_request.request(
-            messages,
-            message_ids,
+    def single(
+        self, message: Message, queue: MessageQueue | None, timeout_s: float, future: AnyFuture
+    ) -> SingleSend:
+        """A send that may travel with others. Raises as `check`, and MESSAGE_ILLEGAL when its
+        properties are too large."""
+        self.check(message, queue)
+        deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
+        return SingleSend(self._outgoing(message), future, deadline_ms, timeout_s)
+
+    def known_route(self, topic: str) -> PublishInfo | None:
+        """Where a topic can be written to; None when a name server must be asked."""
+        return self._routes.known_publish_info(topic)
+
+    async def route_of(self, send: SingleSend) -> PublishInfo:
+        """Where the message can be written to. Raises as `send_run`."""
+        return await self._publish_info(send.outgoing.message.topic, send.deadline_ms)
+
+    async def deliver(self, batch: Batch) -> None:
+        """Sends a batch, and gives each of its sends an outcome."""
+        sends = [send for send in batch.sends if send.leaves()]
+        try:
+            await self._deliver_sends(sends, batch)
+        except asyncio.CancelledError:
+            for send in sends:
+                send.fail(ClientClosed("producer"))
+            raise
+        except Exception as error:
+            for send in sends:
+                send.fail(error)
+            if not isinstance(error, MqError):
+                log.exception("a batch of %d sends to %s failed", len(sends), batch.queue)
+
+    async def _deliver_sends(self, sends: list[SingleSend], batch: Batch) -> None:
+        """The broker stores all or none. When it refuses one of the messages, each half is sent
+        again, down to that message, so that only its caller fails. Raises MqError when all fail."""
+        if not sends:
+            return
+        try:
+            await self._deliver_together(sends, batch)
+        except MqError as error:
+            left = [send for send in sends if not send.future.done()]
+            if error.code not in REFUSALS_OF_A_MESSAGE or len(left) < 2:
+                raise
+            for half in (left[: len(left) // 2], left[len(left) // 2 :]):
+                try:
+                    await self._deliver_sends(half, batch)
+                except MqError as refusal:
+                    for send in half:
+                        send.fail(refusal)
+
+    async def _deliver_together(self, sends: list[SingleSend], batch: Batch) -> None:
+        request: EncodedSend | None = None
+
+        def current() -> EncodedSend | None:
+            """Without the sends that were cancelled, or whose time is over."""
+            nonlocal request, sends
+            left = [send for send in sends if not send.future.done()]
+            if request is None or len(left) < len(sends):
+                sends = left
+                request = self._request([send.outgoing for send in left]) if left else None
+            return request
+
+        timeout_s = max(send.timeout_s for send in sends)
+        if batch.key.is_one_way:
+            delivered = await self._deliver_once(current, batch.queue, timeout_s)
+        else:
+            deadline_ms = max(send.deadline_ms for send in sends)
+            attempts = Attempts(
+                batch.key.queue, self._options.retries, deadline_ms, batch.attempt_failed
+            )
+            delivered = await self._deliver(
+                current, batch.key.topic, batch.queue, attempts, timeout_s
+            )
+        if delivered is not None:
+            outgoing = [send.outgoing for send in sends]
+            stored = send_request.results(delivered[1], outgoing, delivered[0])
+            for send, result in zip(sends, stored, strict=True):
+                send.succeed(result)
+
+    async def _deliver_once(
+        self, request_now: RequestNow, target: MessageQueue, timeout_s: float
+    ) -> tuple[MessageQueue, message_pb2.SendResponse] | None:
+        request = request_now()
+        if request is None:
+            return None
+        return target, await self._send_to(target, request, timeout_s, timeout_s)
+
+    def _outgoing(self, message: Message) -> Outgoing:
+        return send_request.outgoing(message, self._unique_ids.make(self._clock.now_ms()))
+
+    def _request(self, sends: Sequence[Outgoing]) -> EncodedSend:
+        return send_request.request(
+            sends,
             producer_group=self._producer_group,
-            born_timestamp_ms=now_ms,
+            born_timestamp_ms=self._clock.now_ms(),
             default_queue_count=self._options.default_queue_count,
         )
-        return request, message_ids
 
     async def _deliver(
-        self, request: EncodedSend, topic: str, queue: MessageQueue | None, timeout_s: float
-    ) -> tuple[MessageQueue, message_pb2.SendResponse]:
-        """Tries one broker after the other until one has stored the request. Raises what the last
-        one answered."""
-        clock = self._clock
-        deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
-        attempts = Attempts(queue, self._options.retries, deadline_ms)
+        self,
+        request_now: RequestNow,
+        topic: str,
+        first: MessageQueue | None,
+        attempts: Attempts,
+        timeout_s: float,
+    ) -> tuple[MessageQueue, message_pb2.SendResponse] | None:
+        """Tries one broker after the other, beginning with `first`, until one has stored the
+        request. None: nobody waits for it any more. Raises what the last broker answered."""
+        clock, deadline_ms = self._clock, attempts.deadline_ms
+        target = first
         while True:
             info = await self._publish_info(topic, deadline_ms)
-            target = queue or info.choose(attempts.avoid, self._fault, clock.monotonic_ms())
+            if target is None:
+                target = info.choose(attempts.avoid, self._fault, clock.monotonic_ms())
+            request = request_now()
+            if request is None:
+                return None
             try:
                 remaining_s = (deadline_ms - clock.monotonic_ms()) / 1000
                 return target, await self._send_to(target, request, remaining_s, timeout_s)
@@ -162,6 +268,7 @@ class Sender:
                 log.debug("send to %s failed, trying again: %s", target, error)
                 await asyncio.sleep(pause_s)
                 await self._refresh_after(error, topic, deadline_ms)
+                target = attempts.queue
 
     async def _refresh_after(self, error: MqError, topic: str, deadline_ms: int) -> None:
         """Refreshes the route of `topic`. Raises `error` when the deadline passes before that."""
@@ -226,7 +333,7 @@ class Sender:
     async def post(self, message: Message, target: MessageQueue) -> None:
         """A one-way send: one attempt; a failure is only logged."""
         try:
-            request, _ = self._request([message])
+            request = self._request([self._outgoing(message)])
             timeout_s = self._options.send_timeout.total_seconds()
             await self._send_to(target, request, timeout_s, timeout_s)
         except MqError as error:

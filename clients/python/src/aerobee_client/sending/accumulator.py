@@ -1,0 +1,286 @@
+"""Accumulation: single sends travel together, in batches for which the answers of brokers set the
+pace.
+
+A batch leaves at the end of the loop turn when its broker has no request in flight; else with the
+next answer of that broker, or when it is full. There is no timer: a lone sender waits for nothing,
+and under load a batch holds what came while the last one was under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from aerobee_client.clock import Clock
+from aerobee_client.cluster.latency_fault import LatencyFault
+from aerobee_client.cluster.route_cache import PublishInfo
+from aerobee_client.errors import RequestTimeout
+from aerobee_client.message_queue import MessageQueue
+from aerobee_client.send_result import SendResult
+from aerobee_client.sending.budget import Budget
+from aerobee_client.sending.send_request import RUN_BYTES, RUN_MESSAGES, Outgoing
+from aerobee_wire.status import MqError
+
+# Requests in flight to one broker; further batches wait for an answer.
+WINDOW = 4
+
+AnyFuture = asyncio.Future[SendResult] | concurrent.futures.Future[SendResult]
+
+
+class BatchKey(NamedTuple):
+    """Sends with one key may share a request. `queue`: the one that the caller chose."""
+
+    topic: str
+    is_plain: bool  # message by message, because the broker routes each
+    queue: MessageQueue | None
+    is_one_way: bool
+
+
+class SingleSend:
+    """A send on its way to its batch, and in it. `future`: gets its outcome, whichever thread waits
+    for it."""
+
+    __slots__ = ("deadline_ms", "future", "outgoing", "timeout_s")
+
+    def __init__(
+        self, outgoing: Outgoing, future: AnyFuture, deadline_ms: int, timeout_s: float
+    ) -> None:
+        self.outgoing = outgoing
+        self.future = future
+        self.deadline_ms = deadline_ms
+        self.timeout_s = timeout_s
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body: what it takes of a request and of the budget."""
+        return len(self.outgoing.message.body)
+
+    def leaves(self) -> bool:
+        """Whether it leaves now: it was not cancelled, and its deadline has not passed."""
+        if isinstance(self.future, concurrent.futures.Future):
+            return not self.future.done() and self.future.set_running_or_notify_cancel()
+        return not self.future.done()
+
+    def succeed(self, result: SendResult) -> None:
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def fail(self, error: BaseException) -> None:
+        # A future of a thread may be cancelled between the two steps.
+        with suppress(concurrent.futures.InvalidStateError):
+            if not self.future.done():
+                self.future.set_exception(error)
+
+
+class Batch:
+    """Sends that leave together. `queue`: where its first attempt goes."""
+
+    def __init__(self, key: BatchKey, queue: MessageQueue) -> None:
+        self.key = key
+        self.queue = queue
+        self.sends: list[SingleSend] = []
+        self.size = 0
+        self.deadline_ms = 0  # the earliest of its sends
+        self.timer: asyncio.TimerHandle | None = None
+        self._failure: MqError | None = None
+
+    def attempt_failed(self, error: MqError) -> None:
+        """It may be tried again; a send whose time is over until then fails with `error`."""
+        self._failure = error
+
+    def time_over(self, send: SingleSend) -> MqError:
+        name = f"broker {self.queue.broker_name}"
+        return self._failure or RequestTimeout(name, send.timeout_s)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.sends) >= RUN_MESSAGES or self.size >= RUN_BYTES
+
+    def has_room(self, size: int) -> bool:
+        return len(self.sends) < RUN_MESSAGES and self.size + size <= RUN_BYTES
+
+
+class _Lane:
+    """The batches of one broker: in flight, and waiting in the order in which they were begun."""
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.waiting: deque[Batch] = deque()
+        self.busy_queues: set[MessageQueue] = set()  # chosen ones: one request at a time each
+        self.leaves_soon = False
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.in_flight and not self.waiting
+
+
+class Accumulator:
+    """`deliver` sends a batch and gives each of its sends an outcome; it raises nothing. `fault`:
+    see LatencyFault. What is added has taken its share of `budget`, which the end of its batch
+    gives back. All calls are made on one loop.
+    """
+
+    def __init__(
+        self,
+        deliver: Callable[[Batch], Awaitable[None]],
+        budget: Budget,
+        clock: Clock,
+        fault: LatencyFault | None,
+    ) -> None:
+        self._deliver = deliver
+        self._budget = budget
+        self._clock = clock
+        self._fault = fault
+        self._loop = asyncio.get_running_loop()
+        self._lanes: dict[str, _Lane] = {}
+        self._open: dict[BatchKey, Batch] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def add(self, key: BatchKey, send: SingleSend, info: PublishInfo) -> None:
+        """Puts a send into a batch. `info`: where its topic can be written to."""
+        size = send.size
+        batch = self._open.get(key)
+        if batch is None or not batch.has_room(size) or self._may_overtake(batch, info):
+            batch = self._begin(key, info)
+        batch.sends.append(send)
+        batch.size += size
+        if batch.timer is None or send.deadline_ms < batch.deadline_ms:
+            self._arm(batch, send.deadline_ms)
+        if batch.is_full:
+            del self._open[key]
+            self._leave(self._lanes[batch.queue.broker_name])
+
+    async def drain(self) -> None:
+        """Returns when every send has its outcome."""
+        await self._idle.wait()
+
+    async def abort(self, error: Exception) -> None:
+        """Ends every send that has no outcome yet with `error`."""
+        waiting = [batch for lane in self._lanes.values() for batch in lane.waiting]
+        for lane in self._lanes.values():
+            lane.waiting.clear()
+        self._open.clear()
+        for batch in waiting:
+            for send in batch.sends:
+                send.fail(error)
+            self._end(batch)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # ---- which batch ----
+
+    def _begin(self, key: BatchKey, info: PublishInfo) -> Batch:
+        self._idle.clear()
+        batch = Batch(key, key.queue or self._choose(info))
+        self._open[key] = batch
+        lane = self._lanes.get(batch.queue.broker_name)
+        if lane is None:
+            lane = self._lanes[batch.queue.broker_name] = _Lane()
+        lane.waiting.append(batch)
+        if not lane.in_flight and not lane.leaves_soon:
+            lane.leaves_soon = True
+            self._loop.call_soon(self._end_of_turn, lane)
+        return batch
+
+    def _choose(self, info: PublishInfo) -> MessageQueue:
+        """The next queue; of an idle broker, if the next one's is busy and there is one."""
+        now_ms = self._clock.monotonic_ms() if self._fault is not None else 0
+        queue = info.choose(None, self._fault, now_ms)
+        if not self._is_idle(queue) and info.has_other(queue.broker_name):
+            other = info.choose(queue.broker_name, self._fault, now_ms)
+            if self._is_idle(other):
+                return other
+        return queue
+
+    def _may_overtake(self, batch: Batch, info: PublishInfo) -> bool:
+        """Whether a send need not wait for the answer that its batch waits for, because another
+        broker of its topic is idle."""
+        if batch.key.queue is not None or not info.has_other(batch.queue.broker_name):
+            return False
+        lane = self._lanes[batch.queue.broker_name]
+        return bool(lane.in_flight) and any(
+            self._is_idle(queue) for queue in info.one_of_each_broker
+        )
+
+    def _is_idle(self, queue: MessageQueue) -> bool:
+        lane = self._lanes.get(queue.broker_name)
+        return lane is None or lane.is_idle
+
+    # ---- when it leaves ----
+
+    def _end_of_turn(self, lane: _Lane) -> None:
+        lane.leaves_soon = False
+        if not lane.in_flight:
+            while lane.in_flight < WINDOW and self._leave_first(lane):
+                pass
+
+    def _leave(self, lane: _Lane) -> None:
+        """Full batches leave while there is room in the window."""
+        while lane.in_flight < WINDOW and any(batch.is_full for batch in lane.waiting):
+            if not self._leave_first(lane):
+                return
+
+    def _leave_first(self, lane: _Lane) -> bool:
+        """The batch that was begun first, of those whose chosen queue is not busy."""
+        for batch in lane.waiting:
+            if batch.key.queue not in lane.busy_queues:
+                break
+        else:
+            return False
+        lane.waiting.remove(batch)
+        if self._open.get(batch.key) is batch:
+            del self._open[batch.key]
+        lane.in_flight += 1
+        if batch.key.queue is not None:
+            lane.busy_queues.add(batch.key.queue)
+        task = self._loop.create_task(self._deliver_and_end(lane, batch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return True
+
+    async def _deliver_and_end(self, lane: _Lane, batch: Batch) -> None:
+        try:
+            await self._deliver(batch)
+        finally:
+            lane.in_flight -= 1
+            lane.busy_queues.discard(batch.queue)
+            self._end(batch)
+            if lane.in_flight < WINDOW:
+                self._leave_first(lane)
+            self._leave(lane)
+
+    def _end(self, batch: Batch) -> None:
+        if batch.timer is not None:
+            batch.timer.cancel()
+        self._budget.give_back(len(batch.sends), batch.size)
+        if all(lane.is_idle for lane in self._lanes.values()):
+            self._idle.set()
+
+    # ---- deadlines ----
+
+    def _arm(self, batch: Batch, deadline_ms: int) -> None:
+        """One timer for a batch: nearly all its sends have the same timeout."""
+        if batch.timer is not None:
+            batch.timer.cancel()
+        batch.deadline_ms = deadline_ms
+        left_ms = deadline_ms - self._clock.monotonic_ms()
+        batch.timer = self._loop.call_later(max(0, left_ms) / 1000, self._expire, batch)
+
+    def _expire(self, batch: Batch) -> None:
+        now_ms = self._clock.monotonic_ms()
+        left: list[int] = []
+        for send in batch.sends:
+            if not send.future.done():
+                if send.deadline_ms <= now_ms:
+                    send.fail(batch.time_over(send))
+                else:
+                    left.append(send.deadline_ms)
+        if left:
+            self._arm(batch, min(left))

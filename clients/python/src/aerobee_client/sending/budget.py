@@ -1,0 +1,115 @@
+"""Back-pressure: how much a producer has accepted and not got an answer for, in messages and bytes.
+
+Who finds no room waits in line. Threads and coroutines of any loop share one budget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aerobee_wire.status import Code, MqError
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    size: int
+    wake: Callable[[], object]
+    has_room: bool = False
+
+
+class Budget:
+    def __init__(self, max_messages: int, max_bytes: int) -> None:
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._messages = 0
+        self._bytes = 0
+        self._waiters: deque[_Waiter] = deque()
+        self._lock = threading.Lock()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._messages
+
+    def try_take(self, size: int) -> bool:
+        """Room for one message of `size` bytes; False when there is none, or others wait for it."""
+        with self._lock:
+            return not self._waiters and self._take(size)
+
+    async def take(self, size: int, timeout_s: float) -> None:
+        """Waits for room. Raises FLOW_CONTROL when there is none in time."""
+        loop = asyncio.get_running_loop()
+        woken = asyncio.Event()
+        waiter = _Waiter(size, lambda: loop.call_soon_threadsafe(woken.set))
+        if self._join(waiter):
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await woken.wait()
+        except TimeoutError:
+            if not self._leave(waiter):
+                raise self.full() from None
+        except asyncio.CancelledError:
+            if self._leave(waiter):
+                self.give_back(1, size)
+            raise
+
+    def take_in_thread(self, size: int, timeout_s: float) -> None:
+        """As `take`, for a thread that runs no loop."""
+        woken = threading.Event()
+        waiter = _Waiter(size, woken.set)
+        if self._join(waiter):
+            return
+        try:
+            woken.wait(timeout_s)
+        except BaseException:  # Ctrl-C
+            if self._leave(waiter):
+                self.give_back(1, size)
+            raise
+        if not self._leave(waiter):
+            raise self.full()
+
+    def give_back(self, messages: int, size: int) -> None:
+        """Room of `messages`, of `size` bytes in all."""
+        with self._lock:
+            self._messages -= messages
+            self._bytes -= size
+            while self._waiters and self._take(self._waiters[0].size):
+                waiter = self._waiters.popleft()
+                waiter.has_room = True
+                waiter.wake()
+
+    def full(self) -> MqError:
+        """What a caller is told who does not wait."""
+        return MqError(
+            Code.FLOW_CONTROL,
+            f"{self._messages} messages of {self._bytes} bytes wait to be sent or answered: send "
+            f"slower, wait longer, or raise max_pending_messages ({self._max_messages}) or "
+            f"max_pending_bytes ({self._max_bytes})",
+        )
+
+    def _take(self, size: int) -> bool:
+        fits = self._messages < self._max_messages and self._bytes + size <= self._max_bytes
+        if not fits and self._messages:  # alone, a message of any size has room
+            return False
+        self._messages += 1
+        self._bytes += size
+        return True
+
+    def _join(self, waiter: _Waiter) -> bool:
+        """Whether there is room already."""
+        with self._lock:
+            if not self._waiters and self._take(waiter.size):
+                return True
+            self._waiters.append(waiter)
+            return False
+
+    def _leave(self, waiter: _Waiter) -> bool:
+        """Ends a wait. Whether it had got its room by then."""
+        with self._lock:
+            if not waiter.has_room:
+                self._waiters.remove(waiter)
+            return waiter.has_room

@@ -1,0 +1,129 @@
+"""Single sends: each gets room, then its route, then a place in a batch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from aerobee_client.clock import Clock
+from aerobee_client.cluster.latency_fault import LatencyFault
+from aerobee_client.cluster.route_cache import PublishInfo
+from aerobee_client.errors import ClientClosed
+from aerobee_client.message import Message
+from aerobee_client.message_queue import MessageQueue
+from aerobee_client.send_result import SendResult
+from aerobee_client.sending import send_request
+from aerobee_client.sending.accumulator import Accumulator, AnyFuture, BatchKey, SingleSend
+from aerobee_client.sending.budget import Budget
+from aerobee_client.sending.sender import Sender
+from aerobee_wire.status import MqError
+
+log = logging.getLogger(__name__)
+
+
+class SingleSends:
+    """Of one producer, on the loop in which it is made. `budget`: what it may have under way."""
+
+    def __init__(
+        self, sender: Sender, budget: Budget, clock: Clock, fault: LatencyFault | None
+    ) -> None:
+        self._sender = sender
+        self._budget = budget
+        self._accumulator = Accumulator(sender.deliver, budget, clock, fault)
+        self._without_route: set[asyncio.Task[None]] = set()
+
+    async def send(
+        self, message: Message, queue: MessageQueue | None, timeout_s: float, *, block: bool = True
+    ) -> SendResult:
+        """Raises FLOW_CONTROL when there is no room within the timeout; without `block`, now."""
+        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        send = self._sender.single(message, queue, timeout_s, future)
+        await self._take_room(send, block=block)
+        await self._add(send, queue)
+        return await future
+
+    async def post(self, message: Message, queue: MessageQueue | None, timeout_s: float) -> None:
+        """One-way: returns once it has room and a route; a failure after that is only logged."""
+        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(_log_failure)
+        send = self._sender.single(message, queue, timeout_s, future)
+        await self._take_room(send)
+        await self._add(send, queue, is_one_way=True)
+
+    def accept(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        timeout_s: float,
+        future: AnyFuture,
+        *,
+        has_room: bool = False,
+    ) -> None:
+        """Starts a send whose outcome goes to `future`; never waits: without room it fails with
+        FLOW_CONTROL. `has_room`: it took its share of the budget before."""
+        try:
+            send = self._sender.single(message, queue, timeout_s, future)
+        except Exception as error:  # also what is no MqError: a wrong type, for example
+            if has_room:
+                self._budget.give_back(1, len(message.body))
+            future.set_exception(error)
+            return
+        if not has_room and not self._budget.try_take(send.size):
+            send.fail(self._budget.full())
+        elif (info := self._sender.known_route(message.topic)) is not None:
+            self._accumulator.add(_key(send, queue), send, info)
+        else:
+            task = asyncio.get_running_loop().create_task(self._add_or_fail(send, queue))
+            self._without_route.add(task)
+            task.add_done_callback(self._without_route.discard)
+
+    async def drain(self) -> None:
+        """Returns when every send has its outcome."""
+        while self._without_route:
+            await asyncio.gather(*self._without_route)
+        await self._accumulator.drain()
+
+    async def abort(self) -> None:
+        """Ends every send that has no outcome yet with ClientClosed."""
+        for task in self._without_route:
+            task.cancel()
+        await asyncio.gather(*self._without_route, return_exceptions=True)
+        await self._accumulator.abort(ClientClosed("producer"))
+
+    async def _take_room(self, send: SingleSend, *, block: bool = True) -> None:
+        if not self._budget.try_take(send.size):
+            if not block:
+                raise self._budget.full()
+            await self._budget.take(send.size, send.timeout_s)
+
+    async def _add(
+        self, send: SingleSend, queue: MessageQueue | None, *, is_one_way: bool = False
+    ) -> None:
+        """Raises what asking for the route raises."""
+        info: PublishInfo | None = self._sender.known_route(send.outgoing.message.topic)
+        if info is None:
+            try:
+                info = await self._sender.route_of(send)
+            except BaseException:
+                self._budget.give_back(1, send.size)
+                raise
+        self._accumulator.add(_key(send, queue, is_one_way=is_one_way), send, info)
+
+    async def _add_or_fail(self, send: SingleSend, queue: MessageQueue | None) -> None:
+        try:
+            await self._add(send, queue)
+        except MqError as error:
+            send.fail(error)
+        except asyncio.CancelledError:
+            send.fail(ClientClosed("producer"))
+            raise
+
+
+def _key(send: SingleSend, queue: MessageQueue | None, *, is_one_way: bool = False) -> BatchKey:
+    message = send.outgoing.message
+    return BatchKey(message.topic, send_request.is_plain(message), queue, is_one_way)
+
+
+def _log_failure(done: asyncio.Future[SendResult]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        log.debug("a one-way send failed: %s", error)
