@@ -1,0 +1,289 @@
+"""Single sends that travel together: when they leave, and what each of them is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from aerobee_client.message import Message
+from aerobee_client.message_queue import MessageQueue
+from aerobee_client.producer import AsyncProducer
+from aerobee_client.sending.accumulator import WINDOW
+from aerobee_wire.status import Code, MqError
+from support.client.memory_cluster import MemoryBroker, MemoryCluster
+from support.client.producing import TOPIC, messages, producer
+from support.clock.polling import until
+from support.codes import raises_code
+
+
+class Gate:
+    """Holds each Send until it is let through. `sizes`: messages of each Send that has come."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        self._cluster = cluster
+        self.held: list[asyncio.Future[None]] = []
+        self.sizes: list[int] = []
+        self.addresses: list[str] = []
+        cluster.answers["Send"] = self._send
+
+    async def _send(self, address: str, request: Any) -> Any:
+        held = asyncio.get_running_loop().create_future()
+        self.held.append(held)
+        self.sizes.append(len(request.batch.body_sizes) or len(request.messages))
+        self.addresses.append(address)
+        await held
+        return await self._cluster._Send(self._cluster.brokers[address], request)
+
+    async def come(self, count: int) -> None:
+        await until(lambda: len(self.held) >= count)
+
+    def open(self) -> None:
+        del self._cluster.answers["Send"]
+        for held in self.held:
+            if not held.done():
+                held.set_result(None)
+
+
+@pytest.fixture
+async def sender(cluster: MemoryCluster) -> AsyncIterator[AsyncProducer]:
+    async with producer(cluster) as sender:
+        await sender.queues(TOPIC)
+        yield sender
+
+
+def start(sender: AsyncProducer, count: int, **arguments: Any) -> list[asyncio.Future[Any]]:
+    return [sender.send_async(message, **arguments) for message in messages(count)]
+
+
+async def test_a_lone_send_waits_for_nothing(cluster: MemoryCluster, sender: AsyncProducer) -> None:
+    for message in messages(3):
+        await sender.send(message)
+    assert len(cluster.requests("Send")) == 3
+
+
+async def test_sends_of_one_turn_share_a_request(
+    cluster: MemoryCluster, sender: AsyncProducer, broker: MemoryBroker
+) -> None:
+    results = await asyncio.gather(*(sender.send(message) for message in messages(100)))
+    assert len(cluster.requests("Send")) == 1
+    stored = broker.messages(TOPIC)
+    assert [record.body for record in stored] == [b"%d" % number for number in range(100)]
+    assert [record.unique_message_id for record in stored] == [r.message_id for r in results]
+    assert [result.queue_offset for result in results] == list(range(100))
+
+
+async def test_what_comes_during_a_request_leaves_with_its_answer(
+    cluster: MemoryCluster, sender: AsyncProducer
+) -> None:
+    gate = Gate(cluster)
+    first = start(sender, 1)
+    await gate.come(1)
+    later = start(sender, 20)
+    await asyncio.sleep(0)
+    assert gate.sizes == [1]
+    gate.held[0].set_result(None)
+    await asyncio.gather(*first)
+    await gate.come(2)
+    gate.open()
+    await asyncio.gather(*later)
+    assert gate.sizes == [1, 20]
+
+
+async def test_full_batches_do_not_wait_but_for_the_window(
+    cluster: MemoryCluster, sender: AsyncProducer
+) -> None:
+    gate = Gate(cluster)
+    sending = start(sender, 512 * (WINDOW + 1) + 7)
+    await gate.come(WINDOW)
+    assert gate.sizes == [512] * WINDOW
+    gate.open()
+    await asyncio.gather(*sending)
+    sizes = [len(request.batch.body_sizes) for request in cluster.requests("Send")]
+    assert sizes == [512] * (WINDOW + 1) + [7]
+
+
+async def test_a_batch_is_full_at_a_mebibyte(cluster: MemoryCluster, sender: AsyncProducer) -> None:
+    big = [Message(TOPIC, b"x" * 400_000) for _ in range(5)]
+    await asyncio.gather(*(sender.send(message) for message in big))
+    assert [len(r.batch.body_sizes) for r in cluster.requests("Send")] == [2, 2, 1]
+
+
+async def test_each_request_takes_the_next_queue_unless_one_is_chosen(
+    cluster: MemoryCluster, sender: AsyncProducer
+) -> None:
+    for _ in range(8):
+        await asyncio.gather(*(sender.send(message) for message in messages(2)))
+    queues = [request.batch.queue_id for request in cluster.requests("Send")]
+    assert sorted(queues) == [0, 0, 1, 1, 2, 2, 3, 3]
+    chosen = MessageQueue(TOPIC, "a", 3)
+    results = await asyncio.gather(*(sender.send(m, queue=chosen) for m in messages(5)))
+    assert {result.queue for result in results} == {chosen}
+
+
+async def test_a_chosen_queue_has_one_request_in_flight(
+    cluster: MemoryCluster, sender: AsyncProducer, broker: MemoryBroker
+) -> None:
+    gate = Gate(cluster)
+    sending = start(sender, 1_100, queue=MessageQueue(TOPIC, "a", 0))
+    await gate.come(1)
+    await asyncio.sleep(0)
+    assert len(gate.held) == 1
+    gate.open()
+    await asyncio.gather(*sending)
+    bodies = [record.body for record in broker.messages(TOPIC)]
+    assert bodies == [b"%d" % number for number in range(1_100)]
+
+
+async def test_delayed_messages_accumulate_apart(
+    cluster: MemoryCluster, sender: AsyncProducer
+) -> None:
+    mixed = [*messages(3), *messages(2, delay_level=3)]
+    await asyncio.gather(*(sender.send(message) for message in mixed))
+    shapes = [(len(r.batch.body_sizes), len(r.messages)) for r in cluster.requests("Send")]
+    assert sorted(shapes) == [(0, 2), (3, 0)]
+
+
+async def test_an_idle_broker_is_not_left_idle(broker: MemoryBroker, other: MemoryBroker) -> None:
+    cluster = MemoryCluster(broker, other)
+    async with producer(cluster) as sender:
+        await sender.queues(TOPIC)
+        gate = Gate(cluster)
+        sending = start(sender, 1)
+        await gate.come(1)
+        sending += start(sender, 1)
+        await gate.come(2)
+        assert set(gate.addresses) == {broker.address, other.address}
+        gate.open()
+        await asyncio.gather(*sending)
+
+
+# ---- failures ----
+
+
+@pytest.mark.parametrize("bad", [0, 499, 999])
+async def test_one_bad_message_fails_only_its_caller(
+    cluster: MemoryCluster, sender: AsyncProducer, broker: MemoryBroker, bad: int
+) -> None:
+    async def refuse(address: str, request: Any) -> Any:
+        if b"tags\x01bad".upper() in request.batch.properties.upper():
+            raise MqError(Code.MESSAGE_ILLEGAL, "not that one")
+        return await cluster._Send(broker, request)
+
+    cluster.answers["Send"] = refuse
+    sent = [Message(TOPIC, b"x", tag="bad" if n == bad else "good") for n in range(1_000)]
+    outcomes = await asyncio.gather(*map(sender.send, sent), return_exceptions=True)
+    failed = [n for n, outcome in enumerate(outcomes) if isinstance(outcome, BaseException)]
+    assert failed == [bad]
+    assert len(broker.messages(TOPIC)) == 999
+
+
+async def test_a_refusal_of_the_broker_is_everybodys(
+    cluster: MemoryCluster, sender: AsyncProducer
+) -> None:
+    cluster.answers["Send"] = MqError(Code.DISK_FULL, "no room", retryable=False)
+    outcomes = await asyncio.gather(*map(sender.send, messages(9)), return_exceptions=True)
+    assert {getattr(outcome, "code", None) for outcome in outcomes} == {Code.DISK_FULL}
+    assert len(cluster.requests("Send")) == 1
+
+
+async def test_a_batch_goes_to_another_broker_whole(
+    broker: MemoryBroker, other: MemoryBroker
+) -> None:
+    cluster = MemoryCluster(broker, other)
+    async with producer(cluster) as sender:
+        await sender.queues(TOPIC)
+        cluster.down = {broker.address}
+        for _ in range(3):
+            results = await asyncio.gather(*map(sender.send, messages(20)))
+            assert {result.queue.broker_name for result in results} == {"b"}
+    assert len(other.messages(TOPIC)) == 60
+
+
+async def test_a_cancelled_send_that_has_not_left_is_not_sent(
+    cluster: MemoryCluster, sender: AsyncProducer, broker: MemoryBroker
+) -> None:
+    gate = Gate(cluster)
+    first = start(sender, 1)
+    await gate.come(1)
+    later = start(sender, 3)
+    later[1].cancel()
+    gate.open()
+    await asyncio.gather(*first, later[0], later[2])
+    assert sorted(record.body for record in broker.messages(TOPIC)) == [b"0", b"0", b"2"]
+
+
+async def test_everybody_is_answered_at_his_deadline(
+    cluster: MemoryCluster, broker: MemoryBroker
+) -> None:
+    """The broker is frozen. What had no room is told so, and room comes back."""
+    async with producer(cluster, max_pending_messages=100) as sender:
+        await sender.queues(TOPIC)
+        gate = Gate(cluster)
+        short, long = timedelta(milliseconds=50), timedelta(milliseconds=150)
+        sending = [*start(sender, 50, timeout=long), *start(sender, 50, timeout=short)]
+        with raises_code(Code.FLOW_CONTROL):
+            await sender.send(Message(TOPIC, b"x"), block=False)
+        with raises_code(Code.FLOW_CONTROL):
+            await sender.send_async(Message(TOPIC, b"x"))
+        with raises_code(Code.FLOW_CONTROL):
+            await sender.send(Message(TOPIC, b"x"), timeout=short)
+        outcomes = await asyncio.gather(*sending, return_exceptions=True)
+        codes = {getattr(outcome, "code", None) for outcome in outcomes}
+        assert codes == {Code.REQUEST_TIMEOUT}
+        gate.open()
+        assert (await sender.send(Message(TOPIC, b"room again"))).queue.broker_name == "a"
+    assert broker.messages(TOPIC)[-1].body == b"room again"
+
+
+async def test_a_send_waits_for_room(cluster: MemoryCluster) -> None:
+    async with producer(cluster, max_pending_bytes=10) as sender:
+        await sender.queues(TOPIC)
+        gate = Gate(cluster)
+        sending = [asyncio.create_task(sender.send(Message(TOPIC, b"12345678"))) for _ in range(3)]
+        cancelled = asyncio.create_task(sender.send(Message(TOPIC, b"12345678")))
+        await gate.come(1)
+        cancelled.cancel()
+        assert gate.sizes == [1]
+        gate.open()
+        await asyncio.gather(*sending)
+    assert [len(r.batch.body_sizes) for r in cluster.requests("Send")] == [1, 1, 1]
+
+
+# ---- life ----
+
+
+async def test_close_drains(cluster: MemoryCluster, broker: MemoryBroker) -> None:
+    """Also sends whose route is not known yet, and one-way ones."""
+    async with producer(cluster) as sender:
+        sending = start(sender, 700)
+        await sender.send_oneway(Message(TOPIC, b"one way"))
+    assert all(future.done() and not future.exception() for future in sending)
+    assert len(broker.messages(TOPIC)) == 701
+
+
+async def test_a_cancelled_close_fails_what_waits(
+    cluster: MemoryCluster, sender: AsyncProducer
+) -> None:
+    gate = Gate(cluster)
+    sending = start(sender, 1)
+    await gate.come(1)
+    sending += start(sender, 3)
+    closing = asyncio.create_task(sender.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    outcomes = await asyncio.gather(*sending, return_exceptions=True)
+    assert all(isinstance(outcome, Exception) for outcome in outcomes)
+
+
+async def test_without_accumulation_each_send_is_a_request(cluster: MemoryCluster) -> None:
+    async with producer(cluster, accumulate=False) as sender:
+        await asyncio.gather(*map(sender.send, messages(5)))
+        assert len(cluster.requests("Send")) == 5
+        await asyncio.gather(*(sender.send(m, accumulate=True) for m in messages(5)))
+        assert len(cluster.requests("Send")) == 6
