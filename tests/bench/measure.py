@@ -53,12 +53,20 @@ async def rate(operation: Operation, in_flight: int, seconds: float = ROUND_S) -
 
 
 async def compare(
-    name: str, ours: Operation, baseline: Operation, *, in_flight: int, target: float, note: str
+    name: str,
+    ours: Operation,
+    baseline: Operation,
+    *,
+    in_flight: int,
+    target: float,
+    note: str,
+    baseline_in_flight: int | None = None,
 ) -> Result:
     """Rates of both in turn, `ROUNDS` times after one round to warm up each."""
+    other = baseline_in_flight or in_flight
     await rate(ours, in_flight, ROUND_S / 2)
-    await rate(baseline, in_flight, ROUND_S / 2)
-    rounds = [(await rate(ours, in_flight), await rate(baseline, in_flight)) for _ in range(ROUNDS)]
+    await rate(baseline, other, ROUND_S / 2)
+    rounds = [(await rate(ours, in_flight), await rate(baseline, other)) for _ in range(ROUNDS)]
     our_median = statistics.median(pair[0] for pair in rounds)
     base_median = statistics.median(pair[1] for pair in rounds)
     ratio = our_median / base_median

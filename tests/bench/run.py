@@ -29,6 +29,13 @@ OUTPUT = HERE.parents[1] / "build" / "bench.json"
 # module → the names that it measures
 SUITES = {
     "throughput": ("ingest_batch_1k", "pull_batch_1k"),
+    "client": (
+        "client_single_send_1k",
+        "client_single_send_64",
+        "client_accumulation_gain",
+        "client_lone_send_p50",
+        "client_send_async_1k",
+    ),
     "proxy": ("proxy_unary_send_1k", "proxy_receive_ack_1k", "proxy_receive_ack_ceiling"),
     "parked": ("parked_receive_memory", "parked_receive_wake"),
     "shared_port": ("proxy_shared_port_send", "proxy_tls_send"),

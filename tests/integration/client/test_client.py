@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from aerobee_client import (
+    AdminClient,
     AsyncAdminClient,
     AsyncProducer,
     AsyncPushConsumer,
@@ -74,6 +75,25 @@ async def test_every_way_of_sending_stores_the_message(namesrv: str) -> None:
             await producer.send_batch([Message("ways", b"batch"), Message("ways", b"of two")])
         await until(lambda: len(seen) == 6)
     assert sorted(seen) == [b"async", b"batch", b"of two", b"oneway", b"send", b"there"]
+
+
+def test_a_thread_sends_without_waiting(namesrv: str) -> None:
+    """Each outcome comes to its future and its callback; the close waits for all."""
+    called: list[BaseException | None] = []
+    with Producer("p", namesrv=namesrv) as producer:
+        futures = [
+            producer.send_async(message, lambda _, error: called.append(error))
+            for message in numbered("threaded", 5_000)
+        ]
+        wrong = producer.send_async(Message("SCHEDULE_TOPIC_XXXX", b"x"))
+    places = {(future.result(0).queue, future.result(0).queue_offset) for future in futures}
+    assert len(places) == 5_000
+    assert called == [None] * 5_000
+    with raises_code(Code.NO_PERMISSION):
+        wrong.result(0)
+    with AdminClient(namesrv) as admin:
+        stored = sum(q.max_offset - q.min_offset for q in admin.topic_status("threaded"))
+    assert stored == 5_000
 
 
 async def test_only_the_tags_of_the_expression_arrive(namesrv: str) -> None:

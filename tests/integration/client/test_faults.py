@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ from aerobee_client import (
     MqError,
     ReceivedMessage,
 )
+from aerobee_wire.status import Code
 from support.clock.polling import until
 from support.processes.service import ServiceProcess, broker_process, namesrv_process
 
@@ -58,6 +60,27 @@ async def revive(process: ServiceProcess) -> None:
     """kill -9, and a start on the same port."""
     await asyncio.to_thread(process.kill)
     await asyncio.to_thread(process.start)
+
+
+async def test_a_frozen_broker_keeps_nobody_beyond_his_deadline(suite: Suite) -> None:
+    """Of accumulated sends, more than there is room for; it is thawed, and room is there again."""
+    broker = suite.brokers["broker-a"]
+    timeout = timedelta(seconds=1)
+    async with AsyncProducer(
+        namesrv=suite.namesrv.address, max_pending_messages=500, send_timeout=timeout
+    ) as producer:
+        await producer.send(Message(TOPIC, b"first"), timeout=PATIENT)
+        broker.send_signal(signal.SIGSTOP)
+        began = asyncio.get_running_loop().time()
+        sends = [producer.send(Message(TOPIC, b"frozen")) for _ in range(2_000)]
+        outcomes = await asyncio.gather(*sends, return_exceptions=True)
+        took_s = asyncio.get_running_loop().time() - began
+        codes = Counter(getattr(outcome, "code", None) for outcome in outcomes)
+        broker.send_signal(signal.SIGCONT)
+        await producer.send(Message(TOPIC, b"thawed"), timeout=PATIENT)
+    assert set(codes) <= {Code.REQUEST_TIMEOUT, Code.BROKER_UNREACHABLE, Code.FLOW_CONTROL}
+    assert codes[Code.FLOW_CONTROL], "there was room for a quarter of them"
+    assert took_s < 10 * timeout.total_seconds()
 
 
 async def test_acknowledged_messages_survive_a_killed_broker(suite: Suite) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Unpack
 
 from aerobee.broker.v1 import client_pb2
@@ -88,7 +89,7 @@ class AsyncProducer(StartedClient):
             transport=self._transport,
             clock=self._clock,
         )
-        self._instance.start(self._heartbeat)
+        self._instance.start(partial(self._heartbeat, self._instance))
         self._sender = Sender(self._instance, self.producer_group, self._options, self._fault)
         self._singles = SingleSends(self._sender, self._budget, self._instance.clock, self._fault)
 
@@ -128,11 +129,15 @@ class AsyncProducer(StartedClient):
         TOPIC_NOT_EXIST, …), FLOW_CONTROL (no room: nothing was sent), NamesrvUnreachable,
         BrokerUnreachable, RequestTimeout (it may have been stored).
         """
+        singles = self._singles
+        if singles is not None and self._accumulates(accumulate):
+            self._begin()
+            try:
+                return await singles.send(message, queue, self._seconds(timeout), block=block)
+            finally:
+                self._end()
         with self._sending() as sender:
-            if self._singles is None or not self._accumulates(accumulate):
-                return await self._send_alone(sender, message, queue, timeout)
-            timeout_s = self._seconds(timeout)
-            return await self._singles.send(message, queue, timeout_s, block=block)
+            return await self._send_alone(sender, message, queue, timeout)
 
     async def send_batch(
         self,
@@ -270,9 +275,9 @@ class AsyncProducer(StartedClient):
     def _seconds(self, timeout: timedelta | None) -> float:
         return self._timeout_s if timeout is None else timeout.total_seconds()
 
-    def _heartbeat(self) -> client_pb2.HeartbeatRequest:
-        assert self._instance is not None, "heartbeats end with the instance"
-        request = self._instance.new_heartbeat()
+    def _heartbeat(self, instance: ClientInstance) -> client_pb2.HeartbeatRequest:
+        """Also while it closes: a send in flight may open the first link to a broker."""
+        request = instance.new_heartbeat()
         request.producer_groups.append(self.producer_group)
         return request
 

@@ -236,7 +236,7 @@ async def test_everybody_is_answered_at_his_deadline(
         assert codes == {Code.REQUEST_TIMEOUT}
         gate.open()
         assert (await sender.send(Message(TOPIC, b"room again"))).queue.broker_name == "a"
-    assert broker.messages(TOPIC)[-1].body == b"room again"
+    assert b"room again" in [record.body for record in broker.messages(TOPIC)]
 
 
 async def test_a_send_waits_for_room(cluster: MemoryCluster) -> None:

@@ -40,6 +40,14 @@ class BatchKey(NamedTuple):
     is_one_way: bool
 
 
+def fail(future: AnyFuture, error: BaseException) -> None:
+    """Gives `error` to whoever waits, unless there is an outcome already."""
+    # A future of a thread may be cancelled between the two steps.
+    with suppress(concurrent.futures.InvalidStateError):
+        if not future.done():
+            future.set_exception(error)
+
+
 class SingleSend:
     """A send on its way to its batch, and in it. `future`: gets its outcome, whichever thread waits
     for it."""
@@ -70,10 +78,7 @@ class SingleSend:
             self.future.set_result(result)
 
     def fail(self, error: BaseException) -> None:
-        # A future of a thread may be cancelled between the two steps.
-        with suppress(concurrent.futures.InvalidStateError):
-            if not self.future.done():
-                self.future.set_exception(error)
+        fail(self.future, error)
 
 
 class Batch:

@@ -13,7 +13,7 @@ from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending import send_request
-from aerobee_client.sending.accumulator import Accumulator, AnyFuture, BatchKey, SingleSend
+from aerobee_client.sending.accumulator import Accumulator, AnyFuture, BatchKey, SingleSend, fail
 from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.sender import Sender
 from aerobee_wire.status import MqError
@@ -38,8 +38,11 @@ class SingleSends:
         """Raises FLOW_CONTROL when there is no room within the timeout; without `block`, now."""
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         send = self._sender.single(message, queue, timeout_s, future)
-        await self._take_room(send, block=block)
-        await self._add(send, queue)
+        if not self._budget.try_take(send.size):
+            await self._wait_for_room(send, block=block)
+        # Nearly always known: spares a coroutine.
+        info = self._sender.known_route(message.topic) or await self._route(send)
+        self._accumulator.add(_key(message, queue), send, info)
         return await future
 
     async def post(self, message: Message, queue: MessageQueue | None, timeout_s: float) -> None:
@@ -47,8 +50,10 @@ class SingleSends:
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         future.add_done_callback(_log_failure)
         send = self._sender.single(message, queue, timeout_s, future)
-        await self._take_room(send)
-        await self._add(send, queue, is_one_way=True)
+        if not self._budget.try_take(send.size):
+            await self._wait_for_room(send, block=True)
+        info = self._sender.known_route(message.topic) or await self._route(send)
+        self._accumulator.add(_key(message, queue, is_one_way=True), send, info)
 
     def accept(
         self,
@@ -66,12 +71,12 @@ class SingleSends:
         except Exception as error:  # also what is no MqError: a wrong type, for example
             if has_room:
                 self._budget.give_back(1, len(message.body))
-            future.set_exception(error)
+            fail(future, error)
             return
         if not has_room and not self._budget.try_take(send.size):
             send.fail(self._budget.full())
         elif (info := self._sender.known_route(message.topic)) is not None:
-            self._accumulator.add(_key(send, queue), send, info)
+            self._accumulator.add(_key(message, queue), send, info)
         else:
             task = asyncio.get_running_loop().create_task(self._add_or_fail(send, queue))
             self._without_route.add(task)
@@ -90,28 +95,23 @@ class SingleSends:
         await asyncio.gather(*self._without_route, return_exceptions=True)
         await self._accumulator.abort(ClientClosed("producer"))
 
-    async def _take_room(self, send: SingleSend, *, block: bool = True) -> None:
-        if not self._budget.try_take(send.size):
-            if not block:
-                raise self._budget.full()
-            await self._budget.take(send.size, send.timeout_s)
+    async def _wait_for_room(self, send: SingleSend, *, block: bool) -> None:
+        if not block:
+            raise self._budget.full()
+        await self._budget.take(send.size, send.timeout_s)
 
-    async def _add(
-        self, send: SingleSend, queue: MessageQueue | None, *, is_one_way: bool = False
-    ) -> None:
-        """Raises what asking for the route raises."""
-        info: PublishInfo | None = self._sender.known_route(send.outgoing.message.topic)
-        if info is None:
-            try:
-                info = await self._sender.route_of(send)
-            except BaseException:
-                self._budget.give_back(1, send.size)
-                raise
-        self._accumulator.add(_key(send, queue, is_one_way=is_one_way), send, info)
+    async def _route(self, send: SingleSend) -> PublishInfo:
+        """Of a send that has its room, which it gives back when there is no route."""
+        try:
+            return await self._sender.route_of(send)
+        except BaseException:
+            self._budget.give_back(1, send.size)
+            raise
 
     async def _add_or_fail(self, send: SingleSend, queue: MessageQueue | None) -> None:
+        message = send.outgoing.message
         try:
-            await self._add(send, queue)
+            self._accumulator.add(_key(message, queue), send, await self._route(send))
         except MqError as error:
             send.fail(error)
         except asyncio.CancelledError:
@@ -119,8 +119,7 @@ class SingleSends:
             raise
 
 
-def _key(send: SingleSend, queue: MessageQueue | None, *, is_one_way: bool = False) -> BatchKey:
-    message = send.outgoing.message
+def _key(message: Message, queue: MessageQueue | None, *, is_one_way: bool = False) -> BatchKey:
     return BatchKey(message.topic, send_request.is_plain(message), queue, is_one_way)
 
 
