@@ -53,11 +53,8 @@ def test_signal_stops_a_ready_process_cleanly(number: signal.Signals) -> None:
         ready = json.loads(process.stdout.readline())
         process.send_signal(number)
         out, err = process.communicate(timeout=20)
-    assert (ready["event"], ready["address"], ready["service"]) == (
-        "ready",
-        "127.0.0.1:1",
-        "sample",
-    )
+    assert (ready["event"], ready["service"]) == ("ready", "sample")
+    assert ready["address"] == "127.0.0.1:1"
     assert [json.loads(line)["event"] for line in out.splitlines()] == ["stopping", "stopped"]
     assert (process.returncode, err) == (0, "cleaned up\n")
 

@@ -250,13 +250,8 @@ def test_a_dead_letter_has_its_origin_and_reason(up: Up) -> None:
     assert item["reconsume_times"] >= 0
 
     table = aerobee("dlq", "list", "billing", namesrv=up.namesrv).stdout
-    for text in (
-        item["message_id"],
-        item["origin_message_id"],
-        "billing-orders",
-        "key-0, all",
-        "BadOrder",
-    ):
+    ids = (item["message_id"], item["origin_message_id"])
+    for text in (*ids, "billing-orders", "key-0, all", "BadOrder"):
         assert text in table
 
 

@@ -85,11 +85,8 @@ def test_client_finds_the_queues_of_a_registered_broker(caller: Caller) -> None:
         CLUSTER: ["broker-a"]
     }
     [live] = info.live_brokers
-    assert (live.broker_address, live.data_version, live.heartbeat_timeout_ms) == (
-        address_of(),
-        version,
-        120_000,
-    )
+    assert (live.broker_address, live.data_version) == (address_of(), version)
+    assert live.heartbeat_timeout_ms == 120_000
     assert live.ha_server_address == "broker-a-0:10912"
     assert live.last_update_timestamp_ms > 1_600_000_000_000
 

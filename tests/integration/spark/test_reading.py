@@ -117,10 +117,8 @@ def test_offsets_may_be_given_queue_by_queue(broker: FakeBroker, admin: AdminCli
     put(broker, 9, queue_id=1)
     start = '{"flights": {"broker-a": {"0": 4}}}'
     end = '{"flights": {"broker-a": {"0": 6, "1": 2}}}'
-    assert planned(admin, topic=TOPIC, startingOffsets=start, endingOffsets=end) == [
-        (TOPIC, "broker-a", 0, 4, 6),
-        (TOPIC, "broker-a", 1, 0, 2),
-    ]
+    found = planned(admin, topic=TOPIC, startingOffsets=start, endingOffsets=end)
+    assert found == [(TOPIC, "broker-a", 0, 4, 6), (TOPIC, "broker-a", 1, 0, 2)]
     with raises_about(OptionError, "startingOffsets"):
         planned(admin, topic=TOPIC, startingOffsets='{"flights": {"broker-a": {"7": 0}}}')
 

@@ -138,13 +138,8 @@ def test_a_report_has_every_dead_letter_and_is_complete(namesrv: str, tmp_path: 
     assert "&lt;b&gt;no arrival&lt;/b&gt; of" in page and "<b>no arrival" not in page
     assert "<script" not in page and "http://" not in page and "https://" not in page
     assert "Mean delay by tag" in page and "Complete" in page
-    assert sorted(path.name for path in out.iterdir()) == [
-        "csv",
-        "facts",
-        "redrive.jsonl",
-        "report.html",
-        "summary.json",
-    ]
+    names = sorted(path.name for path in out.iterdir())
+    assert names == ["csv", "facts", "redrive.jsonl", "report.html", "summary.json"]
 
 
 @pytest.mark.spark

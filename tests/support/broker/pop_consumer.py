@@ -27,6 +27,21 @@ class Received:
     lease: LeaseName
 
 
+def pop_request(**fields: Any) -> PopRequest:
+    given = {
+        "consumer_group": GROUP,
+        "topic": TOPIC,
+        "queue_id": None,
+        "max_messages": 32,
+        "max_bytes": 4 << 20,
+        "filter": compile_filter("TAG", "*"),
+        "fifo": False,
+        "attempt_id": "",
+        "start": "automatic",
+    }
+    return PopRequest(**(given | fields))
+
+
 class PopConsumer:
     def __init__(self, harness: BrokerHarness, group: str = GROUP, topic: str = TOPIC) -> None:
         self.harness = harness
@@ -46,21 +61,15 @@ class PopConsumer:
         wanted: Filter | str = "*",
         **fields: Any,
     ) -> list[Received]:
-        request = PopRequest(
+        asked = pop_request(
             consumer_group=self.group,
             topic=self.topic,
-            queue_id=fields.pop("queue_id", None),
             max_messages=count,
-            max_bytes=fields.pop("max_bytes", 4 << 20),
             invisible_duration_ms=invisible_ms,
             filter=compile_filter("TAG", wanted) if isinstance(wanted, str) else wanted,
-            fifo=fields.pop("fifo", False),
-            attempt_id=fields.pop("attempt_id", ""),
-            start=fields.pop("start", "automatic"),
-            client_id=fields.pop("client_id", ""),
+            **fields,
         )
-        assert not fields
-        popped = await self.harness.broker.consuming.pop.pop(request, poll_ms)
+        popped = await self.harness.broker.consuming.pop.pop(asked, poll_ms)
         if popped is None:
             return []
         expires = popped.pop_time_ms + popped.invisible_duration_ms

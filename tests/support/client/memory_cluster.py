@@ -162,6 +162,15 @@ class MemoryCluster:
     def requests(self, name: str) -> list[Any]:
         return [request for _, called, request in self.calls if called == name]
 
+    def refuse(self, name: str, address: str, code: Code) -> None:
+        """The broker or name server at this address answers the RPC with an error."""
+
+        def answer(asked: str, request: Any) -> None:
+            if asked == address:
+                raise MqError(code, "refused by this test")
+
+        self.answers[name] = answer
+
     async def kill(self, broker: MemoryBroker) -> None:
         """Breaks the calls and streams of its clients."""
         self.down.add(broker.address)

@@ -16,12 +16,7 @@ from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc
 from aerobee.namesrv.v1.namesrv_pb2 import TopicConfig
 
 from support.clock.polling import until_sync
-from support.processes.service import (
-    ServiceProcess,
-    broker_process,
-    namesrv_process,
-    proxy_process,
-)
+from support.processes.service import ServiceProcess, broker_process, namesrv_process, proxy_process
 from support.proxy.official_sdk import Sdk, SdkError
 
 ALL = ("TAG", "*")

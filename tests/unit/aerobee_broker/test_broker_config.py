@@ -37,11 +37,8 @@ def test_a_broker_conf_of_rocketmq_is_read(tmp_path: Path) -> None:
     assert (options.broker_name, options.flush_disk_type) == ("broker-a", "ASYNC_FLUSH")
     assert options.namesrvs == ("10.0.0.1:9876", "10.0.0.2:9876")
     assert (options.delete_when, options.file_reserved_time) == ("04;16", 48)
-    assert options.ignored_keys == (
-        "sendMessageThreadPoolNums",
-        "serverSelectorThreads",
-        "transferMsgByHeap",
-    )
+    ignored = ("sendMessageThreadPoolNums", "serverSelectorThreads", "transferMsgByHeap")
+    assert options.ignored_keys == ignored
 
 
 def test_flush_is_synchronous_and_queues_are_8_by_default() -> None:

@@ -144,11 +144,7 @@ def test_a_missing_route_is_not_taken_for_no_dead_letters(
     cluster: MemoryCluster, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An interrupted purge has deleted the route; the broker registers it again within a minute."""
-
-    def no_route(address: str, request: Any) -> None:
-        raise MqError(Code.TOPIC_NOT_EXIST, f"no route of {request.topic}")
-
-    cluster.answers["GetTopicRoute"] = no_route
+    cluster.answers["GetTopicRoute"] = MqError(Code.TOPIC_NOT_EXIST, f"no route of {DEAD}")
     assert run(*command) == 1
     shown = capsys.readouterr()
     assert shown.err.startswith("error: ") and DEAD in shown.err

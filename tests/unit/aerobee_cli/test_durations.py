@@ -55,10 +55,5 @@ def test_what_is_written_reads_back(duration_ms: int) -> None:
 
 
 def test_the_largest_whole_unit_is_written() -> None:
-    assert [format_ms(ms) for ms in (0, 1_500, 90_000, 7_200_000, 172_800_000)] == [
-        "0ms",
-        "1500ms",
-        "90s",
-        "2h",
-        "2d",
-    ]
+    shown = [format_ms(ms) for ms in (0, 1_500, 90_000, 7_200_000, 172_800_000)]
+    assert shown == ["0ms", "1500ms", "90s", "2h", "2d"]

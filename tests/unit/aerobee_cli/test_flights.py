@@ -11,12 +11,8 @@ from aerobee_cli.demo import flights
 
 def test_the_first_row_is_the_first_of_the_file() -> None:
     row = next(flights.read_rows())
-    assert (row["carrier"], row["flight"], row["dest"], row["arr_delay"]) == (
-        "UA",
-        "1545",
-        "IAH",
-        "11",
-    )
+    fields = [row[name] for name in ("carrier", "flight", "dest", "arr_delay")]
+    assert fields == ["UA", "1545", "IAH", "11"]
     assert flights.key(row) == "UA1545"
 
 

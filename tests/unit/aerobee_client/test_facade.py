@@ -42,11 +42,7 @@ OWN_METHODS = {"start", "close", "send_async", "consumes_on"}
 
 @pytest.mark.parametrize(
     ("plain", "asynchronous"),
-    [
-        (Producer, AsyncProducer),
-        (PushConsumer, AsyncPushConsumer),
-        (AdminClient, AsyncAdminClient),
-    ],
+    [(Producer, AsyncProducer), (PushConsumer, AsyncPushConsumer), (AdminClient, AsyncAdminClient)],
 )
 def test_plain_classes_have_the_methods_of_the_asyncio_ones(
     plain: type, asynchronous: type

@@ -109,9 +109,7 @@ def test_property_outside_utf8_is_refused() -> None:
 
 # Any text that UTF-8 can write (no surrogates: category Cs).
 _NAMES = st.text(
-    st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"),
-    min_size=1,
-    max_size=20,
+    st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=20
 ).filter(lambda text: text not in properties.RESERVED)
 
 

@@ -18,10 +18,8 @@ def test_route_names_queues_and_members_of_every_broker(tables: RoutingTables) -
     tables.register("broker-a", broker_id=0)
     tables.register("broker-a", broker_id=1)
     route = tables.route("orders")
-    assert [(q.broker_name, q.read_queue_count, q.permission) for q in route.queues] == [
-        ("broker-a", 4, 6),
-        ("broker-b", 8, 6),
-    ]
+    queues = [(q.broker_name, q.read_queue_count, q.permission) for q in route.queues]
+    assert queues == [("broker-a", 4, 6), ("broker-b", 8, 6)]
     assert [broker.addresses for broker in route.brokers] == [
         {0: address_of("broker-a"), 1: address_of("broker-a", 1)},
         {0: address_of("broker-b")},

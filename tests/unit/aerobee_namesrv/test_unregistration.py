@@ -44,8 +44,7 @@ def test_batch_removes_all_its_brokers(tables: RoutingTables) -> None:
 
 
 @pytest.mark.parametrize(
-    ("leaves", "enable_acting_master", "permission"),
-    [(1, True, 6), (0, True, 4), (0, False, 6)],
+    ("leaves", "enable_acting_master", "permission"), [(1, True, 6), (0, True, 4), (0, False, 6)]
 )
 def test_topics_become_read_only_when_an_acting_master_takes_over(
     tables: RoutingTables, leaves: int, enable_acting_master: bool, permission: int

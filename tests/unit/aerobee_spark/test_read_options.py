@@ -126,8 +126,7 @@ def test_queues_can_be_assigned_one_by_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
-    ["1767225600000", "2026-01-01", "2026-01-01T00:00:00Z", "2026-01-01T02:00:00+02:00"],
+    "value", ["1767225600000", "2026-01-01", "2026-01-01T00:00:00Z", "2026-01-01T02:00:00+02:00"]
 )
 def test_a_time_is_milliseconds_or_iso_8601_in_utc(value: str) -> None:
     assert parse(startingTimestamp=value).starting.timestamp_ms == 1_767_225_600_000

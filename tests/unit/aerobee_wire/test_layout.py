@@ -42,12 +42,7 @@ def test_array_type_reads_what_the_struct_wrote() -> None:
 
 @pytest.mark.parametrize(
     ("host_bits", "size"),
-    [
-        (0, 88),
-        (record.BORN_HOST_V6, 100),
-        (record.STORE_HOST_V6, 100),
-        (record.HOST_BITS, 112),
-    ],
+    [(0, 88), (record.BORN_HOST_V6, 100), (record.STORE_HOST_V6, 100), (record.HOST_BITS, 112)],
 )
 def test_ipv6_hosts_move_the_fields_behind_them(host_bits: int, size: int) -> None:
     layout = record.HEADER_LAYOUTS[host_bits]

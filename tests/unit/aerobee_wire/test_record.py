@@ -110,12 +110,6 @@ def test_ids_and_properties_are_decoded_on_demand() -> None:
     assert decoded.offset_message_id == "0A00000700002A9F0000000000001000"
 
 
-def test_consecutive_records_are_iterated() -> None:
-    joined = b"".join(record.encode(**fields(queue_offset=n)) for n in range(5))
-    assert [item.queue_offset for item in record.iter_records(joined)] == [0, 1, 2, 3, 4]
-    assert list(record.iter_records(b"")) == []
-
-
 def patched(at: int, data: bytes) -> bytes:
     encoded = bytearray(record.encode(**fields()))
     encoded[at : at + len(data)] = data
@@ -185,7 +179,9 @@ def test_any_bytes_give_a_record_or_corrupt_record(data: bytes) -> None:
     assert decoded.store_size == len(prefixed)
 
 
-def test_raw_records_are_iterated_with_their_queue_offset() -> None:
+def test_consecutive_records_are_iterated_decoded_or_raw() -> None:
     several = [record.encode(**fields(queue_offset=n, body=bytes(n))) for n in range(3)]
-    assert list(record.iter_raw(b"".join(several))) == list(enumerate(several))
-    assert list(record.iter_raw(b"")) == []
+    joined = b"".join(several)
+    assert [item.queue_offset for item in record.iter_records(joined)] == [0, 1, 2]
+    assert list(record.iter_raw(joined)) == list(enumerate(several))
+    assert [*record.iter_records(b""), *record.iter_raw(b"")] == []

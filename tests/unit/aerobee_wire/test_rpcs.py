@@ -11,11 +11,9 @@ from aerobee_wire.rpcs import GET_TOPIC_ROUTE, SEND, rpc
 
 def test_path_is_that_of_the_contract() -> None:
     assert SEND.path == "/aerobee.broker.v1.MessageService/Send"
-    assert (GET_TOPIC_ROUTE.method, GET_TOPIC_ROUTE.request, GET_TOPIC_ROUTE.response) == (
-        "GetTopicRoute",
-        namesrv_pb2.GetTopicRouteRequest,
-        namesrv_pb2.GetTopicRouteResponse,
-    )
+    assert GET_TOPIC_ROUTE.method == "GetTopicRoute"
+    assert GET_TOPIC_ROUTE.request is namesrv_pb2.GetTopicRouteRequest
+    assert GET_TOPIC_ROUTE.response is namesrv_pb2.GetTopicRouteResponse
 
 
 def test_request_and_response_that_are_no_rpc_are_refused() -> None:

@@ -33,10 +33,8 @@ async def test_a_heartbeat_creates_the_group_and_its_retry_topic(handlers: Handl
         ("c1", "10.0.0.7:4711", "python")
     ]
     consumer = listed[0].consumers[0]
-    assert (consumer.consume_type, consumer.message_model) == (
-        client_pb2.PUSH,
-        client_pb2.CLUSTERING,
-    )
+    assert consumer.consume_type == client_pb2.PUSH
+    assert consumer.message_model == client_pb2.CLUSTERING
     assert consumer.subscriptions[0].expression == "*"
     nobody = client_pb2.ListClientsRequest(group="nobody")
     assert not (await handlers("ListClients", nobody)).clients

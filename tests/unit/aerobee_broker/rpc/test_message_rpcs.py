@@ -234,10 +234,8 @@ async def test_send_back_answers_entry_by_entry(handlers: Handlers) -> None:
     response = await handlers(
         "SendBack", message_pb2.SendBackRequest(consumer_group="g", entries=[entry, missing])
     )
-    assert [(result.code, result.dead_lettered) for result in response.results] == [
-        (0, True),
-        (1, False),
-    ]
+    results = [(result.code, result.dead_lettered) for result in response.results]
+    assert results == [(0, True), (1, False)]
     dead = (await handlers.harness.read("%DLQ%g"))[0]
     assert dead.properties["DLQ_REASON"] == "ValueError"
 

@@ -124,11 +124,8 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.Ru
 
     async def begin() -> list[Form]:
         clock, made = LoopClock(), []
-        for name, encoded, brief in (
-            ("map", False, False),
-            ("full", True, False),
-            ("brief", True, True),
-        ):
+        forms = (("map", False, False), ("full", True, False), ("brief", True, True))
+        for name, encoded, brief in forms:
             harness = await BrokerHarness.begin(path / name, clock=clock, maxMessageSize=1_024)
             made.append(Form(harness, encoded=encoded, brief=brief))
         return made

@@ -196,11 +196,5 @@ def test_store_on_a_real_disk_reopens_unchanged(tmp_path: Path) -> None:
         assert len(visible(store)["a", 0]) == 5 * (n + 1)
         assert len(store.query("a", f"ID{n}")) == 5
         store.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "checkpoint",
-        "commitlog",
-        "config",
-        "consumequeue",
-        "index",
-        "lock",
-    ]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["checkpoint", "commitlog", "config", "consumequeue", "index", "lock"]

@@ -59,11 +59,7 @@ async def test_a_timed_out_listener_that_fails_makes_no_second_retry(taken: bool
 
     options = ConsumerOptions(concurrency=1, consume_timeout=timedelta(seconds=900))
     consumption = ConcurrentConsumption(
-        Consume(listen, None),
-        offsets,
-        cast(SendBack, send_back),
-        clock,
-        options,
+        Consume(listen, None), offsets, cast(SendBack, send_back), clock, options
     )
     consumption.start()
     message = ReceivedMessage(cast(Any, Record()), "broker-a")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, cast
 
 from aerobee_client.consuming.offset_store import OffsetStore
@@ -14,19 +13,22 @@ A, B, C = MessageQueue("t", "a", 0), MessageQueue("t", "b", 0), MessageQueue("go
 
 
 class Brokers:
-    """`stored`: (broker, topic) → offset. A broker answers once its gate, if any, is open."""
+    """`stored`: (broker, topic) → offset; `refusals`: → why it is not stored. A broker answers
+    once its gate, if any, is open."""
 
     def __init__(self) -> None:
         self.stored: dict[tuple[str, str], int] = {}
         self.calls = 0
         self.gates: dict[str, asyncio.Event] = {}
-        self.refuse: Callable[[str, Any], None] = lambda *_: None
+        self.refusals: dict[tuple[str, str], Code] = {}
 
     async def call_broker(self, name: str, rpc: Any, request: Any, *, timeout_s: float) -> None:
         self.calls += 1
         if name in self.gates:
             await self.gates[name].wait()
-        self.refuse(name, request)
+        for offset in request.offsets:
+            if (name, offset.topic) in self.refusals:
+                raise MqError(self.refusals[name, offset.topic], "refused by this test")
         for offset in request.offsets:
             self.stored[name, offset.topic] = offset.queue_offset
 
@@ -37,12 +39,7 @@ def offsets_at(brokers: Brokers) -> OffsetStore:
 
 async def test_a_deleted_topic_does_not_block_other_commits() -> None:
     brokers = Brokers()
-
-    def refuse(address: str, request: Any) -> None:
-        if any(offset.topic == "gone" for offset in request.offsets):
-            raise MqError(Code.TOPIC_NOT_EXIST, "gone")
-
-    brokers.refuse = refuse
+    brokers.refusals["a", "gone"] = Code.TOPIC_NOT_EXIST
     offsets = offsets_at(brokers)
     offsets.set(C, 3)
     offsets.set(A, 5)
@@ -58,12 +55,7 @@ async def test_a_deleted_topic_does_not_block_other_commits() -> None:
 async def test_a_hanging_broker_does_not_delay_news_of_a_deleted_topic() -> None:
     brokers = Brokers()
     gate = brokers.gates["b"] = asyncio.Event()
-
-    def refuse(address: str, request: Any) -> None:
-        if address == "a":
-            raise MqError(Code.TOPIC_NOT_EXIST, "gone")
-
-    brokers.refuse = refuse
+    brokers.refusals["a", "gone"] = Code.TOPIC_NOT_EXIST
     offsets = offsets_at(brokers)
     offsets.set(C, 3)
     offsets.set(B, 5)
@@ -77,11 +69,7 @@ async def test_a_hanging_broker_does_not_delay_news_of_a_deleted_topic() -> None
 
 async def test_an_unreachable_broker_is_asked_once() -> None:
     brokers = Brokers()
-
-    def refuse(address: str, request: Any) -> None:
-        raise MqError(Code.BROKER_UNREACHABLE, "down")
-
-    brokers.refuse = refuse
+    brokers.refusals["a", "t"] = brokers.refusals["a", "gone"] = Code.BROKER_UNREACHABLE
     offsets = offsets_at(brokers)
     offsets.set(C, 3)
     offsets.set(A, 5)

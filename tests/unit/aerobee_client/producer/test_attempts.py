@@ -24,7 +24,7 @@ def test_another_broker_is_tried_at_once_and_the_same_one_after_a_pause() -> Non
     assert tried.avoid == "a"
     assert tried.pause_after(ABSENT, B, [A, B], 0) == 0
     assert [tried.pause_after(ABSENT, A, [A, B], 0) for _ in range(5)] == [
-        *(0.05, 0.1, 0.2, 0.4, 0.5),
+        *(0.05, 0.1, 0.2, 0.4, 0.5)
     ]
 
 

@@ -37,11 +37,7 @@ async def test_some_refusals_are_retried_on_another_broker(
 ) -> None:
     cluster = MemoryCluster(broker, other)
 
-    def refuse(address: str, request: Any) -> None:
-        if address == broker.address:
-            raise MqError(code, "not here")
-
-    cluster.answers["Send"] = refuse
+    cluster.refuse("Send", broker.address, code)
     async with producer(cluster) as sender:
         results = [await sender.send(message) for message in messages(4)]
     assert {result.queue.broker_name for result in results} == {"b"}

@@ -54,8 +54,7 @@ SYSTEM_TOPICS = [
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["", " ", "a b", "a.b", "grüße", "a/b", "a\n", "x" * 128, "../etc", "٣", *SYSTEM_TOPICS],
+    "name", ["", " ", "a b", "a.b", "grüße", "a/b", "a\n", "x" * 128, "../etc", "٣", *SYSTEM_TOPICS]
 )
 def test_illegal_topic(name: str) -> None:
     """StatusCode table: QueryRoute, SendMessage, ReceiveMessage, AckMessage … × ILLEGAL_TOPIC."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from apache.rocketmq.v2.definition_pb2 import (
     ClientType,
     FilterExpression,
@@ -142,21 +143,17 @@ def test_removed_session_is_no_member() -> None:
     assert sessions.members("billing") == [] and not sessions._by_group
 
 
-def test_equal_subscriptions_do_not_conflict() -> None:
-    alike = [member("a", orders="x || y", all="*"), member("b", orders="y||x", all="")]
-    assert conflicts(alike) == {}
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        ({"orders": "x || y", "all": "*"}, {"orders": "y||x", "all": ""}, {}),
+        ({"orders": "x"}, {"orders": "*"}, {"orders": ["*", "x"]}),
+        ({"orders": "*", "returns": "*"}, {"orders": "*"}, {"returns": ["", "*"]}),
+        ({"orders": "p > 1"}, {"orders": " p > 1 "}, {}),  # SQL conditions are compared as text
+    ],
+)
+def test_members_with_different_subscriptions_conflict(
+    first: dict[str, str], second: dict[str, str], found: dict[str, list[str]]
+) -> None:
+    assert conflicts([member("a", **first), member("b", **second)]) == found
     assert conflicts([]) == {}
-
-
-def test_different_tags_conflict() -> None:
-    assert conflicts([member("a", orders="x"), member("b", orders="*")]) == {"orders": ["*", "x"]}
-
-
-def test_different_topics_conflict() -> None:
-    found = conflicts([member("a", orders="*", returns="*"), member("b", orders="*")])
-    assert found == {"returns": ["", "*"]}
-
-
-def test_sql_conditions_are_compared_as_text() -> None:
-    found = conflicts([member("a", orders="p > 1"), member("b", orders=" p > 1 ")])
-    assert found == {}

@@ -106,32 +106,34 @@ def test_consumer_gets_the_policy_of_its_group() -> None:
     assert delays == [100, 2_500]
 
 
-def test_node_consumer_gets_an_exponential_backoff() -> None:
-    """The Node SDK takes another backoff for one attempt, and dead-letters at once."""
-    settings = consumer()
-    settings.user_agent.language = Language.NODE_JS
-    policy = GroupPolicy(retry_max_times=2, retry_delays_ms=(1_000, 5_000, 30_000))
-    backoff = negotiate(settings, OPTIONS, policy, fifo=True).backoff_policy
-    assert backoff.max_attempts == 3
-    assert backoff.exponential_backoff.initial.ToMilliseconds() == 1_000
-    assert backoff.exponential_backoff.max.ToMilliseconds() == 30_000
-    assert backoff.exponential_backoff.multiplier == 2
-
-
 EXPONENTIAL = ExponentialRetryPolicy(1_000, 6_000, 2)
 EXPONENTIAL_POLICY = GroupPolicy(
     retry_delays_ms=EXPONENTIAL.delays_ms(), exponential_retry=EXPONENTIAL
 )
 
 
-@pytest.mark.parametrize("language", [Language.JAVA, Language.GOLANG, Language.NODE_JS])
-def test_an_exponential_retry_policy_reaches_the_sdks_that_know_it(language: Language) -> None:
+DELAYS_POLICY = GroupPolicy(retry_max_times=2, retry_delays_ms=(1_000, 5_000, 30_000))
+
+
+@pytest.mark.parametrize(
+    ("language", "policy", "attempts", "max_ms"),
+    [
+        (Language.JAVA, EXPONENTIAL_POLICY, 17, 6_000),
+        (Language.GOLANG, EXPONENTIAL_POLICY, 17, 6_000),
+        (Language.NODE_JS, EXPONENTIAL_POLICY, 17, 6_000),
+        # The Node SDK takes another backoff for one attempt, and dead-letters at once.
+        (Language.NODE_JS, DELAYS_POLICY, 3, 30_000),
+    ],
+)
+def test_an_exponential_backoff_reaches_the_sdks_that_know_it(
+    language: Language, policy: GroupPolicy, attempts: int, max_ms: int
+) -> None:
     settings = consumer()
     settings.user_agent.language = language
-    backoff = negotiate(settings, OPTIONS, EXPONENTIAL_POLICY, fifo=False).backoff_policy
-    assert backoff.max_attempts == 17
+    backoff = negotiate(settings, OPTIONS, policy, fifo=False).backoff_policy
+    assert backoff.max_attempts == attempts
     assert backoff.exponential_backoff.initial.ToMilliseconds() == 1_000
-    assert backoff.exponential_backoff.max.ToMilliseconds() == 6_000
+    assert backoff.exponential_backoff.max.ToMilliseconds() == max_ms
     assert backoff.exponential_backoff.multiplier == 2
 
 

@@ -76,15 +76,6 @@ def test_a_long_range_is_cut_into_nearly_equal_parts() -> None:
     assert [(part.start, part.end) for part in parts] == [(0, 83), (83, 166), (166, 250)]
 
 
-def test_one_queue_can_fill_several_tasks() -> None:
-    assert len(split([OffsetRange(QUEUE, 5, 105)], max_records=1000, min_partitions=4)) >= 4
-
-
-def test_empty_ranges_make_no_task() -> None:
-    assert split([OffsetRange(QUEUE, 5, 5)], max_records=10, min_partitions=4) == []
-    assert split([], max_records=10) == []
-
-
 RANGES = st.lists(
     st.builds(
         lambda queue, start, length: OffsetRange(queue, start, start + length),

@@ -39,26 +39,9 @@ def drained(table: TimerTable) -> list[tuple[int, int]]:
     return delivered
 
 
-def test_messages_are_ordered_by_time_then_queue_offset() -> None:
-    assert drained(table_of(30, 10, 20, 10)) == [(10, 1), (10, 3), (20, 2), (30, 0)]
-
-
 def test_units_of_recalls_and_blanks_are_skipped() -> None:
     table = table_of(0, 10, -2)
     assert (len(table), table.end) == (1, 3)
-
-
-def test_a_late_message_below_the_mark_counts_as_waiting() -> None:
-    table = table_of(10, 50)
-    table.pop()
-    table.take(units(40, 60))
-    table.pop()  # 40
-    table.take(units(5))
-    progress = json.loads(json.dumps(table.progress()))
-    restored = TimerTable()
-    restored.restore(progress, 0)
-    restored.take_stored([units(10, 50), units(40, 60, 5)])
-    assert drained(restored) == [(5, 4), (50, 1), (60, 3)]
 
 
 def test_marks_merge_when_late_messages_have_caught_up() -> None:
@@ -103,20 +86,6 @@ def test_a_recall_holds_once() -> None:
     assert drained(table) == [(20, 1)]
     assert not table.recall(key_of(10, 0))
     assert not table.recall(key_of(20, 1)), "it was delivered"
-
-
-def test_a_recall_rolled_back_leaves_the_message_waiting() -> None:
-    table = table_of(10)
-    assert table.recall(key_of(10, 0))
-    table.end_recall(key_of(10, 0), recalled=False)
-    assert drained(table) == [(10, 0)]
-
-
-def test_a_start_restores_recalls() -> None:
-    table = TimerTable()
-    table.take_stored([units(10, 20), units(-1 - 0, 30)])
-    assert drained(table) == [(20, 1), (30, 3)]
-    assert table.floor() == 4
 
 
 def test_beyond_max_marks_messages_are_repeated_not_lost() -> None:
@@ -181,15 +150,16 @@ class Model(RuleBasedStateMachine):
         self.gone.update(map(offset_of, keys))
 
     @precondition(lambda self: self.codes)
-    @rule(data=st.data())
-    def recall(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), recalled=st.booleans())
+    def recall(self, data: st.DataObject, recalled: bool) -> None:
         offset = data.draw(st.integers(0, len(self.codes) - 1))
         key = key_of(max(self.codes[offset], 1), offset)
         waits = key in self.waiting(self.gone)
         if self.codes[offset] > 0:
             assert self.table.recall(key) == waits
         if waits:
-            self.table.end_recall(key, recalled=True)
+            self.table.end_recall(key, recalled=recalled)
+        if waits and recalled:
             self.recalled.add(offset)
             self.codes.append(-1 - offset)
             self.table.take(units(-1 - offset))

@@ -25,6 +25,7 @@ from support.broker.pop_consumer import (
     bodies,
     deliveries,
     lease_set,
+    pop_request,
 )
 
 
@@ -107,10 +108,8 @@ async def test_a_damaged_record_is_left_out(harness: BrokerHarness, consumer: Po
         file.seek(content.rindex(b"broken"))
         file.write(b"BROKEN")
     got = await consumer.pop()
-    assert [(message.body, message.lease.queue_offset) for message in got] == [
-        (b"first", 0),
-        (b"third", 2),
-    ]
+    found = [(message.body, message.lease.queue_offset) for message in got]
+    assert found == [(b"first", 0), (b"third", 2)]
     assert await consumer.ack_sets(lease_set(*got)) == [Code.SUCCESS] * 2
     assert consumer.committed() == 3
 
@@ -177,19 +176,8 @@ POLL_MS = 5_000
 
 
 def wanted(**fields: Any) -> PopRequest:
-    request = PopRequest(
-        consumer_group=GROUP,
-        topic=TOPIC,
-        queue_id=None,
-        max_messages=32,
-        max_bytes=1,
-        invisible_duration_ms=0,
-        filter=compile_filter("TAG", fields.pop("tags", "*")),
-        fifo=False,
-        attempt_id="",
-        start="automatic",
-    )
-    return replace(request, **fields)
+    filter_ = compile_filter("TAG", fields.pop("tags", "*"))
+    return pop_request(max_bytes=1, invisible_duration_ms=0, filter=filter_, **fields)
 
 
 async def notified(harness: BrokerHarness, poll_ms: int = 0, **fields: Any) -> bool:

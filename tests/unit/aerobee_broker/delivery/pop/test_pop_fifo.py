@@ -52,12 +52,7 @@ async def send(consumer: PopConsumer, *several: bytes) -> None:
 )
 @pytest.mark.parametrize("fifo", [False, True])
 async def test_group_and_topic_decide_on_the_order_whoever_asks(
-    consumer: PopConsumer,
-    *,
-    order: ConsumeOrder,
-    message_type: str,
-    ordered: bool,
-    fifo: bool,
+    consumer: PopConsumer, *, order: ConsumeOrder, message_type: str, ordered: bool, fifo: bool
 ) -> None:
     await consumer.harness.group(GROUP, consume_order=order)
     topic_of_type(consumer, message_type)

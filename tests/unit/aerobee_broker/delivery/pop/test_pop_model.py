@@ -193,11 +193,7 @@ class PopMachine(RuleBasedStateMachine):
         )
 
     @precondition(lambda self: self.received)
-    @rule(
-        data=st.data(),
-        invisible_ms=st.sampled_from([0, 500, 30_000]),
-        uncounted=st.booleans(),
-    )
+    @rule(data=st.data(), invisible_ms=st.sampled_from([0, 500, 30_000]), uncounted=st.booleans())
     def change(self, data: st.DataObject, invisible_ms: int, uncounted: bool) -> None:
         got = data.draw(st.sampled_from(self.received))
         model = self.messages[got.lease.queue_offset]

@@ -34,11 +34,7 @@ from support.codes import raises_code
             "UNIQ_KEY",
         ),
         ({"properties": {"TIMER_DELAY_SEC": "5 s"}}, Code.MESSAGE_ILLEGAL, "TIMER_DELAY_SEC"),
-        (
-            {"properties": {"TIMER_DELAY_MS": "259200001"}},
-            Code.MESSAGE_ILLEGAL,
-            "timerMaxDelaySec",
-        ),
+        ({"properties": {"TIMER_DELAY_MS": "259200001"}}, Code.MESSAGE_ILLEGAL, "timerMaxDelaySec"),
         ({"topic": "rmq_sys_wheel_timer"}, Code.NO_PERMISSION, "permission"),
         ({"sys_flag": 4}, Code.INVALID_PARAMETER, "TRAN_MSG"),
         ({"sys_flag": 0x80}, Code.INVALID_PARAMETER, "sys_flag"),

@@ -87,10 +87,8 @@ async def test_of_two_ends_in_one_request_the_first_counts(harness: BrokerHarnes
     stored = await half(harness, b"a")
     commit = End(stored.transaction_id, stored.queue_offset, COMMIT)
     outcomes = await harness.broker.transactions.end([commit, commit])
-    assert [outcome.code if outcome else None for outcome in outcomes] == [
-        None,
-        Code.INVALID_TRANSACTION_ID,
-    ]
+    codes = [outcome.code if outcome else None for outcome in outcomes]
+    assert codes == [None, Code.INVALID_TRANSACTION_ID]
     assert await visible(harness) == [b"a"]
 
 

@@ -86,10 +86,6 @@ def fill(store: MessageStore, clock: ManualClock, count: int, seed: int = 1) -> 
     return keys
 
 
-def test_file_is_420_000_040_bytes_by_default() -> None:
-    assert 40 + 5_000_000 * 4 + 20_000_000 * 20 == 420_000_040
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_files_match_the_reference_implementation(seed: int) -> None:
     store, disk, clock = new_store()
@@ -156,14 +152,8 @@ def test_messages_are_found_by_key_and_by_unique_id_newest_first() -> None:
     store = open_store()
     send(store, [message("orders", n, UNIQ_KEY=f"ID{n}", KEYS=f"k{n % 2} all") for n in range(6)])
     send(store, [message("other", 9, UNIQ_KEY="ID0", KEYS="all")])
-    assert [hit.body for hit in store.query("orders", "all")] == [
-        b"5",
-        b"4",
-        b"3",
-        b"2",
-        b"1",
-        b"0",
-    ]
+    newest_first = [b"%d" % n for n in range(5, -1, -1)]
+    assert [hit.body for hit in store.query("orders", "all")] == newest_first
     assert [hit.body for hit in store.query("orders", "k1", max_messages=2)] == [b"5", b"3"]
     assert [hit.body for hit in store.query("orders", "ID3")] == [b"3"]
     assert [hit.body for hit in store.query("orders", "ID3", unique=True)] == [b"3"]
@@ -217,18 +207,17 @@ def test_queries_reach_over_several_files() -> None:
     ]
 
 
-@pytest.mark.parametrize("damaged_at", [88, 4], ids=["body", "head"])
-def test_query_reports_damaged_records_of_its_key(damaged_at: int) -> None:
+@pytest.mark.parametrize(("damaged_at", "counted"), [(88, 1), (4, 0)], ids=["body", "head"])
+def test_query_reports_damaged_records_of_its_key(damaged_at: int, counted: int) -> None:
     store, disk, _ = new_store()
     appended = send(store, [message("orders", n, KEYS="k") for n in range(3)])
     physical_offset = appended[1].physical_offset
-    log = FIRST_FILE
-    disk.flip(log, (physical_offset + damaged_at) * 8)
+    disk.flip(FIRST_FILE, (physical_offset + damaged_at) * 8)
     damaged: list[MessageCorrupted] = []
     assert [hit.body for hit in store.query("orders", "k", damaged=damaged)] == [b"2", b"0"]
-    assert [(hit.file, hit.physical_offset) for hit in damaged] == [(log, physical_offset)]
+    assert [(hit.file, hit.physical_offset) for hit in damaged] == [(FIRST_FILE, physical_offset)]
     assert store.query("orders", "other", damaged=damaged) == []
-    assert len(damaged) == 1
+    assert (len(damaged), store.corruption_count) == (1, counted)
 
 
 def test_rolled_back_messages_are_not_indexed_and_prepared_ones_are() -> None:
@@ -267,14 +256,6 @@ def test_irregular_properties_are_stored_and_not_indexed() -> None:
     assert [hit.body for hit in store.query("orders", "k")] == [b"1"]
     assert store.query("orders", "a") == []
     assert store.max_offset("orders", 0) == 3
-
-
-def test_damaged_messages_are_left_out_of_a_query() -> None:
-    store, disk, _ = new_store()
-    appended = send(store, [message("orders", n, KEYS="k") for n in range(3)])
-    disk.flip(FIRST_FILE, (appended[1].physical_offset + 90) * 8)
-    assert [hit.body for hit in store.query("orders", "k")] == [b"2", b"0"]
-    assert store.corruption_count == 1
 
 
 def test_expired_index_files_are_removed_after_a_checkpoint() -> None:

@@ -91,10 +91,7 @@ async def test_assignment_of_a_fifo_group_has_every_queue(cluster: Cluster) -> N
 
 @pytest.mark.parametrize(
     ("kind", "code"),
-    [
-        (PRODUCER, Code.OK),
-        (d.ClientType.CLIENT_TYPE_UNSPECIFIED, Code.UNRECOGNIZED_CLIENT_TYPE),
-    ],
+    [(PRODUCER, Code.OK), (d.ClientType.CLIENT_TYPE_UNSPECIFIED, Code.UNRECOGNIZED_CLIENT_TYPE)],
 )
 async def test_heartbeat_before_settings(cluster: Cluster, kind: d.ClientType, code: Code) -> None:
     answer = await ask(cluster, "heartbeat", s.HeartbeatRequest(client_type=kind))

@@ -83,9 +83,7 @@ ALLOWED: dict[str, set[Any]] = {
     "SyncLiteSubscription": NAMES,
 }
 # RocketMQ's answer to a request without entries.
-UNKNOWN: dict[str, set[Any]] = {
-    "AckMessage": {C.INTERNAL_SERVER_ERROR},
-}
+UNKNOWN: dict[str, set[Any]] = {"AckMessage": {C.INTERNAL_SERVER_ERROR}}
 HANDLE = "HANDLE"  # stands for a good receipt handle
 
 

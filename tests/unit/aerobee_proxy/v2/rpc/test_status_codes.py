@@ -271,10 +271,7 @@ TABLE: list[tuple[str, Spoil, Code]] = [
     ("ReceiveMessage", named("message_queue.topic", "write_only"), C.FORBIDDEN),
     (
         "ReceiveMessage",  # others may have messages
-        several(
-            named("message_queue.topic", "empty"),
-            named("message_queue.broker", "nobody"),
-        ),
+        several(named("message_queue.topic", "empty"), named("message_queue.broker", "nobody")),
         C.MESSAGE_NOT_FOUND,
     ),
     ("ReceiveMessage", filtered(d.FilterType.SQL, "price >"), C.ILLEGAL_FILTER_EXPRESSION),
