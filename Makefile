@@ -66,7 +66,9 @@ test: install java $(NEWEST_SDKS) ## the whole test suite; ARGS='-k flush' for a
 # What ARGS selects is a part, and says nothing about the rest.
 conformance: install java $(OFFICIAL_SDKS) ## all versions of all official SDKs; writes the table of docs/compatibility.md
 	@AEROBEE_REQUIRE_SDKS="$(SDK_LANGUAGES)" $(BIN)/python -m pytest -n $(JOBS) --dist loadfile \
-	  tests/conformance/test_sdks.py tests/conformance/test_sdk_tls.py --every-sdk $(ARGS)
+	  tests/conformance/test_sdk*.py --every-sdk $(ARGS)
+	@$(if $(ARGS),,AEROBEE_REQUIRE_SDKS="$(SDK_LANGUAGES)" $(BIN)/python -m pytest \
+	  tests/conformance/test_latency_with_two_brokers.py --every-sdk)
 	@$(if $(ARGS),,PYTHONPATH=tests $(BIN)/python -m conformance.catalogue --today)
 
 bench: install ## benchmarks: a table, and build/bench.json

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from conformance.changes import CHANGES
 from conformance.runner import SCENARIOS
 from support.proxy.official_sdk import Inability, OfficialSdk, official_sdks
 
@@ -21,7 +22,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 BEGIN, END = "<!-- from here: make conformance -->\n", "<!-- to here: make conformance -->\n"
 
 # A module declares its scenarios when it is imported; they start in this order, the longest first.
-MODULES = ("lasting", "sending", "receiving", "transacting", "listening", "access")
+MODULES = ("lasting", "sending", "receiving", "transacting", "listening", "both_brokers", "access")
 
 ROWS = {
     "F1": "a producer starts and ends; a client of two topics starts",
@@ -58,9 +59,18 @@ ROWS = {
     "F27": "priority topics; Node.js takes the priority 0 for none",
     "F28": "lite topics",
     "F29": "several messages in one request: one entry each",
+    "C1": "two brokers: the messages of both arrive, message groups in order",
+    "C2": "one of two brokers is killed: no send fails; what lies there comes when it is back",
+    "C3": "one of two proxies is killed: clients that were given both go on, and no send fails",
+    "C4": "a broker is added: after `aerobee topic rebalance` its queues get messages once the SDK"
+    " asks for the route again, which it does every 30 s",
+    "C5": "a broker is drained and removed (`aerobee broker drain --wait`): no send fails, nothing"
+    " is lost",
+    "C6": "send to receive with two brokers takes at most 1.2 times as long as with one (median)",
 }
 # Rows without a scenario: what their cells say.
 RESTARTS = "F26"  # tests/fault/crash/test_sdk_restarts.py; with all versions in its campaign
+LATENCY = "C6"  # test_latency_with_two_brokers.py
 UNSERVED, BY_HAND = "F28", "F29"
 
 
@@ -70,9 +80,18 @@ def load() -> None:
         importlib.import_module(f"conformance.scenarios.{module}")
 
 
+def asked_for() -> list[tuple[str, str]]:
+    """The scenarios, and the changes to a cluster, each with what it needs of an SDK: a change
+    also, for that no send fails, that it tries again."""
+    return [
+        *((scenario.name, scenario.needs) for scenario in SCENARIOS),
+        *((change.__name__, needs) for change in CHANGES for needs in ("", "retry")),
+    ]
+
+
 def row_of(scenario: str) -> str:
     """F12 of f12_messages_of_…; "" for none."""
-    number = re.match(r"f\d+(?=_)", scenario)
+    number = re.match(r"[cf]\d+(?=_)", scenario)
     return number.group().upper() if number else ""
 
 
@@ -82,11 +101,9 @@ def cell(row: str, sdk: OfficialSdk, notes: list[str]) -> str:
         return "test"
     if row in (UNSERVED, BY_HAND):
         return "no" if row == UNSERVED else "wire"
-    found = [
-        sdk.inability(scenario.name, scenario.needs)
-        for scenario in SCENARIOS
-        if row_of(scenario.name) == row
-    ]
+    if row == LATENCY:
+        return "test"
+    found = [sdk.inability(name, needs) for name, needs in asked_for() if row_of(name) == row]
     causes = list(dict.fromkeys(filter(None, found)))
     numbers = ", ".join(str(number_of(note(sdk, cause), notes)) for cause in causes)
     if not causes:

@@ -11,3 +11,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="all pinned versions of the official SDKs, each in TLS and in plaintext",
     )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Figures that tests recorded."""
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, figure in report.user_properties:
+            if report.when == "call":
+                terminalreporter.write_line(f"{name}: {figure}")

@@ -37,7 +37,18 @@ class Scenario:
     parameters: dict[str, Any]
     credentials: bool
     needs: str
-    one_broker: bool
+    brokers: str
+    both_proxies: bool
+
+    @property
+    def has_own_process(self) -> bool:
+        return self.credentials or self.both_proxies
+
+    def suits(self, brokers: int, *, every_way: bool) -> bool:
+        """Whether it is to run in a cluster with that many brokers."""
+        if self.brokers == "two":
+            return brokers == 2
+        return brokers == 1 or (every_way and self.brokers == "any" and not self.credentials)
 
 
 @dataclass(frozen=True)
@@ -67,36 +78,40 @@ def scenario(
     *parameters: dict[str, Any],
     credentials: bool = False,
     needs: str = "",
-    one_broker: bool = False,
+    brokers: str = "any",
+    both_proxies: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declares one for each of the parameter sets. The longest are to be declared first.
 
     The function gets the cluster and the SDK; with `credentials`, instead of the SDK, what makes
     one with an access key and a secret key, for a proxy that asks for them. `needs`: what not every
     SDK has, as the sdk.toml of one that lacks it says: "push", "change", "recall", "priority".
-    `one_broker`: what is asked for holds on each broker for itself.
+    `brokers`: "one", where what is asked for holds on each broker for itself; or "two".
+    `both_proxies`: they are the endpoints of its clients.
     """
 
     def declare(function: Callable[..., None]) -> Callable[..., None]:
         for number, chosen in enumerate(parameters or ({},), 1):
             suffix = f"_{number}" if parameters else ""
             name = f"{function.__name__}{suffix}"
-            SCENARIOS.append(Scenario(name, function, chosen, credentials, needs, one_broker))
+            SCENARIOS.append(
+                Scenario(name, function, chosen, credentials, needs, brokers, both_proxies)
+            )
         return function
 
     return declare
 
 
 def cases(sdks: Iterable[OfficialSdk], *, every_way: bool) -> Iterator[Case]:
-    """Every scenario with each SDK: in the transport that it uses by default, with one broker; or
-    in both and also with two."""
+    """Every scenario with each SDK: in the transport that it uses by default, with one broker
+    where two are not needed; or in both and also with two."""
     for sdk in sdks:
         transports = [sdk.tls_by_default]
         if every_way and sdk.speaks_tls:
             transports = [False, True]
-        for brokers, tls in itertools.product((1, 2) if every_way else (1,), transports):
+        for brokers, tls in itertools.product((1, 2), transports):
             for declared in SCENARIOS:
-                if brokers == 1 or not (declared.one_broker or declared.credentials):
+                if declared.suits(brokers, every_way=every_way):
                     yield Case(sdk, tls, brokers, declared)
 
 
@@ -115,11 +130,11 @@ class Site:
         proxy = self.cluster.proxies[-1] if case.tls else self.cluster.proxies[0]
         if case.scenario.credentials:
             proxy = self.guarded
-        if not case.tls:
-            return functools.partial(Sdk, case.sdk, proxy.address, self.cluster.home)
-        # As the certificate names it.
-        address = f"localhost:{proxy.port}"
-        return functools.partial(Sdk, case.sdk, address, self.cluster.home, roots=self.roots)
+        address = proxy.address
+        if case.scenario.both_proxies:
+            address = case.sdk.list_of(proxy.address for proxy in self.cluster.proxies)
+        roots = self.roots if case.tls else None
+        return functools.partial(Sdk, case.sdk, address, self.cluster.home, roots=roots)
 
 
 class ScenarioRunner:
@@ -151,7 +166,7 @@ class ScenarioRunner:
         with ExitStack() as stack:
             shared: Sdk | None = None
             try:
-                without = [case for case in lane if not case.scenario.credentials]
+                without = [case for case in lane if not case.scenario.has_own_process]
                 if side_by_side and without and not self._closing.is_set():
                     shared = stack.enter_context(site.door(without[0])())
             except BaseException as error:  # also that the test is to be skipped
@@ -161,8 +176,8 @@ class ScenarioRunner:
             pool = stack.enter_context(ThreadPoolExecutor(len(lane) if side_by_side else PROCESSES))
             one_at_a_time = threading.Lock()
             for case in lane:
-                # Credentials need processes besides the shared one, and virtual machines are heavy.
-                alone = one_at_a_time if case.scenario.credentials else nullcontext()
+                # Besides the shared process, one after another: virtual machines are heavy.
+                alone = one_at_a_time if case.scenario.has_own_process else nullcontext()
                 pool.submit(self._settle, case, site, shared, alone)
 
     def _settle(
@@ -182,7 +197,7 @@ class ScenarioRunner:
         run = functools.partial(case.scenario.function, site.cluster, **case.scenario.parameters)
         if case.scenario.credentials:
             run(make)
-        elif shared is not None:
+        elif shared is not None and not case.scenario.both_proxies:
             run(Clients(shared))
         else:
             with make() as sdk:

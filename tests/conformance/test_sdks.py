@@ -99,7 +99,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def marked(case: Case) -> object:
     """The case as pytest runs it. One that the SDK cannot do must fail: else it is out of date."""
-    cannot = case.sdk.inability(case.scenario.name, case.scenario.needs)
+    cannot = case.sdk.inability(case.scenario.name, case.scenario.needs, tls=case.tls)
     marks = pytest.mark.xfail(reason=cannot.cause, strict=True) if cannot else ()
     return pytest.param(case, id=str(case), marks=marks)
 

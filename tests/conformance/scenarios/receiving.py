@@ -145,7 +145,7 @@ def f22_every_group_of_simple_consumers_gets_every_message(cluster: Cluster, sdk
         assert sorted(bodies_of(receive(sdk, 20))) == sorted(sent)
 
 
-@scenario(needs="priority", one_broker=True)
+@scenario(needs="priority", brokers="one")
 def f27_a_higher_priority_comes_first(cluster: Cluster, sdk: Commands) -> None:
     topic = cluster.topic("PRIORITY", queues=10)
     sdk.do("producer", id="p", topics=[topic])

@@ -17,6 +17,7 @@ import queue
 import subprocess
 import threading
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -28,6 +29,7 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[3]
 SDKS = ROOT / "build" / "sdk"
 AGENTS = ROOT / "tests" / "conformance" / "sdk"
+TWO_PROXIES = "c3_two_proxies_are_endpoints_of_one_client"  # the scenario
 ANSWER_TIMEOUT_S = 90.0  # beyond the longest long poll
 
 Line = dict[str, Any]
@@ -42,6 +44,7 @@ class Inability:
     versions: tuple[str, ...]  # of the SDK; empty: all
     cases: tuple[str, ...]  # the names of the scenarios, with numbers where they have parameters
     needing: str  # or all that need this, e.g. "push"
+    in_tls: bool  # in plaintext they pass
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,6 @@ class OfficialSdk:
         return self.version not in self._facts.get("without_tls", [])
 
     @property
-    def one_endpoint(self) -> bool:
-        """Whether it fails when it is given the addresses of several proxies."""
-        return bool(self._facts.get("one_endpoint", False))
-
-    @property
     def inabilities(self) -> list[Inability]:
         """All that it cannot do."""
         told = [
@@ -88,17 +86,31 @@ class OfficialSdk:
                 tuple(entry.get("versions", ())),
                 tuple(entry.get("cases", ())),
                 entry.get("needing", ""),
+                entry.get("in_tls", False),
             )
             for entry in self._facts.get("cannot", [])
         ]
         return [found for found in told if self.version in (found.versions or (self.version,))]
 
-    def inability(self, case: str, needs: str = "") -> Inability | None:
-        """What keeps the scenario from passing."""
+    def inability(self, case: str, needs: str = "", *, tls: bool = True) -> Inability | None:
+        """What keeps the scenario from passing, in TLS or in plaintext."""
         for found in self.inabilities:
-            if case in found.cases or (needs and needs == found.needing):
+            concerned = case in found.cases or (needs and needs == found.needing)
+            if concerned and (tls or not found.in_tls):
                 return found
         return None
+
+    @property
+    def can_push(self) -> bool:
+        """Whether it has a push consumer."""
+        return self.inability("", "push") is None
+
+    def takes_several_proxies(self, *, tls: bool) -> bool:
+        return self.inability(TWO_PROXIES, tls=tls) is None
+
+    def list_of(self, proxies: Iterable[str]) -> str:
+        """Several proxies, each "host:port", as endpoints of one client."""
+        return str(self._facts["separator"]).join(proxies)
 
     @property
     def built(self) -> Path:
@@ -271,13 +283,14 @@ class Sdk:
             raise SdkError(line["error"], number, line["text"])
         return line["answer"]
 
-    def events(self, kind: str, client: str) -> list[Line]:
-        """The callbacks of one kind so far, e.g. "delivered", for one of the SDK's clients."""
-        return [
-            event
-            for event in list(self._events)
-            if (event["event"], event.get("id")) == (kind, client)
-        ]
+    def events(self, kind: str, client: str, since: float = 0.0) -> list[Line]:
+        """The callbacks of one kind so far, e.g. "delivered", for one of the SDK's clients; since
+        a moment in seconds since the epoch."""
+        new = itertools.takewhile(
+            lambda event: event.get("at", since) >= since, reversed(self._events.copy())
+        )
+        found = [event for event in new if (event["event"], event.get("id")) == (kind, client)]
+        return found[::-1]
 
     def _read(self) -> None:
         assert self._process.stdout is not None

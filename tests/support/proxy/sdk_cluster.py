@@ -15,6 +15,7 @@ import grpc
 from aerobee.broker.v1 import admin_pb2, admin_pb2_grpc
 from aerobee.namesrv.v1.namesrv_pb2 import TopicConfig
 
+from aerobee_client import AdminClient
 from support.clock.polling import until_sync
 from support.processes.service import ServiceProcess, broker_process, namesrv_process, proxy_process
 from support.proxy.official_sdk import Sdk, SdkError
@@ -44,8 +45,10 @@ class Cluster:
         """The only one, or the first."""
         return self.proxies[0]
 
-    def topic(self, message_type: str = "NORMAL", queues: int = 4) -> str:
-        """A new topic, with that many queues on every broker."""
+    def topic(
+        self, message_type: str = "NORMAL", queues: int = 4, brokers: int | None = None
+    ) -> str:
+        """A new topic, with that many queues on every broker, or on the first ones only."""
         name = f"{message_type}_{next(NUMBERS)}"
         config = TopicConfig(
             topic=name,
@@ -54,7 +57,7 @@ class Cluster:
             permission=6,
             attributes={"message.type": message_type},
         )
-        for stub in self._admins():
+        for stub in itertools.islice(self._admins(), brokers):
             stub.PutTopic(admin_pb2.PutTopicRequest(topic=config), timeout=20)
         return name
 
@@ -72,6 +75,11 @@ class Cluster:
         for stub in self._admins():
             stub.PutGroup(admin_pb2.PutGroupRequest(group=config), timeout=20)
         return name
+
+    def takers(self, topic: str) -> set[str]:
+        """The names of the brokers on which messages of the topic were stored."""
+        with AdminClient(self.namesrv.address) as admin:
+            return {queue.broker_name for queue in admin.topic_status(topic) if queue.max_offset}
 
     def _admins(self) -> Iterator[admin_pb2_grpc.AdminServiceStub]:
         for broker in self.brokers:

@@ -4,11 +4,13 @@ simple one, all the time; what it was told; and whether that was kept through ou
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple, Self
 
 from support.clock.polling import until_sync
@@ -40,38 +42,59 @@ class Outage:
         return first <= self.over + ON_ITS_WAY_S and last >= self.began - ON_ITS_WAY_S
 
 
-class Traffic:
-    """What one SDK does all the time, and what it was told."""
+class UserError(NamedTuple):
+    """What a call of the SDK raised."""
 
-    def __init__(self, official: OfficialSdk, cluster: Cluster) -> None:
-        self.name = str(official)
-        self._pushes = official.inability("", needs="push") is None
+    call: str  # "send", "receive" or "ack"
+    at: float  # seconds since the epoch
+    text: str
+
+
+class Traffic:
+    """What one SDK does all the time, and what it was told.
+
+    `proxies`: the endpoints of its clients; by default the first proxy's. With `roots` it speaks
+    TLS. `between_sends_s`: for a long run, fewer sends.
+    """
+
+    def __init__(
+        self,
+        official: OfficialSdk,
+        cluster: Cluster,
+        proxies: str = "",
+        roots: Path | None = None,
+        between_sends_s: float = BETWEEN_SENDS_S,
+    ) -> None:
+        self.official = official
+        self.name = f"{official}{' in TLS' if roots else ''}"
         self.topic = cluster.topic()
-        self._groups = [cluster.group(retry_max_times=1_000) for _ in range(2)]
+        self._parked = cluster.topic()
+        self._groups = [cluster.group(retry_max_times=1_000) for _ in range(3)]
+        self._between_sends_s = between_sends_s
         self._stack = ExitStack()
-        proxies = cluster.proxies[:1] if official.one_endpoint else cluster.proxies
-        endpoints = ";".join(proxy.address for proxy in proxies)
         # Where an SDK does one thing at a time, who sends must not wait for who receives.
+        endpoints = proxies or cluster.proxy.address
         processes = [
-            self._stack.enter_context(Sdk(official, endpoints, cluster.home))
+            self._stack.enter_context(Sdk(official, endpoints, cluster.home, roots=roots))
             for _ in range(1 if official.side_by_side else 3)
         ]
         self._producer, self._push, self._simple = processes * (3 // len(processes))
         self.stored: dict[str, tuple[float, float]] = {}  # body → sent from when to when
         self.received: list[Delivery] = []  # by the simple consumer
         self.acknowledged: dict[str, float] = {}  # body → when the answer was there
-        self.failed_sends: list[float] = []  # when
+        self.errors: list[UserError] = []
         self._sending = threading.Event()
         self._sending.set()
         self._sender = threading.Thread(target=self._send, daemon=True)
         self._receiver = threading.Thread(target=self._receive, daemon=True)
 
     def __enter__(self) -> Self:
-        self._producer.do("producer", id="p", topics=[self.topic])
-        push, simple = self._groups
-        if self._pushes:
+        self._producer.do("producer", id="p", topics=[self.topic, self._parked])
+        push, simple, parked = self._groups
+        if self.official.can_push:
             self._push.do("push", id="c", group=push, subscriptions={self.topic: ALL})
-        self._simple.do("simple", id="s", group=simple, subscriptions={self.topic: ALL}, await_s=5)
+        self._consume("s", simple, self.topic)
+        self._consume("k", parked, self._parked)
         self._sender.start()
         self._receiver.start()
         return self
@@ -85,16 +108,18 @@ class Traffic:
     @property
     def pushed(self) -> list[Delivery]:
         """What the listener of the push consumer got."""
-        return [
-            Delivery(event["body"], event["attempt"], event["at"])
-            for event in self._push.events("delivered", "c")
-        ]
+        return self._pushed_since(0.0)
 
     @property
     def consumed(self) -> dict[str, list[Delivery]]:
         """What each kind of consumer got that the SDK has."""
-        by_push = {"push": self.pushed} if self._pushes else {}
+        by_push = {"push": self.pushed} if self.official.can_push else {}
         return {**by_push, "simple": self.received}
+
+    @property
+    def failed_sends(self) -> list[float]:
+        """When. The messages may be stored or not."""
+        return [error.at for error in self.errors if error.call == "send"]
 
     def end_of_sending(self) -> None:
         self._sending.clear()
@@ -103,9 +128,13 @@ class Traffic:
     def works_since(self, moment: float) -> bool:
         """Whether some of what was sent after the moment was stored and reached each consumer.
         Raises AssertionError when not."""
-        new = {body for body, (began, _) in self.stored.copy().items() if began > moment}
-        for kind, got in self.consumed.items():
-            assert not new.isdisjoint(delivery.body for delivery in got), f"{len(new)}, not {kind}"
+        sent = reversed(self.stored.copy().items())
+        new = {body for body, _ in itertools.takewhile(lambda item: item[1][0] > moment, sent)}
+        fresh = itertools.takewhile(lambda one: one.at > moment, reversed(self.received.copy()))
+        found = {"simple": new & {delivery.body for delivery in fresh}}
+        if self.official.can_push:
+            found["push"] = new & {delivery.body for delivery in self._pushed_since(moment)}
+        assert all(found.values()), f"{len(new)} stored, of them {found}"
         return True
 
     def has_all(self) -> bool:
@@ -115,6 +144,30 @@ class Traffic:
             assert not missing, f"{len(missing)} of {len(self.stored)} not to {kind}: {missing}"
         return True
 
+    def park(self, count: int) -> set[str]:
+        """Sends messages that lie there until they are fetched; returns their bodies."""
+        bodies = {f"{self.name} parked {number}" for number in range(count)}
+        for body in bodies:
+            self._producer.do("send", id="p", topic=self._parked, body=body)
+        return bodies
+
+    def fetch(self) -> set[str]:
+        """The bodies of parked messages that one receive finds, acknowledged."""
+        found = self._simple.do("receive", id="k", most=16, invisible_s=INVISIBLE_S)
+        for message in found:
+            self._simple.do("ack", id="k", message_id=message["message_id"])
+        return {message["body"] for message in found}
+
+    def _consume(self, client: str, group: str, topic: str) -> None:
+        subscriptions = {topic: ALL}
+        self._simple.do("simple", id=client, group=group, subscriptions=subscriptions, await_s=5)
+
+    def _pushed_since(self, moment: float) -> list[Delivery]:
+        return [
+            Delivery(event["body"], event["attempt"], event["at"])
+            for event in self._push.events("delivered", "c", moment)
+        ]
+
     def _send(self) -> None:
         number = 0
         while self._sending.is_set():
@@ -123,22 +176,24 @@ class Traffic:
             try:
                 self._producer.do("send", id="p", topic=self.topic, body=body)
                 self.stored[body] = (began, time.time())
-            except SdkError:
-                self.failed_sends.append(time.time())  # may be stored or not
-            time.sleep(BETWEEN_SENDS_S)
+            except SdkError as error:
+                self.errors.append(UserError("send", time.time(), str(error)))
+            time.sleep(self._between_sends_s)
 
     def _receive(self) -> None:
-        while True:
+        while not self._simple.ended:
+            call = "receive"
             try:
                 for message in self._simple.do("receive", id="s", most=16, invisible_s=INVISIBLE_S):
                     body = message["body"]
                     self.received.append(Delivery(body, message["attempt"], message["at"]))
+                    call = "ack"
                     self._simple.do("ack", id="s", message_id=message["message_id"])
                     self.acknowledged[body] = time.time()
-            except SdkError:
-                if self._simple.ended:
-                    return
-                time.sleep(0.1)
+            except SdkError as error:
+                if not self._simple.ended:
+                    self.errors.append(UserError(call, time.time(), str(error)))
+                    time.sleep(0.1)
 
 
 def again_without_need(traffic: Traffic, outages: Sequence[Outage]) -> list[Delivery]:
