@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from aerobee_broker.disk import Disk, read_file
-from aerobee_broker.inspection import derived
+from aerobee_broker.inspection.derived import Comparison
 from aerobee_broker.inspection.stopped_store import Problem, StoppedStore
 from aerobee_broker.inspection.walk import Walk
 from aerobee_broker.store.derived.dispatch import Dispatch
@@ -73,9 +73,10 @@ def check(
         report.end_offset = walk.end
         _note_state(store, walk, report)
         rebuilt.finish()
-        report.queues, report.units = derived.compare_queues(store, options, rebuilt.queues)
+        comparison = Comparison(store, options)
+        report.queues, report.units = comparison.queues(rebuilt.queues)
         if rebuilt.index is not None:
-            report.index_entries = derived.compare_index(store, options, rebuilt.index)
+            report.index_entries = comparison.index(rebuilt.index)
         rebuilt.close()
     check_json(store.disk, store.path / "config", store.problems)
     return report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,67 +27,137 @@ from aerobee_broker.store.options import StoreOptions
 _UNITS = 65_536  # compared in one go: 1.3 MB
 _REPORTED_A_QUEUE = 3  # differing units of one queue, one by one
 _ENTRY = np.dtype(ENTRY_LAYOUT.array_fields())
+Entries = npt.NDArray[Any]
 
 
-# ---- consume queues ----
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What differs goes to `store.problems`."""
 
+    store: StoppedStore
+    options: StoreOptions
 
-def compare_queues(
-    store: StoppedStore, options: StoreOptions, expected: ConsumeQueues
-) -> tuple[int, int]:
-    """(queues, units) that were compared: those of records below the checkpoint. What lies behind
-    it is written at the next start."""
-    if store.checkpoint is None:
-        return 0, 0
-    limit = store.checkpoint.dispatched
-    found = ConsumeQueues(
-        store.disk,
-        store.path / "consumequeue",
-        options.consume_queue_file_size,
-        store.open_files,
-        {},
-    )
-    found.load(limit)
-    compared = 0
-    for name, queue in sorted(expected.table.items()):
-        end = expected.first_at_or_after(queue, limit)
-        if end > queue.first:
-            compared += _compare_queue(store, options, expected, found, name=name, end=end)
-    for name, queue in sorted(found.table.items()):
-        if queue.visible > queue.first and name not in expected.table:
-            _report(store, found.directory(queue), "its units belong to no record of the log")
-    return len(expected.table), compared
+    # ---- consume queues ----
 
+    def queues(self, expected: ConsumeQueues) -> tuple[int, int]:
+        """(queues, units) that were compared: those of records below the checkpoint. What lies
+        behind it is written at the next start."""
+        store = self.store
+        if store.checkpoint is None:
+            return 0, 0
+        limit = store.checkpoint.dispatched
+        folder, file_size = store.path / "consumequeue", self.options.consume_queue_file_size
+        found = ConsumeQueues(store.disk, folder, file_size, store.open_files, {})
+        found.load(limit)
+        compared = 0
+        for name, queue in sorted(expected.table.items()):
+            end = expected.first_at_or_after(queue, limit)
+            if end > queue.first:
+                compared += self._queue(expected, found, name, end)
+        for name, queue in sorted(found.table.items()):
+            if queue.visible > queue.first and name not in expected.table:
+                self._report(found.directory(queue), "its units belong to no record of the log")
+        return len(expected.table), compared
 
-def _compare_queue(
-    store: StoppedStore,
-    options: StoreOptions,
-    expected: ConsumeQueues,
-    found: ConsumeQueues,
-    *,
-    name: tuple[str, int],
-    end: int,
-) -> int:
-    """The units of one queue below the queue offset `end`. Returns how many."""
-    queue, other = expected.table[name], found.make(*name)
-    directory = found.directory(other)
-    if other.visible != end:
-        ends = f"its units end at queue offset {other.visible}, those of the log at {end}"
-        _report(store, directory, ends)
-    begin, stop = max(queue.first, other.first), min(end, other.visible)
-    differing = 0
-    for offset in range(begin, stop, _UNITS):
-        count = min(_UNITS, stop - offset)
-        wanted = expected.units(queue, offset, count)
-        there = found.units(other, offset, count)
-        if wanted != there:
-            for at in _differing(wanted, there):
-                if differing < _REPORTED_A_QUEUE:
-                    _report_unit(store, options, directory, offset + at, wanted, there, at)
-                differing += 1
-    if differing > _REPORTED_A_QUEUE:
-        _report(store, directory, f"{differing - _REPORTED_A_QUEUE} more units differ from the log")
-    return max(0, stop - begin)
+    def _queue(
+        self, expected: ConsumeQueues, found: ConsumeQueues, name: tuple[str, int], end: int
+    ) -> int:
+        """The units of one queue below the queue offset `end`. Returns how many."""
+        queue, other = expected.table[name], found.make(*name)
+        directory = found.directory(other)
+        if other.visible != end:
+            ends = f"its units end at queue offset {other.visible}, those of the log at {end}"
+            self._report(directory, ends)
+        begin, stop = max(queue.first, other.first), min(end, other.visible)
+        differing = 0
+        for offset in range(begin, stop, _UNITS):
+            count = min(_UNITS, stop - offset)
+            wanted = expected.units(queue, offset, count)
+            there = found.units(other, offset, count)
+            if wanted != there:
+                for at in _differing(wanted, there):
+                    if differing < _REPORTED_A_QUEUE:
+                        unit = slice(at * UNIT_SIZE, (at + 1) * UNIT_SIZE)
+                        self._report_unit(directory, offset + at, wanted[unit], there[unit])
+                    differing += 1
+        if differing > _REPORTED_A_QUEUE:
+            more = f"{differing - _REPORTED_A_QUEUE} more units differ from the log"
+            self._report(directory, more)
+        return max(0, stop - begin)
+
+    def _report_unit(self, directory: Path, queue_offset: int, wanted: bytes, there: bytes) -> None:
+        file_size = self.options.consume_queue_file_size
+        start = queue_offset * UNIT_SIZE // file_size
+        right, wrong = UNIT.unpack(wanted), UNIT.unpack(there)
+        what = f"the unit of queue offset {queue_offset} is {wrong}, and the log says {right}"
+        path = directory / file_name(start * file_size)
+        self._report(path, f"{what} (physical offset, size, tags code)")
+
+    # ---- index ----
+
+    def index(self, expected: Index) -> int:
+        """How many entries were compared: those of records below the checkpoint's end of the
+        index."""
+        store, options = self.store, self.options
+        if store.checkpoint is None:
+            return 0
+        state = store.checkpoint.index
+        folder = store.path / "index"
+        names = [n for n in store.disk.list(folder) if len(n) == NAME_DIGITS and n.isdigit()]
+        names = [name for name in names if int(name) <= state.last_name]
+        size = HEADER.size + options.index_slot_count * SLOT_SIZE
+        size += options.index_entry_count * ENTRY.size
+        parts = []
+        for name in names:
+            path = folder / name
+            if size_of(store.disk, path) != size:
+                self._report(path, f"it should have {size} bytes (maxHashSlotNum, maxIndexNum)")
+                continue
+            last = int(name) == state.last_name
+            parts.append(self._entries(path, state.index_count if last else 0))
+            if store.clean or not last:
+                self._check_chains(path, parts[-1])
+        found = _joined(parts)
+        wanted = _joined([self._entries(file.path, file.count) for file in expected.files])
+        low = max(store.log.starts[0] if store.log.starts else 0, _lowest(found))
+        right = _pairs(wanted, low, state.end_offset)
+        there = _pairs(found, low, state.end_offset)
+        if not np.array_equal(right, there):
+            missing, extra = np.setdiff1d(right, there), np.setdiff1d(there, right)
+            what = f"{len(missing)} keys of the log are missing, {len(extra)} belong to no record"
+            first = next(iter([*missing.tolist(), *extra.tolist()]), None)
+            self._report(folder, what + (f"; the first lies at {first[0]}" if first else ""))
+        return len(right)
+
+    def _entries(self, path: Path, count: int) -> Entries:
+        """The entries of a file; `count` 0: as many as its header says."""
+        file = self.store.open_files.get(path)
+        if not count:
+            count = IndexFile.of_header(path, file.pread(HEADER.size, 0)).count
+        at = HEADER.size + self.options.index_slot_count * SLOT_SIZE + ENTRY.size
+        return np.frombuffer(file.pread((count - 1) * ENTRY.size, at), dtype=_ENTRY)
+
+    def _check_chains(self, path: Path, entries: Entries) -> None:
+        """That each slot holds its newest entry, and each entry the one before it in its slot."""
+        slot_count = self.options.index_slot_count
+        slots = entries["hash"].astype(np.int64) % slot_count
+        order = np.argsort(slots, kind="stable")
+        numbers = order + 1
+        same = slots[order][1:] == slots[order][:-1]
+        before = np.zeros(len(entries), dtype=np.int64)
+        before[order[1:]] = np.where(same, numbers[:-1], 0)
+        if (wrong := np.flatnonzero(before != entries["previous"])).size:
+            first = wrong[0] + 1
+            self._report(path, f"{wrong.size} entries are chained wrongly, the first is {first}")
+        newest = np.zeros(slot_count, dtype=np.int64)
+        newest[slots] = np.arange(1, len(entries) + 1)
+        file = self.store.open_files.get(path)
+        there = np.frombuffer(file.pread(slot_count * SLOT_SIZE, HEADER.size), ">i4")
+        if (wrong := np.flatnonzero(newest != there)).size:
+            self._report(path, f"{wrong.size} hash slots are wrong, the first is {wrong[0]}")
+
+    def _report(self, path: Path, what: str) -> None:
+        self.store.problems.append(Problem(path, what))
 
 
 def _differing(wanted: bytes, there: bytes) -> list[int]:
@@ -97,110 +168,18 @@ def _differing(wanted: bytes, there: bytes) -> list[int]:
     ]
 
 
-def _report_unit(  # noqa: PLR0917
-    store: StoppedStore,
-    options: StoreOptions,
-    directory: Path,
-    queue_offset: int,
-    wanted: bytes,
-    there: bytes,
-    at: int,
-) -> None:
-    start = queue_offset * UNIT_SIZE // options.consume_queue_file_size
-    path = directory / file_name(start * options.consume_queue_file_size)
-    right = UNIT.unpack_from(wanted, at * UNIT_SIZE)
-    wrong = UNIT.unpack_from(there, at * UNIT_SIZE)
-    what = f"the unit of queue offset {queue_offset} is {wrong}, and the log says {right}"
-    _report(store, path, f"{what} (physical offset, size, tags code)")
-
-
-# ---- index ----
-
-
-def compare_index(store: StoppedStore, options: StoreOptions, expected: Index) -> int:
-    """How many entries were compared: those of records below the checkpoint's end of the index."""
-    checkpoint = store.checkpoint
-    if checkpoint is None:
-        return 0
-    state = checkpoint.index
-    folder = store.path / "index"
-    names = [n for n in store.disk.list(folder) if len(n) == NAME_DIGITS and n.isdigit()]
-    names = [name for name in names if int(name) <= state.last_name]
-    size = HEADER.size + options.index_slot_count * SLOT_SIZE
-    size += options.index_entry_count * ENTRY.size
-    parts = []
-    for name in names:
-        path = folder / name
-        if size_of(store.disk, path) != size:
-            _report(store, path, f"it should have {size} bytes (maxHashSlotNum, maxIndexNum)")
-            continue
-        last = int(name) == state.last_name
-        parts.append(_entries(store, options, path, state.index_count if last else 0))
-        if store.clean or not last:
-            _check_chains(store, options, path, parts[-1])
-    found = np.concatenate(parts) if parts else np.empty(0, dtype=_ENTRY)
-    wanted = _all_entries(store, options, expected)
-    low = max(store.log.starts[0] if store.log.starts else 0, _lowest(found))
-    right = _pairs(wanted, low, state.end_offset)
-    there = _pairs(found, low, state.end_offset)
-    if not np.array_equal(right, there):
-        missing, extra = np.setdiff1d(right, there), np.setdiff1d(there, right)
-        what = f"{len(missing)} keys of the log are missing, {len(extra)} belong to no record"
-        first = next(iter([*missing.tolist(), *extra.tolist()]), None)
-        _report(store, folder, what + (f"; the first lies at {first[0]}" if first else ""))
-    return len(right)
-
-
-def _lowest(entries: npt.NDArray[Any]) -> int:
-    return int(entries["physical_offset"].min()) if len(entries) else 0
-
-
-def _entries(
-    store: StoppedStore, options: StoreOptions, path: Path, count: int
-) -> npt.NDArray[Any]:
-    """The entries of a file; `count` 0: as many as its header says."""
-    file = store.open_files.get(path)
-    if not count:
-        count = IndexFile.of_header(path, file.pread(HEADER.size, 0)).count
-    at = HEADER.size + options.index_slot_count * SLOT_SIZE + ENTRY.size
-    return np.frombuffer(file.pread((count - 1) * ENTRY.size, at), dtype=_ENTRY)
-
-
-def _all_entries(store: StoppedStore, options: StoreOptions, index: Index) -> npt.NDArray[Any]:
-    parts = [_entries(store, options, file.path, file.count) for file in index.files]
+def _joined(parts: list[Entries]) -> Entries:
     return np.concatenate(parts) if parts else np.empty(0, dtype=_ENTRY)
 
 
-def _pairs(entries: npt.NDArray[Any], low: int, end: int) -> npt.NDArray[Any]:
+def _lowest(entries: Entries) -> int:
+    return int(entries["physical_offset"].min()) if len(entries) else 0
+
+
+def _pairs(entries: Entries, low: int, end: int) -> Entries:
     """(physical offset, hash) of the entries of records in [low, end), sorted."""
     physical_offsets = entries["physical_offset"]
     chosen = entries[(physical_offsets >= low) & (physical_offsets < end)]
     pairs = np.empty(len(chosen), dtype=[("physical_offset", np.int64), ("hash", np.int64)])
     pairs["physical_offset"], pairs["hash"] = chosen["physical_offset"], chosen["hash"]
     return np.sort(pairs)
-
-
-def _check_chains(
-    store: StoppedStore, options: StoreOptions, path: Path, entries: npt.NDArray[Any]
-) -> None:
-    """That each slot holds its newest entry, and each entry the one before it in its slot."""
-    slots = entries["hash"].astype(np.int64) % options.index_slot_count
-    order = np.argsort(slots, kind="stable")
-    numbers = order + 1
-    same = slots[order][1:] == slots[order][:-1]
-    before = np.zeros(len(entries), dtype=np.int64)
-    before[order[1:]] = np.where(same, numbers[:-1], 0)
-    if (wrong := np.flatnonzero(before != entries["previous"])).size:
-        _report(
-            store, path, f"{wrong.size} entries are chained wrongly, the first is {wrong[0] + 1}"
-        )
-    newest = np.zeros(options.index_slot_count, dtype=np.int64)
-    newest[slots] = np.arange(1, len(entries) + 1)
-    file = store.open_files.get(path)
-    there = np.frombuffer(file.pread(options.index_slot_count * SLOT_SIZE, HEADER.size), ">i4")
-    if (wrong := np.flatnonzero(newest != there)).size:
-        _report(store, path, f"{wrong.size} hash slots are wrong, the first is {wrong[0]}")
-
-
-def _report(store: StoppedStore, path: Path, what: str) -> None:
-    store.problems.append(Problem(path, what))
