@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from functools import lru_cache
+from typing import Any
 
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, transaction_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
@@ -35,6 +36,7 @@ from aerobee_wire.consume_order import ConsumeOrder
 from aerobee_wire.message_id import pack_host
 from aerobee_wire.record import Record
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
+from aerobee_wire.status import Code, MqError
 
 _UNKNOWN_HOST = pack_host("127.0.0.1:0")  # of a caller over a Unix socket
 _STATUS = {
@@ -44,6 +46,13 @@ _STATUS = {
     ReadStatus.OFFSET_TOO_SMALL: message_pb2.OFFSET_MOVED,
     ReadStatus.OFFSET_TOO_LARGE: message_pb2.OFFSET_MOVED,
 }
+
+
+def code_and_message(error: MqError | None) -> dict[str, Any]:
+    """These two fields of an entry's result; of success without an error."""
+    if error is None:
+        return {"code": int(Code.SUCCESS)}
+    return {"code": int(error.code), "message": error.message}
 
 
 # ---- messages in ----

@@ -27,7 +27,6 @@ from aerobee_wire.handles import recall_handle
 from aerobee_wire.handles.recall_handle import RecallHandle
 from aerobee_wire.message_id import offset_message_id, pack_host, parse_offset_message_id
 from aerobee_wire.record import iter_records
-from aerobee_wire.status import Code
 
 DEFAULT_QUERIED = 32  # messages that QueryMessages answers
 MAX_QUERIED = 64
@@ -167,6 +166,5 @@ class MessageRpcs:
 
 
 def _send_back_result(outcome: Outcome) -> pb.SendBackResult:
-    if outcome.error is not None:
-        return pb.SendBackResult(code=int(outcome.error.code), message=outcome.error.message)
-    return pb.SendBackResult(code=int(Code.SUCCESS), dead_lettered=outcome.dead_lettered)
+    result = convert.code_and_message(outcome.error)
+    return pb.SendBackResult(**result, dead_lettered=outcome.dead_lettered)

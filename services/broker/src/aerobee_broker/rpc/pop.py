@@ -37,7 +37,7 @@ from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.filter.filter import Filter
 from aerobee_broker.rpc import convert
 from aerobee_chassis.rpc.call import Call
-from aerobee_wire.status import Code, MqError
+from aerobee_wire.status import Code
 
 # In a request: a few bytes name a lease, and the answer for it takes a hundred times as many.
 MAX_LEASES = 400_000
@@ -114,7 +114,7 @@ class PopRpcs:
         lease_sets += [_lease_set(leases, leases.queue_offsets[:]) for leases in request.lease_sets]
         response = pb.AckResponse(results=[_DONE] * single, lease_sets=len(lease_sets) - single)
         for set_index, index, error in await self._acks.ack(lease_sets):
-            result = _result(error)
+            result = pb.LeaseResult(**convert.code_and_message(error))
             if set_index < single:
                 response.results[set_index].CopyFrom(result)
             else:
@@ -135,7 +135,8 @@ class PopRpcs:
                 for entry in request.entries
             ]
         )
-        return pb.DeadLetterResponse(results=map(_result, outcomes))
+        results = (pb.LeaseResult(**convert.code_and_message(error)) for error in outcomes)
+        return pb.DeadLetterResponse(results=results)
 
     async def list_blocked_message_groups(
         self, request: pb.ListBlockedMessageGroupsRequest, call: Call
@@ -214,19 +215,9 @@ def _change(change: pb.InvisibleChange) -> InvisibleChange:
     )
 
 
-def _result(error: MqError | None) -> pb.LeaseResult:
-    if error is None:
-        return _DONE
-    return pb.LeaseResult(code=int(error.code), message=error.message)
-
-
 def _change_result(duration: InvisibleDuration) -> pb.InvisibleChangeResult:
-    if duration.error is not None:
-        return pb.InvisibleChangeResult(
-            code=int(duration.error.code), message=duration.error.message
-        )
     return pb.InvisibleChangeResult(
-        code=int(Code.SUCCESS),
+        **convert.code_and_message(duration.error),
         pop_time_ms=duration.pop_time_ms,
         invisible_duration_ms=duration.invisible_duration_ms,
     )

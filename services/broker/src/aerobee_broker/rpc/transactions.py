@@ -14,7 +14,6 @@ from aerobee.broker.v1 import transaction_pb2 as pb
 from aerobee_broker.delivery.transaction.transactions import Transactions
 from aerobee_broker.rpc import convert
 from aerobee_chassis.rpc.call import Call
-from aerobee_wire.status import Code, MqError
 
 
 class TransactionRpcs:
@@ -27,10 +26,8 @@ class TransactionRpcs:
         outcomes = await self._transactions.end(
             [convert.transaction_end(end) for end in request.ends]
         )
-        return pb.EndTransactionResponse(results=map(_result, outcomes))
-
-
-def _result(error: MqError | None) -> pb.EndTransactionResult:
-    if error is None:
-        return pb.EndTransactionResult(code=int(Code.SUCCESS))
-    return pb.EndTransactionResult(code=int(error.code), message=error.message)
+        return pb.EndTransactionResponse(
+            results=[
+                pb.EndTransactionResult(**convert.code_and_message(error)) for error in outcomes
+            ]
+        )
