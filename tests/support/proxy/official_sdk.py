@@ -214,8 +214,8 @@ class Sdk:
     with Sdk(newest("python"), "127.0.0.1:8081", tmp_path) as sdk:
         sdk.do("producer", id="p", topics=["orders"])
 
-    `home`: the folder for the SDK's log. `credentials`: access key and secret key. With `roots`, a
-    file of certificates to trust, it speaks TLS.
+    `home`: the folder for what the SDK logs and prints. `credentials`: access key and secret key.
+    With `roots`, a file of certificates to trust, it speaks TLS.
     """
 
     def __init__(
@@ -230,13 +230,15 @@ class Sdk:
         if roots is not None:
             # The variable of gRPC alone may be set on any machine.
             environment |= {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(roots), "SDK_TLS": "on"}
-        self._process = subprocess.Popen(
-            [*official.command(home), endpoints, *credentials],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            text=True,
-        )
+        with (home / f"{official}.stderr").open("ab") as log:  # some SDKs print much there
+            self._process = subprocess.Popen(
+                [*official.command(home), endpoints, *credentials],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                text=True,
+            )
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._waiting: dict[int, queue.SimpleQueue[Line]] = {}
