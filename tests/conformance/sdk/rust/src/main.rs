@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::env;
 use std::io::{self, BufRead, Write};
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rocketmq::conf::ClientOption;
 use rocketmq::error::ClientError;
@@ -21,6 +21,9 @@ use serde_json::{json, Value};
 
 use consumers::Consumer;
 use producers::{Half, RunningProducer};
+
+/// The SDK tries a request once, the others three times 3 s.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(9);
 
 /// One that the agent answers with: of the SDK, or because a command makes no sense.
 enum Failure {
@@ -96,8 +99,8 @@ fn text<'a>(command: &'a Value, name: &str) -> &'a str {
 }
 
 /// A member of a command that is a duration in seconds.
-fn seconds(command: &Value, name: &str) -> std::time::Duration {
-    std::time::Duration::from_secs_f64(command[name].as_f64().unwrap_or_default())
+fn seconds(command: &Value, name: &str) -> Duration {
+    Duration::from_secs_f64(command[name].as_f64().unwrap_or_default())
 }
 
 fn say(line: Value) {
@@ -142,6 +145,7 @@ async fn main() {
     let arguments: Vec<String> = env::args().collect();
     let mut option = ClientOption::default();
     option.set_access_url(&arguments[1]);
+    option.set_timeout(REQUEST_TIMEOUT);
     option.set_enable_tls(env::var_os("SDK_TLS").is_some());
     if let [_, _, key, secret] = arguments.as_slice() {
         if !(key.is_empty() && secret.is_empty()) {

@@ -94,8 +94,7 @@ impl Agent {
                     let ids = (transaction.message_id().to_owned(), transaction.transaction_id().to_owned());
                     drop(sent.send(Ok(ids)));
                     if let Ok(End { commit, result }) = end.await {
-                        let ended =
-                            if commit { transaction.commit().await } else { transaction.rollback().await };
+                        let ended = if commit { transaction.commit().await } else { transaction.rollback().await };
                         drop(result.send(ended));
                     }
                 }
@@ -108,8 +107,7 @@ impl Agent {
 
     pub async fn end(&self, command: &Value, commit: bool) -> Answer {
         let name = text(command, "transaction");
-        let Half(half) =
-            self.halves.lock().unwrap().remove(name).ok_or_else(|| none_such("open transaction", name))?;
+        let Half(half) = self.halves.lock().unwrap().remove(name).ok_or_else(|| none_such("open transaction", name))?;
         let (result, ended) = oneshot::channel();
         half.send(End { commit, result }).map_err(|_| none_such("open transaction", name))?;
         ended.await.expect("the SDK ended it without a panic")?;
