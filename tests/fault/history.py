@@ -76,14 +76,14 @@ class History:
         self.cut_power()
 
     def cut_power(self) -> None:
-        self.disk = self.disk.after_power_cut(self.rng.randrange(1 << 30))
-        self.disk.capacity = None
-        self.store = None
-        self.unconfirmed.clear()
+        self._die(self.disk.after_power_cut(self.rng.randrange(1 << 30)))
 
     def kill(self) -> None:
         """Of the process: what the operating system has, it keeps."""
-        self.disk = self.disk.after_kill()
+        self._die(self.disk.after_kill())
+
+    def _die(self, left: SimulatedDisk) -> None:
+        self.disk = left
         self.disk.capacity = None
         self.store = None
         self.unconfirmed.clear()
@@ -268,14 +268,11 @@ class History:
         found = visible(self.store)
         self.check_shown(found)
         claim(self.store.corruption_count == 0, f"damage: {list(self.store.corruptions)[:3]}")
-        for queue, messages in self.confirmed.items():
-            for offset, body in messages.items():
-                there = found.get(queue, {}).get(offset)
-                claim(there == body, f"confirmed message {queue} {offset} is {there!r:.60}")
-        for queue, messages in self.shown.items():
-            for offset, body in messages.items():
-                there = found.get(queue, {}).get(offset)
-                claim(there == body, f"message {queue} {offset} was shown and is {there!r:.60}")
+        for what, promised in (("confirmed", self.confirmed), ("shown", self.shown)):
+            for queue, messages in promised.items():
+                for offset, body in messages.items():
+                    there = found.get(queue, {}).get(offset)
+                    claim(there == body, f"{queue} {offset} was {what} and is {there!r:.60}")
         self._check_index()
         # What is there now was recovered, and is visible: it must stay.
         self.confirmed = found

@@ -6,18 +6,16 @@ A failure names its seed; `pytest tests/fault -k power --fault-seed SEED` plays 
 from __future__ import annotations
 
 from fault.conftest import Campaign
-from fault.history import History, power_cuts
-from support.disk.stores import Broken
+from fault.history import power_cuts
+from support.disk.stores import telling
 
 
 def run(campaign: Campaign, short: int, cuts: int, *, disk_fails: bool) -> None:
     """Histories up to a number of power cuts; each seed sees about two."""
     acknowledged = seen = seeds = 0
     for seed in campaign.seeds(short, 1 << 30):
-        try:
-            history: History = power_cuts(seed, disk_fails=disk_fails)
-        except Broken as error:
-            raise Broken(f"seed {seed}: {error}") from error
+        with telling(f"seed {seed}"):
+            history = power_cuts(seed, disk_fails=disk_fails)
         seeds += 1
         seen += history.power_cuts
         acknowledged += history.acknowledged

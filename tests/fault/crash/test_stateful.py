@@ -13,7 +13,7 @@ from aerobee_broker.store.messages import NewMessage
 from aerobee_wire import properties
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import PATH, open_store, visible
+from support.disk.stores import PATH, flush, open_store, visible
 
 TOPIC_NAMES = st.sampled_from(["a", "b", "c"])
 BODIES = st.binary(min_size=1, max_size=900)
@@ -50,8 +50,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.store.flush.write()
-        self.store.flush.confirm(self.store.flush.sync())
+        flush(self.store)
         for queue, body in self.waiting:
             self.durable.setdefault(queue, []).append(body)
         self.waiting.clear()

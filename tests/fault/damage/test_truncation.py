@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from fault.conftest import Campaign
 from fault.history import History
 from support.disk.simulated_disk import SimulatedDisk
@@ -56,33 +58,22 @@ def cuts(campaign: Campaign, start: int, ends: Ends) -> list[int]:
     return sorted(edge for edge in edges if 0 <= edge <= used + 2)
 
 
-def test_torn_tail_is_truncated_to_last_whole_record(campaign: Campaign) -> None:
-    disk, ends = written(closed=False)
-    name, start = last_file(disk)
-    data = disk.files()[LOG / name]
-    tried = cuts(campaign, start, ends)
-    for cut in tried:
-        torn = disk.copy()
-        torn.put(LOG / name, data[:cut])
-        whole = [end for end in ends if end[0] <= start + cut]
-        assert shown(torn) == (places(whole), 0), f"cut at {cut}"
-    campaign.tell(f"{len(tried)} cuts")
-
-
-def test_durable_messages_that_were_cut_off_are_reported_and_the_others_served(
-    campaign: Campaign,
+@pytest.mark.parametrize("closed", [False, True], ids=["a torn tail", "durable messages"])
+def test_cut_file_shows_its_whole_records_and_reports_durable_ones_that_are_gone(
+    campaign: Campaign, closed: bool
 ) -> None:
-    disk, ends = written(closed=True)
+    disk, ends = written(closed=closed)
     name, start = last_file(disk)
     data = disk.files()[LOG / name]
-    tried = cuts(campaign, start, ends)[:: 7 if campaign.long else 5]
+    every = (7 if campaign.long else 5) if closed else 1
+    tried = cuts(campaign, start, ends)[::every]
     for cut in tried:
         torn = disk.copy()
         torn.put(LOG / name, data[:cut])
         whole = [end for end in ends if end[0] <= start + cut]
         messages, corruptions = shown(torn)
         assert messages == places(whole), f"cut at {cut}"
-        assert (corruptions > 0) == (len(whole) < len(ends)), f"cut at {cut}"
+        assert (corruptions > 0) == (closed and len(whole) < len(ends)), f"cut at {cut}"
     campaign.tell(f"{len(tried)} cuts")
 
 

@@ -13,7 +13,7 @@ from fault.conftest import Campaign
 from fault.history import TOPICS
 from support.clock.manual_clock import ManualClock
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import SMALL, open_store, visible
+from support.disk.stores import SMALL, open_store, send, visible
 
 OPTIONS = replace(
     SMALL, retain_bytes=3 * SMALL.commit_log_file_size, clean_interval_ms=1_000, delete_when=()
@@ -33,10 +33,8 @@ def test_readers_meet_only_their_own_messages_while_files_expire(campaign: Campa
             topic, queue_id = place = rng.choice(sorted(positions))
             body = f"{number}|".encode() * rng.randint(1, 150)
             named = properties.encode({"UNIQ_KEY": f"ID{number}"})
-            store.append([NewMessage(topic, queue_id, body, named)])
+            send(store, [NewMessage(topic, queue_id, body, named)])
             sent[place].append(body)
-            store.flush.write()
-            store.flush.confirm(store.flush.sync())
             clock.advance(rng.choice([0, 300]))
             store.maintain(clock.now_ms())
             store.maintain_files()
@@ -81,9 +79,7 @@ def test_a_recreated_topic_shows_none_of_its_old_messages(campaign: Campaign) ->
                 current = {}
             body = f"{generation}.{number}|".encode() * rng.randint(1, 40)
             [place] = store.append([NewMessage("orders", 0, body)])
-            store.append([NewMessage("other", 0, body)])
-            store.flush.write()
-            store.flush.confirm(store.flush.sync())
+            send(store, [NewMessage("other", 0, body)])
             current[place.queue_offset] = body
             if rng.random() < 0.1:
                 store.maintain(number * 1_000)

@@ -34,7 +34,7 @@ from fault.slow_disk import (
 )
 from support.broker.harness import BrokerHarness, InlineWorker
 from support.disk.simulated_disk import SimulatedDisk
-from support.disk.stores import Broken
+from support.disk.stores import telling
 
 T = TypeVar("T")
 BODY = 4_000
@@ -46,10 +46,8 @@ def test_a_slow_disk_delays_answers_and_breaks_no_promise(campaign: Campaign) ->
     total = Figures()
     seeds = 0
     for seed in campaign.seeds(8, 250):
-        try:
+        with telling(f"seed {seed}"):
             total.add(slow_history(seed))
-        except Broken as error:
-            raise Broken(f"seed {seed}: {error}") from error
         seeds += 1
     campaign.tell(
         f"{seeds} seeds, {total.syncs:,} slow syncs, {total.acknowledged:,} acknowledged and "

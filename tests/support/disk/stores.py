@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from aerobee_broker.disk import Disk
@@ -48,6 +49,15 @@ ILLEGAL_CONTENTS = (
 
 class Broken(AssertionError):
     """A promise of the store does not hold. The seed is in the message of the test."""
+
+
+@contextmanager
+def telling(where: str) -> Iterator[None]:
+    """Says where a promise was broken, for example with which seed."""
+    try:
+        yield
+    except Broken as error:
+        raise Broken(f"{where}: {error}") from error
 
 
 def claim(holds: bool, what: str) -> None:

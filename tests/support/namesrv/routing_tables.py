@@ -31,8 +31,8 @@ V2 = DataVersion(state_version=1, counter=2, timestamp_ms=2)
 Topic = tuple[str, QueueData]
 
 
-def topic(name: str, *, queues: int = 4, permission: int = 6, sys_flag: int = 0) -> Topic:
-    return name, QueueData("", queues, queues, permission, sys_flag)
+def topic(name: str, *, queues: int = 4, permission: int = 6) -> Topic:
+    return name, QueueData("", queues, queues, permission)
 
 
 # Never one alone: that would be a single-topic registration.

@@ -7,7 +7,7 @@ with virtual time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,42 +30,13 @@ from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.rpc.pipeline import NotAdmitted
 from aerobee_wire.rpcs import Rpc
 from aerobee_wire.status import Code, MqError
+from support.broker.handlers import FakeCall as BrokerCall
 from support.broker.harness import BrokerHarness
 from support.clock.virtual_loop import LoopClock
 from support.proxy.harness import CLIENT_ID, FakeCall, Requests, streamed
 
 BROKER = BrokerData(broker_name="broker-a", addresses={0: "broker-a"})  # the first one
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
-
-
-class BrokerCall:
-    """A call of the proxy, as the broker's handler gets it."""
-
-    metadata: Mapping[str, str] = {}
-    peer = "10.0.0.7:4711"
-
-    def time_remaining_s(self) -> float | None:
-        return None
-
-    def cancelled(self) -> bool:
-        return False
-
-    async def write(self, message: Any) -> None:
-        raise AssertionError("one answer is asked for, not a stream")
-
-    async def write_all(self, messages: Iterable[Any], *, more_follows: bool = False) -> None:
-        for message in messages:
-            await self.write(message)
-
-
-class BrokerStream(BrokerCall):
-    """A call that the broker answers with a stream."""
-
-    def __init__(self) -> None:
-        self.written: asyncio.Queue[Any] = asyncio.Queue()
-
-    async def write(self, message: Any) -> None:
-        self.written.put_nowait(message)
 
 
 class InProcess:
@@ -94,10 +65,10 @@ class InProcess:
             raise MqError(Code.BROKER_UNREACHABLE, f"no answer from {address}")
         method = self._methods[address, rpc.method]
         # As over the wire: request and answer are serialised.
-        parsed = method.request.FromString(request.SerializeToString())
+        parsed, call = method.request.FromString(request.SerializeToString()), BrokerCall()
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await method.handler(parsed, BrokerCall())
+                answer = await method.handler(parsed, call)
         except TimeoutError:
             raise MqError(Code.REQUEST_TIMEOUT, f"{rpc.method} took too long") from None
         except MqError:
@@ -105,7 +76,7 @@ class InProcess:
         except Exception as defect:
             self.defects.append(defect)
             raise MqError(Code.SYSTEM_ERROR, "a defect of the broker") from defect
-        assert answer is not None
+        assert answer is not None and call.written.empty(), "one answer is asked for, not a stream"
         return rpc.response.FromString(answer.SerializeToString())
 
     async def stream(
@@ -113,7 +84,7 @@ class InProcess:
     ) -> AsyncGenerator[Any, None]:
         method = self._methods[address, rpc.method]
         parsed = method.request.FromString(request.SerializeToString())
-        call = BrokerStream()
+        call = BrokerCall()
         task = asyncio.ensure_future(method.handler(parsed, call))
         try:
             while not task.done():

@@ -7,7 +7,7 @@ import pytest
 from aerobee_namesrv.routing.rows import QueueData, Unregistration
 from support.namesrv.routing_tables import CLUSTER, V2, RoutingTables, address_of, topic
 
-UNIT, SUBSCRIPTION = 1, 2
+UNIT = 1  # a flag of a topic
 
 
 # ---- routes ----
@@ -198,15 +198,6 @@ def test_topics_are_listed_by_cluster(tables: RoutingTables) -> None:
     assert tables.manager.topic_queue_table.names() == ["a", "b", "c"]
     assert tables.manager.topics_of_cluster("two") == ["a", "c"]
     assert tables.manager.topics_of_cluster("three") == []
-
-
-def test_topics_are_listed_by_unit_flags(tables: RoutingTables) -> None:
-    flags = {"plain": 0, "unit": UNIT, "sub": SUBSCRIPTION, "both": UNIT | SUBSCRIPTION}
-    tables.register(topics=[topic(name, sys_flag=flag) for name, flag in flags.items()])
-    table = tables.manager.topic_queue_table
-    assert table.unit_names() == ["both", "unit"]
-    assert table.unit_subscription_names(include_unit=True) == ["both", "sub"]
-    assert table.unit_subscription_names(include_unit=False) == ["sub"]
 
 
 def test_system_topics_are_clusters_and_brokers(tables: RoutingTables) -> None:

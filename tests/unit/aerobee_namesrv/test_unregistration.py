@@ -65,12 +65,6 @@ def test_batch_that_removes_all_members_removes_the_group(tables: RoutingTables)
     assert len(tables.manager.topic_queue_table) == 0
 
 
-def test_unknown_broker_is_no_error(tables: RoutingTables) -> None:
-    tables.register()
-    tables.manager.unregister([unregistration("broker-z")])
-    assert tables.addresses() == {0: address_of("broker-a")}
-
-
 def test_broker_is_not_removed_under_another_name(tables: RoutingTables) -> None:
     """It would leave an address in the route that no scan ever finds."""
     tables.register()

@@ -17,7 +17,7 @@ from aerobee_broker.store.messages import NewMessage
 from aerobee_broker.store.options import StoreOptions
 from aerobee_wire import properties as props
 from aerobee_wire import record
-from support.disk.stores import open_store
+from support.disk.stores import open_store, send
 
 LOG_FILE = 16_384
 OPTIONS = StoreOptions(
@@ -50,9 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("made") / "broker" / "store"
     store = opened(path)
     for number in range(COUNT):
-        store.append([message(number)])
-        store.flush.write()
-        store.flush.confirm(store.flush.sync())
+        send(store, [message(number)])
     store.close()
     return path
 
@@ -225,9 +223,7 @@ def test_check_keeps_each_record_that_recovery_keeps(
 
 def test_torn_tail_of_a_crash_is_a_note(made: Path, tmp_path: Path) -> None:
     store = opened(tmp_path / "store")
-    store.append([message(1)])
-    store.flush.write()
-    store.flush.confirm(store.flush.sync())
+    send(store, [message(1)])
     end = store.append([message(2)])[0].physical_offset
     store.flush.write()
     # A copy taken now is what a crash would leave; half of its last record is lost.

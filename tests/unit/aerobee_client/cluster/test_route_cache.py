@@ -134,12 +134,7 @@ async def test_no_answer_from_any_name_server_names_them_all() -> None:
 async def test_a_topic_unknown_to_one_name_server_is_found() -> None:
     broker = MemoryBroker("a", "10.0.0.9:10911", topics={"t": 1})
     cluster = MemoryCluster(broker, namesrvs=NAMESRVS)
-
-    def empty(address: str, request: Any) -> None:
-        if address == NAMESRVS[0]:
-            raise MqError(Code.TOPIC_NOT_EXIST, "no brokers yet")
-
-    cluster.answers["GetTopicRoute"] = empty
+    cluster.refuse("GetTopicRoute", NAMESRVS[0], Code.TOPIC_NOT_EXIST)
     for _ in range(8):  # whichever one it starts with
         assert len(await cache_of(cluster).subscribe_queues("t")) == 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,14 @@ from aerobee_broker.registry.clients import MAX_PENDING_CHECKS, Client
 from aerobee_broker.rpc.clients import ClientRpcs
 from aerobee_wire import topics as names
 from aerobee_wire.status import Code
+from support.broker.handlers import FakeCall
 from support.broker.harness import Begin, BrokerHarness, message
 from support.broker.transactions import end, half
 
 COMMIT, ROLLBACK = Resolution.COMMIT, Resolution.ROLLBACK
 
 
-class Producer:
+class Producer(FakeCall):
     """A client of a producer group, over the RPCs; `answer`: how it ends what it is asked about."""
 
     def __init__(
@@ -33,9 +34,9 @@ class Producer:
         *groups: str,
         answer: Resolution = Resolution.UNKNOWN,
     ) -> None:
+        super().__init__()
         self.harness = harness
         self.name = name
-        self.peer = "10.0.0.7:4711"
         self.groups = groups or ("producers",)
         self.answer = answer
         # (seconds since it connected, check)
@@ -56,20 +57,6 @@ class Producer:
         self.asked.append((now, check))
         answer = End(check.transaction_id, check.queue_offset, self.answer, check.producer_group)
         await self.harness.broker.transactions.end([answer])
-
-    async def write_all(self, messages: Iterable[Any], *, more_follows: bool = False) -> None:
-        for notice in messages:
-            await self.write(notice)
-
-    def time_remaining_s(self) -> float | None:
-        return None
-
-    def cancelled(self) -> bool:
-        return False
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        return {}
 
     @property
     def bodies(self) -> list[bytes]:

@@ -12,9 +12,8 @@ from aerobee.broker.v1.pop_pb2 import ChangeInvisibleDurationResponse, Invisible
 from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse
 from apache.rocketmq.v2 import service_pb2 as s
 
-from aerobee_proxy.cluster.leasing.lease_renewal import AHEAD_MS, MAX_RENEWED_MS, LeaseRenewal
+from aerobee_proxy.cluster.leasing.lease_renewal import AHEAD_MS, MAX_RENEWED_MS
 from aerobee_proxy.cluster.leasing.leases import key_of
-from aerobee_proxy.proxy import Proxy
 from aerobee_proxy.v2.sessions import SILENCE_MS
 from aerobee_wire.handles.receipt_handle import ReceiptHandle
 from aerobee_wire.rpcs import CHANGE_INVISIBLE_DURATION, LIST_CLIENTS
@@ -26,13 +25,21 @@ MINUTE = 60_000
 
 
 class Broker(Cluster):
-    """Grants every change from now on."""
+    """Grants every change from now on; with the `renewal` of a proxy, which knows one client."""
 
     def __init__(self) -> None:
         super().__init__()
         self.refusal = 0
         self.transport.answers["ChangeInvisibleDuration"] = self._change
         self.transport.answers["ListClients"] = ListClientsResponse()
+        proxy = self.proxy()
+        self.renewal, self._sessions = proxy.lease_renewal, proxy.sessions
+        self.advance(0)
+
+    def advance(self, milliseconds: int) -> None:
+        """The client is heard at the end of this time."""
+        self.clock.advance(milliseconds)
+        self._sessions.touch(CLIENT_ID, self.clock.monotonic_ms())
 
     @property
     def changes(self) -> list[Any]:
@@ -57,18 +64,6 @@ def broker() -> Broker:
     return Broker()
 
 
-@pytest.fixture
-def proxy(broker: Broker) -> Proxy:
-    proxy = broker.proxy()
-    proxy.sessions.touch(CLIENT_ID, broker.clock.monotonic_ms())
-    return proxy
-
-
-@pytest.fixture
-def lease_renewal(proxy: Proxy) -> LeaseRenewal:
-    return proxy.lease_renewal
-
-
 def handle(broker: Cluster, **fields: Any) -> ReceiptHandle:
     given: dict[str, Any] = {
         "broker_name": "broker-a",
@@ -84,158 +79,133 @@ def handle(broker: Cluster, **fields: Any) -> ReceiptHandle:
     return ReceiptHandle(**{**given, **fields})
 
 
-def advance(broker: Broker, proxy: Proxy, milliseconds: int) -> None:
-    broker.clock.advance(milliseconds)
-    proxy.sessions.touch(CLIENT_ID, broker.clock.monotonic_ms())
-
-
-async def test_lease_is_renewed_before_its_end_for_longer(
-    broker: Broker, proxy: Proxy, lease_renewal: LeaseRenewal
-) -> None:
-    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
-    await lease_renewal.scan()
+async def test_lease_is_renewed_before_its_end_for_longer(broker: Broker) -> None:
+    broker.renewal.track(handle(broker), CLIENT_ID, "01AB")
+    await broker.renewal.scan()
     assert not broker.changes
-    advance(broker, proxy, MINUTE - AHEAD_MS)
-    await lease_renewal.scan()
-    advance(broker, proxy, MINUTE - AHEAD_MS)
-    await lease_renewal.scan()
+    broker.advance(MINUTE - AHEAD_MS)
+    await broker.renewal.scan()
+    broker.advance(MINUTE - AHEAD_MS)
+    await broker.renewal.scan()
     durations = [change.invisible_duration_ms for change in broker.changes]
     assert durations == [1 * MINUTE, 3 * MINUTE]
     assert broker.changes[0].lease.lease_id == 9
 
 
-async def test_untracked_lease_is_not_renewed(
-    broker: Broker, proxy: Proxy, lease_renewal: LeaseRenewal
-) -> None:
-    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
+async def test_untracked_lease_is_not_renewed(broker: Broker) -> None:
+    broker.renewal.track(handle(broker), CLIENT_ID, "01AB")
     # The receipt handle of another renewal names the same lease.
-    untracked = lease_renewal.untrack(
+    untracked = broker.renewal.untrack(
         key_of(handle(broker, pop_time_ms=1, invisible_duration_ms=2))
     )
-    advance(broker, proxy, MINUTE)
-    await lease_renewal.scan()
+    broker.advance(MINUTE)
+    await broker.renewal.scan()
     assert not broker.changes
     assert untracked is not None
-    lease_renewal.retrack(untracked)
-    await lease_renewal.scan()
+    broker.renewal.retrack(untracked)
+    await broker.renewal.scan()
     assert len(broker.changes) == 1
 
 
-async def test_messages_of_a_gone_client_are_redelivered(
-    broker: Broker, lease_renewal: LeaseRenewal
-) -> None:
-    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
+async def test_messages_of_a_gone_client_are_redelivered(broker: Broker) -> None:
+    broker.renewal.track(handle(broker), CLIENT_ID, "01AB")
     broker.clock.advance(SILENCE_MS + 1)
-    await lease_renewal.scan()
+    await broker.renewal.scan()
     (change,) = broker.changes
     assert change.invisible_duration_ms == 1_000 and not change.uncounted
-    assert not len(lease_renewal)
+    assert not len(broker.renewal)
 
 
-async def test_client_that_another_proxy_hears_is_not_gone(
-    broker: Broker, lease_renewal: LeaseRenewal
-) -> None:
+async def test_client_that_another_proxy_hears_is_not_gone(broker: Broker) -> None:
     broker.transport.answers["ListClients"] = ListClientsResponse(
         clients=[
             ClientInfo(client_id=CLIENT_ID, silent_ms=SILENCE_MS),
             ClientInfo(client_id="silent", silent_ms=SILENCE_MS + 1),
         ]
     )
-    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
-    lease_renewal.track(handle(broker, queue_offset=6), "silent", "01CD")
+    broker.renewal.track(handle(broker), CLIENT_ID, "01AB")
+    broker.renewal.track(handle(broker, queue_offset=6), "silent", "01CD")
     broker.clock.advance(SILENCE_MS + 1)
-    await lease_renewal.scan()
+    await broker.renewal.scan()
     (change,) = broker.changes
-    assert change.lease.queue_offset == 6 and len(lease_renewal) == 1
+    assert change.lease.queue_offset == 6 and len(broker.renewal) == 1
     broker.clock.advance(AHEAD_MS)
-    await lease_renewal.scan()
+    await broker.renewal.scan()
     assert broker.changes[-1].invisible_duration_ms == MINUTE, "and its lease is renewed"
 
 
-async def test_client_is_not_gone_while_the_broker_is_silent(
-    broker: Broker, lease_renewal: LeaseRenewal
-) -> None:
+async def test_client_is_not_gone_while_the_broker_is_silent(broker: Broker) -> None:
     broker.transport.answers["ListClients"] = MqError(Code.BROKER_UNREACHABLE, "no answer")
-    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
+    broker.renewal.track(handle(broker), CLIENT_ID, "01AB")
     broker.clock.advance(SILENCE_MS + 1)
-    await lease_renewal.scan()
-    assert not broker.changes and len(lease_renewal) == 1
+    await broker.renewal.scan()
+    assert not broker.changes and len(broker.renewal) == 1
 
 
-async def test_lease_untracked_during_a_scan(broker: Broker, lease_renewal: LeaseRenewal) -> None:
-    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
+async def test_lease_untracked_during_a_scan(broker: Broker) -> None:
+    broker.renewal.track(handle(broker), CLIENT_ID, "01AB")
     broker.clock.advance(SILENCE_MS + 1)
     broker.transport.gate.clear()
-    scan = asyncio.create_task(lease_renewal.scan())
+    scan = asyncio.create_task(broker.renewal.scan())
     await asyncio.sleep(0)
-    lease_renewal.untrack(key_of(handle(broker)))
+    broker.renewal.untrack(key_of(handle(broker)))
     broker.transport.gate.set()
     await scan
     assert not broker.changes
 
 
-async def test_retry_policy_decides_after_three_hours(
-    broker: Broker, proxy: Proxy, lease_renewal: LeaseRenewal
-) -> None:
-    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
-    advance(broker, proxy, MAX_RENEWED_MS)
-    await lease_renewal.scan()
+async def test_retry_policy_decides_after_three_hours(broker: Broker) -> None:
+    broker.renewal.track(handle(broker), CLIENT_ID, "01AB")
+    broker.advance(MAX_RENEWED_MS)
+    await broker.renewal.scan()
     assert broker.changes[-1].by_retry_policy
-    assert not len(lease_renewal)
+    assert not len(broker.renewal)
 
 
-async def test_ended_lease_is_dropped(
-    broker: Broker, proxy: Proxy, lease_renewal: LeaseRenewal
-) -> None:
+async def test_ended_lease_is_dropped(broker: Broker) -> None:
     broker.refusal = int(Code.INVALID_RECEIPT_HANDLE)
-    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
-    advance(broker, proxy, MINUTE - 1)
-    await lease_renewal.scan()
-    assert not len(lease_renewal)
+    broker.renewal.track(handle(broker), CLIENT_ID, "01AB")
+    broker.advance(MINUTE - 1)
+    await broker.renewal.scan()
+    assert not len(broker.renewal)
 
 
-async def test_renewal_is_retried_until_the_lease_ends(
-    broker: Broker, proxy: Proxy, lease_renewal: LeaseRenewal
-) -> None:
+async def test_renewal_is_retried_until_the_lease_ends(broker: Broker) -> None:
     broker.transport.answers["ChangeInvisibleDuration"] = MqError(
         Code.BROKER_UNREACHABLE, "no answer"
     )
-    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
-    advance(broker, proxy, MINUTE - 1)
-    await lease_renewal.scan()
-    assert len(lease_renewal) == 1
-    advance(broker, proxy, 1)
-    await lease_renewal.scan()
-    assert not len(lease_renewal)
+    broker.renewal.track(handle(broker), CLIENT_ID, "01AB")
+    broker.advance(MINUTE - 1)
+    await broker.renewal.scan()
+    assert len(broker.renewal) == 1
+    broker.advance(1)
+    await broker.renewal.scan()
+    assert not len(broker.renewal)
 
 
-async def test_renewal_names_the_end_of_the_lease(
-    broker: Broker, proxy: Proxy, lease_renewal: LeaseRenewal
-) -> None:
+async def test_renewal_names_the_end_of_the_lease(broker: Broker) -> None:
     tracked = handle(broker)
-    lease_renewal.track(tracked, CLIENT_ID, "01AB")
-    advance(broker, proxy, MINUTE - AHEAD_MS)
-    await lease_renewal.scan()
+    broker.renewal.track(tracked, CLIENT_ID, "01AB")
+    broker.advance(MINUTE - AHEAD_MS)
+    await broker.renewal.scan()
     renewed_ms = broker.clock.now_ms()
-    advance(broker, proxy, MINUTE - AHEAD_MS)
-    await lease_renewal.scan()
+    broker.advance(MINUTE - AHEAD_MS)
+    await broker.renewal.scan()
     ends = [change.lease.expires_timestamp_ms for change in broker.changes]
     assert ends == [tracked.expires_ms, renewed_ms + MINUTE]
     assert all(change.unless_changed for change in broker.changes)
 
 
-async def test_renewal_after_an_unanswered_one(
-    broker: Broker, proxy: Proxy, lease_renewal: LeaseRenewal
-) -> None:
+async def test_renewal_after_an_unanswered_one(broker: Broker) -> None:
     granted = broker.transport.answers["ChangeInvisibleDuration"]
     broker.transport.answers["ChangeInvisibleDuration"] = MqError(Code.REQUEST_TIMEOUT, "no answer")
-    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
-    advance(broker, proxy, MINUTE - AHEAD_MS)
-    await lease_renewal.scan()  # the broker may have renewed it
+    broker.renewal.track(handle(broker), CLIENT_ID, "01AB")
+    broker.advance(MINUTE - AHEAD_MS)
+    await broker.renewal.scan()  # the broker may have renewed it
     broker.transport.answers["ChangeInvisibleDuration"] = granted
     for _ in range(2):
-        await lease_renewal.scan()
-        advance(broker, proxy, MINUTE)
+        await broker.renewal.scan()
+        broker.advance(MINUTE)
     assert [change.unless_changed for change in broker.changes] == [True, False, True]
 
 
@@ -251,33 +221,31 @@ async def test_change_of_the_time_of_day_makes_no_client_silent() -> None:
 
 
 @pytest.mark.parametrize("minutes", [-10, 10])
-async def test_broker_with_another_time_of_day(
-    broker: Broker, proxy: Proxy, lease_renewal: LeaseRenewal, minutes: int
-) -> None:
+async def test_broker_with_another_time_of_day(broker: Broker, minutes: int) -> None:
     tracked = handle(broker)
     broker.clock.jump(minutes * MINUTE)
-    lease_renewal.track(tracked, CLIENT_ID, "01AB")
+    broker.renewal.track(tracked, CLIENT_ID, "01AB")
     for expected in (MINUTE, 3 * MINUTE):
-        advance(broker, proxy, MINUTE - AHEAD_MS)
-        await lease_renewal.scan()
+        broker.advance(MINUTE - AHEAD_MS)
+        await broker.renewal.scan()
         assert broker.changes[-1].invisible_duration_ms == expected
-    advance(broker, proxy, MINUTE)
-    await lease_renewal.scan()
+    broker.advance(MINUTE)
+    await broker.renewal.scan()
     assert len(broker.changes) == 2, "the last renewal was for three minutes"
 
 
-async def test_failed_give_back_is_retried(broker: Broker, lease_renewal: LeaseRenewal) -> None:
+async def test_failed_give_back_is_retried(broker: Broker) -> None:
     """Else the message would stay invisible as long as its last renewal said: up to an hour."""
     granted = broker.transport.answers["ChangeInvisibleDuration"]
     broker.transport.answers["ChangeInvisibleDuration"] = MqError(Code.REQUEST_TIMEOUT, "no answer")
-    lease_renewal.track(handle(broker), CLIENT_ID, "01AB")
+    broker.renewal.track(handle(broker), CLIENT_ID, "01AB")
     broker.clock.advance(SILENCE_MS + 1)
-    await lease_renewal.scan()
+    await broker.renewal.scan()
     broker.transport.answers["ChangeInvisibleDuration"] = granted
-    await lease_renewal.scan()
+    await broker.renewal.scan()
     assert [change.invisible_duration_ms for change in broker.changes] == [1_000] * 2
     assert not broker.changes[1].unless_changed, "the broker may have done the first"
-    assert not len(lease_renewal)
+    assert not len(broker.renewal)
 
 
 async def test_hanging_broker_does_not_delay_other_renewals() -> None:
