@@ -73,21 +73,19 @@ async def test_the_leases_of_one_pop_are_acknowledged_as_a_set(consumer: PopCons
     assert bodies(await consumer.pop()) == [b"3", b"5"]
 
 
-async def test_sets_of_several_groups_share_one_flush(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    harness.tables.topics.put(TopicConfig(TOPIC, 2, 2))
-    await harness.group("other")
+async def test_sets_of_several_groups_share_one_flush(consumer: PopConsumer) -> None:
+    consumer.harness.tables.topics.put(TopicConfig(TOPIC, 2, 2))
+    await consumer.harness.group("other")
     for queue_id in (0, 1):
         await consumer.put(b"1", b"2", b"3", queue_id=queue_id)
     low, high = await consumer.pop(2, queue_id=0), await consumer.pop(2, queue_id=1)
     low += await consumer.pop(queue_id=0)
-    other = PopConsumer(harness, group="other")
+    other = PopConsumer(consumer.harness, group="other")
     theirs = await other.pop(queue_id=1)
-    calls = harness.flusher.calls
+    calls = consumer.harness.flusher.calls
     sets = lease_set(*low[:2]), lease_set(low[2]), lease_set(high[1]), lease_set(*theirs)
     assert await consumer.ack_sets(*sets) == [Code.SUCCESS] * 7
-    assert harness.flusher.calls == calls + 1, "one wait for the disk"
+    assert consumer.harness.flusher.calls == calls + 1, "one wait for the disk"
     assert [consumer.committed(queue_id) for queue_id in (0, 1)] == [3, 0]
     assert other.committed(1) == 3
 

@@ -17,31 +17,27 @@ from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, attempts
 
 
-async def test_the_last_failed_attempt_makes_a_dead_letter(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.group(GROUP, retry_max_times=2)
+async def test_the_last_failed_attempt_makes_a_dead_letter(consumer: PopConsumer) -> None:
+    await consumer.harness.group(GROUP, retry_max_times=2)
     await consumer.put(b"1", properties={"UNIQ_KEY": "U1"})
     for attempt in (1, 2, 3):
         assert attempts(await consumer.pop(poll_ms=30_000)) == [attempt]
-    assert f"%DLQ%{GROUP}" not in harness.tables.topics
+    assert f"%DLQ%{GROUP}" not in consumer.harness.tables.topics
     await asyncio.sleep(10.1)
-    (letter,) = await harness.read(f"%DLQ%{GROUP}")
+    (letter,) = await consumer.harness.read(f"%DLQ%{GROUP}")
     assert (letter.body, letter.reconsume_times) == (b"1", 3)
     assert letter.properties[props.DLQ_ORIGIN_TOPIC] == TOPIC
     assert letter.properties[props.DLQ_ORIGIN_MESSAGE_ID] == "U1"
     assert await consumer.pop(poll_ms=30_000) == []
-    assert (consumer.committed(), harness.metrics.dead_letters) == (1, 1)
+    assert (consumer.committed(), consumer.harness.metrics.dead_letters) == (1, 1)
 
 
-async def test_a_consumer_may_dead_letter_a_message(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_a_consumer_may_dead_letter_a_message(consumer: PopConsumer) -> None:
     await consumer.put(b"1")
     (got,) = await consumer.pop()
     assert await consumer.dead_letter(got, "ValueError") == Code.SUCCESS
     assert await consumer.dead_letter(got) == Code.INVALID_RECEIPT_HANDLE
-    (letter,) = await harness.read(f"%DLQ%{GROUP}")
+    (letter,) = await consumer.harness.read(f"%DLQ%{GROUP}")
     assert letter.properties[props.DLQ_REASON] == "ValueError"
     assert await consumer.pop(poll_ms=30_000) == []
 

@@ -10,7 +10,6 @@ from aerobee_broker.delivery.pop.invisible_duration import InvisibleChange
 from aerobee_broker.delivery.pop.lease_table import LeaseName
 from aerobee_broker.errors import InvalidParameter
 from aerobee_wire.status import Code
-from support.broker.harness import BrokerHarness
 from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, attempts, bodies
 
 
@@ -24,12 +23,10 @@ async def test_a_message_is_redelivered_once_its_lease_expires(consumer: PopCons
     assert (again.body, again.attempt) == (b"1", 2)
 
 
-async def test_setting_the_time_of_day_expires_no_lease(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_setting_the_time_of_day_expires_no_lease(consumer: PopConsumer) -> None:
     await consumer.put(b"1")
     await consumer.pop(invisible_ms=10_000)
-    harness.clock.jump(3_600_000)  # type: ignore[attr-defined]
+    consumer.harness.clock.jump(3_600_000)  # type: ignore[attr-defined]
     await asyncio.sleep(5)
     assert await consumer.pop() == []
 
@@ -48,19 +45,19 @@ async def test_each_message_of_a_pop_expires_by_itself(consumer: PopConsumer) ->
     assert bodies(await consumer.pop(invisible_ms=60_000)) == [b"1"]
 
 
-async def test_a_lease_may_be_changed_before_it_is_durable(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_a_lease_may_be_changed_before_it_is_durable(consumer: PopConsumer) -> None:
     await consumer.put(b"1", b"2", b"3")
-    harness.flusher.hold()
+    consumer.harness.flusher.hold()
     popping = asyncio.create_task(consumer.pop())
     await asyncio.sleep(0.001)
-    [queue] = harness.broker.consuming.lease_table.queues()
+    [queue] = consumer.harness.broker.consuming.lease_table.queues()
     lease = LeaseName(GROUP, TOPIC, 0, 0, queue.in_flight[0].lease_id)
     change = InvisibleChange(lease, 60_000)
-    changing = asyncio.create_task(harness.broker.consuming.invisible_durations.change([change]))
+    changing = asyncio.create_task(
+        consumer.harness.broker.consuming.invisible_durations.change([change])
+    )
     await asyncio.sleep(0.001)
-    harness.flusher.let_go()
+    consumer.harness.flusher.let_go()
     assert bodies(await popping) == [b"1", b"2", b"3"]
     assert [change.error for change in await changing] == [None]
     await asyncio.sleep(10.1)
@@ -97,10 +94,8 @@ async def test_an_uncounted_delivery_keeps_the_attempt_number(consumer: PopConsu
     assert attempts(await consumer.pop()) == [1]
 
 
-async def test_a_change_may_use_the_retry_delays_of_the_group(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.group(GROUP, retry_delays_ms=(3_000, 7_000))
+async def test_a_change_may_use_the_retry_delays_of_the_group(consumer: PopConsumer) -> None:
+    await consumer.harness.group(GROUP, retry_delays_ms=(3_000, 7_000))
     await consumer.put(b"1")
     waits = []
     for _ in range(3):

@@ -60,20 +60,18 @@ async def test_a_pop_keeps_to_max_bytes(consumer: PopConsumer) -> None:
     assert len(await consumer.pop(max_bytes=11_000)) == 2
 
 
-async def test_a_pop_takes_from_all_queues_of_a_topic(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    harness.tables.topics.put(TopicConfig(TOPIC, 4, 4))
+async def test_a_pop_takes_from_all_queues_of_a_topic(consumer: PopConsumer) -> None:
+    consumer.harness.tables.topics.put(TopicConfig(TOPIC, 4, 4))
     for queue_id in range(4):
         await consumer.put(b"%d" % queue_id, queue_id=queue_id)
     got = bodies(await consumer.pop(3)) + bodies(await consumer.pop(3))
     assert sorted(got) == [b"0", b"1", b"2", b"3"]
 
 
-async def test_of_a_priority_topic_the_highest_queue_goes_first(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    harness.tables.topics.put(TopicConfig(TOPIC, 3, 3, attributes={"message.type": "PRIORITY"}))
+async def test_of_a_priority_topic_the_highest_queue_goes_first(consumer: PopConsumer) -> None:
+    consumer.harness.tables.topics.put(
+        TopicConfig(TOPIC, 3, 3, attributes={"message.type": "PRIORITY"})
+    )
     for queue_id, body in ((0, b"low"), (2, b"high"), (1, b"middle"), (2, b"high too")):
         await consumer.put(body, queue_id=queue_id)
     first = await consumer.pop(1, invisible_ms=10_000)
@@ -145,16 +143,14 @@ async def test_a_parked_pop_makes_asynchronous_flush_flush(begin: Begin, tmp_pat
     assert asyncio.get_running_loop().time() - sent_at < 2, "not in 10 s only"
 
 
-async def test_a_cancelled_pop_counts_no_delivery_attempt(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_a_cancelled_pop_counts_no_delivery_attempt(consumer: PopConsumer) -> None:
     await consumer.put(b"1")
-    harness.flusher.hold()
+    consumer.harness.flusher.hold()
     gone = asyncio.create_task(consumer.pop())
     await asyncio.sleep(0.1)
     gone.cancel()
     await asyncio.wait([gone])
-    harness.flusher.let_go()
+    consumer.harness.flusher.let_go()
     await asyncio.sleep(0.1)
     assert deliveries(await consumer.pop()) == [(b"1", 1)]
 
@@ -242,15 +238,13 @@ async def test_wakes_when_a_lease_ends(harness: BrokerHarness, consumer: PopCons
     assert again.attempt == 1
 
 
-async def test_message_group_on_lease_is_no_news(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.group(GROUP, consume_order=ConsumeOrder.ON)
+async def test_message_group_on_lease_is_no_news(consumer: PopConsumer) -> None:
+    await consumer.harness.group(GROUP, consume_order=ConsumeOrder.ON)
     in_group = {"__SHARDINGKEY": "g"}
-    await harness.send(TOPIC, b"first", properties=in_group)
+    await consumer.harness.send(TOPIC, b"first", properties=in_group)
     [first] = await consumer.pop()
-    await harness.send(TOPIC, b"second", properties=in_group)
-    waiting = await parked(harness)
+    await consumer.harness.send(TOPIC, b"second", properties=in_group)
+    waiting = await parked(consumer.harness)
     await consumer.ack(first)
     assert await waiting
     assert [message.body for message in await consumer.pop()] == [b"second"]

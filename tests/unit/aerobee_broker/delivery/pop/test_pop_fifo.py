@@ -152,15 +152,13 @@ async def test_the_acknowledged_front_is_settled_at_once(consumer: PopConsumer) 
     assert consumer.committed() == 1
 
 
-async def test_a_dead_letter_unblocks_its_message_group(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.group(GROUP, retry_max_times=1)
+async def test_a_dead_letter_unblocks_its_message_group(consumer: PopConsumer) -> None:
+    await consumer.harness.group(GROUP, retry_max_times=1)
     await send(consumer, b"a1", b"a2")
     assert attempts(await consumer.pop(1, fifo=True)) == [1]
     assert attempts(await consumer.pop(1, fifo=True, poll_ms=30_000)) == [2]
     assert bodies(await consumer.pop(1, fifo=True, poll_ms=30_000)) == [b"a2"]
-    assert await harness.bodies(f"%DLQ%{GROUP}") == [b"a1"]
+    assert await consumer.harness.bodies(f"%DLQ%{GROUP}") == [b"a1"]
 
 
 async def test_a_longer_duration_of_one_message_blocks_the_others(consumer: PopConsumer) -> None:
@@ -200,16 +198,14 @@ async def test_messages_without_message_group_are_one_per_queue(consumer: PopCon
     assert await consumer.pop(fifo=True) == []
 
 
-async def test_a_gauge_counts_blocked_message_groups(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_a_gauge_counts_blocked_message_groups(consumer: PopConsumer) -> None:
     await send(consumer, b"a1", b"a2", b"b1")
     got = await consumer.pop(1, fifo=True)
     await consumer.pop(1, fifo=True)
 
     def gauge() -> float:
-        harness.broker.gauges.measure(6)
-        return float(harness.metrics._gauges["pop_blocked_message_groups"]._value.get())
+        consumer.harness.broker.gauges.measure(6)
+        return float(consumer.harness.metrics._gauges["pop_blocked_message_groups"]._value.get())
 
     assert gauge() == 1
     await consumer.ack(*got)

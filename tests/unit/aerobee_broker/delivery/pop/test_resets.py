@@ -32,13 +32,11 @@ async def test_a_reset_voids_leases(consumer: PopConsumer) -> None:
     assert await consumer.ack(got[1]) == [Code.INVALID_RECEIPT_HANDLE]
 
 
-async def test_deleting_a_topic_voids_its_leases(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_deleting_a_topic_voids_its_leases(consumer: PopConsumer) -> None:
     await consumer.put(b"1", b"2")
     await consumer.pop()
-    await harness.broker.administration.delete_topic(TOPIC)
-    harness.tables.topics.put(TopicConfig(TOPIC, 1, 1))
+    await consumer.harness.broker.administration.delete_topic(TOPIC)
+    consumer.harness.tables.topics.put(TopicConfig(TOPIC, 1, 1))
     await consumer.put(b"new")
     assert deliveries(await consumer.pop()) == [(b"new", 1)]
 
@@ -52,49 +50,41 @@ async def test_a_reset_survives_a_crash(consumer: PopConsumer) -> None:
     assert bodies(await consumer.pop()) == [b"2", b"3"]
 
 
-async def test_a_reset_of_a_group_that_pulls_survives_a_crash(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_a_reset_of_a_group_that_pulls_survives_a_crash(consumer: PopConsumer) -> None:
     await consumer.put(b"1", b"2", b"3")
     await consumer.reset(2)
-    harness = await crash(consumer)
-    assert harness.tables.offsets.get(GROUP, TOPIC, 0) == 2
+    consumer.harness = await crash(consumer)
+    assert consumer.harness.tables.offsets.get(GROUP, TOPIC, 0) == 2
 
 
-async def test_a_reset_returns_once_it_is_durable(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_a_reset_returns_once_it_is_durable(consumer: PopConsumer) -> None:
     await consumer.put(b"1", b"2", b"3")
     await consumer.pop()
-    harness.flusher.hold()
+    consumer.harness.flusher.hold()
     reset = asyncio.create_task(consumer.reset(1))
     await asyncio.sleep(0.1)
     assert not reset.done()
-    harness.flusher.let_go()
+    consumer.harness.flusher.let_go()
     assert [offset.queue_offset for offset in await reset] == [1]
     await crash(consumer)
     assert bodies(await consumer.pop()) == [b"2", b"3"]
 
 
-async def test_a_lost_reset_is_journalled_before_later_leases(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_a_lost_reset_is_journalled_before_later_leases(consumer: PopConsumer) -> None:
     """Else a start would apply those leases to the old cursor, and lose the messages between."""
     await consumer.put(b"1", b"2", b"3")
     await consumer.ack(*await consumer.pop())
-    with failing_disk(harness, DiskFull("injected")), pytest.raises(DiskFull):
+    with failing_disk(consumer.harness, DiskFull("injected")), pytest.raises(DiskFull):
         await consumer.reset(0)
     assert bodies(await consumer.pop(1)) == [b"1"]
     await crash(consumer)
     assert bodies(await consumer.pop()) == [b"2", b"3"]
 
 
-async def test_a_lost_reset_is_journalled_again_by_itself(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_a_lost_reset_is_journalled_again_by_itself(consumer: PopConsumer) -> None:
     await consumer.put(b"1", b"2", b"3")
     await consumer.ack(*await consumer.pop())
-    with failing_disk(harness, DiskFull("injected")):
+    with failing_disk(consumer.harness, DiskFull("injected")):
         with pytest.raises(DiskFull):
             await consumer.reset(0)
         await asyncio.sleep(5)
@@ -130,21 +120,19 @@ async def test_a_full_disk_refuses_a_reset_before_anything_is_done(
     assert await request()
 
 
-async def test_an_expired_lease_of_a_deleted_topic_is_void(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.group(GROUP, retry_max_times=0)
+async def test_an_expired_lease_of_a_deleted_topic_is_void(consumer: PopConsumer) -> None:
+    await consumer.harness.group(GROUP, retry_max_times=0)
     await consumer.put(b"old")
     await consumer.pop(invisible_ms=10_000)
-    await harness.broker.administration.delete_topic(TOPIC)
-    harness.tables.topics.put(TopicConfig(TOPIC, 1, 1))
+    await consumer.harness.broker.administration.delete_topic(TOPIC)
+    consumer.harness.tables.topics.put(TopicConfig(TOPIC, 1, 1))
     await consumer.put(b"new")
     await asyncio.sleep(5)
     await consumer.pop(invisible_ms=60_000)
     await asyncio.sleep(6)
-    assert f"%DLQ%{GROUP}" not in harness.tables.topics
-    harness = await crash(consumer)
-    await harness.group(GROUP, retry_max_times=1)
+    assert f"%DLQ%{GROUP}" not in consumer.harness.tables.topics
+    consumer.harness = await crash(consumer)
+    await consumer.harness.group(GROUP, retry_max_times=1)
     await asyncio.sleep(60)
     assert bodies(await consumer.pop()) == [b"new"]
 
@@ -169,35 +157,31 @@ async def test_a_kill_after_a_deletion_leaves_nothing_of_the_topic(
     assert bodies(await consumer.pop()) == [b"new 1", b"new 2"]
 
 
-async def test_an_ack_under_way_does_not_touch_a_recreated_topic(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_an_ack_under_way_does_not_touch_a_recreated_topic(consumer: PopConsumer) -> None:
     await consumer.put(b"1", b"2")
     got = await consumer.pop(2)
-    harness.flusher.hold()
+    consumer.harness.flusher.hold()
     acking = asyncio.create_task(consumer.ack_sets(lease_set(*got)))
     await asyncio.sleep(0.001)
-    deleting = asyncio.create_task(harness.broker.administration.delete_topic(TOPIC))
+    deleting = asyncio.create_task(consumer.harness.broker.administration.delete_topic(TOPIC))
     await asyncio.sleep(0.001)
-    harness.flusher.let_go()
+    consumer.harness.flusher.let_go()
     await asyncio.gather(acking, deleting)
-    harness.tables.topics.put(TopicConfig(TOPIC, 1, 1))
+    consumer.harness.tables.topics.put(TopicConfig(TOPIC, 1, 1))
     await consumer.put(b"new 1", b"new 2", b"new 3")
     assert bodies(await consumer.pop()) == [b"new 1", b"new 2", b"new 3"]
 
 
-async def test_an_ack_rolled_back_after_a_reset_restores_nothing(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_an_ack_rolled_back_after_a_reset_restores_nothing(consumer: PopConsumer) -> None:
     await consumer.put(b"1", b"2", b"3")
     got = await consumer.pop(2)
-    with failing_disk(harness):
-        harness.flusher.hold()
+    with failing_disk(consumer.harness):
+        consumer.harness.flusher.hold()
         acking = asyncio.create_task(consumer.ack_sets(lease_set(*got)))
         await asyncio.sleep(0.001)
         resetting = asyncio.create_task(consumer.reset(3))
         await asyncio.sleep(0.001)
-        harness.flusher.let_go()
+        consumer.harness.flusher.let_go()
         with pytest.raises(StoreWriteError):
             await acking
         with pytest.raises(StoreWriteError):

@@ -35,30 +35,26 @@ async def test_leases_and_settlements_survive(consumer: PopConsumer, how: str) -
     assert await consumer.ack(got[4]) == [Code.SUCCESS]
 
 
-async def test_a_lease_that_expired_meanwhile_is_redelivered(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_a_lease_that_expired_meanwhile_is_redelivered(consumer: PopConsumer) -> None:
     await consumer.put(b"1")
     await consumer.pop()
-    copy = copy_store(harness)
+    copy = copy_store(consumer.harness)
     await asyncio.sleep(60)
     await start_over(consumer, copy)
     await asyncio.sleep(0.01)
     assert attempts(await consumer.pop()) == [2]
 
 
-async def test_attempts_are_counted_across_crashes(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
-    await harness.group(GROUP, retry_max_times=3)
+async def test_attempts_are_counted_across_crashes(consumer: PopConsumer) -> None:
+    await consumer.harness.group(GROUP, retry_max_times=3)
     await consumer.put(b"1")
     counted = []
     for _ in range(4):
         counted += attempts(await consumer.pop(poll_ms=30_000))
-        harness = await crash(consumer)
+        consumer.harness = await crash(consumer)
     assert counted == [1, 2, 3, 4]
     assert await consumer.pop(poll_ms=30_000) == []
-    assert len(await harness.read(f"%DLQ%{GROUP}")) == 1
+    assert len(await consumer.harness.read(f"%DLQ%{GROUP}")) == 1
 
 
 async def test_the_journal_alone_is_enough(harness: BrokerHarness, consumer: PopConsumer) -> None:
@@ -73,29 +69,25 @@ async def test_the_journal_alone_is_enough(harness: BrokerHarness, consumer: Pop
     assert bodies(await consumer.pop()) == [b"1", b"3"]
 
 
-async def test_records_before_the_snapshot_are_not_applied(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_records_before_the_snapshot_are_not_applied(consumer: PopConsumer) -> None:
     await consumer.put(*[b"x"] * 50)
     for _ in range(50):
         await consumer.ack(*await consumer.pop(1))
-    harness = await restart(consumer)
-    saved = decode((harness.store.path / "config" / "popLeases.json").read_bytes())
+    consumer.harness = await restart(consumer)
+    saved = decode((consumer.harness.store.path / "config" / "popLeases.json").read_bytes())
     assert saved["position"] == 100
-    assert harness.broker.consuming.lease_table.loaded_position == 100
+    assert consumer.harness.broker.consuming.lease_table.loaded_position == 100
     assert consumer.committed() == 50
 
 
-async def test_records_that_the_snapshot_has_may_be_applied_again(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_records_that_the_snapshot_has_may_be_applied_again(consumer: PopConsumer) -> None:
     """A snapshot may hold more than its position says."""
     await consumer.put(b"1", b"2", b"3")
     got = await consumer.pop()
     await consumer.ack(got[0])
     await consumer.change(got[1], 30_000, uncounted=True)
-    await harness.broker.consuming.lease_journal.save_snapshot()
-    copy = copy_store(harness)
+    await consumer.harness.broker.consuming.lease_journal.save_snapshot()
+    copy = copy_store(consumer.harness)
     file = copy / "store" / "config" / "popLeases.json"
     file.write_text(json.dumps({**decode(file.read_bytes()), "position": 0}))
     await start_over(consumer, copy)

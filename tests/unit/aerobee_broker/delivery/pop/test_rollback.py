@@ -18,12 +18,10 @@ from support.broker.pop_consumer import GROUP, TOPIC, PopConsumer, bodies, deliv
 from support.broker.pop_restarts import copy_store, crash, failing_disk, restart, start_over
 
 
-async def test_requests_that_the_disk_fails_are_rolled_back(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_requests_that_the_disk_fails_are_rolled_back(consumer: PopConsumer) -> None:
     await consumer.put(b"1", b"2")
     (got,) = await consumer.pop(1)
-    with failing_disk(harness):
+    with failing_disk(consumer.harness):
         for request in (consumer.ack(got), consumer.change(got, 0), consumer.pop(1)):
             with pytest.raises(StoreWriteError):
                 await request
@@ -33,13 +31,11 @@ async def test_requests_that_the_disk_fails_are_rolled_back(
     assert await consumer.ack(got) == [Code.SUCCESS]
 
 
-async def test_a_set_of_acks_is_rolled_back_as_a_whole(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_a_set_of_acks_is_rolled_back_as_a_whole(consumer: PopConsumer) -> None:
     await consumer.put(*(b"%d" % number for number in range(4)))
     got = await consumer.pop()
     await consumer.ack(got[1])
-    with failing_disk(harness):
+    with failing_disk(consumer.harness):
         with pytest.raises(StoreWriteError):
             await consumer.ack_sets(lease_set(*got[:3]))
         await asyncio.sleep(0)
@@ -122,16 +118,14 @@ async def test_lost_messages_that_cannot_be_journalled_keep_no_other(
     assert bodies(await consumer.pop()) == [b"3"]
 
 
-async def test_rolled_back_leases_survive_the_loss_of_the_snapshot(
-    harness: BrokerHarness, consumer: PopConsumer
-) -> None:
+async def test_rolled_back_leases_survive_the_loss_of_the_snapshot(consumer: PopConsumer) -> None:
     """The snapshot of a clean stop has their messages in flight, the journal has not."""
     await consumer.put(b"1", b"2", b"3")
-    with failing_disk(harness), pytest.raises(StoreWriteError):
+    with failing_disk(consumer.harness), pytest.raises(StoreWriteError):
         await consumer.pop(2)
-    harness = await restart(consumer)
+    consumer.harness = await restart(consumer)
     assert bodies(await consumer.pop(1, invisible_ms=60_000)) == [b"1"]
-    copy = copy_store(harness)
+    copy = copy_store(consumer.harness)
     for file in (copy / "store" / "config").glob("popLeases.json*"):
         file.unlink()
     await start_over(consumer, copy)
