@@ -16,6 +16,7 @@ VALUE_END = "\x02"
 NAME_END_BYTES, VALUE_END_BYTES = NAME_END.encode(), VALUE_END.encode()
 NAME_END_CODE, VALUE_END_CODE = ord(NAME_END), ord(VALUE_END)  # as an item of bytes
 MAX_BYTES = 32_767
+_SEPARATORS = str.maketrans({NAME_END: " ", VALUE_END: " "})
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
 KEY_SEPARATOR = " "
 
@@ -138,3 +139,16 @@ def whole_number(value: str | bytes) -> int | None:
     """
     text = value if isinstance(value, str) else value.decode("ascii", "replace")
     return int(text) if _WHOLE_NUMBER.fullmatch(text) else None
+
+
+def cut(text: str, limit: int) -> str:
+    """As much of the text as fits into `limit` bytes of UTF-8, whole characters only."""
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= limit:
+        return encoded.decode()
+    return encoded[: max(0, limit)].decode("utf-8", "ignore")
+
+
+def value_of(text: str, limit: int) -> str:
+    """Any text as a value of at most `limit` bytes: `cut`, and with spaces for the separators."""
+    return cut(text.translate(_SEPARATORS), limit)

@@ -58,3 +58,10 @@ def test_whole_number_is_ascii_digits_with_or_without_a_minus(
 ) -> None:
     assert properties.whole_number(value) == number
     assert properties.whole_number("1" * 5_000) is None
+
+
+@given(st.text(), st.integers(min_value=0, max_value=40))
+def test_a_cut_text_fits_and_is_a_prefix(text: str, limit: int) -> None:
+    cut = properties.cut(text, limit)
+    assert len(cut.encode()) <= limit
+    assert text.encode("utf-8", "replace").decode().startswith(cut)

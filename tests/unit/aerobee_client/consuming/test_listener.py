@@ -6,12 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from aerobee_client.consume_result import ConsumeResult, DeadLetter, ReconsumeLater
 from aerobee_client.consuming.listener import Consume, rejection_of, verdicts
-from aerobee_client.consuming.send_back import Rejection, cut
+from aerobee_client.consuming.send_back import Rejection
 from aerobee_wire.status import Code
 from support.codes import raises_code
 
@@ -111,13 +109,6 @@ async def test_only_cancelling_the_task_cancels_a_listener() -> None:
 def test_exactly_one_listener_is_needed(listeners: tuple[Any, Any]) -> None:
     with raises_code(Code.INVALID_PARAMETER):
         Consume(*listeners)
-
-
-@given(st.text(max_size=400), st.integers(0, 300))
-def test_cut_text_is_a_prefix_within_the_limit(text: str, limit: int) -> None:
-    result = cut(text, limit)
-    assert len(result.encode()) <= limit
-    assert text.encode("utf-8", "replace").startswith(result.encode())
 
 
 def test_an_exception_whose_text_raises_is_described() -> None:

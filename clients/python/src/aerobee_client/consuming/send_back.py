@@ -46,7 +46,6 @@ _DROPPED = (
     names.REAL_QUEUE_ID,
     names.MAX_RECONSUME_TIMES,
 )
-_SEPARATORS = str.maketrans({names.NAME_END: " ", names.VALUE_END: " "})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +56,6 @@ class Rejection:
     reason: str
     description: str = ""
     delay_level: int = 0
-
-
-def cut(text: str, limit_bytes: int) -> str:
-    """`text` cut to at most `limit_bytes` of UTF-8."""
-    encoded = text.encode("utf-8", "replace")
-    if len(encoded) <= limit_bytes:
-        return encoded.decode()
-    return encoded[:limit_bytes].decode("utf-8", "ignore")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,8 +104,8 @@ class SendBack:
             delay_level=rejection.delay_level,
             max_reconsume_times=self._max_reconsume_times,
             failure=message_pb2.Failure(
-                reason=cut(rejection.reason, REASON_BYTES),
-                description=cut(rejection.description, DESCRIPTION_BYTES),
+                reason=names.cut(rejection.reason, REASON_BYTES),
+                description=names.cut(rejection.description, DESCRIPTION_BYTES),
             ),
         )
 
@@ -182,10 +173,9 @@ class SendBack:
         kept = {name: text for name, text in message.properties.items() if name not in _DROPPED}
         kept.setdefault(names.RETRY_TOPIC, message.stored_topic)
         kept[names.ORIGIN_MESSAGE_ID] = message.origin_message_id
-        kept[names.DLQ_REASON] = cut(rejection.reason.translate(_SEPARATORS), REASON_BYTES)
-        kept[names.DLQ_REASON_DESCRIPTION] = cut(
-            rejection.description.translate(_SEPARATORS), DESCRIPTION_BYTES
-        )
+        kept[names.DLQ_REASON] = names.value_of(rejection.reason, REASON_BYTES)
+        description = names.value_of(rejection.description, DESCRIPTION_BYTES)
+        kept[names.DLQ_REASON_DESCRIPTION] = description
         limit = self._max_reconsume_times
         if rejection.delay_level < 0:
             limit = 0  # reached by now: the broker dead-letters the message

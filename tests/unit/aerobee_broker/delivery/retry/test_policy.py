@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from aerobee_broker.delivery.delay.levels import DelayQueues
 from aerobee_broker.delivery.retry import policy
@@ -253,10 +251,3 @@ def test_the_longest_properties_still_fit_as_retry_and_dead_letter() -> None:
     again = stored(properties, topic="%RETRY%" + "g" * 120)
     dead = policy.dead_lettered(again, group, failure=failure)
     assert len(dead.properties) <= props.MAX_BYTES
-
-
-@given(st.text(), st.integers(min_value=0, max_value=40))
-def test_a_cut_text_fits_and_is_a_prefix(text: str, limit: int) -> None:
-    cut = policy.cut(text, limit)
-    assert len(cut.encode()) <= limit
-    assert text.encode("utf-8", "replace").decode().startswith(cut)

@@ -27,8 +27,6 @@ RESERVED_PROPERTY_BYTES = 1_024
 _ADDED_LATER_BYTES = 256
 _MAX_ID_BYTES = 128
 
-_SEPARATORS = str.maketrans({props.NAME_END: " ", props.VALUE_END: " "})
-
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -99,7 +97,7 @@ def with_dead_letter_origin(properties: dict[str, str]) -> dict[str, str]:
     if origin:
         properties[props.DLQ_ORIGIN_TOPIC] = origin
     if message_id:
-        properties[props.DLQ_ORIGIN_MESSAGE_ID] = cut(message_id, _MAX_ID_BYTES)
+        properties[props.DLQ_ORIGIN_MESSAGE_ID] = props.cut(message_id, _MAX_ID_BYTES)
     return properties
 
 
@@ -118,19 +116,11 @@ def _failed_properties(record: Record, failure: Failure) -> dict[str, str]:
         (props.DLQ_REASON_DESCRIPTION, failure.description, MAX_DESCRIPTION_BYTES),
     ):
         room -= len(name) + 2
-        value = cut(text.translate(_SEPARATORS), min(limit, room))
+        value = props.value_of(text, min(limit, room))
         if value:
             properties[name] = value
             room -= len(value.encode())
     return properties
-
-
-def cut(text: str, limit: int) -> str:
-    """As much of the text as fits into `limit` bytes of UTF-8, whole characters only."""
-    encoded = text.encode("utf-8", "replace")
-    if len(encoded) <= limit:
-        return encoded.decode()
-    return encoded[: max(0, limit)].decode("utf-8", "ignore")
 
 
 def _failed_copy(

@@ -48,18 +48,12 @@ class _LeaseSet:
     queue_offsets: list[int] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
 class Acknowledgements:
-    def __init__(
-        self,
-        calls: BrokerCalls,
-        batches: BrokerBatches,
-        lease_renewal: LeaseRenewal,
-        counts: ProxyCounts,
-    ) -> None:
-        self._calls = calls
-        self._batches = batches
-        self._lease_renewal = lease_renewal
-        self._counts = counts
+    calls: BrokerCalls
+    batches: BrokerBatches
+    lease_renewal: LeaseRenewal
+    counts: ProxyCounts
 
     async def acknowledge(
         self, receipt_handles: Sequence[str], topic: str, consumer_group: str
@@ -89,7 +83,7 @@ class Acknowledgements:
             by_broker.setdefault(found.handle.broker_name, []).append(found)
         calls = [self._acknowledge(name, own, failures) for name, own in by_broker.items()]
         await (calls[0] if len(calls) == 1 else asyncio.gather(*calls))
-        self._counts.acknowledged += len(receipt_handles) - len(failures)
+        self.counts.acknowledged += len(receipt_handles) - len(failures)
         return failures
 
     async def _acknowledge(
@@ -99,14 +93,14 @@ class Acknowledgements:
         untracked = self._untrack(sets)
         answers: Sequence[LeaseFailures | Exception]
         try:
-            answers = await self._batches.acknowledge(
+            answers = await self.batches.acknowledge(
                 broker_name, [lease_set_of(own.handle, own.queue_offsets) for own in sets]
             )
         except Exception as error:
             answers = [error] * len(sets)
         except BaseException:  # the caller was cancelled
             for lease in untracked.values():
-                self._lease_renewal.retrack(lease)
+                self.lease_renewal.retrack(lease)
             raise
         for own, answer in zip(sets, answers, strict=True):
             failed: Mapping[int, Exception] = (
@@ -118,16 +112,16 @@ class Acknowledgements:
                 index = own.indexes[position]
                 failures[index] = _told(failure, own.handle, untracked.get(index))
                 if index in untracked and may_try_again(failure):
-                    self._lease_renewal.retrack(untracked[index])
+                    self.lease_renewal.retrack(untracked[index])
 
     def _untrack(self, sets: Sequence[_LeaseSet]) -> Mapping[int, TrackedLease]:
         """Index of a receipt handle → its lease, of those that were renewed."""
         untracked: dict[int, TrackedLease] = {}
-        if len(self._lease_renewal):
+        if len(self.lease_renewal):
             for own in sets:
                 keys = keys_of(own.handle, own.queue_offsets)
                 for index, key in zip(own.indexes, keys, strict=True):
-                    lease = self._lease_renewal.untrack(key)
+                    lease = self.lease_renewal.untrack(key)
                     if lease is not None:
                         untracked[index] = lease
         return untracked
@@ -141,13 +135,13 @@ class Acknowledgements:
         """
         change = invisible_change(handle, duration_ms, counted=counted)
         with self._without_renewal(handle):
-            return await self._batches.change_invisible_duration(handle.broker_name, change)
+            return await self.batches.change_invisible_duration(handle.broker_name, change)
 
     async def dead_letter(self, handle: ReceiptHandle, failure: Failure) -> None:
         """Moves a message to the dead letters of its group. Raises MqError as above."""
         entry = DeadLetterEntry(lease=lease_of(handle), failure=failure)
         with self._without_renewal(handle):
-            answer = await self._calls.call_patiently(
+            answer = await self.calls.call_patiently(
                 handle.broker_name, DEAD_LETTER, DeadLetterRequest(entries=[entry])
             )
             refused = failure_of(answer.results[0])
@@ -156,12 +150,12 @@ class Acknowledgements:
 
     @contextmanager
     def _without_renewal(self, handle: ReceiptHandle) -> Iterator[None]:
-        untracked = self._lease_renewal.untrack(key_of(handle))
+        untracked = self.lease_renewal.untrack(key_of(handle))
         try:
             yield
         except BaseException as error:
             if untracked is not None and may_try_again(error):
-                self._lease_renewal.retrack(untracked)
+                self.lease_renewal.retrack(untracked)
             if isinstance(error, MqError):
                 raise _told(error, handle, untracked) from None
             raise
