@@ -123,7 +123,7 @@ async def test_rolled_back_leases_survive_the_loss_of_the_snapshot(consumer: Pop
     await consumer.put(b"1", b"2", b"3")
     with failing_disk(consumer.harness), pytest.raises(StoreWriteError):
         await consumer.pop(2)
-    consumer.harness = await restart(consumer)
+    await restart(consumer)
     assert bodies(await consumer.pop(1, invisible_ms=60_000)) == [b"1"]
     copy = copy_store(consumer.harness)
     for file in (copy / "store" / "config").glob("popLeases.json*"):
