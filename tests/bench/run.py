@@ -43,7 +43,7 @@ SUITES = {
         "client_send_async_1k",
     ),
     "proxy": ("proxy_unary_send_1k", "proxy_receive_ack_1k", "proxy_receive_ack_ceiling"),
-    "parked": ("parked_receive_memory", "parked_receive_wake"),
+    "waiting.parked": ("parked_receive_memory", "parked_receive_wake"),
     "shared_port": ("proxy_shared_port_send", "proxy_tls_send"),
     "store": (
         "store_recovery",
