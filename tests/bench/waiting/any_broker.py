@@ -1,7 +1,8 @@
 """From a send to the receive that waits: a topic on two brokers against one on a single broker.
 
 Real processes, one client that names the brokers in turn as SDKs do, one message at a time, in one
-run: both topics take turns. `python -m bench.waiting.any_broker` in `tests/`; not a row of `make bench`.
+run: both topics take turns. `python -m bench.waiting.any_broker` in `tests/`; not a row of
+`make bench`.
 """
 
 from __future__ import annotations
