@@ -118,11 +118,13 @@ GET_CONSUME_STATS = rpc(offset.GetConsumeStatsRequest, offset.GetConsumeStatsRes
 # ---- broker: administration ----
 
 PUT_TOPIC = rpc(admin.PutTopicRequest, admin.PutTopicResponse)
+UPDATE_TOPIC = rpc(admin.UpdateTopicRequest, admin.UpdateTopicResponse)
 SPECIFY_MESSAGE_TYPE = rpc(admin.SpecifyMessageTypeRequest, admin.SpecifyMessageTypeResponse)
 GET_TOPIC = rpc(admin.GetTopicRequest, admin.GetTopicResponse)
 DELETE_TOPIC = rpc(admin.DeleteTopicRequest, admin.DeleteTopicResponse)
 LIST_TOPICS = rpc(admin.ListTopicsRequest, admin.ListTopicsResponse)
 PUT_GROUP = rpc(admin.PutGroupRequest, admin.PutGroupResponse)
+UPDATE_GROUP = rpc(admin.UpdateGroupRequest, admin.UpdateGroupResponse)
 GET_GROUP = rpc(admin.GetGroupRequest, admin.GetGroupResponse)
 DELETE_GROUP = rpc(admin.DeleteGroupRequest, admin.DeleteGroupResponse)
 LIST_GROUPS = rpc(admin.ListGroupsRequest, admin.ListGroupsResponse)

@@ -57,6 +57,7 @@ class Code(IntEnum):
     INVALID_RECEIPT_HANDLE = 1006
     INVALID_TRANSACTION_ID = 1007
     QUEUE_NOT_EXIST = 1008
+    SUBSCRIPTION_GROUP_EXIST_ALREADY = 1009
 
 
 # The gRPC status of each code; a code that is not listed is INTERNAL.
@@ -87,6 +88,7 @@ GRPC_STATUS: Mapping[Code, str] = {
     Code.INVALID_RECEIPT_HANDLE: "INVALID_ARGUMENT",
     Code.INVALID_TRANSACTION_ID: "INVALID_ARGUMENT",
     Code.QUEUE_NOT_EXIST: "OUT_OF_RANGE",
+    Code.SUBSCRIPTION_GROUP_EXIST_ALREADY: "ALREADY_EXISTS",
 }
 
 # The same request may succeed later, or on another broker.

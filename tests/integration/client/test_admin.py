@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,10 +20,15 @@ def test_administration_end_to_end(namesrv: str) -> None:
     with AdminClient(namesrv) as admin, Producer("p", namesrv=namesrv) as producer:
         (created,) = admin.create_topic("looked-after", queues=3, message_type="DELAY")
         assert created.created and not created.unreachable_namesrvs
-        (again,) = admin.create_topic("looked-after", queues=5)
+        with raises_code(Code.TOPIC_EXIST_ALREADY):
+            admin.create_topic("looked-after", queues=5)
+        (again,) = admin.create_topic("looked-after", queues=3, message_type="DELAY")
         assert not again.created
+        grown = admin.update_topic("looked-after", queues=5)
+        assert [change.after for change in grown.changes] == [5, 5]
+        assert admin.update_topic("looked-after", queues=5).changes == ()
         (topic,) = [t for t in admin.list_topics() if t.topic == "looked-after"]
-        assert topic.brokers[0].write_queue_count == 5
+        assert (topic.brokers[0].write_queue_count, topic.message_type) == (5, "DELAY")
         assert admin.topic_route("looked-after").queues[0].read_queue_count == 5
 
         result = producer.send(Message("looked-after", b"body", tag="T", keys=["k1", "k2"]))
@@ -49,6 +55,11 @@ def test_administration_end_to_end(namesrv: str) -> None:
         admin.create_group("looked-after-g", max_attempts=4, retry_delays=[SOON])
         group = admin.get_group("looked-after-g")
         assert (group.max_attempts, group.retry_delays_ms) == (4, (100,))
+        with raises_code(Code.SUBSCRIPTION_GROUP_EXIST_ALREADY):
+            admin.create_group("looked-after-g")
+        (change,) = admin.update_group("looked-after-g", max_attempts=5).changes
+        assert (change.setting, change.before, change.after) == ("max_attempts", 4, 5)
+        assert admin.get_group("looked-after-g") == replace(group, max_attempts=5)
         assert "looked-after-g" in {g.consumer_group for g in admin.list_groups()}
 
         (broker,) = admin.cluster().brokers

@@ -142,22 +142,22 @@ def test_a_group_shows_its_order_and_its_retries(up: Up) -> None:
     assert shown["exponential_retry"] == {"initial_ms": 2_000, "max_ms": 60_000, "multiplier": 3}
     text = aerobee("group", "show", "couriers", namesrv=up.namesrv).stdout
     assert "off: messages in no order" in text and "2s to 1m" in text
-    json_of(up, "group", "create", "couriers")
+    json_of(up, "group", "update", "couriers", "--order", "auto")
     assert json_of(up, "group", "show", "couriers")["order"] == "auto"
     assert aerobee("group", "show", "nobody", namesrv=up.namesrv).returncode == 1
 
 
 def test_a_message_that_blocks_its_group_is_shown_and_skipped(up: Up) -> None:
-    json_of(up, "topic", "create", "letters", "--queues", "1", "--type", "fifo")
+    json_of(up, "topic", "create", "postcards", "--queues", "1", "--type", "fifo")
     json_of(up, "group", "create", "postmen")
     with Producer(namesrv=up.namesrv) as producer:
-        first, _ = producer.send_batch([Message("letters", body) for body in (b"torn", b"whole")])
+        first, _ = producer.send_batch([Message("postcards", body) for body in (b"torn", b"whole")])
     [broker] = json_of(up, "broker", "status")
 
     def pop() -> list[bytes]:
         request = pop_pb2.PopRequest(
             consumer_group="postmen",
-            topic="letters",
+            topic="postcards",
             invisible_duration_ms=100,
             start=pop_pb2.POP_START_EARLIEST,
             client_id="postman-1",
@@ -170,7 +170,7 @@ def test_a_message_that_blocks_its_group_is_shown_and_skipped(up: Up) -> None:
     assert pop() == [b"torn"]
     [blocked] = until_sync(lambda: json_of(up, "group", "blocked", "postmen"), "it has failed")
     assert (blocked["message_group"], blocked["message_id"]) == ("", first.message_id)
-    assert (blocked["topic"], blocked["attempt"], blocked["waiting"]) == ("letters", 1, 1)
+    assert (blocked["topic"], blocked["attempt"], blocked["waiting"]) == ("postcards", 1, 1)
     assert blocked["client_id"] == "postman-1" and blocked["since_timestamp_ms"] > 0
     skip = ("group", "blocked", "postmen", "--skip", first.message_id, "--reason", "torn apart")
     assert json_of(up, *skip)[0]["message_id"] == first.message_id

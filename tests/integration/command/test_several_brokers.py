@@ -141,6 +141,31 @@ def test_a_broker_is_drained_under_load_and_removed(namesrv: str, tmp_path: Path
     assert load.errors == []
 
 
+def test_a_difference_on_one_broker_is_named_and_changes_none(namesrv: str, tmp_path: Path) -> None:
+    def queues() -> dict[str, int]:
+        listed = aerobee_json("topic", "list", namesrv=namesrv)
+        return {
+            f"{each['topic']} on {there['broker_name']}": there["write_queue_count"]
+            for each in listed
+            for there in each["brokers"]
+        }
+
+    with broker(namesrv, tmp_path, "broker-a"):
+        aerobee_json("topic", "create", "old", "--queues", "4", namesrv=namesrv)
+        with broker(namesrv, tmp_path, "broker-b"):
+            refused = aerobee("topic", "create", "old", "--queues", "3", namesrv=namesrv)
+            assert (refused.returncode, "on broker-a" in refused.stderr) == (1, True)
+            assert queues() == {"old on broker-a": 4}
+            changed = aerobee_json("topic", "update", "old", "--queues", "5", namesrv=namesrv)
+            assert {change["broker_name"] for change in changed} == {"broker-a"}
+            made = aerobee_json("topic", "create", "old", "--queues", "5", namesrv=namesrv)
+            assert {each["broker_name"]: each["created"] for each in made} == {
+                "broker-a": False,
+                "broker-b": True,
+            }
+            assert queues() == {"old on broker-a": 5, "old on broker-b": 5}
+
+
 def test_options_of_a_drain_that_exclude_each_other(namesrv: str, tmp_path: Path) -> None:
     for options in (("--wait", "--undo"), ("--timeout", "1s"), ("--wait", "--timeout", "soon")):
         assert aerobee("broker", "drain", "b", *options, namesrv=namesrv).returncode == 2

@@ -410,8 +410,20 @@ class MemoryCluster:
 
     def _PutTopic(self, broker: MemoryBroker, request: Any) -> Any:
         created = request.topic.topic not in broker.topics
-        broker.create(request.topic.topic, request.topic.write_queue_count)
+        if created or not request.only_new:
+            broker.create(request.topic.topic, request.topic.write_queue_count)
         return admin_pb2.PutTopicResponse(created=created)
+
+    def _GetTopic(self, broker: MemoryBroker, request: Any) -> Any:
+        _check_topic(broker, request.topic)
+        count = broker.topics[request.topic]
+        config = namesrv_pb2.TopicConfig(
+            topic=request.topic, read_queue_count=count, write_queue_count=count, permission=6
+        )
+        return admin_pb2.GetTopicResponse(topic=config)
+
+    def _GetGroup(self, broker: MemoryBroker, request: Any) -> Any:
+        raise MqError(Code.SUBSCRIPTION_GROUP_NOT_EXIST, f"no group {request.consumer_group}")
 
     def _DeleteTopic(self, broker: MemoryBroker, request: Any) -> Any:
         return admin_pb2.DeleteTopicResponse(

@@ -16,7 +16,7 @@ from aerobee_cli.app import app
 from aerobee_cli.commands.group import reset_target
 from aerobee_cli.commands.message import body_of, property_of
 from aerobee_cli.errors import ProcessEnded
-from aerobee_cli.options import BadOption, retry_delays
+from aerobee_cli.options import BadOption
 from aerobee_cli.processes.suite import SuiteOptions
 from aerobee_wire.status import Code, MqError
 
@@ -31,12 +31,14 @@ COMMANDS = {
     "report",
     "store",
     "topic create",
+    "topic update",
     "topic rebalance",
     "topic list",
     "topic route",
     "topic status",
     "topic delete",
     "group create",
+    "group update",
     "group list",
     "group show",
     "group blocked",
@@ -88,6 +90,10 @@ def test_every_command_has_help_with_an_example(
         ["topic", "frob"],
         ["topic", "create"],
         ["topic", "create", "t", "--queues", "0"],
+        ["topic", "update"],
+        ["topic", "update", "t", "--from", "f"],
+        ["topic", "update", "t", "--attribute", "a"],
+        ["topic", "update", "t", "--permission", "x"],
         ["topic", "create", "t", "--type", "odd"],
         ["group", "create", "g", "--retry-delays", "1s,5"],
         ["group", "create", "g", "--max-attempts", "0"],
@@ -195,10 +201,6 @@ def test_offsets_are_reset_to_an_end_a_time_or_an_offset(text: str, target: dict
 def test_an_offset_that_no_queue_can_have_is_refused() -> None:
     with pytest.raises(BadOption):
         reset_target(str(1 << 63))
-
-
-def test_no_retry_delays_leave_it_to_the_broker() -> None:
-    assert retry_delays(None) == []
 
 
 def test_a_body_comes_from_the_command_line_or_a_file(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee_cli.durations import format_ms, parse_duration
-from aerobee_cli.options import retry_delays
+from aerobee_cli.settings import retry_delays
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-
-from aerobee_cli.durations import parse_duration
-from aerobee_wire.retry_policy import ExponentialRetryPolicy
 
 if TYPE_CHECKING:
     from aerobee_client import AdminClient, Producer
@@ -29,6 +26,30 @@ Namesrv = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON: an array for a list.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+OneTopic = Annotated[
+    str | None, typer.Argument(metavar="[TOPIC]", help="Name of the topic, unless --from.")
+]
+OneGroup = Annotated[
+    str | None, typer.Argument(metavar="[GROUP]", help="Name of the group, unless --from.")
+]
+CreateMissing = Annotated[
+    bool, typer.Option("--create", help="Create what does not exist, instead of an error.")
+]
+From = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="FILE.yaml",
+        help="A list of them, in place of one; docs/usage.md shows it.",
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be changed; change nothing.")
+]
+Attributes = Annotated[
+    list[str] | None,
+    typer.Option("--attribute", metavar="NAME=VALUE", help="As often as needed; NAME= removes it."),
+]
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
 
 
@@ -52,42 +73,6 @@ def producer(context: typer.Context, namesrv: str | None) -> Producer:
     from aerobee_client import Producer
 
     return Producer(PRODUCER_GROUP, namesrv=namesrv_of(context, namesrv))
-
-
-def retry_delays(text: str | None) -> list[timedelta]:
-    """The value of `--retry-delays`. Raises BadOption."""
-    if not text:
-        return []
-    try:
-        return [parse_duration(part) for part in text.split(",")]
-    except ValueError as error:
-        raise BadOption(f"--retry-delays: {error}") from None
-
-
-def retry_policy(text: str | None) -> ExponentialRetryPolicy | None:
-    """The value of `--retry`. Raises BadOption."""
-    if text is None:
-        return None
-    kind, _, listed = text.partition(":")
-    given = dict(part.partition("=")[::2] for part in listed.split(",") if part)
-    unknown = given.keys() - {"initial", "max", "multiplier"}
-    if kind != "exponential" or unknown:
-        raise BadOption(
-            f"--retry {text!r}: write it like exponential:initial=5s,max=2h,multiplier=2"
-        )
-    default = ExponentialRetryPolicy()
-    try:
-        return ExponentialRetryPolicy(
-            _milliseconds(given["initial"]) if "initial" in given else default.initial_ms,
-            _milliseconds(given["max"]) if "max" in given else default.max_ms,
-            int(given.get("multiplier", default.multiplier)),
-        )
-    except ValueError as error:
-        raise BadOption(f"--retry {text!r}: {error}") from None
-
-
-def _milliseconds(text: str) -> int:
-    return round(parse_duration(text) / timedelta(milliseconds=1))
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -141,6 +141,11 @@ def _cell(column: Column, value: object) -> str:
 def _text(key: str, value: object) -> str:
     if key.endswith(("timestamp_ms", "since_ms")) and isinstance(value, int):
         return iso_time(value)
+    return text_of(value)
+
+
+def text_of(value: object) -> str:
+    """A value in words, as tables have it."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={item}" for name, item in value.items())
     if isinstance(value, (list, tuple)):

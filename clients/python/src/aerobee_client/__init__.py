@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aerobee_client.admin.client import AsyncAdminClient
+    from aerobee_client.admin.descriptions import AlreadyExists
     from aerobee_client.admin.sync import AdminClient
     from aerobee_client.consume_result import ConsumeResult, DeadLetter, ReconsumeLater
     from aerobee_client.errors import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdminClient",
+    "AlreadyExists",
     "AsyncAdminClient",
     "AsyncProducer",
     "AsyncPushConsumer",
@@ -61,7 +63,9 @@ __all__ = [
 
 _MODULES = {
     "admin.sync": ("AdminClient",),
-    "admin.client": ("AsyncAdminClient", "ConsumeOrder", "ExponentialRetryPolicy"),
+    "admin.client": ("AsyncAdminClient",),
+    "admin.descriptions": ("AlreadyExists",),
+    "admin.groups": ("ConsumeOrder", "ExponentialRetryPolicy"),
     "consume_result": ("ConsumeResult", "DeadLetter", "ReconsumeLater"),
     "options": ("ConsumeFromWhere",),
     "errors": (

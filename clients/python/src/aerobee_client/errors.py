@@ -5,7 +5,8 @@ MqError                  code, message, retryable, retry_after_ms
 ├─ BrokerUnreachable     a broker (or one name server) cannot be reached, or the connection broke
 ├─ RequestTimeout        no answer in time; whether the request was executed is unknown
 ├─ ClientClosed          called before start or after close
-└─ PartialSend           some messages of a batch were stored and others were not
+├─ PartialSend           some messages of a batch were stored and others were not
+└─ AlreadyExists         a topic or group has other settings: `admin/descriptions/changes.py`
 """
 
 from __future__ import annotations

@@ -25,12 +25,14 @@ MqError (aerobee_wire.status)
 ├── FlushTimeout        FLUSH_DISK_TIMEOUT      stored, and not known to be durable
 ├── TooMuchUnflushed    SYSTEM_BUSY             the disk does not keep up
 ├── TooManyTimers       FLOW_CONTROL            no more messages may wait for a time of their own
-└── NotRecalled         ILLEGAL_OPERATION       the message does not wait any more
+├── NotRecalled         ILLEGAL_OPERATION       the message does not wait any more
+└── MessagesUnreadable  ILLEGAL_OPERATION       queues with messages would lose their readers
 """
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 from pathlib import Path
 
 from aerobee_wire.status import Code, MqError
@@ -250,3 +252,14 @@ class NotRecalled(MqError):
     def __init__(self, reason: str, about: str = "") -> None:
         message = f"the message was not recalled: {reason}"
         super().__init__(Code.ILLEGAL_OPERATION, message, about=about)
+
+
+class MessagesUnreadable(MqError):
+    def __init__(self, topic: str, messages: Mapping[int, int]) -> None:
+        listed = ", ".join(f"{count} in queue {queue_id}" for queue_id, count in messages.items())
+        super().__init__(
+            Code.ILLEGAL_OPERATION,
+            f"messages of {topic} would become unreadable ({listed}): take fewer queues to write "
+            "first, and fewer to read when these are consumed; or say force",
+            about="read_queue_count",
+        )

@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 
+from aerobee_broker.delivery.admin import TopicUpdate
 from aerobee_broker.disk import RealDisk
 from aerobee_broker.metadata.persistent_table import PersistentTable
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
@@ -19,7 +20,7 @@ from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from aerobee_wire.status import Code, MqError
 from support.broker.harness import Begin, BrokerHarness, message
-from support.codes import raises_code
+from support.codes import raises_about, raises_code
 
 GOOD = TopicConfig("t", 4, 4)
 
@@ -68,6 +69,75 @@ async def test_put_only_new_leaves_an_existing_topic(harness: BrokerHarness) -> 
     put = harness.broker.topics.put
     assert [(await put(topic, only_new=True)).created for topic in (GOOD, other)] == [True, False]
     assert harness.broker.topics.get("t") == GOOD
+
+
+async def update(
+    harness: BrokerHarness, *named: str, dry_run: bool = False, force: bool = False, **values: Any
+) -> TopicUpdate:
+    given = replace(TopicConfig("t", 0, 0, 0), **values)
+    change = harness.broker.administration.update_topic
+    return await change(given, named or tuple(values), dry_run=dry_run, force=force)
+
+
+async def test_an_update_changes_what_it_names(harness: BrokerHarness) -> None:
+    old = replace(GOOD, order=True, attributes={"message.type": "FIFO", "reserve.time": "7"})
+    await harness.broker.topics.put(old)
+    would = await update(harness, read_queue_count=8, dry_run=True)
+    assert (would.before, would.after) == (old, replace(old, read_queue_count=8))
+    assert harness.broker.topics.get("t") == old
+    assert (await update(harness, read_queue_count=8)).after == harness.broker.topics.get("t")
+    merged = {"message.type": "DELAY", "reserve.time": ""}
+    after = (await update(harness, attributes=merged)).after
+    assert after == replace(old, read_queue_count=8, attributes={"message.type": "DELAY"})
+    assert "t" in harness.announced[-1]
+
+
+@pytest.mark.parametrize(
+    ("topic", "named", "code"),
+    [
+        ("t", {"read_queue_count": 0}, Code.INVALID_PARAMETER),
+        ("t", {"attributes": {"message.type": "SLOW"}}, Code.INVALID_PARAMETER),
+        ("t", {"colour": "red"}, Code.INVALID_PARAMETER),
+        ("t", {"topic": "u"}, Code.INVALID_PARAMETER),
+        ("u", {"permission": 4}, Code.TOPIC_NOT_EXIST),
+        ("TBW102", {"permission": 4}, Code.NO_PERMISSION),
+    ],
+)
+async def test_an_invalid_update_changes_nothing(
+    harness: BrokerHarness, topic: str, named: dict[str, Any], code: Code
+) -> None:
+    await harness.broker.topics.put(GOOD)
+    before = harness.tables.topics.all()
+    known = {name: value for name, value in named.items() if name not in ("colour", "topic")}
+    with raises_code(code):
+        await update(harness, *named, topic=topic, **known)
+    assert harness.tables.topics.all() == before
+
+
+async def test_messages_become_unreadable_by_force_only(
+    harness: BrokerHarness, begin: Begin
+) -> None:
+    await harness.broker.topics.put(GOOD)
+    await harness.broker.sending.sender.send([message("t", b"a", 3), message("t", b"b", 3)])
+    # Queue 3 gets no more, and can be read.
+    assert (await update(harness, write_queue_count=2)).unreadable == {}
+    assert (await update(harness, read_queue_count=2, dry_run=True)).unreadable == {3: 2}
+    with raises_about(MqError, "read_queue_count"):
+        await update(harness, read_queue_count=2)
+    assert harness.broker.topics.get("t").read_queue_count == 4
+    assert (await update(harness, read_queue_count=2, force=True)).unreadable == {3: 2}
+    # A start adopts what the log has and topics.json lacks, but not what was given up.
+    second = await begin()
+    assert second.broker.topics.get("t").read_queue_count == 2
+    assert (await update(second, read_queue_count=4)).unreadable == {}
+    assert await second.bodies("t", [3]) == [b"a", b"b"]
+
+
+async def test_queues_that_nobody_would_read_get_no_messages(harness: BrokerHarness) -> None:
+    await harness.broker.topics.put(GOOD)
+    with raises_about(MqError, "read_queue_count"):
+        await update(harness, write_queue_count=6)
+    assert (await update(harness, write_queue_count=6, read_queue_count=6)).unreadable == {}
 
 
 async def test_put_returns_once_the_topic_is_published(harness: BrokerHarness) -> None:
@@ -253,6 +323,24 @@ async def test_a_deletion_that_cannot_be_saved_removes_the_offsets(harness: Brok
 
 
 # ---- groups ----
+
+
+async def test_a_group_s_update_changes_what_it_names(harness: BrokerHarness) -> None:
+    groups = harness.broker.groups
+    old = SubscriptionGroup("g", retry_delays_ms=(100,), attributes={"team": "blue"})
+    assert await groups.put(old)
+    assert not await groups.put(SubscriptionGroup("g"), only_new=True)
+    assert groups.get("g") == old
+    given = SubscriptionGroup("g", retry_max_times=2)
+    assert (await groups.update(given, ["retry_max_times"], dry_run=True))[1] != groups.get("g")
+    await groups.update(given, ["retry_max_times"], dry_run=False)
+    assert groups.get("g") == replace(old, retry_max_times=2)
+    growing = SubscriptionGroup("g", exponential_retry=ExponentialRetryPolicy())
+    with raises_code(Code.INVALID_PARAMETER):  # delays or an exponential retry
+        await groups.update(growing, ["exponential_retry"], dry_run=False)
+    with raises_code(Code.SUBSCRIPTION_GROUP_NOT_EXIST):
+        await groups.update(SubscriptionGroup("other"), ["consume_enable"], dry_run=False)
+    assert groups.get("g") == replace(old, retry_max_times=2)
 
 
 async def test_put_creates_the_retry_topic_of_a_group(harness: BrokerHarness) -> None:

@@ -37,6 +37,41 @@ async def test_topics_are_put_listed_and_deleted(handlers: Handlers) -> None:
     )
 
 
+async def test_a_topic_and_a_group_are_updated(handlers: Handlers) -> None:
+    config = namesrv_pb2.TopicConfig(
+        topic="t", read_queue_count=2, write_queue_count=2, permission=6
+    )
+    put = admin_pb2.PutTopicRequest(topic=config, only_new=True)
+    assert (await handlers("PutTopic", put)).topic == config
+    put.topic.permission = 4
+    assert (await handlers("PutTopic", put)).topic == config
+    request = admin_pb2.UpdateTopicRequest(topic=put.topic, fields=["permission"])
+    updated = await handlers("UpdateTopic", request)
+    assert (updated.before, updated.after) == (config, put.topic)
+    request = admin_pb2.UpdateTopicRequest(
+        topic={"topic": "t", "write_queue_count": 9}, fields=["write_queue_count"], dry_run=True
+    )
+    unreadable = (await handlers("UpdateTopic", request)).unreadable
+    assert [(queue.queue_id, queue.messages) for queue in unreadable] == [
+        (queue_id, 0) for queue_id in range(2, 9)
+    ]
+
+    group = admin_pb2.GroupConfig(consumer_group="g", retry_max_times=3)
+    asked = admin_pb2.PutGroupRequest(group=group, only_new=True)
+    before = (await handlers("PutGroup", asked)).group
+    asked.group.retry_max_times = 4
+    assert (await handlers("PutGroup", asked)).group == before
+    ordered = admin_pb2.GroupConfig(
+        consumer_group="g", order="CONSUME_ORDER_ON", consume_message_orderly=True
+    )
+    change = admin_pb2.UpdateGroupRequest(
+        group=ordered, fields=["order", "consume_message_orderly"]
+    )
+    answer = await handlers("UpdateGroup", change)
+    assert (answer.before, answer.after.order) == (before, admin_pb2.CONSUME_ORDER_ON)
+    assert answer.after.retry_max_times == 3
+
+
 async def test_groups_are_put_listed_and_deleted(handlers: Handlers) -> None:
     config = admin_pb2.GroupConfig(
         consumer_group="g",

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from dataclasses import astuple
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
+from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin.client import AsyncAdminClient
+from aerobee_client.admin.descriptions import AlreadyExists
 from aerobee_client.errors import BrokerUnreachable
 from aerobee_wire import properties
+from aerobee_wire.retry_policy import ExponentialRetryPolicy
 from aerobee_wire.status import Code, MqError
 from support.client.memory_cluster import NAMESRV, MemoryBroker, MemoryCluster
 from support.codes import raises_code
@@ -37,6 +41,106 @@ async def test_topic_is_created_on_every_master(
     (config, _) = [request.topic for request in cluster.requests("PutTopic")]
     assert dict(config.attributes) == {"message.type": "DELAY"}
     assert (config.read_queue_count, config.permission) == (3, 6)
+    assert all(request.only_new for request in cluster.requests("PutTopic"))
+
+
+async def test_a_topic_that_exists_is_not_changed(
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
+) -> None:
+    """Neither where it differs, nor on the broker that lacks it."""
+    brokers[0].create("old", 4)
+    assert [made.created for made in await admin.create_topic("old", queues=4, dry_run=True)] == [
+        False,
+        True,
+    ]
+    with pytest.raises(AlreadyExists) as caught:
+        await admin.create_topic("old", queues=2, message_type="FIFO")
+    assert caught.value.code is Code.TOPIC_EXIST_ALREADY
+    assert [astuple(change) for change in caught.value.differences] == [
+        ("old", "a", "read_queue_count", 4, 2),
+        ("old", "a", "write_queue_count", 4, 2),
+        ("old", "a", "attributes.message.type", "NORMAL", "FIFO"),
+    ]
+    assert not cluster.requests("PutTopic") and "old" not in brokers[1].topics
+    assert [made.created for made in await admin.create_topic("old", queues=4)] == [False, True]
+
+
+async def test_what_somebody_else_creates_meanwhile_is_not_changed(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    def theirs(address: str, request: Any) -> Any:
+        config = namesrv_pb2.TopicConfig()
+        config.CopyFrom(request.topic)
+        config.permission = 4
+        return admin_pb2.PutTopicResponse(topic=config)
+
+    cluster.answers["PutTopic"] = theirs
+    with pytest.raises(AlreadyExists) as caught:
+        await admin.create_topic("new")
+    assert {change.setting for change in caught.value.differences} == {"permission"}
+
+
+def updating(unreadable_at: str = "") -> Any:
+    """A broker's answer to UpdateTopic, of a topic with 4 queues."""
+
+    def update(address: str, request: Any) -> Any:
+        response = admin_pb2.UpdateTopicResponse()
+        response.before.topic = response.after.topic = request.topic.topic
+        response.before.read_queue_count = response.after.read_queue_count = 4
+        for name in request.fields:
+            if name != "attributes":
+                setattr(response.after, name, getattr(request.topic, name))
+        if address == unreadable_at:
+            response.unreadable.add(queue_id=3, messages=7)
+        return response
+
+    return update
+
+
+async def test_an_update_names_what_changes_and_asks_all_brokers_first(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    cluster.answers["UpdateTopic"] = updating()
+    would = await admin.update_topic("t", read_queues=5, dry_run=True)
+    assert [astuple(change) for change in would.changes] == [
+        ("t", "a", "read_queue_count", 4, 5),
+        ("t", "b", "read_queue_count", 4, 5),
+    ]
+    assert [request.dry_run for request in cluster.requests("UpdateTopic")] == [True, True]
+    assert await admin.update_topic("t", read_queues=5) == would
+    requests = cluster.requests("UpdateTopic")[2:]
+    assert [request.dry_run for request in requests] == [True, True, False, False]
+    assert {tuple(request.fields) for request in requests} == {("read_queue_count",)}
+    with raises_code(Code.INVALID_PARAMETER):
+        await admin.update_topic("t")
+
+
+async def test_one_broker_with_messages_keeps_all_from_shrinking(
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
+) -> None:
+    cluster.answers["UpdateTopic"] = updating(unreadable_at=brokers[1].address)
+    with raises_code(Code.ILLEGAL_OPERATION):
+        await admin.update_topic("t", queues=3)
+    assert all(request.dry_run for request in cluster.requests("UpdateTopic"))
+    done = await admin.update_topic("t", queues=3, force=True)
+    assert [astuple(queue) for queue in done.unreadable] == [("t", "b", 3, 7)]
+    assert [request.force for request in cluster.requests("UpdateTopic")[-2:]] == [True, True]
+
+
+async def test_a_group_s_kinds_of_retry_replace_each_other(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    cluster.answers["UpdateGroup"] = lambda *_: admin_pb2.UpdateGroupResponse()
+    await admin.update_group("g", retry_delays=[timedelta(seconds=1)])
+    await admin.update_group("g", exponential_retry=ExponentialRetryPolicy())
+    await admin.update_group("g", max_attempts=3)
+    # Each update asks both brokers, then tells both.
+    first, second, third = cluster.requests("UpdateGroup")[::4]
+    assert set(first.fields) == set(second.fields) == {"retry_delays_ms", "exponential_retry"}
+    assert list(first.group.retry_delays_ms) == [1000]
+    assert not first.group.HasField("exponential_retry")
+    assert second.group.HasField("exponential_retry") and not second.group.retry_delays_ms
+    assert (list(third.fields), third.group.retry_max_times) == (["retry_max_times"], 2)
 
 
 async def test_one_broker_that_refuses_is_named(
@@ -101,7 +205,7 @@ async def test_topic_is_deleted_everywhere(
 async def test_group_settings_are_sent_whole(
     admin: AsyncAdminClient, cluster: MemoryCluster
 ) -> None:
-    cluster.answers["PutGroup"] = lambda address, request: admin_pb2.PutGroupResponse(created=True)
+    cluster.answers["PutGroup"] = lambda *_: admin_pb2.PutGroupResponse(created=True)
     await admin.create_group(
         "g", max_attempts=3, retry_delays=[timedelta(seconds=1), timedelta(milliseconds=500)]
     )

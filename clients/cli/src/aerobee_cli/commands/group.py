@@ -1,41 +1,77 @@
-"""`aerobee group`: create, list, show, progress, blocked, reset-offset, delete."""
+"""`aerobee group`: create, update, list, show, progress, blocked, reset-offset, delete."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import typer
 
-from aerobee_cli import output
+from aerobee_cli import changes, output, settings
 from aerobee_cli.durations import format_ms
 from aerobee_cli.options import (
+    Attributes,
     BadOption,
+    CreateMissing,
+    DryRun,
+    From,
     Group,
     Json,
     Namesrv,
+    OneGroup,
     Topic,
     Yes,
     admin_client,
     confirm,
-    retry_delays,
-    retry_policy,
 )
 from aerobee_cli.output import Column, Item, items_of, number
-from aerobee_wire.consume_order import ConsumeOrder
-
-
-class Order(StrEnum):
-    AUTO = "auto"
-    ON = "on"
-    OFF = "off"
-
+from aerobee_cli.settings import Order
 
 app = typer.Typer(help="Consumer groups.", no_args_is_help=True)
 
 END = -1  # as a store time: the end of the queue
 MAX_OFFSET = (1 << 63) - 1
+
+
+MaxAttempts = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="N", help="Deliveries before a message is dead-lettered. Default: 17."
+    ),
+]
+Delays = Annotated[
+    str | None,
+    typer.Option(
+        "--retry-delays",
+        metavar="1s,5s,…",
+        help="Wait before each retry; the last one repeats. Default: 10s,30s,1m … 2h.",
+    ),
+]
+Retry = Annotated[
+    str | None,
+    typer.Option(
+        metavar="exponential:initial=5s,max=2h,multiplier=2",
+        help="Waits that grow, in place of --retry-delays. What is left out is as shown here.",
+    ),
+]
+OrderOption = Annotated[
+    Order | None,
+    typer.Option(
+        help="Of consumers of the official SDKs. auto (default): topics of the type fifo are "
+        "consumed in order, message group by message group; on: every topic; off: none."
+    ),
+]
+Consume = Annotated[
+    bool | None, typer.Option("--consume/--no-consume", help="Whether it may consume. Default: so.")
+]
+FromMin = Annotated[
+    bool | None,
+    typer.Option(
+        "--consume-from-min/--no-consume-from-min",
+        help="Whether consumers of the official SDKs begin with the first message of a new topic, "
+        "or at its end. Default: with the first.",
+    ),
+]
 
 
 @app.command(
@@ -44,66 +80,81 @@ MAX_OFFSET = (1 << 63) - 1
 def create(
     context: typer.Context,
     *,
-    group: Group,
-    max_attempts: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Deliveries before a message is dead-lettered. Default: 17."
-        ),
-    ] = None,
-    delays: Annotated[
-        str | None,
-        typer.Option(
-            "--retry-delays",
-            metavar="1s,5s,…",
-            help="Wait before each retry; the last one repeats. Default: 10s,30s,1m … 2h.",
-        ),
-    ] = None,
-    retry: Annotated[
-        str | None,
-        typer.Option(
-            metavar="exponential:initial=5s,max=2h,multiplier=2",
-            help="Waits that grow, in place of --retry-delays. What is left out is as shown here.",
-        ),
-    ] = None,
-    order: Annotated[
-        Order,
-        typer.Option(
-            help="Of consumers of the official SDKs. auto: topics of the type fifo are consumed in "
-            "order, message group by message group; on: every topic; off: none."
-        ),
-    ] = Order.AUTO,
-    from_min: Annotated[
-        bool,
-        typer.Option(
-            "--consume-from-min/--no-consume-from-min",
-            help="Whether consumers of the official SDKs begin with the first message of a new "
-            "topic, or at its end.",
-        ),
-    ] = True,
+    group: OneGroup = None,
+    max_attempts: MaxAttempts = None,
+    delays: Delays = None,
+    retry: Retry = None,
+    order: OrderOption = None,
     fifo: Annotated[bool, typer.Option("--fifo", hidden=True, help="As --order on.")] = False,
+    consume: Consume = None,
+    from_min: FromMin = None,
+    attribute: Attributes = None,
+    file: From = None,
+    dry_run: DryRun = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Create a consumer group on every broker, or change it."""
-    waits, exponential = retry_delays(delays), retry_policy(retry)
-    if waits and exponential:
-        raise BadOption("--retry and --retry-delays exclude each other")
-    with admin_client(context, namesrv) as admin:
-        made = admin.create_group(
-            group,
-            max_attempts=max_attempts,
-            retry_delays=waits,
-            exponential_retry=exponential,
-            consume_from_min_enable=from_min,
-            order=ConsumeOrder.ON if fifo else ConsumeOrder[order.name],
-        )
-    columns = (
-        Column("broker", "broker_name"),
-        Column("address", "address"),
-        Column("group", "created", lambda created: "created" if created else "was there"),
+    """Create a consumer group on every broker.
+
+    A group that exists with the same settings is left as it is. One that exists with others is an
+    error that says in what they differ, and nothing is changed: see group update.
+    """
+    order = Order.ON if fifo else order
+    given = _given(
+        max_attempts=max_attempts,
+        delays=delays,
+        retry=retry,
+        order=order,
+        consume=consume,
+        from_min=from_min,
+        attribute=attribute,
     )
-    output.show_list(items_of(made), columns, as_json=json)
+    wanted = settings.wanted("group", group, given, file)
+    with admin_client(context, namesrv) as admin:
+        made = changes.create_all("group", wanted, admin.create_group, dry_run=dry_run)
+    changes.show_created("group", made, dry_run=dry_run, as_json=json)
+
+
+@app.command(epilog="Example: aerobee group update billing --max-attempts 3 --dry-run")
+def update(
+    context: typer.Context,
+    *,
+    group: OneGroup = None,
+    max_attempts: MaxAttempts = None,
+    delays: Delays = None,
+    retry: Retry = None,
+    order: OrderOption = None,
+    consume: Consume = None,
+    from_min: FromMin = None,
+    attribute: Attributes = None,
+    file: From = None,
+    dry_run: DryRun = False,
+    create_missing: CreateMissing = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Change the settings of a group that are named, and no others, on every broker that has it.
+
+    --retry and --retry-delays replace each other.
+    """
+    given = _given(
+        max_attempts=max_attempts,
+        delays=delays,
+        retry=retry,
+        order=order,
+        consume=consume,
+        from_min=from_min,
+        attribute=attribute,
+    )
+    wanted = settings.wanted("group", group, given, file)
+    with admin_client(context, namesrv) as admin:
+        changed = changes.update_all(
+            wanted,
+            admin.update_group,
+            create=admin.create_group if create_missing else None,
+            dry_run=dry_run,
+        )
+    changes.show_updated("group", changed, as_json=json)
 
 
 @app.command("list", epilog="Example: aerobee group list --json")
@@ -268,6 +319,28 @@ def delete(context: typer.Context, group: Group, yes: Yes = False, namesrv: Name
     output.note(f"deleted {group}" if deleted else f"there was no group {group}")
     if not deleted:
         raise typer.Exit(1)
+
+
+def _given(
+    *,
+    max_attempts: int | None,
+    delays: str | None,
+    retry: str | None,
+    order: Order | None,
+    consume: bool | None,
+    from_min: bool | None,
+    attribute: list[str] | None,
+) -> dict[str, Any]:
+    """The settings of the options by the names that a file gives them."""
+    return {
+        "max_attempts": max_attempts,
+        "retry_delays": delays,
+        "retry": retry,
+        "order": order,
+        "consume": consume,
+        "consume_from_min": from_min,
+        "attributes": settings.attributes_of(attribute),
+    }
 
 
 class ResetTarget(TypedDict, total=False):

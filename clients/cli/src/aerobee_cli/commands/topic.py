@@ -1,62 +1,133 @@
-"""`aerobee topic`: create, rebalance, list, route, status, delete."""
+"""`aerobee topic`: create, update, rebalance, list, route, status, delete."""
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
-from aerobee_cli import output
+from aerobee_cli import changes, output, settings
 from aerobee_cli.errors import INCOMPLETE
-from aerobee_cli.options import Json, Namesrv, Topic, Yes, admin_client, confirm
+from aerobee_cli.options import (
+    Attributes,
+    CreateMissing,
+    DryRun,
+    From,
+    Json,
+    Namesrv,
+    OneTopic,
+    Topic,
+    Yes,
+    admin_client,
+    confirm,
+)
 from aerobee_cli.output import Column, items_of, number
+from aerobee_cli.settings import MessageType, Permission
 from aerobee_wire.status import MqError
 
 app = typer.Typer(help="Topics.", no_args_is_help=True)
 
-DEFAULT_QUEUES = 8
-
-
-class MessageType(StrEnum):
-    NORMAL = "normal"
-    FIFO = "fifo"
-    DELAY = "delay"
-    TRANSACTION = "transaction"
-    PRIORITY = "priority"
+Queues = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Message queues on each broker. Default: 8.")
+]
+ReadQueues = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Those that can be read, where not all can.")
+]
+WriteQueues = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Those that get messages, where not all do.")
+]
+PermissionOption = Annotated[
+    Permission | None, typer.Option(help="Read, write, or both. Default: rw.")
+]
+Kind = Annotated[
+    MessageType | None,
+    typer.Option(
+        "--type",
+        help="Type of its messages; with priority, one queue for each priority. Default: normal.",
+    ),
+]
 
 
 @app.command(epilog="Example: aerobee topic create orders --queues 8")
 def create(
     context: typer.Context,
     *,
-    topic: Topic,
-    kind: Annotated[
-        MessageType,
-        typer.Option(
-            "--type", help="Type of its messages; with priority, one queue for each priority."
-        ),
-    ] = MessageType.NORMAL,
-    queues: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Message queues on each broker.")
-    ] = DEFAULT_QUEUES,
+    topic: OneTopic = None,
+    kind: Kind = None,
+    queues: Queues = None,
+    read_queues: ReadQueues = None,
+    write_queues: WriteQueues = None,
+    permission: PermissionOption = None,
+    attribute: Attributes = None,
+    file: From = None,
+    dry_run: DryRun = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Create a topic on every broker, or change it."""
-    with admin_client(context, namesrv) as admin:
-        made = admin.create_topic(
-            topic,
-            queues=queues,
-            message_type=kind.name,
-            order=kind is MessageType.FIFO,
-        )
-    columns = (
-        Column("broker", "broker_name"),
-        Column("address", "address"),
-        Column("topic", "created", lambda created: "created" if created else "was there"),
+    """Create a topic on every broker.
+
+    A topic that exists with the same settings is left as it is. One that exists with others is an
+    error that says in what they differ, and nothing is changed: see topic update.
+    """
+    given = _given(
+        kind=kind,
+        queues=queues,
+        read_queues=read_queues,
+        write_queues=write_queues,
+        permission=permission,
+        attribute=attribute,
     )
-    output.show_list(items_of(made), columns, as_json=json)
+    wanted = settings.wanted("topic", topic, given, file)
+    with admin_client(context, namesrv) as admin:
+        made = changes.create_all("topic", wanted, admin.create_topic, dry_run=dry_run)
+    changes.show_created("topic", made, dry_run=dry_run, as_json=json)
+
+
+@app.command(epilog="Example: aerobee topic update orders --queues 16 --dry-run")
+def update(
+    context: typer.Context,
+    *,
+    topic: OneTopic = None,
+    kind: Kind = None,
+    queues: Queues = None,
+    read_queues: ReadQueues = None,
+    write_queues: WriteQueues = None,
+    permission: PermissionOption = None,
+    attribute: Attributes = None,
+    file: From = None,
+    dry_run: DryRun = False,
+    create_missing: CreateMissing = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also when messages become unreadable.")
+    ] = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Change the settings of a topic that are named, and no others, on every broker that has it.
+
+    Fewer queues to read leave the messages of the others unreadable, which needs --force. To shrink
+    a topic without that: take fewer --write-queues, wait until all is consumed (topic status, group
+    progress), then take fewer --read-queues.
+    """
+    given = _given(
+        kind=kind,
+        queues=queues,
+        read_queues=read_queues,
+        write_queues=write_queues,
+        permission=permission,
+        attribute=attribute,
+    )
+    wanted = settings.wanted("topic", topic, given, file)
+    with admin_client(context, namesrv) as admin:
+        changed = changes.update_all(
+            wanted,
+            partial(admin.update_topic, force=force),
+            create=admin.create_topic if create_missing else None,
+            dry_run=dry_run,
+            force=force,
+        )
+    changes.show_updated("topic", changed, as_json=json)
 
 
 @app.command(epilog="Example: aerobee topic rebalance orders --dry-run")
@@ -64,9 +135,7 @@ def rebalance(
     context: typer.Context,
     *,
     topic: Topic,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be made; change nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -178,6 +247,26 @@ def delete(context: typer.Context, topic: Topic, yes: Yes = False, namesrv: Name
     output.note(f"deleted {topic}" if deleted else f"there was no topic {topic}")
     if not deleted:
         raise typer.Exit(1)
+
+
+def _given(
+    *,
+    kind: MessageType | None,
+    queues: int | None,
+    read_queues: int | None,
+    write_queues: int | None,
+    permission: Permission | None,
+    attribute: list[str] | None,
+) -> dict[str, Any]:
+    """The settings of the options by the names that a file gives them."""
+    return {
+        "type": kind,
+        "queues": queues,
+        "read_queues": read_queues,
+        "write_queues": write_queues,
+        "permission": permission,
+        "attributes": settings.attributes_of(attribute),
+    }
 
 
 def permission_text(permission: int) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
 from typing import TypeVar
 
 from aerobee.namesrv.v1 import namesrv_pb2
@@ -11,13 +13,17 @@ from google.protobuf.message import Message
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.route_cache import MASTER_ID
+from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import BrokerUnreachable
+from aerobee_client.facade import AsyncClient
 from aerobee_wire import rpcs
 from aerobee_wire.rpcs import Request, Rpc
 from aerobee_wire.status import Code, MqError
 
 Q = TypeVar("Q", bound=Request)
 R = TypeVar("R", bound=Message)
+
+DEFAULT_TIMEOUT = timedelta(seconds=5)
 
 
 class Brokers:
@@ -127,3 +133,41 @@ class Brokers:
         if missing is not None and not found:
             raise missing
         return found
+
+    async def ask_having(
+        self, brokers: Mapping[str, str], rpc: Rpc[Q, R], request: Q, *, absent: Code
+    ) -> dict[str, R]:
+        """`ask_each`, without those that refuse with the code `absent`; empty when all do."""
+        try:
+            return await self.ask_each(brokers, rpc, request, absent=(absent,))
+        except MqError as error:
+            if error.code is not absent:
+                raise
+            return {}
+
+
+class BrokerAdmin(AsyncClient):
+    """What the parts of an admin client have in common. `timeout`: of each call to a broker."""
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+        transport: Transport | None = None,
+    ) -> None:
+        self._instance = ClientInstance(namesrv, transport=transport)
+        self._brokers = Brokers(self._instance, timeout.total_seconds())
+
+    async def close(self) -> None:
+        await self._instance.close()
+
+
+@contextmanager
+def numbers_fit() -> Iterator[None]:
+    """Raises INVALID_PARAMETER when the block gives a field of protobuf a number that it cannot
+    hold."""
+    try:
+        yield
+    except ValueError as error:
+        raise MqError(Code.INVALID_PARAMETER, f"give a smaller number: {error}") from None

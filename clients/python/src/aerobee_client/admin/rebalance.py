@@ -21,7 +21,9 @@ async def rebalance(brokers: Brokers, topic: str, *, dry_run: bool) -> list[d.Re
     """
     check_topic(topic)
     masters = await brokers.masters()
-    configs = await _topic_configs(brokers, masters, topic)
+    configs = await topic_configs(brokers, masters, topic)
+    if not configs:
+        raise MqError(Code.TOPIC_NOT_EXIST, f"no broker has a topic {topic}: create it first")
     config = max(configs.values(), key=lambda found: found.write_queue_count)
     statuses = await brokers.ask_each(
         {name: address for name, address in masters.items() if name not in configs},
@@ -50,18 +52,14 @@ async def rebalance(brokers: Brokers, topic: str, *, dry_run: bool) -> list[d.Re
     ]
 
 
-async def _topic_configs(
+async def topic_configs(
     brokers: Brokers, masters: Mapping[str, str], topic: str
 ) -> dict[str, namesrv_pb2.TopicConfig]:
-    """By broker name. Raises TOPIC_NOT_EXIST."""
-    answers = await brokers.ask_each(
-        masters,
-        rpcs.GET_TOPIC,
-        admin_pb2.GetTopicRequest(topic=topic),
-        absent=(Code.TOPIC_NOT_EXIST,),
+    """By the names of the brokers that have it."""
+    request = admin_pb2.GetTopicRequest(topic=topic)
+    answers = await brokers.ask_having(
+        masters, rpcs.GET_TOPIC, request, absent=Code.TOPIC_NOT_EXIST
     )
-    if not answers:
-        raise MqError(Code.TOPIC_NOT_EXIST, f"no broker has a topic {topic}: create it first")
     return {name: answer.topic for name, answer in answers.items()}
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from aerobee_client.admin.client import DEFAULT_TIMEOUT, AsyncAdminClient
+from aerobee_client.admin.brokers import DEFAULT_TIMEOUT
+from aerobee_client.admin.client import AsyncAdminClient
 from aerobee_client.facade import Facade, blocking
 
 
@@ -26,6 +27,7 @@ class AdminClient(Facade[AsyncAdminClient]):
         self._loop.start()
 
     create_topic = blocking(AsyncAdminClient.create_topic)
+    update_topic = blocking(AsyncAdminClient.update_topic)
     list_topics = blocking(AsyncAdminClient.list_topics)
     topic_route = blocking(AsyncAdminClient.topic_route)
     topic_status = blocking(AsyncAdminClient.topic_status)
@@ -34,6 +36,7 @@ class AdminClient(Facade[AsyncAdminClient]):
     search_offset = blocking(AsyncAdminClient.search_offset)
 
     create_group = blocking(AsyncAdminClient.create_group)
+    update_group = blocking(AsyncAdminClient.update_group)
     get_group = blocking(AsyncAdminClient.get_group)
     list_groups = blocking(AsyncAdminClient.list_groups)
     delete_group = blocking(AsyncAdminClient.delete_group)

@@ -26,12 +26,45 @@ class PutTopicRequest(_message.Message):
     def __init__(self, topic: _Optional[_Union[_namesrv_pb2.TopicConfig, _Mapping]] = ..., only_new: _Optional[bool] = ...) -> None: ...
 
 class PutTopicResponse(_message.Message):
-    __slots__ = ("created", "unreachable_namesrvs")
+    __slots__ = ("created", "unreachable_namesrvs", "topic")
     CREATED_FIELD_NUMBER: _ClassVar[int]
     UNREACHABLE_NAMESRVS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
     created: bool
     unreachable_namesrvs: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, created: _Optional[bool] = ..., unreachable_namesrvs: _Optional[_Iterable[str]] = ...) -> None: ...
+    topic: _namesrv_pb2.TopicConfig
+    def __init__(self, created: _Optional[bool] = ..., unreachable_namesrvs: _Optional[_Iterable[str]] = ..., topic: _Optional[_Union[_namesrv_pb2.TopicConfig, _Mapping]] = ...) -> None: ...
+
+class UpdateTopicRequest(_message.Message):
+    __slots__ = ("topic", "fields", "dry_run", "force")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    topic: _namesrv_pb2.TopicConfig
+    fields: _containers.RepeatedScalarFieldContainer[str]
+    dry_run: bool
+    force: bool
+    def __init__(self, topic: _Optional[_Union[_namesrv_pb2.TopicConfig, _Mapping]] = ..., fields: _Optional[_Iterable[str]] = ..., dry_run: _Optional[bool] = ..., force: _Optional[bool] = ...) -> None: ...
+
+class UpdateTopicResponse(_message.Message):
+    __slots__ = ("before", "after", "unreadable", "unreachable_namesrvs")
+    class UnreadableQueue(_message.Message):
+        __slots__ = ("queue_id", "messages")
+        QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+        MESSAGES_FIELD_NUMBER: _ClassVar[int]
+        queue_id: int
+        messages: int
+        def __init__(self, queue_id: _Optional[int] = ..., messages: _Optional[int] = ...) -> None: ...
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    UNREADABLE_FIELD_NUMBER: _ClassVar[int]
+    UNREACHABLE_NAMESRVS_FIELD_NUMBER: _ClassVar[int]
+    before: _namesrv_pb2.TopicConfig
+    after: _namesrv_pb2.TopicConfig
+    unreadable: _containers.RepeatedCompositeFieldContainer[UpdateTopicResponse.UnreadableQueue]
+    unreachable_namesrvs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, before: _Optional[_Union[_namesrv_pb2.TopicConfig, _Mapping]] = ..., after: _Optional[_Union[_namesrv_pb2.TopicConfig, _Mapping]] = ..., unreadable: _Optional[_Iterable[_Union[UpdateTopicResponse.UnreadableQueue, _Mapping]]] = ..., unreachable_namesrvs: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SpecifyMessageTypeRequest(_message.Message):
     __slots__ = ("topic", "message_type")
@@ -135,16 +168,38 @@ class ExponentialRetry(_message.Message):
     def __init__(self, initial_ms: _Optional[int] = ..., max_ms: _Optional[int] = ..., multiplier: _Optional[int] = ...) -> None: ...
 
 class PutGroupRequest(_message.Message):
-    __slots__ = ("group",)
+    __slots__ = ("group", "only_new")
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    ONLY_NEW_FIELD_NUMBER: _ClassVar[int]
     group: GroupConfig
-    def __init__(self, group: _Optional[_Union[GroupConfig, _Mapping]] = ...) -> None: ...
+    only_new: bool
+    def __init__(self, group: _Optional[_Union[GroupConfig, _Mapping]] = ..., only_new: _Optional[bool] = ...) -> None: ...
 
 class PutGroupResponse(_message.Message):
-    __slots__ = ("created",)
+    __slots__ = ("created", "group")
     CREATED_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     created: bool
-    def __init__(self, created: _Optional[bool] = ...) -> None: ...
+    group: GroupConfig
+    def __init__(self, created: _Optional[bool] = ..., group: _Optional[_Union[GroupConfig, _Mapping]] = ...) -> None: ...
+
+class UpdateGroupRequest(_message.Message):
+    __slots__ = ("group", "fields", "dry_run")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    group: GroupConfig
+    fields: _containers.RepeatedScalarFieldContainer[str]
+    dry_run: bool
+    def __init__(self, group: _Optional[_Union[GroupConfig, _Mapping]] = ..., fields: _Optional[_Iterable[str]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class UpdateGroupResponse(_message.Message):
+    __slots__ = ("before", "after")
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    before: GroupConfig
+    after: GroupConfig
+    def __init__(self, before: _Optional[_Union[GroupConfig, _Mapping]] = ..., after: _Optional[_Union[GroupConfig, _Mapping]] = ...) -> None: ...
 
 class DeleteGroupRequest(_message.Message):
     __slots__ = ("consumer_group", "remove_offsets")

@@ -59,6 +59,11 @@ class AdminServiceStub:
                 request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTopicsRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTopicsResponse.FromString,
                 _registered_method=True)
+        self.UpdateTopic = channel.unary_unary(
+                '/aerobee.broker.v1.AdminService/UpdateTopic',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.UpdateTopicRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.UpdateTopicResponse.FromString,
+                _registered_method=True)
         self.PutGroup = channel.unary_unary(
                 '/aerobee.broker.v1.AdminService/PutGroup',
                 request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.PutGroupRequest.SerializeToString,
@@ -78,6 +83,11 @@ class AdminServiceStub:
                 '/aerobee.broker.v1.AdminService/ListGroups',
                 request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListGroupsRequest.SerializeToString,
                 response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListGroupsResponse.FromString,
+                _registered_method=True)
+        self.UpdateGroup = channel.unary_unary(
+                '/aerobee.broker.v1.AdminService/UpdateGroup',
+                request_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.UpdateGroupRequest.SerializeToString,
+                response_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.UpdateGroupResponse.FromString,
                 _registered_method=True)
         self.GetBrokerStatus = channel.unary_unary(
                 '/aerobee.broker.v1.AdminService/GetBrokerStatus',
@@ -135,6 +145,15 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpdateTopic(self, request, context):
+        """Changes the named settings of a topic, and no others, in one step. Answers as PutTopic does.
+        TOPIC_NOT_EXIST (17) · ILLEGAL_OPERATION (604): messages would become unreadable, and `force` is not set ·
+        INVALID_PARAMETER (29) · NO_PERMISSION (16): a system topic.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PutGroup(self, request, context):
         """Creates a consumer group or changes it; also makes its retry topic.
         """
@@ -157,6 +176,14 @@ class AdminServiceServicer:
 
     def ListGroups(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateGroup(self, request, context):
+        """Changes the named settings of a group, and no others, in one step.
+        SUBSCRIPTION_GROUP_NOT_EXIST (26) · INVALID_PARAMETER (29)
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -212,6 +239,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTopicsRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListTopicsResponse.SerializeToString,
             ),
+            'UpdateTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateTopic,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.UpdateTopicRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.UpdateTopicResponse.SerializeToString,
+            ),
             'PutGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.PutGroup,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.PutGroupRequest.FromString,
@@ -231,6 +263,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ListGroups,
                     request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListGroupsRequest.FromString,
                     response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.ListGroupsResponse.SerializeToString,
+            ),
+            'UpdateGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateGroup,
+                    request_deserializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.UpdateGroupRequest.FromString,
+                    response_serializer=aerobee_dot_broker_dot_v1_dot_admin__pb2.UpdateGroupResponse.SerializeToString,
             ),
             'GetBrokerStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetBrokerStatus,
@@ -394,6 +431,33 @@ class AdminService:
             _registered_method=True)
 
     @staticmethod
+    def UpdateTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/UpdateTopic',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.UpdateTopicRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.UpdateTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def PutGroup(request,
             target,
             options=(),
@@ -491,6 +555,33 @@ class AdminService:
             '/aerobee.broker.v1.AdminService/ListGroups',
             aerobee_dot_broker_dot_v1_dot_admin__pb2.ListGroupsRequest.SerializeToString,
             aerobee_dot_broker_dot_v1_dot_admin__pb2.ListGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.broker.v1.AdminService/UpdateGroup',
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.UpdateGroupRequest.SerializeToString,
+            aerobee_dot_broker_dot_v1_dot_admin__pb2.UpdateGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

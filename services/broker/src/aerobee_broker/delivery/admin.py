@@ -1,17 +1,33 @@
-"""Deleting topics and groups: what touches several tables and the store at once."""
+"""Changing and deleting topics, deleting groups: what touches several tables, or the store too."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from aerobee_broker.delivery.pop.leases import Leases
 from aerobee_broker.delivery.pull.long_polls import LongPolls
+from aerobee_broker.errors import MessagesUnreadable
 from aerobee_broker.metadata.consumer_offsets import ConsumerOffsets
 from aerobee_broker.metadata.persistent_table import PersistentTable
+from aerobee_broker.metadata.topics import TopicConfig
 from aerobee_broker.registry.groups import GroupRegistry
 from aerobee_broker.registry.topics import TopicRegistry
+from aerobee_broker.registry.updates import updated
 from aerobee_broker.store.message_store import MessageStore
+
+# Fields of a TopicConfig that no update changes.
+_NO_SETTINGS = ("topic", "shrunk_from")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicUpdate:
+    before: TopicConfig
+    after: TopicConfig
+    # Queue id → its messages, of the queues that lose their readers.
+    unreadable: Mapping[int, int]
+    unreachable_namesrvs: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +39,43 @@ class Administration:
     saved_offsets: PersistentTable
     polls: LongPolls
     leases: Leases
+
+    async def update_topic(
+        self, given: TopicConfig, named: Collection[str], *, dry_run: bool, force: bool
+    ) -> TopicUpdate:
+        """Changes the `named` settings to those of `given`; with `dry_run` nothing changes.
+
+        Raises TopicNotExist, InvalidParameter, NoPermission, and, without `force`,
+        MessagesUnreadable.
+        """
+        before = self.topics.get(given.topic)
+        after = updated(before, given, named, fixed=_NO_SETTINGS)
+        self.topics.check(after)
+        unreadable = self._unreadable(before, after)
+        if dry_run:
+            return TopicUpdate(before, after, unreadable)
+        if unreadable and not force:
+            raise MessagesUnreadable(given.topic, unreadable)
+        put = await self.topics.put(after)
+        return TopicUpdate(before, after, unreadable, put.unreachable_namesrvs)
+
+    def _unreadable(self, before: TopicConfig, after: TopicConfig) -> dict[int, int]:
+        """Queue id → its messages, of the queues that have or will get messages that nobody reads,
+        and which the change from `before` makes so."""
+        topic, most = after.topic, max(before.queue_count, after.queue_count)
+        messages = {
+            queue_id: self.store.max_offset(topic, queue_id)
+            - self.store.min_offset(topic, queue_id)
+            for queue_id in range(after.read_queue_count, most)
+        }
+        lost = range(after.read_queue_count, before.read_queue_count)
+        written = set(range(after.read_queue_count, after.write_queue_count))
+        written -= set(range(before.read_queue_count, before.write_queue_count))
+        return {
+            queue_id: count
+            for queue_id, count in messages.items()
+            if (queue_id in lost and count) or queue_id in written
+        }
 
     async def delete_topic(self, topic: str) -> bool:
         """Also its consumer offsets and consume queues. False: there was no such topic. Raises what

@@ -29,6 +29,9 @@ class TopicConfig:
     topic_sys_flag: int = 0
     order: bool = False
     attributes: Mapping[str, str] = field(default_factory=dict)
+    # Queues that it had before it was shrunk: messages beyond its present ones are unreadable by
+    # intent. 0: it was not.
+    shrunk_from: int = 0
 
     @property
     def readable(self) -> bool:
@@ -63,6 +66,8 @@ class TopicConfig:
             "topicSysFlag": self.topic_sys_flag,
             "order": self.order,
             "attributes": dict(self.attributes),
+            # Ours, beside RocketMQ's keys.
+            **({"shrunkFrom": self.shrunk_from} if self.shrunk_from else {}),
         }
 
     @classmethod
@@ -75,6 +80,7 @@ class TopicConfig:
             topic_sys_flag=int(content.get("topicSysFlag", 0)),
             order=bool(content.get("order", False)),
             attributes=dict(content.get("attributes") or {}),
+            shrunk_from=int(content.get("shrunkFrom", 0)),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import structlog
 
@@ -15,12 +15,15 @@ from aerobee_broker.metadata.subscription_groups import (
     SubscriptionGroups,
 )
 from aerobee_broker.registry.topics import TopicRegistry
+from aerobee_broker.registry.updates import updated
 from aerobee_wire import topics as names
 
 MAX_RETRY_DELAYS = 64
 MAX_RETRY_DELAY_MS = 40 * 86_400_000  # longer than any retention is a mistake
 MAX_RETRY_TIMES = 10_000
 MAX_MULTIPLIER = 100
+# Fields of a SubscriptionGroup that no update changes.
+_NO_SETTINGS = ("consumer_group", "group_sys_flag")
 
 
 class GroupRegistry:
@@ -67,16 +70,35 @@ class GroupRegistry:
         await self._ensure_saved(consumer_group)
         return self.get(consumer_group)  # it may have been changed, or deleted, meanwhile
 
-    async def put(self, group: SubscriptionGroup) -> bool:
-        """Creates (True) or changes (False). Raises InvalidParameter."""
+    async def put(self, group: SubscriptionGroup, *, only_new: bool = False) -> bool:
+        """Creates (True) or changes (False); with `only_new`, a group that exists stays as it is.
+        Raises InvalidParameter."""
         self._check(group)
+        known = self.table.get(group.consumer_group)
+        if only_new and known is not None:
+            group = known
         created = self._put(group)
-        structlog.get_logger().info(
-            "group_created" if created else "group_changed", group=group.consumer_group, by="admin"
-        )
+        if known != group:
+            structlog.get_logger().info(
+                "group_created" if created else "group_changed",
+                group=group.consumer_group,
+                by="admin",
+            )
         await self._ensure_saved(group.consumer_group)
         await self.ensure_retry_topic(group)
         return created
+
+    async def update(
+        self, given: SubscriptionGroup, named: Collection[str], *, dry_run: bool
+    ) -> tuple[SubscriptionGroup, SubscriptionGroup]:
+        """Changes the `named` settings to those of `given`. Returns the group before and after;
+        with `dry_run` nothing changes. Raises GroupNotExist, InvalidParameter."""
+        before = self.get(given.consumer_group)
+        after = updated(before, given, named, fixed=_NO_SETTINGS)
+        self._check(after)
+        if not dry_run:
+            await self.put(after)
+        return before, after
 
     def remove(self, consumer_group: str, forget: Callable[[], None]) -> bool:
         """False: there was no such group. Its retry and dead-letter topics stay. `forget` removes

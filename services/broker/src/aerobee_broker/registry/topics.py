@@ -119,13 +119,15 @@ class TopicRegistry:
     # ---- administration ----
 
     async def put(self, config: TopicConfig, *, only_new: bool = False) -> PutResult:
-        """Creates or changes. Raises InvalidParameter, NoPermission."""
-        self._check(config)
+        """Creates or changes; with `only_new`, a topic that exists stays as it is. Raises
+        InvalidParameter, NoPermission."""
+        self.check(config)
         known = self.table.get(config.topic)
         if only_new and known is not None:
             if config.topic in self._publishing:
                 await self._ensure_published(config.topic)
             return PutResult(created=False, unreachable_namesrvs=[])
+        config = replace(config, shrunk_from=_shrunk_from(known, config))
         created = self.table.put(config)
         if known == config and config.topic not in self._publishing:
             return PutResult(created=False, unreachable_namesrvs=[])
@@ -173,7 +175,8 @@ class TopicRegistry:
         structlog.get_logger().info("topic_deleted", topic=topic)
         return True
 
-    def _check(self, config: TopicConfig) -> None:
+    def check(self, config: TopicConfig) -> None:
+        """Raises InvalidParameter, NoPermission."""
         names.check_topic(config.topic)
         if self.is_system(config.topic) and self._options.validate_system_topic_when_update_topic:
             raise NoPermission(f"{config.topic} is a system topic: choose another name")
@@ -249,7 +252,11 @@ class TopicRegistry:
             if count and known is None:
                 self.table.put(TopicConfig(topic, count, count))
                 adopted.append(topic)
-            elif known and known.queue_count < count and topic != names.SCHEDULE_TOPIC:
+            elif (
+                known
+                and max(known.queue_count, known.shrunk_from) < count
+                and topic != names.SCHEDULE_TOPIC
+            ):
                 self.table.put(replace(known, read_queue_count=count))
                 adopted.append(topic)
         return adopted
@@ -285,3 +292,9 @@ class TopicRegistry:
             raise
         del self._publishing[topic]
         return unreachable
+
+
+def _shrunk_from(known: TopicConfig | None, config: TopicConfig) -> int:
+    """The queues that a topic had when it had more than it gets; 0 when it never had."""
+    most = max(known.queue_count, known.shrunk_from) if known else 0
+    return most if most > config.queue_count else 0

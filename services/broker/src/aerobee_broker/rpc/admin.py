@@ -35,8 +35,30 @@ class AdminRpcs:
 
     async def put_topic(self, request: pb.PutTopicRequest, call: Call) -> pb.PutTopicResponse:
         put = await self.topics.put(convert.topic(request.topic), only_new=request.only_new)
+        now = self.topics.table.get(request.topic.topic)  # it may have been deleted meanwhile
         return pb.PutTopicResponse(
-            created=put.created, unreachable_namesrvs=put.unreachable_namesrvs
+            created=put.created,
+            unreachable_namesrvs=put.unreachable_namesrvs,
+            topic=to_message(now) if now else None,
+        )
+
+    async def update_topic(
+        self, request: pb.UpdateTopicRequest, call: Call
+    ) -> pb.UpdateTopicResponse:
+        update = await self.administration.update_topic(
+            convert.topic(request.topic),
+            request.fields,
+            dry_run=request.dry_run,
+            force=request.force,
+        )
+        return pb.UpdateTopicResponse(
+            before=to_message(update.before),
+            after=to_message(update.after),
+            unreadable=[
+                pb.UpdateTopicResponse.UnreadableQueue(queue_id=queue_id, messages=messages)
+                for queue_id, messages in update.unreadable.items()
+            ],
+            unreachable_namesrvs=update.unreachable_namesrvs,
         )
 
     async def specify_message_type(
@@ -67,8 +89,22 @@ class AdminRpcs:
     # ---- groups ----
 
     async def put_group(self, request: pb.PutGroupRequest, call: Call) -> pb.PutGroupResponse:
-        created = await self.groups.put(convert.group(request.group))
-        return pb.PutGroupResponse(created=created)
+        group = convert.group(request.group)
+        created = await self.groups.put(group, only_new=request.only_new)
+        now = self.groups.table.get(group.consumer_group)  # it may have been deleted meanwhile
+        return pb.PutGroupResponse(created=created, group=convert.to_group(now) if now else None)
+
+    async def update_group(
+        self, request: pb.UpdateGroupRequest, call: Call
+    ) -> pb.UpdateGroupResponse:
+        before, after = await self.groups.update(
+            convert.group(request.group),
+            convert.group_settings(request.fields),
+            dry_run=request.dry_run,
+        )
+        return pb.UpdateGroupResponse(
+            before=convert.to_group(before), after=convert.to_group(after)
+        )
 
     async def delete_group(
         self, request: pb.DeleteGroupRequest, call: Call

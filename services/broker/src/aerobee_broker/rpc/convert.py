@@ -3,6 +3,7 @@ SUBSCRIPTION_PARSE_FAILED), and decides nothing else."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
@@ -344,6 +345,15 @@ def group(config: admin_pb2.GroupConfig) -> SubscriptionGroup:
         consume_timeout_minutes=config.consume_timeout_minutes,
         attributes=dict(config.attributes),
     )
+
+
+# Fields of GroupConfig by which the order is said.
+_ORDER = ("order", "consume_message_orderly")
+
+
+def group_settings(fields: Iterable[str]) -> set[str]:
+    """The settings of a SubscriptionGroup that these fields of GroupConfig are."""
+    return {"consume_order" if name in _ORDER else name for name in fields}
 
 
 def to_group(group: SubscriptionGroup) -> admin_pb2.GroupConfig:

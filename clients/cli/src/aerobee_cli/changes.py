@@ -1,0 +1,114 @@
+"""Creating and updating topics or groups, one or a list of them: all are looked at before one is
+changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from aerobee_cli import output
+from aerobee_cli.errors import CommandError
+from aerobee_cli.output import Column, Item
+from aerobee_cli.settings import Arguments
+from aerobee_wire.status import Code, MqError
+
+if TYPE_CHECKING:
+    from aerobee_client.admin.descriptions import Created, UnreadableQueue, Update
+
+# Methods of AdminClient: name, settings and `dry_run` in.
+Create = Callable[..., "list[Created]"]
+ChangeSettings = Callable[..., "Update"]
+
+
+def create_all(
+    kind: str, wanted: Mapping[str, Arguments], create: Create, *, dry_run: bool
+) -> list[Item]:
+    """Creates what is `wanted` (name → settings), or nothing when one exists with other settings.
+    Returns an item for each broker of each."""
+    for run_dry in (True,) if dry_run else (True, False):
+        made = {name: create(name, **each, dry_run=run_dry) for name, each in wanted.items()}
+    return [{kind: name, **asdict(each)} for name, listed in made.items() for each in listed]
+
+
+def show_created(kind: str, items: Iterable[Item], *, dry_run: bool, as_json: bool) -> None:
+    done = "would be created" if dry_run else "created"
+    columns = (
+        Column(kind, kind),
+        Column("broker", "broker_name"),
+        Column("address", "address"),
+        Column("", "created", lambda created: done if created else "was there"),
+    )
+    output.show_list(items, columns, as_json=as_json)
+
+
+def update_all(
+    wanted: Mapping[str, Arguments],
+    update: ChangeSettings,
+    *,
+    create: Create | None,
+    dry_run: bool,
+    force: bool = False,
+) -> list[Item]:
+    """Changes what is `wanted` (name → settings), or nothing when one cannot be. `create`: what
+    makes those that do not exist; None: that they do not is an error. Returns an item for each
+    setting that changes on a broker. Raises CommandError without `force` when messages would become
+    unreadable.
+    """
+    for run_dry in (True,) if dry_run else (True, False):
+        items: list[Item] = []
+        lost: list[UnreadableQueue] = []
+        for name, settings in wanted.items():
+            try:
+                done = update(name, **settings, dry_run=run_dry)
+            except MqError as error:
+                if create is None or error.code not in _ABSENT:
+                    raise
+                made = create(name, **settings, dry_run=run_dry)
+                items += [_created(name, each.broker_name) for each in made if each.created]
+            else:
+                items += map(asdict, done.changes)
+                lost += done.unreadable
+        if lost and not force and not dry_run:
+            raise CommandError(
+                f"nothing was changed, because messages would become unreadable: {_listed(lost)}; "
+                "take fewer --write-queues first, and fewer --read-queues when these are consumed, "
+                "or give --force"
+            )
+    if lost:
+        become = "would become" if dry_run else "are now"
+        output.note(f"{become} unreadable: {_listed(lost)}")
+    return items
+
+
+_ABSENT = (Code.TOPIC_NOT_EXIST, Code.SUBSCRIPTION_GROUP_NOT_EXIST)
+
+
+def show_updated(kind: str, items: list[Item], *, as_json: bool) -> None:
+    columns = (
+        Column(kind, "name"),
+        Column("broker", "broker_name"),
+        Column("setting", "setting"),
+        Column("before", "before", _value),
+        Column("after", "after", _value),
+    )
+    output.show_list(items, columns, as_json=as_json)
+    if not items:
+        output.note("nothing to change")
+
+
+def _created(name: str, broker_name: str) -> Item:
+    values: dict[str, Any] = {"setting": "created", "before": False, "after": True}
+    return {"name": name, "broker_name": broker_name, **values}
+
+
+def _value(value: Any) -> str:
+    return "" if value is None else output.text_of(value)
+
+
+def _listed(queues: Iterable[UnreadableQueue]) -> str:
+    return ", ".join(
+        f"{queue.messages:,} messages of {queue.name} in queue {queue.queue_id} of "
+        f"{queue.broker_name}"
+        for queue in queues
+    )

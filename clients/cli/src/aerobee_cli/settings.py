@@ -1,0 +1,253 @@
+"""Settings of topics and groups as text: options of a command, or entries of a YAML file.
+
+A file for `--from` has a list `topics`, a list `groups`, or both; the keys of an entry are the
+names of the options:
+
+    topics:
+      - topic: orders
+        queues: 8
+        type: fifo
+    groups:
+      - group: billing
+        max_attempts: 5
+        retry_delays: 1s,5s,30s
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from aerobee_cli.durations import parse_duration
+from aerobee_cli.options import BadOption
+from aerobee_wire.consume_order import ConsumeOrder
+from aerobee_wire.retry_policy import ExponentialRetryPolicy
+
+# Keyword arguments of AdminClient's create_topic and update_topic, or create_group and
+# update_group.
+Arguments: TypeAlias = dict[str, Any]
+
+PERMISSIONS = {"rw": 6, "r": 4, "w": 2}
+
+
+class MessageType(StrEnum):
+    NORMAL = "normal"
+    FIFO = "fifo"
+    DELAY = "delay"
+    TRANSACTION = "transaction"
+    PRIORITY = "priority"
+    MIXED = "mixed"
+
+
+class Permission(StrEnum):
+    R = "r"
+    W = "w"
+    RW = "rw"
+
+
+class Order(StrEnum):
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
+# ---- settings ----
+
+
+def topic_arguments(settings: Mapping[str, Any]) -> Arguments:
+    """What `queues`, `read_queues`, `write_queues`, `permission`, `type` and `attributes` mean.
+    Raises BadOption."""
+    return _arguments(settings, _TOPIC)
+
+
+def group_arguments(settings: Mapping[str, Any]) -> Arguments:
+    """What `max_attempts`, `retry_delays`, `retry`, `order`, `consume`, `consume_from_min` and
+    `attributes` mean.
+    Raises BadOption."""
+    arguments = _arguments(settings, _GROUP)
+    if arguments.keys() >= {"retry_delays", "exponential_retry"}:
+        raise BadOption("retry and retry_delays exclude each other")
+    return arguments
+
+
+def _arguments(settings: Mapping[str, Any], known: Mapping[str, Setting]) -> Arguments:
+    arguments: Arguments = {}
+    for name, value in settings.items():
+        if name not in known:
+            raise BadOption(f"{name}: there is no such setting; known are {', '.join(known)}")
+        try:
+            arguments |= known[name](value)
+        except ValueError as error:
+            raise BadOption(f"{name} {value!r}: {error}") from None
+    return arguments
+
+
+# The text of a setting → arguments. Raises ValueError.
+Setting: TypeAlias = Callable[[Any], Arguments]
+
+
+def _count(argument: str) -> Setting:
+    def read(value: Any) -> Arguments:
+        if not str(value).isdecimal() or not int(value):
+            raise ValueError("give a number from 1 on")
+        return {argument: int(value)}
+
+    return read
+
+
+def _permission(value: str) -> Arguments:
+    bits = PERMISSIONS.get(value)
+    if bits is None:
+        raise ValueError("give r, w or rw")
+    return {"permission": bits}
+
+
+def _type(value: str) -> Arguments:
+    kind = MessageType(value.lower())
+    return {"message_type": kind.name, "order": kind is MessageType.FIFO}
+
+
+def _order(value: str) -> Arguments:
+    return {"order": ConsumeOrder[Order(value.lower()).name]}
+
+
+def _switch(argument: str) -> Setting:
+    def read(value: Any) -> Arguments:
+        if str(value).lower() not in ("true", "false"):
+            raise ValueError("give true or false")
+        return {argument: str(value).lower() == "true"}
+
+    return read
+
+
+def _attributes(value: Any) -> Arguments:
+    if not isinstance(value, Mapping):
+        raise ValueError("give names with values")
+    return {"attributes": {str(name): str(each) for name, each in value.items()}}
+
+
+def retry_delays(value: str | Sequence[str]) -> list[timedelta]:
+    """Of "1s,5s", or of a list. Raises ValueError."""
+    parts = value.split(",") if isinstance(value, str) else value
+    return [parse_duration(str(part)) for part in parts if part]
+
+
+def retry_policy(text: str) -> ExponentialRetryPolicy:
+    """Of "exponential:initial=5s,max=2h,multiplier=2". Raises ValueError."""
+    kind, _, listed = text.partition(":")
+    given = dict(part.partition("=")[::2] for part in listed.split(",") if part)
+    if kind != "exponential" or given.keys() - {"initial", "max", "multiplier"}:
+        raise ValueError("write it like exponential:initial=5s,max=2h,multiplier=2")
+    default = ExponentialRetryPolicy()
+    return ExponentialRetryPolicy(
+        _milliseconds(given["initial"]) if "initial" in given else default.initial_ms,
+        _milliseconds(given["max"]) if "max" in given else default.max_ms,
+        int(given.get("multiplier", default.multiplier)),
+    )
+
+
+def _milliseconds(text: str) -> int:
+    return round(parse_duration(text) / timedelta(milliseconds=1))
+
+
+_TOPIC: Mapping[str, Setting] = {
+    "queues": _count("queues"),
+    "read_queues": _count("read_queues"),
+    "write_queues": _count("write_queues"),
+    "permission": _permission,
+    "type": _type,
+    "attributes": _attributes,
+}
+_GROUP: Mapping[str, Setting] = {
+    "max_attempts": _count("max_attempts"),
+    "retry_delays": lambda value: {"retry_delays": retry_delays(value)},
+    "retry": lambda value: {"exponential_retry": retry_policy(value)},
+    "order": _order,
+    "consume": _switch("consume_enable"),
+    "consume_from_min": _switch("consume_from_min_enable"),
+    "attributes": _attributes,
+}
+
+
+_READERS = {"topic": topic_arguments, "group": group_arguments}
+
+
+def attributes_of(options: Sequence[str] | None) -> dict[str, str] | None:
+    """Of NAME=VALUE, as often as given; an empty value removes an attribute. None: none is given.
+    Raises BadOption."""
+    attributes = {}
+    for option in options or ():
+        name, equals, value = option.partition("=")
+        if not name or not equals:
+            raise BadOption(f"--attribute {option!r}: write NAME=VALUE, or NAME= to remove it")
+        attributes[name] = value
+    return attributes or None
+
+
+# ---- which ones ----
+
+
+def wanted(
+    kind: str, name: str | None, given: Mapping[str, Any], path: Path | None
+) -> dict[str, Arguments]:
+    """Name → settings: of the one topic or group (`kind`) that the command names, with those of
+    its options that are `given`, or of a file. Raises BadOption, OSError."""
+    options = {option: value for option, value in given.items() if value is not None}
+    if (name is None) == (path is None):
+        raise BadOption(f"give the {kind}, or a list in --from FILE.yaml")
+    if name is not None:
+        return {name: _READERS[kind](options)}
+    if path is not None and not options:
+        return _entries(path, kind)
+    raise BadOption(f"--from says the settings: leave out {', '.join(options)}")
+
+
+# ---- files ----
+
+
+def _entries(path: Path, kind: str) -> dict[str, Arguments]:
+    """Name → settings, in the order of the file."""
+    content, section = _load(path), f"{kind}s"
+    listed = content.get(section) if isinstance(content, dict) else None
+    if not isinstance(listed, list) or content.keys() - {f"{each}s" for each in _READERS}:
+        raise BadOption(
+            f"--from {path}: give a list `{section}:` (topics and groups may stand in one file)"
+        )
+    entries: dict[str, Arguments] = {}
+    for number, entry in enumerate(listed, 1):
+        if not isinstance(entry, dict) or not isinstance(entry.get(kind), str):
+            raise BadOption(f"--from {path}: entry {number} of {section} has no `{kind}:`")
+        name = entry.pop(kind)
+        if name in entries:
+            raise BadOption(f"--from {path}: {name} stands there twice")
+        try:
+            entries[name] = _READERS[kind](entry)
+        except BadOption as error:
+            raise BadOption(f"--from {path}: {name}: {error.message}") from None
+    return entries
+
+
+def _load(path: Path) -> Any:
+    """The content of a YAML file, of which JSON is a part. All scalars are text: YAML would make
+    a boolean of the order `off`."""
+    import yaml
+
+    class Loader(yaml.BaseLoader):  # type: ignore[misc]
+        """Refuses what BaseLoader takes in silence: a key that stands there twice."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
+            twice = {str(key) for key in keys if keys.count(key) > 1}
+            if twice:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{', '.join(sorted(twice))} stands there twice", node.start_mark
+                )
+            return super().construct_mapping(node, deep)
+
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), Loader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadOption(f"--from {path}: this is no YAML: {error}") from None

@@ -1,0 +1,66 @@
+"""The results of an admin client: frozen dataclasses, which `dataclasses.asdict` turns into JSON.
+
+`of` makes one from messages of the contract. Times are milliseconds since the epoch, sizes bytes.
+"""
+
+from aerobee_client.admin.descriptions.brokers import (
+    BrokerBacklog,
+    BrokerDescription,
+    BrokerStatus,
+    ClusterDescription,
+    GroupLag,
+    LiveBroker,
+)
+from aerobee_client.admin.descriptions.changes import (
+    AlreadyExists,
+    Change,
+    Created,
+    UnreadableQueue,
+    Update,
+    differences,
+)
+from aerobee_client.admin.descriptions.clients import ClientDescription
+from aerobee_client.admin.descriptions.groups import (
+    BlockedMessageGroup,
+    GroupDescription,
+    QueueProgress,
+)
+from aerobee_client.admin.descriptions.messages import Browsed
+from aerobee_client.admin.descriptions.topics import (
+    MESSAGE_TYPE,
+    QueueOffset,
+    QueueStatus,
+    Rebalanced,
+    RouteDescription,
+    RouteQueues,
+    TopicDescription,
+    TopicOnBroker,
+)
+
+__all__ = [
+    "MESSAGE_TYPE",
+    "AlreadyExists",
+    "BlockedMessageGroup",
+    "BrokerBacklog",
+    "BrokerDescription",
+    "BrokerStatus",
+    "Browsed",
+    "Change",
+    "ClientDescription",
+    "ClusterDescription",
+    "Created",
+    "GroupDescription",
+    "GroupLag",
+    "LiveBroker",
+    "QueueOffset",
+    "QueueProgress",
+    "QueueStatus",
+    "Rebalanced",
+    "RouteDescription",
+    "RouteQueues",
+    "TopicDescription",
+    "TopicOnBroker",
+    "UnreadableQueue",
+    "Update",
+    "differences",
+]

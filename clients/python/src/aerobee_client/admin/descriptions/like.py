@@ -1,0 +1,27 @@
+"""Descriptions out of messages of the contract."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, MutableSequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from google.protobuf.message import Message
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+D = TypeVar("D", bound="DataclassInstance")
+
+
+def like(description: type[D], source: Message, **values: Any) -> D:
+    """A description with `values`, and for all other fields what `source` has under their names:
+    maps as dicts, repeated fields as tuples."""
+    for name in [each.name for each in fields(description) if each.name not in values]:
+        value = getattr(source, name)
+        if isinstance(value, MutableMapping):
+            value = dict(value)
+        elif isinstance(value, MutableSequence):
+            value = tuple(value)
+        values[name] = value
+    return description(**values)

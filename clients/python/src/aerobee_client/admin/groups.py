@@ -1,0 +1,284 @@
+"""Administering consumer groups: part of AsyncAdminClient. Changes go to every master."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any, cast
+
+from aerobee.broker.v1 import admin_pb2, client_pb2, offset_pb2
+
+from aerobee_client.admin import blocked
+from aerobee_client.admin import descriptions as d
+from aerobee_client.admin.brokers import BrokerAdmin, numbers_fit
+from aerobee_wire import rpcs
+from aerobee_wire.consume_order import ConsumeOrder
+from aerobee_wire.retry_policy import ExponentialRetryPolicy
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import check_group
+
+DEFAULT_MAX_ATTEMPTS = 17  # RocketMQ's 16 retries
+
+
+class GroupAdmin(BrokerAdmin):
+    async def create_group(
+        self,
+        group: str,
+        *,
+        max_attempts: int | None = None,
+        retry_delays: Sequence[timedelta] = (),
+        exponential_retry: ExponentialRetryPolicy | None = None,
+        order: ConsumeOrder = ConsumeOrder.AUTO,
+        consume_enable: bool = True,
+        consume_from_min_enable: bool = True,
+        attributes: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+    ) -> list[d.Created]:
+        """Creates a consumer group on every master. With `dry_run` it only says where it would.
+
+        `max_attempts`: deliveries of a message before it is dead-lettered (default 17).
+        `retry_delays`: before each retry; the last one repeats. Empty: the broker's delay levels
+        from level 3 on. `exponential_retry`: in place of them. `order`: of consumers that pop, that
+        is of the official SDKs; AUTO consumes topics of the type FIFO in order. They begin at the
+        end of a topic that they have not consumed yet without `consume_from_min_enable`.
+
+        Raises AlreadyExists (SUBSCRIPTION_GROUP_EXIST_ALREADY) when a broker has it with other
+        settings: then nothing is changed on any. `update_group` changes settings.
+        """
+        check_group(group)
+        attempts = DEFAULT_MAX_ATTEMPTS if max_attempts is None else max_attempts
+        with numbers_fit():
+            config = admin_pb2.GroupConfig(
+                consumer_group=group,
+                consume_enable=consume_enable,
+                consume_from_min_enable=consume_from_min_enable,
+                consume_broadcast_enable=True,
+                retry_queue_count=1,
+                which_broker_when_consume_slowly=1,
+                notify_consumer_ids_changed_enable=True,
+                consume_timeout_minutes=15,
+                attributes=attributes,
+                **_retries(attempts, retry_delays, exponential_retry),
+                **_order(order),
+            )
+        masters = await self._brokers.masters()
+        existing = await self._group_configs(masters, group)
+        _check_same(config, existing.items())
+        if dry_run:
+            return [d.Created(name, masters[name], name not in existing) for name in masters]
+        request = admin_pb2.PutGroupRequest(group=config, only_new=True)
+        answers = await self._brokers.ask_each(masters, rpcs.PUT_GROUP, request)
+        # Somebody else may have created it since.
+        found = {name: answer.group for name, answer in answers.items() if answer.HasField("group")}
+        _check_same(config, found.items())
+        return [d.Created(name, masters[name], answer.created) for name, answer in answers.items()]
+
+    async def update_group(
+        self,
+        group: str,
+        *,
+        max_attempts: int | None = None,
+        retry_delays: Sequence[timedelta] | None = None,
+        exponential_retry: ExponentialRetryPolicy | None = None,
+        order: ConsumeOrder | None = None,
+        consume_enable: bool | None = None,
+        consume_from_min_enable: bool | None = None,
+        attributes: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+    ) -> d.Update:
+        """Changes the settings that are given, and no others, on each master that has the group; as
+        `create_group` says, but `retry_delays` and `exponential_retry` replace each other. An
+        attribute with an empty value is removed. With `dry_run` it only says what it would change.
+
+        Raises SUBSCRIPTION_GROUP_NOT_EXIST.
+        """
+        given: dict[str, Any] = {}
+        if max_attempts is not None or retry_delays is not None or exponential_retry is not None:
+            given |= _retries(max_attempts, retry_delays, exponential_retry)
+        if order is not None:
+            given |= _order(order)
+        others = {
+            "consume_enable": consume_enable,
+            "consume_from_min_enable": consume_from_min_enable,
+            "attributes": attributes or None,
+        }
+        given |= {name: value for name, value in others.items() if value is not None}
+        if not given:
+            raise MqError(Code.INVALID_PARAMETER, f"name a setting of {group} to change")
+        with numbers_fit():
+            config = admin_pb2.GroupConfig(consumer_group=group, **given)
+        request = admin_pb2.UpdateGroupRequest(group=config, fields=list(given), dry_run=True)
+        masters = await self._brokers.masters()
+        # First all of them are asked what would change: either all do it, or none.
+        would = await self._brokers.ask_each(
+            masters, rpcs.UPDATE_GROUP, request, absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,)
+        )
+        if not dry_run:
+            request.dry_run = False
+            having = {name: masters[name] for name in would}
+            would = await self._brokers.ask_each(having, rpcs.UPDATE_GROUP, request)
+        changes = [
+            change
+            for name, answer in would.items()
+            for change in _differences(name, answer.before, answer.after)
+        ]
+        return d.Update(tuple(changes))
+
+    async def get_group(self, group: str) -> d.GroupDescription:
+        """Raises SUBSCRIPTION_GROUP_NOT_EXIST."""
+        answers = await self._brokers.ask_masters(
+            rpcs.GET_GROUP,
+            admin_pb2.GetGroupRequest(consumer_group=group),
+            absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
+        )
+        first = next(iter(answers.values()))
+        return d.GroupDescription.of(first.group, list(answers))
+
+    async def list_groups(self, *, include_system: bool = False) -> list[d.GroupDescription]:
+        """Sorted by name; the settings are those of the first broker that has the group."""
+        request = admin_pb2.ListGroupsRequest(include_system=include_system)
+        answers = await self._brokers.ask_masters(rpcs.LIST_GROUPS, request)
+        configs: dict[str, admin_pb2.GroupConfig] = {}
+        brokers: dict[str, list[str]] = {}
+        for name, answer in answers.items():
+            for config in answer.groups:
+                configs.setdefault(config.consumer_group, config)
+                brokers.setdefault(config.consumer_group, []).append(name)
+        return [d.GroupDescription.of(configs[group], brokers[group]) for group in sorted(configs)]
+
+    async def delete_group(self, group: str, *, remove_offsets: bool = True) -> bool:
+        """From every master. False: there was none."""
+        request = admin_pb2.DeleteGroupRequest(consumer_group=group, remove_offsets=remove_offsets)
+        answers = await self._brokers.ask_masters(rpcs.DELETE_GROUP, request)
+        return any(answer.deleted for answer in answers.values())
+
+    async def list_clients(self, group: str = "") -> list[d.ClientDescription]:
+        """The connected clients (of `group`), once for each broker that they are connected to."""
+        request = client_pb2.ListClientsRequest(group=group)
+        answers = await self._brokers.ask_masters(rpcs.LIST_CLIENTS, request)
+        return [
+            d.ClientDescription.of(name, client)
+            for name, answer in answers.items()
+            for client in answer.clients
+        ]
+
+    async def consume_progress(self, group: str, topic: str = "") -> list[d.QueueProgress]:
+        """The consumer offset and lag of `group` in each queue, its retry topic included (only in
+        `topic`, when given).
+
+        Raises SUBSCRIPTION_GROUP_NOT_EXIST.
+        """
+        answers = await self._brokers.ask_masters(
+            rpcs.GET_CONSUME_STATS,
+            offset_pb2.GetConsumeStatsRequest(consumer_group=group, topic=topic),
+            absent=(Code.SUBSCRIPTION_GROUP_NOT_EXIST,),
+        )
+        progress = [
+            d.QueueProgress.of(name, queue)
+            for name, answer in answers.items()
+            for queue in answer.queues
+        ]
+        return sorted(progress, key=lambda q: (q.topic, q.broker_name, q.queue_id))
+
+    async def blocked_message_groups(self, group: str) -> list[d.BlockedMessageGroup]:
+        """Message groups in which messages wait behind one that `group` failed to consume; first
+        those that wait the longest, at most 1,000 of each broker.
+
+        Raises SUBSCRIPTION_GROUP_NOT_EXIST.
+        """
+        return await blocked.blocked_message_groups(self._brokers, group)
+
+    async def skip_message(
+        self, group: str, message_id: str, *, reason: str = "Skipped"
+    ) -> d.BlockedMessageGroup:
+        """Dead-letters the message that a message group waits for; returns what it held up. Raises
+        QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST."""
+        return await blocked.skip_message(self._brokers, group, message_id, reason=reason)
+
+    async def reset_offsets(
+        self,
+        group: str,
+        topic: str,
+        *,
+        timestamp_ms: int | None = None,
+        queue_offset: int | None = None,
+    ) -> list[d.QueueOffset]:
+        """Moves the offsets of `group` in every queue of `topic`: to a store time (below 0: the
+        end) or to a queue offset. A running consumer follows at its next pull."""
+        if (timestamp_ms is None) == (queue_offset is None):
+            raise MqError(
+                Code.INVALID_PARAMETER, "give either timestamp_ms or queue_offset to reset to"
+            )
+        with numbers_fit():
+            request = offset_pb2.ResetConsumerOffsetsRequest(
+                consumer_group=group,
+                topic=topic,
+                timestamp_ms=timestamp_ms,
+                queue_offset=queue_offset,
+            )
+        brokers = await self._brokers.of_topic(topic)
+        answers = await self._brokers.ask_each(brokers, rpcs.RESET_CONSUMER_OFFSETS, request)
+        return [
+            d.QueueOffset(offset.topic, name, offset.queue_id, offset.queue_offset)
+            for name, answer in answers.items()
+            for offset in answer.offsets
+        ]
+
+    async def _group_configs(
+        self, brokers: Mapping[str, str], group: str
+    ) -> dict[str, admin_pb2.GroupConfig]:
+        """By the names of the brokers that have it."""
+        request = admin_pb2.GetGroupRequest(consumer_group=group)
+        answers = await self._brokers.ask_having(
+            brokers, rpcs.GET_GROUP, request, absent=Code.SUBSCRIPTION_GROUP_NOT_EXIST
+        )
+        return {name: answer.group for name, answer in answers.items()}
+
+
+def _retries(
+    max_attempts: int | None,
+    retry_delays: Sequence[timedelta] | None,
+    exponential_retry: ExponentialRetryPolicy | None,
+) -> dict[str, Any]:
+    """The fields of GroupConfig that say when and how often to retry; those of None stay out, but
+    delays and exponential retry go together. Raises INVALID_PARAMETER."""
+    fields: dict[str, Any] = {}
+    if max_attempts is not None:
+        if max_attempts < 1:
+            raise MqError(
+                Code.INVALID_PARAMETER, f"max_attempts is {max_attempts}: give at least 1"
+            )
+        fields["retry_max_times"] = max_attempts - 1
+    if retry_delays is not None or exponential_retry is not None:
+        fields["retry_delays_ms"] = [
+            round(delay.total_seconds() * 1000) for delay in retry_delays or ()
+        ]
+        fields["exponential_retry"] = (
+            admin_pb2.ExponentialRetry(**asdict(exponential_retry)) if exponential_retry else None
+        )
+    return fields
+
+
+def _order(order: ConsumeOrder) -> dict[str, Any]:
+    return {
+        "order": cast(admin_pb2.ConsumeOrder, order.value),
+        "consume_message_orderly": order is ConsumeOrder.ON,
+    }
+
+
+def _check_same(
+    wanted: admin_pb2.GroupConfig, found: Iterable[tuple[str, admin_pb2.GroupConfig]]
+) -> None:
+    """Raises AlreadyExists. `found`: broker names and what is there."""
+    different = [change for name, there in found for change in _differences(name, there, wanted)]
+    if different:
+        code = Code.SUBSCRIPTION_GROUP_EXIST_ALREADY
+        raise d.AlreadyExists(code, "group", wanted.consumer_group, different)
+
+
+def _differences(
+    broker_name: str, before: admin_pb2.GroupConfig, after: admin_pb2.GroupConfig
+) -> list[d.Change]:
+    old, new = (d.GroupDescription.of(config, [broker_name]) for config in (before, after))
+    return d.differences(before.consumer_group, broker_name, old, new)

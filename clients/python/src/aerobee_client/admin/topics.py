@@ -1,0 +1,258 @@
+"""Administering topics: part of AsyncAdminClient. Changes go to every master of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aerobee.broker.v1 import admin_pb2, offset_pb2
+from aerobee.namesrv.v1 import namesrv_pb2
+
+from aerobee_client.admin import descriptions as d
+from aerobee_client.admin.brokers import BrokerAdmin, numbers_fit
+from aerobee_client.admin.rebalance import rebalance, topic_configs
+from aerobee_wire import rpcs
+from aerobee_wire.status import Code, MqError
+from aerobee_wire.topics import check_topic, group_of, is_system
+
+DEFAULT_QUEUES = 8
+READ_WRITE = 6
+MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")
+
+
+class TopicAdmin(BrokerAdmin):
+    async def create_topic(
+        self,
+        topic: str,
+        *,
+        queues: int = DEFAULT_QUEUES,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        permission: int = READ_WRITE,
+        message_type: str = "NORMAL",
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+        cluster: str | None = None,
+        dry_run: bool = False,
+    ) -> list[d.Created]:
+        """Creates a topic with `queues` queues, or `read_queues` and `write_queues`, on each master
+        (of `cluster`). With `dry_run` it only says what it would create.
+
+        Raises AlreadyExists (TOPIC_EXIST_ALREADY) when a broker has it with other settings: then
+        nothing is changed on any. `update_topic` changes settings.
+        """
+        check_topic(topic)
+        _check_type(message_type)
+        with numbers_fit():
+            config = namesrv_pb2.TopicConfig(
+                topic=topic,
+                read_queue_count=queues if read_queues is None else read_queues,
+                write_queue_count=queues if write_queues is None else write_queues,
+                permission=permission,
+                order=order,
+                attributes={**(attributes or {}), d.MESSAGE_TYPE: message_type},
+            )
+        masters = await self._brokers.masters(cluster)
+        existing = await topic_configs(self._brokers, masters, topic)
+        if not is_system(topic):  # which the brokers refuse
+            _check_same(config, existing.items())
+        if dry_run:
+            return [d.Created(name, masters[name], name not in existing) for name in masters]
+        request = admin_pb2.PutTopicRequest(topic=config, only_new=True)
+        answers = await self._brokers.ask_each(masters, rpcs.PUT_TOPIC, request)
+        self._instance.routes.forget(topic)
+        # Somebody else may have created it since.
+        found = {name: answer.topic for name, answer in answers.items() if answer.HasField("topic")}
+        _check_same(config, found.items())
+        return [
+            d.Created(name, masters[name], answer.created, tuple(answer.unreachable_namesrvs))
+            for name, answer in answers.items()
+        ]
+
+    async def update_topic(
+        self,
+        topic: str,
+        *,
+        queues: int | None = None,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        permission: int | None = None,
+        message_type: str | None = None,
+        order: bool | None = None,
+        attributes: Mapping[str, str] | None = None,
+        cluster: str | None = None,
+        dry_run: bool = False,
+        force: bool = False,
+    ) -> d.Update:
+        """Changes the settings that are given, and no others, on each master (of `cluster`) that
+        has the topic. `queues`: to read and to write. An attribute with an empty value is removed.
+        With `dry_run` it only says what it would change.
+
+        Raises TOPIC_NOT_EXIST, and ILLEGAL_OPERATION when messages would become unreadable and
+        `force` is not set: then nothing is changed on any broker.
+        """
+        read = queues if read_queues is None else read_queues
+        write = queues if write_queues is None else write_queues
+        attributes = dict(attributes or {})
+        if message_type is not None:
+            _check_type(message_type)
+            attributes[d.MESSAGE_TYPE] = message_type
+        settings: dict[str, Any] = {
+            "read_queue_count": read,
+            "write_queue_count": write,
+            "permission": permission,
+            "order": order,
+            "attributes": attributes or None,
+        }
+        given = {name: value for name, value in settings.items() if value is not None}
+        if not given:
+            raise MqError(Code.INVALID_PARAMETER, f"name a setting of {topic} to change")
+        with numbers_fit():
+            config = namesrv_pb2.TopicConfig(topic=topic, **given)
+        request = admin_pb2.UpdateTopicRequest(topic=config, fields=list(given), dry_run=True)
+        masters = await self._brokers.masters(cluster)
+        # First all of them are asked what would change: either all do it, or none.
+        would = await self._brokers.ask_each(
+            masters, rpcs.UPDATE_TOPIC, request, absent=(Code.TOPIC_NOT_EXIST,)
+        )
+        unreadable = tuple(
+            d.UnreadableQueue(topic, name, queue.queue_id, queue.messages)
+            for name, answer in would.items()
+            for queue in answer.unreadable
+        )
+        if not dry_run:
+            if unreadable and not force:
+                raise _would_be_unreadable(topic, unreadable)
+            request.dry_run, request.force = False, force
+            having = {name: masters[name] for name in would}
+            would = await self._brokers.ask_each(having, rpcs.UPDATE_TOPIC, request)
+            self._instance.routes.forget(topic)
+        changes = [
+            change
+            for name, answer in would.items()
+            for change in _differences(name, answer.before, answer.after)
+        ]
+        return d.Update(tuple(changes), unreadable)
+
+    async def list_topics(
+        self,
+        *,
+        include_system: bool = False,
+        include_derived: bool = False,
+        silent: list[MqError] | None = None,
+    ) -> list[d.TopicDescription]:
+        """Sorted by name. `include_derived`: retry and dead-letter topics too. `silent`: collects
+        the errors of brokers that do not answer; without it such an error is raised."""
+        masters = await self._brokers.masters()
+        request = admin_pb2.ListTopicsRequest(include_system=include_system)
+        answers = await self._brokers.ask_each(masters, rpcs.LIST_TOPICS, request, silent=silent)
+        found: dict[str, list[d.TopicOnBroker]] = {}
+        for name, answer in answers.items():
+            for config in answer.topics:
+                if include_derived or group_of(config.topic) is None:
+                    on_broker = d.TopicOnBroker.of(name, masters[name], config)
+                    found.setdefault(config.topic, []).append(on_broker)
+        return [d.TopicDescription.of(topic, found[topic]) for topic in sorted(found)]
+
+    async def topic_route(self, topic: str) -> d.RouteDescription:
+        """The route that a name server answers now. Raises TOPIC_NOT_EXIST."""
+        return d.RouteDescription.of(topic, await self._instance.routes.refresh(topic))
+
+    async def topic_status(self, topic: str) -> list[d.QueueStatus]:
+        """The bounds of each queue. Raises TOPIC_NOT_EXIST."""
+        request = offset_pb2.GetQueueOffsetsRequest(topic=topic)
+        brokers = await self._brokers.of_topic(topic)
+        answers = await self._brokers.ask_each(brokers, rpcs.GET_QUEUE_OFFSETS, request)
+        return sorted(
+            (
+                d.QueueStatus.of(topic, name, bounds)
+                for name, answer in answers.items()
+                for bounds in answer.queues
+            ),
+            key=lambda status: (status.broker_name, status.queue_id),
+        )
+
+    async def delete_topic(self, topic: str) -> bool:
+        """From every name server and every master, with the consumer offsets. False: no broker had
+        it.
+
+        The routes are deleted first: when a send creates the topic again meanwhile, its broker
+        registers it with the name servers at once, and that route must stay.
+        """
+        masters = await self._brokers.masters()
+        await self._instance.namesrv.call_each(
+            rpcs.DELETE_TOPIC_ROUTE, namesrv_pb2.DeleteTopicRequest(topic=topic)
+        )
+        request = admin_pb2.DeleteTopicRequest(topic=topic)
+        answers = await self._brokers.ask_each(masters, rpcs.DELETE_TOPIC, request)
+        self._instance.routes.forget(topic)
+        return any(answer.deleted for answer in answers.values())
+
+    async def rebalance_topic(self, topic: str, *, dry_run: bool = False) -> list[d.Rebalanced]:
+        """Creates the topic on the masters that lack it, with the settings that it has elsewhere,
+        and there the consumer groups that they lack; draining brokers are left out. Returns what
+        each new broker got, with `dry_run` what it would get.
+
+        Raises TOPIC_NOT_EXIST when no broker has the topic.
+        """
+        made = await rebalance(self._brokers, topic, dry_run=dry_run)
+        self._instance.routes.forget(topic)
+        return made
+
+    async def search_offset(
+        self,
+        topic: str,
+        broker_name: str,
+        queue_id: int,
+        timestamp_ms: int,
+        *,
+        upper: bool = False,
+    ) -> int:
+        """The first offset stored at or after a time (the maximum when all are older); with
+        `upper`, the last stored at or before it."""
+        boundary = (
+            offset_pb2.SearchOffsetRequest.UPPER if upper else offset_pb2.SearchOffsetRequest.LOWER
+        )
+        with numbers_fit():
+            request = offset_pb2.SearchOffsetRequest(
+                topic=topic, queue_id=queue_id, timestamp_ms=timestamp_ms, boundary=boundary
+            )
+        response = await self._brokers.ask_broker_of(
+            topic, broker_name, rpcs.SEARCH_OFFSET, request
+        )
+        return response.queue_offset
+
+
+def _check_type(message_type: str) -> None:
+    if message_type not in MESSAGE_TYPES:
+        raise MqError(
+            Code.INVALID_PARAMETER,
+            f"{message_type!r} is no message type: choose one of {', '.join(MESSAGE_TYPES)}",
+        )
+
+
+def _check_same(
+    wanted: namesrv_pb2.TopicConfig, found: Iterable[tuple[str, namesrv_pb2.TopicConfig]]
+) -> None:
+    """Raises AlreadyExists. `found`: broker names and what is there."""
+    different = [change for name, there in found for change in _differences(name, there, wanted)]
+    if different:
+        raise d.AlreadyExists(Code.TOPIC_EXIST_ALREADY, "topic", wanted.topic, different)
+
+
+def _differences(
+    broker_name: str, before: namesrv_pb2.TopicConfig, after: namesrv_pb2.TopicConfig
+) -> list[d.Change]:
+    old, new = (d.TopicOnBroker.of(broker_name, "", config) for config in (before, after))
+    return d.differences(before.topic, broker_name, old, new)
+
+
+def _would_be_unreadable(topic: str, queues: Iterable[d.UnreadableQueue]) -> MqError:
+    listed = ", ".join(
+        f"{queue.messages} in queue {queue.queue_id} of {queue.broker_name}" for queue in queues
+    )
+    return MqError(
+        Code.ILLEGAL_OPERATION,
+        f"messages of {topic} would become unreadable ({listed}), and nothing was changed: take "
+        "fewer queues to write first, and fewer to read when these are consumed; or force it",
+    )

@@ -1,0 +1,37 @@
+"""Updates of a topic or a group: the settings that are named change, all others stay."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aerobee_broker.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+C = TypeVar("C", bound="DataclassInstance")
+
+ATTRIBUTES = "attributes"
+
+
+def updated(known: C, given: C, named: Collection[str], *, fixed: Collection[str]) -> C:
+    """`known` with those settings of `given` that are `named`. Attributes are merged: an empty
+    value removes one. `fixed`: fields that are no settings, such as the name.
+
+    Raises InvalidParameter for a name that is no setting.
+    """
+    settings = {each.name for each in fields(known)}.difference(fixed)
+    unknown = sorted(set(named) - settings)
+    if unknown:
+        raise InvalidParameter(
+            f"{', '.join(unknown)}: there is no such setting; name some of "
+            f"{', '.join(sorted(settings))}",
+            about="fields",
+        )
+    changes: dict[str, Any] = {name: getattr(given, name) for name in named}
+    if ATTRIBUTES in changes:
+        merged = {**getattr(known, ATTRIBUTES), **changes[ATTRIBUTES]}
+        changes[ATTRIBUTES] = {name: value for name, value in merged.items() if value}
+    return replace(known, **changes)

@@ -1,0 +1,88 @@
+"""Creating and updating topics and groups, against running services."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee_client import Message, Producer
+from support.processes.command import Up, aerobee, aerobee_json
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with Up(tmp_path_factory.mktemp("data"), "--set", "brokerName=broker-a") as up:
+        yield up
+
+
+def json_of(up: Up, *arguments: str) -> Any:
+    return aerobee_json(*arguments, namesrv=up.namesrv)
+
+
+def test_a_topic_is_updated_and_never_replaced(up: Up) -> None:
+    json_of(up, "topic", "create", "crates", "--queues", "3", "--type", "delay")
+    refused = aerobee("topic", "create", "crates", namesrv=up.namesrv)
+    assert refused.returncode == 1
+    for part in ("broker-a", "read_queue_count", "DELAY"):
+        assert part in refused.stderr
+    change = ("topic", "update", "crates", "--write-queues", "1", "--attribute", "reserve.time=7")
+    would = json_of(up, *change, "--dry-run")
+    assert [(each["setting"], each["before"], each["after"]) for each in would] == [
+        ("write_queue_count", 3, 1),
+        ("attributes.reserve.time", None, "7"),
+    ]
+    assert json_of(up, *change) == would and json_of(up, *change) == []
+    assert "nothing to change" in aerobee(*change, namesrv=up.namesrv).stderr
+    (topic,) = [each for each in json_of(up, "topic", "list") if each["topic"] == "crates"]
+    assert topic["message_type"] == "DELAY"
+    (there,) = topic["brokers"]
+    assert (there["read_queue_count"], there["write_queue_count"]) == (3, 1)
+
+
+def test_a_queue_with_messages_is_given_up_by_force_only(up: Up) -> None:
+    json_of(up, "topic", "create", "jars", "--queues", "2")
+    with Producer(namesrv=up.namesrv) as producer:
+        for n in range(4):  # the queues take turns
+            producer.send(Message("jars", b"%d" % n))
+    shrink = ("topic", "update", "jars", "--queues", "1")
+    for options, code, words in (
+        ((), 1, "--force"),
+        (("--dry-run",), 0, "would become unreadable"),
+        (("--force",), 0, "are now unreadable"),
+    ):
+        done = aerobee(*shrink, *options, namesrv=up.namesrv)
+        assert (done.returncode, words in done.stderr) == (code, True), done.stderr
+    assert len(json_of(up, "topic", "status", "jars")) == 1
+
+
+def test_a_file_creates_and_updates_many(up: Up, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    listed = "topics: [{topic: bins, queues: 2}, {topic: bags, type: fifo}]"
+    file.write_text(listed + "\ngroups: [{group: sorters, max_attempts: 4}]")
+    made = json_of(up, "topic", "create", "--from", str(file), "--dry-run")
+    assert [(each["topic"], each["created"]) for each in made] == [("bins", True), ("bags", True)]
+    assert {"bins", "bags"}.isdisjoint(topics_of(up))
+    assert aerobee("topic", "update", "--from", str(file), namesrv=up.namesrv).returncode == 1
+    json_of(up, "topic", "create", "bins", "--queues", "3")
+    differs = aerobee("topic", "create", "--from", str(file), namesrv=up.namesrv)
+    assert differs.returncode == 1 and "bags" not in topics_of(up)
+    update = ("topic", "update", "--create", "--from", str(file))
+    would = json_of(up, *update, "--dry-run")
+    assert [(each["name"], each["setting"]) for each in would] == [
+        ("bins", "read_queue_count"),
+        ("bins", "write_queue_count"),
+        ("bags", "created"),
+    ]
+    assert json_of(up, *update) == would and json_of(up, *update) == []
+    json_of(up, "group", "update", "--create", "--from", str(file))
+    (change,) = json_of(up, "group", "update", "sorters", "--max-attempts", "6")
+    assert (change["setting"], change["before"], change["after"]) == ("max_attempts", 4, 6)
+    again = aerobee("group", "create", "--from", str(file), namesrv=up.namesrv)
+    assert (again.returncode, "max_attempts is 6, not 4" in again.stderr) == (1, True)
+
+
+def topics_of(up: Up) -> set[str]:
+    return {topic["topic"] for topic in json_of(up, "topic", "list")}
