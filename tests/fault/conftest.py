@@ -14,6 +14,7 @@ from fault.slow_disk import LIMIT
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--campaign", action="store_true", help="the long fault campaign")
+    parser.addoption("--minutes", type=float, default=60, help="of the campaign's cluster run")
     parser.addoption("--fault-seed", type=int, help="only this seed, to see a failure again")
 
 
@@ -30,6 +31,7 @@ class Campaign:
     long: bool
     seed: int | None
     tell: Callable[[str], None]  # prints a figure, whatever pytest captures
+    minutes: float  # of the cluster run
 
     def seeds(self, short: int, long: int) -> Iterator[int]:
         """Seeds to try: a few, or the campaign's, or the one that was asked for."""
@@ -52,4 +54,6 @@ def campaign(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str])
             print(f"\n  {request.node.name}: {figures}", flush=True)
 
     long = bool(request.config.getoption("--campaign"))
-    return Campaign(long, request.config.getoption("--fault-seed"), tell if long else print)
+    minutes = request.config.getoption("--minutes") if long else 0.0
+    seed = request.config.getoption("--fault-seed")
+    return Campaign(long, seed, tell if long else print, minutes)

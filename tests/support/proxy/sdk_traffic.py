@@ -121,6 +121,11 @@ class Traffic:
         """When. The messages may be stored or not."""
         return [error.at for error in self.errors if error.call == "send"]
 
+    @property
+    def ended(self) -> bool:
+        """Whether a process of the SDK died."""
+        return any(process.ended for process in (self._producer, self._push, self._simple))
+
     def end_of_sending(self) -> None:
         self._sending.clear()
         self._sender.join()
