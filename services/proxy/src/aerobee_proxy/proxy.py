@@ -113,6 +113,16 @@ class Proxy:
             max_body_size=options.max_message_size,
             may_publish=self._may_publish,
         )
+        self._pipeline = Pipeline(
+            sessions,
+            clock,
+            self.counts,
+            authentication=self.authentication,
+            checks_rights=options.authorization_enabled,
+        )
+        self.telemetry = Telemetry(
+            self._pipeline, sessions, self.group_configs, options, counts=self.counts, clock=clock
+        )
         self.rpcs = self._rpcs(listen_port)
 
     async def close(self) -> None:
@@ -133,24 +143,14 @@ class Proxy:
 
     def _rpcs(self, listen_port: Callable[[], int]) -> SimpleNamespace:
         """The RPCs of MessagingService, by name in snake_case."""
-        options, clock, counts, calls = self.options, self.clock, self.counts, self.calls
+        options, clock, calls = self.options, self.clock, self.calls
         endpoints = partial(endpoints_for, options, listen_port)
-        pipeline = Pipeline(
-            self.sessions,
-            clock,
-            counts,
-            authentication=self.authentication,
-            checks_rights=options.authorization_enabled,
-        )
-        telemetry = Telemetry(
-            pipeline, self.sessions, self.group_configs, options, counts=counts, clock=clock
-        )
         acks = self.acknowledgements
-        unary, streaming = pipeline.unary, pipeline.streaming
+        unary, streaming = self._pipeline.unary, self._pipeline.streaming
         named = partial(unary, failure_named=True)
         route_cache, groups, heartbeats = self.route_cache, self.group_configs, self.heartbeats
         return SimpleNamespace(
-            telemetry=telemetry.telemetry,
+            telemetry=self.telemetry.telemetry,
             query_route=unary(pb.QueryRouteResponse, query_route, self.topic_creation, endpoints),
             query_assignment=unary(
                 pb.QueryAssignmentResponse, query_assignment, route_cache, groups, endpoints
@@ -170,7 +170,9 @@ class Proxy:
             recall_message=unary(
                 pb.RecallMessageResponse, recall_message, calls, route_cache, options
             ),
-            end_transaction=unary(pb.EndTransactionResponse, end_transaction, self.batches, counts),
+            end_transaction=unary(
+                pb.EndTransactionResponse, end_transaction, self.batches, self.counts
+            ),
             receive_message=streaming(
                 pb.ReceiveMessageResponse,
                 receive_message,

@@ -264,3 +264,21 @@ async def test_only_the_last_answer_is_repeated(proxy: Proxy) -> None:
     await asyncio.sleep(2 * telemetry.REPEAT_AFTER_S)
     assert stream.call.written == [first, last, last]
     await stream.end()
+
+
+async def test_a_proxy_that_stops_ends_its_streams_in_order(proxy: Proxy) -> None:
+    """Without an error: at a stream that is reset, Rust's SDK loops without a pause."""
+    stream = Stream(proxy)
+    await stream.send(producer())
+    proxy.telemetry.close()
+    await stream.task
+    late = Stream(proxy)
+    await late.task
+
+
+async def test_a_caller_that_goes_away_is_no_orderly_end(proxy: Proxy) -> None:
+    stream = Stream(proxy)
+    await stream.send(producer())
+    stream.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stream.task

@@ -6,7 +6,8 @@ server have said whether its group consumes all its topics in order: SDKs heed t
 only. One that was not told so gets the messages of a message group one by one
 (Session.keeps_order). The stream stays open until the client ends it. A caller that is not admitted
 gets one command with the status, and the stream ends with the same text, as Go's SDK ignores the
-status of a command; settings that cannot be accepted end it with INVALID_ARGUMENT.
+status of a command; settings that cannot be accepted end it with INVALID_ARGUMENT. A proxy that
+stops ends its streams in order: at one that is reset, Rust's SDK loops without a pause.
 """
 
 from __future__ import annotations
@@ -103,13 +104,30 @@ class Telemetry:
         self._counts = counts
         # By group: every client repeats its settings.
         self._conflict_log = LogThrottle(clock, CONFLICT_LOG_EVERY_MS)
+        self._open: set[asyncio.Task[object]] = set()
+        self._closing = asyncio.Event()
 
     async def telemetry(self, requests: AsyncIterator[TelemetryCommand], call: Call) -> None:
+        if self._closing.is_set() or (task := asyncio.current_task()) is None:
+            return
+        self._open.add(task)
         try:
             await self._serve(requests, call)
         except NotAdmitted as refusal:
             await call.write(TelemetryCommand(status=status(refusal.code, refusal.message)))
             raise
+        except asyncio.CancelledError:
+            if not self._closing.is_set():
+                raise
+            task.uncancel()  # by `close`: the stream ends with OK
+        finally:
+            self._open.discard(task)
+
+    def close(self) -> None:
+        """Ends the streams, and those that come at once."""
+        self._closing.set()
+        for task in self._open:
+            task.cancel()
 
     async def _serve(self, requests: AsyncIterator[TelemetryCommand], call: Call) -> None:
         caller = self._pipeline.admit(call)
