@@ -143,3 +143,11 @@ def test_the_crc_over_the_whole_record_is_on_and_can_be_left_out() -> None:
     assert store_options(load(BrokerOptions)).whole_crc
     off = load(BrokerOptions, sets=["enabledAppendPropCRC=false"])
     assert not store_options(off).whole_crc and off.ignored_keys == ()
+
+
+def test_what_the_image_sets_for_the_proxy_is_no_misspelling() -> None:
+    assert not load(
+        BrokerOptions, environ={"AEROBEE_AUTO_CREATE_TOPICS": "false"}
+    ).misspelt_variables
+    misspelt = load(BrokerOptions, environ={"AEROBEE_AUTO_CREATE_TOPIC_ENABEL": "false"})
+    assert len(misspelt.misspelt_variables) == 1

@@ -115,6 +115,7 @@ class BrokerOptions(Options):
     unsupported_keys: ClassVar[frozenset[str]] = WITHOUT_EFFECT
     promises: ClassVar[Mapping[str, Promise]] = PROMISES
     environment_aliases: ClassVar[Mapping[str, str]] = {"NAMESRV_ADDR": "namesrvAddr"}
+    foreign_variables: ClassVar[frozenset[str]] = frozenset({"AEROBEE_AUTO_CREATE_TOPICS"})
 
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:

@@ -61,6 +61,8 @@ class Options(BaseModel):
     promises: ClassVar[Mapping[str, Promise]] = {}
     # environment variable → key
     environment_aliases: ClassVar[Mapping[str, str]] = {}
+    # Variables of another service, which the image sets for all: no misspelling of one of these.
+    foreign_variables: ClassVar[frozenset[str]] = frozenset()
 
     bind_address: str = "127.0.0.1"
     metrics_exporter_type: Literal["DISABLE", "PROM"] = "DISABLE"
@@ -214,7 +216,7 @@ def _misspelt(model: type[Options], environ: Mapping[str, str]) -> Iterator[str]
     known = [name.upper() for name in model.model_fields]
     for variable in sorted(environ):
         name = variable.removeprefix(ENVIRONMENT_PREFIX)
-        if name != variable and name not in known:
+        if name != variable and name not in known and variable not in model.foreign_variables:
             for nearest in difflib.get_close_matches(name, known, n=1, cutoff=_MISSPELT):
                 yield f"{variable}: did you mean {ENVIRONMENT_PREFIX}{nearest}?"
 
