@@ -175,15 +175,27 @@ def test_a_service_runs_with_no_rights_that_it_does_not_need(
     assert project.inside(service, "sh", "-c", "touch /data/x && rm /data/x") == ("", 0)
 
 
-def test_the_image_holds_the_servers_and_what_they_import(project: Project) -> None:
+def test_the_image_holds_servers_and_command_and_what_they_import(project: Project) -> None:
     """No Spark, no tools: the packages of the image's lock and ours, each once."""
     script = "import importlib.metadata as m; print(*(d.name for d in m.distributions()))"
     output, code = project.inside("broker", "python", "-c", script)
     assert code == 0, output
     installed = [canonicalize_name(name) for name in output.split()]
     wanted = locked(ROOT / "deploy" / "requirements-services.lock").keys()
-    servers = {d.name for d in distributions() if d.folder.parent.name == "services"}
-    assert sorted(installed) == sorted({*wanted, *servers, "aerobee-wire"})
+    ours = {d.name for d in distributions() if d.folder.parent.name in ("services", "clients")}
+    assert sorted(installed) == sorted({*wanted, *ours, "aerobee-wire"})
+
+
+@pytest.mark.parametrize("service", ["namesrv", "broker", "proxy"])
+def test_the_command_is_in_every_container_and_finds_the_name_server(
+    project: Project, service: str
+) -> None:
+    made = project.inside(service, "aerobee", "topic", "create", f"by-{service}", "--json")
+    assert made[1] == 0 and json.loads(made[0])[0]["created"], made
+    listed, code = project.inside(service, "aerobee", "topic", "list", "--json")
+    assert code == 0 and f"by-{service}" in {topic["topic"] for topic in json.loads(listed)}
+    report, code = project.inside(service, "aerobee", "report", "--group", "g")
+    assert code == 1 and report.startswith("error: ") and report.count("\n") == 1, report
 
 
 def test_ports_are_published_on_loopback_only(project: Project) -> None:

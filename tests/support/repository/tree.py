@@ -79,11 +79,12 @@ def sources() -> list[Path]:
 
 
 def locked(path: Path) -> dict[str, dict[Version, frozenset[str]]]:
-    """Package → version → hashes of a lock file (a package has two where markers differ)."""
+    """Package → version → hashes of a lock file (a package has two where markers differ); without
+    those for Windows, where no service runs."""
     pins: dict[str, dict[Version, frozenset[str]]] = {}
     for entry in path.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
         words = entry.split()
-        if not words or words[0].startswith("#"):
+        if not words or words[0].startswith("#") or "sys_platform == 'win32'" in entry:
             continue
         name, _, version = words[0].partition("==")
         hashes = frozenset(word for word in words if word.startswith("--hash=sha256:"))

@@ -55,6 +55,8 @@ COMMANDS = {
     "dlq redrive",
     "dlq export",
     "cluster list",
+    "clients",
+    "group members",
     "broker status",
     "broker drain",
 }

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from aerobee_cli.commands import broker, cluster, dlq, group, message, services, topic
+from aerobee_cli.commands.clients import clients
 from aerobee_cli.commands.demo import demo
 
 app = typer.Typer(
@@ -62,6 +63,7 @@ app.add_typer(group.app, name="group")
 app.add_typer(message.app, name="message")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(cluster.app, name="cluster")
+app.command(epilog="Example: aerobee clients --group billing --json")(clients)
 app.command(
     epilog="Example: aerobee report --group billing --out report",
     context_settings={**services.PASS_ON, "help_option_names": []},

@@ -26,7 +26,7 @@ from aerobee_proxy.config import ProxyOptions
 from aerobee_proxy.counts import ProxyCounts
 from aerobee_proxy.v2 import authorization
 from aerobee_proxy.v2.authentication import Authentication
-from aerobee_proxy.v2.heartbeats import ConsumerHeartbeats
+from aerobee_proxy.v2.heartbeats import ClientHeartbeats
 from aerobee_proxy.v2.routes import endpoints_for
 from aerobee_proxy.v2.rpc.clients.heartbeat import heartbeat
 from aerobee_proxy.v2.rpc.clients.notify_client_termination import notify_client_termination
@@ -76,7 +76,9 @@ class Proxy:
         self.calls = BrokerCalls(transport, self.route_cache)
         self.batches = BrokerBatches(self.calls, self.route_cache)
         self.group_configs = GroupConfigCache(self.calls, self.route_cache, clock)
-        self.heartbeats = ConsumerHeartbeats(self.calls, self.route_cache, clock)
+        self.heartbeats = ClientHeartbeats(
+            self.calls, self.route_cache, clock, listen_port=listen_port
+        )
         self.lease_renewal = LeaseRenewal(
             self.batches,
             clock,
@@ -155,7 +157,7 @@ class Proxy:
             query_assignment=unary(
                 pb.QueryAssignmentResponse, query_assignment, route_cache, groups, endpoints
             ),
-            heartbeat=unary(pb.HeartbeatResponse, heartbeat, heartbeats),
+            heartbeat=unary(pb.HeartbeatResponse, heartbeat, heartbeats, self.background),
             notify_client_termination=unary(
                 pb.NotifyClientTerminationResponse,
                 notify_client_termination,

@@ -73,6 +73,27 @@ def test_a_silent_client_is_forgotten_after_the_timeout(
     assert clients.members("g") == ["alive"]
 
 
+def test_a_producer_behind_a_proxy_is_live_and_takes_nobody_s_place(
+    clients: Clients, clock: ManualClock
+) -> None:
+    producer = Client("p", proxy="host:8081", published_topics=frozenset({"t"}))
+    clients.heartbeat(producer)
+    began_ms = clock.now_ms()
+    clock.advance(10_000)
+    clients.heartbeat(producer)
+    (found,) = clients.all()
+    assert (found.since_timestamp_ms, found.last_update_timestamp_ms) == (
+        began_ms,
+        began_ms + 10_000,
+    )
+    clients.heartbeat(client("c", "g"))
+    clients.heartbeat(Client("c", published_topics=frozenset({"t"})))
+    clients.unregister("c", publishing=True)
+    assert clients.members("g") == ["c"]
+    clients.unregister("p", publishing=True)
+    assert [each.client_id for each in clients.all()] == ["c"]
+
+
 def test_setting_the_time_of_day_expires_no_client(clients: Clients, clock: ManualClock) -> None:
     clients.heartbeat(client("a", "g"))
     clock.jump(3_600_000)

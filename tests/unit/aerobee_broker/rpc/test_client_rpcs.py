@@ -61,6 +61,19 @@ async def test_an_unknown_enum_value_is_refused(handlers: Handlers) -> None:
     assert (await handlers.refused("Heartbeat", request)).code is Code.INVALID_PARAMETER
 
 
+async def test_a_client_behind_a_proxy_is_listed_with_both_addresses(handlers: Handlers) -> None:
+    request = heartbeat()
+    request.address, request.proxy, request.version = "192.0.2.1:5123", "proxy-1:8081", "5.1.1"
+    await handlers("Heartbeat", request)
+    (found,) = (await handlers("ListClients", client_pb2.ListClientsRequest())).clients
+    assert (found.address, found.proxy, found.version) == (
+        "192.0.2.1:5123",
+        "proxy-1:8081",
+        "5.1.1",
+    )
+    assert found.since_timestamp_ms == found.last_update_timestamp_ms > 0
+
+
 async def test_a_watch_begins_with_watching_and_carries_notices(handlers: Handlers) -> None:
     call = FakeCall()
     watch = asyncio.create_task(

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from aerobee.broker.v1 import admin_pb2, client_pb2, message_pb2, offset_pb2
+from aerobee.broker.v1 import admin_pb2, message_pb2, offset_pb2
 from aerobee.namesrv.v1 import namesrv_pb2
 
 from aerobee_client.admin.client import AsyncAdminClient
@@ -269,17 +269,6 @@ async def test_reset_needs_one_target(admin: AsyncAdminClient, cluster: MemoryCl
     for targets in ({}, {"timestamp_ms": 1, "queue_offset": 2}):
         with raises_code(Code.INVALID_PARAMETER):
             await admin.reset_offsets("g", TOPIC, **targets)
-
-
-async def test_clients_show_groups_and_subscriptions(
-    admin: AsyncAdminClient, cluster: MemoryCluster
-) -> None:
-    response = client_pb2.ListClientsResponse()
-    info = response.clients.add(client_id="c", language="python")
-    info.consumers.add(consumer_group="g").subscriptions.add(topic=TOPIC, expression="UA")
-    cluster.answers["ListClients"] = lambda *_: response
-    first, _ = await admin.list_clients("g")
-    assert (first.consumer_groups, first.subscriptions) == (("g",), {TOPIC: "UA"})
 
 
 async def test_broker_is_found_by_name_or_address(

@@ -36,7 +36,14 @@ def test_consumers_of_the_official_sdks_read_no_retry_topic(
     connected: list[dict[str, str]], expected: bool
 ) -> None:
     clients = [
-        ClientDescription("c", "", "", "", 0, (), (GROUP,), subscriptions, "a")
+        ClientDescription(
+            client_id="c",
+            address="",
+            language="",
+            version="",
+            consumer_groups=(GROUP,),
+            subscriptions=subscriptions,
+        )
         for subscriptions in connected
     ]
     assert reads_retries(clients, GROUP) is expected

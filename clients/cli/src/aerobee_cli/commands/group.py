@@ -1,13 +1,13 @@
-"""`aerobee group`: create, update, list, show, progress, blocked, reset-offset, delete."""
+"""`aerobee group`: create, update, list, members, show, progress, blocked, reset-offset, delete."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
-from aerobee_cli import changes, output, settings
+from aerobee_cli import changes, connected, output, settings
 from aerobee_cli.durations import format_ms
 from aerobee_cli.options import (
     Attributes,
@@ -26,6 +26,10 @@ from aerobee_cli.options import (
 )
 from aerobee_cli.output import Column, Item, items_of, number
 from aerobee_cli.settings import Order
+
+if TYPE_CHECKING:
+    from aerobee_client import AdminClient
+    from aerobee_client.admin.descriptions import ClientDescription
 
 app = typer.Typer(help="Consumer groups.", no_args_is_help=True)
 
@@ -185,14 +189,39 @@ def list_groups(
 def show(
     context: typer.Context, *, group: Group, namesrv: Namesrv = None, json: Json = False
 ) -> None:
-    """Show the settings of a consumer group."""
+    """Show the settings of a consumer group, and whether its members contradict each other."""
+    from aerobee_client.admin.descriptions import subscription_conflicts
+
     with admin_client(context, namesrv) as admin:
         [item] = items_of([admin.get_group(group)])
+        members = _members(admin, group)
+    conflicts = subscription_conflicts(members, group)
+    item["members"] = len(members)
+    item["inconsistent_subscriptions"] = items_of(conflicts)
     if not json:
         item["order"] = _ORDER_TEXTS[item["order"]]
         item["retry_delays"] = _retry(item)
+        item["inconsistent_subscriptions"] = [
+            connected.conflict_text(conflict, group) for conflict in conflicts
+        ]
         del item["retry_delays_ms"], item["exponential_retry"]
     output.show_one(item, as_json=json)
+
+
+@app.command(epilog="Example: aerobee group members billing")
+def members(
+    context: typer.Context, *, group: Group, namesrv: Namesrv = None, json: Json = False
+) -> None:
+    """List the consumers of a group: classic ones, and those of the official SDKs."""
+    with admin_client(context, namesrv) as admin:
+        admin.get_group(group)  # an unknown group is an error, not an empty list
+        found = _members(admin, group)
+    connected.show_clients(found, as_json=json)
+    connected.note_conflicts(found, group)
+
+
+def _members(admin: AdminClient, group: str) -> list[ClientDescription]:
+    return [client for client in admin.list_clients(group) if group in client.consumer_groups]
 
 
 _ORDER_TEXTS = {

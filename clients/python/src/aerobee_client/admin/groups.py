@@ -153,14 +153,27 @@ class GroupAdmin(BrokerAdmin):
         answers = await self._brokers.ask_masters(rpcs.DELETE_GROUP, request)
         return any(answer.deleted for answer in answers.values())
 
-    async def list_clients(self, group: str = "") -> list[d.ClientDescription]:
-        """The connected clients (of `group`), once for each broker that they are connected to."""
+    async def list_clients(
+        self, group: str = "", topic: str = "", *, silent: list[MqError] | None = None
+    ) -> list[d.ClientDescription]:
+        """The connected clients, classic ones and those of the official SDKs, sorted by id; only
+        those of `group`, and those that subscribe or publish to `topic`, when given. `silent`: as
+        `list_topics` says."""
         request = client_pb2.ListClientsRequest(group=group)
-        answers = await self._brokers.ask_masters(rpcs.LIST_CLIENTS, request)
+        masters = await self._brokers.masters()
+        answers = await self._brokers.ask_each(masters, rpcs.LIST_CLIENTS, request, silent=silent)
+        found: dict[str, d.ClientDescription] = {}
+        for name, answer in answers.items():
+            for info in answer.clients:
+                client = d.ClientDescription.of(name, info)
+                known = found.get(client.client_id)
+                found[client.client_id] = known.merged(client) if known else client
         return [
-            d.ClientDescription.of(name, client)
-            for name, answer in answers.items()
-            for client in answer.clients
+            found[client_id]
+            for client_id in sorted(found)
+            if not topic
+            or topic in found[client_id].subscriptions
+            or topic in found[client_id].published_topics
         ]
 
     async def consume_progress(self, group: str, topic: str = "") -> list[d.QueueProgress]:

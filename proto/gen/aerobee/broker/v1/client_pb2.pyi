@@ -52,32 +52,40 @@ class ConsumerData(_message.Message):
     def __init__(self, consumer_group: _Optional[str] = ..., consume_type: _Optional[_Union[ConsumeType, str]] = ..., message_model: _Optional[_Union[MessageModel, str]] = ..., consume_from_where: _Optional[_Union[ConsumeFromWhere, str]] = ..., subscriptions: _Optional[_Iterable[_Union[_message_pb2.Subscription, _Mapping]]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("client_id", "producer_groups", "consumers", "language", "version")
+    __slots__ = ("client_id", "producer_groups", "consumers", "language", "version", "address", "proxy", "published_topics")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_GROUPS_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     LANGUAGE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    PROXY_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_TOPICS_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     producer_groups: _containers.RepeatedScalarFieldContainer[str]
     consumers: _containers.RepeatedCompositeFieldContainer[ConsumerData]
     language: str
     version: str
-    def __init__(self, client_id: _Optional[str] = ..., producer_groups: _Optional[_Iterable[str]] = ..., consumers: _Optional[_Iterable[_Union[ConsumerData, _Mapping]]] = ..., language: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+    address: str
+    proxy: str
+    published_topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, client_id: _Optional[str] = ..., producer_groups: _Optional[_Iterable[str]] = ..., consumers: _Optional[_Iterable[_Union[ConsumerData, _Mapping]]] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., proxy: _Optional[str] = ..., published_topics: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class UnregisterClientRequest(_message.Message):
-    __slots__ = ("client_id", "producer_group", "consumer_group")
+    __slots__ = ("client_id", "producer_group", "consumer_group", "publishing")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHING_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     producer_group: str
     consumer_group: str
-    def __init__(self, client_id: _Optional[str] = ..., producer_group: _Optional[str] = ..., consumer_group: _Optional[str] = ...) -> None: ...
+    publishing: bool
+    def __init__(self, client_id: _Optional[str] = ..., producer_group: _Optional[str] = ..., consumer_group: _Optional[str] = ..., publishing: _Optional[bool] = ...) -> None: ...
 
 class UnregisterClientResponse(_message.Message):
     __slots__ = ()
@@ -148,7 +156,7 @@ class ListClientsResponse(_message.Message):
     def __init__(self, clients: _Optional[_Iterable[_Union[ClientInfo, _Mapping]]] = ...) -> None: ...
 
 class ClientInfo(_message.Message):
-    __slots__ = ("client_id", "address", "language", "version", "last_update_timestamp_ms", "producer_groups", "consumers", "silent_ms")
+    __slots__ = ("client_id", "address", "language", "version", "last_update_timestamp_ms", "producer_groups", "consumers", "silent_ms", "proxy", "published_topics", "since_timestamp_ms")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LANGUAGE_FIELD_NUMBER: _ClassVar[int]
@@ -157,6 +165,9 @@ class ClientInfo(_message.Message):
     PRODUCER_GROUPS_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     SILENT_MS_FIELD_NUMBER: _ClassVar[int]
+    PROXY_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     address: str
     language: str
@@ -165,4 +176,7 @@ class ClientInfo(_message.Message):
     producer_groups: _containers.RepeatedScalarFieldContainer[str]
     consumers: _containers.RepeatedCompositeFieldContainer[ConsumerData]
     silent_ms: int
-    def __init__(self, client_id: _Optional[str] = ..., address: _Optional[str] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., last_update_timestamp_ms: _Optional[int] = ..., producer_groups: _Optional[_Iterable[str]] = ..., consumers: _Optional[_Iterable[_Union[ConsumerData, _Mapping]]] = ..., silent_ms: _Optional[int] = ...) -> None: ...
+    proxy: str
+    published_topics: _containers.RepeatedScalarFieldContainer[str]
+    since_timestamp_ms: int
+    def __init__(self, client_id: _Optional[str] = ..., address: _Optional[str] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., last_update_timestamp_ms: _Optional[int] = ..., producer_groups: _Optional[_Iterable[str]] = ..., consumers: _Optional[_Iterable[_Union[ConsumerData, _Mapping]]] = ..., silent_ms: _Optional[int] = ..., proxy: _Optional[str] = ..., published_topics: _Optional[_Iterable[str]] = ..., since_timestamp_ms: _Optional[int] = ...) -> None: ...

@@ -60,6 +60,10 @@ class Client:
     version: str = ""
     producer_groups: frozenset[str] = frozenset()
     consumers: Mapping[str, Consumer] = field(default_factory=dict)
+    # Of a client behind a proxy: where the proxy is, and what topics it publishes to.
+    proxy: str = ""
+    published_topics: frozenset[str] = frozenset()
+    since_timestamp_ms: int = 0  # its first heartbeat
     last_update_timestamp_ms: int = 0
     last_heartbeat_ms: int = 0  # monotonic
     # (group, topic, queue id) → its last pull, monotonic ms
@@ -67,7 +71,7 @@ class Client:
 
     @property
     def is_idle(self) -> bool:
-        return not self.producer_groups and not self.consumers
+        return not (self.producer_groups or self.consumers or self.published_topics)
 
 
 CONFLICT_INTERVAL_MS = 60_000
@@ -201,9 +205,12 @@ class Clients:
         """Its groups replace those of the heartbeat before.
 
         A proxy may not know what a client subscribes to, because the client told another one: then
-        the subscriptions of the heartbeat before stay.
+        the subscriptions of the heartbeat before stay. What a proxy calls a producer may use the
+        id of a consumer: that one stays.
         """
         before = self._clients.get(client.client_id)
+        if before is not None and before.consumers and client.published_topics:
+            return
         if before is not None:
             client = replace(
                 client, consumers=_with_subscriptions(client.consumers, before.consumers)
@@ -211,14 +218,23 @@ class Clients:
         now = self._clock
         self._clients[client.client_id] = replace(
             client,
+            since_timestamp_ms=before.since_timestamp_ms if before else now.now_ms(),
             last_update_timestamp_ms=now.now_ms(),
             last_heartbeat_ms=now.monotonic_ms(),
             last_pulls_ms=before.last_pulls_ms if before else {},
         )
         self._update_groups(client.client_id, dict(before.consumers) if before else {})
 
-    def unregister(self, client_id: str, *, producer_group: str, consumer_group: str) -> None:
-        """Forgets these groups of a client, or all of it when neither is given."""
+    def unregister(
+        self,
+        client_id: str,
+        *,
+        producer_group: str = "",
+        consumer_group: str = "",
+        publishing: bool = False,
+    ) -> None:
+        """Forgets these groups of a client, its published topics if `publishing`, or all of it when
+        nothing is given."""
         client = self._clients.get(client_id)
         if client is None:
             return
@@ -230,8 +246,9 @@ class Clients:
                 for group, consumer in client.consumers.items()
                 if group != consumer_group
             },
+            published_topics=frozenset() if publishing else client.published_topics,
         )
-        if remaining.is_idle or not (producer_group or consumer_group):
+        if remaining.is_idle or not (producer_group or consumer_group or publishing):
             self.forget(client_id)
         else:
             self._clients[client_id] = remaining

@@ -39,6 +39,7 @@ class ClientRpcs:
             request.client_id,
             producer_group=request.producer_group,
             consumer_group=request.consumer_group,
+            publishing=request.publishing,
         )
         return pb.UnregisterClientResponse()
 

@@ -266,9 +266,11 @@ def client(request: client_pb2.HeartbeatRequest, peer: str) -> Client:
         raise InvalidParameter(f"the heartbeat has an unknown enum value: {error}") from None
     return Client(
         client_id=request.client_id,
-        address=peer,
+        address=request.address or peer,
         language=request.language,
         version=request.version,
+        proxy=request.proxy,
+        published_topics=frozenset(request.published_topics),
         producer_groups=frozenset(request.producer_groups),
         consumers=consumers,
     )
@@ -282,6 +284,9 @@ def client_info(client: Client, silent_ms: int) -> client_pb2.ClientInfo:
         version=client.version,
         last_update_timestamp_ms=client.last_update_timestamp_ms,
         silent_ms=silent_ms,
+        proxy=client.proxy,
+        published_topics=sorted(client.published_topics),
+        since_timestamp_ms=client.since_timestamp_ms,
         producer_groups=sorted(client.producer_groups),
         consumers=[
             client_pb2.ConsumerData(

@@ -1,4 +1,4 @@
-"""Registers the consumers of this proxy with all brokers, so that tools see them and groups exist.
+"""Registers the clients of this proxy with all brokers, so that tools see them and groups exist.
 
 Delivery does not depend on it: a heartbeat that fails is logged, and the next one comes soon.
 """
@@ -6,6 +6,8 @@ Delivery does not depend on it: a heartbeat that fails is logged, and the next o
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections.abc import Callable
 
 import structlog
 from aerobee.broker.v1.client_pb2 import (
@@ -19,6 +21,7 @@ from aerobee.broker.v1.client_pb2 import (
 )
 
 from aerobee_chassis.clock import Clock
+from aerobee_chassis.rpc.call import Call
 from aerobee_proxy.cluster.broker_calls import BrokerCalls
 from aerobee_proxy.cluster.log_throttle import LogThrottle
 from aerobee_proxy.cluster.route_cache import RouteCache
@@ -27,20 +30,54 @@ from aerobee_proxy.v2.translate import subscription
 from aerobee_wire.rpcs import HEARTBEAT, LIST_CLIENTS, UNREGISTER_CLIENT
 from aerobee_wire.status import Code, MqError
 
+LANGUAGE_KEY, VERSION_KEY = "x-mq-language", "x-mq-client-version"
 
-class ConsumerHeartbeats:
-    def __init__(self, calls: BrokerCalls, route_cache: RouteCache, clock: Clock) -> None:
+
+class ClientHeartbeats:
+    """`listen_port`: of this proxy, known once it is bound."""
+
+    def __init__(
+        self,
+        calls: BrokerCalls,
+        route_cache: RouteCache,
+        clock: Clock,
+        *,
+        listen_port: Callable[[], int],
+    ) -> None:
         self._calls = calls
         self._route_cache = route_cache
+        self._listen_port = listen_port
         self._log_throttle = LogThrottle(clock)
 
-    async def send(self, session: Session, consumer_group: str, language: str) -> None:
+    async def of_consumer(self, session: Session, consumer_group: str, call: Call) -> None:
         """To every broker. Raises MqError SUBSCRIPTION_GROUP_NOT_EXIST if one answers that."""
-        request = HeartbeatRequest(
+        request = self._heartbeat(session, call)
+        request.consumers.append(_consumer(session, consumer_group))
+        await self._send(request)
+
+    async def of_producer(self, session: Session, call: Call) -> None:
+        """To every broker, once it is known where the producer publishes to. Raises nothing."""
+        topics = sorted(session.published())
+        if not topics:
+            return
+        request = self._heartbeat(session, call)
+        request.published_topics.extend(topics)
+        try:
+            await self._send(request)
+        except MqError as error:
+            structlog.get_logger().warning("heartbeat_failed", reason=error.message)
+
+    def _heartbeat(self, session: Session, call: Call) -> HeartbeatRequest:
+        metadata = call.metadata
+        return HeartbeatRequest(
             client_id=session.client_id,
-            consumers=[_consumer(session, consumer_group)],
-            language=language,
+            language=metadata.get(LANGUAGE_KEY, "").lower(),
+            version=metadata.get(VERSION_KEY, ""),
+            address=call.peer,
+            proxy=f"{socket.gethostname()}:{self._listen_port()}",
         )
+
+    async def _send(self, request: HeartbeatRequest) -> None:
         names = list(await self._route_cache.brokers())
         try_call = self._calls.try_call
         failures = await asyncio.gather(*(try_call(name, HEARTBEAT, request) for name in names))
@@ -56,9 +93,12 @@ class ConsumerHeartbeats:
                 )
 
     async def unregister(self, client_id: str, consumer_group: str) -> None:
-        """Removes a member from this group at every broker, and from no other group: the caller may
-        have no right to others. A broker that does not answer forgets a silent member anyway."""
-        request = UnregisterClientRequest(client_id=client_id, consumer_group=consumer_group)
+        """Removes a client from this group at every broker, and from no other group: the caller may
+        have no right to others. An empty group: it is a producer. A broker that does not answer
+        forgets a silent client anyway."""
+        request = UnregisterClientRequest(
+            client_id=client_id, consumer_group=consumer_group, publishing=not consumer_group
+        )
         log = structlog.get_logger()
         try:
             names = await self._route_cache.brokers()

@@ -6,11 +6,13 @@ Refused requests are in test_status_codes.py.
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
 import structlog
 from aerobee.broker.v1.admin_pb2 import GetGroupResponse, GroupConfig
+from aerobee.broker.v1.client_pb2 import HeartbeatResponse, UnregisterClientResponse
 from aerobee.namesrv.v1.namesrv_pb2 import BrokerData, GetClusterInfoResponse
 from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
@@ -19,7 +21,7 @@ from apache.rocketmq.v2.service_pb2 import DESCRIPTOR
 
 from aerobee_chassis.rpc.services import bind
 from aerobee_proxy.v2 import sessions
-from aerobee_wire.rpcs import UNREGISTER_CLIENT
+from aerobee_wire.rpcs import HEARTBEAT, UNREGISTER_CLIENT
 from aerobee_wire.status import Code as BrokerCode
 from aerobee_wire.status import MqError
 from support.proxy.harness import BROKER, CLIENT_ID, Cluster, FakeCall, route
@@ -96,6 +98,40 @@ async def test_assignment_of_a_fifo_group_has_every_queue(cluster: Cluster) -> N
 async def test_heartbeat_before_settings(cluster: Cluster, kind: d.ClientType, code: Code) -> None:
     answer = await ask(cluster, "heartbeat", s.HeartbeatRequest(client_type=kind))
     assert answer.status.code == code
+
+
+async def test_heartbeats_tell_brokers_who_calls_from_where(cluster: Cluster) -> None:
+    cluster.transport.answers["Heartbeat"] = HeartbeatResponse()
+    proxy = cluster.proxy()
+    call = FakeCall(
+        {"x-mq-client-id": CLIENT_ID, "x-mq-language": "GO", "x-mq-client-version": "5.1.4"}
+    )
+    await proxy.rpcs.heartbeat(s.HeartbeatRequest(client_type=PUSH, group=GROUP), call)
+    (asked,) = cluster.transport.requests(HEARTBEAT)
+    assert (asked.address, asked.language, asked.version) == (call.peer, "go", "5.1.4")
+    assert asked.proxy.partition(":")[0] == socket.gethostname()
+    assert [consumer.consumer_group for consumer in asked.consumers] == ["g"]
+
+
+async def test_a_producer_s_heartbeat_tells_brokers_its_topics(cluster: Cluster) -> None:
+    cluster.transport.answers["Heartbeat"] = HeartbeatResponse()
+    cluster.transport.answers["UnregisterClient"] = UnregisterClientResponse()
+    proxy = cluster.proxy()
+    beat = s.HeartbeatRequest(client_type=PRODUCER)
+    await proxy.rpcs.heartbeat(beat, FakeCall())
+    session = proxy.sessions.get(CLIENT_ID)
+    assert session is not None
+    declared = d.Settings(client_type=PRODUCER, publishing=d.Publishing(topics=[TOPIC]))
+    proxy.sessions.set_settings(session, declared)
+    cluster.transport.gate.clear()  # it waits for no broker
+    assert (await proxy.rpcs.heartbeat(beat, FakeCall())).status.code == Code.OK
+    cluster.transport.gate.set()
+    await proxy.rpcs.notify_client_termination(s.NotifyClientTerminationRequest(), FakeCall())
+    await proxy.background.close()
+    (asked,) = cluster.transport.requests(HEARTBEAT)
+    assert (list(asked.published_topics), len(asked.consumers)) == (["orders"], 0)
+    (ended,) = cluster.transport.requests(UNREGISTER_CLIENT)
+    assert (ended.publishing, ended.consumer_group) == (True, "")
 
 
 async def test_termination_of_an_unknown_client(cluster: Cluster) -> None:

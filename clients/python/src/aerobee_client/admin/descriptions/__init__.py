@@ -19,7 +19,11 @@ from aerobee_client.admin.descriptions.changes import (
     Update,
     differences,
 )
-from aerobee_client.admin.descriptions.clients import ClientDescription
+from aerobee_client.admin.descriptions.clients import (
+    ClientDescription,
+    SubscriptionConflict,
+    subscription_conflicts,
+)
 from aerobee_client.admin.descriptions.groups import (
     BlockedMessageGroup,
     GroupDescription,
@@ -58,9 +62,11 @@ __all__ = [
     "Rebalanced",
     "RouteDescription",
     "RouteQueues",
+    "SubscriptionConflict",
     "TopicDescription",
     "TopicOnBroker",
     "UnreadableQueue",
     "Update",
     "differences",
+    "subscription_conflicts",
 ]

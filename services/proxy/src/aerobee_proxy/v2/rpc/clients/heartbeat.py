@@ -1,4 +1,4 @@
-"""Heartbeat: a client is alive. Those of consumers go on to all brokers.
+"""Heartbeat: a client is alive. Heartbeats go on to all brokers; those of producers without a wait.
 
 Codes: ILLEGAL_CONSUMER_GROUP, CONSUMER_GROUP_NOT_FOUND, UNRECOGNIZED_CLIENT_TYPE. Differs from
 RocketMQ's proxy: a heartbeat that overtakes the settings of its client is accepted.
@@ -9,25 +9,27 @@ from __future__ import annotations
 from apache.rocketmq.v2.definition_pb2 import Code
 from apache.rocketmq.v2.service_pb2 import HeartbeatRequest, HeartbeatResponse
 
-from aerobee_proxy.v2.heartbeats import ConsumerHeartbeats
+from aerobee_proxy.background import Background
+from aerobee_proxy.v2.heartbeats import ClientHeartbeats
 from aerobee_proxy.v2.resources import group_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
 from aerobee_proxy.v2.settings import CONSUMERS, PRODUCERS
 from aerobee_proxy.v2.status import Refused, status
 
-LANGUAGE_KEY = "x-mq-language"
-
 
 async def heartbeat(
-    heartbeats: ConsumerHeartbeats, request: HeartbeatRequest, caller: Caller
+    heartbeats: ClientHeartbeats,
+    background: Background,
+    request: HeartbeatRequest,
+    caller: Caller,
 ) -> HeartbeatResponse:
     # Some SDKs leave the type out of heartbeats that overtake their settings.
     kind = request.client_type or (caller.session.settings or request).client_type
     if kind in CONSUMERS:
-        group = group_name(request.group)
-        language = caller.call.metadata.get(LANGUAGE_KEY, "").lower()
-        await heartbeats.send(caller.session, group, language)
-    elif kind not in PRODUCERS:
+        await heartbeats.of_consumer(caller.session, group_name(request.group), caller.call)
+    elif kind in PRODUCERS:
+        background.run(heartbeats.of_producer(caller.session, caller.call))
+    else:
         raise Refused(
             Code.UNRECOGNIZED_CLIENT_TYPE,
             f"no client of type {int(kind)} sends heartbeats: say what kind of client this is",

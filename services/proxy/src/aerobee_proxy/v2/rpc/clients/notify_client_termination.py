@@ -14,7 +14,7 @@ from apache.rocketmq.v2.service_pb2 import (
 )
 
 from aerobee_proxy.background import Background
-from aerobee_proxy.v2.heartbeats import ConsumerHeartbeats
+from aerobee_proxy.v2.heartbeats import ClientHeartbeats
 from aerobee_proxy.v2.resources import stored_name
 from aerobee_proxy.v2.rpc.pipeline import Caller
 from aerobee_proxy.v2.sessions import Sessions
@@ -23,15 +23,16 @@ from aerobee_proxy.v2.status import status
 
 async def notify_client_termination(
     sessions: Sessions,
-    heartbeats: ConsumerHeartbeats,
+    heartbeats: ClientHeartbeats,
     background: Background,
     request: NotifyClientTerminationRequest,
     caller: Caller,
 ) -> NotifyClientTerminationResponse:
     sessions.remove(caller.client_id, caller.session.user)
-    if request.group.name:  # a consumer
-        # In the background, because a client that ends rarely waits for the answer, and brokers
-        # give its messages to other members only once it is unregistered.
-        unregister = heartbeats.unregister(caller.client_id, stored_name(request.group))
-        await asyncio.shield(background.run(unregister))
+    # In the background, because a client that ends rarely waits for the answer, and brokers give
+    # its messages to other members only once it is unregistered. A producer names no group.
+    group = stored_name(request.group) if request.group.name else ""
+    unregistered = background.run(heartbeats.unregister(caller.client_id, group))
+    if group:
+        await asyncio.shield(unregistered)
     return NotifyClientTerminationResponse(status=status())

@@ -1,0 +1,48 @@
+"""`aerobee clients`: who is connected."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from aerobee_cli import connected, output
+from aerobee_cli.errors import INCOMPLETE
+from aerobee_cli.options import Json, Namesrv, admin_client
+from aerobee_wire.status import MqError
+
+
+def clients(
+    context: typer.Context,
+    *,
+    group: Annotated[
+        str, typer.Option(metavar="GROUP", help="Only producers and consumers of this group.")
+    ] = "",
+    topic: Annotated[
+        str,
+        typer.Option(
+            metavar="TOPIC",
+            help="Only those that subscribe to it or, of the official SDKs, publish to it; other "
+            "producers do not say where to.",
+        ),
+    ] = "",
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """List all clients: producers and consumers, connected to brokers or through a proxy.
+
+    A closed client is gone at once, a dead one after two minutes. Exit code 3: a broker did not
+    answer, and its clients may be missing.
+    """
+    silent: list[MqError] = []
+    with admin_client(context, namesrv) as admin:
+        found = admin.list_clients(group, topic, silent=silent)
+        # Members that do not subscribe to the topic contradict the others, too.
+        everybody = admin.list_clients(group, silent=[]) if topic else found
+    connected.show_clients(found, as_json=json)
+    for name in sorted({name for client in found for name in client.consumer_groups}):
+        connected.note_conflicts(everybody, name)
+    for error in silent:
+        output.note(f"the list may lack clients: {error}")
+    if silent:
+        raise typer.Exit(INCOMPLETE)

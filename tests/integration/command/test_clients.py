@@ -1,0 +1,115 @@
+"""`aerobee clients`, `group members`, `group show`: classic clients, and those behind a proxy."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from apache.rocketmq.v2 import definition_pb2 as d
+from apache.rocketmq.v2 import service_pb2 as s
+from apache.rocketmq.v2 import service_pb2_grpc
+
+from aerobee_client import Message, Producer, PushConsumer
+from support.clock.polling import until_sync
+from support.processes.command import Up, aerobee, aerobee_json
+
+TOPIC, GROUP = "orders", "billing"
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with Up(tmp_path_factory.mktemp("data"), "--set", "brokerName=broker-a") as up:
+        aerobee_json("topic", "create", TOPIC, namesrv=up.namesrv)
+        yield up
+
+
+@contextmanager
+def sdk(up: Up, client_id: str, settings: d.Settings, group: str = "") -> Iterator[None]:
+    """A client of the public protocol that has sent its settings and one heartbeat, and says that
+    it ends."""
+    metadata = [
+        ("x-mq-client-id", client_id), ("x-mq-language", "GO"), ("x-mq-client-version", "5.1.4")
+    ]  # fmt: skip
+    commands: queue.Queue[s.TelemetryCommand | None] = queue.Queue()
+    with grpc.insecure_channel(up.proxy) as channel:
+        stub = service_pb2_grpc.MessagingServiceStub(channel)
+        answers = stub.Telemetry(iter(commands.get, None), metadata=metadata, timeout=60)
+        commands.put(s.TelemetryCommand(settings=settings))
+        assert next(answers).status.code == d.Code.OK
+        resource = d.Resource(name=group) if group else None
+        beat = s.HeartbeatRequest(client_type=settings.client_type, group=resource)
+        assert stub.Heartbeat(beat, metadata=metadata, timeout=10).status.code == d.Code.OK
+        yield
+        commands.put(None)
+        end = s.NotifyClientTerminationRequest(group=resource)
+        stub.NotifyClientTermination(end, metadata=metadata, timeout=10)
+
+
+def consumer(expression: str) -> d.Settings:
+    entry = d.SubscriptionEntry(
+        topic=d.Resource(name=TOPIC),
+        expression=d.FilterExpression(type=d.FilterType.TAG, expression=expression),
+    )
+    return d.Settings(
+        client_type=d.ClientType.PUSH_CONSUMER,
+        subscription=d.Subscription(group=d.Resource(name=GROUP), subscriptions=[entry]),
+    )
+
+
+def listed(up: Up, *options: str) -> dict[str, Any]:
+    found = aerobee_json("clients", *options, namesrv=up.namesrv)
+    return {client["client_id"]: client for client in found}
+
+
+def test_clients_of_both_kinds_are_listed(up: Up) -> None:
+    producer = d.Settings(
+        client_type=d.ClientType.PRODUCER,
+        publishing=d.Publishing(topics=[d.Resource(name=TOPIC)]),
+    )
+    with (
+        sdk(up, "go-consumer", consumer("paid"), GROUP),
+        sdk(up, "go-producer", producer),
+        Producer("shop", namesrv=up.namesrv) as classic,
+    ):
+        classic.send(Message(TOPIC, b"x"))
+        until_sync(lambda: "go-producer" in listed(up), "the producer is registered")
+        found = listed(up)
+        assert found["go-consumer"]["subscriptions"] == {TOPIC: "paid"}
+        assert found["go-producer"]["published_topics"] == [TOPIC]
+        for name in ("go-consumer", "go-producer"):
+            client = found[name]
+            assert (client["language"], client["version"]) == ("go", "5.1.4")
+            assert client["proxy"].endswith(":" + up.proxy.rpartition(":")[2])
+            assert client["address"].startswith("127.0.0.1:")
+            assert 0 < client["since_timestamp_ms"] <= client["last_update_timestamp_ms"]
+        (own,) = [each for each in found.values() if each["producer_groups"] == ["shop"]]
+        assert (own["language"], own["proxy"]) == ("python", "")
+        assert listed(up, "--topic", TOPIC).keys() == {"go-consumer", "go-producer"}
+        assert listed(up, "--group", GROUP).keys() == {"go-consumer"}
+        table = aerobee("clients", namesrv=up.namesrv).stdout
+        assert f"{TOPIC}=paid" in table and "go 5.1.4" in table
+    until_sync(lambda: not {"go-producer", "go-consumer"} & listed(up).keys(), "they are gone")
+
+
+def test_members_that_contradict_each_other_are_named(up: Up, tmp_path: Path) -> None:
+    def show() -> Any:
+        return aerobee_json("group", "show", GROUP, namesrv=up.namesrv)
+
+    with sdk(up, "go-consumer", consumer("paid"), GROUP):
+        assert (show()["members"], show()["inconsistent_subscriptions"]) == (1, [])
+        with PushConsumer(GROUP, print, namesrv=up.namesrv) as classic:
+            classic.subscribe(TOPIC)
+            until_sync(lambda: show()["inconsistent_subscriptions"], "they contradict each other")
+            (conflict,) = show()["inconsistent_subscriptions"]
+            assert conflict["topic"] == TOPIC
+            assert conflict["expressions"]["paid"] == ["go-consumer"]
+            members = aerobee("group", "members", GROUP, namesrv=up.namesrv)
+            assert "go-consumer" in members.stdout and "warning: " in members.stderr
+            assert len(aerobee_json("group", "members", GROUP, namesrv=up.namesrv)) == 2
+            assert "paid" in aerobee("group", "show", GROUP, namesrv=up.namesrv).stdout
+    assert aerobee("group", "members", "nobody", namesrv=up.namesrv).returncode == 1

@@ -1,0 +1,78 @@
+"""Connected clients as an admin client lists them, through a cluster in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aerobee.broker.v1 import client_pb2
+
+from aerobee_client.admin.client import AsyncAdminClient
+from aerobee_client.admin.descriptions import ClientDescription, subscription_conflicts
+from aerobee_wire.status import Code, MqError
+from support.client.memory_cluster import MemoryBroker, MemoryCluster
+
+TOPIC = "flights"
+
+
+async def test_clients_show_groups_and_subscriptions(
+    admin: AsyncAdminClient, cluster: MemoryCluster
+) -> None:
+    response = client_pb2.ListClientsResponse()
+    info = response.clients.add(client_id="c", language="python")
+    info.consumers.add(consumer_group="g").subscriptions.add(topic=TOPIC, expression="UA")
+    cluster.answers["ListClients"] = lambda *_: response
+    (found,) = await admin.list_clients("g")
+    assert (found.consumer_groups, found.subscriptions) == (("g",), {TOPIC: "UA"})
+    assert found.brokers == ("a", "b")
+    assert await admin.list_clients(topic="other") == []
+
+
+async def test_the_broker_that_heard_of_a_client_last_describes_it(
+    admin: AsyncAdminClient, cluster: MemoryCluster, brokers: list[MemoryBroker]
+) -> None:
+    def clients(address: str, request: Any) -> Any:
+        response = client_pb2.ListClientsResponse()
+        at_first = address == brokers[0].address
+        response.clients.add(
+            client_id="c",
+            address="10.0.0.8:1" if at_first else "10.0.0.8:2",
+            since_timestamp_ms=5 if at_first else 7,
+            last_update_timestamp_ms=8 if at_first else 9,
+            published_topics=[TOPIC],
+        )
+        return response
+
+    cluster.answers["ListClients"] = clients
+    (found,) = await admin.list_clients(topic=TOPIC)
+    assert (found.address, found.since_timestamp_ms, found.last_update_timestamp_ms) == (
+        "10.0.0.8:2",
+        5,
+        9,
+    )
+    cluster.down.add(brokers[1].address)
+    silent: list[MqError] = []
+    (found,) = await admin.list_clients(silent=silent)
+    assert (found.brokers, [error.code for error in silent]) == (
+        ("a",),
+        [Code.BROKER_UNREACHABLE],
+    )
+
+
+def test_members_that_subscribe_differently_are_told_apart() -> None:
+    def member(name: str, **subscriptions: str) -> ClientDescription:
+        return ClientDescription(
+            client_id=name,
+            address="",
+            language="",
+            version="",
+            consumer_groups=("g",),
+            subscriptions=subscriptions,
+        )
+
+    same = [member("1", t="a || b"), member("2", t="b||a"), member("3"), member("4", t="a||b")]
+    assert subscription_conflicts(same, "g") == []
+    (conflict,) = subscription_conflicts([*same, member("5", t="*", u="*")], "g")[:1]
+    assert conflict.expressions == {"*": ("5",), "a||b": ("1", "2", "4")}
+    _, other = subscription_conflicts([*same, member("5", t="*", u="*")], "g")
+    assert (other.topic, other.expressions[""]) == ("u", ("1", "2", "4"))
+    assert subscription_conflicts([*same, member("5", t="*")], "other") == []
