@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+# So that a failed scenario shows what it compared.
+pytest.register_assert_rewrite("conformance.scenarios")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
