@@ -119,6 +119,7 @@ async def test_a_producer_s_heartbeat_tells_brokers_its_topics(cluster: Cluster)
     proxy = cluster.proxy()
     beat = s.HeartbeatRequest(client_type=PRODUCER)
     await proxy.rpcs.heartbeat(beat, FakeCall())
+    await asyncio.sleep(1)  # it knows no topics yet, and is not told on
     session = proxy.sessions.get(CLIENT_ID)
     assert session is not None
     declared = d.Settings(client_type=PRODUCER, publishing=d.Publishing(topics=[TOPIC]))
