@@ -12,6 +12,7 @@ from aerobee_wire import properties as props
 from aerobee_wire.status import Code, MqError
 from support.broker.harness import BrokerHarness
 from support.broker.transactions import half
+from support.codes import raises_code
 
 SOON = {props.DELAY: "1"}  # one second
 
@@ -45,6 +46,25 @@ async def test_name_servers_that_cannot_be_told_are_named(harness: BrokerHarness
     harness.unreachable = ["n2:9876"]
     assert await harness.broker.draining.put(True) == (True, ["n2:9876"])
     assert await refusal(harness, "t") is Code.NO_PERMISSION
+
+
+async def test_draining_that_could_not_be_saved_begins_with_the_next_call(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = harness.tables.saved_drain
+    with monkeypatch.context() as patch:
+        patch.setattr(saved, "save", failing)
+        with raises_code(Code.SYSTEM_ERROR):
+            await harness.broker.draining.put(True)
+    await harness.send("t", b"before it begins")
+    announced = len(harness.announced)
+    assert await harness.broker.draining.put(True) == (True, [])
+    assert len(harness.announced) == announced + 1, "the name servers are told"
+    assert await refusal(harness, "t") is Code.NO_PERMISSION
+
+
+async def failing() -> None:
+    raise MqError(Code.SYSTEM_ERROR, "no room")
 
 
 async def test_draining_survives_a_restart(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import Code
 
+from aerobee_proxy.cluster.topic_creation import RETRY_S
 from aerobee_proxy.proxy import Proxy
 from aerobee_wire.rpcs import PUT_TOPIC, SPECIFY_MESSAGE_TYPE
 from aerobee_wire.status import Code as BrokerCode
@@ -166,12 +167,33 @@ async def test_a_proxy_that_comes_second_takes_the_type_that_is_there(cluster: C
 async def test_a_broker_that_is_away_takes_the_type_later(cluster: Cluster) -> None:
     brokers, proxy = Types(cluster), cluster.proxy()
     brokers.away = {BROKER.addresses[0]}
-    assert await send(proxy, "g") == Code.OK
+    for _ in range(3):
+        assert await send(proxy, "g") == Code.OK
     assert sorted(brokers.types.values()) == ["FIFO", "UNSPECIFIED"]
+    asked = len(cluster.transport.requests(SPECIFY_MESSAGE_TYPE))
+    assert asked <= 3, "messages do not wait for it one after the other"
+    brokers.away = set()
+    await asyncio.sleep(RETRY_S)
+    assert await send(proxy, "g") == Code.OK
+    assert set(brokers.types.values()) == {"FIFO"}, "else it would deliver in no order"
+
+
+async def test_a_topic_whose_type_no_broker_takes_takes_no_message(cluster: Cluster) -> None:
+    brokers, proxy = Types(cluster), cluster.proxy()
     brokers.away = set(brokers.types)
-    brokers.types[OTHER.addresses[0]] = "UNSPECIFIED"
-    brokers.serve()
-    assert await send(cluster.proxy(), "g") != Code.OK
+    for _ in range(2):
+        assert await send(proxy, "g") != Code.OK
+
+
+async def test_brokers_of_a_version_without_types_take_every_message(cluster: Cluster) -> None:
+    Types(cluster)
+    cluster.transport.answers["SpecifyMessageType"] = MqError(
+        BrokerCode.REQUEST_CODE_NOT_SUPPORTED, "Method not found!"
+    )
+    proxy = cluster.proxy()
+    for message_group in ("g", "", "g"):
+        assert await send(proxy, message_group) == Code.OK
+    assert len(cluster.transport.requests(SPECIFY_MESSAGE_TYPE)) == 2, "each asked once"
 
 
 async def test_without_any_broker_a_topic_is_not_said_to_be_missing(cluster: Cluster) -> None:

@@ -55,7 +55,8 @@ class Draining:
     async def put(self, draining: bool) -> tuple[bool, list[str]]:
         """Begins or ends draining; durable on return. Whether that changed anything, and the name
         servers that could not be told. Raises MqError SYSTEM_ERROR when it cannot be saved."""
-        changed = self.drain.put(draining)
+        # Also where a call before this one was cancelled, or could not save it.
+        changed = self.drain.put(draining) or self.drain.refuses != draining
         await self.saved_drain.save()
         unreachable = await self.topics.register_all() if changed else []
         self.drain.take_effect()

@@ -8,6 +8,7 @@ happened to be asked. It takes the type of its first message.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import structlog
 from aerobee.broker.v1.admin_pb2 import PutTopicRequest, SpecifyMessageTypeRequest
@@ -20,11 +21,15 @@ from aerobee_proxy.cluster.topic_route import (
     READABLE,
     UNSPECIFIED,
     WRITABLE,
-    with_master,
+    untyped_brokers,
 )
+from aerobee_proxy.cluster.topic_route import message_type as type_of
 from aerobee_wire import topics
 from aerobee_wire.rpcs import PUT_TOPIC, SPECIFY_MESSAGE_TYPE
 from aerobee_wire.status import Code, MqError
+
+RETRY_S = 1.0  # after a broker did not take the type of a topic
+OLD_S = 60.0  # after it said that it cannot; it may have been updated since
 
 
 class TopicCreation:
@@ -34,6 +39,9 @@ class TopicCreation:
         self._calls = calls
         self._route_cache = route_cache
         self._enabled = enabled
+        # By broker, in the loop's time: until when its topics are not given a type.
+        self._retry_s: dict[str, float] = {}  # it failed
+        self._left_alone_s: dict[str, float] = {}  # it cannot: its version is older
 
     async def route(self, topic: str) -> TopicRoute:
         """The route of a topic, which is created if it is unknown and may be.
@@ -96,26 +104,45 @@ class TopicCreation:
         return await self._calls.try_call(data.broker_name, PUT_TOPIC, request)
 
     async def specify_type(self, topic: str, message_type: str) -> None:
-        """Gives a topic of no type the type of its first message, on every broker. The first that
-        answers decides for all: two proxies ask them in one order, and so agree. Raises MqError
-        when none answers."""
+        """Gives a topic the type of its first message, on every broker that has it without a type.
+        The first that answers decides for all: two proxies ask them in one order, and so agree. A
+        broker that does not answer is asked again by later messages: it decides by its own table
+        whether consumers get the topic in order. Raises MqError when none answers."""
         route = await self._route_cache.route(topic)
-        request = SpecifyMessageTypeRequest(topic=topic, message_type=message_type)
+        known = type_of(route)
+        decided = known != UNSPECIFIED
+        request = SpecifyMessageTypeRequest(
+            topic=topic, message_type=known if decided else message_type
+        )
         refusal: MqError | None = None
-        decided = False
-        for name in sorted({data.broker_name for data in with_master(route)}):
+        for name in self._to_specify(untyped_brokers(route), decided=decided):
             try:
                 answer = await self._calls.call(name, SPECIFY_MESSAGE_TYPE, request)
             except MqError as error:
+                if error.code is Code.REQUEST_CODE_NOT_SUPPORTED:
+                    self._left_alone_s[name] = _now_s() + OLD_S
+                    continue
                 refusal = error
+                self._retry_s[name] = _now_s() + RETRY_S
                 structlog.get_logger().warning(
                     "topic_type_not_taken", topic=topic, broker=name, reason=error.message
                 )
             else:
                 request.message_type, decided = answer.message_type, True
+                self._route_cache.expire(topic)
         if refusal is not None and not decided:
             raise refusal
-        self._route_cache.expire(topic)
+
+    def _to_specify(self, untyped: Sequence[str], *, decided: bool) -> list[str]:
+        """Without those of an older version. `decided`: also without those that failed just now,
+        so that messages do not wait for them."""
+        now_s = _now_s()
+        found = [name for name in untyped if self._left_alone_s.get(name, 0.0) <= now_s]
+        return [name for name in found if not decided or self._retry_s.get(name, 0.0) <= now_s]
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _unknown(topic: str, reason: str) -> MqError:

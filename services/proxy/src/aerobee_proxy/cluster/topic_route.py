@@ -73,6 +73,15 @@ def message_type(route: TopicRoute) -> str:
     return specified[0] if specified else UNSPECIFIED if declared else NORMAL
 
 
+def untyped_brokers(route: TopicRoute) -> Sequence[str]:
+    """The brokers where the topic has no type yet, sorted."""
+    return sorted(
+        data.broker_name
+        for data in with_master(route)
+        if data.attributes.get(MESSAGE_TYPE_ATTRIBUTE) == UNSPECIFIED
+    )
+
+
 def accepted_types(route: TopicRoute) -> tuple[str, ...]:
     """The message types that the topic accepts."""
     return _ACCEPTED.get(message_type(route), (NORMAL,))

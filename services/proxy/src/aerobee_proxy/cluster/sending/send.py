@@ -20,10 +20,9 @@ from aerobee_proxy.cluster.sending.queue_selector import RoundRobin, queue_of_gr
 from aerobee_proxy.cluster.topic_creation import TopicCreation
 from aerobee_proxy.cluster.topic_route import (
     PRIORITY,
-    UNSPECIFIED,
     BrokerQueue,
     accepted_types,
-    message_type,
+    untyped_brokers,
     writable_queues,
 )
 from aerobee_proxy.counts import ProxyCounts
@@ -39,7 +38,7 @@ class SendRoute:
     topic: str
     queues: Sequence[BrokerQueue]  # writable, sorted
     accepted_types: tuple[str, ...]
-    is_unspecified: bool  # it takes the type of its first message
+    untyped_brokers: Sequence[str]  # there it takes the type of its first message
     by_priority: bool  # the topic accepts nothing else: a queue stands for a priority
 
 
@@ -78,15 +77,15 @@ class MessageSender:
             topic,
             writable_queues(route),
             accepted,
-            is_unspecified=message_type(route) == UNSPECIFIED,
+            untyped_brokers(route),
             by_priority=accepted == (PRIORITY,),
         )
         self._send_routes[topic] = (route, made)
         return made
 
     async def specified_route(self, route: SendRoute, message_type: str) -> SendRoute:
-        """The route once its topic, which is unspecified, has the type of its first message. Raises
-        as `route` does."""
+        """The route once its topic, which some brokers have without a type, has that of its first
+        message there. Raises as `route` does."""
         await self._topic_creation.specify_type(route.topic, message_type)
         return await self.route(route.topic)
 

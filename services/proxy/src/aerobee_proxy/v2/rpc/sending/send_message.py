@@ -45,7 +45,7 @@ async def send_message(
     types = [message_type(message) for message in messages]
     route = await sender.route(topic)
     if options.enable_topic_message_type_check:
-        if route.is_unspecified and types[0] in route.accepted_types:
+        if route.untyped_brokers and types[0] in route.accepted_types:
             route = await sender.specified_route(route, types[0])
         for kind in types:
             check_type(kind, route.accepted_types, topic)
