@@ -41,11 +41,12 @@ SERVICE = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
 
 class InProcess:
     """The proxy's `Transport` to brokers, by name; a broker's name is its address. `defects`: their
-    exceptions other than MqError. `away`: brokers that do not answer. `calls`: (broker, method)."""
+    exceptions other than MqError. `away`: brokers that do not answer. `calls`: (broker, method). `methods`:
+    what each broker offers."""
 
     def __init__(self, brokers: Mapping[str, BrokerHarness]) -> None:
         self._brokers = brokers
-        self._methods = {
+        self.methods = {
             (name, method.name): method
             for name, broker in brokers.items()
             for service in broker.broker.services()
@@ -63,7 +64,9 @@ class InProcess:
         self.calls.append((address, rpc.method))
         if address in self.away:
             raise MqError(Code.BROKER_UNREACHABLE, f"no answer from {address}")
-        method = self._methods[address, rpc.method]
+        method = self.methods.get((address, rpc.method))
+        if method is None:  # as of an older version
+            raise MqError(Code.REQUEST_CODE_NOT_SUPPORTED, "Method not found!")
         # As over the wire: request and answer are serialised.
         parsed, call = method.request.FromString(request.SerializeToString()), BrokerCall()
         try:
@@ -82,7 +85,7 @@ class InProcess:
     async def stream(
         self, address: str, rpc: Rpc[Any, Any], request: Message
     ) -> AsyncGenerator[Any, None]:
-        method = self._methods[address, rpc.method]
+        method = self.methods[address, rpc.method]
         parsed = method.request.FromString(request.SerializeToString())
         call = BrokerCall()
         task = asyncio.ensure_future(method.handler(parsed, call))

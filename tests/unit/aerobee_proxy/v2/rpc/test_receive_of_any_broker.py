@@ -12,7 +12,7 @@ from apache.rocketmq.v2 import definition_pb2 as d
 from apache.rocketmq.v2 import service_pb2 as s
 from apache.rocketmq.v2.definition_pb2 import Code
 
-from aerobee_proxy.cluster.leasing.receive_line import RETRY_S, UNVISITED_S
+from aerobee_proxy.cluster.leasing.receive_line import OLD_S, RETRY_S, UNVISITED_S
 from aerobee_wire.consume_order import ConsumeOrder
 from support.proxy.public_requests import GROUP, TOPIC
 from support.proxy.whole_cluster import WholeCluster
@@ -228,3 +228,33 @@ async def test_order_holds_across_receives(cluster: WholeCluster) -> None:
     await put(cluster, B, b"1", b"2", b"3", group="g")
     assert bodies(await received(cluster, A, batch_size=1)) == [b"1"]
     assert await received(cluster, B, batch_size=1) == []
+
+
+async def test_broker_without_notifications_is_heard_where_it_is_named(
+    cluster: WholeCluster,
+) -> None:
+    """Also while that is found out; and anywhere once it is updated."""
+    await ordered(cluster)
+    notification = cluster.transport.methods.pop((B, "Notification"))
+    for _ in range(2):
+        waiting, elsewhere = parked(cluster, B), parked(cluster, A)
+        await asyncio.sleep(1)
+        await put(cluster, B, b"first")
+        began = now_s()
+        [message] = await waiting
+        assert now_s() - began < 0.1
+        await ack(cluster, message)
+        assert await elsewhere == []
+    cluster.transport.methods[B, "Notification"] = notification
+    await asyncio.sleep(OLD_S)
+    waiting = parked(cluster, A)
+    await asyncio.sleep(1)
+    await put(cluster, B, b"second")
+    assert bodies(await waiting) == [b"second"]
+
+
+async def test_names_that_clients_make_up_are_forgotten(cluster: WholeCluster) -> None:
+    for number in range(5):
+        assert await received(cluster, f"made-up-{number}") == []
+    [line] = cluster.proxy.receiver._lines._lines.values()
+    assert set(line._brokers) == {A, B}

@@ -93,8 +93,6 @@ class Receiver:
             0 if ordered else request.invisible_duration_ms,
         )
         line = self._lines.line(key)
-        if line.is_old(broker_name):
-            return await self._hold(broker_name, request)
         request.poll_duration_ms = 0
         return await self._pop_any(line, broker_name, brokers, request, deadline_s)
 
@@ -167,6 +165,10 @@ class Receiver:
                 answer = await self._visit(line, broker, request)
                 if answer.records:
                     return answer
+            if line.is_old(named):
+                left_s = deadline_s - asyncio.get_running_loop().time()
+                request.poll_duration_ms = max(0, round(left_s * 1_000))
+                return await self._hold(named, request)
             found = await line.wait(named, brokers, deadline_s)
             if not isinstance(found, str):
                 return found or PopResponse()

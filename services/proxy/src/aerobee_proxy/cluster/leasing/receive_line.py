@@ -25,6 +25,7 @@ RETRY_S = 1.0  # after a broker failed
 # A broker that no receive went to for this long is asked although nobody waits, since clients may
 # name others all the time, and these always have something.
 UNVISITED_S = 1.0
+OLD_S = 60.0  # a broker without notifications; it may have been updated since
 KEPT_LINES = 256  # idle ones; more are dropped
 
 # Messages of the broker of that name, or True: it has one. Held until then, or until a while is
@@ -53,7 +54,7 @@ class _Broker:
     visits: int = 0  # receives that are there now
     has_message: bool = False  # it said so when no receive waited
     retry_s: float = 0.0  # it failed, and is left alone until then
-    is_old: bool = False  # of a version without notifications
+    old_until_s: float = 0.0  # of a version without notifications, and left alone until then
 
 
 class ReceiveLine:
@@ -78,7 +79,8 @@ class ReceiveLine:
 
     def is_old(self, name: str) -> bool:
         """Whether the broker sends no notifications, because its version is older."""
-        return self._broker(name).is_old
+        broker = self._brokers.get(name)  # not made: a client may name what there is not
+        return broker is not None and broker.old_until_s > _now_s()
 
     def begin(self, named: str, brokers: Sequence[str]) -> str | None:
         """The broker that a new receive visits first; None: there is nothing at the one it names.
@@ -160,7 +162,7 @@ class ReceiveLine:
 
     def _notify(self, name: str) -> None:
         broker = self._broker(name)
-        if broker.asking is None and not broker.visits and not broker.is_old:
+        if broker.asking is None and not broker.visits and not self.is_old(name):
             broker.asking = asyncio.create_task(self._notified(name, broker))
             broker.asking.add_done_callback(_retrieve)
 
@@ -174,14 +176,20 @@ class ReceiveLine:
                     found = await self._ask(name, self._anyone_waits())
                 except MqError as error:
                     broker.retry_s = _now_s() + RETRY_S
-                    broker.is_old = error.code is Code.REQUEST_CODE_NOT_SUPPORTED
-                if found or broker.is_old or not self._anyone_waits():
+                    if error.code is Code.REQUEST_CODE_NOT_SUPPORTED:
+                        broker.old_until_s = _now_s() + OLD_S
+                        break
+                if found or not self._anyone_waits():
                     break
                 # A broker without long polls (longPollingEnable) answers at once.
                 await asyncio.sleep(max(0.0, asked_s + RETRY_S - _now_s()))
         finally:
             broker.asking = None
-        if isinstance(found, PopResponse):
+        if self.is_old(name):
+            for future in self._waiting.get(name, ()):  # they wait there
+                if not future.done():
+                    future.set_result(self.visit(name))
+        elif isinstance(found, PopResponse):
             self._deliver(name, found)
         elif found and not self._send(name, 1) and not broker.visits:
             broker.has_message = True
