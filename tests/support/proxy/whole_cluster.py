@@ -41,8 +41,8 @@ SERVICE = service_pb2.DESCRIPTOR.services_by_name["MessagingService"]
 
 class InProcess:
     """The proxy's `Transport` to brokers, by name; a broker's name is its address. `defects`: their
-    exceptions other than MqError. `away`: brokers that do not answer. `calls`: (broker, method). `methods`:
-    what each broker offers."""
+    exceptions other than MqError. `away`: brokers that do not answer. `calls`: (broker, method).
+    `methods`: what each broker offers."""
 
     def __init__(self, brokers: Mapping[str, BrokerHarness]) -> None:
         self._brokers = brokers
