@@ -52,7 +52,7 @@ ROWS = {
     "F21": "two consumers of one group share the messages",
     "F22": "every group gets every message",
     "F23": "a message of another type than the topic takes is refused; a topic that came about by"
-    " itself takes every type",
+    " itself takes the type of its first message",
     "F24": "limits of body, properties, tag; the largest body arrives",
     "F25": "credentials and permissions",
     "F26": "consuming goes on after `kill -9` of the proxy, and of the broker",
