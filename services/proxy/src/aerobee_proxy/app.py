@@ -38,7 +38,7 @@ REFUSALS = {
     Code.UNAUTHORIZED: "PERMISSION_DENIED",
     Code.TOO_MANY_REQUESTS: "RESOURCE_EXHAUSTED",
 }
-STOP_GRACE_S = 1.0  # long polls that go on are cut off
+STOP_GRACE_S = 1.0  # streams and long polls are ended before
 EXPIRY_SCAN_S = 5.0
 USERS_SCAN_S = 2.0
 
@@ -77,7 +77,7 @@ class ProxyApp(App):
             *self._background_work(),
             self._metrics,
             self._server,
-            Step(stop=self._proxy.telemetry.close),  # first of all
+            Step(stop=self._proxy.end_long_calls),
         )
         return {
             "address": self._server.address,

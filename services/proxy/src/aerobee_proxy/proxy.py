@@ -127,6 +127,11 @@ class Proxy:
         )
         self.rpcs = self._rpcs(listen_port)
 
+    def end_long_calls(self) -> None:
+        """Streams and long polls, without an error for the client."""
+        self.telemetry.close()
+        self.receiver.end_polls()
+
     async def close(self) -> None:
         self.receiver.close()
         await self.background.close()

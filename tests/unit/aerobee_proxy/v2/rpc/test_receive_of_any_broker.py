@@ -258,3 +258,16 @@ async def test_names_that_clients_make_up_are_forgotten(cluster: WholeCluster) -
         assert await received(cluster, f"made-up-{number}") == []
     [line] = cluster.proxy.receiver._lines._lines.values()
     assert set(line._brokers) == {A, B}
+
+
+async def test_a_proxy_that_stops_answers_polls_with_nothing(cluster: WholeCluster) -> None:
+    """At once, and those that come meanwhile; what is sent then is leased by nobody."""
+    started_s = now_s()
+    polls = [parked(cluster, A), parked(cluster, B)]
+    await asyncio.sleep(1)
+    cluster.proxy.end_long_calls()
+    assert await asyncio.gather(*polls) == [[], []]
+    assert await received(cluster, A) == []
+    assert now_s() - started_s < POLL_S / 2
+    await put(cluster, A, b"later")
+    assert leased(cluster) == 0

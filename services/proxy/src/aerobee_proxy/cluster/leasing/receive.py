@@ -73,12 +73,34 @@ class Receiver:
         self._counts = counts
         self._lines = ReceiveLines(self._make_line)
         self._readable: dict[str, tuple[TopicRoute, Sequence[str]]] = {}
+        self._polls: set[asyncio.Task[object]] = set()
+        self._ending = asyncio.Event()
 
     async def pop(self, broker_name: str, request: PopRequest) -> PopResponse:
         """Messages of any broker of the topic; none when the poll is over. Raises MqError.
 
         `broker_name`: the broker that the client names, which goes first.
         """
+        if self._ending.is_set() or (task := asyncio.current_task()) is None:
+            return PopResponse()
+        self._polls.add(task)
+        try:
+            return await self._pop(broker_name, request)
+        except asyncio.CancelledError:
+            if not self._ending.is_set():
+                raise
+            task.uncancel()
+            return PopResponse()
+        finally:
+            self._polls.discard(task)
+
+    def end_polls(self) -> None:
+        """Those that wait for messages, and those that come, are answered with none."""
+        self._ending.set()
+        for task in self._polls:
+            task.cancel()
+
+    async def _pop(self, broker_name: str, request: PopRequest) -> PopResponse:
         brokers = await self._brokers_of(request.topic)
         if not brokers or (len(brokers) == 1 and broker_name in brokers):
             return await self._hold(broker_name, request)
