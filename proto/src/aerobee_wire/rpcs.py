@@ -65,6 +65,7 @@ REGISTER_BROKER = rpc(namesrv.RegisterBrokerRequest, namesrv.RegisterBrokerRespo
 UNREGISTER_BROKER = rpc(namesrv.UnregisterBrokerRequest, namesrv.UnregisterBrokerResponse)
 WATCH_REGISTRATION = rpc(namesrv.WatchRegistrationRequest, namesrv.BrokerNotice)
 GET_TOPIC_ROUTE = rpc(namesrv.GetTopicRouteRequest, namesrv.GetTopicRouteResponse)
+LIST_TOPIC_ROUTES = rpc(namesrv.ListTopicsRequest, namesrv.ListTopicsResponse)
 GET_CLUSTER_INFO = rpc(namesrv.GetClusterInfoRequest, namesrv.GetClusterInfoResponse)
 DELETE_TOPIC_ROUTE = rpc(namesrv.DeleteTopicRequest, namesrv.DeleteTopicResponse)
 

@@ -56,6 +56,7 @@ COMMANDS = {
     "dlq export",
     "cluster list",
     "clients",
+    "doctor",
     "group members",
     "broker status",
     "broker drain",

@@ -10,6 +10,7 @@ import typer
 from aerobee_cli.commands import broker, cluster, dlq, group, message, services, topic
 from aerobee_cli.commands.clients import clients
 from aerobee_cli.commands.demo import demo
+from aerobee_cli.commands.doctor import doctor
 
 app = typer.Typer(
     name="aerobee",
@@ -64,6 +65,7 @@ app.add_typer(message.app, name="message")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(cluster.app, name="cluster")
 app.command(epilog="Example: aerobee clients --group billing --json")(clients)
+app.command(epilog="Example: aerobee doctor --from 127.0.0.1:8081")(doctor)
 app.command(
     epilog="Example: aerobee report --group billing --out report",
     context_settings={**services.PASS_ON, "help_option_names": []},

@@ -93,6 +93,8 @@ class Broker:
             drain=tables.drain,
             disk=environment.disk,
             store_path=environment.path,
+            options=environment.options,
+            clock=environment.clock,
         )
         self.gauges = Gauges(
             metrics=environment.metrics,

@@ -76,9 +76,7 @@ class Proxy:
         self.calls = BrokerCalls(transport, self.route_cache)
         self.batches = BrokerBatches(self.calls, self.route_cache)
         self.group_configs = GroupConfigCache(self.calls, self.route_cache, clock)
-        self.heartbeats = ClientHeartbeats(
-            self.calls, self.route_cache, clock, listen_port=listen_port
-        )
+        self.heartbeats = ClientHeartbeats(self.calls, self.route_cache, clock, listen_port)
         self.lease_renewal = LeaseRenewal(
             self.batches,
             clock,

@@ -147,6 +147,19 @@ class GroupAdmin(BrokerAdmin):
                 brokers.setdefault(config.consumer_group, []).append(name)
         return [d.GroupDescription.of(configs[group], brokers[group]) for group in sorted(configs)]
 
+    async def groups_of_brokers(
+        self, *, silent: list[MqError] | None = None
+    ) -> dict[str, list[d.GroupDescription]]:
+        """Broker name → the groups that it has, with the settings that they have there. `silent`:
+        as `list_topics` says."""
+        masters = await self._brokers.masters()
+        request = admin_pb2.ListGroupsRequest()
+        answers = await self._brokers.ask_each(masters, rpcs.LIST_GROUPS, request, silent=silent)
+        return {
+            name: [d.GroupDescription.of(config, [name]) for config in answer.groups]
+            for name, answer in answers.items()
+        }
+
     async def delete_group(self, group: str, *, remove_offsets: bool = True) -> bool:
         """From every master. False: there was none."""
         request = admin_pb2.DeleteGroupRequest(consumer_group=group, remove_offsets=remove_offsets)

@@ -154,6 +154,18 @@ class TopicAdmin(BrokerAdmin):
                     found.setdefault(config.topic, []).append(on_broker)
         return [d.TopicDescription.of(topic, found[topic]) for topic in sorted(found)]
 
+    async def topic_names(self) -> list[str]:
+        """Of the topics that a name server knows, sorted; without those of the system, retry and
+        dead-letter topics. No broker is asked."""
+        call, scopes = self._instance.namesrv.call, namesrv_pb2.ListTopicsRequest
+        known = await call(rpcs.LIST_TOPIC_ROUTES, scopes(scope=scopes.ALL))
+        system = await call(rpcs.LIST_TOPIC_ROUTES, scopes(scope=scopes.SYSTEM))
+        return [
+            topic
+            for topic in known.topics
+            if topic not in system.topics and not is_system(topic) and group_of(topic) is None
+        ]
+
     async def topic_route(self, topic: str) -> d.RouteDescription:
         """The route that a name server answers now. Raises TOPIC_NOT_EXIST."""
         return d.RouteDescription.of(topic, await self._instance.routes.refresh(topic))

@@ -8,14 +8,17 @@ from pathlib import Path
 
 from aerobee.broker.v1 import admin_pb2 as pb
 
+from aerobee_broker.config import BrokerOptions
 from aerobee_broker.delivery.gauges import Backlog
 from aerobee_broker.disk import Disk
 from aerobee_broker.identity import Identity
 from aerobee_broker.metadata.drain import Drain
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.store.message_store import MessageStore
+from aerobee_chassis.clock import Clock
 
 _STATM = Path("/proc/self/statm")
+_MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,8 @@ class StatusReport:
     drain: Drain
     disk: Disk
     store_path: Path
+    options: BrokerOptions
+    clock: Clock
 
     def status(self) -> pb.GetBrokerStatusResponse:
         usage = self.disk.usage(self.store_path)
@@ -56,7 +61,23 @@ class StatusReport:
             delayed_messages=self.backlog.delayed(),
             resident_memory_bytes=resident_memory(),
             draining_since_ms=self.drain.since_ms,
+            now_timestamp_ms=self.clock.now_ms(),
+            disk_max_used_percent=self.options.disk_max_used_space_ratio,
+            disk_full_percent=self.options.disk_space_warning_level_ratio,
+            disk_min_free_bytes=self.options.disk_min_free_bytes,
+            memory_limit_bytes=memory_limit(),
         )
+
+
+def memory_limit() -> int:
+    """Bytes that this process may hold: of its control group as a container sees it, or all of the
+    machine's."""
+    limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        given = _MEMORY_MAX.read_text(encoding="ascii").strip()
+    except OSError:
+        return limit
+    return min(limit, int(given)) if given.isdecimal() else limit
 
 
 def resident_memory() -> int:

@@ -41,7 +41,6 @@ class ClientHeartbeats:
         calls: BrokerCalls,
         route_cache: RouteCache,
         clock: Clock,
-        *,
         listen_port: Callable[[], int],
     ) -> None:
         self._calls = calls

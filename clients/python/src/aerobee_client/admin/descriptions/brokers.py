@@ -72,6 +72,15 @@ class BrokerStatus:
     resident_memory_bytes: int
     # When it began to drain; 0: it takes messages.
     draining_since_ms: int
+    # Its clock as it answered.
+    now_timestamp_ms: int
+    # Percent used above which expired messages go at any hour; above which, or with fewer bytes
+    # free than that, producers are refused.
+    disk_max_used_percent: int
+    disk_full_percent: int
+    disk_min_free_bytes: int
+    # What it may hold; 0: unknown.
+    memory_limit_bytes: int
 
     @classmethod
     def of(cls, response: admin_pb2.GetBrokerStatusResponse) -> Self:

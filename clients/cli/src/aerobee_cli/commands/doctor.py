@@ -1,0 +1,61 @@
+"""`aerobee doctor`: what is wrong, and what to do."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from aerobee_cli import output
+from aerobee_cli.errors import INCOMPLETE
+from aerobee_cli.options import Json, Namesrv, namesrv_of
+
+FOUND = INCOMPLETE  # exit code: findings
+
+
+def doctor(
+    context: typer.Context,
+    *,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="H:P", help="A proxy or name server: what it would tell a client."
+        ),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOPIC", help="With a proxy: ask for this one. Default: all."),
+    ] = None,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Look for what clients and operators stumble over, and say what to do: a line for each.
+
+    Name servers and brokers that cannot be reached from here, clocks, disks, memory, versions,
+    topics and groups that brokers have differently or lack, members that subscribe differently.
+    With --from and a proxy: the addresses that an official SDK is told. In plaintext and unsigned.
+
+    Exit code 0: all is well. 3: there are findings. 1: it could not look.
+    """
+    from aerobee_cli.doctor import cluster, proxy
+    from aerobee_client.cluster.namesrv import namesrv_addresses
+
+    namesrvs = namesrv_addresses(namesrv_of(context, namesrv))
+    if address is not None:
+        [address] = namesrv_addresses(address)[:1]
+        if proxy.is_namesrv(address):
+            namesrvs, address = (address,), None
+    if address is None:
+        found = cluster.diagnose(namesrvs)
+    else:
+        found = proxy.diagnose(address, topic or proxy.known_topics(namesrvs))
+    if json:
+        output.show_list(output.items_of(found.findings), (), as_json=True)
+    else:
+        for finding in found.findings:
+            print(output.printable(finding.text))
+    number = len(found.findings)
+    verdict = f"{number} finding{'s' * (number != 1)}" if number else "all is well"
+    output.note(f"looked at {', '.join(found.looked_at)}: {verdict}")
+    if number:
+        raise typer.Exit(FOUND)

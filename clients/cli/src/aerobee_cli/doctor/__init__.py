@@ -1,0 +1,1 @@
+"""Diagnosis of a cluster: what clients and operators would stumble over, one finding each."""

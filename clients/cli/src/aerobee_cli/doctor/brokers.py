@@ -1,0 +1,111 @@
+"""What a broker says of itself: its clock, disk, memory and version. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aerobee_cli.doctor.finding import Finding
+
+if TYPE_CHECKING:
+    from aerobee_client.admin.descriptions import BrokerStatus
+
+MAX_CLOCK_OFFSET_MS = 1_000
+MAX_MEMORY_PERCENT = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A broker's status, and the time here when it was asked and when it had answered."""
+
+    status: BrokerStatus
+    asked_ms: int
+    answered_ms: int
+
+
+def findings_of(name: str, answer: Answer) -> Iterator[Finding]:
+    status = answer.status
+    if status.broker_name != name:
+        yield Finding(
+            "broker",
+            name,
+            f"at {status.broker_address} answers the broker {status.broker_name}",
+            "two brokers advertise one address: set brokerIP1 or listenPort of one of them",
+        )
+    if status.read_only_reason:
+        yield Finding(
+            "broker",
+            name,
+            f"it takes no messages: {status.read_only_reason}",
+            "see to its disk, then restart it",
+        )
+    if status.corrupted_records_total:
+        yield Finding(
+            "broker",
+            name,
+            f"{status.corrupted_records_total} records were damaged when they were read",
+            "its log names file and offset; `aerobee store check` verifies the stopped store",
+        )
+    yield from _clock(name, answer)
+    yield from _disk(name, status)
+    limit = status.memory_limit_bytes
+    if limit and status.resident_memory_bytes * 100 > limit * MAX_MEMORY_PERCENT:
+        yield Finding(
+            "memory",
+            name,
+            f"it holds {status.resident_memory_bytes:,} of {limit:,} bytes that it may",
+            "give it more, or fewer messages with a time of their own (timerMaxMessages)",
+        )
+
+
+def _clock(name: str, answer: Answer) -> Iterator[Finding]:
+    now_ms = answer.status.now_timestamp_ms
+    if not now_ms:  # of version 0.1, which does not tell
+        return
+    # Its answer was made at some moment between the two.
+    offset_ms = max(now_ms - answer.answered_ms, 0) + min(now_ms - answer.asked_ms, 0)
+    if abs(offset_ms) > MAX_CLOCK_OFFSET_MS:
+        ahead = "ahead of" if offset_ms > 0 else "behind"
+        yield Finding(
+            "clock",
+            name,
+            f"it is {abs(offset_ms) / 1000:.1f} s {ahead} the clock here",
+            "synchronise both (chrony, ntpd): delivery times and offsets by time are off",
+        )
+
+
+def _disk(name: str, status: BrokerStatus) -> Iterator[Finding]:
+    if not status.disk_total_bytes:
+        return
+    used = 100 - 100 * status.disk_free_bytes / status.disk_total_bytes
+    state = f"{used:.0f} % used, {status.disk_free_bytes:,} bytes free"
+    marks = status.disk_full_percent, status.disk_max_used_percent
+    if marks[0] and (used > marks[0] or status.disk_free_bytes < status.disk_min_free_bytes):
+        yield Finding(
+            "disk",
+            name,
+            f"{state}: producers are refused",
+            "make room, or keep messages for a shorter time (fileReservedTime, retainBytes)",
+        )
+    elif marks[1] and used > marks[1]:
+        yield Finding(
+            "disk",
+            name,
+            f"{state}, above {marks[1]} %: expired messages are deleted at any hour",
+            f"make room before {marks[0]} %, above which producers are refused",
+        )
+
+
+def versions(statuses: Mapping[str, BrokerStatus], own: str) -> Iterator[Finding]:
+    """Where not all brokers have the version of this command. `own`: that version."""
+    found = Counter(status.version for status in statuses.values())
+    for name, status in sorted(statuses.items()):
+        if status.version != own:
+            yield Finding(
+                "version",
+                name,
+                f"{status.version or 'unknown'}, where this command has {own}",
+                "update what is older" if len(found) == 1 else "update the brokers to one version",
+            )

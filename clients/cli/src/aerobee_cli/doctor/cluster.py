@@ -1,0 +1,152 @@
+"""Looks at a cluster as a classic client sees it: name servers, then the brokers that they name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from aerobee_cli.doctor import brokers, settings
+from aerobee_cli.doctor.brokers import Answer
+from aerobee_cli.doctor.finding import Finding
+from aerobee_cli.errors import CommandError
+from aerobee_wire.status import MqError
+
+if TYPE_CHECKING:
+    from aerobee_client import AdminClient
+
+MASTER_ID = 0
+
+
+@dataclass(slots=True)
+class Diagnosis:
+    findings: list[Finding] = field(default_factory=list)
+    # What was looked at, in words.
+    looked_at: list[str] = field(default_factory=list)
+
+
+def diagnose(namesrvs: Sequence[str]) -> Diagnosis:
+    """Raises CommandError when no name server answers, or none knows a broker."""
+    from aerobee_client import AdminClient
+
+    found = Diagnosis()
+    masters = _masters(namesrvs, found)
+    reached: dict[str, Answer] = {}
+    with AdminClient(namesrvs) as admin:
+        for name, address in masters.items():
+            try:
+                reached[name] = _ask(admin, address)
+            except MqError as error:
+                found.findings.append(
+                    Finding(
+                        "broker",
+                        name,
+                        f"clients are told {address}, and from here: {error.message}",
+                        "start it; if it runs, have it advertise what clients reach (brokerIP1)",
+                    )
+                )
+            else:
+                found.findings += brokers.findings_of(name, reached[name])
+        statuses = {name: answer.status for name, answer in reached.items()}
+        found.findings += brokers.versions(statuses, version("aerobee-cli"))
+        found.looked_at += [f"{len(masters)} brokers, {len(reached)} of them reached"]
+        if reached:
+            staying = {name for name, status in statuses.items() if not status.draining_since_ms}
+            _look_at_settings(admin, namesrvs, staying, found)
+    return found
+
+
+def _masters(namesrvs: Sequence[str], found: Diagnosis) -> dict[str, str]:
+    """Broker name → address, of those that any name server knows."""
+    from aerobee_client import AdminClient
+
+    known: dict[str, dict[str, str]] = {}
+    for namesrv in namesrvs:
+        with AdminClient(namesrv) as admin:
+            try:
+                listed = admin.cluster().brokers
+            except MqError as error:
+                problem, advice = error.message, "start it, or take it from the list"
+                found.findings.append(Finding("name server", namesrv, problem, advice))
+                continue
+        known[namesrv] = {
+            each.broker_name: each.addresses[MASTER_ID]
+            for each in listed
+            if MASTER_ID in each.addresses
+        }
+    if not known:
+        raise CommandError(f"no name server answers: {found.findings[0].problem}")
+    masters = {name: address for each in known.values() for name, address in each.items()}
+    if not masters:
+        raise CommandError(f"no broker is registered at {'; '.join(known)}: start one")
+    found.looked_at.append(f"{len(known)} name servers")
+    for namesrv, brokers_there in known.items():
+        missing = sorted(masters.keys() - brokers_there.keys())
+        if missing:
+            found.findings.append(
+                Finding(
+                    "name server",
+                    namesrv,
+                    f"does not know {', '.join(missing)}, which others know",
+                    "name all name servers to each broker (namesrvAddr)",
+                )
+            )
+    return masters
+
+
+def _ask(admin: AdminClient, address: str) -> Answer:
+    admin.broker_status(address)  # opens the connection, whose time would blur the clock's
+    asked_ms = time.time_ns() // 1_000_000
+    status = admin.broker_status(address)
+    return Answer(status, asked_ms, time.time_ns() // 1_000_000)
+
+
+def _look_at_settings(
+    admin: AdminClient, namesrvs: Sequence[str], staying: set[str], found: Diagnosis
+) -> None:
+    """`staying`: the brokers that were reached and do not drain."""
+    silent: list[MqError] = []
+    topics = admin.list_topics(silent=silent)
+    groups = admin.groups_of_brokers(silent=silent)
+    clients = admin.list_clients(silent=silent)
+    found.findings += settings.topics(topics, staying)
+    found.findings += settings.groups(
+        {broker: listed for broker, listed in groups.items() if broker in staying}
+    )
+    found.findings += settings.subscriptions(clients)
+    for namesrv in namesrvs:
+        found.findings += _routes(
+            namesrv,
+            {
+                topic.topic: {there.broker_name for there in topic.brokers} & staying
+                for topic in topics
+            },
+        )
+    number = len({group.consumer_group for listed in groups.values() for group in listed})
+    found.looked_at += [
+        f"{len(topics)} topics",
+        f"{number} groups",
+        f"{len(clients)} clients",
+    ]
+
+
+def _routes(namesrv: str, wanted: dict[str, set[str]]) -> Iterator[Finding]:
+    """Where the route that a name server tells lacks a broker. `wanted`: topic → its brokers."""
+    from aerobee_client import AdminClient
+
+    with AdminClient(namesrv) as admin:
+        for topic, names in wanted.items():
+            try:
+                told = {queues.broker_name for queues in admin.topic_route(topic).queues}
+                problem = ", ".join(sorted(names - told))
+            except MqError as error:
+                problem = error.message
+            if problem:
+                yield Finding(
+                    "route",
+                    topic,
+                    f"{namesrv} does not tell clients of {problem}",
+                    "wait for the next registration (30 s); if it stays, see the broker's log",
+                )

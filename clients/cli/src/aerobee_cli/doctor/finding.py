@@ -1,0 +1,19 @@
+"""A finding of the doctor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    # What was looked at: name server, broker, clock, disk, memory, version, route, topic, group.
+    check: str
+    # Which one.
+    subject: str
+    problem: str
+    advice: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.check} {self.subject}: {self.problem}; {self.advice}"

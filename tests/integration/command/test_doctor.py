@@ -1,0 +1,96 @@
+"""`aerobee doctor` against clusters that are well, and others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from aerobee.namesrv.v1 import namesrv_pb2, namesrv_pb2_grpc
+
+from support.processes.command import aerobee, aerobee_json
+from support.processes.service import ServiceProcess, proxy_process
+
+CLOSED = "127.0.0.1:1"
+FOUND = 3  # exit code
+OF_THIS_MACHINE = {"disk", "memory"}
+
+
+def broker(namesrv: str, tmp_path: Path, name: str) -> ServiceProcess:
+    return ServiceProcess(
+        *("aerobee_broker", "--port", "0", "--data", str(tmp_path / name)),
+        *("--namesrv", namesrv, "--set", f"brokerName={name}"),
+    )
+
+
+@pytest.fixture
+def namesrv(tmp_path: Path) -> Iterator[str]:
+    data = ("--data", str(tmp_path / "namesrv"))
+    with ServiceProcess("aerobee_namesrv", "--port", "0", *data) as process:
+        yield process.address
+
+
+def findings(namesrv: str, *options: str) -> dict[tuple[str, str], str]:
+    """(check, subject) → problem."""
+    done = aerobee("doctor", *options, "--json", namesrv=namesrv)
+    listed: list[dict[str, Any]] = json.loads(done.stdout)
+    assert done.returncode == (FOUND if listed else 0), done.stderr
+    return {
+        (each["check"], each["subject"]): each["problem"]
+        for each in listed
+        if each["check"] not in OF_THIS_MACHINE
+    }
+
+
+def test_differences_between_brokers_are_found_until_they_are_gone(
+    namesrv: str, tmp_path: Path
+) -> None:
+    with broker(namesrv, tmp_path, "broker-a"):
+        aerobee_json("topic", "create", "orders", namesrv=namesrv)
+        aerobee_json("group", "create", "billing", "--max-attempts", "3", namesrv=namesrv)
+        assert findings(namesrv) == {}
+        with broker(namesrv, tmp_path, "broker-b"):
+            found = findings(namesrv)
+            assert found.keys() == {("topic", "orders"), ("group", "billing")}
+            assert all("broker-b" in problem for problem in found.values())
+            text = aerobee("doctor", namesrv=namesrv)
+            assert text.returncode == FOUND
+            assert "aerobee topic rebalance orders" in text.stdout
+            aerobee_json("topic", "rebalance", "orders", namesrv=namesrv)
+            aerobee_json("group", "create", "billing", "--max-attempts", "3", namesrv=namesrv)
+            assert findings(namesrv) == {}
+            assert findings(CLOSED, "--from", namesrv) == {}
+
+
+def test_what_cannot_be_reached_is_found(namesrv: str, tmp_path: Path) -> None:
+    assert aerobee("doctor", namesrv=CLOSED).returncode == 1
+    assert aerobee("doctor", namesrv=namesrv).returncode == 1  # no broker yet
+    with broker(namesrv, tmp_path, "broker-a"):
+        with grpc.insecure_channel(namesrv) as channel:
+            namesrv_pb2_grpc.NamesrvServiceStub(channel).RegisterBroker(
+                namesrv_pb2.RegisterBrokerRequest(
+                    cluster="DefaultCluster", broker_name="broker-b", broker_address=CLOSED
+                ),
+                timeout=10,
+            )
+        found = findings(f"{namesrv};{CLOSED}")
+        assert found.keys() == {("name server", CLOSED), ("broker", "broker-b")}
+
+
+def test_a_proxy_is_asked_what_it_tells_clients(namesrv: str, tmp_path: Path) -> None:
+    with broker(namesrv, tmp_path, "broker-a"):
+        with proxy_process(namesrv) as proxy:
+            early = aerobee("doctor", "--from", proxy.address, namesrv=namesrv)
+            assert early.returncode == 1  # no topic yet
+            aerobee_json("topic", "create", "orders", namesrv=namesrv)
+            assert findings(namesrv, "--from", proxy.address) == {}
+            assert findings(CLOSED, "--from", proxy.address, "--topic", "orders") == {}
+            unnamed = aerobee("doctor", "--from", proxy.address, namesrv=CLOSED)
+            assert (unnamed.returncode, "--topic" in unnamed.stderr) == (1, True)
+        with proxy_process(namesrv, "--set", f"advertisedEndpoints={CLOSED}") as proxy:
+            found = findings(namesrv, "--from", proxy.address)
+            assert found.keys() == {("route", CLOSED)}
+        assert aerobee("doctor", "--from", CLOSED, namesrv=namesrv).returncode == 1

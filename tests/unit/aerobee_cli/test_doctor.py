@@ -1,0 +1,121 @@
+"""What the doctor makes of the answers of brokers. No network."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from aerobee_cli.doctor import brokers, settings
+from aerobee_cli.doctor.brokers import Answer
+from aerobee_cli.doctor.finding import Finding
+from aerobee_client.admin.descriptions import (
+    BrokerStatus,
+    ClientDescription,
+    GroupDescription,
+    TopicDescription,
+    TopicOnBroker,
+)
+
+NOW_MS = 1_700_000_000_000
+GIB = 1 << 30
+
+
+def status(**values: Any) -> BrokerStatus:
+    well: dict[str, Any] = {each.name: 0 for each in fields(BrokerStatus)} | {
+        "broker_name": "a",
+        "version": "1.0",
+        "read_only_reason": "",
+        "delayed_messages": {},
+        "disk_free_bytes": 50 * GIB,
+        "disk_total_bytes": 100 * GIB,
+        "disk_max_used_percent": 75,
+        "disk_full_percent": 90,
+        "resident_memory_bytes": GIB,
+        "memory_limit_bytes": 2 * GIB,
+        "now_timestamp_ms": NOW_MS,
+    }
+    return BrokerStatus(**(well | values))
+
+
+def found(asked_ms: int = NOW_MS, answered_ms: int = NOW_MS, **values: Any) -> list[str]:
+    answer = Answer(status(**values), asked_ms, answered_ms)
+    return [finding.check for finding in brokers.findings_of("a", answer)]
+
+
+@pytest.mark.parametrize(
+    ("values", "checks"),
+    [
+        ({}, []),
+        ({"broker_name": "b"}, ["broker"]),
+        ({"read_only_reason": "a flush failed"}, ["broker"]),
+        ({"corrupted_records_total": 1}, ["broker"]),
+        ({"now_timestamp_ms": NOW_MS + 1_001}, ["clock"]),
+        ({"now_timestamp_ms": NOW_MS - 1_001}, ["clock"]),
+        ({"now_timestamp_ms": NOW_MS + 900}, []),
+        ({"now_timestamp_ms": 0}, []),  # of version 0.1
+        ({"asked_ms": NOW_MS - 5_000}, []),  # it may have answered at once, or late
+        ({"disk_free_bytes": 20 * GIB}, ["disk"]),
+        ({"disk_free_bytes": 5 * GIB}, ["disk"]),
+        ({"disk_min_free_bytes": 51 * GIB}, ["disk"]),
+        ({"resident_memory_bytes": 2 * GIB}, ["memory"]),
+        ({"resident_memory_bytes": 2 * GIB, "memory_limit_bytes": 0}, []),
+    ],
+)
+def test_a_broker_s_status_is_judged(values: dict[str, Any], checks: list[str]) -> None:
+    assert found(**values) == checks
+
+
+def test_a_broker_of_another_version_is_named() -> None:
+    statuses = {"a": status(), "b": status(version="0.9")}
+    assert [each.subject for each in brokers.versions(statuses, "1.0")] == ["b"]
+    assert [each.subject for each in brokers.versions(statuses, "0.9")] == ["a"]
+
+
+def topic(**queues: tuple[int, int]) -> list[TopicDescription]:
+    """Broker name → its queues to read and to write."""
+    there = [TopicOnBroker(name, "", *counts, 6, False) for name, counts in queues.items()]
+    return [TopicDescription("t", "NORMAL", tuple(there))]
+
+
+def problems(findings: Any) -> list[str]:
+    listed: list[Finding] = list(findings)
+    assert all(each.advice and each.text.startswith(each.check) for each in listed)
+    return [each.problem for each in listed]
+
+
+def test_topics_that_brokers_have_differently_or_lack() -> None:
+    assert problems(settings.topics(topic(a=(4, 4), b=(4, 4)), ["a", "b"])) == []
+    (lacking,) = problems(settings.topics(topic(a=(4, 4)), ["a", "b"]))
+    assert "b" in lacking
+    assert problems(settings.topics(topic(a=(4, 4)), ["a"])) == []  # b drains
+    (different,) = problems(settings.topics(topic(a=(8, 4), b=(4, 4)), ["a", "b"]))
+    assert "b (read_queue_count 4, elsewhere 8)" in different
+    (unread,) = problems(settings.topics(topic(a=(4, 6)), ["a"]))
+    assert "4 to 5" in unread
+
+
+def group(broker: str, max_attempts: int = 17) -> GroupDescription:
+    return GroupDescription("g", max_attempts, (), True, True, "auto", (broker,))
+
+
+def test_groups_that_brokers_have_differently_or_lack() -> None:
+    assert problems(settings.groups({"a": [group("a")], "b": [group("b")]})) == []
+    (lacking,) = problems(settings.groups({"a": [group("a")], "b": []}))
+    assert lacking == "missing on b"
+    (different,) = problems(settings.groups({"a": [group("a")], "b": [group("b", 3)]}))
+    assert "b (max_attempts 3, elsewhere 17)" in different
+
+
+def test_members_that_subscribe_differently() -> None:
+    clients = [
+        ClientDescription(
+            client_id=expression, address="", language="", version="",
+            consumer_groups=("g",), subscriptions={"t": expression},
+        )
+        for expression in ("x", "y", "x ")
+    ]  # fmt: skip
+    (conflict,) = problems(settings.subscriptions(clients))
+    assert "differently to t" in conflict
+    assert problems(settings.subscriptions(clients[:1])) == []
