@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aerobee_broker.delivery.pop import selector
+from aerobee_broker.delivery.pop import in_flight, selector
 from aerobee_broker.delivery.pop.selector import PopRequest
 from aerobee_broker.filter.filter import compile_filter
 from aerobee_broker.metadata.topics import TopicConfig
@@ -130,6 +130,19 @@ async def test_each_message_wakes_one_parked_pop(consumer: PopConsumer) -> None:
     await asyncio.sleep(1)
     assert [task.done() for task in waiting] == [True, True, False, False, False]
     await asyncio.gather(*waiting)
+
+
+async def test_room_in_a_full_queue_wakes_a_parked_pop(
+    consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_flight, "MAX_IN_FLIGHT", 2)
+    await consumer.put(b"1", b"2", b"3")
+    first, _ = await consumer.pop(2)
+    waiting = asyncio.create_task(consumer.pop(poll_ms=20_000))
+    await asyncio.sleep(1)
+    await consumer.ack(first)
+    assert bodies(await waiting) == [b"3"]
+    assert asyncio.get_running_loop().time() < 2
 
 
 async def test_a_parked_pop_makes_asynchronous_flush_flush(begin: Begin, tmp_path: Path) -> None:

@@ -192,6 +192,19 @@ async def test_an_ack_wakes_a_pop_parked_for_the_message_group(consumer: PopCons
     assert asyncio.get_running_loop().time() < 2
 
 
+async def test_what_does_not_fit_into_an_answer_wakes_the_next_pop(consumer: PopConsumer) -> None:
+    first, others = [b"a", b"b"], [b"a" * 1_000, b"b" * 1_000]
+    await send(consumer, *first, *others)
+    got = await consumer.pop()
+    assert bodies(got) == first
+    waiting = [asyncio.create_task(consumer.pop(max_bytes=1_500, poll_ms=20_000)) for _ in others]
+    await asyncio.sleep(1)
+    assert await consumer.ack_sets(lease_set(*got)) == [Code.SUCCESS] * 2
+    popped = await asyncio.gather(*waiting)
+    assert sorted(body for answer in popped for body in bodies(answer)) == others
+    assert asyncio.get_running_loop().time() < 2
+
+
 async def test_messages_without_message_group_are_one_per_queue(consumer: PopConsumer) -> None:
     await consumer.put(b"1", b"2")
     assert bodies(await consumer.pop(1, fifo=True)) == [b"1"]

@@ -141,5 +141,6 @@ class Acknowledgements:
             for settled in settlement.valid():
                 queue = settled.queue
                 self.offsets.commit(*queue.key, queue.committed_offset)
-                if queue.fifo:  # the next messages of these message groups may go out
+                # The next messages of these message groups may go out, or of a queue with room.
+                if queue.fifo or queue.was_full(len(settled.settled)):
                     self.polls.wake_pop(*queue.key)

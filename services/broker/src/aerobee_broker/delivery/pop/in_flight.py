@@ -109,6 +109,10 @@ class InFlightQueue:
     def is_full(self) -> bool:
         return len(self.in_flight) >= MAX_IN_FLIGHT or self._waiting >= MAX_WAITING
 
+    def was_full(self, settled: int) -> bool:
+        """Whether no new message could be leased before so many were settled."""
+        return len(self.in_flight) + settled >= MAX_IN_FLIGHT
+
     @property
     def leased_count(self) -> int:
         return sum(message.is_leased for message in self)

@@ -106,7 +106,7 @@ class Pop:
                 self.deadlines.watch_all(queue, offsets, batch.lease.deadline_ms)
 
     def _hand_out(self, batch: PopBatch, request: PopRequest) -> PopResult:
-        if len(batch.attempts) >= request.max_messages:  # there may be more for others
+        if len(batch.attempts) >= request.max_messages or batch.is_cut:  # others may have the rest
             self.polls.wake_pop(request.consumer_group, request.topic)
         self.metrics.delivered(
             request.topic, request.consumer_group, len(batch.attempts), batch.size

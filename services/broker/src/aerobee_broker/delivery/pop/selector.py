@@ -88,6 +88,7 @@ class PopBatch:
     size: int = field(default=0, init=False)  # bytes of all records
     # There may be more at once: the scan of a queue was broken off.
     scan_unfinished: bool = field(default=False, init=False)
+    is_cut: bool = field(default=False, init=False)  # by `max_bytes`: there may be more
     # Offsets of messages that are no longer stored, and of those settled with them.
     lost: dict[InFlightQueue, list[int]] = field(default_factory=dict, init=False)
     # Of each queue, from before this batch was journalled.
@@ -111,10 +112,13 @@ class PopBatch:
         self.size += len(records)
 
     def has_room(self, request: PopRequest, size: int = 1) -> bool:
-        """Whether a record of so many bytes fits. The first one always does."""
+        """Whether a record of so many bytes fits; if not, notes it. The first one always does."""
         if not self.attempts:
             return True
-        return len(self.attempts) < request.max_messages and self.size + size <= request.max_bytes
+        if self.size + size > request.max_bytes:
+            self.is_cut = True
+            return False
+        return len(self.attempts) < request.max_messages
 
     def messages(self) -> Iterator[LeasedMessage]:
         for queue, messages in self.runs:
