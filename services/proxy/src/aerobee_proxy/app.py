@@ -6,6 +6,7 @@ handlers and background work make until they have ended. Brokers may start later
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Mapping, Sequence
 
@@ -38,6 +39,7 @@ REFUSALS = {
     Code.UNAUTHORIZED: "PERMISSION_DENIED",
     Code.TOO_MANY_REQUESTS: "RESOURCE_EXHAUSTED",
 }
+GOODBYE_S = 0.05  # until clients have read that no new calls are taken
 STOP_GRACE_S = 1.0  # streams and long polls are ended before
 EXPIRY_SCAN_S = 5.0
 USERS_SCAN_S = 2.0
@@ -77,13 +79,17 @@ class ProxyApp(App):
             *self._background_work(),
             self._metrics,
             self._server,
-            Step(stop=self._proxy.end_long_calls),
+            Step(stop=self._end_long_calls_soon),
         )
         return {
             "address": self._server.address,
             "tls": self._options.tls_server_mode,
             **self._metrics.ready_fields,
         }
+
+    def _end_long_calls_soon(self) -> None:
+        """While the server stops: what clients ask afterwards goes to another proxy."""
+        asyncio.get_running_loop().call_later(GOODBYE_S, self._proxy.end_long_calls)
 
     def _background_work(self) -> list[Component]:
         proxy = self._proxy
