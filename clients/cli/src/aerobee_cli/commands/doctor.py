@@ -38,6 +38,7 @@ def doctor(
     Exit code 0: all is well. 3: there are findings. 1: it could not look.
     """
     from aerobee_cli.doctor import cluster, proxy
+    from aerobee_cli.doctor.finding import counted
     from aerobee_client.cluster.namesrv import namesrv_addresses
 
     namesrvs = namesrv_addresses(namesrv_of(context, namesrv))
@@ -55,7 +56,7 @@ def doctor(
         for finding in found.findings:
             print(output.printable(finding.text))
     number = len(found.findings)
-    verdict = f"{number} finding{'s' * (number != 1)}" if number else "all is well"
+    verdict = counted(number, "finding") if number else "all is well"
     output.note(f"looked at {', '.join(found.looked_at)}: {verdict}")
     if number:
         raise typer.Exit(FOUND)

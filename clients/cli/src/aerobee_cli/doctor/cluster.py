@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from aerobee_cli.doctor import brokers, settings
 from aerobee_cli.doctor.brokers import Answer
-from aerobee_cli.doctor.finding import Finding
+from aerobee_cli.doctor.finding import Finding, counted
 from aerobee_cli.errors import CommandError
 from aerobee_wire.status import MqError
 
@@ -51,7 +51,7 @@ def diagnose(namesrvs: Sequence[str]) -> Diagnosis:
                 found.findings += brokers.findings_of(name, reached[name])
         statuses = {name: answer.status for name, answer in reached.items()}
         found.findings += brokers.versions(statuses, version("aerobee-cli"))
-        found.looked_at += [f"{len(masters)} brokers, {len(reached)} of them reached"]
+        found.looked_at += [f"{counted(len(masters), 'broker')} ({len(reached)} reached)"]
         if reached:
             staying = {name for name, status in statuses.items() if not status.draining_since_ms}
             _look_at_settings(admin, namesrvs, staying, found)
@@ -81,7 +81,7 @@ def _masters(namesrvs: Sequence[str], found: Diagnosis) -> dict[str, str]:
     masters = {name: address for each in known.values() for name, address in each.items()}
     if not masters:
         raise CommandError(f"no broker is registered at {'; '.join(known)}: start one")
-    found.looked_at.append(f"{len(known)} name servers")
+    found.looked_at.append(counted(len(known), "name server"))
     for namesrv, brokers_there in known.items():
         missing = sorted(masters.keys() - brokers_there.keys())
         if missing:
@@ -126,9 +126,9 @@ def _look_at_settings(
         )
     number = len({group.consumer_group for listed in groups.values() for group in listed})
     found.looked_at += [
-        f"{len(topics)} topics",
-        f"{number} groups",
-        f"{len(clients)} clients",
+        counted(len(topics), "topic"),
+        counted(number, "group"),
+        counted(len(clients), "client"),
     ]
 
 

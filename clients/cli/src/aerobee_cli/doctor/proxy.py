@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from aerobee_cli.doctor.cluster import Diagnosis
-from aerobee_cli.doctor.finding import Finding
+from aerobee_cli.doctor.finding import Finding, counted
 from aerobee_cli.errors import CommandError
 from aerobee_wire.status import Code, MqError
 
@@ -79,7 +79,10 @@ def diagnose(address: str, topics: Sequence[str]) -> Diagnosis:
                 for queue in answer.message_queues
                 for each in queue.broker.endpoints.addresses
             }
-    found.looked_at += [f"{len(topics)} topics", f"{len(told)} addresses that clients are told"]
+    found.looked_at += [
+        counted(len(topics), "topic"),
+        f"addresses that clients are told: {len(told)}",
+    ]
     for target in sorted(told):
         problem = _unreachable(*target)
         if problem:
