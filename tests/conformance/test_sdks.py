@@ -98,9 +98,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def marked(case: Case) -> object:
-    """The case as pytest runs it. One that the SDK cannot do must fail: else it is out of date."""
+    """The case as pytest runs it. One that the SDK cannot do must fail, else it is out of date; but
+    not where that is a matter of timing."""
     cannot = case.sdk.inability(case.scenario.name, case.scenario.needs, tls=case.tls)
-    marks = pytest.mark.xfail(reason=cannot.cause, strict=True) if cannot else ()
+    marks = pytest.mark.xfail(reason=cannot.cause, strict=not cannot.by_timing) if cannot else ()
     return pytest.param(case, id=str(case), marks=marks)
 
 

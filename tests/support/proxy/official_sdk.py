@@ -45,6 +45,7 @@ class Inability:
     cases: tuple[str, ...]  # the names of the scenarios, with numbers where they have parameters
     needing: str  # or all that need this, e.g. "push"
     in_tls: bool  # in plaintext they pass
+    by_timing: bool  # they pass now and then
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class OfficialSdk:
                 tuple(entry.get("cases", ())),
                 entry.get("needing", ""),
                 entry.get("in_tls", False),
+                entry.get("by_timing", False),
             )
             for entry in self._facts.get("cannot", [])
         ]
