@@ -14,9 +14,12 @@ const {
 } = require('rocketmq-client-nodejs');
 const { FilterType, TransactionResolution } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb');
 
+// On a busy machine the default of 3 s passes now and then: the SDK sends again, and the message is there twice.
+const REQUEST_TIMEOUT_MS = 10_000;
 const [ endpoints, accessKey, accessSecret ] = process.argv.slice(2);
 const options = {
-  endpoints, namespace: '', sessionCredentials: accessKey || accessSecret ? { accessKey, accessSecret } : undefined,
+  endpoints, namespace: '', requestTimeout: REQUEST_TIMEOUT_MS,
+  sessionCredentials: accessKey || accessSecret ? { accessKey, accessSecret } : undefined,
   sslEnabled: 'SDK_TLS' in process.env, // and it trusts what gRPC trusts
 };
 const clients = new Map();

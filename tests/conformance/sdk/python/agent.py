@@ -28,6 +28,10 @@ from rocketmq import (
 )
 from rocketmq.grpc_protocol import FilterType
 
+# On a busy machine the default of 3 s passes now and then: the SDK sends again, and the message is
+# there twice.
+REQUEST_TIMEOUT_S = 10
+
 OUTPUT = threading.Lock()
 
 
@@ -104,7 +108,7 @@ class Agent:
         self.transactions = {}
 
     def configuration(self, namespace=""):
-        return ClientConfiguration(self.endpoints, self.credentials, namespace)
+        return ClientConfiguration(self.endpoints, self.credentials, namespace, REQUEST_TIMEOUT_S)
 
     def do_producer(self, id, topics, namespace="", resolution=None):
         checker = Checker(id, resolution) if resolution else None
