@@ -66,6 +66,8 @@ async def test_a_frozen_broker_keeps_nobody_beyond_his_deadline(suite: Suite) ->
     """Of accumulated sends, more than there is room for; it is thawed, and room is there again."""
     broker = suite.brokers["broker-a"]
     timeout = timedelta(seconds=1)
+    async with AsyncAdminClient(suite.namesrv.address) as admin:
+        await admin.create_topic(TOPIC)
     async with AsyncProducer(
         namesrv=suite.namesrv.address, max_pending_messages=500, send_timeout=timeout
     ) as producer:

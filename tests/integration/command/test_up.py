@@ -30,6 +30,7 @@ def can_connect(address: str) -> bool:
 
 def test_the_ready_line_has_every_address(up: Up) -> None:
     address = r"127\.0\.0\.1:\d+"
+    until_sync(lambda: up.stdout.count("\n"), "the remark comes behind the ready line")
     ready, remark = up.stdout.splitlines()
     assert re.fullmatch(f"ready namesrv={address} broker={address} proxy={address}", ready)
     assert "autoCreateTopicEnable" in remark

@@ -161,6 +161,20 @@ async def test_an_idle_broker_is_not_left_idle(broker: MemoryBroker, other: Memo
         await asyncio.gather(*sending)
 
 
+async def test_a_route_is_asked_for_once(cluster: MemoryCluster, broker: MemoryBroker) -> None:
+    async with producer(cluster) as sender:
+        await asyncio.gather(*start(sender, 1_000))
+        asked = [request.topic for request in cluster.requests("GetTopicRoute")]
+        assert asked.count(TOPIC) == 1
+        assert len(broker.messages(TOPIC)) == 1_000
+        lost = [sender.send_async(Message("nowhere", b"x")) for _ in range(1_000)]
+        outcomes = await asyncio.gather(*lost, return_exceptions=True)
+        assert {getattr(outcome, "code", None) for outcome in outcomes} == {Code.TOPIC_NOT_EXIST}
+        asked = [request.topic for request in cluster.requests("GetTopicRoute")]
+        assert asked.count("nowhere") == 1
+        await sender.send(Message(TOPIC, b"there is room"))
+
+
 # ---- failures ----
 
 

@@ -224,9 +224,9 @@ class RouteCache:
     def known_publish_info(self, topic: str) -> PublishInfo | None:
         """What `publish_info` answers at once; None: it would ask a name server, or raise."""
         entry = self._entries.get(topic)
-        if entry is None or entry.is_default or entry.publish is None or not entry.publish.queues:
+        if entry is None or (entry.is_default and self._may_ask(topic)):
             return None
-        return entry.publish
+        return entry.publish if entry.publish is not None and entry.publish.queues else None
 
     async def subscribe_queues(self, topic: str) -> list[MessageQueue]:
         """The readable queues, sorted; raises like `route`."""

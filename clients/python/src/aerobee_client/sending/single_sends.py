@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 from aerobee_client.clock import Clock
 from aerobee_client.cluster.latency_fault import LatencyFault
 from aerobee_client.cluster.route_cache import PublishInfo
-from aerobee_client.errors import ClientClosed
+from aerobee_client.errors import ClientClosed, NamesrvUnreachable
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.send_result import SendResult
@@ -30,7 +31,9 @@ class SingleSends:
         self._sender = sender
         self._budget = budget
         self._accumulator = Accumulator(sender.deliver, budget, clock, fault)
-        self._without_route: set[asyncio.Task[None]] = set()
+        # By topic: sends that wait for its route, and the task that asks for it.
+        self._without_route: dict[str, list[tuple[SingleSend, MessageQueue | None]]] = {}
+        self._asking: set[asyncio.Task[None]] = set()
 
     async def send(
         self, message: Message, queue: MessageQueue | None, timeout_s: float, *, block: bool = True
@@ -77,22 +80,25 @@ class SingleSends:
             send.fail(self._budget.full())
         elif (info := self._sender.known_route(message.topic)) is not None:
             self._accumulator.add(_key(message, queue), send, info)
+        elif (waiting := self._without_route.get(message.topic)) is not None:
+            waiting.append((send, queue))
         else:
-            task = asyncio.get_running_loop().create_task(self._add_or_fail(send, queue))
-            self._without_route.add(task)
-            task.add_done_callback(self._without_route.discard)
+            self._without_route[message.topic] = [(send, queue)]
+            task = asyncio.get_running_loop().create_task(self._ask_route(message.topic))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
 
     async def drain(self) -> None:
         """Returns when every send has its outcome."""
-        while self._without_route:
-            await asyncio.gather(*self._without_route)
+        while self._asking:
+            await asyncio.gather(*self._asking)
         await self._accumulator.drain()
 
     async def abort(self) -> None:
         """Ends every send that has no outcome yet with ClientClosed."""
-        for task in self._without_route:
+        for task in self._asking:
             task.cancel()
-        await asyncio.gather(*self._without_route, return_exceptions=True)
+        await asyncio.gather(*self._asking, return_exceptions=True)
         await self._accumulator.abort(ClientClosed("producer"))
 
     async def _wait_for_room(self, send: SingleSend, *, block: bool) -> None:
@@ -108,15 +114,36 @@ class SingleSends:
             self._budget.give_back(1, send.size)
             raise
 
-    async def _add_or_fail(self, send: SingleSend, queue: MessageQueue | None) -> None:
-        message = send.outgoing.message
+    async def _ask_route(self, topic: str) -> None:
+        """Asks once for all sends to a topic that wait for its route. Without an answer those fail
+        whose time is over."""
+        waiting = self._without_route[topic]
         try:
-            self._accumulator.add(_key(message, queue), send, await self._route(send))
+            while waiting:
+                try:
+                    info = await self._sender.route_of(waiting[0][0])
+                except NamesrvUnreachable as error:
+                    self._fail(waiting[:1], error)
+                    del waiting[:1]
+                else:
+                    for send, queue in waiting:
+                        self._accumulator.add(_key(send.outgoing.message, queue), send, info)
+                    return
         except MqError as error:
-            send.fail(error)
+            self._fail(waiting, error)
         except asyncio.CancelledError:
-            send.fail(ClientClosed("producer"))
+            self._fail(waiting, ClientClosed("producer"))
             raise
+        finally:
+            del self._without_route[topic]
+
+    def _fail(
+        self, sends: Iterable[tuple[SingleSend, MessageQueue | None]], error: MqError
+    ) -> None:
+        """Sends that have their room, and no batch."""
+        for send, _ in sends:
+            self._budget.give_back(1, send.size)
+            send.fail(error)
 
 
 def _key(message: Message, queue: MessageQueue | None, *, is_one_way: bool = False) -> BatchKey:
