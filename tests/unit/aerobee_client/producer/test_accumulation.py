@@ -138,6 +138,24 @@ async def test_a_chosen_queue_has_one_request_in_flight(
     assert bodies == [b"%d" % number for number in range(1_100)]
 
 
+async def test_the_end_of_another_request_does_not_free_a_chosen_queue(
+    cluster: MemoryCluster, sender: AsyncProducer
+) -> None:
+    gate = Gate(cluster)
+    sending = start(sender, 512)
+    await gate.come(1)
+    (first,) = cluster.requests("Send")
+    chosen = MessageQueue(TOPIC, "a", first.batch.queue_id)
+    sending += start(sender, 600, queue=chosen)  # a full batch of 512, and the rest behind it
+    await gate.come(2)
+    gate.held[0].set_result(None)
+    await asyncio.gather(*sending[:512])
+    await asyncio.sleep(0)
+    assert gate.sizes == [512, 512], "the rest waits for the answer of its own queue"
+    gate.open()
+    await asyncio.gather(*sending)
+
+
 async def test_delayed_messages_accumulate_apart(
     cluster: MemoryCluster, sender: AsyncProducer
 ) -> None:

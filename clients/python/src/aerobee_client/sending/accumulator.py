@@ -255,7 +255,8 @@ class Accumulator:
             await self._deliver(batch)
         finally:
             lane.in_flight -= 1
-            lane.busy_queues.discard(batch.queue)
+            if batch.key.queue is not None:
+                lane.busy_queues.discard(batch.key.queue)
             self._end(batch)
             if lane.in_flight < WINDOW:
                 self._leave_first(lane)

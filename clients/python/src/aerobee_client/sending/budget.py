@@ -30,10 +30,6 @@ class Budget:
         self._waiters: deque[_Waiter] = deque()
         self._lock = threading.Lock()
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._messages
-
     def try_take(self, size: int) -> bool:
         """Room for one message of `size` bytes; False when there is none, or others wait for it."""
         with self._lock:

@@ -17,7 +17,6 @@ from aerobee_client.sending import send_request
 from aerobee_client.sending.accumulator import Accumulator, AnyFuture, BatchKey, SingleSend, fail
 from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.sender import Sender
-from aerobee_wire.status import MqError
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +128,7 @@ class SingleSends:
                     for send, queue in waiting:
                         self._accumulator.add(_key(send.outgoing.message, queue), send, info)
                     return
-        except MqError as error:
+        except Exception as error:  # also what is no MqError: nobody may wait for ever
             self._fail(waiting, error)
         except asyncio.CancelledError:
             self._fail(waiting, ClientClosed("producer"))
@@ -138,7 +137,7 @@ class SingleSends:
             del self._without_route[topic]
 
     def _fail(
-        self, sends: Iterable[tuple[SingleSend, MessageQueue | None]], error: MqError
+        self, sends: Iterable[tuple[SingleSend, MessageQueue | None]], error: Exception
     ) -> None:
         """Sends that have their room, and no batch."""
         for send, _ in sends:
