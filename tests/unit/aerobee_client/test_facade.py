@@ -24,7 +24,7 @@ from aerobee_client import (
     PushConsumer,
     SendResult,
 )
-from aerobee_client.facade import LoopThread
+from aerobee_client.runtime.facade import LoopThread
 from aerobee_wire.status import Code
 from support.codes import raises_code
 

@@ -22,15 +22,15 @@ from typing import Unpack
 
 from aerobee.broker.v1 import client_pb2
 
-from aerobee_client.clock import Clock
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.latency_fault import LatencyFault
 from aerobee_client.cluster.transport import Transport
 from aerobee_client.errors import ClientClosed
-from aerobee_client.facade import StartedClient, StartedFacade, blocking
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.options import ProducerOptions, ProducerSettings
+from aerobee_client.options.producer import ProducerOptions, ProducerSettings
+from aerobee_client.runtime.clock import Clock
+from aerobee_client.runtime.facade import StartedClient, StartedFacade, blocking
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.inbox import Arrival, Inbox

@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Unpack
 
-from aerobee_client.clock import Clock, SystemClock
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.transport import Transport
 from aerobee_client.consuming.listener import BatchListener, Consume, Listener
 from aerobee_client.consuming.membership import Membership
 from aerobee_client.consuming.puller import TopicSubscription
 from aerobee_client.errors import ClientClosed
-from aerobee_client.facade import StartedClient, StartedFacade, on_loop
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.options import ConsumerOptions, ConsumerSettings
+from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings
+from aerobee_client.runtime.clock import Clock, SystemClock
+from aerobee_client.runtime.facade import StartedClient, StartedFacade, on_loop
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.tags import ALL, parse_expression
 from aerobee_wire.topics import check_group, check_topic, retry_topic

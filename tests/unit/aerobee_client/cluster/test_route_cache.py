@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from aerobee.namesrv.v1 import namesrv_pb2
 
-from aerobee_client.clock import Clock
 from aerobee_client.cluster.latency_fault import LatencyFault, not_available_ms
 from aerobee_client.cluster.namesrv import NamesrvClient, namesrv_addresses
 from aerobee_client.cluster.route_cache import (
@@ -18,6 +17,7 @@ from aerobee_client.cluster.route_cache import (
 )
 from aerobee_client.errors import NamesrvUnreachable
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.runtime.clock import Clock
 from aerobee_wire.status import Code, MqError
 from support.client.memory_cluster import MemoryBroker, MemoryCluster
 from support.clock.manual_clock import ManualClock

@@ -15,7 +15,7 @@ from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.send_back import Rejection, SendBack
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.options import ConsumerOptions
+from aerobee_client.options.consumer import ConsumerOptions
 from support.clock.manual_clock import ManualClock
 
 QUEUE = MessageQueue("t", "broker-a", 0)

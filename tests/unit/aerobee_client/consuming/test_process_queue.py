@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.options import ConsumerOptions
+from aerobee_client.options.consumer import ConsumerOptions
 
 QUEUE = MessageQueue("t", "a", 0)
 

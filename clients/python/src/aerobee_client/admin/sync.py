@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from aerobee_client.admin.brokers import DEFAULT_TIMEOUT
 from aerobee_client.admin.client import AsyncAdminClient
-from aerobee_client.facade import Facade, blocking
+from aerobee_client.runtime.facade import Facade, blocking
 
 
 class AdminClient(Facade[AsyncAdminClient]):

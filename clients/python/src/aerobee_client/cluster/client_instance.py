@@ -15,11 +15,11 @@ from typing import Any
 
 from aerobee.broker.v1 import client_pb2
 
-from aerobee_client.clock import Clock, SystemClock
 from aerobee_client.cluster.broker_link import BrokerLink
 from aerobee_client.cluster.namesrv import NamesrvClient, namesrv_addresses
 from aerobee_client.cluster.route_cache import RouteCache
 from aerobee_client.cluster.transport import GrpcTransport, Q, R, Transport
+from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_wire.rpcs import Rpc
 
 log = logging.getLogger(__name__)

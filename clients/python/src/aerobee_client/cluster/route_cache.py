@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 from aerobee.namesrv.v1 import namesrv_pb2
 
-from aerobee_client.clock import Clock
 from aerobee_client.cluster.latency_fault import LatencyFault
 from aerobee_client.cluster.namesrv import NamesrvClient
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.runtime.clock import Clock
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import AUTO_CREATE_TOPIC, group_of

@@ -17,7 +17,7 @@ from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.consuming.offset_store import OffsetStore
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.options import ConsumeFromWhere, ConsumerOptions
+from aerobee_client.options.consumer import ConsumeFromWhere, ConsumerOptions
 from aerobee_wire import rpcs
 from aerobee_wire.status import MqError
 from aerobee_wire.topics import is_retry

@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from aerobee_client.clock import Clock
 from aerobee_client.consuming.listener import Consume, Verdicts
 from aerobee_client.consuming.offset_store import OffsetStore
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.runners import Batch, Runner, TaskRunner, ThreadRunner
 from aerobee_client.consuming.send_back import Rejection, SendBack
 from aerobee_client.message import ReceivedMessage
-from aerobee_client.options import ConsumerOptions
+from aerobee_client.options.consumer import ConsumerOptions
+from aerobee_client.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

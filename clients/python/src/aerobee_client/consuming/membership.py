@@ -19,7 +19,7 @@ from aerobee_client.consuming.offset_store import OffsetStore
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.puller import Puller, TopicSubscription
 from aerobee_client.consuming.send_back import SendBack
-from aerobee_client.options import ConsumerOptions
+from aerobee_client.options.consumer import ConsumerOptions
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import retry_topic
 

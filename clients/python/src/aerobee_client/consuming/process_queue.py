@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.options import ConsumerOptions
+from aerobee_client.options.consumer import ConsumerOptions
 
 
 class ProcessQueue:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from aerobee.broker.v1 import message_pb2
 
-from aerobee_client.backoff import Backoff
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.consuming.decoding import received
 from aerobee_client.consuming.offset_store import OffsetStore
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.runtime.backoff import Backoff
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 

@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aerobee_client.clock import Clock
 from aerobee_client.consuming.listener import Consume, Verdicts
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message import ReceivedMessage
+from aerobee_client.runtime.clock import Clock
 
 
 @dataclass(slots=True, eq=False)

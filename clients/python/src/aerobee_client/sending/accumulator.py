@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from aerobee_client.clock import Clock
 from aerobee_client.cluster.latency_fault import LatencyFault
 from aerobee_client.cluster.route_cache import PublishInfo
 from aerobee_client.errors import RequestTimeout
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.runtime.clock import Clock
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.send_request import RUN_BYTES, RUN_MESSAGES, Outgoing

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from aerobee_client.backoff import Backoff
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.runtime.backoff import Backoff
 from aerobee_wire.status import Code, MqError
 
 # Refusals after which another broker is tried, as in RocketMQ's producer.

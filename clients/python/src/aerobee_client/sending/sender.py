@@ -20,7 +20,7 @@ from aerobee_client.cluster.route_cache import PublishInfo
 from aerobee_client.errors import ClientClosed, NamesrvUnreachable, PartialSend, RequestTimeout
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.options import ProducerOptions
+from aerobee_client.options.producer import ProducerOptions
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending import send_request
 from aerobee_client.sending.accumulator import AnyFuture, Batch, SingleSend

@@ -6,12 +6,12 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from aerobee_client.clock import Clock
 from aerobee_client.cluster.latency_fault import LatencyFault
 from aerobee_client.cluster.route_cache import PublishInfo
 from aerobee_client.errors import ClientClosed, NamesrvUnreachable
 from aerobee_client.message import Message
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.runtime.clock import Clock
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending import send_request
 from aerobee_client.sending.accumulator import Accumulator, AnyFuture, BatchKey, SingleSend, fail

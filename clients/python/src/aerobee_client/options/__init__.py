@@ -1,0 +1,1 @@
+"""What may be set of the clients: names, defaults, bounds."""

@@ -1,0 +1,1 @@
+"""What every client runs on: its clock, its pauses after failures, its loop thread."""
