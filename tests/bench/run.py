@@ -35,7 +35,7 @@ OUTPUT = HERE / "build" / "bench.json"
 # module → the names that it measures
 SUITES = {
     "throughput": ("ingest_batch_1k", "pull_batch_1k"),
-    "client": (
+    "clients.producers": (
         "client_single_send_1k",
         "client_single_send_64",
         "client_accumulation_gain",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from aerobee_client.message import Message, ReceivedMessage
     from aerobee_client.message_queue import MessageQueue
-    from aerobee_client.options.consumer import ConsumeFromWhere
+    from aerobee_client.options.reading import ConsumeFromWhere
     from aerobee_client.producer import AsyncProducer, Producer
     from aerobee_client.push_consumer import AsyncPushConsumer, PushConsumer
     from aerobee_client.send_result import SendResult
@@ -67,7 +67,7 @@ _MODULES = {
     "admin.descriptions": ("AlreadyExists",),
     "admin.groups": ("ConsumeOrder", "ExponentialRetryPolicy"),
     "consume_result": ("ConsumeResult", "DeadLetter", "ReconsumeLater"),
-    "options.consumer": ("ConsumeFromWhere",),
+    "options.reading": ("ConsumeFromWhere",),
     "errors": (
         "BrokerUnreachable",
         "ClientClosed",

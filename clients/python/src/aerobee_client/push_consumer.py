@@ -15,9 +15,12 @@ from typing import Unpack
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.transport import Transport
+from aerobee_client.consuming.concurrent_consumption import ConcurrentConsumption
 from aerobee_client.consuming.listener import BatchListener, Consume, Listener
 from aerobee_client.consuming.membership import Membership
+from aerobee_client.consuming.offset_store import OffsetStore
 from aerobee_client.consuming.puller import TopicSubscription
+from aerobee_client.consuming.send_back import SendBack
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings
@@ -63,7 +66,7 @@ class AsyncPushConsumer(StartedClient):
         self._namesrv = namesrv
         self._transport = transport
         self._clock = clock or SystemClock()
-        self._membership: Membership | None = None
+        self._membership: Membership[ConcurrentConsumption] | None = None
         self._subscriptions: dict[str, TopicSubscription] = {}
         self._subscribe(retry_topic(consumer_group), ALL)
 
@@ -95,8 +98,18 @@ class AsyncPushConsumer(StartedClient):
         if self._membership is not None:
             return
         instance = ClientInstance(self._namesrv, transport=self._transport, clock=self._clock)
+        offsets = OffsetStore(instance, self.consumer_group)
+        send_back = SendBack(instance, self.consumer_group, self.options.max_reconsume_times)
+        consumption = ConcurrentConsumption(
+            self._consume, offsets, send_back, instance.clock, self.options
+        )
         membership = Membership(
-            self.consumer_group, instance, self._consume, self._subscriptions, self.options
+            self.consumer_group,
+            instance,
+            self._subscriptions,
+            self.options,
+            offsets=offsets,
+            consumption=consumption,
         )
         self._membership = membership
         try:

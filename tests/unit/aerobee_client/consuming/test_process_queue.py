@@ -41,8 +41,8 @@ def test_the_offset_to_commit_is_the_first_waiting_or_the_next() -> None:
     assert queue.remove([third]) == 12  # 10 and 11 have other tags
 
 
-def test_nothing_can_be_committed_before_the_first_pull() -> None:
-    assert new().remove([]) == -1
+def test_the_start_can_be_committed_before_the_first_pull() -> None:
+    assert ProcessQueue(QUEUE, ConsumerOptions(), 7).remove([]) == 7
 
 
 def test_removing_twice_counts_once() -> None:

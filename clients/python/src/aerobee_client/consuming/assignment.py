@@ -17,7 +17,7 @@ from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.consuming.offset_store import OffsetStore
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.options.consumer import ConsumeFromWhere, ConsumerOptions
+from aerobee_client.options.reading import ConsumeFromWhere, ReadingOptions
 from aerobee_wire import rpcs
 from aerobee_wire.status import MqError
 from aerobee_wire.topics import is_retry
@@ -43,7 +43,7 @@ class Assignment:
         instance: ClientInstance,
         offsets: OffsetStore,
         consumer_group: str,
-        options: ConsumerOptions,
+        options: ReadingOptions,
         *,
         pull: Callable[[ProcessQueue, int], Coroutine[None, None, None]],
         request_rebalance: Callable[[], None],
@@ -64,6 +64,11 @@ class Assignment:
 
     def queues(self) -> frozenset[MessageQueue]:
         return frozenset(self._owned)
+
+    def process_queue(self, queue: MessageQueue) -> ProcessQueue | None:
+        """Of a queue that is owned; else None."""
+        owned = self._owned.get(queue)
+        return None if owned is None else owned.process_queue
 
     async def rebalance(self, topics: Collection[str]) -> bool:
         """Acquires this member's share of `topics` and releases the other queues. False: a route, a
@@ -101,6 +106,21 @@ class Assignment:
         log.warning("the broker moves %s to offset %d", queue, queue_offset)
         process_queue.drop()
         self._offsets.set(queue, queue_offset)
+        self._start_pulling(queue, queue_offset)
+
+    async def own(self, queues: Collection[MessageQueue]) -> None:
+        """Acquires `queues`, whoever else reads them, and releases all others. Raises MqError when
+        a queue could not be acquired: call it again soon."""
+        await self._release(self.queues().difference(queues))
+        await self._acquire([queue for queue in queues if queue not in self._owned])
+
+    def move(self, queue: MessageQueue, queue_offset: int) -> None:
+        """Drops what is pulled of `queue` and pulls from `queue_offset` on. A queue that is not
+        owned yet is acquired. The offset to commit stays."""
+        owned = self._owned.get(queue)
+        if owned is not None:
+            owned.process_queue.drop()
+            owned.pulling.cancel()
         self._start_pulling(queue, queue_offset)
 
     def on_topic_deleted(self, queue: MessageQueue) -> None:
@@ -198,6 +218,8 @@ class Assignment:
             except MqError as error:
                 failed[queue.broker_name] = error
                 continue
+            if queue in self._owned:  # moved to another offset in the meantime
+                continue
             log.info("%s owns %s from offset %d", self._consumer_group, queue, queue_offset)
             self._start_pulling(queue, queue_offset)
             self._offsets.set(queue, queue_offset)
@@ -213,7 +235,7 @@ class Assignment:
         return await self._initial_offset(queue) if queue_offset is None else queue_offset
 
     def _start_pulling(self, queue: MessageQueue, queue_offset: int) -> None:
-        process_queue = ProcessQueue(queue, self._options)
+        process_queue = ProcessQueue(queue, self._options, queue_offset)
         pulling = asyncio.create_task(self._pull(process_queue, queue_offset), name=f"pull {queue}")
         self._owned[queue] = _Owned(process_queue, pulling)
 

@@ -1,5 +1,5 @@
-"""The membership of one client in a consumer group, from start to close: wires the parts of a push
-consumer together, rebalances and commits periodically. The inside of `push_consumer.py`.
+"""The membership of one client in a consumer group, from start to close: registers, rebalances,
+pulls and commits periodically. What becomes of the messages is for the consumption to say.
 """
 
 from __future__ import annotations
@@ -8,18 +8,17 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
+from typing import Generic, Protocol, TypeVar
 
 from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.consuming.assignment import Assignment
-from aerobee_client.consuming.concurrent_consumption import ConcurrentConsumption
-from aerobee_client.consuming.listener import Consume
 from aerobee_client.consuming.offset_store import OffsetStore
 from aerobee_client.consuming.process_queue import ProcessQueue
-from aerobee_client.consuming.puller import Puller, TopicSubscription
-from aerobee_client.consuming.send_back import SendBack
-from aerobee_client.options.consumer import ConsumerOptions
+from aerobee_client.consuming.puller import OnFailure, Puller, TopicSubscription, log_only
+from aerobee_client.message import ReceivedMessage
+from aerobee_client.options.reading import ReadingOptions
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import retry_topic
 
@@ -31,34 +30,48 @@ REBALANCE_PAUSE_S = 0.1  # notices within this time cause one rebalance
 COMMIT_INTERVAL_S = 5.0
 
 
-class Membership:
-    """`subscriptions`: by topic, the retry topic of the group included; the caller may change them
-    while the membership lasts."""
+class Consumption(Protocol):
+    """What becomes of the messages that are pulled."""
+
+    def start(self) -> None: ...
+
+    def submit(self, process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        """Takes `messages`, which are in `process_queue`; perhaps none."""
+
+    async def close(self, timeout_s: float) -> None:
+        """Ends; waits up to `timeout_s` for what is being consumed."""
+
+
+C = TypeVar("C", bound=Consumption)
+
+
+class Membership(Generic[C]):
+    """`subscriptions`: by topic; the caller may change them while the membership lasts. `offsets`:
+    what `consumption` may have committed. `on_failure` is called with each pull that fails."""
 
     def __init__(
         self,
         consumer_group: str,
         instance: ClientInstance,
-        consume: Consume,
         subscriptions: Mapping[str, TopicSubscription],
-        options: ConsumerOptions,
+        options: ReadingOptions,
+        *,
+        offsets: OffsetStore,
+        consumption: C,
+        consume_type: client_pb2.ConsumeType = client_pb2.PUSH,
+        on_failure: OnFailure = log_only,
     ) -> None:
         self._consumer_group = consumer_group
         self._instance = instance
         self._subscriptions = subscriptions
         self._options = options
-        self._offsets = OffsetStore(instance, consumer_group)
+        self._offsets = offsets
+        self.consumption = consumption
+        self._consume_type = consume_type
         self._rebalance_now = asyncio.Event()
-        self.consumption = ConcurrentConsumption(
-            consume,
-            self._offsets,
-            SendBack(instance, consumer_group, options.max_reconsume_times),
-            instance.clock,
-            options,
-        )
         self.assignment = Assignment(
             instance,
-            self._offsets,
+            offsets,
             consumer_group,
             options,
             pull=self._pull,
@@ -66,18 +79,22 @@ class Membership:
         )
         self._puller = Puller(
             instance,
-            self._offsets,
+            offsets,
             consumer_group,
             batch_size=options.pull_batch_size,
-            on_messages=self.consumption.submit,
+            on_messages=consumption.submit,
             on_offset_moved=self.assignment.on_offset_moved,
             on_topic_deleted=self.assignment.on_topic_deleted,
+            on_failure=on_failure,
         )
         self._announce = False
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def start(self) -> None:
-        """Joins the group and acquires its share. Raises MqError; `close` is still to be called."""
+    async def start(self, commit_interval_s: float | None = None) -> None:
+        """Joins the group and acquires its share. Raises MqError; `close` is still to be called.
+
+        `commit_interval_s`: between two commits; None: COMMIT_INTERVAL_S.
+        """
         self._instance.start(self._heartbeat, self._on_notice)
         await self._find_routes()
         await self._instance.announce()
@@ -85,7 +102,7 @@ class Membership:
         await self.assignment.rebalance(list(self._subscriptions))
         self._tasks = [
             asyncio.create_task(self._rebalance_forever(), name="rebalance"),
-            asyncio.create_task(self._commit_forever(), name="commit offsets"),
+            asyncio.create_task(self._commit_forever(commit_interval_s), name="commit offsets"),
         ]
         self._rebalance_now.set()
 
@@ -130,7 +147,7 @@ class Membership:
         request = self._instance.new_heartbeat()
         request.consumers.add(
             consumer_group=self._consumer_group,
-            consume_type=client_pb2.PUSH,
+            consume_type=self._consume_type,
             message_model=client_pb2.CLUSTERING,
             consume_from_where=self._options.consume_from_where.value,
             subscriptions=[topic.to_proto() for topic in self._subscriptions.values()],
@@ -174,9 +191,9 @@ class Membership:
             self._announce = True
         return complete
 
-    async def _commit_forever(self) -> None:
+    async def _commit_forever(self, interval_s: float | None) -> None:
         while True:
-            await asyncio.sleep(COMMIT_INTERVAL_S)
+            await asyncio.sleep(interval_s or COMMIT_INTERVAL_S)
             try:
                 await self._offsets.commit(on_topic_deleted=self.assignment.on_topic_deleted)
             except Exception:

@@ -10,22 +10,25 @@ from collections.abc import Iterable, Sequence
 
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.options.consumer import ConsumerOptions
+from aerobee_client.options.reading import ReadingOptions
 
 
 class ProcessQueue:
     """One process queue belongs to one acquisition of a message queue. A queue that is released and
-    acquired again gets a new one; `dropped` marks the old one, whose messages are ignored."""
+    acquired again gets a new one; `dropped` marks the old one, whose messages are ignored.
 
-    def __init__(self, queue: MessageQueue, options: ConsumerOptions) -> None:
+    `pulled_to`: the offset to pull next; at first where pulling starts.
+    """
+
+    def __init__(self, queue: MessageQueue, options: ReadingOptions, pulled_to: int = 0) -> None:
         self.queue = queue
         self.dropped = False
+        self.pulled_to = pulled_to
         self._options = options
         # OrderedDict, not dict: taking the first key stays cheap after removals at the front.
         self._waiting: OrderedDict[int, ReceivedMessage] = OrderedDict()
         self._size_bytes = 0
         self._last_put = -1
-        self._pulled_to = -1
         self._room = asyncio.Event()
         self._room.set()
 
@@ -57,18 +60,17 @@ class ProcessQueue:
             self._size_bytes += message.store_size
         if messages:
             self._last_put = messages[-1].queue_offset
-        self._pulled_to = pulled_to
+        self.pulled_to = pulled_to
         self._update_room()
 
     def remove(self, messages: Iterable[ReceivedMessage]) -> int:
         """Removes `messages`, which are consumed. Returns the offset that may be committed: that of
-        the first message left, or the one to pull next when none is left; -1 before the first pull.
-        """
+        the first message left, or the one to pull next when none is left."""
         for message in messages:
             if self._waiting.pop(message.queue_offset, None) is not None:
                 self._size_bytes -= message.store_size
         self._update_room()
-        return next(iter(self._waiting)) if self._waiting else self._pulled_to
+        return next(iter(self._waiting)) if self._waiting else self.pulled_to
 
     def has_room(self) -> bool:
         options = self._options

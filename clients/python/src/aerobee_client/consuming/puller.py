@@ -64,13 +64,20 @@ class TopicSubscription:
 OnMessages = Callable[[ProcessQueue, list[ReceivedMessage]], None]
 OnOffsetMoved = Callable[[ProcessQueue, int], None]
 OnTopicDeleted = Callable[[MessageQueue], None]
+OnFailure = Callable[[MessageQueue, MqError], None]
+
+
+def log_only(_queue: MessageQueue, _error: MqError) -> None:
+    """The puller logs its failures itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Puller:
-    """`on_messages` is called with the messages that were put into a process queue. The loop ends
-    after `on_offset_moved`, called with the offset that the broker moves the queue to, and after
-    `on_topic_deleted`, called when the broker no longer has the topic."""
+    """`on_messages` is called after each pull, with the messages that were put into a process
+    queue; perhaps none. The loop ends after `on_offset_moved`, called with the offset that the
+    broker moves the queue to, and after `on_topic_deleted`, called when the broker no longer has
+    the topic. `on_failure` is called with each failure. `consumer_group` "": reads without a
+    group."""
 
     instance: ClientInstance
     offsets: OffsetStore
@@ -79,6 +86,7 @@ class Puller:
     on_messages: OnMessages
     on_offset_moved: OnOffsetMoved
     on_topic_deleted: OnTopicDeleted
+    on_failure: OnFailure = log_only
 
     async def run(
         self, process_queue: ProcessQueue, subscription: TopicSubscription, queue_offset: int
@@ -100,6 +108,7 @@ class Puller:
                 if room:
                     queue_offset = self._take(process_queue, subscription, response, queue_offset)
             except MqError as error:
+                self.on_failure(process_queue.queue, error)
                 if error.code is Code.TOPIC_NOT_EXIST:
                     self.on_topic_deleted(process_queue.queue)
                     return
@@ -137,6 +146,7 @@ class Puller:
             commit_offset=self.offsets.get(queue),
             suspend_timeout_ms=SUSPEND_TIMEOUT_MS if room else 0,
             subscription=subscription.to_proto(),
+            browse=not self.consumer_group,
             client_id=self.instance.client_id,
         )
         return await self.instance.call_broker(
@@ -166,9 +176,8 @@ class Puller:
             response.records, queue.broker_name, tags=subscription.tags, origin_topics=True
         )
         process_queue.put(messages, response.next_begin_offset)
-        if messages:
-            self.on_messages(process_queue, messages)
-        elif not len(process_queue):
+        self.on_messages(process_queue, messages)
+        if not len(process_queue):
             # Every message was filtered out and none waits: the offset may move past them.
             self.offsets.advance(queue, response.next_begin_offset)
         return response.next_begin_offset

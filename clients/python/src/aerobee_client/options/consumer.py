@@ -4,72 +4,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import Enum
-from typing import TypedDict
 
-from aerobee.broker.v1 import client_pb2
-
-from aerobee_client import rebalance
-from aerobee_client.options.bounds import MAX_INT32, MAX_INT64, MIB, Bounds, check_bounds
+from aerobee_client.options.bounds import MAX_INT32, Bounds, check_bounds
+from aerobee_client.options.reading import ReadingOptions, ReadingSettings
 from aerobee_wire.status import Code, MqError
 
 
-class ConsumeFromWhere(Enum):
-    """Where a group starts in a queue in which it has committed no offset. In its retry topic it
-    always starts at the first message."""
-
-    # Behind the newest message; as in RocketMQ at the first one as long as retention has deleted
-    # none, so that a group misses nothing in a topic as new as itself.
-    LAST_OFFSET = client_pb2.CONSUME_FROM_LAST_OFFSET
-    FIRST_OFFSET = client_pb2.CONSUME_FROM_FIRST_OFFSET
-    # At the first message that was stored at or after consume_timestamp_ms.
-    TIMESTAMP = client_pb2.CONSUME_FROM_TIMESTAMP
-
-
-class ConsumerSettings(TypedDict, total=False):
+class ConsumerSettings(ReadingSettings, total=False):
     """The keyword arguments of a push consumer; meaning and defaults: ConsumerOptions."""
 
     concurrency: int
     consume_message_batch_max_size: int
-    pull_batch_size: int
-    consume_from_where: ConsumeFromWhere
-    consume_timestamp_ms: int
     max_reconsume_times: int
     consume_timeout: timedelta
-    strategy: rebalance.Strategy
-    pull_threshold_for_queue: int
-    pull_threshold_size_for_queue: int
-    consume_concurrently_max_span: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOptions:
-    """RocketMQ's names and defaults, but for `pull_batch_size` (32 there)."""
+class ConsumerOptions(ReadingOptions):
+    """RocketMQ's names and defaults."""
 
     # Calls of the listener at a time.
     concurrency: int = 20
     # Messages of one call of a batch listener, at most.
     consume_message_batch_max_size: int = 1
-    # Messages of one pull, at most. A pull costs the same for 32 as for 128.
-    pull_batch_size: int = 128
-    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
-    # None: half an hour before the start.
-    consume_timestamp_ms: int | None = None
     # Overrides the group's own. Attempts = this + 1.
     max_reconsume_times: int | None = None
     # A message whose listener takes longer is sent back.
     consume_timeout: timedelta = timedelta(minutes=15)
-    strategy: rebalance.Strategy = rebalance.average
-    # Pulling a message queue pauses while more messages or bytes than this wait to be consumed.
-    pull_threshold_for_queue: int = 1_000
-    pull_threshold_size_for_queue: int = 100 * MIB
-    # Also while their largest queue offset minus the smallest is more than this: the committed
-    # offset cannot pass one slow message, and what is consumed above it is delivered again after a
-    # crash.
-    consume_concurrently_max_span: int = 2_000
 
     def __post_init__(self) -> None:
         """Raises INVALID_PARAMETER that names the bounds."""
+        ReadingOptions.__post_init__(self)  # super() does not work in a dataclass with slots
         check_bounds(self, _CONSUMER_BOUNDS)
         if self.consume_timeout <= timedelta(0):
             raise MqError(
@@ -78,14 +43,9 @@ class ConsumerOptions:
             )
 
 
-# As in RocketMQ's client; the last two are what the contract has room for.
+# As in RocketMQ's client; the last is what the contract has room for.
 _CONSUMER_BOUNDS: Bounds = {
     "concurrency": (1, 1_000),
     "consume_message_batch_max_size": (1, 1_024),
-    "pull_batch_size": (1, 1_024),
-    "pull_threshold_for_queue": (1, 65_535),
-    "pull_threshold_size_for_queue": (1, 1_024 * MIB),
-    "consume_concurrently_max_span": (1, 65_535),
     "max_reconsume_times": (0, MAX_INT32),
-    "consume_timestamp_ms": (0, MAX_INT64),
 }
