@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import importlib
 import json
+import math
 import os
 import platform
 import subprocess
@@ -105,20 +106,23 @@ def ratios(checkout: Path, names: Iterable[str]) -> dict[str, float]:
 
 
 def compare(other: Path, suites: Mapping[str, tuple[str, ...]], rounds: int) -> None:
-    """Prints a table: the medians of both checkouts, and how they differ."""
-    found: dict[str, tuple[list[float], list[float]]] = {}
+    """Prints a table after each suite: the medians of both checkouts, and how they differ. What
+    one of them does not know is nan."""
     for names in suites.values():
+        found: dict[str, tuple[list[float], list[float]]] = {}
         for number in range(1, rounds + 1):
             print(f"round {number} of {rounds}: {', '.join(names)}", file=sys.stderr, flush=True)
             for side, checkout in enumerate((other, HERE)):
                 for name, ratio in ratios(checkout, names).items():
                     found.setdefault(name, ([], []))[side].append(ratio)
-    table = Table("name", "other", "this", "this/other", "all rounds: other, this", box=None)
-    for name, (theirs, ours) in found.items():
-        every = ", ".join(" ".join(f"{ratio:.3g}" for ratio in side) for side in (theirs, ours))
-        before, after = median(theirs), median(ours)
-        table.add_row(name, f"{before:.3g}", f"{after:.3g}", f"{after / before:.3f}", every)
-    Console(width=160).print(table)
+        table = Table("name", "other", "this", "this/other", "all rounds: other, this", box=None)
+        for name, sides in found.items():
+            every = ", ".join(" ".join(f"{ratio:.3g}" for ratio in side) for side in sides)
+            before, after = (median(side) if side else math.nan for side in sides)
+            change = f"{after / before:.3f}"
+            table.add_row(name, f"{before:.3g}", f"{after:.3g}", change, every)
+        Console(width=160).print(table)
+        sys.stdout.flush()
 
 
 def main() -> int:
