@@ -35,7 +35,11 @@ def modules() -> list[Path]:
         cwd=ROOT, check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
     paths = {Path(line) for line in listed.splitlines() if line.endswith(".py")}
-    return sorted(p for p in paths if p.name != "__init__.py" and (ROOT / p).is_file())
+    return sorted(
+        path
+        for path in paths
+        if path.name != "__init__.py" and "src" in path.parts and (ROOT / path).is_file()
+    )
 
 
 def sentence(path: Path) -> str:

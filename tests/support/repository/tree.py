@@ -33,8 +33,13 @@ class Distribution:
 
     @property
     def third_party(self) -> list[Requirement]:
-        """What it needs that is not ours."""
-        needs = [Requirement(text) for text in self.metadata.get("dependencies", [])]
+        """What it needs that is not ours, with its extras."""
+        extras = self.metadata.get("optional-dependencies", {}).values()
+        needs = [
+            Requirement(text)
+            for texts in (self.metadata.get("dependencies", []), *extras)
+            for text in texts
+        ]
         return [need for need in needs if not need.name.startswith("aerobee-")]
 
 

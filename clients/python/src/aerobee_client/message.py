@@ -8,8 +8,8 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from aerobee_client.compression import decompressed
 from aerobee_wire import properties as names
+from aerobee_wire.compression import decompress
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import check_topic
 
@@ -45,6 +45,9 @@ class Message:
     """
 
     __slots__ = ("body", "delay_level", "deliver_at", "flag", "keys", "properties", "tag", "topic")
+
+    # The bits of the record's sys flag that say how the body is compressed; 0: it is not.
+    sys_flag: int = 0
 
     def __init__(
         self,
@@ -206,9 +209,9 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
-        """As the producer gave it. Raises MESSAGE_ILLEGAL when it is compressed by a method that
-        this client does not know."""
-        return decompressed(self._record.body, self._record.sys_flag)
+        """As the producer gave it; decompressed each time it is read, to 64 MiB at most. Raises
+        MESSAGE_ILLEGAL when that fails; when a package is missing for it, that is named."""
+        return decompress(self._record.body, self._record.sys_flag)
 
     def _property(self, name: str) -> str:
         """The value of a property; "" when it is absent."""

@@ -22,8 +22,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aerobee_proxy.v2 import translate
 from aerobee_proxy.v2.translate import MessageEncoder, from_record, md5_of, message_type, to_broker
 from aerobee_wire import message_id, properties, record
+from aerobee_wire.compression import SYS_FLAGS, compress
 from aerobee_wire.record import COMPRESSED, Record
 
 PEER = "10.1.2.3:50000"
@@ -250,6 +252,32 @@ def test_compressed_body_is_inflated(pack: Any) -> None:
     assert back.system_properties.body_digest.checksum == md5_of(b"hello" * 99)
 
 
+@pytest.mark.parametrize("method", SYS_FLAGS)
+def test_a_body_that_a_classic_client_compressed_is_inflated(method: str) -> None:
+    body = b"hello" * 99
+    source = stored(sent(), body=compress(body, method, 5), sys_flag=SYS_FLAGS[method])
+    back = delivered(source)
+    assert back.body == body
+    assert back.system_properties.body_encoding == Encoding.IDENTITY
+    assert back.system_properties.body_digest.checksum == md5_of(body)
+
+
+def test_large_bodies_of_a_batch_are_inflated_up_to_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those within the limit always are."""
+    monkeypatch.setattr(translate, "MAX_BODY_BYTES", 10_000)
+    message = Message()
+    encoder = MessageEncoder(message, namespace="", max_body_size=1_000)
+    encodings = []
+    for size in (6_000, 6_000, 4_000, 1_001, 1_000):
+        packed = compress(bytes(size), "zstd", 5)
+        encoder.encode(stored(sent(), body=packed, sys_flag=SYS_FLAGS["zstd"]))
+        encodings.append(message.system_properties.body_encoding)
+    inflated, kept = Encoding.IDENTITY, Encoding.GZIP
+    assert encodings == [inflated, kept, inflated, kept, inflated]
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -262,7 +290,10 @@ def test_compressed_body_is_inflated(pack: Any) -> None:
     ],
     ids=["a bomb", "one byte too long", "cut off", "broken", "another format", "no format"],
 )
-def test_body_beyond_the_limit_stays_compressed(body: bytes) -> None:
+def test_body_beyond_the_limit_stays_compressed(
+    body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(translate, "MAX_BODY_BYTES", 1_000)
     source = stored(sent(body=body, body_encoding=Encoding.GZIP))
     back = from_record(source, namespace="eu", max_body_size=1_000)
     assert back.body == body

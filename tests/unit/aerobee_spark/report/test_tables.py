@@ -13,6 +13,7 @@ import pytest
 from aerobee_spark.report.data.body import MOST_TEXT, preview
 from aerobee_spark.report.view.durations import duration, size
 from aerobee_spark.report.view.tables import as_text, guarded, write_csv
+from aerobee_wire.compression import SYS_FLAGS, compress
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
@@ -104,6 +105,13 @@ def test_compressed_bodies_are_unpacked_as_far_as_they_go() -> None:
     assert shown(packed, sys_flag=1) == ('{\n  "a": 1\n}', "json")
     assert shown(packed, sys_flag=0x301) == ('{\n  "a": 1\n}', "json")
     assert shown(b"plain", sys_flag=1) == ("plain", "text")  # not compressed, despite the flag
-    assert shown(packed, sys_flag=0x101)[1] == "hex"  # another compression
+    assert shown(packed, sys_flag=0x101)[1] == "hex"  # not what the flag says
     text, kind = shown(zlib.compress(b"x" * 100_000), sys_flag=1)
     assert (kind, text[-1], len(text)) == ("text", "…", MOST_TEXT + 1)
+
+
+@pytest.mark.parametrize("method", SYS_FLAGS)
+def test_a_sample_of_each_compression_is_text(method: str) -> None:
+    packed = compress(b"late " * 100_000, method, 5)
+    text, kind = shown(packed, SYS_FLAGS[method])
+    assert (kind, text) == ("text", ("late " * 1_000)[:MOST_TEXT] + "…")

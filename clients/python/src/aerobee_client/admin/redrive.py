@@ -13,7 +13,7 @@ from aerobee_client.admin.dead_letters import Target
 from aerobee_client.errors import MqError
 from aerobee_client.message import Message, ReceivedMessage
 from aerobee_wire import properties as names
-from aerobee_wire.record import COMPRESSED
+from aerobee_wire.compression import compression_bits
 from aerobee_wire.topics import retry_topic
 
 if TYPE_CHECKING:  # slow to import, and only the caller needs them
@@ -53,14 +53,16 @@ _DROPPED = frozenset(
 
 
 class Redriven(Message):
-    """A dead letter as a message to send. Raises MqError when it is none that can be sent."""
+    """A dead letter as a message to send; a compressed body stays compressed. Raises MqError when
+    it is none that can be sent."""
 
-    __slots__ = ()
+    __slots__ = ("sys_flag",)
 
     def __init__(self, dead_letter: ReceivedMessage, consumer_group: str, target: Target) -> None:
         origin = dead_letter.origin_topic
         topic = retry_topic(consumer_group) if target is Target.RETRY else origin
-        super().__init__(topic, dead_letter.body, flag=dead_letter.flag)
+        super().__init__(topic, dead_letter.stored_body, flag=dead_letter.flag)
+        self.sys_flag = compression_bits(dead_letter.sys_flag)
         properties = dead_letter.properties
         kept = {name: value for name, value in properties.items() if name not in _DROPPED}
         kept[names.UNIQUE_KEY] = dead_letter.message_id
@@ -162,13 +164,10 @@ async def _send(
 ) -> Outcome:
     topic, status, error = "", "would send" if producer is None else "sent", ""
     try:
-        if dead_letter.sys_flag & COMPRESSED:
-            status, error = "failed", "its body is compressed: let its producer send it again"
-        else:
-            message = Redriven(dead_letter, consumer_group, target)
-            topic = message.topic
-            if producer is not None:
-                await producer.send(message)
+        message = Redriven(dead_letter, consumer_group, target)
+        topic = message.topic
+        if producer is not None:
+            await producer.send(message)
     except MqError as problem:
         status, error = "failed", str(problem)
     return _outcome(dead_letter, topic, status, error)

@@ -20,7 +20,7 @@ from aerobee_client.cluster.encoded_send import SEND, EncodedSend
 from aerobee_client.message import ReceivedMessage
 from aerobee_wire import properties as names
 from aerobee_wire import rpcs
-from aerobee_wire.record import COMPRESSED
+from aerobee_wire.compression import compression_bits
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.topics import retry_topic
 
@@ -35,7 +35,6 @@ DESCRIPTION_BYTES = 1_024
 _RECORD_GONE = frozenset({Code.SYSTEM_ERROR, Code.MESSAGE_CORRUPTED})
 FIRST_RETRY_LEVEL = 3
 LAST_LEVEL = 18
-_COMPRESSION = COMPRESSED | 0x700  # bits of the sys flag: whether compressed, and how
 # Properties of one delivery, and those that would delay or route the message again.
 _DROPPED = (
     names.DELAY,
@@ -188,7 +187,7 @@ class SendBack:
             body=message.stored_body,
             properties={name: text for name, text in kept.items() if text},
             flag=message.flag,
-            sys_flag=message.sys_flag & _COMPRESSION,
+            sys_flag=compression_bits(message.sys_flag),
             born_timestamp_ms=message.born_timestamp_ms,
             born_host=message.born_host,
             reconsume_times=message.reconsume_times + 1,

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TypedDict
 
 from aerobee_client.options.bounds import MAX_INT32, MAX_INT64, MIB, Bounds, check_bounds
+from aerobee_wire import compression
 
 
 class ProducerSettings(TypedDict, total=False):
@@ -18,6 +19,9 @@ class ProducerSettings(TypedDict, total=False):
     default_queue_count: int
     latency_fault: bool
     accumulate: bool
+    compression: str | None
+    compress_over: int
+    compression_level: int
     max_pending_messages: int
     max_pending_bytes: int
 
@@ -38,19 +42,32 @@ class ProducerOptions:
     latency_fault: bool = False
     # Whether single sends that come while a request is in flight leave together in the next one.
     accumulate: bool = True
+    # "zlib", "lz4" or "zstd" compresses bodies, unless that makes them no shorter; the last two
+    # need the extra: pip install 'aerobee-client[compression]'.
+    compression: str | None = None
+    # Bodies of so many bytes and more.
+    compress_over: int = 4_096
+    # 1 (fast) to 9 (small), of zstd to 22; lz4 has none.
+    compression_level: int = 5
     # Single sends that were accepted and have no answer yet: beyond, a send waits.
     max_pending_messages: int = 65_536
     max_pending_bytes: int = 32 * MIB
 
     def __post_init__(self) -> None:
         check_bounds(self, _PRODUCER_BOUNDS)
+        if self.compression is not None:
+            compression.check_method(self.compression)
+            highest = _HIGHEST_LEVEL[self.compression]
+            check_bounds(self, {"compression_level": (1, highest)})
 
 
+_HIGHEST_LEVEL = {compression.ZLIB: 9, compression.LZ4: 9, compression.ZSTD: 22}
 _PRODUCER_BOUNDS: Bounds = {
     "send_timeout": (0.001, 86_400),  # seconds
     "retries": (0, MAX_INT32),
     "max_message_size": (1, MAX_INT32),
     "default_queue_count": (1, MAX_INT32),
+    "compress_over": (1, MAX_INT32),
     "max_pending_messages": (1, MAX_INT32),
     "max_pending_bytes": (1, MAX_INT64),
 }

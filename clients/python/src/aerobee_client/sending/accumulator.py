@@ -35,7 +35,7 @@ class BatchKey(NamedTuple):
     """Sends with one key may share a request. `queue`: the one that the caller chose."""
 
     topic: str
-    is_plain: bool  # message by message, because the broker routes each
+    is_plain: bool  # message by message, and not in columns
     queue: MessageQueue | None
     is_one_way: bool
 
@@ -49,23 +49,20 @@ def fail(future: AnyFuture, error: BaseException) -> None:
 
 
 class SingleSend:
-    """A send on its way to its batch, and in it. `future`: gets its outcome, whichever thread waits
-    for it."""
+    """A send on its way to its batch, and in it. `size`: of the body that its caller gave, in
+    bytes, which it takes of the budget. `future`: gets its outcome, whichever thread waits for
+    it."""
 
-    __slots__ = ("deadline_ms", "future", "outgoing", "timeout_s")
+    __slots__ = ("deadline_ms", "future", "outgoing", "size", "timeout_s")
 
     def __init__(
-        self, outgoing: Outgoing, future: AnyFuture, deadline_ms: int, timeout_s: float
+        self, outgoing: Outgoing, size: int, future: AnyFuture, deadline_ms: int, timeout_s: float
     ) -> None:
         self.outgoing = outgoing
+        self.size = size
         self.future = future
         self.deadline_ms = deadline_ms
         self.timeout_s = timeout_s
-
-    @property
-    def size(self) -> int:
-        """Bytes of the body: what it takes of a request and of the budget."""
-        return len(self.outgoing.message.body)
 
     def leaves(self) -> bool:
         """Whether it leaves now: it was not cancelled, and its deadline has not passed."""

@@ -1,7 +1,7 @@
 """Encoding messages as Send requests, and decoding the responses. Pure.
 
 A batch in columns, one topic and queue for all its messages, costs both sides the least. Delayed
-messages and those to a retry topic go one by one in a request, because the broker routes each.
+and compressed messages and those to a retry topic go one by one in a request.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ RUN_BYTES = 1024 * 1024
 
 
 def runs(messages: Sequence[Message]) -> Iterator[list[int]]:
-    """Splits `messages` into runs, one for each request: their indexes. A run has one topic, is all
-    delayed or not at all, and within the limits; a message over RUN_BYTES is a run by itself."""
+    """Splits `messages` into runs, one for each request: their indexes. A run has one topic, goes
+    message by message or in columns, and is within the limits; a message over RUN_BYTES is a run by
+    itself."""
     groups: dict[tuple[str, bool], list[int]] = {}
     for index, message in enumerate(messages):
-        groups.setdefault((message.topic, message.delayed), []).append(index)
+        groups.setdefault((message.topic, is_plain(message)), []).append(index)
     for group in groups.values():
         yield from _cut(messages, group)
 
@@ -79,6 +80,7 @@ def request(
                 body=message.body,
                 properties=decode(properties),
                 flag=message.flag,
+                sys_flag=message.sys_flag,
                 born_timestamp_ms=born_timestamp_ms,
             )
             for message, _, properties in sends
@@ -98,8 +100,9 @@ def request(
 
 
 def is_plain(message: Message) -> bool:
-    """Whether it goes message by message, because the broker routes each, and not in columns."""
-    return message.delayed or is_retry(message.topic)
+    """Whether it goes message by message, and not in columns: the broker routes it, or it has a sys
+    flag of its own."""
+    return message.delayed or message.sys_flag != 0 or is_retry(message.topic)
 
 
 def set_queue(request: EncodedSend, queue_id: int) -> None:

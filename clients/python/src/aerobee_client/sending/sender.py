@@ -25,6 +25,7 @@ from aerobee_client.send_result import SendResult
 from aerobee_client.sending import send_request
 from aerobee_client.sending.accumulator import AnyFuture, Batch, SingleSend
 from aerobee_client.sending.attempts import Attempts
+from aerobee_client.sending.compressed import Compressor
 from aerobee_client.sending.send_request import Outgoing
 from aerobee_wire import rpcs
 from aerobee_wire.handles import recall_handle
@@ -62,6 +63,11 @@ class Sender:
         self._producer_group = producer_group
         self._options = options
         self._fault = fault
+        self._compressor: Compressor | None = None
+        if options.compression is not None:
+            self._compressor = Compressor(
+                options.compression, options.compress_over, options.compression_level
+            )
         self._unique_ids = UniqueIds(local_ip(), os.getpid(), random.getrandbits(32))
 
     def check(self, message: Message, queue: MessageQueue | None = None) -> None:
@@ -98,6 +104,8 @@ class Sender:
     ) -> list[SendResult]:
         """Stores any number of messages, in as many requests as that takes. Results in their order.
         Raises PartialSend when some were stored and others not."""
+        if self._compressor is not None:
+            messages = [self._compressor.compressed(message) for message in messages]
         results: list[SendResult | None] = [None] * len(messages)
         failures: list[MqError] = []
         # To one queue one request after the other: that keeps their order.
@@ -147,7 +155,8 @@ class Sender:
         properties are too large."""
         self.check(message, queue)
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
-        return SingleSend(self._outgoing(message), future, deadline_ms, timeout_s)
+        size = len(message.body)
+        return SingleSend(self._outgoing(message), size, future, deadline_ms, timeout_s)
 
     def known_route(self, topic: str) -> PublishInfo | None:
         """Where a topic can be written to; None when a name server must be asked."""
@@ -228,6 +237,8 @@ class Sender:
         return target, await self._send_to(target, request, timeout_s, timeout_s)
 
     def _outgoing(self, message: Message) -> Outgoing:
+        if self._compressor is not None:
+            message = self._compressor.compressed(message)
         return send_request.outgoing(message, self._unique_ids.make(self._clock.now_ms()))
 
     def _request(self, sends: Sequence[Outgoing]) -> EncodedSend:

@@ -44,7 +44,7 @@ class SingleSends:
             await self._wait_for_room(send, block=block)
         # Nearly always known: spares a coroutine.
         info = self._sender.known_route(message.topic) or await self._route(send)
-        self._accumulator.add(_key(message, queue), send, info)
+        self._accumulator.add(_key(send, queue), send, info)
         return await future
 
     async def post(self, message: Message, queue: MessageQueue | None, timeout_s: float) -> None:
@@ -55,7 +55,7 @@ class SingleSends:
         if not self._budget.try_take(send.size):
             await self._wait_for_room(send, block=True)
         info = self._sender.known_route(message.topic) or await self._route(send)
-        self._accumulator.add(_key(message, queue, is_one_way=True), send, info)
+        self._accumulator.add(_key(send, queue, is_one_way=True), send, info)
 
     def accept(
         self,
@@ -78,7 +78,7 @@ class SingleSends:
         if not has_room and not self._budget.try_take(send.size):
             send.fail(self._budget.full())
         elif (info := self._sender.known_route(message.topic)) is not None:
-            self._accumulator.add(_key(message, queue), send, info)
+            self._accumulator.add(_key(send, queue), send, info)
         elif (waiting := self._without_route.get(message.topic)) is not None:
             waiting.append((send, queue))
         else:
@@ -126,7 +126,7 @@ class SingleSends:
                     del waiting[:1]
                 else:
                     for send, queue in waiting:
-                        self._accumulator.add(_key(send.outgoing.message, queue), send, info)
+                        self._accumulator.add(_key(send, queue), send, info)
                     return
         except Exception as error:  # also what is no MqError: nobody may wait for ever
             self._fail(waiting, error)
@@ -145,7 +145,8 @@ class SingleSends:
             send.fail(error)
 
 
-def _key(message: Message, queue: MessageQueue | None, *, is_one_way: bool = False) -> BatchKey:
+def _key(send: SingleSend, queue: MessageQueue | None, *, is_one_way: bool = False) -> BatchKey:
+    message = send.outgoing.message
     return BatchKey(message.topic, send_request.is_plain(message), queue, is_one_way)
 
 

@@ -6,7 +6,6 @@ The only place where reconsume times (stored, from 0) become delivery attempts (
 from __future__ import annotations
 
 import hashlib
-import zlib
 
 from aerobee.broker.v1.message_pb2 import Message as BrokerMessage
 from aerobee.broker.v1.message_pb2 import StoredMessage, Subscription
@@ -27,8 +26,10 @@ from aerobee_proxy.v2.validation.messages import RESERVED_PROPERTIES
 from aerobee_proxy.v2.validation.units import delivery_ms, milliseconds
 from aerobee_wire import message_id, topics
 from aerobee_wire import properties as names
+from aerobee_wire.compression import MAX_BODY_BYTES, decompress
 from aerobee_wire.handles.receipt_handle import MAX_TIME_MS
 from aerobee_wire.record import COMPRESSED, Record
+from aerobee_wire.status import MqError
 
 BORN_HOST = "__BORNHOST"
 TRACE_CONTEXT = "TRACE_CONTEXT"
@@ -36,10 +37,6 @@ TRACE_CONTEXT = "TRACE_CONTEXT"
 LITE_TOPIC = "__LITE_TOPIC"
 MESSAGE_PRIORITY = "_SYS_MSG_PRIORITY_"
 
-GZIP_MAGIC = b"\x1f\x8b"
-ZLIB_MAGIC = 0x78
-_AUTODETECT = 32 + zlib.MAX_WBITS
-MAX_INFLATED = 64 * 1024 * 1024  # bytes of a body, where no option limits it
 _MAX_INT32 = 2**31 - 1
 
 # Each name of an enum is looked up in Python: once here, not once a message.
@@ -157,14 +154,17 @@ class MessageEncoder:
     are set. Protobuf frees no memory of `message` before it is freed itself: use an encoder for
     each batch.
 
-    A compressed body is inflated if that gives at most `max_body_size` bytes, because the SDKs
-    disagree about what GZIP means (gzip or zlib). 0 or less: MAX_INFLATED.
+    A compressed body is inflated, whatever it is compressed by: the public protocol knows only
+    GZIP, and the SDKs disagree about what that means (gzip or zlib). It stays as it is when that
+    fails, or gives more than `max_body_size` bytes (0 or less: MAX_BODY_BYTES) and what is left of
+    the MAX_BODY_BYTES that one batch may take for such large bodies.
     """
 
     def __init__(self, message: Message, *, namespace: str, max_body_size: int) -> None:
         self._message = message
         self._namespace = namespace
-        self._max_body_size = max_body_size if max_body_size > 0 else MAX_INFLATED
+        self._max_body_size = max_body_size if max_body_size > 0 else MAX_BODY_BYTES
+        self._left_for_large = MAX_BODY_BYTES
         self._shared: tuple[str, bytes, bytes, bytes, bytes] | None = None
         self._system = message.system_properties
         self._born = self._system.born_timestamp
@@ -189,7 +189,7 @@ class MessageEncoder:
             self._shared = shared if plain else None
         message = self._message
         if record.sys_flag & COMPRESSED:
-            message.body, system.body_encoding = _inflated(record.body, self._max_body_size)
+            message.body, system.body_encoding = self._inflated(record)
             system.body_digest.checksum = md5_of(message.body)
         else:
             message.body = body = record.body
@@ -205,6 +205,16 @@ class MessageEncoder:
         system.delivery_attempt = delivery_attempt or min(record.reconsume_times + 1, _MAX_INT32)
         if receipt_handle:
             system.receipt_handle = receipt_handle
+
+    def _inflated(self, record: Record) -> tuple[bytes, Encoding]:
+        limit = max(self._max_body_size, self._left_for_large)
+        try:
+            body = decompress(record.body, record.sys_flag, limit)
+        except MqError:  # some SDKs can read it: they look at its first bytes
+            return record.body, _GZIP
+        if len(body) > self._max_body_size:
+            self._left_for_large -= len(body)
+        return body, _IDENTITY
 
     def _encode_all(self, record: Record) -> SystemProperties:
         """Sets the fields that `encode` does not set for each record."""
@@ -263,24 +273,6 @@ def stored_type(stored: dict[str, str]) -> MessageType:
 def md5_of(body: bytes) -> str:
     """Upper-case hex, the only spelling of a digest that all SDKs accept."""
     return hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
-
-
-def _inflated(body: bytes, max_body_size: int) -> tuple[bytes, Encoding]:
-    inflated = _inflate(body, max_body_size)
-    return (body, _GZIP) if inflated is None else (inflated, _IDENTITY)
-
-
-def _inflate(body: bytes, limit: int) -> bytes | None:
-    """Inflates gzip or zlib data; None for other data, damaged data and more than `limit` bytes."""
-    if not body.startswith(GZIP_MAGIC) and body[:1] != bytes((ZLIB_MAGIC,)):
-        return None
-    engine = zlib.decompressobj(_AUTODETECT)
-    try:
-        # One byte more, or the end of data of exactly `limit` bytes would not be reached.
-        inflated = engine.decompress(body, limit + 1)
-    except zlib.error:
-        return None
-    return inflated if engine.eof and len(inflated) <= limit else None
 
 
 def _origin_topic(record: Record) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import zlib
 
-from aerobee_wire import record
+from aerobee_wire.compression import decompress_start
+from aerobee_wire.record import COMPRESSED
+from aerobee_wire.status import MqError
 
-COMPRESSION_MASK = 0x700
-ZLIB = (0x000, 0x300)  # without a kind, as old clients, and with it
 MOST_TEXT = 2048
 MOST_HEX_BYTES = 256
 
@@ -16,13 +15,13 @@ MOST_HEX_BYTES = 256
 def preview(body: bytes | None, sys_flag: int, *, whole_size: int) -> tuple[str | None, str]:
     """(text, kind) of the first bytes of a body; kind is json, text, hex, empty or omitted.
 
-    A zlib-compressed body is decompressed as far as its first bytes go. A cut text ends in "…".
+    A compressed body is decompressed as far as its first bytes go. A cut text ends in "…".
     """
     if body is None:
         return None, "omitted"
     cut = len(body) < whole_size
-    if sys_flag & record.COMPRESSED and sys_flag & COMPRESSION_MASK in ZLIB:
-        body, cut = _unpacked(body, cut)
+    if sys_flag & COMPRESSED:
+        body, cut = _unpacked(body, sys_flag, cut)
     if not body:
         return "", "empty"
     text = _text(body, cut)
@@ -33,13 +32,16 @@ def preview(body: bytes | None, sys_flag: int, *, whole_size: int) -> tuple[str 
     return _shortened(text[:MOST_TEXT], cut or len(text) > MOST_TEXT), "text"
 
 
-def _unpacked(body: bytes, cut: bool) -> tuple[bytes, bool]:
-    unpacker = zlib.decompressobj()
+def _unpacked(body: bytes, sys_flag: int, cut: bool) -> tuple[bytes, bool]:
+    """The first bytes of a compressed body, and whether more follow; as it is stored when it cannot
+    be decompressed."""
     try:
-        plain = unpacker.decompress(body, MOST_TEXT * 4)
-    except zlib.error:
+        start, is_whole = decompress_start(body, sys_flag, MOST_TEXT * 4)
+    except MqError:
         return body, cut
-    return plain, not unpacker.eof
+    if not start:  # cut within its first block
+        return body, cut
+    return start, not is_whole
 
 
 def _text(body: bytes, cut: bool) -> str | None:

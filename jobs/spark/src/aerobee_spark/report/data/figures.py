@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from aerobee_spark.reading.offsets import Queue
 from aerobee_spark.report.request import DLQ
+from aerobee_wire.record import COMPRESSED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,8 +28,9 @@ Row = dict[str, Any]
 MOST_VALUES = 1000
 # Of percentile_approx: a relative error of 1/10,000 of the rank.
 ACCURACY = 10_000
-# Of a body in a sample.
+# Of a body in a sample; of a compressed one more, because its first block is needed whole.
 SAMPLE_BYTES = 2048
+COMPRESSED_SAMPLE_BYTES = 256 * 1024
 NEWEST_OF_A_TAG = 3
 OLDEST = 5
 
@@ -181,7 +183,9 @@ _SAMPLE_COLUMNS = f"""
   unix_millis(bornTimestamp) AS born_at, unix_millis(storeTimestamp) AS stored_at,
   producerHost AS producer, topic, brokerName AS broker_name, queueId AS queue_id,
   queueOffset AS queue_offset, properties, bodySize AS body_size,
-  substring(body, 1, {SAMPLE_BYTES}) AS body, sysFlag AS sys_flag
+  substring(
+    body, 1, if((sysFlag & {COMPRESSED}) = 0, {SAMPLE_BYTES}, {COMPRESSED_SAMPLE_BYTES})
+  ) AS body, sysFlag AS sys_flag
 """
 
 # The newest of each tag and reason, so that no tag fills the list, and the oldest of all.

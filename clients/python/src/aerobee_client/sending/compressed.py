@@ -1,0 +1,42 @@
+"""Messages whose body is compressed before they are sent. Pure."""
+
+from __future__ import annotations
+
+from aerobee_client.message import Message
+from aerobee_wire.compression import SYS_FLAGS, compress
+
+
+class CompressedMessage(Message):
+    """A message as it travels: all but the body is what its producer gave."""
+
+    __slots__ = ("_given", "sys_flag")
+
+    def __init__(self, given: Message, body: bytes, sys_flag: int) -> None:
+        for name in Message.__slots__:
+            setattr(self, name, getattr(given, name))
+        self._given = given
+        self.body = body
+        self.sys_flag = sys_flag
+
+    def encoded_properties(self, message_id: str) -> bytes:
+        return self._given.encoded_properties(message_id)
+
+
+class Compressor:
+    """Compresses bodies of `over` bytes and more by `method`, a key of SYS_FLAGS."""
+
+    def __init__(self, method: str, over: int, level: int) -> None:
+        self._method = method
+        self._over = over
+        self._level = level
+
+    def compressed(self, message: Message) -> Message:
+        """The message with its body compressed; as it is when that is short, would not shrink, or
+        is compressed already."""
+        body = message.body
+        if len(body) < self._over or message.sys_flag:
+            return message
+        packed = compress(body, self._method, self._level)
+        if len(packed) >= len(body):
+            return message
+        return CompressedMessage(message, packed, SYS_FLAGS[self._method])

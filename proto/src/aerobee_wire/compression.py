@@ -1,0 +1,174 @@
+"""Compression of message bodies: zlib, LZ4 frames and Zstandard frames, as RocketMQ's clients write
+and read them. Pure.
+
+Bit 0 of a record's sys flag says that its body is compressed, bits 8 to 10 say how. The packages
+`lz4` and `zstandard` are optional, and imported when a body first needs them.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from importlib import import_module
+from typing import Any
+
+from aerobee_wire.record import COMPRESSED
+from aerobee_wire.status import Code, MqError
+
+COMPRESSION_MASK = 0x700  # bits of the sys flag that say how a body is compressed
+MAX_BODY_BYTES = 64 * 1024 * 1024  # against small bodies that would decompress to gigabytes
+
+ZLIB, LZ4, ZSTD = "zlib", "lz4", "zstd"
+# By bits 8 to 10 of the sys flag. 0: of clients that knew only zlib; the SDKs of RocketMQ 5, whose
+# protocol knows only gzip, write that too.
+_METHODS = {0: ZLIB, 1: LZ4, 2: ZSTD, 3: ZLIB}
+SYS_FLAGS = {
+    ZLIB: COMPRESSED | 3 << 8,
+    LZ4: COMPRESSED | 1 << 8,
+    ZSTD: COMPRESSED | 2 << 8,
+}
+# The module of each method, and the package that has it.
+_MODULES = {LZ4: ("lz4.frame", "lz4"), ZSTD: ("zstandard", "zstandard")}
+
+_ZLIB_OR_GZIP = 47  # wbits of zlib: either, by its header
+
+
+def compression_bits(sys_flag: int) -> int:
+    """Of a sys flag, the bits that say how the body is compressed; 0: it is not."""
+    return sys_flag & (COMPRESSED | COMPRESSION_MASK) if sys_flag & COMPRESSED else 0
+
+
+def check_method(method: str) -> None:
+    """Raises INVALID_PARAMETER when `method` is no key of SYS_FLAGS, or its package is missing."""
+    if method not in SYS_FLAGS:
+        known = ", ".join(SYS_FLAGS)
+        reason = f"compression is {method!r}: give one of {known}, or None"
+        raise MqError(Code.INVALID_PARAMETER, reason, about="compression")
+    if method != ZLIB:
+        try:
+            import_module(_MODULES[method][0])
+        except ImportError:
+            raise MqError(Code.INVALID_PARAMETER, _missing(method), about="compression") from None
+
+
+def compress(body: bytes, method: str, level: int) -> bytes:
+    """`body` compressed by `method`, which `check_method` let pass. LZ4 has no level, as in
+    RocketMQ."""
+    if method == ZLIB:
+        return zlib.compress(body, level)
+    module = import_module(_MODULES[method][0])
+    packed: bytes
+    if method == LZ4:
+        packed = module.compress(body, content_checksum=True)
+    else:
+        packed = module.ZstdCompressor(level=level).compress(body)
+    return packed
+
+
+def decompress(body: bytes, sys_flag: int, max_bytes: int = MAX_BODY_BYTES) -> bytes:
+    """The body as it was given to the producer; `body` itself when it is not compressed.
+
+    Raises MESSAGE_ILLEGAL: compressed by a method that is unknown or whose package is not
+    installed, damaged, or over `max_bytes`.
+    """
+    if not sys_flag & COMPRESSED:
+        return body
+    method = _method(sys_flag)
+    if method == ZSTD:
+        return _zstd_whole(body, max_bytes)
+    reader, failure = _reader(method)
+    try:
+        # One byte more, or the end of a body of exactly `max_bytes` would not be reached.
+        whole: bytes = reader.decompress(body, max_bytes + 1)
+    except failure as error:
+        raise _damaged(method, error) from None
+    if len(whole) > max_bytes:
+        raise _too_large(max_bytes)
+    if not reader.eof:
+        raise _damaged(method, "it ends too early")
+    return whole
+
+
+def decompress_start(body: bytes, sys_flag: int, max_bytes: int) -> tuple[bytes, bool]:
+    """The first `max_bytes` of a body of which perhaps only the beginning is given, as far as that
+    goes; and whether it is all of the body. Raises MESSAGE_ILLEGAL as `decompress`."""
+    method = _method(sys_flag)
+    if method == ZSTD:
+        zstd = _module(method)
+        try:
+            with zstd.ZstdDecompressor().stream_reader(io.BytesIO(body)) as stream:
+                start: bytes = stream.read(max_bytes + 1)
+        except zstd.ZstdError as error:
+            raise _damaged(method, error) from None
+        # The end of input that was cut is no error here: what comes out is all that went in.
+        size = zstd.get_frame_parameters(body).content_size
+        return start[:max_bytes], len(start) <= max_bytes and len(start) == size
+    reader, failure = _reader(method)
+    try:
+        start = reader.decompress(body, max_bytes)
+    except failure as error:
+        raise _damaged(method, error) from None
+    return start, bool(reader.eof)
+
+
+def _method(sys_flag: int) -> str:
+    kind = (sys_flag & COMPRESSION_MASK) >> 8
+    method = _METHODS.get(kind)
+    if method is None:
+        raise MqError(
+            Code.MESSAGE_ILLEGAL,
+            f"the body is compressed by method {kind}, which is none of RocketMQ's: take the body "
+            "as it is stored",
+        )
+    return method
+
+
+def _reader(method: str) -> tuple[Any, type[Exception]]:
+    """A decompressor of zlib's form, and what it raises for damaged data."""
+    if method == ZLIB:
+        return zlib.decompressobj(_ZLIB_OR_GZIP), zlib.error
+    return _module(method).LZ4FrameDecompressor(), RuntimeError
+
+
+def _zstd_whole(body: bytes, max_bytes: int) -> bytes:
+    zstd = _module(ZSTD)
+    try:
+        size = zstd.get_frame_parameters(body).content_size
+        if max_bytes < size < zstd.CONTENTSIZE_UNKNOWN:
+            raise _too_large(max_bytes)
+        unpacker = zstd.ZstdDecompressor()
+        whole: bytes = unpacker.decompress(body, max_output_size=max_bytes, allow_extra_data=False)
+    except zstd.ZstdError as error:
+        raise _damaged(ZSTD, f"{error} (or it holds over {max_bytes} bytes)") from None
+    return whole
+
+
+def _module(method: str) -> Any:
+    try:
+        return import_module(_MODULES[method][0])
+    except ImportError:
+        raise MqError(
+            Code.MESSAGE_ILLEGAL, f"{_missing(method)}, or take the body as it is stored"
+        ) from None
+
+
+def _missing(method: str) -> str:
+    return (
+        f"compression by {method} needs the package {_MODULES[method][1]}, which is not installed: "
+        "pip install 'aerobee-client[compression]'"
+    )
+
+
+def _damaged(method: str, reason: object) -> MqError:
+    return MqError(
+        Code.MESSAGE_ILLEGAL,
+        f"the body is marked as compressed by {method} and cannot be decompressed: {reason}; take "
+        "it as it is stored",
+    )
+
+
+def _too_large(max_bytes: int) -> MqError:
+    return MqError(
+        Code.MESSAGE_ILLEGAL,
+        f"the compressed body holds over {max_bytes} bytes: take it as it is stored",
+    )
