@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from typing import Any
 
 CODE_KEY = "aerobee-code"
 CODE_NUMBER_KEY = "aerobee-code-number"
@@ -134,10 +135,21 @@ class MqError(Exception):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.code.name}, {self.message!r})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled whole, although subclasses take other arguments: it comes out of a pool of
+        processes as it was raised."""
+        return _restored, (type(self), self.args, self.__dict__)
+
     def add_context(self, where: str) -> None:
         """Puts `where` it happened in front of the message."""
         self.message = f"{where}: {self.message}"
         self.args = (self.message,)
+
+
+def _restored(kind: type[MqError], args: tuple[object, ...], state: dict[str, object]) -> MqError:
+    error: MqError = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 def grpc_status_of(code: Code) -> str:

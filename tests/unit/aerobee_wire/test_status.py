@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import grpc
 import pytest
 
@@ -45,3 +47,17 @@ def test_code_of_a_newer_peer_keeps_its_name() -> None:
 
 def test_foreign_trailers_carry_no_error() -> None:
     assert error_from("x", [("grpc-message", "x"), ("aerobee-code-number-bin", b"1")]) is None
+
+
+class Refusal(MqError):
+    def __init__(self, address: str) -> None:
+        super().__init__(Code.SYSTEM_BUSY, f"{address} is busy", retry_after_ms=7, about="x")
+        self.address = address
+
+
+def test_an_error_comes_out_of_a_pool_of_processes_as_it_was_raised() -> None:
+    raised = Refusal("10.0.0.1:1")
+    raised.add_context("here")
+    caught = pickle.loads(pickle.dumps(raised))
+    assert type(caught) is Refusal
+    assert vars(caught) == vars(raised) and caught.args == raised.args

@@ -31,6 +31,7 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.producer import ProducerOptions, ProducerSettings
 from aerobee_client.runtime.clock import Clock
 from aerobee_client.runtime.facade import StartedClient, StartedFacade, blocking
+from aerobee_client.runtime.fork import PROCESS
 from aerobee_client.send_result import SendResult
 from aerobee_client.sending.budget import Budget
 from aerobee_client.sending.inbox import Arrival, Inbox
@@ -80,6 +81,7 @@ class AsyncProducer(StartedClient):
 
     async def start(self) -> None:
         """Raises INVALID_PARAMETER when no name server is given. Connects at the first send."""
+        PROCESS.check()
         if self._instance is not None:
             return
         self._new_primitives()
@@ -96,6 +98,8 @@ class AsyncProducer(StartedClient):
     async def close(self) -> None:
         """Waits for the sends in flight, unregisters and disconnects. When it is cancelled it does
         not wait for the sends. May be called twice."""
+        if PROCESS.is_child:
+            return  # what is under way is the parent's
         instance, self._instance, self._sender = self._instance, None, None
         singles, self._singles = self._singles, None
         if instance is None or singles is None:
@@ -172,6 +176,8 @@ class AsyncProducer(StartedClient):
         Accumulated, it cannot wait for room: with too many sends under way it fails with
         FLOW_CONTROL.
         """
+        if PROCESS.is_child:
+            PROCESS.check()
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         if self._singles is None or self._sender is None:
             future.set_exception(ClientClosed("producer"))
@@ -247,6 +253,8 @@ class AsyncProducer(StartedClient):
             self._end()
 
     def _begin(self) -> None:
+        if PROCESS.is_child:
+            PROCESS.check()
         self._sends += 1
         self._idle.clear()
 
@@ -333,6 +341,8 @@ class Producer(StartedFacade[AsyncProducer]):
         Waits for room while too many sends are under way, within the timeout: then, without
         `block`, and in a callback, it fails with FLOW_CONTROL.
         """
+        if PROCESS.is_child:  # before any lock
+            PROCESS.check()
         client = self._client
         if client._accumulates(accumulate):
             future: Future[SendResult] = Future()

@@ -26,6 +26,7 @@ from aerobee_client.message_queue import MessageQueue
 from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import StartedClient, StartedFacade, on_loop
+from aerobee_client.runtime.fork import PROCESS
 from aerobee_wire.status import Code, MqError
 from aerobee_wire.tags import ALL, parse_expression
 from aerobee_wire.topics import check_group, check_topic, retry_topic
@@ -95,6 +96,7 @@ class AsyncPushConsumer(StartedClient):
         Raises NamesrvUnreachable, and a refusal that every broker gives
         (SUBSCRIPTION_GROUP_NOT_EXIST, …).
         """
+        PROCESS.check()
         if self._membership is not None:
             return
         instance = ClientInstance(self._namesrv, transport=self._transport, clock=self._clock)
@@ -129,6 +131,8 @@ class AsyncPushConsumer(StartedClient):
 
         Raises ILLEGAL_OPERATION when the listener calls it: it would wait for itself.
         """
+        if PROCESS.is_child:
+            return  # the membership is the parent's
         if self._membership is not None and self._membership.consumption.runs_in(
             asyncio.current_task()
         ):

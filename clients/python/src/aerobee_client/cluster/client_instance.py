@@ -20,6 +20,7 @@ from aerobee_client.cluster.namesrv import NamesrvClient, namesrv_addresses
 from aerobee_client.cluster.route_cache import RouteCache
 from aerobee_client.cluster.transport import GrpcTransport, Q, R, Transport
 from aerobee_client.runtime.clock import Clock, SystemClock
+from aerobee_client.runtime.fork import PROCESS
 from aerobee_wire.rpcs import Rpc
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class ClientInstance:
         transport: Transport | None = None,
         clock: Clock | None = None,
     ) -> None:
+        PROCESS.check()
         addresses = namesrv_addresses(namesrv)
         self.client_id = new_client_id()
         self.clock = clock or SystemClock()
@@ -113,7 +115,10 @@ class ClientInstance:
     async def close(self) -> None:
         """Unregisters from every broker and closes the connections. Runs to its end also when it is
         cancelled: every step has its own timeout, and a client that is still registered keeps its
-        queues from other members. May be called twice."""
+        queues from other members. May be called twice. In a forked child it does nothing: what is
+        open is the parent's."""
+        if PROCESS.is_child:
+            return
         leaving = asyncio.ensure_future(self._leave())
         cancelled: asyncio.CancelledError | None = None
         while not leaving.done():

@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import Message
 
 from aerobee_client.errors import BrokerUnreachable, RequestTimeout
+from aerobee_client.runtime.fork import PROCESS
 from aerobee_wire.rpcs import Request, Rpc
 from aerobee_wire.status import Code, MqError, error_from
 
@@ -69,6 +70,8 @@ class GrpcTransport:
         self._methods: dict[tuple[str, str], Callable[..., Any]] = {}
 
     async def call(self, address: str, rpc: Rpc[Q, R], request: Q, *, timeout_s: float) -> R:
+        if PROCESS.is_child:
+            PROCESS.check()
         method = self._methods.get((address, rpc.path)) or self._method(address, rpc, "unary_unary")
         try:
             response: R = await method(request, timeout=timeout_s)
@@ -81,6 +84,7 @@ class GrpcTransport:
         return response
 
     async def stream(self, address: str, rpc: Rpc[Q, R], request: Q) -> AsyncGenerator[R, None]:
+        PROCESS.check()
         method = self._methods.get((address, rpc.path)) or self._method(
             address, rpc, "unary_stream"
         )
@@ -106,6 +110,7 @@ class GrpcTransport:
     def _method(self, address: str, rpc: Rpc[Q, R], kind: str) -> Callable[..., Any]:
         channel = self._channels.get(address)
         if channel is None:
+            PROCESS.use()
             channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
             self._channels[address] = channel
         method: Callable[..., Any] = getattr(channel, kind)(

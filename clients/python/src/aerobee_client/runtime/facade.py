@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+from aerobee_client.runtime.fork import PROCESS
 from aerobee_wire.status import Code, MqError
 
 P = ParamSpec("P")
@@ -23,15 +24,18 @@ R = TypeVar("R")
 
 class LoopThread:
     """An asyncio loop in a daemon thread, which does not keep the program from ending. Each facade
-    has its own, so that it may be made after a fork and used from any thread."""
+    has its own, so that it may be used from any thread. Refuses everything but `stop` where the
+    fork rule forbids clients."""
 
     def __init__(self, name: str) -> None:
+        PROCESS.check()
         self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
     def start(self) -> None:
+        PROCESS.use()  # before any lock: in a child it may stay taken for ever
         with self._lock:
             if self._loop is not None:
                 return
@@ -66,6 +70,9 @@ class LoopThread:
 
     def submit(self, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
         """Starts `coroutine` on the loop. Raises ILLEGAL_OPERATION when the thread does not run."""
+        if PROCESS.is_child:
+            coroutine.close()
+            PROCESS.check()
         with self._lock:  # or the loop could end before it takes the coroutine
             if self._loop is None:
                 coroutine.close()
@@ -74,6 +81,7 @@ class LoopThread:
 
     def call(self, function: Callable[[], None]) -> None:
         """Has the loop call `function` soon. Raises as `submit`."""
+        PROCESS.check()
         with self._lock:
             if self._loop is None:
                 raise self._not_running()
@@ -84,7 +92,10 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def stop(self) -> None:
-        """Ends the loop and joins the thread. May be called twice."""
+        """Ends the loop and joins the thread. May be called twice. Does nothing in a forked child,
+        which has no such thread."""
+        if PROCESS.is_child:
+            return
         with self._lock:
             loop, self._loop = self._loop, None
             if loop is not None:
@@ -160,7 +171,7 @@ class Facade(Generic[C]):
         self._close(self._client.close)
 
     def _close(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if self._loop.is_running():
+        if self._loop.is_running() and not PROCESS.is_child:  # there it is the parent's to close
             try:
                 self._loop.run(close())
             finally:
@@ -175,7 +186,8 @@ class StartedFacade(Facade[S]):
         return self
 
     def start(self) -> None:
-        """Starts the thread, and the client on it. Raises what the start of the client raises."""
+        """Starts the thread, and the client on it. Raises what the start of the client raises, and
+        ILLEGAL_OPERATION in a child of a process that has used a client."""
         self._loop.start()
         try:
             self._loop.run(self._client.start())

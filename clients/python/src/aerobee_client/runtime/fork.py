@@ -1,0 +1,51 @@
+"""The fork rule: a child of a process that has used a client can use none.
+
+Neither gRPC nor the threads of a client survive a fork, and gRPC does not start again in the child:
+a call there would wait for ever, or end the process. So every use is refused there at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from aerobee_wire.status import Code, MqError
+
+
+def _register(after_in_child: Callable[[], None]) -> None:
+    if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+        os.register_at_fork(after_in_child=after_in_child)
+
+
+class ForkRule:
+    """Of one process. `is_child`: it was forked from one that had used a client, or from a child of
+    that."""
+
+    def __init__(self, register: Callable[[Callable[[], None]], None] = _register) -> None:
+        self.is_child = False
+        self._register = register
+        self._is_used = False
+
+    def use(self) -> None:
+        """A client starts a thread or a connection. Raises ILLEGAL_OPERATION in a child."""
+        self.check()
+        if not self._is_used:
+            self._is_used = True
+            self._register(self._forked)
+
+    def check(self) -> None:
+        """Raises ILLEGAL_OPERATION in a child."""
+        if self.is_child:
+            raise MqError(
+                Code.ILLEGAL_OPERATION,
+                f"process {os.getpid()} was forked from one that had used a client, and neither "
+                "gRPC nor the client's threads survive a fork: make all clients after the fork "
+                "(gunicorn's post_fork, Celery's worker_process_init, the initializer of a pool), "
+                "or start processes by spawn",
+            )
+
+    def _forked(self) -> None:
+        self.is_child = True
+
+
+PROCESS = ForkRule()

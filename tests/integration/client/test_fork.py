@@ -1,0 +1,257 @@
+"""Forks of a process that has used a client: its children are refused at once, and told what to do;
+those of a process that has not may make clients."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.clock.polling import until_sync
+
+REFUSED = "ILLEGAL_OPERATION"
+HEAD = """
+import asyncio, json, multiprocessing, os, sys, time
+from aerobee_client import *
+
+def tried(use):
+    began = time.monotonic()
+    try:
+        use()
+        name = "done"
+    except MqError as error:
+        name = error.code.name
+    return name, time.monotonic() - began
+"""
+
+BY_HAND = """
+def listen(message):
+    pass
+
+with Producer("p") as producer, AdminClient() as admin:
+    producer.send(Message("forked", b"parent"))
+    consumer = PushConsumer("forked-g", listen)
+    consumer.subscribe("forked")
+    consumer.start()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        async def asynchronously():
+            async with AsyncProducer("p") as new:
+                await new.send(Message("forked", b"child"))
+
+        def make_another():
+            with Producer("p") as new:
+                new.send(Message("forked", b"child"))
+
+        uses = {
+            "send": lambda: producer.send(Message("forked", b"child")),
+            "send_async": lambda: producer.send_async(Message("forked", b"child")),
+            "send_batch": lambda: producer.send_batch([Message("forked", b"child")]),
+            "queues": lambda: producer.queues("forked"),
+            "start": producer.start,
+            "subscribe": lambda: consumer.subscribe("other"),
+            "consumer": lambda: PushConsumer("forked-g", listen).start(),
+            "admin": lambda: admin.list_topics(),
+            "another": make_another,
+            "asyncio": lambda: asyncio.run(asynchronously()),
+            "another admin": AdminClient,
+        }
+        found = {name: tried(use) for name, use in uses.items()}
+        producer.close(); consumer.close(); admin.close()  # the parent's: nothing to do here
+        os.write(writing, json.dumps(found).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    print(os.read(reading, 1 << 16).decode())
+    producer.send(Message("forked", b"parent again"))
+    consumer.close()
+"""
+
+# What the asyncio classes of the parent answer in the child, whose loop is another.
+INHERITED = """
+async def main():
+    async with AsyncProducer("p") as producer, AsyncAdminClient() as admin:
+        await producer.send(Message("forked", b"parent"))
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            async def use(what):
+                began = time.monotonic()
+                try:
+                    await what()
+                    name = "done"
+                except MqError as error:
+                    name = error.code.name
+                return name, time.monotonic() - began
+
+            found = {
+                "send": await use(lambda: producer.send(Message("forked", b"child"))),
+                "batch": await use(lambda: producer.send_batch([Message("forked", b"child")])),
+                "start": await use(producer.start),
+                "admin": await use(admin.list_topics),
+                "new": await use(AsyncProducer("p").start),
+            }
+            await producer.close()
+            os.write(writing, json.dumps(found).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(os.read(reading, 1 << 16).decode())
+        await producer.send(Message("forked", b"parent again"))
+
+asyncio.run(main())
+"""
+
+POOL = """
+producer = Producer("p")
+
+def send(number):
+    return tried(lambda: producer.send(Message("forked", b"%d" % number)))
+
+def fail(number):
+    producer.send(Message("forked", b"%d" % number))
+
+def make(number):
+    def use():
+        with Producer("p") as own:
+            own.send(Message("forked", b"%d" % number))
+    return tried(use)
+
+if __name__ == "__main__":
+    forking = multiprocessing.get_context("fork")
+    found = {}
+    with forking.Pool(2) as pool:  # before this process uses a client
+        found["before"] = pool.map(make, range(4))
+    producer.start()
+    producer.send(Message("forked", b"parent"))
+    with forking.Pool(2) as pool:
+        found["inherited"] = pool.map(send, range(4))
+        found["new"] = pool.map(make, range(4))
+        try:
+            pool.map(fail, range(4))
+        except MqError as error:  # comes out of the pool as it was raised
+            found["raised"] = [(error.code.name, 0.0)]
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        found["spawned"] = pool.map(make, range(2))
+    producer.close()
+    print(json.dumps(found))
+"""
+
+PRELOADED = """
+producer = Producer("p")
+producer.start()
+producer.send(Message("forked", b"preloaded"))
+
+def app(environ, respond):
+    def another():
+        with Producer("p") as own:
+            own.send(Message("forked", b"worker"))
+    found = {
+        "inherited": tried(lambda: producer.send(Message("forked", b"worker"))),
+        "new": tried(another),
+    }
+    respond("200 OK", [])
+    return [json.dumps(found).encode()]
+"""
+
+AFTER_THE_FORK = """
+producer = None
+
+def app(environ, respond):
+    respond("200 OK", [])
+    return [json.dumps({"own": tried(lambda: producer.send(Message("forked", b"w")))}).encode()]
+"""
+CONFIGURATION = """
+import app
+
+def post_fork(server, worker):
+    app.producer = app.Producer("p")
+    app.producer.start()
+"""
+
+
+def run(program: str, namesrv: str, folder: Path) -> dict[str, Any]:
+    """What the program prints, as JSON."""
+    path = folder / "program.py"
+    path.write_text(HEAD + program, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        env={**os.environ, "NAMESRV_ADDR": namesrv},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def assert_refused_at_once(outcomes: list[list[Any]]) -> None:
+    assert outcomes
+    assert {name for name, _ in outcomes} == {REFUSED}
+    assert max(took_s for _, took_s in outcomes) < 1
+
+
+@pytest.mark.parametrize("program", [BY_HAND, INHERITED], ids=["plain", "asyncio"])
+def test_a_forked_child_is_refused_at_once(program: str, namesrv: str, tmp_path: Path) -> None:
+    assert_refused_at_once(list(run(program, namesrv, tmp_path).values()))
+
+
+def test_a_forked_pool_is_refused_and_a_spawned_one_works(namesrv: str, tmp_path: Path) -> None:
+    found = run(POOL, namesrv, tmp_path)
+    for worked in ("before", "spawned"):
+        assert {name for name, _ in found[worked]} == {"done"}
+    for refused in ("inherited", "new", "raised"):
+        assert_refused_at_once(found[refused])
+
+
+@contextlib.contextmanager
+def gunicorn(folder: Path, namesrv: str, *options: str) -> Iterator[str]:
+    """The URL of a preloading server of `app.py` in `folder`."""
+    log = folder / "log"
+    with log.open("wb") as out:
+        command = ["-m", "gunicorn", "--preload", "--workers=2", "--bind=127.0.0.1:0", "app:app"]
+        process = subprocess.Popen(
+            [sys.executable, *command, *options],
+            cwd=folder,
+            env={**os.environ, "NAMESRV_ADDR": namesrv},
+            stdout=out,
+            stderr=out,
+        )
+        try:
+
+            def listening() -> list[str]:
+                assert process.poll() is None, log.read_text()
+                return re.findall(r"Listening at: (http://\S+)", log.read_text())
+
+            yield until_sync(listening, "gunicorn listens", timeout_s=60)[0]
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def test_under_a_preloading_gunicorn_a_used_client_is_refused(namesrv: str, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(HEAD + PRELOADED, encoding="utf-8")
+    with gunicorn(tmp_path, namesrv) as url, urllib.request.urlopen(url, timeout=60) as answer:
+        assert_refused_at_once(list(json.load(answer).values()))
+
+
+def test_under_a_preloading_gunicorn_a_client_made_after_the_fork_works(
+    namesrv: str, tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text(HEAD + AFTER_THE_FORK, encoding="utf-8")
+    (tmp_path / "conf.py").write_text(CONFIGURATION, encoding="utf-8")
+    with (
+        gunicorn(tmp_path, namesrv, "--config=conf.py") as url,
+        urllib.request.urlopen(url, timeout=60) as answer,
+    ):
+        assert json.load(answer)["own"][0] == "done"
