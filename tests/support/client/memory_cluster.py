@@ -38,6 +38,7 @@ class MemoryBroker:
     clients: dict[str, client_pb2.HeartbeatRequest] = field(default_factory=dict)
     watchers: dict[str, asyncio.Queue[client_pb2.ClientNotice | None]] = field(default_factory=dict)
     max_reconsume_times: int = 16
+    capabilities: tuple[client_pb2.Capability, ...] = (client_pb2.SEND_BACK_DELAY,)
     physical_offset: int = 0
     arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
 
@@ -327,7 +328,8 @@ class MemoryCluster:
             if old is None:
                 response.results.add(code=int(Code.SYSTEM_ERROR), message="no such record")
                 continue
-            dead = old.reconsume_times >= broker.max_reconsume_times or entry.delay_level < 0
+            last = old.reconsume_times >= broker.max_reconsume_times and not entry.uncounted
+            dead = last or entry.delay_level < 0
             name = dead_letter_topic if dead else retry_topic
             topic = name(request.consumer_group)
             broker.create(topic, 1)
@@ -342,7 +344,7 @@ class MemoryCluster:
                 0,
                 old.body,
                 properties.encode({name: value for name, value in kept.items() if value}),
-                reconsume_times=old.reconsume_times + 1,
+                reconsume_times=old.reconsume_times + (not entry.uncounted),
             )
             response.results.add(dead_lettered=dead)
         await broker.wake()
@@ -358,7 +360,7 @@ class MemoryCluster:
                 broker.create(retry_topic(consumer.consumer_group), 1)
         if known is None or known.consumers != request.consumers:
             self._notify_members(broker, request)
-        return client_pb2.HeartbeatResponse()
+        return client_pb2.HeartbeatResponse(capabilities=broker.capabilities)
 
     def _UnregisterClient(self, broker: MemoryBroker, request: Any) -> Any:
         self._forget(broker, request.client_id)

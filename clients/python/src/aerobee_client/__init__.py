@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from aerobee_client.message import Message, ReceivedMessage
     from aerobee_client.message_queue import MessageQueue
+    from aerobee_client.options.consumer import MessageModel
     from aerobee_client.options.reading import ConsumeFromWhere
     from aerobee_client.producer import AsyncProducer, Producer
     from aerobee_client.push_consumer import AsyncPushConsumer, PushConsumer
@@ -49,6 +50,7 @@ __all__ = [
     "DeadLetter",
     "ExponentialRetryPolicy",
     "Message",
+    "MessageModel",
     "MessageQueue",
     "MqError",
     "NamesrvUnreachable",
@@ -67,6 +69,7 @@ _MODULES = {
     "admin.descriptions": ("AlreadyExists",),
     "admin.groups": ("ConsumeOrder", "ExponentialRetryPolicy"),
     "consume_result": ("ConsumeResult", "DeadLetter", "ReconsumeLater"),
+    "options.consumer": ("MessageModel",),
     "options.reading": ("ConsumeFromWhere",),
     "errors": (
         "BrokerUnreachable",

@@ -15,15 +15,18 @@ from typing import Unpack
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.transport import Transport
+from aerobee_client.consuming.broadcast.local_offsets import LocalOffsets
+from aerobee_client.consuming.broadcast.pass_over import PassOver
 from aerobee_client.consuming.concurrent_consumption import ConcurrentConsumption
 from aerobee_client.consuming.listener import BatchListener, Consume, Listener
 from aerobee_client.consuming.membership import Membership
 from aerobee_client.consuming.offset_store import OffsetStore
+from aerobee_client.consuming.offset_table import OffsetTable
 from aerobee_client.consuming.puller import TopicSubscription
-from aerobee_client.consuming.send_back import SendBack
+from aerobee_client.consuming.send_back import Rejections, SendBack
 from aerobee_client.errors import ClientClosed
 from aerobee_client.message_queue import MessageQueue
-from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings
+from aerobee_client.options.consumer import ConsumerOptions, ConsumerSettings, MessageModel
 from aerobee_client.runtime.clock import Clock, SystemClock
 from aerobee_client.runtime.facade import StartedClient, StartedFacade, on_loop
 from aerobee_client.runtime.fork import PROCESS
@@ -69,7 +72,8 @@ class AsyncPushConsumer(StartedClient):
         self._clock = clock or SystemClock()
         self._membership: Membership[ConcurrentConsumption] | None = None
         self._subscriptions: dict[str, TopicSubscription] = {}
-        self._subscribe(retry_topic(consumer_group), ALL)
+        if self.options.message_model is MessageModel.CLUSTERING:
+            self._subscribe(retry_topic(consumer_group), ALL)
 
     @property
     def queues(self) -> frozenset[MessageQueue]:
@@ -100,10 +104,9 @@ class AsyncPushConsumer(StartedClient):
         if self._membership is not None:
             return
         instance = ClientInstance(self._namesrv, transport=self._transport, clock=self._clock)
-        offsets = OffsetStore(instance, self.consumer_group)
-        send_back = SendBack(instance, self.consumer_group, self.options.max_reconsume_times)
+        offsets, rejections = _parts_of(instance, self.consumer_group, self.options)
         consumption = ConcurrentConsumption(
-            self._consume, offsets, send_back, instance.clock, self.options
+            self._consume, offsets, rejections, instance.clock, self.options
         )
         membership = Membership(
             self.consumer_group,
@@ -151,6 +154,22 @@ class AsyncPushConsumer(StartedClient):
         self._subscriptions[topic] = TopicSubscription(topic, expression, tags, version)
         if self._membership is not None:
             self._membership.subscriptions_changed(topic)
+
+
+def _parts_of(
+    instance: ClientInstance, consumer_group: str, options: ConsumerOptions
+) -> tuple[OffsetTable, Rejections]:
+    """Where the offsets are kept, and what becomes of rejected messages."""
+    if options.message_model is MessageModel.CLUSTERING:
+        send_back = SendBack(instance, consumer_group, options.max_reconsume_times)
+        return OffsetStore(instance, consumer_group), send_back
+    file = None
+    if options.offset_file is not None:
+        # Its lock is of Unix: who keeps no file needs none.
+        from aerobee_client.consuming.broadcast.offset_file import OffsetFile
+
+        file = OffsetFile(options.offset_file)
+    return LocalOffsets(file), PassOver(options.broadcast_attempts)
 
 
 def _closed_by_listener(where: str) -> MqError:

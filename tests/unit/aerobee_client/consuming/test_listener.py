@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -55,8 +56,28 @@ def test_exceptions_may_choose_the_delay_level() -> None:
 
 @pytest.mark.parametrize("level", [-1, 19])
 def test_reconsume_later_refuses_levels_that_do_not_exist(level: int) -> None:
-    with pytest.raises(ValueError):
+    with raises_code(Code.INVALID_PARAMETER):
         ReconsumeLater(delay_level=level)
+
+
+def test_exceptions_may_choose_any_delay_and_count_as_no_attempt() -> None:
+    later = ReconsumeLater("busy", delay=timedelta(seconds=1.5), counted=False)
+    assert rejection_of(later) == Rejection("ReconsumeLater", "busy", 0, 1_500, counted=False)
+    assert rejection_of(ReconsumeLater(delay=timedelta(microseconds=1))).delay_ms == 1
+    assert rejection_of(ReconsumeLater(delay=timedelta(0))).delay_ms == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"delay": timedelta(seconds=-1)},
+        {"delay": timedelta(days=3, milliseconds=1)},
+        {"delay": timedelta(seconds=1), "delay_level": 1},
+    ],
+)
+def test_reconsume_later_refuses_delays_out_of_bounds(wrong: dict[str, Any]) -> None:
+    with raises_code(Code.INVALID_PARAMETER):
+        ReconsumeLater(**wrong)
 
 
 def test_listener_gets_one_message_and_batch_listener_the_list() -> None:

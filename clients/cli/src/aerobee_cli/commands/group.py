@@ -249,7 +249,10 @@ def progress(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show how far a group is in every message queue, its retry topic included."""
+    """Show how far a group is in every message queue, its retry topic included.
+
+    Of a group that broadcasts nothing is shown: each member keeps offsets of its own.
+    """
     with admin_client(context, namesrv) as admin:
         queues = admin.consume_progress(group, topic)
     columns = (

@@ -28,7 +28,8 @@ CALL_TIMEOUT_S = 3.0
 
 class BrokerLink:
     """`heartbeat` makes the current heartbeat. `on_notice`: None for a client that takes no
-    notices; then no stream is held open. `refusal`: why the last heartbeat failed."""
+    notices; then no stream is held open. `refusal`: why the last heartbeat failed. `capabilities`:
+    what the broker said at the last one."""
 
     def __init__(
         self,
@@ -39,6 +40,7 @@ class BrokerLink:
     ) -> None:
         self.address = address
         self.refusal: MqError | None = None
+        self.capabilities: frozenset[int] = frozenset()
         self._transport = transport
         self._heartbeat = heartbeat
         self._on_notice = on_notice
@@ -52,9 +54,10 @@ class BrokerLink:
 
     async def beat(self) -> None:
         """One heartbeat now. Raises MqError."""
-        await self._transport.call(
+        response = await self._transport.call(
             self.address, rpcs.HEARTBEAT, self._heartbeat(), timeout_s=CALL_TIMEOUT_S
         )
+        self.capabilities = frozenset(response.capabilities)
 
     async def close(self, unregister: client_pb2.UnregisterClientRequest | None) -> None:
         """Closes the link; sends `unregister`, when given, to the broker if that can be reached."""

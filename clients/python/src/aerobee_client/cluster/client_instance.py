@@ -97,6 +97,12 @@ class ClientInstance:
         address = self.routes.address_of(broker_name)
         return self.transport.call(address, rpc, request, timeout_s=timeout_s)
 
+    def has_capability(self, broker_name: str, capability: client_pb2.Capability) -> bool:
+        """Whether the master of a broker said so at the last heartbeat; not before the first one.
+        Raises BROKER_NOT_EXIST when no route names it."""
+        link = self._links.get(self.routes.address_of(broker_name))
+        return link is not None and capability in link.capabilities
+
     async def announce(self) -> None:
         """Sends a heartbeat to every broker of the routes now. A broker that does not answer is
         tried again in the background. Raises MqError when every broker refuses the client."""

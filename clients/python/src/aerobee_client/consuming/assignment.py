@@ -1,7 +1,8 @@
 """The message queues that this member of a consumer group owns: rebalancing, acquiring, releasing.
 
 Every member asks for the same two lists, the queues of a topic and the members of the group, and
-takes its share by the same strategy. While a list cannot be fetched, the member keeps its queues.
+takes its share by the same strategy. While a list cannot be fetched, the member keeps its queues. A
+broadcasting member owns all queues.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from dataclasses import dataclass
 from aerobee.broker.v1 import client_pb2, offset_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
-from aerobee_client.consuming.offset_store import OffsetStore
+from aerobee_client.consuming.offset_table import OffsetTable
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.options.consumer import MessageModel
 from aerobee_client.options.reading import ConsumeFromWhere, ReadingOptions
 from aerobee_wire import rpcs
 from aerobee_wire.status import MqError
@@ -41,7 +43,7 @@ class Assignment:
     def __init__(
         self,
         instance: ClientInstance,
-        offsets: OffsetStore,
+        offsets: OffsetTable,
         consumer_group: str,
         options: ReadingOptions,
         *,
@@ -55,6 +57,9 @@ class Assignment:
         start_ms = options.consume_timestamp_ms
         default_ms = instance.clock.now_ms() - DEFAULT_TIMESTAMP_AGE_MS
         self._start_ms = default_ms if start_ms is None else start_ms
+        self._broadcasting = offsets.message_model is MessageModel.BROADCASTING
+        # When the first rebalance ended; 0: it has not.
+        self._joined_ms = 0
         self._pull = pull
         self._request_rebalance = request_rebalance
         # Whether a broker, when last asked, did not list this client among the members.
@@ -95,6 +100,7 @@ class Assignment:
                 log.info("topic %s not rebalanced: %s", topic, error)
                 complete = False
                 await self._instance.routes.refresh_soon(topic)
+        self._joined_ms = self._joined_ms or self._instance.clock.now_ms()
         return complete
 
     def on_offset_moved(self, process_queue: ProcessQueue, queue_offset: int) -> None:
@@ -132,7 +138,7 @@ class Assignment:
         log.warning("%s is lost: its topic was deleted from the broker", queue)
         owned.process_queue.drop()
         owned.pulling.cancel()
-        self._offsets.forget(queue)
+        self._offsets.discard(queue)
         self._request_rebalance()
 
     def on_subscription_changed(self, topic: str) -> None:
@@ -162,6 +168,8 @@ class Assignment:
         queues = await self._instance.routes.subscribe_queues(topic)
         if not queues:
             return None
+        if self._broadcasting:
+            return queues
         members = await self._members(queues, members_by_address)
         if self._instance.client_id not in members:
             self.unregistered = True
@@ -244,6 +252,9 @@ class Assignment:
         where = self._options.consume_from_where
         if where is ConsumeFromWhere.TIMESTAMP and not is_retry(queue.topic):
             return await self._offset_at(queue, self._start_ms)
+        if self._broadcasting and where is ConsumeFromWhere.LAST_OFFSET and self._joined_ms:
+            # The queue came later than this member, which is to miss none of its messages.
+            return await self._offset_at(queue, self._joined_ms)
         request = offset_pb2.GetQueueOffsetsRequest(topic=queue.topic, queue_ids=[queue.queue_id])
         response = await self._instance.call_broker(
             queue.broker_name, rpcs.GET_QUEUE_OFFSETS, request, timeout_s=CALL_TIMEOUT_S
@@ -251,7 +262,7 @@ class Assignment:
         bounds = response.queues[0] if response.queues else offset_pb2.QueueBounds()
         if (
             where is ConsumeFromWhere.LAST_OFFSET
-            and bounds.min_offset > 0
+            and (bounds.min_offset > 0 or self._broadcasting)
             and not is_retry(queue.topic)
         ):
             return bounds.max_offset

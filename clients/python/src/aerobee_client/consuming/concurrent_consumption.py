@@ -1,7 +1,8 @@
 """Consuming the messages of many queues concurrently, in no order: a message that the listener
 consumed advances the offset of its queue, one that it rejected is sent back to the broker.
 
-A message that the broker does not take back goes to the listener again after 5 s.
+A message that the broker does not take back goes to the listener again, after 5 s or the delay that
+the listener asked for.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from functools import partial
 from typing import Any
 
 from aerobee_client.consuming.listener import Consume, Verdicts
-from aerobee_client.consuming.offset_store import OffsetStore
+from aerobee_client.consuming.offset_table import OffsetTable
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.runners import Batch, Runner, TaskRunner, ThreadRunner
-from aerobee_client.consuming.send_back import Rejection, SendBack
+from aerobee_client.consuming.send_back import CONSUME_TIMEOUT, Rejection, Rejections
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.options.consumer import ConsumerOptions
 from aerobee_client.runtime.clock import Clock
@@ -33,13 +34,13 @@ class ConcurrentConsumption:
     def __init__(
         self,
         consume: Consume,
-        offsets: OffsetStore,
-        send_back: SendBack,
+        offsets: OffsetTable,
+        rejections: Rejections,
         clock: Clock,
         options: ConsumerOptions,
     ) -> None:
         self._offsets = offsets
-        self._send_back = send_back
+        self._rejections = rejections
         self._clock = clock
         self._batch_size = options.consume_message_batch_max_size
         self._timeout_s = options.consume_timeout.total_seconds()
@@ -81,7 +82,7 @@ class ConcurrentConsumption:
                     "listeners still run after %.1f s: their messages are redelivered", timeout_s
                 )
         finally:  # also when it is cancelled
-            await self._send_back.drain()
+            await self._rejections.drain()
 
     def _done(self, batch: Batch, verdicts: Verdicts | None) -> None:
         self._open.discard(batch)
@@ -94,7 +95,7 @@ class ConcurrentConsumption:
             if rejection is None:
                 consumed.append(message)
             elif message in process_queue:
-                on_refusal = partial(self._consume_later, process_queue, message)
+                on_refusal = partial(self._consume_later, process_queue, message, rejection)
                 self._reject(process_queue, message, rejection, on_refusal)
         if consumed:
             self._remove(process_queue, consumed)
@@ -126,13 +127,18 @@ class ConcurrentConsumption:
             elif not self._closing:
                 on_refusal()
 
-        self._send_back.send(message, rejection).add_done_callback(on_done)
+        self._rejections.send(message, rejection).add_done_callback(on_done)
 
-    def _consume_later(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-        """Passes a rejected message to the listener again, after CONSUME_AGAIN_S."""
-        message.count_failure()
+    def _consume_later(
+        self, process_queue: ProcessQueue, message: ReceivedMessage, rejection: Rejection
+    ) -> None:
+        """Passes a rejected message to the listener again, after the delay that it asked for, else
+        after CONSUME_AGAIN_S."""
+        if rejection.counted:
+            message.count_failure()
+        delay_s = CONSUME_AGAIN_S if rejection.delay_ms is None else rejection.delay_ms / 1000
         loop = asyncio.get_running_loop()
-        loop.call_later(CONSUME_AGAIN_S, self._consume_again, process_queue, message)
+        loop.call_later(delay_s, self._consume_again, process_queue, message)
 
     def _consume_again(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
         if not self._closing and not process_queue.dropped and message in process_queue:
@@ -156,7 +162,7 @@ class ConcurrentConsumption:
             text = f"the listener ran for more than {self._timeout_s:.0f} s"
             for message in batch.messages:
                 if message in batch.process_queue:
-                    rejection = Rejection("ConsumeTimeout", text, TIMEOUT_DELAY_LEVEL)
+                    rejection = Rejection(CONSUME_TIMEOUT, text, TIMEOUT_DELAY_LEVEL)
                     # Its listener still runs: it must not get the message a second time.
                     on_refusal = partial(self._overdue.discard, batch)
                     self._reject(batch.process_queue, message, rejection, on_refusal)

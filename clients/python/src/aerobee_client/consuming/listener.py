@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from typing import Any, cast
 
 from aerobee_client.consume_result import (
@@ -100,13 +101,13 @@ def verdicts(answer: object, count: int) -> Verdicts:
 
 
 def rejection_of(error: BaseException) -> Rejection:
-    """The class and text of an exception, and the delay level that it asks for."""
-    level = 0
+    """The class and text of an exception, and when it asks for the next attempt."""
+    reason, description = type(error).__name__, _text_of(error)
     if isinstance(error, ReconsumeLater):
-        level = error.delay_level
-    elif isinstance(error, DeadLetter):
-        level = DEAD_LETTER_LEVEL
-    return Rejection(type(error).__name__, _text_of(error), level)
+        delay_ms = None if error.delay is None else -(-error.delay // timedelta(milliseconds=1))
+        return Rejection(reason, description, error.delay_level, delay_ms, error.counted)
+    level = DEAD_LETTER_LEVEL if isinstance(error, DeadLetter) else 0
+    return Rejection(reason, description, level)
 
 
 def _text_of(error: BaseException) -> str:

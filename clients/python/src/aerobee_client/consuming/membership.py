@@ -14,7 +14,7 @@ from aerobee.broker.v1 import client_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.consuming.assignment import Assignment
-from aerobee_client.consuming.offset_store import OffsetStore
+from aerobee_client.consuming.offset_table import OffsetTable
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.consuming.puller import OnFailure, Puller, TopicSubscription, log_only
 from aerobee_client.message import ReceivedMessage
@@ -56,7 +56,7 @@ class Membership(Generic[C]):
         subscriptions: Mapping[str, TopicSubscription],
         options: ReadingOptions,
         *,
-        offsets: OffsetStore,
+        offsets: OffsetTable,
         consumption: C,
         consume_type: client_pb2.ConsumeType = client_pb2.PUSH,
         on_failure: OnFailure = log_only,
@@ -95,6 +95,7 @@ class Membership(Generic[C]):
 
         `commit_interval_s`: between two commits; None: COMMIT_INTERVAL_S.
         """
+        await self._offsets.open()
         self._instance.start(self._heartbeat, self._on_notice)
         await self._find_routes()
         await self._instance.announce()
@@ -112,6 +113,7 @@ class Membership(Generic[C]):
         queues.
         """
         async with AsyncExitStack() as steps:  # run in reverse order
+            steps.push_async_callback(self._offsets.close)
             steps.push_async_callback(self._instance.close)
             steps.push_async_callback(self.assignment.release_all)
             steps.push_async_callback(self.consumption.close, timeout_s)
@@ -148,7 +150,7 @@ class Membership(Generic[C]):
         request.consumers.add(
             consumer_group=self._consumer_group,
             consume_type=self._consume_type,
-            message_model=client_pb2.CLUSTERING,
+            message_model=self._offsets.message_model.value,
             consume_from_where=self._options.consume_from_where.value,
             subscriptions=[topic.to_proto() for topic in self._subscriptions.values()],
         )

@@ -1,7 +1,4 @@
-"""The consumer offsets of a group: kept in memory, committed to the brokers in the background.
-
-An offset is that of the next message to consume. In memory it only grows, except by `set`.
-"""
+"""The consumer offsets of a group: kept in memory, committed to the brokers in the background."""
 
 from __future__ import annotations
 
@@ -12,7 +9,9 @@ from collections.abc import Callable, Iterable
 from aerobee.broker.v1 import offset_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
+from aerobee_client.consuming.offset_table import OffsetTable
 from aerobee_client.message_queue import MessageQueue
+from aerobee_client.options.consumer import MessageModel
 from aerobee_wire import rpcs
 from aerobee_wire.status import Code, MqError
 
@@ -23,34 +22,28 @@ CALL_TIMEOUT_S = 5.0
 _QUEUE_CODES = frozenset({Code.TOPIC_NOT_EXIST, Code.INVALID_PARAMETER})
 
 
-class OffsetStore:
+class OffsetStore(OffsetTable):
+    message_model = MessageModel.CLUSTERING
+
     def __init__(self, instance: ClientInstance, consumer_group: str) -> None:
+        super().__init__()
         self._instance = instance
         self._consumer_group = consumer_group
-        self._offsets: dict[MessageQueue, int] = {}
         self._committed: dict[MessageQueue, int] = {}
         self._locks: dict[str, asyncio.Lock] = {}  # by broker name
 
-    def get(self, queue: MessageQueue) -> int | None:
-        """The offset in memory; None when there is none."""
-        return self._offsets.get(queue)
-
-    def advance(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Moves the offset forward to `queue_offset`; never back."""
-        if queue_offset > self._offsets.get(queue, -1):
-            self._offsets[queue] = queue_offset
-
     def set(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Moves the offset to `queue_offset`, forward or back."""
-        self._offsets[queue] = queue_offset
+        super().set(queue, queue_offset)
         self._committed.pop(queue, None)
 
     def forget(self, queue: MessageQueue) -> None:
-        self._offsets.pop(queue, None)
+        super().forget(queue)
         self._committed.pop(queue, None)
 
+    def commit_with_pull(self, queue: MessageQueue) -> int | None:
+        return self._offsets.get(queue)
+
     async def load(self, topic: str, broker_name: str) -> dict[int, int]:
-        """The offsets committed at a broker: queue id → offset. Raises MqError."""
         request = offset_pb2.QueryConsumerOffsetsRequest(
             consumer_group=self._consumer_group, topic=topic
         )
@@ -64,11 +57,7 @@ class OffsetStore:
         queues: Iterable[MessageQueue] | None = None,
         on_topic_deleted: Callable[[MessageQueue], None] = lambda _: None,
     ) -> None:
-        """Sends the brokers the offsets that changed since the last commit; only those of `queues`,
-        when given. An offset that a broker does not take is sent again by the next commit.
-
-        `on_topic_deleted` is called with each queue whose broker no longer has the topic.
-        """
+        """An offset that a broker does not take is sent again by the next commit."""
         chosen = self._offsets if queues is None else queues
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in chosen:

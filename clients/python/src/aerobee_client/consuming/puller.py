@@ -15,7 +15,7 @@ from aerobee.broker.v1 import message_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.consuming.decoding import received
-from aerobee_client.consuming.offset_store import OffsetStore
+from aerobee_client.consuming.offset_table import OffsetTable
 from aerobee_client.consuming.process_queue import ProcessQueue
 from aerobee_client.message import ReceivedMessage
 from aerobee_client.message_queue import MessageQueue
@@ -80,7 +80,7 @@ class Puller:
     group."""
 
     instance: ClientInstance
-    offsets: OffsetStore
+    offsets: OffsetTable
     consumer_group: str
     batch_size: int
     on_messages: OnMessages
@@ -143,7 +143,7 @@ class Puller:
             queue_offset=queue_offset,
             max_messages=self.batch_size if room else 1,
             max_bytes=MAX_BYTES,
-            commit_offset=self.offsets.get(queue),
+            commit_offset=self.offsets.commit_with_pull(queue),
             suspend_timeout_ms=SUSPEND_TIMEOUT_MS if room else 0,
             subscription=subscription.to_proto(),
             browse=not self.consumer_group,

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aerobee.broker.v1 import message_pb2
+from aerobee.broker.v1 import client_pb2, message_pb2
 
 from aerobee_client.cluster.client_instance import ClientInstance
 from aerobee_client.cluster.encoded_send import SEND, EncodedSend
@@ -27,6 +28,7 @@ from aerobee_wire.topics import retry_topic
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S = 5.0
+CONSUME_TIMEOUT = "ConsumeTimeout"  # the reason of a rejection
 MAX_ENTRIES = 128
 # What the broker keeps of each (contract: Failure).
 REASON_BYTES = 256
@@ -41,6 +43,7 @@ _DROPPED = (
     names.TIMER_DELAY_SEC,
     names.TIMER_DELAY_MS,
     names.TIMER_DELIVER_MS,
+    names.TIMER_OUT_MS,
     names.REAL_TOPIC,
     names.REAL_QUEUE_ID,
     names.MAX_RECONSUME_TIMES,
@@ -50,11 +53,31 @@ _DROPPED = (
 @dataclass(frozen=True, slots=True)
 class Rejection:
     """Why a message is sent back. `delay_level`: 0 = by the retry policy of the group; 1 to 18 =
-    this one; below 0 = to the dead-letter topic now."""
+    this one; below 0 = to the dead-letter topic now. `delay_ms`: a delay in place of a level; None:
+    there is none. Not `counted`: the message keeps its reconsume times."""
 
     reason: str
     description: str = ""
     delay_level: int = 0
+    delay_ms: int | None = None
+    counted: bool = True
+
+    @property
+    def needs_send_back_delay(self) -> bool:
+        """Whether only a broker that says SEND_BACK_DELAY does what this asks for."""
+        return self.delay_ms is not None or not self.counted
+
+
+class Rejections(ABC):
+    """What becomes of the messages that a listener rejects."""
+
+    @abstractmethod
+    def send(self, message: ReceivedMessage, rejection: Rejection) -> asyncio.Future[bool]:
+        """True: the member need not keep the message; False: it is to try the message again."""
+
+    @abstractmethod
+    async def drain(self) -> None:
+        """Returns once no message waits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +89,7 @@ class _Entry:
     done: asyncio.Future[bool]
 
 
-class SendBack:
+class SendBack(Rejections):
     def __init__(
         self, instance: ClientInstance, consumer_group: str, max_reconsume_times: int | None
     ) -> None:
@@ -101,6 +124,8 @@ class SendBack:
             origin_topic=message.stored_topic,
             origin_message_id=message.origin_message_id,
             delay_level=rejection.delay_level,
+            delay_ms=rejection.delay_ms,
+            uncounted=not rejection.counted,
             max_reconsume_times=self._max_reconsume_times,
             failure=message_pb2.Failure(
                 reason=names.cut(rejection.reason, REASON_BYTES),
@@ -130,7 +155,31 @@ class SendBack:
         del self._senders[broker_name]
 
     async def _send(self, broker_name: str, batch: Sequence[_Entry]) -> list[bool]:
-        """Whether the broker has stored each entry. Raises MqError."""
+        """Whether the broker has stored each entry. Raises MqError.
+
+        An older broker would ignore a delay, and that a failure was no attempt: such messages stay
+        here, so that both hold as long as this member lives.
+        """
+        if any(entry.rejection.needs_send_back_delay for entry in batch) and not (
+            self._instance.has_capability(broker_name, client_pb2.SEND_BACK_DELAY)
+        ):
+            return await self._send_plain(broker_name, batch)
+        return await self._send_entries(broker_name, batch)
+
+    async def _send_plain(self, broker_name: str, batch: Sequence[_Entry]) -> list[bool]:
+        plain = [entry for entry in batch if not entry.rejection.needs_send_back_delay]
+        log.warning(
+            "broker %s is of a version that knows no delay of a send-back: %d messages are tried "
+            "again by this member; update the broker",
+            broker_name,
+            len(batch) - len(plain),
+        )
+        accepted = iter(await self._send_entries(broker_name, plain) if plain else ())
+        return [
+            False if entry.rejection.needs_send_back_delay else next(accepted) for entry in batch
+        ]
+
+    async def _send_entries(self, broker_name: str, batch: Sequence[_Entry]) -> list[bool]:
         request = message_pb2.SendBackRequest(
             consumer_group=self._consumer_group,
             entries=map(self._to_proto, batch),
@@ -180,8 +229,11 @@ class SendBack:
             limit = 0  # reached by now: the broker dead-letters the message
         if limit is not None:
             kept[names.MAX_RECONSUME_TIMES] = str(limit)
-        level = rejection.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
-        kept[names.DELAY] = str(min(max(level, 0), LAST_LEVEL))
+        if rejection.delay_ms is not None:
+            kept[names.TIMER_DELAY_MS] = str(rejection.delay_ms)
+        else:
+            level = rejection.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
+            kept[names.DELAY] = str(min(max(level, 0), LAST_LEVEL))
         return message_pb2.Message(
             topic=retry_topic(self._consumer_group),
             body=message.stored_body,
@@ -190,5 +242,5 @@ class SendBack:
             sys_flag=compression_bits(message.sys_flag),
             born_timestamp_ms=message.born_timestamp_ms,
             born_host=message.born_host,
-            reconsume_times=message.reconsume_times + 1,
+            reconsume_times=message.reconsume_times + rejection.counted,
         )

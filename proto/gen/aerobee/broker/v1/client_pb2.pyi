@@ -26,6 +26,11 @@ class ConsumeFromWhere(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CONSUME_FROM_LAST_OFFSET: _ClassVar[ConsumeFromWhere]
     CONSUME_FROM_FIRST_OFFSET: _ClassVar[ConsumeFromWhere]
     CONSUME_FROM_TIMESTAMP: _ClassVar[ConsumeFromWhere]
+
+class Capability(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CAPABILITY_UNSPECIFIED: _ClassVar[Capability]
+    SEND_BACK_DELAY: _ClassVar[Capability]
 CONSUME_TYPE_UNSPECIFIED: ConsumeType
 PULL: ConsumeType
 PUSH: ConsumeType
@@ -36,23 +41,75 @@ BROADCASTING: MessageModel
 CONSUME_FROM_LAST_OFFSET: ConsumeFromWhere
 CONSUME_FROM_FIRST_OFFSET: ConsumeFromWhere
 CONSUME_FROM_TIMESTAMP: ConsumeFromWhere
+CAPABILITY_UNSPECIFIED: Capability
+SEND_BACK_DELAY: Capability
 
 class ConsumerData(_message.Message):
-    __slots__ = ("consumer_group", "consume_type", "message_model", "consume_from_where", "subscriptions")
+    __slots__ = ("consumer_group", "consume_type", "message_model", "consume_from_where", "subscriptions", "strategy", "statistics")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     CONSUME_TYPE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_MODEL_FIELD_NUMBER: _ClassVar[int]
     CONSUME_FROM_WHERE_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    STATISTICS_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     consume_type: ConsumeType
     message_model: MessageModel
     consume_from_where: ConsumeFromWhere
     subscriptions: _containers.RepeatedCompositeFieldContainer[_message_pb2.Subscription]
-    def __init__(self, consumer_group: _Optional[str] = ..., consume_type: _Optional[_Union[ConsumeType, str]] = ..., message_model: _Optional[_Union[MessageModel, str]] = ..., consume_from_where: _Optional[_Union[ConsumeFromWhere, str]] = ..., subscriptions: _Optional[_Iterable[_Union[_message_pb2.Subscription, _Mapping]]] = ...) -> None: ...
+    strategy: str
+    statistics: ConsumerStatistics
+    def __init__(self, consumer_group: _Optional[str] = ..., consume_type: _Optional[_Union[ConsumeType, str]] = ..., message_model: _Optional[_Union[MessageModel, str]] = ..., consume_from_where: _Optional[_Union[ConsumeFromWhere, str]] = ..., subscriptions: _Optional[_Iterable[_Union[_message_pb2.Subscription, _Mapping]]] = ..., strategy: _Optional[str] = ..., statistics: _Optional[_Union[ConsumerStatistics, _Mapping]] = ...) -> None: ...
+
+class ConsumerStatistics(_message.Message):
+    __slots__ = ("consumed", "failed", "sent_back", "passed_over", "consumed_per_second", "failed_per_second", "average_ms", "waiting", "waiting_bytes", "queues", "lag")
+    CONSUMED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    SENT_BACK_FIELD_NUMBER: _ClassVar[int]
+    PASSED_OVER_FIELD_NUMBER: _ClassVar[int]
+    CONSUMED_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    FAILED_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    AVERAGE_MS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_BYTES_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    consumed: int
+    failed: int
+    sent_back: int
+    passed_over: int
+    consumed_per_second: float
+    failed_per_second: float
+    average_ms: float
+    waiting: int
+    waiting_bytes: int
+    queues: int
+    lag: int
+    def __init__(self, consumed: _Optional[int] = ..., failed: _Optional[int] = ..., sent_back: _Optional[int] = ..., passed_over: _Optional[int] = ..., consumed_per_second: _Optional[float] = ..., failed_per_second: _Optional[float] = ..., average_ms: _Optional[float] = ..., waiting: _Optional[int] = ..., waiting_bytes: _Optional[int] = ..., queues: _Optional[int] = ..., lag: _Optional[int] = ...) -> None: ...
+
+class ProducerStatistics(_message.Message):
+    __slots__ = ("sent", "failed", "retries", "sent_per_second", "failed_per_second", "average_ms", "waiting", "waiting_bytes")
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    RETRIES_FIELD_NUMBER: _ClassVar[int]
+    SENT_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    FAILED_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    AVERAGE_MS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_BYTES_FIELD_NUMBER: _ClassVar[int]
+    sent: int
+    failed: int
+    retries: int
+    sent_per_second: float
+    failed_per_second: float
+    average_ms: float
+    waiting: int
+    waiting_bytes: int
+    def __init__(self, sent: _Optional[int] = ..., failed: _Optional[int] = ..., retries: _Optional[int] = ..., sent_per_second: _Optional[float] = ..., failed_per_second: _Optional[float] = ..., average_ms: _Optional[float] = ..., waiting: _Optional[int] = ..., waiting_bytes: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("client_id", "producer_groups", "consumers", "language", "version", "address", "proxy", "published_topics")
+    __slots__ = ("client_id", "producer_groups", "consumers", "language", "version", "address", "proxy", "published_topics", "producer_statistics")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_GROUPS_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +118,7 @@ class HeartbeatRequest(_message.Message):
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     PROXY_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_STATISTICS_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     producer_groups: _containers.RepeatedScalarFieldContainer[str]
     consumers: _containers.RepeatedCompositeFieldContainer[ConsumerData]
@@ -69,11 +127,14 @@ class HeartbeatRequest(_message.Message):
     address: str
     proxy: str
     published_topics: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, client_id: _Optional[str] = ..., producer_groups: _Optional[_Iterable[str]] = ..., consumers: _Optional[_Iterable[_Union[ConsumerData, _Mapping]]] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., proxy: _Optional[str] = ..., published_topics: _Optional[_Iterable[str]] = ...) -> None: ...
+    producer_statistics: ProducerStatistics
+    def __init__(self, client_id: _Optional[str] = ..., producer_groups: _Optional[_Iterable[str]] = ..., consumers: _Optional[_Iterable[_Union[ConsumerData, _Mapping]]] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., proxy: _Optional[str] = ..., published_topics: _Optional[_Iterable[str]] = ..., producer_statistics: _Optional[_Union[ProducerStatistics, _Mapping]] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("capabilities",)
+    CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
+    capabilities: _containers.RepeatedScalarFieldContainer[Capability]
+    def __init__(self, capabilities: _Optional[_Iterable[_Union[Capability, str]]] = ...) -> None: ...
 
 class UnregisterClientRequest(_message.Message):
     __slots__ = ("client_id", "producer_group", "consumer_group", "publishing")
@@ -156,7 +217,7 @@ class ListClientsResponse(_message.Message):
     def __init__(self, clients: _Optional[_Iterable[_Union[ClientInfo, _Mapping]]] = ...) -> None: ...
 
 class ClientInfo(_message.Message):
-    __slots__ = ("client_id", "address", "language", "version", "last_update_timestamp_ms", "producer_groups", "consumers", "silent_ms", "proxy", "published_topics", "since_timestamp_ms")
+    __slots__ = ("client_id", "address", "language", "version", "last_update_timestamp_ms", "producer_groups", "consumers", "silent_ms", "proxy", "published_topics", "since_timestamp_ms", "queues", "producer_statistics")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LANGUAGE_FIELD_NUMBER: _ClassVar[int]
@@ -168,6 +229,8 @@ class ClientInfo(_message.Message):
     PROXY_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_TOPICS_FIELD_NUMBER: _ClassVar[int]
     SINCE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_STATISTICS_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     address: str
     language: str
@@ -179,4 +242,16 @@ class ClientInfo(_message.Message):
     proxy: str
     published_topics: _containers.RepeatedScalarFieldContainer[str]
     since_timestamp_ms: int
-    def __init__(self, client_id: _Optional[str] = ..., address: _Optional[str] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., last_update_timestamp_ms: _Optional[int] = ..., producer_groups: _Optional[_Iterable[str]] = ..., consumers: _Optional[_Iterable[_Union[ConsumerData, _Mapping]]] = ..., silent_ms: _Optional[int] = ..., proxy: _Optional[str] = ..., published_topics: _Optional[_Iterable[str]] = ..., since_timestamp_ms: _Optional[int] = ...) -> None: ...
+    queues: _containers.RepeatedCompositeFieldContainer[PulledQueue]
+    producer_statistics: ProducerStatistics
+    def __init__(self, client_id: _Optional[str] = ..., address: _Optional[str] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., last_update_timestamp_ms: _Optional[int] = ..., producer_groups: _Optional[_Iterable[str]] = ..., consumers: _Optional[_Iterable[_Union[ConsumerData, _Mapping]]] = ..., silent_ms: _Optional[int] = ..., proxy: _Optional[str] = ..., published_topics: _Optional[_Iterable[str]] = ..., since_timestamp_ms: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[PulledQueue, _Mapping]]] = ..., producer_statistics: _Optional[_Union[ProducerStatistics, _Mapping]] = ...) -> None: ...
+
+class PulledQueue(_message.Message):
+    __slots__ = ("consumer_group", "topic", "queue_id")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    topic: str
+    queue_id: int
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...

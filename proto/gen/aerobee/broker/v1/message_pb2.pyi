@@ -271,20 +271,24 @@ class SendBackRequest(_message.Message):
     def __init__(self, consumer_group: _Optional[str] = ..., entries: _Optional[_Iterable[_Union[SendBackEntry, _Mapping]]] = ..., client_id: _Optional[str] = ...) -> None: ...
 
 class SendBackEntry(_message.Message):
-    __slots__ = ("physical_offset", "origin_topic", "origin_message_id", "delay_level", "max_reconsume_times", "failure")
+    __slots__ = ("physical_offset", "origin_topic", "origin_message_id", "delay_level", "max_reconsume_times", "failure", "delay_ms", "uncounted")
     PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_TOPIC_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     DELAY_LEVEL_FIELD_NUMBER: _ClassVar[int]
     MAX_RECONSUME_TIMES_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    UNCOUNTED_FIELD_NUMBER: _ClassVar[int]
     physical_offset: int
     origin_topic: str
     origin_message_id: str
     delay_level: int
     max_reconsume_times: int
     failure: Failure
-    def __init__(self, physical_offset: _Optional[int] = ..., origin_topic: _Optional[str] = ..., origin_message_id: _Optional[str] = ..., delay_level: _Optional[int] = ..., max_reconsume_times: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+    delay_ms: int
+    uncounted: bool
+    def __init__(self, physical_offset: _Optional[int] = ..., origin_topic: _Optional[str] = ..., origin_message_id: _Optional[str] = ..., delay_level: _Optional[int] = ..., max_reconsume_times: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., delay_ms: _Optional[int] = ..., uncounted: _Optional[bool] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("reason", "description")

@@ -170,6 +170,13 @@ class Clients:
             for client_id in self._members.get(consumer_group, ())
         ]
 
+    def broadcasts(self, consumer_group: str) -> bool:
+        """Whether all members do: each has offsets of its own, and none is here."""
+        consumers = self.consumers(consumer_group)
+        return bool(consumers) and all(
+            consumer.message_model is MessageModel.BROADCASTING for consumer in consumers
+        )
+
     def producers(self) -> dict[str, list[Watch]]:
         """Producer group → the watches of its live clients, by client id. A client without a watch
         cannot be asked about a transaction."""
@@ -316,10 +323,7 @@ class Clients:
                 members.discard(client_id)
             self._merge_subscriptions(group)
             # Members that all broadcast do not divide the queues among them.
-            if any(
-                consumer.message_model is MessageModel.CLUSTERING
-                for consumer in self.consumers(group)
-            ):
+            if not self.broadcasts(group):
                 self.notify(group)
 
     def _merge_subscriptions(self, group: str) -> None:

@@ -30,7 +30,7 @@ class ClientRpcs:
         for consumer_group in client.consumers:
             await self._groups.ensure_retry_topic(await self._groups.for_client(consumer_group))
         self._clients.heartbeat(client)
-        return pb.HeartbeatResponse()
+        return pb.HeartbeatResponse(capabilities=[pb.SEND_BACK_DELAY])
 
     async def unregister_client(
         self, request: pb.UnregisterClientRequest, call: Call

@@ -135,6 +135,8 @@ def send_back_entry(entry: message_pb2.SendBackEntry) -> Entry:
             entry.max_reconsume_times if entry.HasField("max_reconsume_times") else None
         ),
         failure=failure(entry.failure),
+        delay_ms=entry.delay_ms if entry.HasField("delay_ms") else None,
+        counted=not entry.uncounted,
     )
 
 

@@ -51,7 +51,7 @@ class Sending:
             log=core.log,
             topics=core.topics,
             groups=core.groups,
-            delays=delay.queues,
+            delays=delay.router,
             metrics=metrics,
             permission=core.permission,
             rng=environment.rng,

@@ -55,13 +55,15 @@ def retried(
     delay_level: int = 0,
     failure: Failure = Failure(),  # noqa: B008  # frozen
 ) -> tuple[NewMessage, dict[str, str]]:
-    message = policy.retried(
-        stored_record,
-        group or SubscriptionGroup("g"),
+    group = group or SubscriptionGroup("g")
+    retry, properties = policy.retry_of(stored_record, group, queue_id=0, failure=failure)
+    message = policy.delayed(
+        retry,
+        properties,
+        stored_record.reconsume_times + 1,
+        group,
         DelayQueues(LEVELS, lambda _: False),
-        queue_id=0,
         delay_level=delay_level,
-        failure=failure,
     )
     return message, props.decode(message.properties)
 

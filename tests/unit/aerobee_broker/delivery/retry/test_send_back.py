@@ -114,3 +114,58 @@ async def test_a_group_without_retry_queues_drops_the_message(harness: BrokerHar
     stored = await harness.send("t", b"a")
     assert await send_back(harness, Entry(stored[0].physical_offset)) == [Outcome()]
     assert "%RETRY%g" not in harness.broker.topics.table
+
+
+async def test_a_delay_of_its_own_is_kept_to_the_millisecond(harness: BrokerHarness) -> None:
+    """In place of the group's policy, and a message with a deliver time of its own waits again."""
+    await harness.group("g", retry_delays_ms=(100,))
+    stored = await harness.send("t", b"a", properties={"TIMER_OUT_MS": "1", "TAGS": "blue"})
+    entry = Entry(stored[0].physical_offset, delay_ms=90_061_007)
+    assert await send_back(harness, entry) == [Outcome()]
+    await asyncio.sleep(90_061)
+    assert await harness.bodies("%RETRY%g") == []
+    await asyncio.sleep(0.2)
+    (retry,) = await harness.read("%RETRY%g")
+    assert (retry.body, retry.reconsume_times, retry.properties["TAGS"]) == (b"a", 1, "blue")
+
+
+async def test_a_delay_of_0_is_none(harness: BrokerHarness) -> None:
+    await harness.group("g")
+    stored = await harness.send("t", b"a")
+    await send_back(harness, Entry(stored[0].physical_offset, delay_ms=0))
+    assert await harness.bodies("%RETRY%g") == [b"a"]
+
+
+async def test_an_uncounted_failure_is_no_attempt(harness: BrokerHarness) -> None:
+    """However often it happens, the attempts that are left stay."""
+    await harness.group("g", retry_max_times=1, retry_delays_ms=(100,))
+    physical_offset = (await harness.send("t", b"a"))[0].physical_offset
+    for _ in range(5):
+        outcome = await send_back(harness, Entry(physical_offset, counted=False, delay_ms=1_000))
+        assert outcome == [Outcome()]
+        await asyncio.sleep(1.2)
+        record = (await harness.read("%RETRY%g"))[-1]
+        assert record.reconsume_times == 0
+        physical_offset = record.physical_offset
+    assert await send_back(harness, Entry(physical_offset)) == [Outcome()]
+    await asyncio.sleep(0.2)
+    record = (await harness.read("%RETRY%g"))[-1]
+    # The last attempt is not used up by it either.
+    assert record.reconsume_times == 1
+    assert await send_back(harness, Entry(record.physical_offset, counted=False)) == [Outcome()]
+    assert (await send_back(harness, Entry(record.physical_offset)))[0].dead_lettered
+
+
+async def test_delays_that_cannot_be_kept_are_refused(harness: BrokerHarness) -> None:
+    await harness.group("g")
+    stored = await harness.send("t", b"a", b"b")
+    first, second = (result.physical_offset for result in stored)
+    outcomes = await send_back(
+        harness,
+        Entry(first, delay_ms=3 * 86_400_000 + 1),
+        Entry(first, delay_ms=-1),
+        Entry(second, delay_ms=0),
+    )
+    codes = [outcome.error.code if outcome.error else None for outcome in outcomes]
+    assert codes == [Code.MESSAGE_ILLEGAL, Code.INVALID_PARAMETER, None]
+    assert await harness.bodies("%RETRY%g") == [b"b"]

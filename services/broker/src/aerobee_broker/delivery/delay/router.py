@@ -18,7 +18,7 @@ from aerobee_wire import properties as props
 
 class DelayRouter:
     def __init__(self, queues: DelayQueues, timers: TimerQueue, clock: Clock) -> None:
-        self._queues = queues
+        self.queues = queues
         self._timers = timers
         self._clock = clock
 
@@ -30,7 +30,12 @@ class DelayRouter:
             return self._timers.by_time(message, properties, self._clock.now_ms())
         for name in TIME_PROPERTIES:
             properties.pop(name, None)
-        return self._queues.by_level(message, properties, level)
+        return self.queues.by_level(message, properties, level)
+
+    def after(self, message: NewMessage, properties: dict[str, str], delay_ms: int) -> NewMessage:
+        """`message` as it waits for any number of milliseconds above 0, which its decoded
+        `properties` do not ask for. Raises MessageIllegal, TooManyTimers."""
+        return self._timers.by_delay(message, properties, delay_ms, self._clock.now_ms())
 
     def check(self, properties: Mapping[str, str]) -> None:
         """Raises MessageIllegal as `route` would: a half message is refused when it is sent, not
@@ -40,7 +45,7 @@ class DelayRouter:
 
     def has_unconfirmed(self) -> bool:
         """Whether a message was routed whose arrival at its queue has not been confirmed yet."""
-        return self._queues.unconfirmed or self._timers.unconfirmed
+        return self.queues.unconfirmed or self._timers.unconfirmed
 
 
 def _delay_level(properties: Mapping[str, str]) -> int:

@@ -53,8 +53,17 @@ class TimerQueue:
         """`message` as it waits for the time that its decoded `properties` ask for; None when they
         ask for none, or for one that is past. Raises MessageIllegal, TooManyTimers."""
         due_ms = self.due_ms(properties, now_ms)
-        if due_ms is None:
-            return None
+        return None if due_ms is None else self._until(message, properties, due_ms)
+
+    def by_delay(
+        self, message: NewMessage, properties: dict[str, str], delay_ms: int, now_ms: int
+    ) -> NewMessage:
+        """`message` as it waits for `delay_ms` from now on, whatever its properties ask for. Raises
+        MessageIllegal, TooManyTimers."""
+        self._check_delay(delay_ms)
+        return self._until(message, properties, now_ms + delay_ms)
+
+    def _until(self, message: NewMessage, properties: dict[str, str], due_ms: int) -> NewMessage:
         if len(self._waiting) >= self._max_messages:
             raise TooManyTimers(self._max_messages)
         self.unconfirmed = True
@@ -67,13 +76,16 @@ class TimerQueue:
         due_ms = _requested_time(properties, now_ms)
         if due_ms is None or due_ms <= now_ms or props.TIMER_OUT_MS in properties:
             return None
-        if due_ms - now_ms > self._max_delay_ms:
+        self._check_delay(due_ms - now_ms)
+        return due_ms
+
+    def _check_delay(self, delay_ms: int) -> None:
+        if delay_ms > self._max_delay_ms:
             raise MessageIllegal(
-                f"the message asks for a delay of {due_ms - now_ms} ms: at most "
-                f"{self._max_delay_ms} (timerMaxDelaySec)",
+                f"the message asks for a delay of {delay_ms} ms: at most {self._max_delay_ms} "
+                "(timerMaxDelaySec)",
                 "timerMaxDelaySec",
             )
-        return due_ms
 
 
 def _requested_time(properties: Mapping[str, str], now_ms: int) -> int | None:

@@ -155,8 +155,11 @@ class OffsetQueries:
         return self.store.search_offset(topic, queue_id, timestamp_ms, upper=False)
 
     def progress(self, consumer_group: str, topic: str = "") -> list[Progress]:
-        """Queue by queue, of all topics that the group has subscribed to or has offsets in."""
+        """Queue by queue, of all topics that the group has subscribed to or has offsets in; none
+        of a group that broadcasts."""
         self.groups.get(consumer_group)
+        if self.clients.broadcasts(consumer_group):
+            return []
         topics = [topic] if topic else self.topics_of(consumer_group)
         owners = self.clients.owners(consumer_group)
         return [
@@ -176,6 +179,8 @@ class OffsetQueries:
         for group in self.groups.table.all():
             if names.is_system_group(group.consumer_group):
                 continue  # the broker's own progress: nobody consumes there
+            if self.clients.broadcasts(group.consumer_group):
+                continue  # the offsets are of the time when it did not
             for topic in self.offsets.topics_of(group.consumer_group):
                 yield group.consumer_group, topic, self.lag(group.consumer_group, topic)
 

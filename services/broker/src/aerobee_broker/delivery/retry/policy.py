@@ -62,25 +62,37 @@ def retry_delay_ms(attempt: int, group: SubscriptionGroup, levels_ms: Sequence[i
     return delays_ms[min(attempt, len(delays_ms)) - 1]
 
 
-def retried(
+def retry_of(
     record: Record,
+    group: SubscriptionGroup,
+    *,
+    queue_id: int,
+    failure: Failure,
+    counted: bool = True,
+) -> tuple[NewMessage, dict[str, str]]:
+    """The message for the group's retry topic, not delayed yet, and its decoded properties. Not
+    `counted`: the failure was no attempt."""
+    properties = _failed_properties(record, failure)
+    topic = names.retry_topic(group.consumer_group)
+    return _failed_copy(record, topic, queue_id, properties, counted=counted), properties
+
+
+def delayed(
+    retry: NewMessage,
+    properties: dict[str, str],
+    attempt: int,
     group: SubscriptionGroup,
     delays: DelayQueues,
     *,
-    queue_id: int,
     delay_level: int,
-    failure: Failure,
 ) -> NewMessage:
-    """The message for the group's retry topic, delayed by `delay_level`, or as the group says if
-    that is 0."""
-    properties = _failed_properties(record, failure)
-    topic = names.retry_topic(group.consumer_group)
-    message = _failed_copy(record, topic, queue_id, properties)
+    """A retry after the failure of this attempt, the first is 1, as it waits for `delay_level`, or
+    as the group says if that is 0."""
     if delay_level == 0 and (group.retry_delays_ms or group.exponential_retry):
-        delay_ms = retry_delay_ms(record.reconsume_times + 1, group, delays.levels_ms)
-        return delays.by_delay(message, properties, delay_ms) if delay_ms else message
-    level = delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
-    return delays.by_level(message, properties, level)
+        delay_ms = retry_delay_ms(attempt, group, delays.levels_ms)
+        return delays.by_delay(retry, properties, delay_ms) if delay_ms else retry
+    level = delay_level or FIRST_RETRY_LEVEL + attempt - 1
+    return delays.by_level(retry, properties, level)
 
 
 def dead_lettered(record: Record, group: SubscriptionGroup, *, failure: Failure) -> NewMessage:
@@ -124,8 +136,8 @@ def _failed_properties(record: Record, failure: Failure) -> dict[str, str]:
 
 
 def _failed_copy(
-    record: Record, topic: str, queue_id: int, properties: dict[str, str]
+    record: Record, topic: str, queue_id: int, properties: dict[str, str], *, counted: bool = True
 ) -> NewMessage:
     message = NewMessage.copy_of(record, topic, queue_id, properties)
-    message.reconsume_times += 1
+    message.reconsume_times += counted
     return message

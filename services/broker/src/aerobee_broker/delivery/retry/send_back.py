@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 import structlog
 
 from aerobee_broker.commit.durable_log import DurableLog
-from aerobee_broker.delivery.delay.levels import DelayQueues
+from aerobee_broker.delivery.delay.router import DelayRouter
 from aerobee_broker.delivery.retry import policy
 from aerobee_broker.delivery.retry.policy import Failure
+from aerobee_broker.errors import InvalidParameter
 from aerobee_broker.metadata.subscription_groups import SubscriptionGroup
 from aerobee_broker.metrics import BrokerMetrics
 from aerobee_broker.registry.broker_permission import BrokerPermission
@@ -37,6 +38,10 @@ class Entry:
     # Overrides the group's retryMaxTimes.
     max_reconsume_times: int | None = None
     failure: Failure = field(default_factory=Failure)
+    # In place of a level; None: there is none.
+    delay_ms: int | None = None
+    # Whether it was an attempt.
+    counted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class SendBack:
     log: DurableLog
     topics: TopicRegistry
     groups: GroupRegistry
-    delays: DelayQueues
+    delays: DelayRouter
     metrics: BrokerMetrics
     permission: BrokerPermission
     rng: random.Random
@@ -82,22 +87,31 @@ class SendBack:
         return outcomes
 
     def _next(self, group: SubscriptionGroup, entry: Entry) -> tuple[NewMessage, bool]:
-        """What to store, and whether it is a dead letter. Raises what MessageStore.get raises."""
+        """What to store, and whether it is a dead letter. Raises InvalidParameter, MessageIllegal
+        and TooManyTimers (its delay), and what MessageStore.get raises."""
         record = self.log.store.get(entry.physical_offset)
         attempt = record.reconsume_times + 1
-        if entry.delay_level < 0 or policy.is_last_attempt(
-            attempt, group, entry.max_reconsume_times
+        if entry.delay_level < 0 or (
+            entry.counted and policy.is_last_attempt(attempt, group, entry.max_reconsume_times)
         ):
             return policy.dead_lettered(record, group, failure=entry.failure), True
-        message = policy.retried(
+        retry, properties = policy.retry_of(
             record,
             group,
-            self.delays,
             queue_id=self.rng.randrange(group.retry_queue_count),
-            delay_level=entry.delay_level,
             failure=entry.failure,
+            counted=entry.counted,
         )
-        return message, False
+        if entry.delay_ms is not None:
+            return self._after(retry, properties, entry.delay_ms), False
+        level = entry.delay_level
+        queues = self.delays.queues
+        return policy.delayed(retry, properties, attempt, group, queues, delay_level=level), False
+
+    def _after(self, retry: NewMessage, properties: dict[str, str], delay_ms: int) -> NewMessage:
+        if delay_ms < 0:
+            raise InvalidParameter(f"delay_ms {delay_ms} is below 0")
+        return self.delays.after(retry, properties, delay_ms) if delay_ms else retry
 
     def _count_dead_letters(self, group: SubscriptionGroup, outcomes: Sequence[Outcome]) -> None:
         dead = sum(outcome.dead_lettered for outcome in outcomes)

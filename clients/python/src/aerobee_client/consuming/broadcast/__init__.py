@@ -1,0 +1,1 @@
+"""Broadcasting: each member gets every message, and keeps its own offsets."""

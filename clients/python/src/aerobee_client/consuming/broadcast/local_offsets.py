@@ -1,0 +1,76 @@
+"""The offsets of a broadcasting member: its own, in memory or in a file. Brokers know none of them,
+so that no lag is shown of such a group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from aerobee_client.consuming.offset_table import OffsetTable
+from aerobee_client.message_queue import MessageQueue
+from aerobee_client.options.consumer import MessageModel
+from aerobee_wire.status import MqError
+
+if TYPE_CHECKING:
+    from aerobee_client.consuming.broadcast.offset_file import OffsetFile
+
+log = logging.getLogger(__name__)
+
+
+class LocalOffsets(OffsetTable):
+    """`file` None: the offsets live as long as the consumer."""
+
+    message_model = MessageModel.BROADCASTING
+
+    def __init__(self, file: OffsetFile | None) -> None:
+        super().__init__()
+        self._file = file
+        self._kept: dict[MessageQueue, int] = {}
+        self._written: dict[MessageQueue, int] = {}
+        self._writing = asyncio.Lock()
+
+    async def open(self) -> None:
+        if self._file is not None:
+            self._kept = await asyncio.to_thread(self._file.open)
+            self._written = dict(self._kept)
+
+    async def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def discard(self, queue: MessageQueue) -> None:
+        super().discard(queue)
+        self._kept.pop(queue, None)
+
+    def commit_with_pull(self, queue: MessageQueue) -> int | None:
+        return None
+
+    async def load(self, topic: str, broker_name: str) -> dict[int, int]:
+        return {
+            queue.queue_id: queue_offset
+            for queue, queue_offset in self._kept.items()
+            if (queue.topic, queue.broker_name) == (topic, broker_name)
+        }
+
+    async def commit(
+        self,
+        queues: Iterable[MessageQueue] | None = None,
+        on_topic_deleted: Callable[[MessageQueue], None] = lambda _: None,
+    ) -> None:
+        chosen = self._offsets if queues is None else queues
+        self._kept |= {queue: self._offsets[queue] for queue in chosen if queue in self._offsets}
+        if self._file is None:
+            return
+        async with self._writing:
+            offsets = dict(self._kept)
+            if offsets == self._written:
+                return
+            try:
+                await asyncio.to_thread(self._file.write, offsets)
+            except MqError as error:
+                log.warning("offsets not kept: %s", error)
+            else:
+                self._written = offsets

@@ -1,0 +1,162 @@
+"""The file in which a broadcasting member keeps its offsets: RocketMQ's offsets.json, so that a
+member may move here from a Java client, and back.
+
+    {"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:17, …}}
+
+RocketMQ writes a message queue as an object in the place of a key, which is not JSON; members of
+`json` read and write the parts. The file is replaced as a whole, never changed, and belongs to one
+consumer at a time: a lock on FILE.lock, which stays, tells a second one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aerobee_client.message_queue import MessageQueue
+from aerobee_wire.status import Code, MqError
+
+_OPENING = '{"offsetTable":{'
+
+
+class OffsetFile:
+    """Blocks: its methods are to be called in a thread. Errors: INVALID_PARAMETER (a file that
+    cannot be read or written), ILLEGAL_OPERATION (another consumer uses it)."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._lock: int | None = None
+
+    def open(self) -> dict[MessageQueue, int]:
+        """Locks the file and returns its offsets; none when there is no file yet."""
+        try:
+            self._take_lock()
+            return decode(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            if not self.path.parent.is_dir():
+                self.close()
+                raise self._unusable(f"there is no directory {self.path.parent}") from None
+            return {}
+        except (OSError, ValueError) as error:
+            self.close()
+            raise self._unusable(str(error)) from None
+
+    def write(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Replaces the file; a crash leaves the old or the new one."""
+        beside = self.path.with_name(self.path.name + ".tmp")
+        try:
+            with beside.open("w", encoding="utf-8") as file:
+                file.write(encode(offsets))
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self.path)
+            directory = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            raise self._unusable(str(error)) from None
+
+    def close(self) -> None:
+        """Unlocks the file. May be called twice."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+    def _take_lock(self) -> None:
+        self._lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise MqError(
+                Code.ILLEGAL_OPERATION,
+                f"another consumer keeps its offsets in {self.path}: give each its own offset_file",
+            ) from None
+
+    def _unusable(self, why: str) -> MqError:
+        return MqError(
+            Code.INVALID_PARAMETER,
+            f"the offset_file {self.path} cannot be used: {why}; give another path, or move the "
+            "file away to start as consume_from_where says",
+        )
+
+
+def encode(offsets: Mapping[MessageQueue, int]) -> str:
+    rows = []
+    for queue, queue_offset in sorted(offsets.items()):
+        key = {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+        rows.append(f"{json.dumps(key, ensure_ascii=False, separators=(',', ':'))}:{queue_offset}")
+    return _OPENING + ",".join(rows) + "}}"
+
+
+def decode(text: str) -> dict[MessageQueue, int]:
+    """Also with blanks between the parts, keys in quotes, and other members beside `offsetTable`.
+    Raises ValueError."""
+    parts = _Parts(text)
+    found: dict[MessageQueue, int] = {}
+    for name in parts.names():
+        if name != "offsetTable":
+            parts.value()
+            continue
+        for key in parts.names():
+            queue_offset = parts.value()
+            row = json.loads(key) if isinstance(key, str) else key
+            try:
+                queue = MessageQueue(row["topic"], row["brokerName"], row["queueId"])
+            except (KeyError, TypeError):
+                raise ValueError(f"{key!r} names no message queue") from None
+            if not isinstance(queue_offset, int) or queue_offset < 0:
+                raise ValueError(f"the offset of {queue} is {queue_offset!r}")
+            found[queue] = queue_offset
+    parts.end()
+    return found
+
+
+class _Parts:
+    """Reads `text` from its start on."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._decoder = json.JSONDecoder()
+
+    def names(self) -> Any:
+        """The names in the object that begins here; the caller reads the value of each."""
+        self._take("{")
+        if self._next() == "}":
+            self._take("}")
+            return
+        while True:
+            yield self.value()
+            if self._next() == "}":
+                self._take("}")
+                return
+            self._take(",")
+
+    def value(self) -> Any:
+        """The key or value that begins here, and the colon behind a key."""
+        self._next()
+        found, self._at = self._decoder.raw_decode(self._text, self._at)
+        if self._next() == ":":
+            self._take(":")
+        return found
+
+    def end(self) -> None:
+        if self._next():
+            raise ValueError(f"something follows at character {self._at + 1}")
+
+    def _next(self) -> str:
+        while self._text[self._at : self._at + 1].isspace():
+            self._at += 1
+        return self._text[self._at : self._at + 1]
+
+    def _take(self, expected: str) -> None:
+        if self._next() != expected:
+            raise ValueError(f"{expected!r} is missing at character {self._at + 1}")
+        self._at += 1
